@@ -1,0 +1,39 @@
+"""Statistical models learned from incomplete tables, with a scikit-learn interface.
+
+The names below are the public ones; each is imported at its first use, so that
+``import skvnce`` stays light and loads no torch.
+"""
+
+from importlib import import_module
+
+from skvnce._version import __version__
+
+_HOMES = {
+    "TruncatedGaussianGraphLearner": "skvnce.estimators._graph",
+    "datasets": "skvnce.datasets",
+    "metrics": "skvnce.metrics",
+    "missingness": "skvnce.missingness",
+    "testing": "skvnce.testing",
+}
+
+__all__ = [
+    "TruncatedGaussianGraphLearner",
+    "__version__",
+    "datasets",
+    "metrics",
+    "missingness",
+    "testing",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name at its first use (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'skvnce' has no attribute {name!r}")
+    home = import_module(_HOMES[name])
+    return home if home.__name__ == f"skvnce.{name}" else getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return __all__
