@@ -1,0 +1,44 @@
+"""Incomplete tables: values and a boolean mask, made once at the border."""
+
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Incomplete(NamedTuple):
+    """A table with holes.
+
+    Attributes
+    ----------
+    x : Tensor of shape (n, features)
+        The values, zero where missing.  Zero is never a sign of missingness.
+    observed : Tensor of bool, of shape (n, features)
+        True where the value was observed.
+    """
+
+    x: Tensor
+    observed: Tensor
+
+    @classmethod
+    def from_array(
+        cls, array: np.ndarray, dtype: torch.dtype = torch.float64
+    ) -> Self:
+        """Copy an array in which NaN means missing."""
+        x = torch.tensor(np.ascontiguousarray(array), dtype=dtype)
+        observed = ~x.isnan()
+        return cls(x.where(observed, x.new_zeros(())), observed)
+
+    def to_array(self, dtype: np.dtype | type = np.float64) -> np.ndarray:
+        """Return an array with NaN where the value is missing."""
+        x = self.x.where(self.observed, self.x.new_tensor(torch.nan))
+        return x.cpu().numpy().astype(dtype)
+
+    def with_values(self, x: Tensor) -> Tensor:
+        """Return `x` with the observed cells put back, bit-equal."""
+        return torch.where(self.observed, self.x, x)
+
+    def take(self, rows: Tensor) -> Self:
+        """Return the given rows."""
+        return type(self)(self.x[rows], self.observed[rows])

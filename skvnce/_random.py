@@ -1,0 +1,85 @@
+"""Random numbers: one fence around torch's stream, and numbers that belong to a row.
+
+Uniform numbers reach the samplers as a callable ``uniforms(step, x) -> Tensor`` of
+the shape of ``x``: `ambient` draws from torch's stream inside the fence, `row_keyed`
+makes a row's numbers a function of the row alone, so that deterministic methods give
+the same answer in any row order and any batch.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+Uniforms = Callable[[int, Tensor], Tensor]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+def seed_from(random_state: object) -> int:
+    """Turn a `random_state` into one integer; None gives fresh entropy."""
+    if random_state is None:  # numpy's global stream stays untouched
+        return int(np.random.SeedSequence().generate_state(1)[0] >> 1)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31 - 1))
+    if isinstance(random_state, int | np.integer):
+        check_random_state(random_state)
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+@contextmanager
+def seeded(random_state: object) -> Iterator[int]:
+    """Fork torch's stream, seed it, and restore it on exit; yields the seed."""
+    seed = seed_from(random_state)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield seed
+
+
+def ambient(step: int, x: Tensor) -> Tensor:
+    """Draw uniform numbers in [0, 1) from torch's stream."""
+    return torch.rand_like(x)
+
+
+def row_keyed(rows: np.ndarray, seed: int) -> Uniforms:
+    """Make uniform numbers that are functions of (row content, column, step, seed).
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, features)
+        NaN marks missing cells, and all NaN are alike.
+    seed : int
+
+    Returns
+    -------
+    callable
+        Takes the step and a tensor of shape (..., n, features).
+    """
+    clean = np.where(np.isnan(rows), np.nan, rows + 0.0)  # one NaN, one zero
+    with np.errstate(over="ignore"):
+        key = np.full(len(rows), _scramble(np.uint64(seed) + _GOLDEN))
+        for column in np.ascontiguousarray(clean.T, np.float64).view(np.uint64):
+            key = _scramble(key ^ column)
+
+    def uniforms(step: int, x: Tensor) -> Tensor:
+        counter = np.arange(x[..., 0, :].numel(), dtype=np.uint64)
+        counter = counter.reshape(*x.shape[:-2], 1, x.shape[-1])
+        with np.errstate(over="ignore"):
+            counter = counter + np.uint64(step) * np.uint64(counter.size)
+            bits = _scramble(key[:, None] + _GOLDEN * (counter + np.uint64(1)))
+        unit = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return torch.from_numpy(unit).to(x)
+
+    return uniforms
+
+
+def _scramble(bits: np.ndarray) -> np.ndarray:
+    """Mix 64-bit integers (the finaliser of splitmix64)."""
+    bits = (bits ^ (bits >> np.uint64(30))) * _MIX[0]
+    bits = (bits ^ (bits >> np.uint64(27))) * _MIX[1]
+    return bits ^ (bits >> np.uint64(31))

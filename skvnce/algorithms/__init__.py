@@ -1,0 +1,1 @@
+"""A paper's algorithm wired from the parts below: torch only, no scikit-learn."""

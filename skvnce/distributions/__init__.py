@@ -1,0 +1,1 @@
+"""Distributions that torch lacks or gets wrong in our range."""

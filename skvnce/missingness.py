@@ -1,0 +1,397 @@
+r"""Missingness mechanisms: which cells of a table to hide ("amputation").
+
+For examples, tests and benchmarks, where the truth has to be known. Each mechanism
+returns a boolean array ``hidden``, True at the cells to hide; `hide` applies it. In
+the terms of Rubin (1976), a cell is hidden
+
+- `mcar`: with a probability that depends on no value;
+- `mar`: with a probability that depends on columns which stay complete;
+- `mnar`: with a probability that depends on the value that gets hidden.
+
+The last two are logistic: with column intercepts :math:`a_j` and scores
+:math:`s_{ij}` that the two functions define,
+
+.. math:: P(\text{cell } (i, j) \text{ is hidden}) = 1 / (1 + e^{-a_j - s_{ij}}),
+    \qquad (1)
+
+where :math:`a_j` is solved so that the mean over the observed cells of column j is
+the fraction asked for.
+
+Cells that are NaN already are never marked, and fractions count the observed cells. A
+fraction is an expectation: the number of cells hidden varies from seed to seed. With
+the same integer seed the cells hidden at a smaller fraction are among those hidden at
+a larger one. Nothing keeps a row or a column from losing all its cells.
+
+References
+----------
+Rubin, D. B. (1976). Inference and missing data. Biometrika, 63(3), 581-592.
+"""
+
+from numbers import Integral, Real
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit, logit
+
+
+def mcar(X, fraction, *, random_state=None):
+    """Choose cells completely at random.
+
+    Parameters
+    ----------
+    X : array-like or dataframe of shape (n_samples, n_features)
+        The table, numeric; NaN marks cells that are missing already.
+    fraction : float or array-like of shape (n_features,)
+        Expected fraction of the observed cells to hide, in [0, 1), for every column
+        or column by column.
+    random_state : int, RandomState, Generator or None, default=None
+        Source of randomness; None takes fresh entropy. The global numpy stream is
+        never used.
+
+    Returns
+    -------
+    hidden : ndarray of bool of shape (n_samples, n_features)
+        True at the cells to hide.
+
+    Raises
+    ------
+    TypeError
+        If ``fraction`` is not numeric.
+    ValueError
+        If ``X`` is not a numeric table, ``fraction`` has another length or lies
+        outside [0, 1), or ``random_state`` is none of the above.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce.missingness import mcar
+    >>> few, more = (mcar(np.ones((4, 3)), f, random_state=0) for f in (0.1, 0.5))
+    >>> int(few.sum()), int(more.sum()), bool((few <= more).all())
+    (3, 4, True)
+    """
+    observed = ~np.isnan(_table(X))
+    return _draw(observed, _fractions(fraction, observed.shape[1]), random_state)
+
+
+def mar(X, fraction, *, drivers=None, strength=1.0, random_state=None):
+    r"""Choose cells at random given columns that stay complete.
+
+    The score of a row in equation (1) of this module is
+    :math:`s_i = \text{strength} \sum_{k=1}^{K} z_{ik} / \sqrt{K}`, where z are the K
+    driver columns scaled to mean 0 and variance 1: rows with large drivers lose more.
+
+    Parameters
+    ----------
+    X : array-like or dataframe of shape (n_samples, n_features)
+        The table, numeric; NaN marks cells that are missing already, in columns other
+        than the drivers.
+    fraction : float or array-like of shape (n_features,)
+        Expected fraction of the observed cells to hide, in [0, 1), for every column
+        that is not a driver, or column by column with 0 for the drivers.
+    drivers : int, str or list of these, default=None
+        Indices or names of the columns that decide and stay complete; None takes the
+        first third of the columns, rounded up.
+    strength : float, default=1.0
+        Change in the log-odds of being hidden per unit of the score; 0 is MCAR in the
+        columns that are not drivers.
+    random_state : int, RandomState, Generator or None, default=None
+        Source of randomness; None takes fresh entropy. The global numpy stream is
+        never used.
+
+    Returns
+    -------
+    hidden : ndarray of bool of shape (n_samples, n_features)
+        True at the cells to hide.
+
+    Raises
+    ------
+    TypeError
+        If ``fraction`` is not numeric or ``strength`` is not a number.
+    ValueError
+        If ``X`` is not a numeric table, ``drivers`` are not columns of it, are not
+        complete and finite or leave no other column, ``fraction`` has another length,
+        lies outside [0, 1) or is positive for a driver, ``strength`` is not finite, or
+        ``random_state`` is none of the above.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce.missingness import mar
+    >>> X = np.array([[1.0, 5.0], [2.0, 6.0], [30.0, 7.0], [40.0, 8.0]])
+    >>> mar(X, 0.5, strength=9.0, random_state=0)
+    array([[False, False],
+           [False, False],
+           [False,  True],
+           [False,  True]])
+    """
+    x = _table(X)
+    observed = ~np.isnan(x)
+    drivers = _driver_positions(X, drivers, x.shape[1])
+    if not observed[:, drivers].all():
+        raise ValueError(
+            f"drivers must be complete columns, got columns {drivers.tolist()} of X "
+            "with NaN in them; name complete columns in drivers"
+        )
+    fraction = _undriven_fractions(fraction, drivers, x.shape[1])
+    z = _standardise(x[:, drivers])
+    score = _strength(strength) * z.sum(axis=1, keepdims=True) / np.sqrt(z.shape[1])
+    score = np.broadcast_to(score, x.shape)
+    return _draw(observed, _probability(score, observed, fraction), random_state)
+
+
+def mnar(X, fraction, *, strength=1.0, random_state=None):
+    r"""Choose cells by their own values (self-masking).
+
+    The score of a cell in equation (1) of this module is
+    :math:`s_{ij} = \text{strength} \, z_{ij}`, where z is X with each column scaled to
+    mean 0 and variance 1 over its observed cells: larger values are hidden more often.
+
+    Parameters
+    ----------
+    X : array-like or dataframe of shape (n_samples, n_features)
+        The table, numeric and finite; NaN marks cells that are missing already.
+    fraction : float or array-like of shape (n_features,)
+        Expected fraction of the observed cells to hide, in [0, 1), for every column
+        or column by column.
+    strength : float, default=1.0
+        Change in the log-odds of being hidden per standard deviation of the column; 0
+        is MCAR, and a negative value hides smaller values more often.
+    random_state : int, RandomState, Generator or None, default=None
+        Source of randomness; None takes fresh entropy. The global numpy stream is
+        never used.
+
+    Returns
+    -------
+    hidden : ndarray of bool of shape (n_samples, n_features)
+        True at the cells to hide.
+
+    Raises
+    ------
+    TypeError
+        If ``fraction`` is not numeric or ``strength`` is not a number.
+    ValueError
+        If ``X`` is not a numeric table or holds infinite values, ``fraction`` has
+        another length or lies outside [0, 1), ``strength`` is not finite, or
+        ``random_state`` is none of the above.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce.missingness import mnar
+    >>> mnar([[1.0], [2.0], [30.0], [40.0]], 0.5, strength=9.0, random_state=0).ravel()
+    array([False, False,  True,  True])
+    """
+    x = _table(X)
+    observed = ~np.isnan(x)
+    fraction = _fractions(fraction, x.shape[1])
+    score = _strength(strength) * _standardise(x)
+    return _draw(observed, _probability(score, observed, fraction), random_state)
+
+
+def hide(X, hidden):
+    """Copy a table with NaN in the hidden cells.
+
+    Parameters
+    ----------
+    X : array-like or dataframe of shape (n_samples, n_features)
+        The table, numeric. It is not modified.
+    hidden : array-like of bool of shape (n_samples, n_features)
+        True at the cells to hide.
+
+    Returns
+    -------
+    X_hidden : ndarray or DataFrame of shape (n_samples, n_features)
+        The copy: a DataFrame with the same index and columns for a pandas DataFrame,
+        an array otherwise. float32 and float64 (of the array, or of each column of a
+        DataFrame) are kept, other types become float64.
+
+    Raises
+    ------
+    TypeError
+        If ``hidden`` is not boolean.
+    ValueError
+        If ``X`` is not a numeric table or ``hidden`` has another shape.
+
+    Examples
+    --------
+    >>> from skvnce.missingness import hide
+    >>> hide([[1, 2], [3, 4]], [[False, True], [False, False]])
+    array([[ 1., nan],
+           [ 3.,  4.]])
+    """
+    hidden = _check_hidden(hidden, _table(X).shape)
+    if hasattr(X, "iloc"):
+        return X.apply(_as_float).mask(hidden)
+    x = _as_float(np.asarray(X))
+    x[hidden] = np.nan
+    return x
+
+
+def _as_float(x):
+    """Copy an array or a Series as float32 if it is that, else as float64."""
+    return x.astype(np.float32 if x.dtype == np.float32 else np.float64)
+
+
+def _table(X, name="X"):
+    """Return a table as a float64 array, NaN where it is missing."""
+    try:
+        if hasattr(X, "iloc"):  # pandas: only to_numpy turns every pd.NA into NaN
+            x = X.to_numpy(dtype=np.float64, na_value=np.nan)
+        else:
+            x = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be a dense numeric table, got one that does not convert to "
+            f"float ({error}); encode or drop such columns"
+        ) from error
+    if x.ndim != 2 or x.size == 0:
+        raise ValueError(
+            f"{name} must be a table of at least one row and one column, got shape "
+            f"{x.shape}; a single column is X.reshape(-1, 1)"
+        )
+    return x
+
+
+def _check_hidden(hidden, shape):
+    """Return the mask as a boolean array of the shape expected."""
+    hidden = np.asarray(hidden)
+    if hidden.dtype != bool:
+        raise TypeError(
+            f"hidden must be boolean, got dtype {hidden.dtype}; use hidden.astype(bool)"
+            " if nonzero marks a hidden cell"
+        )
+    if hidden.shape != shape:
+        raise ValueError(
+            f"hidden must have the shape of the table, {shape}, got {hidden.shape}; "
+            "pass one boolean per cell"
+        )
+    return hidden
+
+
+def _fractions(fraction, n_features):
+    """Return one fraction per column, in a new array."""
+    try:
+        fractions = np.asarray(fraction, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"fraction must be a number or an array of numbers, got {fraction!r}; pass "
+            "for example 0.3"
+        ) from error
+    if fractions.shape not in ((), (n_features,)):
+        raise ValueError(
+            f"fraction must be one number or {n_features}, one per column of X, got "
+            f"shape {fractions.shape}; pass one of these"
+        )
+    if not ((fractions >= 0) & (fractions < 1)).all():
+        raise ValueError(
+            f"fraction must lie in [0, 1), got {fraction!r}; pass 0.3 for 30 percent"
+        )
+    return np.full(n_features, fractions)
+
+
+def _undriven_fractions(fraction, drivers, n_features):
+    """Return one fraction per column, 0 for the drivers."""
+    fractions = _fractions(fraction, n_features)
+    if np.ndim(fraction) and fractions[drivers].any():
+        raise ValueError(
+            f"fraction must be 0 for the drivers, columns {drivers.tolist()} of X, got "
+            f"{fractions[drivers].tolist()}; set these to 0 or pass other drivers"
+        )
+    fractions[drivers] = 0.0
+    return fractions
+
+
+def _driver_positions(X, drivers, n_features):
+    """Return the sorted column indices of the drivers."""
+    if drivers is None:
+        drivers = range(-(-n_features // 3))
+    names = list(getattr(X, "columns", ()))
+    entries = np.atleast_1d(np.asarray(drivers, dtype=object)).tolist()
+    positions = np.unique([_position(e, names, n_features) for e in entries])
+    if not 0 < len(positions) < n_features:
+        raise ValueError(
+            f"drivers must be some but not all of the {n_features} columns of X, got "
+            f"{len(positions)}; pass fewer or more columns, or use mcar"
+        )
+    return positions
+
+
+def _position(driver, names, n_features):
+    """Return the index of one driver column."""
+    if isinstance(driver, str) and driver in names:
+        return names.index(driver)
+    if isinstance(driver, Integral) and not isinstance(driver, bool):
+        if -n_features <= driver < n_features:
+            return int(driver) % n_features
+    raise ValueError(
+        f"drivers must be names of columns of X or indices below {n_features}, got "
+        f"{driver!r}; names need X as a dataframe"
+    )
+
+
+def _strength(strength):
+    """Return the strength if it is a finite number."""
+    if not isinstance(strength, Real):
+        raise TypeError(
+            f"strength must be a number, got {strength!r}; pass for example 1.0"
+        )
+    if not np.isfinite(strength):
+        raise ValueError(
+            f"strength must be finite, got {strength!r}; 100 is close to a threshold"
+        )
+    return float(strength)
+
+
+def _standardise(x):
+    """Scale to mean 0 and variance 1 over observed cells; 0 where none is observed."""
+    if np.isinf(x).any():
+        raise ValueError(
+            "X must be finite in the columns that decide what is hidden, got infinite "
+            "values; replace them"
+        )
+    observed = ~np.isnan(x)
+    n = np.maximum(observed.sum(axis=0), 1)
+    x = np.where(observed, x, 0.0)
+    x = x / _positive(np.abs(x).max(axis=0))  # so that no square overflows
+    x = np.where(observed, x - x.sum(axis=0) / n, 0.0)
+    return x / _positive(np.sqrt((x**2).sum(axis=0) / n))
+
+
+def _positive(scale):
+    """Replace the zeros of an array by ones."""
+    return np.where(scale > 0, scale, 1.0)
+
+
+def _probability(score, observed, fractions):
+    """Return the probabilities of equation (1) for these scores."""
+    columns = zip(score.T, observed.T, fractions, strict=True)
+    return expit(score + np.array([_intercept(s[o], f) for s, o, f in columns]))
+
+
+def _intercept(score, fraction):
+    """Solve mean(expit(a + score)) = fraction for a."""
+    if fraction < np.finfo(np.float64).tiny or score.size == 0:
+        return -np.inf
+    # For one score, a = logit(fraction) - score: the extremes enclose the root, and
+    # the margin of 1 makes the signs at both ends differ in spite of rounding.
+    low, high = logit(fraction) - score.max() - 1, logit(fraction) - score.min() + 1
+    return brentq(lambda a: expit(a + score).mean() - fraction, low, high)
+
+
+def _draw(observed, probability, random_state):
+    """Hide each observed cell with its probability."""
+    uniform = _generator(random_state).random(observed.shape)
+    return (uniform < probability) & observed
+
+
+def _generator(random_state):
+    """Return the numpy Generator that a random_state stands for."""
+    if isinstance(random_state, np.random.RandomState):
+        random_state = random_state.randint(2**32, size=4, dtype=np.uint32)
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "random_state must be a non-negative int, a RandomState, a Generator or "
+            f"None, got {random_state!r}; pass for example 0"
+        ) from error

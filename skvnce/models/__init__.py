@@ -1,0 +1,1 @@
+"""Models p(x), p(x, z) and unnormalised phi(x): mathematics only."""

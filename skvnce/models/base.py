@@ -1,0 +1,40 @@
+"""What a model offers to the layers above, and the masked sum that all of them share."""
+
+from typing import Protocol
+
+from torch import Tensor
+from torch.distributions import Distribution
+
+
+class UnnormalisedModel(Protocol):
+    """A density up to a constant, its scale parameter included."""
+
+    def log_density(self, x: Tensor) -> Tensor:  # (*batch, features) -> (*batch,)
+        """Compute log phi(x)."""
+        ...
+
+
+class UnivariateConditionals(Protocol):
+    """A model whose univariate conditionals are known."""
+
+    def conditional(self, x: Tensor, feature: int) -> Distribution:
+        """Return p(x_j | all other columns of x), with batch shape (*batch,)."""
+        ...
+
+
+def observed_log_prob(dist: Distribution, x: Tensor, observed: Tensor) -> Tensor:
+    """Sum the log-density of independent features over the observed ones.
+
+    Parameters
+    ----------
+    dist : Distribution of batch shape (features,) or (*batch, features)
+    x : Tensor of shape (*batch, features)
+        Values under the mask may be anything, NaN included.
+    observed : Tensor of bool, of shape (*batch, features)
+
+    Returns
+    -------
+    Tensor of shape (*batch,)
+    """
+    inside = dist.log_prob(x.where(observed, x.new_ones(())))
+    return inside.where(observed, x.new_zeros(())).sum(-1)

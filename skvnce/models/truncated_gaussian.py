@@ -1,0 +1,115 @@
+"""The unnormalised Gaussian on the non-negative orthant.
+
+``log phi(x; K, b, c) = -c - x' K x / 2 + b' x`` for x >= 0 (Rhodes and Gutmann 2019,
+eq. 28, with the linear term of Rhodes 2018, eq. 5.16; there ``c`` has the other sign).
+K need not be positive definite: on the orthant, copositive is enough.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from skvnce.distributions.truncated_normal import TruncatedNormal, log_normaliser
+
+
+class TruncatedGaussian(nn.Module):
+    """Unnormalised Gaussian truncated to non-negative values.
+
+    Parameters
+    ----------
+    precision : Tensor of shape (features, features)
+        Symmetric, with a positive diagonal.
+    linear : Tensor of shape (features,)
+    log_scale : Tensor of shape (), optional
+        The scale parameter c, an estimate of log Z where a method fits it.
+    """
+
+    def __init__(
+        self, precision: Tensor, linear: Tensor, log_scale: Tensor | None = None
+    ) -> None:
+        super().__init__()
+        self.precision = nn.Parameter(precision)
+        self.linear = nn.Parameter(linear)
+        c = precision.new_zeros(()) if log_scale is None else log_scale
+        self.log_scale = nn.Parameter(c)
+
+    def log_density(self, x: Tensor) -> Tensor:
+        """Compute log phi(x), -inf outside the support; (*batch, d) -> (*batch,)."""
+        energy = (x @ self.precision / 2 - self.linear) * x
+        inside = -self.log_scale - energy.sum(-1)
+        return inside.masked_fill((x < 0).any(-1), -torch.inf)
+
+    def conditional(self, x: Tensor, feature: int) -> TruncatedNormal:
+        """Return p(x_j | x_-j): truncated normal with precision K_jj."""
+        row = self.precision[feature]
+        field = self.linear[feature] - x @ row + x[..., feature] * row[feature]
+        scale = row[feature].rsqrt()
+        return TruncatedNormal(field * scale.square(), scale, validate_args=False)
+
+    def conditionals(self, x: Tensor) -> TruncatedNormal:
+        """Return p(x_j | x_-j) of every j at once, with batch shape (*batch, d)."""
+        diagonal = self.precision.diagonal()
+        loc = x + (self.linear - x @ self.precision) / diagonal
+        return TruncatedNormal(loc, diagonal.rsqrt(), validate_args=False)
+
+    def log_marginal(self, x: Tensor, latent: Tensor) -> Tensor:
+        """Compute log phi with one feature a row integrated out, in closed form.
+
+        With the exact q(x_j | x_-j) the ratio phi(x) / q is this number whatever the
+        value of x_j, so that VNCE needs no samples of it (Rhodes 2018, section 5.3).
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, features)
+            The value of the latent feature is ignored.
+        latent : Tensor of int64, of shape (n,)
+            The feature that is integrated out, -1 for none.
+
+        Returns
+        -------
+        Tensor of shape (n,)
+        """
+        is_latent = latent[:, None] == torch.arange(x.shape[-1], device=x.device)
+        x = x.masked_fill(is_latent, 0.0)
+        product = x @ self.precision
+        energy = ((product / 2 - self.linear) * x).sum(-1)
+        j = latent.clamp(min=0)
+        scale = self.precision.diagonal()[j].rsqrt()
+        field = self.linear[j] - product.gather(-1, j[:, None]).squeeze(-1)
+        integral = log_normaliser(field * scale) + scale.log()
+        return torch.where(latent >= 0, integral, 0.0) - energy - self.log_scale
+
+
+def diagonal_model(dist: TruncatedNormal) -> TruncatedGaussian:
+    """Write a product of truncated normals as a (normalised) truncated Gaussian."""
+    precision = dist.scale.square().reciprocal()
+    log_z = (log_normaliser(dist.ratio) + dist.scale.log()).sum()
+    return TruncatedGaussian(precision.diag(), dist.loc * precision, log_z)
+
+
+def safe_on_orthant(precision: Tensor, margin: float = 1e-3) -> Tensor:
+    """Shrink the negative off-diagonals until exp(-x'Kx/2) is integrable on x >= 0.
+
+    The diagonal and the positive entries stay: a positive definite matrix plus a
+    non-negative one is copositive.  Raising the diagonal instead runs away inside EM
+    (imputations shrink, the diagonal grows, imputations shrink).
+
+    Parameters
+    ----------
+    precision : Tensor of shape (features, features)
+        Symmetric, with a positive diagonal.
+    margin : float
+        Least eigenvalue of the negative part with unit diagonal.
+
+    Returns
+    -------
+    Tensor of shape (features, features)
+        The argument itself where nothing has to be done.
+    """
+    scale = precision.diagonal().rsqrt()
+    negative = (precision * scale * scale[:, None]).clamp(max=0)
+    largest = -torch.linalg.eigvalsh(negative)[0]  # of the negated part
+    if largest <= 1 - margin:
+        return precision
+    return torch.where(negative < 0, precision * ((1 - margin) / largest), precision)
+
+

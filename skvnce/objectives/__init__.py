@@ -1,0 +1,1 @@
+"""Objectives: pure functions of log-densities."""

@@ -1,0 +1,12 @@
+"""The form of an objective."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Objective(NamedTuple):
+    """A scalar to minimise, and detached numbers for the history."""
+
+    loss: Tensor
+    metrics: dict[str, Tensor]

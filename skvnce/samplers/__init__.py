@@ -1,0 +1,1 @@
+"""Samplers: pure moves of the missing values."""

@@ -1,0 +1,1 @@
+"""Solvers and loops; they know nothing of models."""

@@ -1,0 +1,127 @@
+"""Accelerated proximal gradient for a convex quadratic with an L1 term.
+
+Minimises ``f(A) + sum_kl weight_kl |A_kl|`` subject to ``A_kl >= lower_kl`` over a
+linear space of matrices that contains every gradient, with
+``f(A) = <A, Q A> / 2 - <G, A>``.  Wherever it stops, the duality gap is bounded: a
+certificate that needs no reference solution.
+
+References
+----------
+Beck and Teboulle (2009), FISTA; O'Donoghue and Candes (2015), adaptive restart.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Quadratic(NamedTuple):
+    """The smooth part f and a bound of its inverse.
+
+    Attributes
+    ----------
+    gradient : callable
+        A -> Q A - G.
+    target : Tensor
+        G.
+    inverse_form : callable
+        R -> an upper bound of <R, Q^-1 R>.
+    """
+
+    gradient: Callable[[Tensor], Tensor]
+    target: Tensor
+    inverse_form: Callable[[Tensor], Tensor]
+
+    def value(self, point: Tensor, gradient: Tensor) -> Tensor:
+        """Compute f at a point whose gradient is known."""
+        return ((gradient - self.target) * point).sum() / 2
+
+
+class Certified(NamedTuple):
+    """A point, its objective, an upper bound of its suboptimality, the iterations."""
+
+    point: Tensor
+    objective: float
+    gap: float
+    n_iter: int
+
+
+def minimise(
+    quadratic: Quadratic,
+    start: Tensor,
+    weight: Tensor,
+    lower: Tensor,
+    *,
+    tol: float = 1e-8,
+    max_iter: int = 5000,
+) -> Certified:
+    """Minimise the quadratic plus the weighted L1 term.
+
+    Parameters
+    ----------
+    quadratic : Quadratic
+    start, weight, lower : Tensor of one shape
+        Starting point, L1 weights (>= 0), lower bounds (-inf for none; a bounded
+        entry has no L1 weight).
+    tol : float
+        Stop when the certified gap is below ``tol * max(1, |objective|)``.
+    max_iter : int
+        Iterations after which the best effort is returned, with its gap.
+    """
+    step = 1 / _largest_eigenvalue(quadratic, start)
+    point = _prox(start, torch.zeros_like(weight), lower)
+    ahead, momentum = point, 1.0
+    for n_iter in range(1, max_iter + 1):
+        moved = ahead - step * quadratic.gradient(ahead)
+        following = _prox(moved, step * weight, lower)
+        if ((ahead - following) * (following - point)).sum() > 0:
+            momentum = 1.0  # the momentum points uphill: restart
+        faster = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
+        ahead = following + (momentum - 1) / faster * (following - point)
+        point, momentum = following, faster
+        if n_iter % 10 == 0 or n_iter == max_iter:
+            objective, gap = certify(quadratic, point, weight, lower)
+            if gap <= tol * max(1.0, abs(objective)):
+                break
+    return Certified(point, objective, gap, n_iter)
+
+
+def certify(
+    quadratic: Quadratic, point: Tensor, weight: Tensor, lower: Tensor
+) -> tuple[float, float]:
+    """Compute the objective and an upper bound of its distance to the minimum.
+
+    With u the feasible dual point nearest to -gradient and delta = -gradient - u, the
+    duality gap is ``weight |A| - <u, A> + <delta, Q^-1 delta> / 2``, plus the slack of
+    active bounds.
+    """
+    gradient = quadratic.gradient(point)
+    dual = -gradient.clamp(-weight, weight)
+    bounded = lower > -torch.inf
+    multiplier = gradient.clamp(min=0).where(bounded, gradient.new_zeros(()))
+    slack = (multiplier * (point - lower).where(bounded, point.new_zeros(()))).sum()
+    delta = -gradient - dual + multiplier
+    complementarity = (weight * point.abs() - dual * point).sum()
+    objective = quadratic.value(point, gradient) + (weight * point.abs()).sum()
+    gap = complementarity + slack + quadratic.inverse_form(delta) / 2
+    return float(objective), float(gap)
+
+
+def _largest_eigenvalue(quadratic: Quadratic, shape: Tensor) -> float:
+    """Estimate the largest eigenvalue of Q by power iteration, with a tenth to spare.
+
+    FISTA tolerates a step up to a third too long, and the certificate watches it.
+    """
+    vector, norm = torch.linspace(1, 2, shape.numel()).to(shape).reshape(shape.shape), 1.0
+    for _ in range(16):
+        vector = quadratic.gradient(vector / norm) + quadratic.target
+        norm = float(vector.norm())
+    return 1.1 * norm
+
+
+def _prox(point: Tensor, threshold: Tensor, lower: Tensor) -> Tensor:
+    """Soft-threshold, then respect the bounds."""
+    shrunk = (point.abs() - threshold).clamp(min=0).copysign(point)
+    return torch.maximum(shrunk, lower)

@@ -1,0 +1,350 @@
+"""Scores on hidden cells and of graphs, against their definitions."""
+
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy import stats
+
+from skvnce import metrics
+from skvnce.metrics import (
+    coverage,
+    crps,
+    edge_auc,
+    energy_distance,
+    imputation_mae,
+    imputation_rmse,
+)
+
+VALUES = st.floats(-1e3, 1e3, allow_subnormal=False)
+SEVERAL = [crps, lambda *args: coverage(*args, level=0.5)]
+
+
+@pytest.fixture
+def seed():
+    """Return the seed of the statistical checks; the environment can sweep it."""
+    return int(os.environ.get("SKVNCE_TEST_SEED", "0"))
+
+
+@pytest.fixture
+def rng(seed):
+    """Return the generator of a test."""
+    return np.random.default_rng([seed, 2])
+
+
+def z_mean(sample, expected):
+    """Return the distance of the mean from its expectation in standard errors."""
+    return (sample.mean() - expected) / (sample.std(ddof=1) / np.sqrt(sample.size))
+
+
+# One imputed table
+
+
+def test_errors_by_hand():
+    true = np.array([[0.0, 10.0], [0.0, 20.0]])
+    imputed = np.array([[3.0, 10.0], [0.0, 24.0]])
+    hidden = np.array([[True, False], [False, True]])
+    assert imputation_mae(true, imputed, hidden) == 3.5
+    assert imputation_rmse(true, imputed, hidden) == np.sqrt(12.5)
+    assert imputation_mae(true, imputed, hidden, scale=[3.0, 2.0]) == 1.5
+    assert imputation_rmse(true, imputed, hidden, scale=0.5) == np.sqrt(50.0)
+
+
+@pytest.mark.parametrize("score", [imputation_rmse, imputation_mae])
+@pytest.mark.parametrize("filler", [np.nan, 1e6, np.inf])
+def test_only_hidden_cells_are_read(score, filler, rng):
+    true, imputed = rng.standard_normal((2, 5, 4))
+    hidden = rng.random((5, 4)) < 0.5
+    expected = score(true, imputed, hidden)
+    true[~hidden] = imputed[~hidden] = filler
+    assert score(true, imputed, hidden) == expected
+
+
+@pytest.mark.parametrize("score", SEVERAL)
+@pytest.mark.parametrize("filler", [np.nan, 1e6, np.inf])
+def test_draws_are_read_only_at_hidden_cells(score, filler, rng):
+    true, draws = rng.standard_normal((5, 4)), rng.standard_normal((7, 5, 4))
+    hidden = rng.random((5, 4)) < 0.5
+    expected = score(true, draws, hidden)
+    true[~hidden] = draws[:, ~hidden] = filler
+    assert score(true, draws, hidden) == expected
+
+
+def test_dataframes_count_like_arrays():
+    true = pd.DataFrame({"a": pd.array([1, None], dtype="Int64"), "b": [3.0, 4.0]})
+    imputed = pd.DataFrame({"a": [2.0, 9.0], "b": [5.0, 4.0]})
+    hidden = pd.DataFrame({"a": [True, False], "b": [True, False]})
+    assert imputation_mae(true, imputed, hidden) == 1.5
+    assert crps(true, [imputed, imputed], hidden) == 1.5
+
+
+# CRPS
+
+
+def crps_by_definition(true, draws):
+    """Return eq. (1) for one cell by all pairs."""
+    pairs = np.abs(draws[:, None] - draws[None, :]).sum()
+    m = len(draws)
+    return np.abs(draws - true).mean() - pairs / (2 * m * (m - 1))
+
+
+@given(
+    hnp.arrays(float, st.tuples(st.integers(3, 12), st.integers(1, 5)), elements=VALUES)
+)
+def test_crps_is_its_definition(values):
+    true, draws = values[:1], values[1:, None, :]
+    expected = np.mean(
+        [crps_by_definition(*pair) for pair in zip(true[0], values[1:].T, strict=True)]
+    )
+    score = crps(true, draws, np.ones(true.shape, bool))
+    assert score == pytest.approx(expected, abs=1e-9)
+
+
+def normal_crps(true):
+    """Return the CRPS of the standard normal at each truth (Gneiting, 2005)."""
+    density, below = stats.norm.pdf(true), stats.norm.cdf(true)
+    return true * (2 * below - 1) + 2 * density - 1 / np.sqrt(np.pi)
+
+
+@pytest.mark.parametrize("n_draws", [2, 3, 20])
+def test_crps_of_normal_draws_has_the_closed_form_as_mean(n_draws, rng):
+    true, n_repeats = 0.7, 4_000
+    draws = rng.standard_normal((n_repeats, n_draws, 1, 1))
+    scores = np.array([crps([[true]], d, [[True]]) for d in draws])
+    assert abs(z_mean(scores, normal_crps(true))) < 4
+    spread = np.abs(draws[:, :, None] - draws[:, None]).mean(axis=(1, 2, 3, 4))
+    unfair = np.abs(draws - true).mean(axis=(1, 2, 3)) - spread / 2
+    assert z_mean(unfair, normal_crps(true)) > 4
+
+
+def test_crps_prefers_the_true_spread(rng):
+    true, draws = rng.standard_normal((300, 20)), rng.standard_normal((30, 300, 20))
+    hidden = np.ones(true.shape, bool)
+    best = crps(true, draws, hidden)
+    cells = normal_crps(true)
+    assert abs(best - 1 / np.sqrt(np.pi)) < 4 * cells.std() * np.sqrt(2 / true.size)
+    assert best < crps(true, 0.5 * draws, hidden)
+    assert best < crps(true, 2 * draws, hidden)
+    assert best < crps(true, draws + 0.5, hidden)
+
+
+@given(hnp.arrays(float, (6, 2, 3), elements=VALUES), st.floats(0.1, 10), VALUES)
+def test_crps_scales_and_shifts(values, factor, shift):
+    true, draws = values[0], values[1:]
+    hidden = np.ones(true.shape, bool)
+    moved = crps(true * factor + shift, draws * factor + shift, hidden, scale=factor)
+    assert moved == pytest.approx(crps(true, draws, hidden), abs=1e-8)
+
+
+def test_crps_of_many_draws_needs_no_memory_in_their_square():
+    draws = np.arange(100_000.0).reshape(-1, 1, 1)
+    m = len(draws)
+    # At truth 0 the mean error is (m - 1) / 2; the mean distance of pairs (m + 1) / 3.
+    expected = (m - 1) / 2 - (m + 1) / 6
+    assert crps([[0.0]], draws, [[True]]) == pytest.approx(expected, rel=1e-12)
+
+
+# Coverage
+
+
+@pytest.mark.parametrize(
+    "n_draws, level, low, high",
+    [(19, 0.9, 1, 19), (39, 0.9, 2, 38), (3, 0.5, 1, 3), (99, 0.8, 10, 90)],
+)
+def test_coverage_by_hand(n_draws, level, low, high):
+    true = np.arange(0.0, n_draws + 2)[:, None]
+    draws = np.tile(np.arange(1.0, n_draws + 1)[::-1, None, None], (1, n_draws + 2, 1))
+    inside = coverage(true, draws, np.ones(true.shape, bool), level=level)
+    assert inside == np.mean((true >= low) & (true <= high))
+
+
+def test_coverage_between_draws():
+    # Rank 21 * 0.05 = 1.05: the interval of the draws 1..20 is [1.05, 19.95].
+    draws = np.tile(np.arange(1.0, 21.0)[:, None, None], (1, 4, 1))
+    true = [[1.04], [1.06], [19.94], [19.96]]
+    assert coverage(true, draws, np.ones((4, 1), bool)) == 0.5
+
+
+@given(st.integers(19, 99), st.sampled_from([0.3, 0.5, 0.8, 0.9]))
+def test_coverage_of_draws_equal_to_the_truth_is_full(n_draws, level):
+    true = np.array([[0.1, 1e9]])
+    draws = np.tile(true, (n_draws, 1, 1))
+    assert coverage(true, draws, [[True, True]], level=level) == 1
+
+
+@pytest.mark.parametrize("n_draws", [19, 39, 999])
+def test_coverage_of_exchangeable_draws_is_the_level(n_draws, rng):
+    true = rng.standard_exponential((200, 10))
+    draws = rng.standard_exponential((n_draws, 200, 10))
+    hidden = np.ones(true.shape, bool)
+    error = np.sqrt(0.9 * 0.1 / true.size)
+    assert abs(coverage(true, draws, hidden) - 0.9) < 4 * error
+    assert coverage(true, 1 + 0.5 * (draws - 1), hidden) < 0.9 - 4 * error
+
+
+# Energy distance
+
+
+def energy_by_definition(x, y):
+    """Return eq. (2) by all pairs at once."""
+
+    def mean(a, b):
+        return np.linalg.norm(a[:, None] - b[None], axis=-1).mean()
+
+    return 2 * mean(x, y) - mean(x, x) - mean(y, y)
+
+
+@given(
+    hnp.arrays(float, st.tuples(st.integers(1, 8), st.just(3)), elements=VALUES),
+    hnp.arrays(float, st.tuples(st.integers(1, 8), st.just(3)), elements=VALUES),
+)
+def test_energy_distance_is_its_definition(x, y):
+    distance = energy_distance(x, y)
+    assert distance == pytest.approx(energy_by_definition(x, y), abs=1e-9)
+    assert distance == pytest.approx(energy_distance(y, x), abs=1e-9)
+    assert distance >= 0
+    assert energy_distance(x, x[::-1]) < 1e-9
+
+
+def test_energy_distance_is_the_square_of_the_one_of_scipy(rng):
+    x, y = rng.standard_normal(30), rng.standard_exponential(40)
+    expected = stats.energy_distance(x, y) ** 2
+    assert energy_distance(x[:, None], y[:, None]) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("block", [1, 50, 10_000])
+def test_energy_distance_does_not_depend_on_blocks(block, monkeypatch, rng):
+    x, y = rng.standard_normal((2, 31, 4))
+    monkeypatch.setattr(metrics, "_BLOCK", block)
+    assert energy_distance(x, y) == pytest.approx(energy_by_definition(x, y), rel=1e-9)
+
+
+def test_energy_distance_of_one_distribution_has_its_known_mean(rng):
+    # Within a sample 1 / n of the pairs are 0, so that the mean is 2 E|x - x'| / n.
+    # Many columns, since in one the distance is too skewed for the gate.
+    n, d, n_repeats = 20, 20, 300
+    samples = rng.standard_normal((n_repeats, 2, n, d))
+    expected = 2 * np.sqrt(2) * stats.chi(d).mean() / n
+    same = np.array([energy_distance(x, y) for x, y in samples])
+    moved = np.array([energy_distance(x, y + 0.5) for x, y in samples])
+    assert abs(z_mean(same, expected)) < 4
+    assert z_mean(moved, expected) > 4
+
+
+# Graphs
+
+
+def symmetric(pairs, size):
+    """Return a symmetric matrix with these entries below its diagonal."""
+    matrix = np.zeros((size, size))
+    matrix[np.tril_indices(size, -1)] = pairs
+    return matrix + matrix.T + np.eye(size)
+
+
+@given(
+    hnp.arrays(float, 10, elements=st.sampled_from([0.0, 1e-7, -1e-5, 0.3, -2.0])),
+    hnp.arrays(float, 10, elements=st.integers(0, 4).map(float)),
+)
+def test_edge_auc_counts_pairs_in_order(true, strengths):
+    edge = np.abs(true) > 1e-5
+    assume(edge.any() and not edge.all())
+    difference = strengths[edge][:, None] - strengths[~edge]
+    expected = np.mean((difference > 0) + 0.5 * (difference == 0))
+    assert edge_auc(symmetric(true, 5), symmetric(strengths, 5)) == pytest.approx(
+        expected
+    )
+
+
+def test_edge_auc_reads_only_below_the_diagonal():
+    true, strengths = symmetric([0.5, 0.0, 0.0], 3), symmetric([0.9, 0.1, 0.2], 3)
+    true[np.triu_indices(3)] = strengths[np.triu_indices(3)] = np.nan
+    assert edge_auc(true, strengths) == 1
+
+
+# Errors name the parameter
+
+TRUE = np.zeros((2, 2))
+ALL = np.ones((2, 2), bool)
+
+
+@pytest.mark.parametrize("score", [imputation_rmse, imputation_mae])
+@pytest.mark.parametrize(
+    "true, imputed, hidden, scale, error, message",
+    [
+        (TRUE, TRUE[:1], ALL, None, ValueError, r"X_imputed must .*\(1, 2\)"),
+        (TRUE, TRUE * np.nan, ALL, None, ValueError, "X_imputed must be finite.*4"),
+        (TRUE * np.nan, TRUE, ALL, None, ValueError, "X_true must be finite"),
+        (TRUE[0], TRUE, ALL, None, ValueError, "X_true must be a table"),
+        (TRUE, TRUE, ~ALL, None, ValueError, "hidden must mark at least one cell"),
+        (TRUE, TRUE, ALL[:1], None, ValueError, "hidden must have the shape"),
+        (TRUE, TRUE, TRUE, None, TypeError, "hidden must be boolean"),
+        (TRUE, TRUE, ALL, [1.0, 0.0], ValueError, "scale must be positive"),
+        (TRUE, TRUE, ALL, np.nan, ValueError, "scale must be positive"),
+        (TRUE, TRUE, ALL, [1.0] * 3, ValueError, "scale must be one number or 2"),
+        (TRUE, TRUE, ALL, "sd", TypeError, "scale must be a number .* got 'sd'"),
+    ],
+)
+def test_errors_of_one_table(score, true, imputed, hidden, scale, error, message):
+    with pytest.raises(error, match=message):
+        score(true, imputed, hidden, scale=scale)
+
+
+@pytest.mark.parametrize("score", SEVERAL)
+@pytest.mark.parametrize(
+    "draws, message",
+    [
+        (TRUE, r"draws must have shape .* got \(2, 2\)"),
+        (TRUE[None], "draws must hold at least . tables for this score, got 1"),
+        (np.zeros((9, 2, 3)), r"draws must .* X_true, \(2, 2\), got shape \(9, 2, 3\)"),
+        (np.full((9, 2, 2), np.nan), "draws must be finite"),
+    ],
+)
+def test_errors_of_draws(score, draws, message):
+    with pytest.raises(ValueError, match=message):
+        score(TRUE, draws, ALL)
+
+
+@pytest.mark.parametrize("level, n_min", [(0.9, 19), (0.95, 39), (0.5, 3), (0.8, 9)])
+def test_coverage_needs_enough_draws(level, n_min):
+    coverage(TRUE, np.zeros((n_min, 2, 2)), ALL, level=level)
+    with pytest.raises(ValueError, match=f"at least {n_min} .*got {n_min - 1}"):
+        coverage(TRUE, np.zeros((n_min - 1, 2, 2)), ALL, level=level)
+
+
+@pytest.mark.parametrize("level", [0, 1, 90, np.nan])
+def test_coverage_needs_a_level(level):
+    with pytest.raises(ValueError, match=r"level must lie in \(0, 1\)"):
+        coverage(TRUE, np.zeros((99, 2, 2)), ALL, level=level)
+
+
+def test_errors_of_energy_distance():
+    with pytest.raises(ValueError, match="X and Y must .* got 2 and 3 columns"):
+        energy_distance(TRUE, np.zeros((4, 3)))
+    with pytest.raises(ValueError, match="X must be finite"):
+        energy_distance(TRUE * np.nan, TRUE)
+    with pytest.raises(ValueError, match="Y must be a table"):
+        energy_distance(TRUE, TRUE[0])
+
+
+GRAPH = symmetric([0.5, 0.0, 0.0], 3)
+
+
+@pytest.mark.parametrize(
+    "true, strengths, message",
+    [
+        (GRAPH, GRAPH[:2], r"precision_true and strengths must .*\(2, 3\)"),
+        (GRAPH[:2], GRAPH[:2], "must be square"),
+        (np.eye(3), GRAPH, "precision_true must .* got 0 edges among 3 pairs"),
+        (np.ones((3, 3)), GRAPH, "precision_true must .* got 3 edges"),
+        (GRAPH, -GRAPH, "strengths must not be negative"),
+        (GRAPH, GRAPH * np.nan, "strengths must be finite"),
+        (GRAPH * np.nan, GRAPH, "precision_true must be finite"),
+    ],
+)
+def test_errors_of_edge_auc(true, strengths, message):
+    with pytest.raises(ValueError, match=message):
+        edge_auc(true, strengths)

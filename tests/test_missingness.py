@@ -1,0 +1,371 @@
+"""Missingness mechanisms: fractions, what the masks depend on, input handling."""
+
+import os
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy.optimize import brentq
+from scipy.special import expit
+
+from skvnce.missingness import _probability, hide, mar, mcar, mnar
+
+MECHANISMS = [mcar, mar, mnar]
+
+
+@pytest.fixture
+def seed():
+    """Return the seed of the statistical checks; the environment can sweep it."""
+    return int(os.environ.get("SKVNCE_TEST_SEED", "0"))
+
+
+@pytest.fixture
+def X(seed):
+    """Correlated columns: the last two are the first plus noise."""
+    rng = np.random.default_rng([seed, 1])
+    driver, *noise = rng.standard_normal((3, 20_000))
+    return np.column_stack([driver, driver + noise[0], driver + noise[1]])
+
+
+def z_mean(sample):
+    """Return the mean in units of its standard error."""
+    return sample.mean() / (sample.std() / np.sqrt(len(sample)))
+
+
+def z_fraction(hidden, fraction):
+    """Return the excess of hidden cells over its largest standard error."""
+    return (hidden.mean() - fraction) / np.sqrt(fraction * (1 - fraction) / hidden.size)
+
+
+def z_score_test(hidden, value, strength, fraction):
+    """Test P(hidden) = expit(a + strength * value) by the derivative in strength."""
+    a = brentq(lambda a: expit(a + strength * value).mean() - fraction, -50, 50)
+    p = expit(a + strength * value)
+    return (value * (hidden - p)).sum() / np.sqrt((value**2 * p * (1 - p)).sum())
+
+
+# What is hidden, exactly
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_masks_are_nested_over_fractions(mechanism, X):
+    masks = [mechanism(X[:500], f, random_state=7) for f in (0.0, 0.1, 0.3, 0.9)]
+    assert not masks[0].any()
+    for smaller, larger in zip(masks, masks[1:], strict=False):
+        assert (smaller <= larger).all()
+        assert smaller.sum() < larger.sum()
+
+
+def test_without_strength_every_mechanism_is_mcar(X):
+    expected = mcar(X, 0.3, random_state=7)
+    np.testing.assert_array_equal(mnar(X, 0.3, strength=0, random_state=7), expected)
+    expected[:, 0] = False
+    np.testing.assert_array_equal(mar(X, 0.3, strength=0, random_state=7), expected)
+
+
+def test_mcar_reads_no_value(X):
+    np.testing.assert_array_equal(
+        mcar(X, 0.3, random_state=7), mcar(X * np.inf, 0.3, random_state=7)
+    )
+
+
+def test_mar_reads_only_the_drivers(X):
+    other = X.copy()
+    other[:, [0, 2]] = 1e6
+    expected = mar(X, 0.3, drivers=1, random_state=7)
+    np.testing.assert_array_equal(mar(other, 0.3, drivers=1, random_state=7), expected)
+    other[:, 1] *= -1
+    assert (mar(other, 0.3, drivers=1, random_state=7) != expected).any()
+
+
+def test_mnar_reads_each_column_by_itself_and_without_units(X):
+    other = X * [1.0, 1e300, 1e-300] + [5.0, 0.0, 0.0]
+    expected = mnar(X, 0.3, random_state=7)
+    np.testing.assert_array_equal(mnar(other, 0.3, random_state=7), expected)
+    other[:, 0] *= -1
+    hidden = mnar(other, 0.3, random_state=7)
+    assert (hidden[:, 0] != expected[:, 0]).any()
+    np.testing.assert_array_equal(hidden[:, 1:], expected[:, 1:])
+
+
+@given(
+    score=hnp.arrays(float, (6, 3), elements=st.floats(-1e4, 1e4)),
+    observed=hnp.arrays(bool, (6, 3)),
+    fractions=hnp.arrays(float, 3, elements=st.floats(0, 1 - 1e-9)),
+)
+def test_the_intercept_gives_the_fraction_of_the_observed_cells(
+    score, observed, fractions
+):
+    probability = _probability(score, observed, fractions)
+    for p, o, f in zip(probability.T, observed.T, fractions, strict=True):
+        if o.any():
+            assert p[o].mean() == pytest.approx(f, rel=1e-6, abs=1e-9)
+
+
+def test_observed_fraction_counts_only_observed_cells():
+    X = np.array([[np.nan], [0.0], [1.0], [np.nan]])
+    probability = _probability(np.zeros((4, 1)), ~np.isnan(X), np.array([0.25]))
+    np.testing.assert_allclose(probability, 0.25, rtol=1e-12)
+
+
+# What is hidden, statistically
+
+
+@pytest.mark.parametrize("fraction", [0.05, 0.5, 0.9])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_fraction_of_every_column(mechanism, fraction, X, seed):
+    hidden = mechanism(X, fraction, random_state=seed)
+    for column in hidden.T[1 if mechanism is mar else 0 :]:
+        assert abs(z_fraction(column, fraction)) < 4
+        assert abs(z_fraction(column, 0.7 * fraction)) > 4
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_one_fraction_per_column(mechanism, X, seed):
+    hidden = mechanism(X, [0.0, 0.2, 0.7], random_state=seed)
+    assert not hidden[:, 0].any()
+    assert abs(z_fraction(hidden[:, 1], 0.2)) < 4
+    assert abs(z_fraction(hidden[:, 2], 0.7)) < 4
+
+
+def test_mcar_keeps_the_mean_of_observed_cells(X, seed):
+    hidden = mcar(X, 0.5, random_state=seed)
+    for column, gone in zip(X.T, hidden.T, strict=True):
+        assert abs(z_mean(column[~gone])) < 4
+
+
+def test_mar_moves_the_mean_but_not_given_the_drivers(X, seed):
+    hidden = mar(X, 0.5, random_state=seed)
+    for column, gone in zip(X.T[1:], hidden.T[1:], strict=True):
+        assert z_mean(column[~gone]) < -4
+        assert abs(z_mean((column - X[:, 0])[~gone])) < 4
+
+
+def test_mnar_moves_the_mean_even_given_the_other_columns(X, seed):
+    hidden = mnar(X, 0.5, random_state=seed)
+    for column, gone in zip(X.T[1:], hidden.T[1:], strict=True):
+        assert z_mean(column[~gone]) < -4
+        assert z_mean((column - X[:, 0])[~gone]) < -4
+
+
+def test_negative_strength_hides_small_values(X, seed):
+    hidden = mnar(X[:, :1], 0.5, strength=-1, random_state=seed)
+    assert z_mean(X[:, :1][~hidden]) > 4
+
+
+@pytest.mark.parametrize("strength", [0.5, 2.0])
+def test_mnar_is_the_logistic_model_it_says(X, strength, seed):
+    hidden = mnar(X, 0.3, strength=strength, random_state=seed)[:, 1]
+    value = (X[:, 1] - X[:, 1].mean()) / X[:, 1].std()
+    assert abs(z_score_test(hidden, value, strength, 0.3)) < 4
+    assert abs(z_score_test(hidden, value, 1.5 * strength, 0.3)) > 4
+
+
+def test_mar_is_the_logistic_model_it_says(X, seed):
+    hidden = mar(X, 0.3, drivers=[0, 1], random_state=seed)[:, 2]
+    z = (X[:, :2] - X[:, :2].mean(axis=0)) / X[:, :2].std(axis=0)
+    value = z.sum(axis=1) / np.sqrt(2)
+    assert abs(z_score_test(hidden, value, 1.0, 0.3)) < 4
+    assert abs(z_score_test(hidden, value, 1.5, 0.3)) > 4
+
+
+# Randomness
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(
+    "source", [int, np.random.RandomState, np.random.default_rng], ids=str
+)
+def test_same_seed_same_mask(mechanism, source, X):
+    first, again = (mechanism(X[:99], 0.4, random_state=source(3)) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert (first != mechanism(X[:99], 0.4, random_state=source(4))).any()
+
+
+@pytest.mark.parametrize("source", [np.random.RandomState, np.random.default_rng])
+def test_a_generator_moves_on(source, X):
+    rng = source(3)
+    assert (
+        mcar(X[:99], 0.4, random_state=rng) != mcar(X[:99], 0.4, random_state=rng)
+    ).any()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("random_state", [None, 3])
+def test_the_global_stream_is_left_alone(mechanism, random_state, X):
+    before = np.random.get_state()
+    mechanism(X[:9], 0.4, random_state=random_state)
+    for old, new in zip(before, np.random.get_state(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_none_is_fresh_entropy(X):
+    assert (mcar(X, 0.5) != mcar(X, 0.5)).any()
+
+
+# Input handling
+
+CELLS = st.one_of(st.just(np.nan), st.floats(allow_nan=False, allow_infinity=False))
+TABLES = hnp.arrays(float, hnp.array_shapes(min_dims=2, max_dims=2), elements=CELLS)
+
+
+@pytest.mark.parametrize("mechanism", [mcar, mnar])
+@given(X=TABLES, fraction=st.floats(0, 0.999), seed=st.integers(0, 2**32))
+def test_any_table(mechanism, X, fraction, seed):
+    kept = X.copy()
+    hidden = mechanism(X, fraction, random_state=seed)
+    assert hidden.shape == X.shape and hidden.dtype == bool
+    assert not hidden[np.isnan(X)].any()
+    np.testing.assert_array_equal(X, kept)
+    out = hide(X, hidden)
+    np.testing.assert_array_equal(np.isnan(out), np.isnan(X) | hidden)
+    np.testing.assert_array_equal(out[~hidden], X[~hidden])
+    np.testing.assert_array_equal(X, kept)
+
+
+@given(
+    X=TABLES, driver=hnp.arrays(float, 10, elements=st.floats(-1e300, 1e300)),
+    fraction=st.floats(0, 0.999), seed=st.integers(0, 2**32),
+)  # fmt: skip
+def test_any_table_with_a_complete_driver(X, driver, fraction, seed):
+    X = np.column_stack([X, driver[: len(X)]])
+    kept = X.copy()
+    hidden = mar(X, fraction, drivers=-1, random_state=seed)
+    assert hidden.shape == X.shape and hidden.dtype == bool
+    assert not hidden[np.isnan(X)].any() and not hidden[:, -1].any()
+    np.testing.assert_array_equal(X, kept)
+
+
+@pytest.mark.parametrize("n_features, n_drivers", [(2, 1), (3, 1), (4, 2), (7, 3)])
+def test_the_default_drivers_are_the_first_third(n_features, n_drivers, seed):
+    X = np.random.default_rng(seed).standard_normal((200, n_features))
+    hidden = mar(X, 0.5, random_state=seed)
+    np.testing.assert_array_equal(
+        hidden.any(axis=0), np.arange(n_features) >= n_drivers
+    )
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_frames_give_the_masks_of_arrays(mechanism, frame, X):
+    table = frame({f"x{j}": column for j, column in enumerate(X[:50].T)})
+    hidden = mechanism(table, 0.4, random_state=3)
+    assert type(hidden) is np.ndarray
+    np.testing.assert_array_equal(hidden, mechanism(X[:50], 0.4, random_state=3))
+
+
+@pytest.mark.parametrize("drivers", ["b", ["b"], [1], 1, np.array([-2]), ["b", 1]])
+def test_drivers_by_name_and_by_index(drivers, X):
+    table = pd.DataFrame(X[:50], columns=list("abc"))
+    hidden = mar(table, 0.4, drivers=drivers, random_state=3)
+    np.testing.assert_array_equal(hidden, mar(X[:50], 0.4, drivers=[1], random_state=3))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_hide_keeps_the_float_type(dtype):
+    X = np.ones((2, 2), dtype)
+    out = hide(X, np.eye(2, dtype=bool))
+    assert out.dtype == dtype
+    np.testing.assert_array_equal(out, [[np.nan, 1], [1, np.nan]])
+    assert hide(X, np.zeros((2, 2), bool)) is not X
+    assert (X == 1).all()
+
+
+@pytest.mark.parametrize("X", [np.ones((2, 2), int), [[1, 1], [1, 1]]])
+def test_hide_makes_other_types_float64(X):
+    assert hide(X, np.eye(2, dtype=bool)).dtype == np.float64
+
+
+def test_hide_keeps_a_dataframe():
+    X = pd.DataFrame(
+        {
+            "float32": np.array([1, 2], np.float32),
+            "integer": [1, 2],
+            "nullable": pd.array([1, None], dtype="Int64"),
+        },
+        index=["p", "q"],
+    )
+    kept = X.copy()
+    out = hide(X, [[True, False, False], [False, True, False]])
+    expected = pd.DataFrame(
+        {
+            "float32": np.array([np.nan, 2], np.float32),
+            "integer": [1, np.nan],
+            "nullable": [1.0, np.nan],
+        },
+        index=["p", "q"],
+    )
+    pd.testing.assert_frame_equal(out, expected)
+    pd.testing.assert_frame_equal(X, kept)
+
+
+# Errors name the parameter
+
+ONES = np.ones((4, 3))
+GAP = np.where(np.eye(4, 3, dtype=bool), np.nan, 1.0)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(
+    "X, fraction, random_state, error, message",
+    [
+        (np.ones(4), 0.1, 0, ValueError, r"X must be a table .* got shape \(4,\)"),
+        (np.ones((0, 3)), 0.1, 0, ValueError, r"X must .* got shape \(0, 3\)"),
+        ([["a", "b"]], 0.1, 0, ValueError, "X must be a dense numeric table"),
+        (pd.DataFrame({"a": ["u"]}), 0.1, 0, ValueError, "X must be .* numeric"),
+        (ONES, 1.0, 0, ValueError, r"fraction must lie in \[0, 1\), got 1.0"),
+        (ONES, -0.1, 0, ValueError, "fraction must lie"),
+        (ONES, np.nan, 0, ValueError, "fraction must lie"),
+        (ONES, [0.1, 0.2], 0, ValueError, "fraction must be one number or 3"),
+        (ONES, "all", 0, TypeError, "fraction must be a number .* got 'all'"),
+        (ONES, None, 0, ValueError, "fraction must lie"),
+        (ONES, 0.1, -1, ValueError, "random_state must be .* got -1"),
+        (ONES, 0.1, "seed", ValueError, "random_state must be .* got 'seed'"),
+    ],
+)
+def test_errors_of_every_mechanism(
+    mechanism, X, fraction, random_state, error, message
+):
+    with pytest.raises(error, match=message):
+        mechanism(X, fraction, random_state=random_state)
+
+
+@pytest.mark.parametrize("mechanism", [mar, mnar])
+def test_errors_of_scores(mechanism):
+    with pytest.raises(TypeError, match="strength must be a number, got 'big'"):
+        mechanism(ONES, 0.1, strength="big")
+    with pytest.raises(ValueError, match="strength must be finite, got inf"):
+        mechanism(ONES, 0.1, strength=np.inf)
+    with pytest.raises(ValueError, match="X must be finite"):
+        mechanism(ONES * np.inf, 0.1)
+
+
+@pytest.mark.parametrize(
+    "X, fraction, drivers, message",
+    [
+        (GAP, 0.1, None, r"drivers must be complete columns, got columns \[0\]"),
+        (ONES, 0.1, [0, 1, 2], "drivers must be some but not all of the 3"),
+        (ONES, 0.1, [], "drivers must be some .* got 0"),
+        (ONES[:, :1], 0.1, None, "drivers must be some but not all of the 1"),
+        (ONES, 0.1, 3, "drivers must be .* got 3"),
+        (ONES, 0.1, "age", "drivers must be .* got 'age'"),
+        (ONES, 0.1, [True, False, False], "drivers must be .* got True"),
+        (ONES, [0.1, 0.1, 0.1], None, "fraction must be 0 for the drivers"),
+    ],
+)
+def test_errors_of_drivers(X, fraction, drivers, message):
+    with pytest.raises(ValueError, match=message):
+        mar(X, fraction, drivers=drivers)
+
+
+def test_errors_of_hide():
+    with pytest.raises(TypeError, match="hidden must be boolean, got dtype int"):
+        hide(ONES, np.zeros((4, 3), int))
+    with pytest.raises(ValueError, match=r"hidden must .* \(4, 3\), got \(3, 4\)"):
+        hide(ONES, np.zeros((3, 4), bool))
+    with pytest.raises(ValueError, match="X must be a dense numeric table"):
+        hide([["a"]], [[True]])
