@@ -97,13 +97,16 @@ def units_of(data: Incomplete, fit_linear: bool) -> Units:
     return Units(centre / scale, scale)
 
 
-def to_model(theta: Theta, centre: Tensor) -> TruncatedGaussian:
-    """Write theta as a model of uncentred columns (in the scaled units)."""
+def uncentre(theta: Theta, centre: Tensor) -> Theta:
+    """Write theta for columns that are scaled but not centred."""
     shift = theta.precision @ centre
     constant = theta.linear @ centre + centre @ shift / 2
-    return TruncatedGaussian(
-        theta.precision, theta.linear + shift, theta.log_scale + constant
-    )
+    return Theta(theta.precision, theta.linear + shift, theta.log_scale + constant)
+
+
+def to_model(theta: Theta, centre: Tensor) -> TruncatedGaussian:
+    """Make the model of columns that are scaled but not centred."""
+    return TruncatedGaussian(*uncentre(theta, centre))
 
 
 def marginals(data: Incomplete) -> TruncatedNormal:

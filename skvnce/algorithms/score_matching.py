@@ -84,24 +84,23 @@ def minimise_loss(
 def _quadratic(stats: Statistics, ridge: Tensor) -> Quadratic:
     """Write the loss as a quadratic over matrices (K, b) with symmetric K."""
     d = len(ridge)
+    gamma = stats.gamma + torch.diag_embed(ridge)
+    # the inverse of a compression is at most the compression of the inverse, so that
+    # the symmetric problem is bounded by its rows taken alone
+    factor = torch.linalg.cholesky(gamma)
 
     def symmetric(matrix: Tensor) -> Tensor:
         square = matrix[:, :d]
-        return torch.cat([(square + square.T) / 2, matrix[:, d:]], 1)
+        return matrix.index_copy(1, torch.arange(d), (square + square.T) / 2)
 
-    def gradient(point: Tensor) -> Tensor:
-        product = (stats.gamma @ point[:, :, None]).squeeze(-1)
-        return symmetric(product + ridge * point - stats.target)
-
-    # the inverse of a compression is at most the compression of the inverse, so that
-    # the symmetric problem is bounded by its rows taken alone
-    factor = torch.linalg.cholesky(stats.gamma + torch.diag_embed(ridge))
+    def product(point: Tensor) -> Tensor:
+        return symmetric(torch.bmm(gamma, point[:, :, None]).squeeze(-1))
 
     def inverse_form(residual: Tensor) -> Tensor:
         half = torch.linalg.solve_triangular(factor, residual[:, :, None], upper=False)
         return half.square().sum()
 
-    return Quadratic(gradient, symmetric(stats.target), inverse_form)
+    return Quadratic(product, symmetric(stats.target), inverse_form)
 
 
 def score_matching(

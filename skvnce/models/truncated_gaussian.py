@@ -52,31 +52,41 @@ class TruncatedGaussian(nn.Module):
         return TruncatedNormal(loc, diagonal.rsqrt(), validate_args=False)
 
     def log_marginal(self, x: Tensor, latent: Tensor) -> Tensor:
-        """Compute log phi with one feature a row integrated out, in closed form.
+        """Compute log phi with one feature a row integrated out; see `log_marginal`."""
+        unscaled = log_marginal(x, latent, self.precision, self.linear)
+        return unscaled - self.log_scale
 
-        With the exact q(x_j | x_-j) the ratio phi(x) / q is this number whatever the
-        value of x_j, so that VNCE needs no samples of it (Rhodes 2018, section 5.3).
 
-        Parameters
-        ----------
-        x : Tensor of shape (n, features)
-            The value of the latent feature is ignored.
-        latent : Tensor of int64, of shape (n,)
-            The feature that is integrated out, -1 for none.
+def log_marginal(
+    x: Tensor, latent: Tensor, precision: Tensor, linear: Tensor
+) -> Tensor:
+    """Compute log phi (with c = 0) with one feature a row integrated out.
 
-        Returns
-        -------
-        Tensor of shape (n,)
-        """
-        is_latent = latent[:, None] == torch.arange(x.shape[-1], device=x.device)
-        x = x.masked_fill(is_latent, 0.0)
-        product = x @ self.precision
-        energy = ((product / 2 - self.linear) * x).sum(-1)
-        j = latent.clamp(min=0)
-        scale = self.precision.diagonal()[j].rsqrt()
-        field = self.linear[j] - product.gather(-1, j[:, None]).squeeze(-1)
-        integral = log_normaliser(field * scale) + scale.log()
-        return torch.where(latent >= 0, integral, 0.0) - energy - self.log_scale
+    With the exact q(x_j | x_-j) the ratio phi(x) / q is this number whatever the value
+    of x_j, so that VNCE needs no samples of it (Rhodes 2018, section 5.3).
+
+    Parameters
+    ----------
+    x : Tensor of shape (n, features)
+        The value of the latent feature is ignored.
+    latent : Tensor of int64, of shape (n,)
+        The feature that is integrated out, -1 for none.
+    precision, linear : Tensor of shapes (features, features) and (features,)
+
+    Returns
+    -------
+    Tensor of shape (n,)
+    """
+    is_latent = latent[:, None] == torch.arange(x.shape[-1], device=x.device)
+    x = x.masked_fill(is_latent, 0.0)
+    product = x @ precision
+    complete = ((linear - product / 2) * x).sum(-1)
+    rows = (latent >= 0).nonzero().squeeze(-1)
+    j = latent[rows]
+    scale = precision.diagonal()[j].rsqrt()
+    field = linear[j] - product[rows, j]
+    integral = log_normaliser(field * scale) + scale.log()
+    return complete.index_add(0, rows, integral)
 
 
 def diagonal_model(dist: TruncatedNormal) -> TruncatedGaussian:
