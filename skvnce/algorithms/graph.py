@@ -16,7 +16,9 @@ from skvnce._incomplete import Incomplete
 from skvnce.distributions.truncated_normal import TruncatedNormal, fit_moments
 from skvnce.models.truncated_gaussian import TruncatedGaussian, safe_on_orthant
 from skvnce.samplers.base import State
-from skvnce.samplers.gibbs import gibbs
+from skvnce.samplers.gibbs import antithetic, gibbs, missing_cells
+
+_ROUND_TOL = 1e-4  # of the M-steps before the last: far below the noise of the draws
 
 
 class Theta(NamedTuple):
@@ -53,12 +55,15 @@ class MStep(NamedTuple):
     merge : callable
         (old summary, new summary, weight of the new) -> summary.
     solve : callable
-        (summary, start) -> Solution, converged.
+        (summary, start, tolerance) -> Solution, converged.
+    tol : float
+        The tolerance of the last solution; in the rounds before it, a looser one does.
     """
 
     summarise: Callable[[Tensor], Any]
     merge: Callable[[Any, Any, float], Any]
-    solve: Callable[[Any, Theta], Solution]
+    solve: Callable[[Any, Theta, float], Solution]
+    tol: float
 
 
 class Units(NamedTuple):
@@ -69,10 +74,20 @@ class Units(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The outcome of `learn_graph`; the model is for columns in the scaled units."""
+    """The outcome of `learn_graph`, in the scaled units.
+
+    Attributes
+    ----------
+    theta : Theta
+    losses : list of float
+        One a round.
+    gap : float
+        Inexactness of the last M-step, see the method.
+    change : float
+        Relative change of K in the last round.
+    """
 
     theta: Theta
-    model: TruncatedGaussian
     losses: list[float]
     gap: float
     change: float
@@ -111,21 +126,47 @@ def to_model(theta: Theta, centre: Tensor) -> TruncatedGaussian:
 
 def marginals(data: Incomplete) -> TruncatedNormal:
     """Fit a truncated normal to the observed cells of each column by moments."""
-    count = data.observed.sum(0)
-    mean = data.x.sum(0) / count
-    squares = (data.x - mean).square().where(data.observed, data.x.new_zeros(()))
-    return fit_moments(mean, squares.sum(0) / count)
+    mean = data.x.sum(0) / data.observed.sum(0)
+    return fit_moments(mean, units_of(data, fit_linear=True).scale.square())
 
 
-def independent(data: Incomplete, centre: Tensor, fit_linear: bool) -> Theta:
+def independence(data: Incomplete, centre: Tensor, fit_linear: bool) -> Theta:
     """Start from independent columns: truncated normals, or half-normals if b = 0."""
+    diagonal, linear = torch.ones_like(centre), torch.zeros_like(centre)
     if fit_linear:
         dist = marginals(data)
         diagonal = dist.scale.square().reciprocal()
         linear = (dist.loc - centre) * diagonal
-    else:
-        diagonal, linear = torch.ones_like(centre), torch.zeros_like(centre)
     return Theta(diagonal.diag(), linear, linear.new_zeros(()))
+
+
+def empirical_bayes_ridge(data: Incomplete) -> float:
+    """Choose the ridge 1 / (n tau**2), tau**2 the prior variance of a scaled K_ij.
+
+    Near independence K_ij is minus the correlation of the columns (of unit spread), so
+    that tau**2 is estimated by the mean over pairs of the squared correlation over the
+    rows which observe both, less the 1 / n_ij that chance alone gives.  Sparse graphs of
+    many columns are thereby shrunk more than dense graphs of few.
+
+    Parameters
+    ----------
+    data : Incomplete
+        Columns in the units in which K is penalised.
+    """
+    n, d = data.x.shape
+    if d < 2:
+        return 0.0
+    seen = data.observed.to(data.x)
+    count = (seen.T @ seen).clamp(min=1)
+    mean = data.x.T @ seen / count  # [i, j]: of column i where j is observed too
+    variance = data.x.square().T @ seen / count - mean.square()
+    covariance = data.x.T @ data.x / count - mean * mean.T
+    # the correlation times both spreads, which are 1 in units of the standard deviation
+    spread = units_of(data, fit_linear=True).scale.square()
+    squared = covariance.square() / (variance * variance.T).clamp(min=1e-12)
+    excess = (squared.clamp(max=1) - 1 / count) * spread * spread[:, None]
+    tau2 = float((excess * off_diagonal(d)).sum() / (d * (d - 1)))
+    return 1 / (n * max(tau2, 0.1 / n))
 
 
 def learn_graph(
@@ -135,16 +176,15 @@ def learn_graph(
     centre: Tensor,
     *,
     max_iter: int,
-    warm_up: int,
     tol: float,
-    n_sweeps: int = 1,
-    on_round: Callable[[int, Solution, float], None] = lambda n, solution, change: None,
+    warm_up: int = 10,
+    on_round: Callable[[int, float, float], bool] = lambda n, loss, change: False,
 ) -> Fit:
     """Alternate Gibbs sweeps over the missing cells and M-steps.
 
-    After `warm_up` rounds the summaries are averaged with weights 1, 1/2, 1/3, ...,
-    so that the noise of the draws dies out (stochastic approximation EM); the loop
-    stops when K moves by less than `tol`.
+    Two antithetic chains a row persist over the rounds.  After `warm_up` rounds the
+    summaries are averaged with weights 1, 1/2, 1/3, ..., so that the noise of the draws
+    dies out (stochastic approximation EM; Delyon, Lavielle and Moulines 1999).
 
     Parameters
     ----------
@@ -153,35 +193,39 @@ def learn_graph(
     m_step : MStep
     start : Theta
     centre : Tensor of shape (features,)
-    max_iter, warm_up, n_sweeps : int
-        Rounds at most, rounds before averaging, Gibbs sweeps a round.
+    max_iter, warm_up : int
+        Rounds at most, and rounds before averaging.
     tol : float
-        Largest change of an entry of the scaled K at which to stop.
+        Relative change of K in one round at which to stop.
     on_round : callable
-        Shown the round, the solution and the change.
+        Shown the round, the loss and the change; stops the loop by returning True.
     """
-    theta, summary, losses = start, None, []
-    state = State(data.x)
     complete = bool(data.observed.all())
-    # warm-up of the chains themselves: independent draws, whatever they start from
+    shape = (1 if complete else 2, *data.x.shape)
+    missing = missing_cells(data.observed.expand(shape))
+    state = State(data.x.expand(shape).clone())
+    theta, summary, losses = start, None, []
     for n_round in range(1, max_iter + 1):
-        model = to_model(_safe(theta), centre)
-        sampler = gibbs(model, data.observed)
-        for _ in range(n_sweeps):
-            state = sampler.step(state)
-        new, age = m_step.summarise(state.x), n_round - warm_up
+        model = to_model(safe(theta), centre)
+        state = gibbs(model, missing, antithetic).step(state) if missing else state
+        new, age = m_step.summarise(state.x.flatten(0, 1)), n_round - warm_up
         summary = new if age <= 1 else m_step.merge(summary, new, 1 / age)
-        solution = m_step.solve(summary, theta)
-        change = float((solution.theta.precision - theta.precision).abs().max())
+        solution = m_step.solve(summary, theta, max(_ROUND_TOL, m_step.tol))
+        change = _relative_change(solution.theta.precision, theta.precision)
         theta = solution.theta
         losses.append(solution.loss)
-        on_round(n_round, solution, change)
-        if complete or (age > 1 and change < tol):
+        stop = on_round(n_round, solution.loss, change)
+        if complete or stop or (age > 1 and change < tol):
             break
-    theta = _safe(theta)
-    change = 0.0 if complete else change
-    return Fit(theta, to_model(theta, centre), losses, solution.gap, change)
+    solution = m_step.solve(summary, theta, m_step.tol)
+    losses[-1] = solution.loss
+    return Fit(safe(solution.theta), losses, solution.gap, 0.0 if complete else change)
 
 
-def _safe(theta: Theta) -> Theta:
+def safe(theta: Theta) -> Theta:
+    """Make theta a density that can be sampled; see `safe_on_orthant`."""
     return theta._replace(precision=safe_on_orthant(theta.precision))
+
+
+def _relative_change(new: Tensor, old: Tensor) -> float:
+    return float((new - old).norm() / new.norm())

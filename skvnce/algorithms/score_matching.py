@@ -87,7 +87,7 @@ def _quadratic(stats: Statistics, ridge: Tensor) -> Quadratic:
     gamma = stats.gamma + torch.diag_embed(ridge)
     # the inverse of a compression is at most the compression of the inverse, so that
     # the symmetric problem is bounded by its rows taken alone
-    factor = torch.linalg.cholesky(gamma)
+    factor, failed = torch.linalg.cholesky_ex(gamma)
 
     def symmetric(matrix: Tensor) -> Tensor:
         square = matrix[:, :d]
@@ -97,6 +97,8 @@ def _quadratic(stats: Statistics, ridge: Tensor) -> Quadratic:
         return symmetric(torch.bmm(gamma, point[:, :, None]).squeeze(-1))
 
     def inverse_form(residual: Tensor) -> Tensor:
+        if failed.any():  # no ridge and too few rows: nothing can be certified
+            return residual.new_tensor(torch.inf)
         half = torch.linalg.solve_triangular(factor, residual[:, :, None], upper=False)
         return half.square().sum()
 
@@ -104,11 +106,12 @@ def _quadratic(stats: Statistics, ridge: Tensor) -> Quadratic:
 
 
 def score_matching(
-    centre: Tensor, *, fit_linear: bool, alpha: float, ridge: float, tol: float
+    centre: Tensor, *, fit_linear: bool, alpha: float, ridge: float, tol: float = 1e-8
 ) -> MStep:
     """Build the M-step; see `minimise_loss`."""
     return MStep(
         summarise=lambda x: statistics(x, centre, fit_linear),
         merge=running_mean,
-        solve=lambda stats, start: minimise_loss(stats, start, alpha, ridge, tol),
+        solve=lambda stats, start, tol: minimise_loss(stats, start, alpha, ridge, tol),
+        tol=tol,
     )

@@ -127,7 +127,7 @@ def vnce(
     fit_linear: bool,
     alpha: float,
     ridge: float,
-    tol: float,
+    tol: float = 1e-6,
 ) -> MStep:
     """Build the M-step; see `minimise_loss`.
 
@@ -140,7 +140,7 @@ def vnce(
     def summarise(x: Tensor) -> tuple[Rows, ...]:
         return (latent_rows(x, data.observed.repeat(len(x) // len(data.x), 1), noise),)
 
-    def solve(tables: tuple[Rows, ...], start: Theta) -> Solution:
+    def solve(tables: tuple[Rows, ...], start: Theta, tol: float) -> Solution:
         rows = Rows(*(torch.cat(part) for part in zip(*tables, strict=True)))
         return minimise_loss(
             rows,
@@ -154,4 +154,7 @@ def vnce(
             tol=tol,
         )
 
-    return MStep(summarise, lambda old, new, weight: (old + new)[-_MEMORY:], solve)
+    def merge(old: tuple[Rows, ...], new: tuple[Rows, ...], weight: float) -> tuple:
+        return (old + new)[-_MEMORY:]
+
+    return MStep(summarise, merge, solve, tol)

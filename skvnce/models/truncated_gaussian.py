@@ -45,11 +45,12 @@ class TruncatedGaussian(nn.Module):
         scale = row[feature].rsqrt()
         return TruncatedNormal(field * scale.square(), scale, validate_args=False)
 
-    def conditionals(self, x: Tensor) -> TruncatedNormal:
-        """Return p(x_j | x_-j) of every j at once, with batch shape (*batch, d)."""
-        diagonal = self.precision.diagonal()
-        loc = x + (self.linear - x @ self.precision) / diagonal
-        return TruncatedNormal(loc, diagonal.rsqrt(), validate_args=False)
+    def conditionals(self, x: Tensor, features: Tensor | None = None) -> TruncatedNormal:
+        """Return p(x_j | x_-j) of all (or the given) j, of batch shape (*batch, n_j)."""
+        j = torch.arange(x.shape[-1]) if features is None else features
+        diagonal = self.precision.diagonal()[j]
+        pull = (self.linear[j] - x @ self.precision[:, j]) / diagonal
+        return TruncatedNormal(x[..., j] + pull, diagonal.rsqrt(), validate_args=False)
 
     def log_marginal(self, x: Tensor, latent: Tensor) -> Tensor:
         """Compute log phi with one feature a row integrated out; see `log_marginal`."""

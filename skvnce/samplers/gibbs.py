@@ -12,11 +12,39 @@ from torch import Tensor
 from skvnce.models.base import UnivariateConditionals
 from skvnce.samplers.base import Sampler, State
 
+Cells = list[tuple[int, tuple[Tensor, ...]]]
+
+
+def missing_cells(observed: Tensor) -> Cells:
+    """List (column, indices of the rows that miss it); columns without holes left out.
+
+    Parameters
+    ----------
+    observed : Tensor of bool, of shape (*chains, n, features)
+    """
+    rows = [(~column).nonzero(as_tuple=True) for column in observed.unbind(-1)]
+    return [(j, index) for j, index in enumerate(rows) if index[0].numel()]
+
+
+def independent(step: int, x: Tensor) -> Tensor:
+    """Draw uniform numbers in [0, 1) from torch's stream."""
+    return torch.rand_like(x)
+
+
+def antithetic(step: int, x: Tensor) -> Tensor:
+    """Draw u for the first of two chains, and 1 - u for the second.
+
+    Each chain is a Gibbs sampler; together they average linear functions of the draws
+    with far less noise.
+    """
+    u = torch.rand_like(x[0])
+    return torch.stack([u, (1 - u).clamp(max=1 - torch.finfo(x.dtype).eps)])
+
 
 def gibbs(
     model: UnivariateConditionals,
-    observed: Tensor,
-    uniforms: Callable[[int, Tensor], Tensor] = lambda step, x: torch.rand_like(x),
+    missing: Cells,
+    uniforms: Callable[[int, Tensor], Tensor] = independent,
 ) -> Sampler:
     """Build a systematic-scan Gibbs sampler over the missing cells.
 
@@ -24,16 +52,11 @@ def gibbs(
     ----------
     model : UnivariateConditionals
         Its conditionals have an `icdf`, through which each cell is drawn.
-    observed : Tensor of bool, of shape (*chains, n, features)
+    missing : list
+        Of `missing_cells`.
     uniforms : callable
-        Maps (step, x) to numbers in [0, 1) of the shape of x; torch's stream by
-        default.
+        Maps (step, x) to numbers in [0, 1) of the shape of x.
     """
-    missing = [
-        (j, rows)
-        for j in range(observed.shape[-1])
-        if (rows := (~observed[..., j]).nonzero(as_tuple=True))[0].numel()
-    ]
 
     @torch.no_grad()
     def step(state: State) -> State:

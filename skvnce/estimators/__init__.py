@@ -1,0 +1,1 @@
+"""The scikit-learn doors to the algorithms."""

@@ -1,0 +1,545 @@
+"""`TruncatedGaussianGraphLearner`: a sparse graph from an incomplete non-negative table."""
+
+import warnings
+from contextlib import nullcontext
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import row_keyed, seeded
+from skvnce.algorithms import conditional, graph
+from skvnce.algorithms.score_matching import score_matching
+from skvnce.algorithms.vnce import vnce
+from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    with_callbacks,
+)
+from skvnce.estimators._validation import (
+    check_choice,
+    check_non_negative,
+    check_not_constant,
+    check_number,
+    column_name,
+    incomplete_array,
+    keeps_state_on_failure,
+)
+from skvnce.models.truncated_gaussian import TruncatedGaussian
+
+_CHUNK = 2**22  # cells that one chain of `transform` or `score` moves at a time
+_SMALL = 64  # features up to which one BLAS thread is faster than several
+
+
+def _score_matching(estimator, data, units, penalties):
+    return score_matching(units.centre, fit_linear=estimator.fit_linear, **penalties)
+
+
+def _vnce(estimator, data, units, penalties):
+    return vnce(
+        data,
+        graph.marginals(data),
+        units.centre,
+        noise_ratio=estimator.noise_ratio,
+        fit_linear=estimator.fit_linear,
+        **penalties,
+    )
+
+
+_METHODS = {"score-matching": _score_matching, "vnce": _vnce}
+
+
+class TruncatedGaussianGraphLearner(
+    CallbackSupportMixin, TransformerMixin, BaseEstimator
+):
+    """Sparse graph of non-negative variables, learned from a table with holes.
+
+    The model is a Gaussian truncated to ``x >= 0``, ``p(x)`` proportional to
+    ``exp(-x' K x / 2 + b' x)``.  Variables i and j are linked where ``K_ij`` is not
+    zero: they depend on each other given all the others, and a negative ``K_ij`` means
+    that they rise together.  Missing cells (NaN) are neither filled nor dropped: the
+    model is fitted by stochastic EM, whose E-step draws them from the model's own
+    conditionals.
+
+    Parameters
+    ----------
+    alpha : float, default=0.02
+        Strength of the L1 penalty that sets links to zero, for columns scaled to unit
+        spread.  0 keeps all links.  The losses of the methods differ, and so do the
+        useful values; ``GridSearchCV`` finds them on the incomplete table.
+    method : {"score-matching", "vnce"}, default="score-matching"
+        The M-step.  ``"score-matching"`` is a quadratic problem with a certified
+        optimality gap; ``"vnce"`` is variational noise-contrastive estimation, about
+        ten times slower, and also estimates the normalising constant.
+    fit_linear : bool, default=True
+        Whether to fit the linear term b.  Without it the model's mode is at zero.
+    ridge : "auto" or float, default="auto"
+        Strength of the quadratic penalty of the off-diagonal entries of K, for columns
+        scaled to unit spread.  ``"auto"`` is empirical Bayes: the prior variance of the
+        entries is estimated from the pairwise correlations.
+    noise_ratio : int, default=10
+        Rows of noise for each row of data; ``method="vnce"`` only.
+    n_gibbs_steps : int, default=30
+        Gibbs sweeps that `transform` and `score_samples` average over, after half as
+        many of burn-in.  `sample` makes as many as both together.
+    max_iter : int, default=100
+        Rounds of EM at most.
+    tol : float, default=3e-3
+        Relative change of K in one round at which EM stops.
+    keep_empty_features : bool, default=False
+        Whether `transform` keeps columns that were entirely missing at `fit` (missing
+        cells filled by 0) or drops them.  They are never nodes of the graph.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of the draws.  The global streams of numpy and torch are not touched.
+    verbose : int, default=0
+        Above 0, a line for each round.
+
+    Attributes
+    ----------
+    precision_ : ndarray of shape (n_nodes, n_nodes)
+        K, in the units of X: per unit of column i and unit of column j.
+    linear_ : ndarray of shape (n_nodes,)
+        b, per unit of the column.
+    location_ : ndarray of shape (n_nodes,)
+        The mean ``K^-1 b`` before the truncation; only where K is positive definite.
+    log_scale_ : float
+        The estimate of the logarithm of the normalising constant; only with
+        ``method="vnce"``.
+    edge_strengths_ : ndarray of shape (n_nodes, n_nodes)
+        ``|K_ij| / sqrt(K_ii K_jj)``, free of units; zero on the diagonal.
+    nodes_ : ndarray of shape (n_nodes,)
+        Names of the columns that are nodes: those observed at least once.
+    node_indices_ : ndarray of shape (n_nodes,)
+        Their places in X.
+    mean_ : ndarray of shape (n_nodes,)
+        Means of the observed cells, where the chains start.
+    ridge_ : float
+        The ridge that was used.
+    n_iter_ : int
+        Rounds of EM; 1 for complete data.
+    loss_curve_ : list of float
+        Penalised loss of the M-step in each round.
+    change_ : float
+        Relative change of K in the last round.
+    optimality_gap_ : float
+        Inexactness of the last M-step: for score matching an upper bound of the loss
+        above its minimum (a duality gap), for VNCE the largest violation of the
+        optimality conditions.
+    n_features_in_ : int
+        Number of columns seen at `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are strings.
+
+    References
+    ----------
+    Rhodes and Gutmann (2019), Variational noise-contrastive estimation, section 5;
+    Rhodes (2018), MSc thesis of that name, chapter 5; Yu, Drton and Shojaie (2019),
+    Generalized score matching for non-negative data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import TruncatedGaussianGraphLearner
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.gamma(4.0, size=(300, 3))
+    >>> X[:, 1] += X[:, 0]
+    >>> X[rng.uniform(size=X.shape) < 0.2] = np.nan
+    >>> learner = TruncatedGaussianGraphLearner(alpha=0.1, random_state=0).fit(X)
+    >>> learner.edge_strengths_.round(1)
+    array([[0. , 0.5, 0. ],
+           [0.5, 0. , 0. ],
+           [0. , 0. , 0. ]])
+    """
+
+    def __init__(
+        self,
+        alpha=0.02,
+        *,
+        method="score-matching",
+        fit_linear=True,
+        ridge="auto",
+        noise_ratio=10,
+        n_gibbs_steps=30,
+        max_iter=100,
+        tol=3e-3,
+        keep_empty_features=False,
+        random_state=None,
+        verbose=0,
+    ):
+        self.alpha = alpha
+        self.method = method
+        self.fit_linear = fit_linear
+        self.ridge = ridge
+        self.noise_ratio = noise_ratio
+        self.n_gibbs_steps = n_gibbs_steps
+        self.max_iter = max_iter
+        self.tol = tol
+        self.keep_empty_features = keep_empty_features
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @keeps_state_on_failure
+    @with_callbacks
+    def fit(self, X, y=None):
+        """Learn the graph.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Non-negative; NaN marks missing cells.  Rows that are entirely missing say
+            nothing and are left out.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : TruncatedGaussianGraphLearner
+
+        Raises
+        ------
+        ValueError
+            For negative, infinite or textual cells, constant columns, a table without
+            at least two rows that are not empty, and parameters outside their range.
+        TypeError
+            For parameters of a wrong type.
+        """
+        self._check_parameters()
+        X = incomplete_array(self, X, reset=True)
+        check_non_negative(self, X)
+        self.node_indices_ = self._observed_columns(X)
+        check_not_constant(self, X, self.node_indices_)
+        nodes = X[:, self.node_indices_]
+        data = Incomplete.from_array(nodes[~np.isnan(nodes).all(1)])
+        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        with self._threads(), seeded(self.random_state) as seed:
+            units = graph.units_of(data, self.fit_linear)
+            scaled = Incomplete(data.x / units.scale, data.observed)
+            self.ridge_ = self._ridge(scaled)
+            penalties = {"alpha": float(self.alpha), "ridge": self.ridge_}
+            fit = graph.learn_graph(
+                scaled,
+                _METHODS[self.method](self, scaled, units, penalties),
+                graph.independence(scaled, units.centre, self.fit_linear),
+                units.centre,
+                max_iter=self.max_iter,
+                tol=self.tol,
+                on_round=on_round,
+            )
+        self._seed = seed
+        self._keep(fit, units, data)
+        finish()
+        return self
+
+    def transform(self, X):
+        """Fill missing cells by their conditional means given the observed ones.
+
+        A function of each row alone: the same row gives the same answer in any table.
+        Exact where one cell is missing, else an average over `n_gibbs_steps` sweeps.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Non-negative; NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+            Observed cells as they are in X.
+        """
+        X = self._checked(X)
+        filled = X.copy()
+        model, start = self.to_torch(), torch.from_numpy(self.mean_)
+        with self._threads():
+            for cells, nodes in self._parts(X, only_incomplete=True):
+                filled[cells] = conditional.conditional_mean(
+                    model,
+                    Incomplete.from_array(nodes),
+                    start,
+                    row_keyed(nodes, self._seed),
+                    burn_in=self.n_gibbs_steps // 2,
+                    n_steps=self.n_gibbs_steps,
+                )
+        return self._columns_out(filled, X)
+
+    def sample(self, X, n_draws=1, random_state=None):
+        """Draw the missing cells from their conditional distribution.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Non-negative; NaN marks missing cells.
+        n_draws : int, default=1
+            Number of completed tables.
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; None gives others at every call.
+
+        Returns
+        -------
+        ndarray of shape (n_draws, n_samples, n_features_out)
+            Completed tables; observed cells as they are in X.
+        """
+        check_number(n_draws, "n_draws", low=1, integer=True)
+        X = self._checked(X)
+        filled = np.repeat(X[None], n_draws, 0)
+        model, start = self.to_torch(), torch.from_numpy(self.mean_)
+        with self._threads(), seeded(random_state):
+            for cells, nodes in self._parts(X, only_incomplete=True, n_chains=n_draws):
+                filled[:, *cells] = conditional.draw(
+                    model,
+                    Incomplete.from_array(nodes),
+                    start,
+                    n_draws=n_draws,
+                    n_steps=self.n_gibbs_steps + self.n_gibbs_steps // 2,
+                )
+        return self._columns_out(filled, X)
+
+    def score_samples(self, X):
+        """Compute a held-out log-score of each row, in nats.
+
+        The columns are hidden in five interleaved blocks, one at a time, and each
+        hidden cell that was observed is scored by its log predictive density given the
+        observed cells of the other blocks; a row's score is the sum.  It needs no
+        normalising constant, it is proper, and it is a function of the row alone.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Non-negative; NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            0 for a row that is entirely missing.
+        """
+        X = self._checked(X)
+        scores = np.empty(len(X))
+        model, start = self.to_torch(), torch.from_numpy(self.mean_)
+        with self._threads():
+            for (rows, _), nodes in self._parts(X):
+                scores[rows[:, 0]] = conditional.log_predictive(
+                    model,
+                    Incomplete.from_array(nodes),
+                    start,
+                    lambda block, nodes=nodes: row_keyed(nodes, self._seed + 1 + block),
+                    burn_in=self.n_gibbs_steps // 2,
+                    n_steps=self.n_gibbs_steps,
+                )
+        return scores
+
+    def score(self, X, y=None):
+        """Average `score_samples` over rows; larger is better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Non-negative; NaN marks missing cells.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+        """
+        return float(self.score_samples(X).mean())
+
+    def edges(self):
+        """Tabulate the links, strongest first.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With columns ``source``, ``target``, ``association`` (``-K_ij`` over
+            ``sqrt(K_ii K_jj)``: positive where the two rise together given all others)
+            and ``precision`` (``K_ij`` in the units of X).
+        """
+        check_is_fitted(self)
+        import pandas as pd
+
+        i, j = np.nonzero(np.triu(self.precision_, 1))
+        sign = -np.sign(self.precision_[i, j])
+        table = pd.DataFrame(
+            {
+                "source": self.nodes_[i],
+                "target": self.nodes_[j],
+                "association": sign * self.edge_strengths_[i, j],
+                "precision": self.precision_[i, j],
+            }
+        )
+        by_strength = table["association"].abs().sort_values(ascending=False)
+        return table.loc[by_strength.index].reset_index(drop=True)
+
+    def to_networkx(self):
+        """Return the graph, edges with ``weight`` (association) and ``precision``.
+
+        Returns
+        -------
+        networkx.Graph
+        """
+        check_is_fitted(self)
+        import networkx as nx
+
+        result = nx.Graph()
+        result.add_nodes_from(self.nodes_.tolist())
+        for row in self.edges().itertuples():
+            result.add_edge(
+                row.source, row.target, weight=row.association, precision=row.precision
+            )
+        return result
+
+    def to_torch(self):
+        """Return the fitted model as a torch module, in the units of X.
+
+        Returns
+        -------
+        skvnce.models.truncated_gaussian.TruncatedGaussian
+        """
+        check_is_fitted(self)
+        return TruncatedGaussian(
+            torch.tensor(self.precision_),
+            torch.tensor(self.linear_),
+            torch.tensor(getattr(self, "log_scale_", 0.0), dtype=torch.float64),
+        )
+
+    def get_feature_names_out(self, input_features=None):
+        """Name the columns of `transform`.
+
+        Parameters
+        ----------
+        input_features : array-like of str or None, default=None
+            Must be `feature_names_in_` where the estimator saw names.
+
+        Returns
+        -------
+        ndarray of str
+        """
+        check_is_fitted(self)
+        names = self._names_in()
+        if input_features is not None and list(input_features) != list(names):
+            if hasattr(self, "feature_names_in_"):
+                raise ValueError("input_features is not equal to feature_names_in_.")
+            names = np.asarray(input_features, dtype=object)
+            if len(names) != self.n_features_in_:
+                raise ValueError(
+                    "input_features should have length equal to number of features "
+                    f"({self.n_features_in_}), got {len(names)}."
+                )
+        return names[self._columns_kept()]
+
+    def __sklearn_tags__(self):
+        """Declare NaN, non-negative input and the kept dtypes."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.positive_only = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _check_parameters(self):
+        check_number(self.alpha, "alpha", low=0)
+        check_choice(self.method, "method", _METHODS)
+        if not isinstance(self.ridge, str):
+            check_number(self.ridge, "ridge", low=0)
+        else:
+            check_choice(self.ridge, "ridge", ["auto"])
+        check_number(self.noise_ratio, "noise_ratio", low=1, integer=True)
+        check_number(self.n_gibbs_steps, "n_gibbs_steps", low=1, integer=True)
+        check_number(self.max_iter, "max_iter", low=1, integer=True)
+        check_number(self.tol, "tol", low=0)
+        for name in ("fit_linear", "keep_empty_features"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise TypeError(f"{name} must be a bool, got {getattr(self, name)!r}.")
+
+    def _observed_columns(self, X):
+        """List the columns with an observed cell; warn of the others."""
+        empty = np.isnan(X).all(0)
+        if empty.all():
+            raise ValueError("All columns of X are entirely missing: nothing to learn.")
+        if empty.any():
+            names = ", ".join(column_name(self, j) for j in np.flatnonzero(empty))
+            fate = "filled by 0" if self.keep_empty_features else "dropped by transform"
+            warnings.warn(
+                f"Entirely missing: {names}; left out of the graph and {fate} "
+                "(keep_empty_features).",
+                stacklevel=5,
+            )
+        return np.flatnonzero(~empty)
+
+    def _ridge(self, scaled):
+        if isinstance(self.ridge, str):
+            return graph.empirical_bayes_ridge(scaled)
+        return float(self.ridge)
+
+    def _keep(self, fit, units, data):
+        """Write the fit into attributes, in the units of X."""
+        precision, linear, log_scale = graph.uncentre(fit.theta, units.centre)
+        scale = units.scale.numpy()
+        self.precision_ = precision.numpy() / np.outer(scale, scale)
+        self.linear_ = linear.numpy() / scale
+        self.mean_ = (data.x.sum(0) / data.observed.sum(0)).numpy()
+        for name in ("location_", "log_scale_"):
+            self.__dict__.pop(name, None)  # of an earlier fit
+        if self.method == "vnce":
+            self.log_scale_ = float(log_scale) + float(np.log(scale).sum())
+        unit = precision.numpy()
+        if np.linalg.eigvalsh(unit)[0] > 0:
+            self.location_ = np.linalg.solve(unit, linear.numpy()) * scale
+        root = np.sqrt(np.diag(unit))
+        self.edge_strengths_ = np.abs(unit) / np.outer(root, root)
+        np.fill_diagonal(self.edge_strengths_, 0)
+        self.nodes_ = self._names_in()[self.node_indices_]
+        self.n_iter_, self.loss_curve_ = len(fit.losses), fit.losses
+        self.change_, self.optimality_gap_ = fit.change, fit.gap
+        self._warn_unless_converged()
+
+    def _warn_unless_converged(self):
+        if self.change_ >= max(self.tol, 1e-300):
+            warnings.warn(
+                f"EM stopped after max_iter={self.max_iter} rounds with K still moving "
+                f"by {self.change_:.2g} a round (tol={self.tol:g}). Raise max_iter or "
+                "tol.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+
+    def _checked(self, X):
+        """Validate new rows."""
+        check_is_fitted(self)
+        X = incomplete_array(self, X, reset=False)
+        check_non_negative(self, X)
+        return X
+
+    def _parts(self, X, only_incomplete=False, n_chains=1):
+        """Yield the cells and float64 values of the nodes, in chunks of rows."""
+        nodes = X[:, self.node_indices_]
+        rows = np.arange(len(X))
+        if only_incomplete:
+            rows = np.flatnonzero(np.isnan(nodes).any(1))
+        size = max(1, _CHUNK // (nodes.shape[1] * n_chains))
+        for first in range(0, len(rows), size):
+            part = rows[first : first + size]
+            yield np.ix_(part, self.node_indices_), nodes[part].astype(np.float64)
+
+    def _columns_out(self, filled, X):
+        """Put observed cells back bit by bit, and keep or drop the empty columns."""
+        filled = np.where(np.isnan(X), filled, X)
+        kept = self._columns_kept()
+        empty = np.setdiff1d(kept, self.node_indices_)
+        filled[..., empty] = np.nan_to_num(filled[..., empty])
+        return filled[..., kept]
+
+    def _columns_kept(self):
+        if self.keep_empty_features:
+            return np.arange(self.n_features_in_)
+        return self.node_indices_
+
+    def _names_in(self):
+        generic = np.array([f"x{j}" for j in range(self.n_features_in_)], dtype=object)
+        return getattr(self, "feature_names_in_", generic)
+
+    def _threads(self):
+        """Use one BLAS thread for small matrices, where several only wait."""
+        small = len(self.node_indices_) <= _SMALL
+        return threadpool_limits(1) if small else nullcontext()

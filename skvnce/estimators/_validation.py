@@ -1,0 +1,137 @@
+"""Border checks that every estimator shares: errors name the row, column and remedy."""
+
+import functools
+import numbers
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+
+def keeps_state_on_failure(fit):
+    """Decorate `fit` so that a failure leaves the estimator as it was."""
+
+    @functools.wraps(fit)
+    def guarded(self, *args, **kwargs):
+        before = dict(self.__dict__)
+        try:
+            return fit(self, *args, **kwargs)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    return guarded
+
+
+def column_name(estimator, column):
+    """Name a column as the user knows it."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return f"column {column}" if names is None else f"column {names[column]!r}"
+
+
+def incomplete_array(estimator, X, *, reset):
+    """Validate a table in which NaN means missing.
+
+    Returns
+    -------
+    ndarray of shape (n, features), float64 or float32
+        A table that fit into the memory of X is X's own: do not write to it.
+
+    Raises
+    ------
+    ValueError
+        For infinite values and for text, naming row and column; for a wrong width.
+    """
+    try:
+        return validate_data(
+            estimator,
+            X,
+            reset=reset,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=2 if reset else 1,
+        )
+    except (ValueError, TypeError) as error:
+        where = _locate(X, error)
+        if where is None:
+            raise
+        raise type(error)(f"{error} {where}") from error
+
+
+def _locate(X, error):
+    """Say which cell an input error is about, if it is about one."""
+    message = str(error)
+    if "infinity" in message:
+        unfit, remedy = _is_infinite, "Replace it by NaN if it is missing."
+    elif "could not convert" in message:
+        unfit = _is_text
+        remedy = (
+            "Drop or encode text columns, for example with a ColumnTransformer; mark "
+            "missing values by NaN."
+        )
+    else:
+        return None
+    names = getattr(X, "columns", None)
+    cells = np.asarray(X, dtype=object)
+    for column in range(cells.shape[1] if cells.ndim == 2 else 0):
+        for row, value in enumerate(cells[:, column]):
+            if unfit(value):
+                name = column if names is None else repr(names[column])
+                return f"First such cell: {value!r} in column {name}, row {row}. {remedy}"
+    return None
+
+
+def _is_infinite(value):
+    return isinstance(value, numbers.Real) and bool(np.isinf(value))
+
+
+def _is_text(value):
+    if not isinstance(value, str | bytes):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return True
+    return False
+
+
+def check_non_negative(estimator, X):
+    """Refuse negative cells, also among NaN, where scikit-learn's helper is blind."""
+    negative = X < 0
+    if negative.any():
+        row, column = np.argwhere(negative)[0]
+        raise ValueError(
+            f"Negative values in data passed to {type(estimator).__name__}: "
+            f"{X[row, column]} in {column_name(estimator, column)}, row {row}. The model "
+            "is for non-negative columns; drop or shift columns that are not."
+        )
+
+
+def check_not_constant(estimator, X, columns):
+    """Refuse columns whose observed cells are all equal."""
+    for column in columns:
+        values = X[:, column][~np.isnan(X[:, column])]
+        if values.max() - values.min() <= 1e-10 * abs(values).max():
+            raise ValueError(
+                f"{column_name(estimator, column)} is constant: its {len(values)} "
+                f"observed cells all equal {values[0]}. A constant depends on nothing; "
+                "drop the column."
+            )
+
+
+def check_number(value, name, *, low, above=False, integer=False):
+    """Refuse parameters that are not numbers, or not at least (or above) `low`."""
+    kind = numbers.Integral if integer else numbers.Real
+    if isinstance(value, bool | np.bool_) or not isinstance(value, kind):
+        wanted = "an integer" if integer else "a number"
+        raise TypeError(f"{name} must be {wanted}, got {value!r}.")
+    if not np.isfinite(value) or value < low or (above and value == low):
+        relation = "above" if above else "at least"
+        raise ValueError(f"{name} must be finite and {relation} {low}, got {value!r}.")
+
+
+def check_choice(value, name, choices):
+    """Refuse a string that is not among the choices."""
+    if not isinstance(value, str) or value not in choices:
+        options = ", ".join(map(repr, sorted(choices)))
+        raise ValueError(f"{name} must be one of {options}, got {value!r}.")

@@ -1,0 +1,66 @@
+"""scikit-learn's checks and our NaN contract, over every public estimator."""
+
+import warnings
+
+import pytest
+import sklearn.utils.estimator_checks as checks
+from cases import CONTRACT, ESTIMATORS
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import skvnce
+from skvnce.testing import nan_checks
+
+pytestmark = pytest.mark.filterwarnings(
+    # small or shapeless tables of the checks, on which a short fit does not settle
+    "ignore::sklearn.exceptions.ConvergenceWarning"
+)
+
+# In the module of the checks, but not run by check_estimator.
+EXTRA = [
+    checks.check_transformer_get_feature_names_out,
+    checks.check_transformer_get_feature_names_out_pandas,
+    checks.check_set_output_transform,
+    checks.check_set_output_transform_pandas,
+    checks.check_set_output_transform_polars,
+    checks.check_global_output_transform_pandas,
+    checks.check_global_set_output_transform_polars,
+    checks.check_dataframe_column_names_consistency,
+    checks.check_get_feature_names_out_error,
+    checks.check_inplace_ensure_writeable,
+]
+
+
+@parametrize_with_checks(ESTIMATORS)
+def test_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("check", EXTRA, ids=lambda check: check.__name__)
+def test_scikit_learn_extra(check):
+    for estimator in ESTIMATORS[:1]:
+        check(type(estimator).__name__, clone(estimator))
+
+
+CASES = [
+    pytest.param(check, id=f"{i}-{name}")
+    for i, estimator in enumerate(CONTRACT)
+    for name, check in nan_checks(estimator)
+]
+
+
+@pytest.mark.parametrize("check", CASES)
+def test_nan_contract(check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        check()
+
+
+def test_every_public_estimator_is_listed():
+    public = {
+        name
+        for name in skvnce.__all__
+        if isinstance(getattr(skvnce, name), type)
+    }
+    assert public == {type(estimator).__name__ for estimator in ESTIMATORS}
