@@ -17,7 +17,7 @@ from skvnce.algorithms.graph import MStep, Solution, Theta, off_diagonal
 from skvnce.objectives.score_matching import saturating_weight
 from skvnce.training.proximal import Quadratic, minimise
 
-DIAGONAL_FLOOR = 1e-2  # least K_jj, for columns scaled to unit spread
+DIAGONAL_FLOOR = 0.25  # least K_jj, for columns scaled to unit spread
 
 
 class Statistics(NamedTuple):

@@ -24,7 +24,7 @@ from skvnce.models.truncated_gaussian import log_marginal
 from skvnce.objectives.nce import nce
 from skvnce.training.lbfgs import minimise
 
-DIAGONAL_FLOOR = 1e-2  # least K_jj, for columns scaled to unit spread
+DIAGONAL_FLOOR = 0.25  # least K_jj, for columns scaled to unit spread
 _MEMORY = 5  # completed tables whose objectives are averaged
 
 

@@ -98,10 +98,13 @@ def diagonal_model(dist: TruncatedNormal) -> TruncatedGaussian:
 
 
 def safe_on_orthant(precision: Tensor, margin: float = 1e-3) -> Tensor:
-    """Shrink the negative off-diagonals until exp(-x'Kx/2) is integrable on x >= 0.
+    """Shrink negative off-diagonals until exp(-x'Kx/2) is integrable on x >= 0.
 
-    The diagonal and the positive entries stay: a positive definite matrix plus a
-    non-negative one is copositive.  Raising the diagonal instead runs away inside EM
+    A positive definite matrix plus a non-negative one is copositive.  So K needs nothing
+    if it is positive definite after some share of its positive off-diagonals is taken
+    away.  Else the negative entries shrink step by step, each in proportion to the parts
+    that its two variables have in the eigenvector of the least eigenvalue, so that the
+    rest of the graph stays.  So does the diagonal: raising it runs away inside EM
     (imputations shrink, the diagonal grows, imputations shrink).
 
     Parameters
@@ -109,7 +112,7 @@ def safe_on_orthant(precision: Tensor, margin: float = 1e-3) -> Tensor:
     precision : Tensor of shape (features, features)
         Symmetric, with a positive diagonal.
     margin : float
-        Least eigenvalue of the negative part with unit diagonal.
+        Least eigenvalue of the positive definite part with unit diagonal.
 
     Returns
     -------
@@ -117,10 +120,18 @@ def safe_on_orthant(precision: Tensor, margin: float = 1e-3) -> Tensor:
         The argument itself where nothing has to be done.
     """
     scale = precision.diagonal().rsqrt()
-    negative = (precision * scale * scale[:, None]).clamp(max=0)
-    largest = -torch.linalg.eigvalsh(negative)[0]  # of the negated part
-    if largest <= 1 - margin:
+    unit = precision * scale * scale[:, None]
+    if torch.linalg.eigvalsh(unit)[0] >= margin:
         return precision
-    return torch.where(negative < 0, precision * ((1 - margin) / largest), precision)
-
-
+    off = unit - unit.diagonal().diag()
+    shares = torch.linspace(1, 0, 11, dtype=off.dtype)[:, None, None]
+    parts = off.clamp(max=0) + shares * off.clamp(min=0)
+    part = parts[torch.linalg.eigvalsh(parts)[:, 0].argmax()]
+    while True:  # every step shrinks the entries that the eigenvector lives on
+        values, vectors = torch.linalg.eigh(part)
+        if values[0] >= margin - 1:
+            break
+        weight = vectors[:, 0].square()
+        keep = 1 - weight / weight.max() / 4
+        part = part * keep * keep[:, None]
+    return torch.where(off < 0, part / scale / scale[:, None], precision)
