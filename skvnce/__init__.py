@@ -11,6 +11,7 @@ from skvnce._version import __version__
 _HOMES = {
     "TruncatedGaussianGraphLearner": "skvnce.estimators._graph",
     "datasets": "skvnce.datasets",
+    "inspection": "skvnce.inspection",
     "metrics": "skvnce.metrics",
     "missingness": "skvnce.missingness",
     "testing": "skvnce.testing",
@@ -20,6 +21,7 @@ __all__ = [
     "TruncatedGaussianGraphLearner",
     "__version__",
     "datasets",
+    "inspection",
     "metrics",
     "missingness",
     "testing",

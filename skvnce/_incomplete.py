@@ -22,9 +22,7 @@ class Incomplete(NamedTuple):
     observed: Tensor
 
     @classmethod
-    def from_array(
-        cls, array: np.ndarray, dtype: torch.dtype = torch.float64
-    ) -> Self:
+    def from_array(cls, array: np.ndarray, dtype: torch.dtype = torch.float64) -> Self:
         """Copy an array in which NaN means missing."""
         x = torch.tensor(np.ascontiguousarray(array), dtype=dtype)
         observed = ~x.isnan()

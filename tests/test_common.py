@@ -14,7 +14,9 @@ from skvnce.testing import nan_checks
 
 pytestmark = pytest.mark.filterwarnings(
     # small or shapeless tables of the checks, on which a short fit does not settle
-    "ignore::sklearn.exceptions.ConvergenceWarning"
+    "ignore::sklearn.exceptions.ConvergenceWarning",
+    # scikit-learn's own checks mix arrays and frames
+    "ignore:X does not have valid feature names:UserWarning",
 )
 
 # In the module of the checks, but not run by check_estimator.

@@ -21,7 +21,7 @@ N_BLOCKS = 5  # of columns, hidden in turn by `log_predictive`
 
 
 def start_at(data: Incomplete, mean: Tensor, n_chains: int) -> State:
-    """Start chains at given values of the missing cells; `mean` has shape (features,)."""
+    """Start chains with the missing cells at `mean`, of shape (features,)."""
     x = data.with_values(mean.expand_as(data.x))
     return State(x.expand(n_chains, *x.shape).clone())
 
@@ -85,8 +85,8 @@ def log_predictive(
     Column j is in block j modulo `N_BLOCKS`.  The cells of one block are hidden at a
     time, chains fill them and what was missing, and each hidden cell is scored by the
     average over the chain of its conditional density: a proper score of the held-out
-    rows that needs no normalising constant.  With at most `N_BLOCKS` columns and nothing
-    missing no chain is needed, and it is the pseudo-log-likelihood.
+    rows that needs no normalising constant.  With at most `N_BLOCKS` columns and
+    nothing missing no chain is needed, and it is the pseudo-log-likelihood.
 
     Parameters
     ----------

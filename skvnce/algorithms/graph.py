@@ -145,8 +145,8 @@ def empirical_bayes_ridge(data: Incomplete) -> float:
 
     Near independence K_ij is minus the correlation of the columns (of unit spread), so
     that tau**2 is estimated by the mean over pairs of the squared correlation over the
-    rows which observe both, less the 1 / n_ij that chance alone gives.  Sparse graphs of
-    many columns are thereby shrunk more than dense graphs of few.
+    rows which observe both, less the 1 / n_ij that chance alone gives.  Sparse graphs
+    of many columns are thereby shrunk more than dense graphs of few.
 
     Parameters
     ----------

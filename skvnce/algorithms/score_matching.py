@@ -55,7 +55,7 @@ def running_mean(old: Statistics, new: Statistics, weight: float) -> Statistics:
 def minimise_loss(
     stats: Statistics, start: Theta, alpha: float, ridge: float, tol: float
 ) -> Solution:
-    """Minimise the score-matching loss plus alpha |K|_1 + ridge |K|^2 / 2 off the diagonal.
+    """Minimise the loss plus alpha |K|_1 + ridge |K|^2 / 2 off the diagonal.
 
     Parameters
     ----------

@@ -10,8 +10,8 @@ _DESCRIPTION = """\
 NHANES adults
 =============
 
-19 non-negative measurements of 4,835 adults in the US National Health and Nutrition
-Examination Survey, cycles 2009-2010 and 2011-2012; 11 % of the cells are genuinely
+19 non-negative measurements of 4,835 adults in the US National Health and
+Nutrition Examination Survey, cycles 2009-2010 and 2011-2012; 11 % of the cells are genuinely
 missing, 0-57 % of a column (testosterone was measured in one cycle only).  US public
 domain (National Center for Health Statistics).  Rows are those of a teaching sample that
 was resampled to undo the survey weights, repeated persons removed.

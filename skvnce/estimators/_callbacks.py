@@ -1,4 +1,4 @@
-"""The bridge to scikit-learn's callbacks (1.9, experimental there), and its only import.
+"""The bridge to scikit-learn's callbacks (experimental there, since 1.9).
 
 With an older scikit-learn the same names do nothing.
 """

@@ -1,4 +1,4 @@
-"""`TruncatedGaussianGraphLearner`: a sparse graph from an incomplete non-negative table."""
+"""A sparse graph from an incomplete non-negative table."""
 
 import warnings
 from contextlib import nullcontext

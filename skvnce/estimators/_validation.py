@@ -77,7 +77,9 @@ def _locate(X, error):
         for row, value in enumerate(cells[:, column]):
             if unfit(value):
                 name = column if names is None else repr(names[column])
-                return f"First such cell: {value!r} in column {name}, row {row}. {remedy}"
+                return (
+                    f"First such cell: {value!r} in column {name}, row {row}. {remedy}"
+                )
     return None
 
 
@@ -102,8 +104,8 @@ def check_non_negative(estimator, X):
         row, column = np.argwhere(negative)[0]
         raise ValueError(
             f"Negative values in data passed to {type(estimator).__name__}: "
-            f"{X[row, column]} in {column_name(estimator, column)}, row {row}. The model "
-            "is for non-negative columns; drop or shift columns that are not."
+            f"{X[row, column]} in {column_name(estimator, column)}, row {row}. The "
+            "model is for non-negative columns; drop or shift columns that are not."
         )
 
 

@@ -1,4 +1,4 @@
-"""What a model offers to the layers above, and the masked sum that all of them share."""
+"""What a model offers to the layers above, and the masked sum that all share."""
 
 from typing import Protocol
 

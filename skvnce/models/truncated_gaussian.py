@@ -45,8 +45,10 @@ class TruncatedGaussian(nn.Module):
         scale = row[feature].rsqrt()
         return TruncatedNormal(field * scale.square(), scale, validate_args=False)
 
-    def conditionals(self, x: Tensor, features: Tensor | None = None) -> TruncatedNormal:
-        """Return p(x_j | x_-j) of all (or the given) j, of batch shape (*batch, n_j)."""
+    def conditionals(
+        self, x: Tensor, features: Tensor | None = None
+    ) -> TruncatedNormal:
+        """Return p(x_j | x_-j) of all (or given) j, of batch shape (*batch, n_j)."""
         j = torch.arange(x.shape[-1]) if features is None else features
         diagonal = self.precision.diagonal()[j]
         pull = (self.linear[j] - x @ self.precision[:, j]) / diagonal
@@ -100,11 +102,11 @@ def diagonal_model(dist: TruncatedNormal) -> TruncatedGaussian:
 def safe_on_orthant(precision: Tensor, margin: float = 1e-3) -> Tensor:
     """Shrink negative off-diagonals until exp(-x'Kx/2) is integrable on x >= 0.
 
-    A positive definite matrix plus a non-negative one is copositive.  So K needs nothing
-    if it is positive definite after some share of its positive off-diagonals is taken
-    away.  Else the negative entries shrink step by step, each in proportion to the parts
-    that its two variables have in the eigenvector of the least eigenvalue, so that the
-    rest of the graph stays.  So does the diagonal: raising it runs away inside EM
+    A positive definite matrix plus a non-negative one is copositive.  So K needs
+    nothing if it is positive definite after some share of its positive off-diagonals is
+    taken away.  Else the negative entries shrink step by step, each in proportion to
+    the parts that its two variables have in the eigenvector of the least eigenvalue, so
+    that the rest of the graph stays.  So does the diagonal: raising it runs away inside EM
     (imputations shrink, the diagonal grows, imputations shrink).
 
     Parameters

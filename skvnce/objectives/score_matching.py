@@ -13,6 +13,7 @@ from torch import Tensor
 from skvnce.models.base import UnnormalisedModel
 from skvnce.objectives.base import Objective
 
+
 def saturating_weight(x: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the boundary weight h(x) = 1 - exp(-x) and its slope.
 

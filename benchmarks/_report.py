@@ -1,0 +1,32 @@
+"""Markdown of the reports: tables, the line that says how it was made, the output."""
+
+import platform
+import shlex
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+_PACKAGES = ("scikit-learn", "torch", "numpy")
+
+
+def made_by(script, notes):
+    """Say which command and which versions made a report."""
+    command = shlex.join(["python", f"benchmarks/{script}", *sys.argv[1:]])
+    versions = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
+    python = f"Python {platform.python_version()}"
+    return f"Made by `{command}` with {versions}, {python}. {notes}"
+
+
+def table(header, rows):
+    """Write a markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def publish(parts, output):
+    """Print a report, and write it to a file if one is named."""
+    text = "\n\n".join(parts) + "\n"
+    print(text)
+    if output:
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
+        Path(output).write_text(text, encoding="utf-8")
