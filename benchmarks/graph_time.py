@@ -53,9 +53,7 @@ def compare(d, repeats):
 def row(d, times, warned):
     """Write medians, ranges and the ratio of the medians."""
     ours, theirs = np.median(times, 0)
-    cells = [
-        f"{np.median(t):.3f} ({t.min():.3f} to {t.max():.3f})" for t in times.T
-    ]
+    cells = [f"{np.median(t):.3f} ({t.min():.3f} to {t.max():.3f})" for t in times.T]
     return [d, *cells, f"{ours / theirs:.2f}", f"{warned[0]}, {warned[1]}"]
 
 
@@ -87,9 +85,7 @@ def options_of(arguments=None):
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument(
-        "--features", nargs="+", type=int, default=[5, 10, 20, 50, 100]
-    )
+    parser.add_argument("--features", nargs="+", type=int, default=[5, 10, 20, 50, 100])
     parser.add_argument("--output")
     return parser.parse_args(arguments)
 

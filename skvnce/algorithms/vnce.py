@@ -1,9 +1,10 @@
 """The M-step by variational noise-contrastive estimation with imputed neighbours.
 
 Cumulative data imputation (Rhodes 2018, algorithm 1): in each incomplete row one
-missing cell is latent, and the others stand at their current imputation.  With the model's own
-conditional as q(x_j | x_-j), the optimal one, the ratio phi(x) / q does not depend on
-x_j; the VNCE objective is then that of NCE with x_j integrated out in closed form.
+missing cell is latent, and the others stand at their current imputation.  With the
+model's own conditional as q(x_j | x_-j), the optimal one, the ratio phi(x) / q does not
+depend on x_j; the VNCE objective is then that of NCE with x_j integrated out in closed
+form.
 
 Two deviations, both for consistency.  The missing cells of the *noise* keep the values
 drawn with the noise, for which p_y of the other cells is exact (the thesis overwrites

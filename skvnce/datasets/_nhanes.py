@@ -11,10 +11,10 @@ NHANES adults
 =============
 
 19 non-negative measurements of 4,835 adults in the US National Health and
-Nutrition Examination Survey, cycles 2009-2010 and 2011-2012; 11 % of the cells are genuinely
-missing, 0-57 % of a column (testosterone was measured in one cycle only).  US public
-domain (National Center for Health Statistics).  Rows are those of a teaching sample that
-was resampled to undo the survey weights, repeated persons removed.
+Nutrition Examination Survey, cycles 2009-2010 and 2011-2012; 11 % of the cells are
+genuinely missing, 0-57 % of a column (testosterone was measured in one cycle only).
+US public domain (National Center for Health Statistics).  Rows are those of a teaching
+sample that was resampled to undo the survey weights, repeated persons removed.
 
 Units: Age years; Poverty ratio of family income to the poverty line (capped at 5);
 HomeRooms count; Weight kg; Height cm; BMI kg/m2; Pulse 1/min; BPSysAve, BPDiaAve mmHg;

@@ -103,11 +103,11 @@ def safe_on_orthant(precision: Tensor, margin: float = 1e-3) -> Tensor:
     """Shrink negative off-diagonals until exp(-x'Kx/2) is integrable on x >= 0.
 
     A positive definite matrix plus a non-negative one is copositive.  So K needs
-    nothing if it is positive definite after some share of its positive off-diagonals is
-    taken away.  Else the negative entries shrink step by step, each in proportion to
+    nothing if it is positive definite after some share of its positive off-diagonals
+    is taken away.  Else the negative entries shrink step by step, each in proportion to
     the parts that its two variables have in the eigenvector of the least eigenvalue, so
-    that the rest of the graph stays.  So does the diagonal: raising it runs away inside EM
-    (imputations shrink, the diagonal grows, imputations shrink).
+    that the rest of the graph stays.  So does the diagonal: raising it runs away inside
+    EM (imputations shrink, the diagonal grows, imputations shrink).
 
     Parameters
     ----------
