@@ -1,5 +1,8 @@
 """scikit-learn's checks and our NaN contract, over every public estimator."""
 
+import os
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -16,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings(
     # small or shapeless tables of the checks, on which a short fit does not settle
     "ignore::sklearn.exceptions.ConvergenceWarning",
     # scikit-learn's own checks mix arrays and frames
-    "ignore:X does not have valid feature names:UserWarning",
+    "ignore:X (has|does not have valid) feature names:UserWarning",
 )
 
 # In the module of the checks, but not run by check_estimator.
@@ -61,8 +64,21 @@ def test_nan_contract(check):
 
 def test_every_public_estimator_is_listed():
     public = {
-        name
-        for name in skvnce.__all__
-        if isinstance(getattr(skvnce, name), type)
+        name for name in skvnce.__all__ if isinstance(getattr(skvnce, name), type)
     }
     assert public == {type(estimator).__name__ for estimator in ESTIMATORS}
+
+
+def test_nothing_is_skipped_with_the_array_api():
+    """The array API checks need the variable before scipy is imported."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    selection = ["-k", "test_scikit_learn and not extra", __file__]
+    done = subprocess.run(
+        command + selection,
+        env=os.environ | {"SCIPY_ARRAY_API": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "skipped" not in done.stdout

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from skvnce.algorithms.graph import MStep, Solution, Theta, off_diagonal
-from skvnce.objectives.score_matching import saturating_weight
+from skvnce.objectives.score_matching import Weight, saturating_weight
 from skvnce.training.proximal import Quadratic, minimise
 
 DIAGONAL_FLOOR = 0.25  # least K_jj, for columns scaled to unit spread
@@ -35,9 +35,11 @@ class Statistics(NamedTuple):
     target: Tensor
 
 
-def statistics(x: Tensor, centre: Tensor, fit_linear: bool) -> Statistics:
+def statistics(
+    x: Tensor, centre: Tensor, fit_linear: bool, weight: Weight = saturating_weight
+) -> Statistics:
     """Compute the statistics of completed rows; (n, features) -> Statistics."""
-    h, slope = saturating_weight(x)
+    h, slope = weight(x)
     u = x - centre
     if fit_linear:
         u = torch.cat([u, -u.new_ones(len(u), 1)], 1)  # (n, width)
@@ -106,11 +108,17 @@ def _quadratic(stats: Statistics, ridge: Tensor) -> Quadratic:
 
 
 def score_matching(
-    centre: Tensor, *, fit_linear: bool, alpha: float, ridge: float, tol: float = 1e-8
+    centre: Tensor,
+    *,
+    fit_linear: bool,
+    alpha: float,
+    ridge: float,
+    tol: float = 1e-8,
+    weight: Weight = saturating_weight,
 ) -> MStep:
     """Build the M-step; see `minimise_loss`."""
     return MStep(
-        summarise=lambda x: statistics(x, centre, fit_linear),
+        summarise=lambda x: statistics(x, centre, fit_linear, weight),
         merge=running_mean,
         solve=lambda stats, start, tol: minimise_loss(stats, start, alpha, ridge, tol),
         tol=tol,

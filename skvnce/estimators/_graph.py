@@ -5,7 +5,6 @@ from contextlib import nullcontext
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
@@ -15,6 +14,7 @@ from skvnce._random import row_keyed, seeded
 from skvnce.algorithms import conditional, graph
 from skvnce.algorithms.score_matching import score_matching
 from skvnce.algorithms.vnce import vnce
+from skvnce.estimators._base import IncompleteTransformer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -25,13 +25,11 @@ from skvnce.estimators._validation import (
     check_non_negative,
     check_not_constant,
     check_number,
-    column_name,
     incomplete_array,
     keeps_state_on_failure,
 )
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 
-_CHUNK = 2**22  # cells that one chain of `transform` or `score` moves at a time
 _SMALL = 64  # features up to which one BLAS thread is faster than several
 
 
@@ -53,9 +51,7 @@ def _vnce(estimator, data, units, penalties):
 _METHODS = {"score-matching": _score_matching, "vnce": _vnce}
 
 
-class TruncatedGaussianGraphLearner(
-    CallbackSupportMixin, TransformerMixin, BaseEstimator
-):
+class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer):
     """Sparse graph of non-negative variables, learned from a table with holes.
 
     The model is a Gaussian truncated to ``x >= 0``, ``p(x)`` proportional to
@@ -404,37 +400,10 @@ class TruncatedGaussianGraphLearner(
             torch.tensor(getattr(self, "log_scale_", 0.0), dtype=torch.float64),
         )
 
-    def get_feature_names_out(self, input_features=None):
-        """Name the columns of `transform`.
-
-        Parameters
-        ----------
-        input_features : array-like of str or None, default=None
-            Must be `feature_names_in_` where the estimator saw names.
-
-        Returns
-        -------
-        ndarray of str
-        """
-        check_is_fitted(self)
-        names = self._names_in()
-        if input_features is not None and list(input_features) != list(names):
-            if hasattr(self, "feature_names_in_"):
-                raise ValueError("input_features is not equal to feature_names_in_.")
-            names = np.asarray(input_features, dtype=object)
-            if len(names) != self.n_features_in_:
-                raise ValueError(
-                    "input_features should have length equal to number of features "
-                    f"({self.n_features_in_}), got {len(names)}."
-                )
-        return names[self._columns_kept()]
-
     def __sklearn_tags__(self):
-        """Declare NaN, non-negative input and the kept dtypes."""
+        """Declare non-negative input."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
         tags.input_tags.positive_only = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
     def _check_parameters(self):
@@ -451,21 +420,6 @@ class TruncatedGaussianGraphLearner(
         for name in ("fit_linear", "keep_empty_features"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise TypeError(f"{name} must be a bool, got {getattr(self, name)!r}.")
-
-    def _observed_columns(self, X):
-        """List the columns with an observed cell; warn of the others."""
-        empty = np.isnan(X).all(0)
-        if empty.all():
-            raise ValueError("All columns of X are entirely missing: nothing to learn.")
-        if empty.any():
-            names = ", ".join(column_name(self, j) for j in np.flatnonzero(empty))
-            fate = "filled by 0" if self.keep_empty_features else "dropped by transform"
-            warnings.warn(
-                f"Entirely missing: {names}; left out of the graph and {fate} "
-                "(keep_empty_features).",
-                stacklevel=5,
-            )
-        return np.flatnonzero(~empty)
 
     def _ridge(self, scaled):
         if isinstance(self.ridge, str):
@@ -510,34 +464,6 @@ class TruncatedGaussianGraphLearner(
         X = incomplete_array(self, X, reset=False)
         check_non_negative(self, X)
         return X
-
-    def _parts(self, X, only_incomplete=False, n_chains=1):
-        """Yield the cells and float64 values of the nodes, in chunks of rows."""
-        nodes = X[:, self.node_indices_]
-        rows = np.arange(len(X))
-        if only_incomplete:
-            rows = np.flatnonzero(np.isnan(nodes).any(1))
-        size = max(1, _CHUNK // (nodes.shape[1] * n_chains))
-        for first in range(0, len(rows), size):
-            part = rows[first : first + size]
-            yield np.ix_(part, self.node_indices_), nodes[part].astype(np.float64)
-
-    def _columns_out(self, filled, X):
-        """Put observed cells back bit by bit, and keep or drop the empty columns."""
-        filled = np.where(np.isnan(X), filled, X)
-        kept = self._columns_kept()
-        empty = np.setdiff1d(kept, self.node_indices_)
-        filled[..., empty] = np.nan_to_num(filled[..., empty])
-        return filled[..., kept]
-
-    def _columns_kept(self):
-        if self.keep_empty_features:
-            return np.arange(self.n_features_in_)
-        return self.node_indices_
-
-    def _names_in(self):
-        generic = np.array([f"x{j}" for j in range(self.n_features_in_)], dtype=object)
-        return getattr(self, "feature_names_in_", generic)
 
     def _threads(self):
         """Use one BLAS thread for small matrices, where several only wait."""

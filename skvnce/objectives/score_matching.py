@@ -13,6 +13,8 @@ from torch import Tensor
 from skvnce.models.base import UnnormalisedModel
 from skvnce.objectives.base import Objective
 
+Weight = Callable[[Tensor], tuple[Tensor, Tensor]]  # x -> h(x) and its slope
+
 
 def saturating_weight(x: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the boundary weight h(x) = 1 - exp(-x) and its slope.
@@ -29,7 +31,7 @@ def saturating_weight(x: Tensor) -> tuple[Tensor, Tensor]:
 def generalised_score_matching(
     model: UnnormalisedModel,
     x: Tensor,
-    weight: Callable[[Tensor], tuple[Tensor, Tensor]] = saturating_weight,
+    weight: Weight = saturating_weight,
 ) -> Objective:
     """Compute the generalised score-matching loss of any model by autograd.
 

@@ -1,0 +1,94 @@
+"""What estimators of incomplete tables share: empty columns, names, chunks of rows."""
+
+import warnings
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from skvnce.estimators._validation import column_name
+
+_CHUNK = 2**22  # cells that chains move at a time
+
+
+class IncompleteTransformer(TransformerMixin, BaseEstimator):
+    """Abstract: a transformer whose model knows the columns in `node_indices_`.
+
+    Columns that were entirely missing at `fit` are not in the model; whether
+    `transform` keeps them is the parameter `keep_empty_features` of the subclass.
+    """
+
+    def get_feature_names_out(self, input_features=None):
+        """Name the columns of `transform`.
+
+        Parameters
+        ----------
+        input_features : array-like of str or None, default=None
+            Must be `feature_names_in_` where the estimator saw names.
+
+        Returns
+        -------
+        ndarray of str
+        """
+        check_is_fitted(self)
+        names = self._names_in()
+        if input_features is not None and list(input_features) != list(names):
+            if hasattr(self, "feature_names_in_"):
+                raise ValueError("input_features is not equal to feature_names_in_.")
+            names = np.asarray(input_features, dtype=object)
+            if len(names) != self.n_features_in_:
+                raise ValueError(
+                    "input_features should have length equal to number of features "
+                    f"({self.n_features_in_}), got {len(names)}."
+                )
+        return names[self._columns_kept()]
+
+    def __sklearn_tags__(self):
+        """Declare that NaN is welcome and that the dtype is kept."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _observed_columns(self, X):
+        """List the columns with an observed cell, and warn of the others."""
+        empty = np.isnan(X).all(0)
+        if empty.all():
+            raise ValueError("All columns of X are entirely missing: nothing to learn.")
+        if empty.any():
+            names = ", ".join(column_name(self, j) for j in np.flatnonzero(empty))
+            fate = "filled by 0" if self.keep_empty_features else "dropped by transform"
+            warnings.warn(
+                f"Entirely missing: {names}; left out of the graph and {fate} "
+                "(keep_empty_features).",
+                stacklevel=5,
+            )
+        return np.flatnonzero(~empty)
+
+    def _parts(self, X, only_incomplete=False, n_chains=1):
+        """Yield the cells and float64 values of the nodes, in chunks of rows."""
+        nodes = X[:, self.node_indices_]
+        rows = np.arange(len(X))
+        if only_incomplete:
+            rows = np.flatnonzero(np.isnan(nodes).any(1))
+        size = max(1, _CHUNK // (nodes.shape[1] * n_chains))
+        for first in range(0, len(rows), size):
+            part = rows[first : first + size]
+            yield np.ix_(part, self.node_indices_), nodes[part].astype(np.float64)
+
+    def _columns_out(self, filled, X):
+        """Put observed cells back bit by bit, and keep or drop the empty columns."""
+        filled = np.where(np.isnan(X), filled, X)
+        kept = self._columns_kept()
+        empty = np.setdiff1d(kept, self.node_indices_)
+        filled[..., empty] = np.nan_to_num(filled[..., empty])
+        return filled[..., kept]
+
+    def _columns_kept(self):
+        if self.keep_empty_features:
+            return np.arange(self.n_features_in_)
+        return self.node_indices_
+
+    def _names_in(self):
+        generic = np.array([f"x{j}" for j in range(self.n_features_in_)], dtype=object)
+        return getattr(self, "feature_names_in_", generic)
