@@ -151,7 +151,7 @@ def kola():
     X = elements()
     run = fit(X)
     text = (
-        f"{len(X)} samples, {X.shape[1]} elements, log(concentration / least observed), "
+        f"{len(X)} samples, {X.shape[1]} elements, log(concentration / least observed); "
         f"{X.isna().mean().mean():.1%} of the cells missing (at most "
         f"{X.isna().mean().max():.0%} of a column). They are missing because they are "
         "small, which the model does not know: it takes them for missing at random."

@@ -1,7 +1,7 @@
 """
-==================================================
+===================================================
 A signalling network from cells with missing values
-==================================================
+===================================================
 
 Sachs et al. (2005) measured eleven signalling molecules in single cells, and the
 network that links them is known from the literature.  Here we lose 30 % of the
@@ -39,7 +39,8 @@ from _data import load  # noqa: E402
 
 raw = load("sachs").query("condition == 'cd3cd28'").select_dtypes("number")
 tables = {"raw": raw, "log": np.log(raw)}
-print(pd.DataFrame({f"skewness, {name}": X.skew() for name, X in tables.items()}).T)
+print("Skewness of the columns:")
+print(pd.DataFrame({name: X.skew() for name, X in tables.items()}).round(1))
 
 # %%
 # The published network, without the directions of its arrows, has 20 links among the 55
@@ -81,9 +82,9 @@ def judge(strengths):
 
 
 # %%
-# We repeat the loss of cells with three masks and average over them.  The columns: the
-# area under the ROC curve of the ranking of pairs (1 is best, 0.5 is chance), the number
-# of links, and how many of them are published.
+# We repeat the loss of cells with two masks and average over them.  The columns: the
+# area under the ROC curve of the ranking of pairs (1 is best, 0.5 is chance), the
+# number of links, and how many of them are published.
 
 
 def compare(X):
@@ -96,9 +97,57 @@ def compare(X):
 rows, learners = {}, {}
 for name, X in tables.items():
     rows[name, "complete"] = compare(X)[1]
-    runs = [compare(hide(X, mcar(X, 0.3, random_state=seed))) for seed in range(3)]
+    runs = [compare(hide(X, mcar(X, 0.3, random_state=seed))) for seed in range(2)]
     rows[name, "30 % lost"] = np.mean([scores for _, scores in runs], axis=0)
     learners[name] = runs[0][0]
 methods = ["truncated Gaussian", "mean-filled lasso"]
 columns = pd.MultiIndex.from_product([methods, ["AUC", "links", "published"]])
 print(pd.DataFrame(rows, index=columns).T.round(2).to_string())
+
+# %%
+# What the numbers show: neither method recovers the published network, and both are far
+# better than chance (20 of 55 pairs are published, so that a random choice of links
+# would be right in 36 % of them).  On the log scale the two are close, before and after
+# the loss, and the mean-filled lasso is not behind; eleven well-correlated columns and
+# 853 rows are a table on which filling by means does little harm.  On the raw scale,
+# where the tails rule, cross-validation leaves our learner only the few strongest links,
+# nearly all of them published, while the lasso keeps about half of all pairs, hardly
+# better than a random choice, but ranks them better.
+#
+# There are reasons not to expect more: the published arrows are causal, and a graph of
+# conditional dependence adds links between the causes of one effect; they are a
+# consensus of the literature, not the truth; and ``score`` chooses the penalty that
+# predicts best, which is not the one that finds most edges.
+
+# %%
+# The graphs
+# ----------
+# Left: learned on the log scale with 30 % of the cells missing, wider lines for stronger
+# links.  Right: the published one.
+
+learned = nx.Graph()
+learned.add_nodes_from(raw.columns)
+for edge in learners["log"].edges().itertuples():
+    color = "C0" if published.has_edge(edge.source, edge.target) else "C1"
+    width = 1 + 8 * abs(edge.association)
+    learned.add_edge(edge.source, edge.target, color=color, width=width)
+
+places = nx.circular_layout(sorted(raw.columns))
+fig, axes = plt.subplots(1, 2, figsize=(11, 5.5), layout="constrained")
+for ax, graph in zip(axes, [learned, published], strict=True):
+    edges = graph.edges(data=True)
+    nx.draw_networkx(
+        graph,
+        places,
+        ax=ax,
+        node_color="white",
+        edgecolors="black",
+        node_size=1100,
+        font_size=10,
+        edge_color=[style.get("color", "C0") for *_, style in edges],
+        width=[style.get("width", 2) for *_, style in edges],
+    )
+    ax.set_axis_off()
+axes[0].set_title("learned (blue: published, orange: not)")
+axes[1].set_title("published")
+plt.show()

@@ -1,5 +1,7 @@
 """Exact answers that several tests compare with: quadrature and rejection sampling."""
 
+from itertools import combinations
+
 import numpy as np
 import torch
 
@@ -66,3 +68,19 @@ def rejection(precision, linear, row, n_draws, rng):
         drawn = rng.multivariate_normal(mean, covariance, size=4 * n_draws)
         kept = np.concatenate([kept, drawn[(drawn >= 0).all(1)]])
     return kept[:n_draws]
+
+
+def is_copositive(matrix):
+    """Decide whether x'Ax > 0 for all x >= 0 but 0 (Kaplan 2000), for few columns.
+
+    It is, unless a principal submatrix has a positive eigenvector of an eigenvalue
+    that is not positive.
+    """
+    d = len(matrix)
+    for size in range(1, d + 1):
+        for subset in map(list, combinations(range(d), size)):
+            values, vectors = np.linalg.eigh(matrix[np.ix_(subset, subset)])
+            inside = (vectors > 0).all(0) | (vectors < 0).all(0)
+            if (values[inside] <= 0).any():
+                return False
+    return True

@@ -18,8 +18,6 @@ from skvnce.models.truncated_gaussian import TruncatedGaussian, safe_on_orthant
 from skvnce.samplers.base import State
 from skvnce.samplers.gibbs import antithetic, gibbs, missing_cells
 
-_ROUND_TOL = 1e-4  # of the M-steps before the last: far below the noise of the draws
-
 
 class Theta(NamedTuple):
     """Natural parameters around a centre, for scaled columns.
@@ -56,14 +54,15 @@ class MStep(NamedTuple):
         (old summary, new summary, weight of the new) -> summary.
     solve : callable
         (summary, start, tolerance) -> Solution, converged.
-    tol : float
-        The tolerance of the last solution; in the rounds before it, a looser one does.
+    tol : tuple of two floats
+        The tolerance in the rounds, where it only has to be far below the noise of the
+        draws, and that of the last solution.
     """
 
     summarise: Callable[[Tensor], Any]
     merge: Callable[[Any, Any, float], Any]
     solve: Callable[[Any, Theta, float], Solution]
-    tol: float
+    tol: tuple[float, float]
 
 
 class Units(NamedTuple):
@@ -84,7 +83,7 @@ class Fit(NamedTuple):
     gap : float
         Inexactness of the last M-step, see the method.
     change : float
-        Relative change of K in the last round.
+        Largest change of an edge strength in the last round.
     """
 
     theta: Theta
@@ -143,10 +142,11 @@ def independence(data: Incomplete, centre: Tensor, fit_linear: bool) -> Theta:
 def empirical_bayes_ridge(data: Incomplete) -> float:
     """Choose the ridge 1 / (n tau**2), tau**2 the prior variance of a scaled K_ij.
 
-    Near independence K_ij is minus the correlation of the columns (of unit spread), so
-    that tau**2 is estimated by the mean over pairs of the squared correlation over the
-    rows which observe both, less the 1 / n_ij that chance alone gives.  Sparse graphs
-    of many columns are thereby shrunk more than dense graphs of few.
+    Near independence K_ij is minus the correlation of the columns over both their
+    standard deviations, so that tau**2 is estimated by the mean over pairs of its
+    square, the squared correlation over the rows which observe both reduced by the
+    1 / n_ij that chance alone gives.  Sparse graphs of many columns are thereby shrunk
+    more than dense graphs of few.
 
     Parameters
     ----------
@@ -161,10 +161,9 @@ def empirical_bayes_ridge(data: Incomplete) -> float:
     mean = data.x.T @ seen / count  # [i, j]: of column i where j is observed too
     variance = data.x.square().T @ seen / count - mean.square()
     covariance = data.x.T @ data.x / count - mean * mean.T
-    # the correlation times both spreads, which are 1 in units of the standard deviation
-    spread = units_of(data, fit_linear=True).scale.square()
+    scale = units_of(data, fit_linear=True).scale
     squared = covariance.square() / (variance * variance.T).clamp(min=1e-12)
-    excess = (squared.clamp(max=1) - 1 / count) * spread * spread[:, None]
+    excess = (squared.clamp(max=1) - 1 / count) / (scale * scale[:, None]).square()
     tau2 = float((excess * off_diagonal(d)).sum() / (d * (d - 1)))
     return 1 / (n * max(tau2, 0.1 / n))
 
@@ -194,9 +193,9 @@ def learn_graph(
     start : Theta
     centre : Tensor of shape (features,)
     max_iter, warm_up : int
-        Rounds at most, and rounds before averaging.
+        Rounds at most, and rounds before averaging; at least as many are averaged.
     tol : float
-        Relative change of K in one round at which to stop.
+        Largest change of an edge strength in one round at which to stop.
     on_round : callable
         Shown the round, the loss and the change; stops the loop by returning True.
     """
@@ -210,14 +209,17 @@ def learn_graph(
         state = gibbs(model, missing, antithetic).step(state) if missing else state
         new, age = m_step.summarise(state.x.flatten(0, 1)), n_round - warm_up
         summary = new if age <= 1 else m_step.merge(summary, new, 1 / age)
-        solution = m_step.solve(summary, theta, max(_ROUND_TOL, m_step.tol))
-        change = _relative_change(solution.theta.precision, theta.precision)
+        solution = m_step.solve(summary, theta, m_step.tol[0])
+        moved = edge_strengths(solution.theta.precision) - edge_strengths(
+            theta.precision
+        )
+        change = float(moved.abs().max())
         theta = solution.theta
         losses.append(solution.loss)
         stop = on_round(n_round, solution.loss, change)
-        if complete or stop or (age > 1 and change < tol):
+        if complete or stop or (age >= warm_up and change < tol):
             break
-    solution = m_step.solve(summary, theta, m_step.tol)
+    solution = m_step.solve(summary, theta, m_step.tol[1])
     losses[-1] = solution.loss
     return Fit(safe(solution.theta), losses, solution.gap, 0.0 if complete else change)
 
@@ -227,5 +229,7 @@ def safe(theta: Theta) -> Theta:
     return theta._replace(precision=safe_on_orthant(theta.precision))
 
 
-def _relative_change(new: Tensor, old: Tensor) -> float:
-    return float((new - old).norm() / new.norm())
+def edge_strengths(precision: Tensor) -> Tensor:
+    """Compute K_ij / sqrt(K_ii K_jj), free of units."""
+    scale = precision.diagonal().rsqrt()
+    return precision * scale * scale[:, None]

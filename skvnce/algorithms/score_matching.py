@@ -113,7 +113,7 @@ def score_matching(
     fit_linear: bool,
     alpha: float,
     ridge: float,
-    tol: float = 1e-8,
+    tol: tuple[float, float] = (1e-4, 1e-8),
     weight: Weight = saturating_weight,
 ) -> MStep:
     """Build the M-step; see `minimise_loss`."""

@@ -26,7 +26,7 @@ from skvnce.objectives.nce import nce
 from skvnce.training.lbfgs import minimise
 
 DIAGONAL_FLOOR = 0.25  # least K_jj, for columns scaled to unit spread
-_MEMORY = 5  # completed tables whose objectives are averaged
+_MEMORY = 25  # completed tables, at most, whose objectives are averaged
 
 
 class Rows(NamedTuple):
@@ -128,7 +128,7 @@ def vnce(
     fit_linear: bool,
     alpha: float,
     ridge: float,
-    tol: float = 1e-6,
+    tol: tuple[float, float] = (1e-3, 1e-6),
 ) -> MStep:
     """Build the M-step; see `minimise_loss`.
 

@@ -84,8 +84,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         many of burn-in.  `sample` makes as many as both together.
     max_iter : int, default=100
         Rounds of EM at most.
-    tol : float, default=3e-3
-        Relative change of K in one round at which EM stops.
+    tol : float, default=2e-3
+        Largest change of an edge strength (a number from 0 to about 1) in one round of
+        EM at which it stops.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit` (missing
         cells filled by 0) or drops them.  They are never nodes of the graph.
@@ -120,7 +121,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     loss_curve_ : list of float
         Penalised loss of the M-step in each round.
     change_ : float
-        Relative change of K in the last round.
+        Largest change of an edge strength in the last round; 0 for complete data.
     optimality_gap_ : float
         Inexactness of the last M-step: for score matching an upper bound of the loss
         above its minimum (a duality gap), for VNCE the largest violation of the
@@ -161,7 +162,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         noise_ratio=10,
         n_gibbs_steps=30,
         max_iter=100,
-        tol=3e-3,
+        tol=2e-3,
         keep_empty_features=False,
         random_state=None,
         verbose=0,
@@ -451,9 +452,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     def _warn_unless_converged(self):
         if self.change_ >= max(self.tol, 1e-300):
             warnings.warn(
-                f"EM stopped after max_iter={self.max_iter} rounds with K still moving "
-                f"by {self.change_:.2g} a round (tol={self.tol:g}). Raise max_iter or "
-                "tol.",
+                f"EM stopped after max_iter={self.max_iter} rounds with an edge "
+                f"strength still moving by {self.change_:.2g} a round (tol={self.tol:g})"
+                ". Raise max_iter or tol.",
                 ConvergenceWarning,
                 stacklevel=5,
             )
