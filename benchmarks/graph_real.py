@@ -149,12 +149,12 @@ def elements():
 def kola():
     """Report on soil chemistry with the missing cells it has."""
     X = elements()
-    run = fit(X)
+    run, missing = fit(X), X.isna().mean()
     text = (
-        f"{len(X)} samples, {X.shape[1]} elements, log(concentration / least observed); "
-        f"{X.isna().mean().mean():.1%} of the cells missing (at most "
-        f"{X.isna().mean().max():.0%} of a column). They are missing because they are "
-        "small, which the model does not know: it takes them for missing at random."
+        f"{len(X)} samples, {X.shape[1]} elements, log(concentration / least observed)"
+        f"; {missing.mean():.1%} of the cells missing (at most {missing.max():.0%} of a "
+        "column). They are missing because they are small, which the model does not "
+        "know: it takes them for missing at random."
     )
     edges = run.learner.edges().head(10)
     rows = [

@@ -12,8 +12,8 @@ measurements, learn the graph from what is left, and compare it with the publish
 # The data
 # --------
 # We take the 853 cells under general stimulation (condition ``cd3cd28``), where no
-# molecule was perturbed.  The intensities are positive and very skewed.  Their logarithms
-# are not negative either, since the floor of the instrument is 1.
+# molecule was perturbed.  The intensities are positive and very skewed.  Their
+# logarithms are not negative either, since the floor of the instrument is 1.
 
 import sys
 import warnings
@@ -61,7 +61,7 @@ truth = nx.to_numpy_array(published, nodelist=raw.columns)
 
 def learn(X):
     """Choose alpha by cross-validation."""
-    grid = {"alpha": [0.01, 0.02, 0.05, 0.1, 0.2]}
+    grid = {"alpha": [0.02, 0.05, 0.1, 0.2]}
     learner = TruncatedGaussianGraphLearner(random_state=0)
     return GridSearchCV(learner, grid, cv=3).fit(X).best_estimator_
 
@@ -82,7 +82,7 @@ def judge(strengths):
 
 
 # %%
-# We repeat the loss of cells with two masks and average over them.  The columns: the
+# We repeat the loss of cells with three masks and average over them.  The columns: the
 # area under the ROC curve of the ranking of pairs (1 is best, 0.5 is chance), the
 # number of links, and how many of them are published.
 
@@ -97,7 +97,7 @@ def compare(X):
 rows, learners = {}, {}
 for name, X in tables.items():
     rows[name, "complete"] = compare(X)[1]
-    runs = [compare(hide(X, mcar(X, 0.3, random_state=seed))) for seed in range(2)]
+    runs = [compare(hide(X, mcar(X, 0.3, random_state=seed))) for seed in range(3)]
     rows[name, "30 % lost"] = np.mean([scores for _, scores in runs], axis=0)
     learners[name] = runs[0][0]
 methods = ["truncated Gaussian", "mean-filled lasso"]
@@ -105,14 +105,14 @@ columns = pd.MultiIndex.from_product([methods, ["AUC", "links", "published"]])
 print(pd.DataFrame(rows, index=columns).T.round(2).to_string())
 
 # %%
-# What the numbers show: neither method recovers the published network, and both are far
-# better than chance (20 of 55 pairs are published, so that a random choice of links
-# would be right in 36 % of them).  On the log scale the two are close, before and after
-# the loss, and the mean-filled lasso is not behind; eleven well-correlated columns and
-# 853 rows are a table on which filling by means does little harm.  On the raw scale,
-# where the tails rule, cross-validation leaves our learner only the few strongest links,
-# nearly all of them published, while the lasso keeps about half of all pairs, hardly
-# better than a random choice, but ranks them better.
+# What the numbers show.  Neither method recovers the published network, and both rank its
+# links far better than chance.  We do not win the ranking: on the log scale the two are
+# level on the complete table, and after the loss the mean-filled lasso is somewhat ahead;
+# filling by means does little harm to a table of few columns and many rows.  Part of the
+# difference is that our graphs are sparser and the pairs without a link are ties.  What
+# ours does keep is nearly always published, also after the loss and on the raw scale,
+# where the lasso keeps many more links that are right little more often than a pair
+# chosen blindly (20 of 55).
 #
 # There are reasons not to expect more: the published arrows are causal, and a graph of
 # conditional dependence adds links between the causes of one effect; they are a

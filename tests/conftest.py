@@ -1,5 +1,9 @@
 import os
 
+# One thread a process, before torch is imported: small problems only wait for a second
+# one, a hundred times as long where other processes hold the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import matplotlib
 import pytest
 

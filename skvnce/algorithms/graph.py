@@ -156,12 +156,13 @@ def empirical_bayes_ridge(data: Incomplete) -> float:
     n, d = data.x.shape
     if d < 2:
         return 0.0
-    seen = data.observed.to(data.x)
+    centre, scale = units_of(data, fit_linear=True)
+    x = (data.x - centre * scale).where(data.observed, 0.0)
+    seen = data.observed.to(x)
     count = (seen.T @ seen).clamp(min=1)
-    mean = data.x.T @ seen / count  # [i, j]: of column i where j is observed too
-    variance = data.x.square().T @ seen / count - mean.square()
-    covariance = data.x.T @ data.x / count - mean * mean.T
-    scale = units_of(data, fit_linear=True).scale
+    mean = x.T @ seen / count  # [i, j]: of column i where j is observed too
+    variance = x.square().T @ seen / count - mean.square()
+    covariance = x.T @ x / count - mean * mean.T
     squared = covariance.square() / (variance * variance.T).clamp(min=1e-12)
     excess = (squared.clamp(max=1) - 1 / count) / (scale * scale[:, None]).square()
     tau2 = float((excess * off_diagonal(d)).sum() / (d * (d - 1)))
@@ -210,11 +211,9 @@ def learn_graph(
         new, age = m_step.summarise(state.x.flatten(0, 1)), n_round - warm_up
         summary = new if age <= 1 else m_step.merge(summary, new, 1 / age)
         solution = m_step.solve(summary, theta, m_step.tol[0])
-        moved = edge_strengths(solution.theta.precision) - edge_strengths(
-            theta.precision
-        )
+        before, theta = theta, solution.theta
+        moved = edge_strengths(theta.precision) - edge_strengths(before.precision)
         change = float(moved.abs().max())
-        theta = solution.theta
         losses.append(solution.loss)
         stop = on_round(n_round, solution.loss, change)
         if complete or stop or (age >= warm_up and change < tol):

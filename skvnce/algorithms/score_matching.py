@@ -86,7 +86,8 @@ def minimise_loss(
 def _quadratic(stats: Statistics, ridge: Tensor) -> Quadratic:
     """Write the loss as a quadratic over matrices (K, b) with symmetric K."""
     d = len(ridge)
-    gamma = stats.gamma + torch.diag_embed(ridge)
+    gamma = stats.gamma.clone()
+    gamma.diagonal(dim1=-2, dim2=-1).add_(ridge)
     # the inverse of a compression is at most the compression of the inverse, so that
     # the symmetric problem is bounded by its rows taken alone
     factor, failed = torch.linalg.cholesky_ex(gamma)

@@ -128,7 +128,7 @@ def vnce(
     fit_linear: bool,
     alpha: float,
     ridge: float,
-    tol: tuple[float, float] = (1e-3, 1e-6),
+    tol: tuple[float, float] = (3e-4, 1e-6),
 ) -> MStep:
     """Build the M-step; see `minimise_loss`.
 

@@ -452,9 +452,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     def _warn_unless_converged(self):
         if self.change_ >= max(self.tol, 1e-300):
             warnings.warn(
-                f"EM stopped after max_iter={self.max_iter} rounds with an edge "
-                f"strength still moving by {self.change_:.2g} a round (tol={self.tol:g})"
-                ". Raise max_iter or tol.",
+                f"EM stopped after max_iter={self.max_iter} rounds, with an edge "
+                f"strength still moving by {self.change_:.2g} a round. Raise max_iter "
+                f"or tol={self.tol:g}.",
                 ConvergenceWarning,
                 stacklevel=5,
             )

@@ -1,0 +1,101 @@
+"""The L-BFGS driver against proximal gradient and the optimality conditions."""
+
+import numpy as np
+import pytest
+import torch
+
+from skvnce.training import proximal
+from skvnce.training.lbfgs import minimise
+
+D = 8
+
+
+@pytest.fixture
+def quadratic(seed):
+    """Q, G, weight and lower; the first two entries bounded, the next one free."""
+    rng = np.random.default_rng(seed)
+    factor = rng.normal(size=(D, D + 4))
+    Q, G = torch.tensor(factor @ factor.T / D), torch.tensor(rng.normal(size=D))
+    weight, lower = (
+        torch.full((D,), 0.5).double(),
+        torch.full((D,), -torch.inf).double(),
+    )
+    weight[:3], lower[:2] = 0.0, 0.2
+    return Q, G, weight, lower
+
+
+def optimality(gradient, point, weight, lower):
+    """Return the largest violation, entry by entry from the definition."""
+    worst = 0.0
+    for g, v, w, low in zip(
+        *(t.tolist() for t in (gradient, point, weight, lower)), strict=True
+    ):
+        if v == low:
+            violation = max(0.0, -g)
+        elif w and v == 0:
+            violation = max(0.0, abs(g) - w)
+        else:
+            violation = abs(g + w * np.sign(v))
+        worst = max(worst, violation)
+    return worst
+
+
+def test_the_same_minimum_as_proximal_gradient(quadratic):
+    Q, G, weight, lower = quadratic
+    start = torch.linspace(-1, 1, D).double()
+    found = minimise(lambda v: v @ Q @ v / 2 - G @ v, start, weight, lower, tol=1e-9)
+    certified = proximal.minimise(
+        proximal.Quadratic(
+            lambda A: Q @ A, G[:, None], lambda R: (R * torch.linalg.solve(Q, R)).sum()
+        ),
+        start[:, None],
+        weight[:, None],
+        lower[:, None],
+        tol=1e-14,
+    )
+    reference = certified.point.ravel()
+    torch.testing.assert_close(found.point, reference, rtol=0, atol=1e-5)
+    assert found.objective == pytest.approx(certified.objective, rel=1e-9)
+    assert torch.equal(found.point == 0, reference == 0)
+    assert 0 < (reference == 0).sum() < D - 3
+    assert (start == torch.linspace(-1, 1, D).double()).all()
+
+
+def test_optimality_of_a_function_that_is_not_quadratic(quadratic, seed):
+    _, G, weight, lower = quadratic
+    rows = torch.tensor(np.random.default_rng([seed, 1]).normal(size=(40, D)))
+    sign = torch.tensor(np.sign(rows.numpy() @ G.numpy()))
+
+    def value(v):
+        return torch.nn.functional.softplus(-sign * (rows @ v)).mean()
+
+    weight = weight * 0.2
+    found = minimise(value, torch.zeros(D).double(), weight, lower, tol=1e-7)
+    point = found.point.requires_grad_()
+    (gradient,) = torch.autograd.grad(value(point), point)
+    violation = optimality(gradient, point, weight, lower)
+    assert violation == pytest.approx(found.gap, abs=1e-15)
+    assert violation < 1e-5
+    assert abs(float(gradient[2])) < 1e-5  # neither penalised nor bounded
+    assert 0 < (point[3:] == 0).sum() < D - 3
+    assert (point >= lower).all()
+
+
+def test_the_gap_measures_a_stop_that_came_too_early(quadratic):
+    Q, G, weight, lower = quadratic
+    start = torch.ones(D).double()
+    early = minimise(lambda v: v @ Q @ v / 2 - G @ v, start, weight, lower, max_iter=1)
+    gradient = Q @ early.point - G
+    assert early.n_iter == 1
+    violation = optimality(gradient, early.point, weight, lower)
+    assert early.gap == pytest.approx(violation, rel=1e-12)
+    assert early.gap > 1e-3
+
+
+def test_without_penalty_or_bounds_it_solves_the_linear_system(quadratic):
+    Q, G, _, _ = quadratic
+    none = torch.zeros(D).double()
+    found = minimise(
+        lambda v: v @ Q @ v / 2 - G @ v, none, none, none - torch.inf, tol=1e-10
+    )
+    torch.testing.assert_close(found.point, torch.linalg.solve(Q, G))
