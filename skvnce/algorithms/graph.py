@@ -7,6 +7,7 @@ spread and ``theta = (K, b)`` is written around a centre, ``-z'Kz/2 + b'z`` with
 """
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any, NamedTuple
 
 import torch
@@ -211,6 +212,11 @@ def learn_graph(
         new, age = m_step.summarise(state.x.flatten(0, 1)), n_round - warm_up
         summary = new if age <= 1 else m_step.merge(summary, new, 1 / age)
         solution = m_step.solve(summary, theta, m_step.tol[0])
+        if not isfinite(solution.loss):
+            raise FloatingPointError(
+                f"The loss of round {n_round} is {solution.loss}. Raise the ridge, or "
+                "look for columns with extreme values."
+            )
         before, theta = theta, solution.theta
         moved = edge_strengths(theta.precision) - edge_strengths(before.precision)
         change = float(moved.abs().max())

@@ -25,6 +25,7 @@ from skvnce.estimators._validation import (
     check_non_negative,
     check_not_constant,
     check_number,
+    column_name,
     incomplete_array,
     keeps_state_on_failure,
 )
@@ -214,6 +215,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._threads(), seeded(self.random_state) as seed:
             units = graph.units_of(data, self.fit_linear)
+            self._check_scale(units.scale.numpy())
             scaled = Incomplete(data.x / units.scale, data.observed)
             self.ridge_ = self._ridge(scaled)
             penalties = {"alpha": float(self.alpha), "ridge": self.ridge_}
@@ -421,6 +423,14 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         for name in ("fit_linear", "keep_empty_features"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise TypeError(f"{name} must be a bool, got {getattr(self, name)!r}.")
+
+    def _check_scale(self, scale):
+        unfit = np.flatnonzero(~np.isfinite(scale) | (scale == 0))
+        if unfit.size:
+            raise ValueError(
+                f"{column_name(self, self.node_indices_[unfit[0]])} has values whose "
+                "squares leave the range of float64. Rescale it."
+            )
 
     def _ridge(self, scaled):
         if isinstance(self.ridge, str):

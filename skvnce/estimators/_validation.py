@@ -55,7 +55,7 @@ def incomplete_array(estimator, X, *, reset):
         where = _locate(X, error)
         if where is None:
             raise
-        raise type(error)(f"{error} {where}") from error
+        raise type(error)(f"{str(error).rstrip('.')}. {where}") from error
 
 
 def _locate(X, error):
