@@ -104,12 +104,15 @@ def units_of(data: Incomplete, fit_linear: bool) -> Units:
     With the linear term: mean and standard deviation.  Without it the model's centre
     is zero, and the scale is the root mean square.
     """
-    count = data.observed.sum(0)
-    mean = data.x.sum(0) / count
+    mean = observed_mean(data.x, data.observed)
     centre = mean if fit_linear else torch.zeros_like(mean)
-    squares = (data.x - centre).square().where(data.observed, data.x.new_zeros(()))
-    scale = (squares.sum(0) / count).sqrt()
+    scale = observed_mean((data.x - centre).square(), data.observed).sqrt()
     return Units(centre / scale, scale)
+
+
+def observed_mean(values: Tensor, observed: Tensor) -> Tensor:
+    """Average the observed cells of each column; (n, features) -> (features,)."""
+    return values.where(observed, 0.0).sum(0) / observed.sum(0)
 
 
 def uncentre(theta: Theta, centre: Tensor) -> Theta:
@@ -126,7 +129,7 @@ def to_model(theta: Theta, centre: Tensor) -> TruncatedGaussian:
 
 def marginals(data: Incomplete) -> TruncatedNormal:
     """Fit a truncated normal to the observed cells of each column by moments."""
-    mean = data.x.sum(0) / data.observed.sum(0)
+    mean = observed_mean(data.x, data.observed)
     return fit_moments(mean, units_of(data, fit_linear=True).scale.square())
 
 
@@ -204,7 +207,7 @@ def learn_graph(
     complete = bool(data.observed.all())
     shape = (1 if complete else 2, *data.x.shape)
     missing = missing_cells(data.observed.expand(shape))
-    state = State(data.x.expand(shape).clone())
+    state = State(data.x.where(data.observed, 0.0).expand(shape).clone())
     theta, summary, losses = start, None, []
     for n_round in range(1, max_iter + 1):
         model = to_model(safe(theta), centre)

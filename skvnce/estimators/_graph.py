@@ -443,7 +443,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         scale = units.scale.numpy()
         self.precision_ = precision.numpy() / np.outer(scale, scale)
         self.linear_ = linear.numpy() / scale
-        self.mean_ = (data.x.sum(0) / data.observed.sum(0)).numpy()
+        self.mean_ = graph.observed_mean(data.x, data.observed).numpy()
         for name in ("location_", "log_scale_"):
             self.__dict__.pop(name, None)  # of an earlier fit
         if self.method == "vnce":

@@ -122,7 +122,7 @@ def safe_on_orthant(precision: Tensor, margin: float = 1e-3) -> Tensor:
         The argument itself where nothing has to be done.
     """
     scale = precision.diagonal().rsqrt()
-    unit = precision * scale * scale[:, None]
+    unit = precision * torch.outer(scale, scale)
     if torch.linalg.eigvalsh(unit)[0] >= margin:
         return precision
     off = unit - unit.diagonal().diag()
@@ -135,5 +135,5 @@ def safe_on_orthant(precision: Tensor, margin: float = 1e-3) -> Tensor:
             break
         weight = vectors[:, 0].square()
         keep = 1 - weight / weight.max() / 4
-        part = part * keep * keep[:, None]
-    return torch.where(off < 0, part / scale / scale[:, None], precision)
+        part = part * torch.outer(keep, keep)
+    return torch.where(off < 0, part / torch.outer(scale, scale), precision)

@@ -85,7 +85,7 @@ def _value_and_gradient(
     point = torch.from_numpy(at).requires_grad_()
     loss = value(point)
     (gradient,) = torch.autograd.grad(loss, point)
-    return float(loss), gradient.numpy()
+    return float(loss.detach()), gradient.numpy()
 
 
 def _violation(
