@@ -152,8 +152,8 @@ def kola():
     run, missing = fit(X), X.isna().mean()
     text = (
         f"{len(X)} samples, {X.shape[1]} elements, log(concentration / least observed)"
-        f"; {missing.mean():.1%} of the cells missing (at most {missing.max():.0%} of a "
-        "column). They are missing because they are small, which the model does not "
+        f"; {missing.mean():.1%} of the cells missing (at most {missing.max():.0%} of "
+        "a column). They are missing because they are small, which the model does not "
         "know: it takes them for missing at random."
     )
     edges = run.learner.edges().head(10)

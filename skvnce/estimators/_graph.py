@@ -148,8 +148,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     >>> X[rng.uniform(size=X.shape) < 0.2] = np.nan
     >>> learner = TruncatedGaussianGraphLearner(alpha=0.1, random_state=0).fit(X)
     >>> learner.edge_strengths_.round(1)
-    array([[0. , 0.5, 0. ],
-           [0.5, 0. , 0. ],
+    array([[0. , 0.6, 0. ],
+           [0.6, 0. , 0. ],
            [0. , 0. , 0. ]])
     """
 

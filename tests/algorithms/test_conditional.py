@@ -1,0 +1,223 @@
+"""Imputation and held-out scores against exact conditionals and rejection sampling."""
+
+import numpy as np
+import pytest
+import torch
+from oracles import (
+    GATE,
+    first_and_second,
+    log_integral,
+    orthant_rule,
+    rejection,
+    z_mean,
+    z_two_sample,
+)
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import ambient, row_keyed, seeded
+from skvnce.algorithms.conditional import (
+    N_BLOCKS,
+    conditional_mean,
+    draw,
+    log_predictive,
+    start_at,
+)
+from skvnce.models.truncated_gaussian import TruncatedGaussian
+
+D = 3
+PRECISION = np.array([[1.0, 0.6, -0.5], [0.6, 2.0, 0.3], [-0.5, 0.3, 1.0]])
+LINEAR = np.array([0.3, -0.5, 0.4])
+START = torch.ones(D).double()
+N = np.nan
+ROWS = np.array([[N, N, N], [0.4, N, N], [N, 1.0, N], [N, N, 2.0], [0.1, 0.2, 0.3]])
+
+
+@pytest.fixture
+def model():
+    return TruncatedGaussian(torch.tensor(PRECISION), torch.tensor(LINEAR))
+
+
+WRONG = TruncatedGaussian(torch.tensor(PRECISION), torch.tensor(LINEAR + 0.3))
+
+
+def exact(row, rng, n=20_000):
+    return rejection(PRECISION, LINEAR, row, n, rng)
+
+
+# Means
+
+
+def test_the_mean_of_one_missing_cell_is_exact(model, seed):
+    x = np.random.default_rng(seed).gamma(1.5, size=(20, D))
+    holes = np.arange(20) % D
+    hidden = x.copy()
+    hidden[np.arange(20), holes] = np.nan
+    filled = conditional_mean(
+        model, Incomplete.from_array(hidden), START, ambient, burn_in=1, n_steps=2
+    ).numpy()
+    expected = model.conditionals(torch.tensor(x)).mean.detach().numpy()
+    at = np.arange(20), holes
+    np.testing.assert_allclose(filled[at], expected[at], rtol=1e-12)
+    assert (filled[~np.isnan(hidden)] == x[~np.isnan(hidden)]).all()
+
+
+def imputed_means(target, seed):
+    """Impute many copies of each row; (copies, rows, features)."""
+    copies = np.tile(ROWS, (200, 1))
+    with seeded(seed):
+        filled = conditional_mean(
+            target,
+            Incomplete.from_array(copies),
+            START,
+            ambient,
+            burn_in=15,
+            n_steps=20,
+        )
+    return filled.numpy().reshape(200, *ROWS.shape)
+
+
+def worst_mean(filled, rng):
+    z = [
+        z_two_sample(filled[:, i, np.isnan(row)], exact(row, rng))
+        for i, row in enumerate(ROWS[:4])
+    ]
+    return np.abs(np.concatenate(z)).max()
+
+
+def test_means_against_rejection(model, seed):
+    rng = np.random.default_rng(seed)
+    filled = imputed_means(model, seed)
+    assert (filled[:, 4] == ROWS[4]).all()
+    assert worst_mean(filled, rng) < GATE
+    assert worst_mean(imputed_means(WRONG, seed), rng) > 2 * GATE
+
+
+# Draws
+
+
+def worst_draw(draws, rng):
+    z = [
+        z_two_sample(
+            first_and_second(draws[:, i, np.isnan(row)]),
+            first_and_second(exact(row, rng)),
+        )
+        for i, row in enumerate(ROWS[:4])
+    ]
+    return np.abs(np.concatenate(z)).max()
+
+
+def test_draws_against_rejection(model, seed):
+    rng, data = np.random.default_rng(seed), Incomplete.from_array(ROWS)
+    with seeded(seed):
+        draws, wrong = (
+            draw(target, data, START, n_draws=4000, n_steps=15).numpy()
+            for target in (model, WRONG)
+        )
+    observed = ~np.isnan(ROWS)
+    assert (draws[:, observed] == ROWS[observed]).all()
+    assert worst_draw(draws, rng) < GATE
+    assert worst_draw(wrong, rng) > 2 * GATE
+
+
+def test_chains_start_where_they_are_told():
+    x = start_at(
+        Incomplete.from_array(ROWS), torch.tensor([5.0, 6.0, 7.0]).double(), 2
+    ).x
+    assert x.shape == (2, *ROWS.shape)
+    assert x[1, 1].tolist() == [0.4, 6.0, 7.0]
+
+
+# Scores
+
+
+def score(target, data, seed=0, n_steps=20, **options):
+    return log_predictive(
+        target,
+        data,
+        START,
+        lambda block: row_keyed(ROWS[: len(data.x)], seed + block),
+        **{"burn_in": 10, "n_steps": n_steps, **options},
+    )
+
+
+def test_few_complete_columns_have_the_pseudo_log_likelihood(model, seed):
+    x = torch.tensor(np.random.default_rng(seed).gamma(1.5, size=(5, D)))
+    assert D <= N_BLOCKS
+    expected = model.conditionals(x).log_prob(x).sum(-1).detach()
+    found = score(model, Incomplete(x, torch.ones_like(x).bool()))
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_one_observed_cell_has_its_marginal_density(model, seed):
+    """p(x_0 = 0.4), the other two integrated out by quadrature."""
+    points, weights = orthant_rule(D, 9.0, 30)
+    log_z = log_integral(model.log_density(points), weights)
+    points, weights = orthant_rule(D - 1, 9.0, 30)
+    at = torch.cat([torch.full((len(points), 1), 0.4), points], 1)
+    exact = float((log_integral(model.log_density(at), weights) - log_z).exp().detach())
+    data = Incomplete.from_array(np.repeat([[0.4, N, N]], 2000, 0))
+    z = []
+    for target in (model, WRONG):
+        with seeded(seed):
+            found = log_predictive(
+                target, data, START, lambda block: ambient, burn_in=15, n_steps=3
+            )
+        z.append(z_mean(found.exp().numpy(), exact))
+    assert abs(z[0]) < GATE
+    assert abs(z[1]) > 2 * GATE
+
+
+def test_nothing_observed_scores_nothing(model):
+    assert score(model, Incomplete.from_array(ROWS))[0] == 0
+
+
+def test_the_score_is_proper(model, seed):
+    x = exact(np.full(D, N), np.random.default_rng(seed), 1500)
+    hidden = np.where(np.random.default_rng(seed).uniform(size=x.shape) < 0.3, N, x)
+
+    def scores(target):
+        data = Incomplete.from_array(hidden)
+        with seeded(seed):
+            return log_predictive(
+                target, data, START, lambda block: ambient, burn_in=5, n_steps=20
+            )
+
+    advantage = scores(model) - scores(WRONG)
+    assert z_mean(advantage.detach().numpy(), 0) > GATE
+
+
+# The mask
+
+
+@pytest.mark.parametrize("value", [1e6, np.nan])
+@pytest.mark.parametrize("function", ["mean", "draw", "score"])
+def test_cells_under_the_mask_are_never_read(function, value, model):
+    def run(data):
+        if function == "score":
+            return score(model, data)
+        with seeded(0):
+            if function == "draw":
+                return draw(model, data, START, n_draws=2, n_steps=3)
+            return conditional_mean(model, data, START, ambient, burn_in=2, n_steps=3)
+
+    data = Incomplete.from_array(ROWS)
+    hidden = data.x.where(data.observed, torch.tensor(value).double())
+    assert torch.equal(run(Incomplete(hidden, data.observed)), run(data))
+
+
+def test_answers_belong_to_rows(model):
+    rows = ROWS.repeat(2, 0)
+    order = np.random.default_rng(0).permutation(len(rows))
+
+    def mean(rows):
+        return conditional_mean(
+            model,
+            Incomplete.from_array(rows),
+            START,
+            row_keyed(rows, 0),
+            burn_in=2,
+            n_steps=3,
+        )
+
+    torch.testing.assert_close(mean(rows[order]), mean(rows)[order], rtol=0, atol=1e-12)
+    torch.testing.assert_close(mean(rows[3:4]), mean(rows)[3:4], rtol=0, atol=1e-12)
