@@ -67,7 +67,10 @@ def population_gradient(field, K, b):
     p = torch.softmax(log_p + weights.log(), 0)
     model = TruncatedGaussian(torch.tensor([[K]]).double(), torch.tensor([b]).double())
     each = [loss_and_gradient(model, row[None])[1:] for row in points]
-    return [float((p * torch.stack(part).flatten()).sum()) for part in zip(*each, strict=True)]
+    return [
+        float((p * torch.stack(part).flatten()).sum())
+        for part in zip(*each, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("field", [-1.5, 0.0, 2.0])

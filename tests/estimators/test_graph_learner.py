@@ -1,0 +1,524 @@
+"""The learner's door: input, errors, attributes, and its place in scikit-learn."""
+
+import re
+import warnings
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from oracles import GATE, log_integral, orthant_rule, rejection, z_mean
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
+
+from skvnce import TruncatedGaussianGraphLearner
+
+NAMES = ["height", "weight", "age", "dose"]
+METHODS = ["score-matching", "vnce"]
+DOORS = ["transform", "sample", "score_samples", "score"]
+
+
+def learner(**params):
+    """Make a learner that is quick, and settled after any round."""
+    defaults = {"alpha": 0.02, "max_iter": 12, "tol": 1.0, "n_gibbs_steps": 4}
+    return TruncatedGaussianGraphLearner(**{**defaults, "random_state": 0, **params})
+
+
+@pytest.fixture
+def X(seed):
+    """The first two columns rise together, the last falls with the first."""
+    rng = np.random.default_rng(seed)
+    X = rng.gamma(3.0, size=(120, 4))
+    X[:, 1] += 1.5 * X[:, 0]
+    X[:, 3] += 20 / (1 + X[:, 0])
+    X[rng.uniform(size=X.shape) < 0.2] = np.nan
+    return X[~np.isnan(X).all(1)]
+
+
+@pytest.fixture
+def frame(X):
+    return pd.DataFrame(X, columns=NAMES)
+
+
+def first_observed(X, column):
+    return int(np.flatnonzero(~np.isnan(X[:, column]))[3])
+
+
+# Input that is refused
+
+
+def message(call, error=ValueError):
+    with pytest.raises(error) as caught:
+        call()
+    return str(caught.value)
+
+
+def test_negative_cells_are_named_among_nan(X):
+    row = first_observed(X, 2)
+    X[row, 2] = -0.5
+    text = message(lambda: learner().fit(X))
+    assert "-0.5" in text
+    assert "column 2" in text
+    assert f"row {row}" in text
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_negative_cells_are_named_at_every_door(door, frame):
+    fitted, new = learner().fit(frame), frame.copy()
+    row = first_observed(frame.to_numpy(), 1)
+    new.iloc[row, 1] = -2.0
+    text = message(lambda: getattr(fitted, door)(new))
+    assert "'weight'" in text
+    assert f"row {row}" in text
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_infinite_cells_are_named(value, X, frame):
+    X[5, 3] = value
+    text = message(lambda: learner().fit(X))
+    assert "column 3, row 5" in text
+    fitted = learner().fit(frame)
+    frame.iloc[7, 2] = value
+    text = message(lambda: fitted.transform(frame))
+    assert "'age', row 7" in text
+
+
+def test_text_columns_are_named(frame):
+    frame["name"] = ["Anna", *["Bert"] * (len(frame) - 1)]
+    text = message(lambda: learner().fit(frame))
+    assert "'Anna' in column 'name', row 0" in text
+    assert "Drop or encode" in text
+
+
+@pytest.mark.parametrize("value", [0.0, 3.7])
+def test_constant_columns_are_named(value, X, frame):
+    X[:, 1] = np.where(np.isnan(X[:, 1]), np.nan, value)
+    text = message(lambda: learner().fit(X))
+    assert re.search("column 1 is constant.*drop the column", text, re.DOTALL)
+    assert "'weight'" in message(lambda: learner().fit(frame.assign(weight=value)))
+
+
+def test_too_few_rows():
+    assert "2 is required" in message(lambda: learner().fit([[1.0, 2.0]]))
+    two = [[1.0, 2.0], [np.nan, np.nan]]  # one of them empty
+    assert message(lambda: learner().fit(two))
+
+
+def test_a_table_of_nothing():
+    text = message(lambda: learner().fit(np.full((9, 2), np.nan)))
+    assert "entirely missing" in text
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_wrong_widths_and_unfitted_learners(door, X):
+    fitted = learner().fit(X)
+    text = message(lambda: getattr(fitted, door)(X[:, :3]))
+    assert "3 features" in text
+    assert "4 features" in text
+    message(lambda: getattr(learner(), door)(X), NotFittedError)
+
+
+@pytest.mark.parametrize(
+    "params, error",
+    [
+        ({"alpha": -0.1}, ValueError),
+        ({"alpha": np.nan}, ValueError),
+        ({"alpha": "0.1"}, TypeError),
+        ({"method": "mle"}, ValueError),
+        ({"method": 1}, ValueError),
+        ({"ridge": "foo"}, ValueError),
+        ({"ridge": -1.0}, ValueError),
+        ({"ridge": None}, TypeError),
+        ({"noise_ratio": 0}, ValueError),
+        ({"noise_ratio": 2.5}, TypeError),
+        ({"n_gibbs_steps": 0}, ValueError),
+        ({"max_iter": 0}, ValueError),
+        ({"max_iter": 10.0}, TypeError),
+        ({"max_iter": True}, TypeError),
+        ({"tol": -1.0}, ValueError),
+        ({"fit_linear": "yes"}, TypeError),
+        ({"keep_empty_features": 1}, TypeError),
+    ],
+    ids=str,
+)
+def test_parameters_are_checked_by_name(params, error, X):
+    ((name, value),) = params.items()
+    text = message(lambda: learner(**params).fit(X), error)
+    assert name in text
+    assert repr(value) in text
+
+
+def test_the_number_of_draws_is_checked(X):
+    fitted = learner().fit(X)
+    assert "n_draws" in message(lambda: fitted.sample(X, n_draws=0))
+    assert "n_draws" in message(lambda: fitted.sample(X, n_draws=1.5), TypeError)
+
+
+# Failures and side effects
+
+
+def same(first, second):
+    return first.keys() == second.keys() and all(
+        first[name] is second[name] for name in first
+    )
+
+
+def test_a_failed_fit_leaves_no_trace(X):
+    unfitted, fitted = learner(), learner().fit(X)
+    X[0, 0] = -1.0
+    for estimator in (unfitted, fitted):
+        before = dict(vars(estimator))
+        message(lambda: estimator.fit(X))  # noqa: B023
+        assert same(vars(estimator), before)
+        estimator.set_params(alpha=-1.0)
+        before = dict(vars(estimator))
+        message(lambda: estimator.fit(np.abs(X)))  # noqa: B023
+        assert same(vars(estimator), before)
+    assert not hasattr(unfitted, "n_features_in_")
+
+
+def test_a_fit_that_fails_late_leaves_no_trace(X, monkeypatch):
+    fitted = learner().fit(X)
+    before = dict(vars(fitted))
+
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("skvnce.algorithms.graph.learn_graph", interrupt)
+    message(lambda: fitted.fit(X[:, :3]), KeyboardInterrupt)
+    assert same(vars(fitted), before)
+    assert fitted.transform(X).shape == X.shape
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_passed_in_is_modified(method, X, frame):
+    before = X.copy()
+    X.setflags(write=False)
+    fitted = learner(method=method).fit(X)
+    for door in DOORS:
+        getattr(fitted, door)(X)
+    np.testing.assert_array_equal(X, before)
+    copy, fitted = frame.copy(), learner(method=method).fit(frame)
+    for door in DOORS:
+        getattr(fitted, door)(frame)
+    pd.testing.assert_frame_equal(frame, copy)
+
+
+def test_what_is_returned_is_not_the_input(X):
+    complete = np.nan_to_num(X, nan=1.0)
+    fitted = learner().fit(X)
+    filled = fitted.transform(complete)
+    filled[:] = 0
+    assert (complete > 0).any()
+    assert (fitted.transform(complete) == complete).all()
+
+
+# Empty rows and columns
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_entirely_missing_columns(keep, frame):
+    frame["empty"] = np.nan
+    frame = frame[["height", "empty", "weight", "age", "dose"]]
+    with pytest.warns(UserWarning, match="'empty'.*keep_empty_features"):
+        fitted = learner(keep_empty_features=keep).fit(frame)
+    assert list(fitted.nodes_) == NAMES
+    assert fitted.node_indices_.tolist() == [0, 2, 3, 4]
+    assert fitted.precision_.shape == (4, 4)
+    new = frame.copy()
+    new.iloc[0, 1] = 5.0  # seen for the first time
+    filled, drawn = fitted.transform(new), fitted.sample(new, n_draws=2)
+    assert filled.shape == (len(frame), 4 + keep)
+    assert drawn.shape == (2, len(frame), 4 + keep)
+    assert not np.isnan(filled).any()
+    expected = ["height", "empty", "weight", "age", "dose"] if keep else NAMES
+    assert list(fitted.get_feature_names_out()) == expected
+    if keep:
+        assert filled[0, 1] == drawn[1, 0, 1] == 5
+        assert (filled[1:, 1] == 0).all()
+    np.testing.assert_allclose(
+        fitted.score_samples(new), fitted.score_samples(frame), rtol=1e-12
+    )
+
+
+def test_entirely_missing_rows(X):
+    fitted = learner().fit(np.vstack([X, np.full((3, 4), np.nan)]))
+    alone = learner().fit(X)
+    np.testing.assert_array_equal(fitted.precision_, alone.precision_)
+    empty = np.full((2, 4), np.nan)
+    filled = fitted.transform(empty)
+    assert np.isfinite(filled).all()
+    assert (filled > 0).all()
+    assert (fitted.score_samples(empty) == 0).all()
+    assert fitted.sample(empty, random_state=0).min() > 0
+
+
+# Attributes
+
+
+def documented():
+    """List the names in the docstring's section of attributes."""
+    section = TruncatedGaussianGraphLearner.__doc__.split("Attributes\n")[1]
+    return re.findall(r"^    (\w+_) :", section.split("References\n")[0], re.MULTILINE)
+
+
+def public_attributes(estimator):
+    return {name for name in vars(estimator) if re.fullmatch(r"[a-z]\w*_", name)}
+
+
+def test_the_attributes_are_those_documented(frame):
+    assert len(documented()) > 10
+    fitted = learner(method="vnce", ridge=10.0).fit(frame)  # shrunk to a definite K
+    assert public_attributes(fitted) == set(documented())
+    assert public_attributes(fitted.set_params(method="score-matching").fit(frame)) == (
+        set(documented()) - {"log_scale_"}
+    )
+
+
+def test_attributes_belong_together(frame):
+    fitted = learner(alpha=0.0).fit(frame)
+    K, root = fitted.precision_, np.sqrt(np.diag(fitted.precision_))
+    np.testing.assert_array_equal(K, K.T)
+    strengths = np.abs(K) / np.outer(root, root)
+    np.testing.assert_allclose(fitted.edge_strengths_ + np.eye(4), strengths)
+    np.testing.assert_allclose(fitted.mean_, frame.mean())
+    assert np.linalg.eigvalsh(K)[0] > 0
+    np.testing.assert_allclose(K @ fitted.location_, fitted.linear_)
+    assert fitted.n_iter_ == len(fitted.loss_curve_) == 12
+    assert fitted.change_ < 1
+    assert fitted.optimality_gap_ < 1e-7
+    assert fitted.ridge_ > 0
+
+
+def test_location_needs_a_definite_matrix(seed):
+    """Three columns of which at most one is large: positive links, K not definite."""
+    rng = np.random.default_rng(seed)
+    X = rng.gamma(1.0, size=(300, 3)) * 0.05
+    X[np.arange(300), np.arange(300) % 3] += rng.gamma(4.0, size=300)
+    fitted = learner(alpha=0.0, ridge=0.0).fit(X)
+    assert np.linalg.eigvalsh(fitted.precision_)[0] < 0
+    assert not hasattr(fitted, "location_")
+    refitted = fitted.set_params(alpha=10.0).fit(X)
+    assert hasattr(refitted, "location_")
+    assert not hasattr(refitted.set_params(alpha=0.0).fit(X), "location_")
+
+
+def test_complete_data_need_one_round(X):
+    X = np.nan_to_num(X, nan=1.0)
+    fitted = learner(tol=0.0).fit(X)
+    assert fitted.n_iter_ == 1
+    assert fitted.change_ == 0
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.2])
+def test_log_scale_is_the_log_normaliser(hidden, seed):
+    """Of the fitted model, in the units of X, by quadrature."""
+    precision, linear = np.array([[1.0, 0.4], [0.4, 1.0]]), np.array([1.0, 0.5])
+    rng, excess, unscaled = np.random.default_rng(seed), [], []
+    points, weights = orthant_rule(2, 60.0, 80)
+    for _ in range(8):
+        X = rejection(precision, linear, np.full(2, np.nan), 300, rng) * [1, 5]
+        X[rng.uniform(size=X.shape) < hidden] = np.nan
+        fitted = learner(method="vnce", alpha=0.0, ridge=0.0, noise_ratio=5).fit(X)
+        model = fitted.to_torch()
+        log_z = log_integral(model.log_density(points), weights) + model.log_scale
+        excess.append(fitted.log_scale_ - float(log_z.detach()))
+        unscaled.append(excess[-1] - np.log(np.nanstd(X, 0)).sum())
+    assert abs(z_mean(excess, 0)) < GATE
+    assert abs(z_mean(unscaled, 0)) > GATE
+
+
+# The graph
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_edges_carry_names_and_signs(named, X, frame):
+    fitted = learner(alpha=0.05).fit(frame if named else X)
+    nodes = NAMES if named else ["x0", "x1", "x2", "x3"]
+    table, K = fitted.edges(), fitted.precision_
+    assert list(table) == ["source", "target", "association", "precision"]
+    assert 2 <= len(table) < 6  # the penalty left some pairs without a link
+    strengths = table["association"].abs().to_numpy()
+    assert (np.diff(strengths) <= 0).all()
+    assert len(table) == (np.triu(K, 1) != 0).sum()
+    for row in table.itertuples():
+        i, j = nodes.index(row.source), nodes.index(row.target)
+        assert row.precision == K[i, j]
+        expected = -K[i, j] / np.sqrt(K[i, i] * K[j, j])
+        assert row.association == pytest.approx(expected)
+    signs = table.set_index(["source", "target"])["association"]
+    assert signs[nodes[0], nodes[1]] > 0  # rise together
+    assert signs[nodes[0], nodes[3]] < 0
+
+
+def test_networkx_graph(frame):
+    fitted = learner(alpha=0.05).fit(frame)
+    graph, table = fitted.to_networkx(), fitted.edges()
+    assert isinstance(graph, nx.Graph)
+    assert list(graph.nodes) == NAMES
+    assert graph.number_of_edges() == len(table)
+    for row in table.itertuples():
+        edge = graph.edges[row.source, row.target]
+        assert edge == {"weight": row.association, "precision": row.precision}
+    empty = learner(alpha=1e3).fit(frame)
+    assert len(empty.edges()) == empty.to_networkx().number_of_edges() == 0
+    assert list(empty.to_networkx().nodes) == NAMES
+
+
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize("fit_linear", [True, False])
+def test_columns_have_no_units(complete, fit_linear, X):
+    X = np.nan_to_num(X, nan=1.0) if complete else X
+    scale = np.array([1e3, 1.0, 1e-4, 7.0])
+    first = learner(fit_linear=fit_linear).fit(X)
+    second = learner(fit_linear=fit_linear).fit(X * scale)
+    np.testing.assert_allclose(second.edge_strengths_, first.edge_strengths_, atol=1e-6)
+    per_unit = np.outer(scale, scale)
+    np.testing.assert_allclose(
+        second.precision_ * per_unit, first.precision_, rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(second.linear_ * scale, first.linear_, atol=1e-5)
+    assert second.ridge_ == pytest.approx(first.ridge_)
+
+
+def test_the_model_is_in_the_units_of_the_table(X):
+    complete = np.nan_to_num(X, nan=1.0)
+    fitted = learner(n_gibbs_steps=2).fit(complete)
+    hidden = complete.copy()
+    hidden[:, 2] = np.nan
+    model = fitted.to_torch()
+    expected = model.conditional(torch.tensor(complete), 2).mean.detach().numpy()
+    np.testing.assert_allclose(fitted.transform(hidden)[:, 2], expected, rtol=1e-10)
+
+
+# Convergence, callbacks and output
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_too_few_rounds_warn_and_say_what_to_raise(method, X):
+    with pytest.warns(ConvergenceWarning, match="max_iter=3.*Raise max_iter or tol"):
+        fitted = learner(method=method, max_iter=3, tol=1e-12).fit(X)
+    assert fitted.n_iter_ == 3
+    assert fitted.change_ > 1e-12
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner(method=method, max_iter=30, tol=0.5).fit(X)
+
+
+@pytest.mark.parametrize("reason", ["rounds", "empty column"])
+def test_warnings_point_at_the_caller(reason, X):
+    rounds = {"max_iter": 3, "tol": 1e-12} if reason == "rounds" else {}
+    if reason == "empty column":
+        X = np.column_stack([X, np.full(len(X), np.nan)])
+    with pytest.warns(UserWarning) as caught:
+        learner(**rounds).fit(X)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+class StopAfter:
+    """A callback of scikit-learn that asks to stop after some rounds."""
+
+    def __init__(self, n_rounds):
+        self.n_rounds, self.losses, self.calls = n_rounds, [], []
+
+    def setup(self, estimator, context):
+        self.calls.append("setup")
+
+    def teardown(self, estimator, context):
+        self.calls.append("teardown")
+
+    def on_fit_task_begin(self, estimator, context, **kwargs):
+        self.calls.append(f"begin {context.task_name}")
+
+    def on_fit_task_end(self, estimator, context, *, metadata=None, **kwargs):
+        self.calls.append(f"end {context.task_name}")
+        if context.task_name != "round":
+            return False
+        self.losses.append(metadata["loss"])
+        return len(self.losses) == self.n_rounds
+
+
+def test_callbacks_see_the_rounds_and_stop_them(X):
+    pytest.importorskip("sklearn.callback")
+    callback = StopAfter(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted = learner(max_iter=20, tol=0.0).set_callbacks(callback).fit(X)
+    assert fitted.n_iter_ == len(callback.losses) == 3
+    assert callback.losses[:2] == fitted.loss_curve_[:2]
+    rounds = ["begin round", "end round"] * 3
+    assert callback.calls == ["setup", "begin fit", *rounds, "end fit", "teardown"]
+
+
+def test_a_stop_by_callback_is_not_blamed_on_max_iter(X):
+    pytest.importorskip("sklearn.callback")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        learner(max_iter=20, tol=1e-9).set_callbacks(StopAfter(3)).fit(X)
+    assert not [w for w in caught if "max_iter=20 rounds" in str(w.message)]
+
+
+def test_failing_callbacks_are_torn_down(X):
+    pytest.importorskip("sklearn.callback")
+    callback, estimator = StopAfter(3), learner()
+    estimator.set_callbacks(callback)
+    X[0, 0] = np.inf
+    before = dict(vars(estimator))
+    message(lambda: estimator.fit(X))
+    assert same(vars(estimator), before)
+    assert callback.calls in ([], ["setup", "teardown"])
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_verbose_prints_a_line_a_round(verbose, X, capsys):
+    fitted = learner(verbose=verbose).fit(X)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == verbose * fitted.n_iter_
+    for i, line in enumerate(lines):
+        assert line.startswith(f"[TruncatedGaussianGraphLearner] round {i + 1}: loss ")
+
+
+# In scikit-learn
+
+
+def test_grid_search_over_alpha_on_a_frame_with_holes(frame):
+    grid = {"alpha": [0.02, 10.0]}
+    search = GridSearchCV(learner(), grid, cv=3, error_score="raise").fit(frame)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    # the columns depend on each other: no links cannot be best
+    assert search.best_params_ == {"alpha": 0.02}
+    assert search.best_estimator_.transform(frame).shape == frame.shape
+
+
+def test_pipeline_after_a_scaler_that_keeps_nan(X, frame):
+    pipeline = make_pipeline(MaxAbsScaler(), learner())
+    filled = pipeline.fit_transform(frame)
+    assert not np.isnan(filled).any()
+    observed = ~np.isnan(X)
+    scaled = X / np.nanmax(X, 0)
+    np.testing.assert_array_equal(filled[observed], scaled[observed])
+    assert list(pipeline.get_feature_names_out()) == NAMES
+    direct = learner().fit(frame)
+    np.testing.assert_allclose(
+        pipeline[-1].edge_strengths_, direct.edge_strengths_, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_any_penalty(method, X):
+    fitted = learner(method=method, alpha=0, ridge=0).fit(X)
+    assert fitted.ridge_ == 0
+    assert (fitted.precision_ != 0).all()
+    assert np.isfinite(fitted.transform(X)).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_refit_is_a_fresh_fit(method, X):
+    other = clone(learner(method=method)).fit(X[:60])
+    np.testing.assert_array_equal(
+        other.fit(X).precision_, learner(method=method).fit(X).precision_
+    )

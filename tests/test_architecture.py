@@ -1,0 +1,138 @@
+"""Who may import whom, and what `import skvnce` costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import skvnce
+
+ROOT = Path(skvnce.__file__).parent
+PROTOCOLS = {"models.base", "variational.base"}
+LAYERS = {
+    "distributions": set(),
+    "models": {"distributions"},
+    "variational": {"distributions", *PROTOCOLS},
+    "objectives": PROTOCOLS,
+    "samplers": PROTOCOLS,
+    "training": set(),
+    "algorithms": {
+        "distributions",
+        "models",
+        "variational",
+        "objectives",
+        "samplers",
+        "training",
+        "_incomplete",
+    },
+    "inspection": set(),
+}
+NEVER = {
+    "distributions": {"sklearn", "numpy"},
+    "models": {"sklearn", "numpy"},
+    "variational": {"sklearn", "numpy"},
+    "objectives": {"sklearn", "scipy"},
+    "samplers": {"sklearn", "scipy"},
+    "training": {"sklearn"},
+    "algorithms": {"sklearn", "scipy"},
+    "inspection": {"torch", "sklearn"},
+}
+
+
+def imported(source):
+    """List the modules that a source imports, anywhere in it."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def violations(layer, source):
+    """List the imports that a layer may not have."""
+    allowed = {layer, *LAYERS[layer]}
+    for name in imported(source):
+        top, _, inside = name.partition(".")
+        if top in NEVER[layer]:
+            yield name
+        if top == "skvnce" and inside and inside != "_version":
+            known = any(inside == a or inside.startswith(f"{a}.") for a in allowed)
+            # `from skvnce.models import base` names the package first
+            if not known and not any(a.startswith(f"{inside}.") for a in allowed):
+                yield name
+
+
+FILES = [
+    (layer, path) for layer in LAYERS for path in sorted((ROOT / layer).glob("*.py"))
+]
+
+
+@pytest.mark.parametrize(("layer", "path"), FILES, ids=lambda value: str(value)[-40:])
+def test_imports_run_downwards(layer, path):
+    assert list(violations(layer, path.read_text())) == []
+
+
+@pytest.mark.parametrize(
+    ("layer", "source"),
+    [
+        ("models", "import numpy as np"),
+        ("objectives", "from skvnce.models.truncated_gaussian import log_marginal"),
+        ("samplers", "from skvnce.training import lbfgs"),
+        ("training", "from skvnce.models.base import observed_log_prob"),
+        ("algorithms", "def f():\n    from sklearn.utils import check_random_state"),
+        ("inspection", "import torch"),
+        ("distributions", "from skvnce._random import seeded"),
+    ],
+)
+def test_a_violation_is_found(layer, source):
+    assert list(violations(layer, source))
+
+
+def test_every_folder_has_its_rule():
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert folders <= {*LAYERS, "estimators", "datasets"}
+
+
+def run(code):
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_the_door_is_light():
+    heavy = "{'torch', 'matplotlib', 'networkx', 'dask', 'distributed'}"
+    loaded = f"import skvnce, sys; print(sorted({heavy} & set(sys.modules)))"
+    assert run(loaded) == "[]"
+    timed = "import sklearn, time; t = time.perf_counter(); import skvnce; "
+    assert float(run(timed + "print(time.perf_counter() - t)")) < 0.3
+
+
+def test_public_names():
+    assert sorted(skvnce.__all__) == skvnce.__all__ == dir(skvnce)
+    assert all(getattr(skvnce, name) is not None for name in skvnce.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Imputer'"):
+        _ = skvnce.Imputer
+
+
+def test_every_public_name_is_in_the_docs():
+    pages = Path(ROOT.parent, "doc", "api.rst").read_text().split()
+    for name in set(skvnce.__all__) - {"__version__"}:
+        value = getattr(skvnce, name)
+        members = getattr(value, "__all__", None) or (
+            [name]
+            if isinstance(value, type)
+            else [
+                key
+                for key, item in vars(value).items()
+                if not key.startswith("_")
+                and callable(item)
+                and getattr(item, "__module__", "") == value.__name__
+            ]
+        )
+        for member in members:
+            entry = member if isinstance(value, type) else f"{name}.{member}"
+            assert entry in pages
