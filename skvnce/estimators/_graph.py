@@ -368,8 +368,10 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
                 "precision": self.precision_[i, j],
             }
         )
-        by_strength = table["association"].abs().sort_values(ascending=False)
-        return table.loc[by_strength.index].reset_index(drop=True)
+        weakness = -table["association"].abs()
+        return table.loc[weakness.sort_values(kind="stable").index].reset_index(
+            drop=True
+        )
 
     def to_networkx(self):
         """Return the graph, edges with ``weight`` (association) and ``precision``.
@@ -460,7 +462,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         self._warn_unless_converged()
 
     def _warn_unless_converged(self):
-        if self.change_ >= max(self.tol, 1e-300):
+        if self.n_iter_ == self.max_iter and self.change_ > self.tol:
             warnings.warn(
                 f"EM stopped after max_iter={self.max_iter} rounds, with an edge "
                 f"strength still moving by {self.change_:.2g} a round. Raise max_iter "
