@@ -46,6 +46,8 @@ def imported(source):
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            yield "skvnce.(relative)"  # one spelling, so that the rules see them all
         elif isinstance(node, ast.ImportFrom):
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
@@ -84,6 +86,7 @@ def test_imports_run_downwards(layer, path):
         ("training", "from skvnce.models.base import observed_log_prob"),
         ("algorithms", "def f():\n    from sklearn.utils import check_random_state"),
         ("inspection", "import torch"),
+        ("samplers", "from ..training import lbfgs"),
         ("distributions", "from skvnce._random import seeded"),
     ],
 )

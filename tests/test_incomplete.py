@@ -49,3 +49,21 @@ def test_any_memory_layout(table, make):
 def test_rows_are_taken_together(table):
     data = Incomplete.from_array(table).take(torch.tensor([2, 0]))
     np.testing.assert_array_equal(data.to_array(), table[[2, 0]])
+
+
+@pytest.mark.parametrize("value", [np.nan, 1e6])
+def test_values_under_the_mask_are_never_read(table, value):
+    data = Incomplete.from_array(table)
+    odd = Incomplete(data.x.where(data.observed, torch.tensor(value)), data.observed)
+    np.testing.assert_array_equal(odd.to_array(), table)
+    zeros = torch.zeros_like(data.x)
+    assert torch.equal(odd.with_values(zeros), data.with_values(zeros))
+
+
+def test_dtypes_are_those_asked_for(table):
+    single = Incomplete.from_array(table[:2], dtype=torch.float32)
+    assert single.x.dtype == torch.float32
+    assert single.observed.dtype == torch.bool
+    assert single.to_array().dtype == np.float64
+    assert single.to_array(np.float32).dtype == np.float32
+    np.testing.assert_array_equal(single.to_array(), table[:2].astype(np.float32))

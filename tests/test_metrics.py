@@ -1,7 +1,5 @@
 """Scores on hidden cells and of graphs, against their definitions."""
 
-import os
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,12 +20,6 @@ from skvnce.metrics import (
 
 VALUES = st.floats(-1e3, 1e3, allow_subnormal=False)
 SEVERAL = [crps, lambda *args: coverage(*args, level=0.5)]
-
-
-@pytest.fixture
-def seed():
-    """Return the seed of the statistical checks; the environment can sweep it."""
-    return int(os.environ.get("SKVNCE_TEST_SEED", "0"))
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Missingness mechanisms: fractions, what the masks depend on, input handling."""
 
-import os
-
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -15,12 +13,6 @@ from scipy.special import expit
 from skvnce.missingness import _probability, hide, mar, mcar, mnar
 
 MECHANISMS = [mcar, mar, mnar]
-
-
-@pytest.fixture
-def seed():
-    """Return the seed of the statistical checks; the environment can sweep it."""
-    return int(os.environ.get("SKVNCE_TEST_SEED", "0"))
 
 
 @pytest.fixture

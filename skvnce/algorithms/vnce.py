@@ -26,7 +26,7 @@ from skvnce.objectives.nce import nce
 from skvnce.training.lbfgs import minimise
 
 DIAGONAL_FLOOR = 0.25  # least K_jj, for columns scaled to unit spread
-_MEMORY = 25  # completed tables, at most, whose objectives are averaged
+_MEMORY = 25  # completed tables whose objectives are averaged; then EM has converged
 
 
 class Rows(NamedTuple):
@@ -156,6 +156,6 @@ def vnce(
         )
 
     def merge(old: tuple[Rows, ...], new: tuple[Rows, ...], weight: float) -> tuple:
-        return (old + new)[-_MEMORY:]
+        return (old + new)[:_MEMORY]
 
     return MStep(summarise, merge, solve, tol)
