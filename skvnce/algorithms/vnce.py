@@ -26,7 +26,7 @@ from skvnce.objectives.nce import nce
 from skvnce.training.lbfgs import minimise
 
 DIAGONAL_FLOOR = 0.25  # least K_jj, for columns scaled to unit spread
-_MEMORY = 25  # completed tables whose objectives are averaged; then EM has converged
+_MEMORY = 12  # completed tables whose objectives are averaged; then EM has converged
 
 
 class Rows(NamedTuple):

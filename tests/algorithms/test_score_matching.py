@@ -12,6 +12,7 @@ from skvnce.algorithms.score_matching import (
     running_mean,
     statistics,
 )
+from skvnce.distributions.truncated_normal import TruncatedNormal
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.objectives.score_matching import generalised_score_matching
 
@@ -130,6 +131,34 @@ def test_the_minimum_does_not_depend_on_the_origin(x):
         theta = minimise_loss(stats, start(), 0.02, 0.1, 1e-15).theta
         solutions.append([theta.precision, theta.linear + theta.precision @ centre])
     torch.testing.assert_close(*solutions, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "ratio",
+    [
+        2.0,
+        -0.5,
+        pytest.param(
+            -2.0,
+            marks=pytest.mark.xfail(
+                reason="the floor of K_jj shuts out the truth where CV > 0.84"
+            ),
+        ),
+    ],
+)
+def test_the_truth_is_found_in_a_single_column(ratio):
+    dist = TruncatedNormal(torch.tensor(ratio).double(), torch.ones(()).double())
+    x = dist.icdf((torch.arange(40_000).double() + 0.5) / 40_000)  # as if infinite
+    scale = x.std()
+    x = (x / scale)[:, None]
+    stats = statistics(x, x.mean(0), True)
+    none = torch.zeros(1).double()
+    theta = minimise_loss(
+        stats, Theta(none[None] + 1, none, none[0]), 0, 0, 1e-14
+    ).theta
+    linear = theta.linear + theta.precision @ x.mean(0)
+    assert float(theta.precision / scale**2) == pytest.approx(1, abs=1e-2)
+    assert float(linear / scale) == pytest.approx(ratio, abs=1e-2)
 
 
 def test_too_few_rows_are_not_certified(x):

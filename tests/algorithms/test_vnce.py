@@ -215,7 +215,8 @@ def test_summaries_are_kept_to_a_memory(data, noise):
     for i in range(module._MEMORY + 3):
         summary = step.merge(summary, step.summarise(data + i), 0.5)
     assert len(summary) == module._MEMORY
-    assert torch.equal(summary[-1].x, data + module._MEMORY + 2)
+    assert torch.equal(summary[0].x, data)
+    assert torch.equal(summary[-1].x, data + module._MEMORY - 2)
 
 
 # Consistency
