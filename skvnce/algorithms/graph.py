@@ -217,8 +217,8 @@ def learn_graph(
         solution = m_step.solve(summary, theta, m_step.tol[0])
         if not isfinite(solution.loss):
             raise FloatingPointError(
-                f"The loss of round {n_round} is {solution.loss}. Raise the ridge, or "
-                "look for columns with extreme values."
+                f"The loss of round {n_round} is {solution.loss}. Look for columns "
+                "with extreme values and for an extreme alpha or ridge."
             )
         before, theta = theta, solution.theta
         moved = edge_strengths(theta.precision) - edge_strengths(before.precision)

@@ -86,8 +86,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     max_iter : int, default=100
         Rounds of EM at most.
     tol : float, default=2e-3
-        Largest change of an edge strength (a number from 0 to about 1) in one round of
-        EM at which it stops.
+        Largest change of an edge strength (0 for no link, about 1 for the strongest) in
+        one round of EM at which it stops.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit` (missing
         cells filled by 0) or drops them.  They are never nodes of the graph.
@@ -110,7 +110,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     edge_strengths_ : ndarray of shape (n_nodes, n_nodes)
         ``|K_ij| / sqrt(K_ii K_jj)``, free of units; zero on the diagonal.
     nodes_ : ndarray of shape (n_nodes,)
-        Names of the columns that are nodes: those observed at least once.
+        Names of the columns that are nodes: those observed at least once.  Names that
+        are not strings count as none, as in scikit-learn, and become x0, x1, ...
     node_indices_ : ndarray of shape (n_nodes,)
         Their places in X.
     mean_ : ndarray of shape (n_nodes,)
@@ -302,7 +303,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         The columns are hidden in five interleaved blocks, one at a time, and each
         hidden cell that was observed is scored by its log predictive density given the
         observed cells of the other blocks; a row's score is the sum.  It needs no
-        normalising constant, it is proper, and it is a function of the row alone.
+        normalising constant, it is proper, and it is a function of the row alone (up
+        to rounding).
 
         Parameters
         ----------
@@ -415,9 +417,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         check_number(self.alpha, "alpha", low=0)
         check_choice(self.method, "method", _METHODS)
         if not isinstance(self.ridge, str):
-            check_number(self.ridge, "ridge", low=0)
-        else:
-            check_choice(self.ridge, "ridge", ["auto"])
+            check_number(self.ridge, "ridge (unless 'auto')", low=0)
+        elif self.ridge != "auto":
+            raise ValueError(f"ridge must be 'auto' or a number, got {self.ridge!r}.")
         check_number(self.noise_ratio, "noise_ratio", low=1, integer=True)
         check_number(self.n_gibbs_steps, "n_gibbs_steps", low=1, integer=True)
         check_number(self.max_iter, "max_iter", low=1, integer=True)
@@ -427,7 +429,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
                 raise TypeError(f"{name} must be a bool, got {getattr(self, name)!r}.")
 
     def _check_scale(self, scale):
-        unfit = np.flatnonzero(~np.isfinite(scale) | (scale == 0))
+        with np.errstate(over="ignore", under="ignore", divide="ignore"):
+            products = np.outer(scale, scale).max(1), 1 / np.outer(scale, scale).min(1)
+        unfit = np.flatnonzero(~np.isfinite(products).all(0) | (scale == 0))
         if unfit.size:
             raise ValueError(
                 f"{column_name(self, self.node_indices_[unfit[0]])} has values whose "
@@ -462,18 +466,26 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         self._warn_unless_converged()
 
     def _warn_unless_converged(self):
-        if self.n_iter_ == self.max_iter and self.change_ > self.tol:
+        if not np.isfinite(self.optimality_gap_):
+            warnings.warn(
+                "K is not identified: there are too few rows (or too few that are not "
+                f"zero) for ridge={self.ridge_:g}. Raise ridge.",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+        elif self.n_iter_ == self.max_iter and self.change_ > self.tol:
             warnings.warn(
                 f"EM stopped after max_iter={self.max_iter} rounds, with an edge "
                 f"strength still moving by {self.change_:.2g} a round. Raise max_iter "
                 f"or tol={self.tol:g}.",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def _checked(self, X):
-        """Validate new rows."""
+        """Validate new rows, and parameters that may have been set since the fit."""
         check_is_fitted(self)
+        self._check_parameters()
         X = incomplete_array(self, X, reset=False)
         check_non_negative(self, X)
         return X

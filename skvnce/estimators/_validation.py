@@ -2,6 +2,7 @@
 
 import functools
 import numbers
+from datetime import date, timedelta
 
 import numpy as np
 from sklearn.utils.validation import validate_data
@@ -55,7 +56,8 @@ def incomplete_array(estimator, X, *, reset):
         where = _locate(X, error)
         if where is None:
             raise
-        raise type(error)(f"{str(error).rstrip('.')}. {where}") from error
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"{str(error).rstrip('.')}. {where}") from error
 
 
 def _locate(X, error):
@@ -69,6 +71,8 @@ def _locate(X, error):
             "Drop or encode text columns, for example with a ColumnTransformer; mark "
             "missing values by NaN."
         )
+    elif isinstance(error, TypeError):
+        unfit, remedy = _is_time, "Drop dates and durations, or turn them into numbers."
     else:
         return None
     names = getattr(X, "columns", None)
@@ -85,6 +89,10 @@ def _locate(X, error):
 
 def _is_infinite(value):
     return isinstance(value, numbers.Real) and bool(np.isinf(value))
+
+
+def _is_time(value):
+    return isinstance(value, date | timedelta | np.datetime64 | np.timedelta64)
 
 
 def _is_text(value):
@@ -115,8 +123,8 @@ def check_not_constant(estimator, X, columns):
         values = X[:, column][~np.isnan(X[:, column])]
         if values.max() - values.min() <= 1e-10 * abs(values).max():
             raise ValueError(
-                f"{column_name(estimator, column)} is constant: its {len(values)} "
-                f"observed cells all equal {values[0]}. A constant depends on nothing; "
+                f"{column_name(estimator, column)} is constant: all its observed cells "
+                f"({len(values)}) equal {values[0]}. A constant depends on nothing; "
                 "drop the column."
             )
 
