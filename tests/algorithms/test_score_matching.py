@@ -81,7 +81,7 @@ def test_without_l1_it_is_the_closed_form(fit_linear, ridge, x):
 
 @pytest.mark.parametrize("fit_linear", [True, False])
 def test_optimality_without_a_reference(fit_linear, x):
-    alpha, ridge = 0.05, 0.1
+    alpha, ridge = 0.1, 0.1
     theta = solve(x, fit_linear, alpha, ridge)[0].theta
     centre = x.mean(0) * fit_linear
     K = theta.precision.clone()

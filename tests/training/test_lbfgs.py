@@ -15,7 +15,7 @@ def quadratic(seed):
     """Q, G, weight and lower; the first two entries bounded, the next one free."""
     rng = np.random.default_rng(seed)
     factor = rng.normal(size=(D, D + 4))
-    Q = torch.tensor(factor @ factor.T / D + 0.5 * np.eye(D))
+    Q = torch.tensor(factor @ factor.T / (5 * D) + 0.5 * np.eye(D))
     G = torch.tensor(np.resize([0.0, 2.0, -0.1], D) + 0.3 * rng.normal(size=D))
     weight, lower = (
         torch.full((D,), 0.5).double(),
