@@ -17,6 +17,7 @@ from sklearn.impute import IterativeImputer, SimpleImputer
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 
 from skvnce import TruncatedGaussianGraphLearner
 from skvnce.datasets import load_nhanes
@@ -50,7 +51,7 @@ def mean_filled_graph(table):
     ):
         pipeline = make_pipeline(SimpleImputer(), StandardScaler(), lasso)
         try:
-            with warnings.catch_warnings():
+            with threadpool_limits(1), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 precision = pipeline.fit(table)[-1].precision_
             break
@@ -72,7 +73,7 @@ def hidden_cell_errors(table, hidden, alpha):
     truth = table.where(hidden, 0.0)  # only hidden cells are compared
     for name, imputer in methods.items():
         start = time.perf_counter()
-        with warnings.catch_warnings():
+        with threadpool_limits(1), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             filled = imputer.fit_transform(hide(table, hidden))
         seconds = time.perf_counter() - start
