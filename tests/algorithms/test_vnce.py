@@ -178,7 +178,7 @@ def gradients(rows, theta, centre):
 
 
 @pytest.mark.parametrize("fit_linear", [True, False])
-@pytest.mark.parametrize("share", [0.0, 0.7])
+@pytest.mark.parametrize("share", [0.0, 0.9])
 def test_optimality_without_a_reference(fit_linear, share, data, noise, seed):
     rng = np.random.default_rng([seed, 2])
     observed = torch.tensor(rng.uniform(size=data.shape) < 0.7)
