@@ -123,7 +123,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     loss_curve_ : list of float
         Penalised loss of the M-step in each round.
     change_ : float
-        Largest change of an edge strength in the last round; 0 for complete data.
+        Largest change of an edge strength in the last round; 0 for complete data.  VNCE
+        averages 12 rounds and then stands still: 0 there says that the averaging has
+        ended, not that the noise of the draws is gone.
     optimality_gap_ : float
         Inexactness of the last M-step: for score matching an upper bound of the loss
         above its minimum (a duality gap), for VNCE the largest violation of the
@@ -132,6 +134,12 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         Number of columns seen at `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns, where X has names that are strings.
+
+    Notes
+    -----
+    ``K_jj`` is kept at 0.25 or above, for columns of unit spread.  Columns whose
+    standard deviation exceeds about 0.84 of their mean reach that floor; their ``K_jj``
+    is then too large and their links are exaggerated.
 
     References
     ----------
