@@ -18,6 +18,7 @@ from skvnce.objectives.score_matching import Weight, saturating_weight
 from skvnce.training.proximal import Quadratic, minimise
 
 DIAGONAL_FLOOR = 0.25  # least K_jj, for columns scaled to unit spread
+_COLUMNS_AT_ONCE = 32
 
 
 class Statistics(NamedTuple):
@@ -43,7 +44,8 @@ def statistics(
     u = x - centre
     if fit_linear:
         u = torch.cat([u, -u.new_ones(len(u), 1)], 1)  # (n, width)
-    gamma = (h.T[:, None, :] * u.T) @ u / len(x)
+    blocks = h.T.split(_COLUMNS_AT_ONCE)  # bounds the memory of the weighted rows
+    gamma = torch.cat([(block[:, None, :] * u.T) @ u for block in blocks]).div_(len(x))
     target = slope.T @ u / len(x)
     target.diagonal().add_(h.mean(0))
     return Statistics(gamma, target)
@@ -86,18 +88,17 @@ def minimise_loss(
 def _quadratic(stats: Statistics, ridge: Tensor) -> Quadratic:
     """Write the loss as a quadratic over matrices (K, b) with symmetric K."""
     d = len(ridge)
-    gamma = stats.gamma.clone()
-    gamma.diagonal(dim1=-2, dim2=-1).add_(ridge)
     # the inverse of a compression is at most the compression of the inverse, so that
     # the symmetric problem is bounded by its rows taken alone
-    factor, failed = torch.linalg.cholesky_ex(gamma)
+    factor, failed = torch.linalg.cholesky_ex(stats.gamma + ridge.diag_embed())
 
     def symmetric(matrix: Tensor) -> Tensor:
         square = matrix[:, :d]
         return matrix.index_copy(1, torch.arange(d), (square + square.T) / 2)
 
     def product(point: Tensor) -> Tensor:
-        return symmetric(torch.bmm(gamma, point[:, :, None]).squeeze(-1))
+        smooth = torch.bmm(stats.gamma, point[:, :, None]).squeeze(-1)
+        return symmetric(smooth + ridge * point)
 
     def inverse_form(residual: Tensor) -> Tensor:
         if failed.any():  # no ridge and too few rows: nothing can be certified
@@ -114,7 +115,7 @@ def score_matching(
     fit_linear: bool,
     alpha: float,
     ridge: float,
-    tol: tuple[float, float] = (1e-4, 1e-8),
+    tol: tuple[float, float] = (1e-3, 1e-8),
     weight: Weight = saturating_weight,
 ) -> MStep:
     """Build the M-step; see `minimise_loss`."""

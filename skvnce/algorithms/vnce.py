@@ -26,7 +26,6 @@ from skvnce.objectives.nce import nce
 from skvnce.training.lbfgs import minimise
 
 DIAGONAL_FLOOR = 0.25  # least K_jj, for columns scaled to unit spread
-_MEMORY = 12  # completed tables whose objectives are averaged; then EM has converged
 
 
 class Rows(NamedTuple):
@@ -156,6 +155,6 @@ def vnce(
         )
 
     def merge(old: tuple[Rows, ...], new: tuple[Rows, ...], weight: float) -> tuple:
-        return (old + new)[:_MEMORY]
+        return old + new  # the objective averages over all tables
 
     return MStep(summarise, merge, solve, tol)

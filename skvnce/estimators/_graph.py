@@ -123,9 +123,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     loss_curve_ : list of float
         Penalised loss of the M-step in each round.
     change_ : float
-        Largest change of an edge strength in the last round; 0 for complete data.  VNCE
-        averages 12 rounds and then stands still: 0 there says that the averaging has
-        ended, not that the noise of the draws is gone.
+        Largest change of an edge strength in the last round; 0 for complete data.
     optimality_gap_ : float
         Inexactness of the last M-step: for score matching an upper bound of the loss
         above its minimum (a duality gap), for VNCE the largest violation of the
@@ -139,7 +137,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     -----
     ``K_jj`` is kept at 0.25 or above, for columns of unit spread.  Columns whose
     standard deviation exceeds about 0.84 of their mean reach that floor; their ``K_jj``
-    is then too large and their links are exaggerated.
+    is then too large and their links are exaggerated.  Lower floors are worse where many
+    cells are zero: on the bundled table 0.05 makes up links of strength 2 and loses 0.6
+    nats a row of held-in score.
 
     References
     ----------

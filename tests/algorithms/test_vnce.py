@@ -8,7 +8,6 @@ from oracles import GATE, log_integral, orthant_rule, rejection, z_mean
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms import graph
-from skvnce.algorithms import vnce as module
 from skvnce.algorithms.graph import Theta
 from skvnce.algorithms.vnce import (
     DIAGONAL_FLOOR,
@@ -209,14 +208,17 @@ def test_optimality_without_a_reference(fit_linear, share, data, noise, seed):
     assert found.gap < 1e-5
 
 
-def test_summaries_are_kept_to_a_memory(data, noise):
+def test_the_objective_averages_over_all_tables(data, noise):
     step = m_step(data, noise, noise_ratio=1)
-    summary = step.summarise(data)
-    for i in range(module._MEMORY + 3):
-        summary = step.merge(summary, step.summarise(data + i), 0.5)
-    assert len(summary) == module._MEMORY
-    assert torch.equal(summary[0].x, data)
-    assert torch.equal(summary[-1].x, data + module._MEMORY - 2)
+    first, second = step.summarise(data), step.summarise(data.flip(0) + 0.1)
+    start = graph.independence(
+        Incomplete(data, torch.ones_like(data).bool()), data.mean(0), True
+    )
+    both = step.merge(first, second, 0.5)
+    found = step.solve(both, start, 1e-7)
+    losses = [step.solve(part, found.theta, 1e6).loss for part in (first, second)]
+    assert found.loss == pytest.approx(sum(losses) / 2, rel=1e-9)
+    assert losses[0] != pytest.approx(losses[1], rel=1e-4)
 
 
 # Consistency
