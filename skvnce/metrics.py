@@ -14,6 +14,8 @@ Szekely, G. J. and Rizzo, M. L. (2013). Energy statistics: a class of statistics
 on distances. Journal of Statistical Planning and Inference, 143(8), 1249-1272.
 """
 
+from numbers import Real
+
 import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.metrics import roc_auc_score
@@ -180,7 +182,7 @@ def coverage(X_true, draws, hidden, *, level=0.9):
     Raises
     ------
     TypeError
-        If ``hidden`` is not boolean.
+        If ``hidden`` is not boolean or ``level`` is not a number.
     ValueError
         If ``level`` is not in (0, 1), there are too few draws for it, shapes differ, no
         cell is hidden, or a value at a hidden cell is not finite.
@@ -193,6 +195,8 @@ def coverage(X_true, draws, hidden, *, level=0.9):
     >>> coverage([[1.0], [19.5]], draws, [[True], [True]])
     0.5
     """
+    if not isinstance(level, Real):
+        raise TypeError(f"level must be a number, got {level!r}; pass 0.9 for 90 %")
     if not 0 < level < 1:
         raise ValueError(f"level must lie in (0, 1), got {level!r}; pass 0.9 for 90 %")
     draws = _draws(draws, int(np.ceil(round(2 / (1 - level), 9))) - 1)

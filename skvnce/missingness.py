@@ -33,6 +33,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
+_STRONGEST = 1e6  # a hard threshold in all but name
+
 
 def mcar(X, fraction, *, random_state=None):
     """Choose cells completely at random.
@@ -110,7 +112,7 @@ def mar(X, fraction, *, drivers=None, strength=1.0, random_state=None):
     ValueError
         If ``X`` is not a numeric table, ``drivers`` are not columns of it, are not
         complete and finite or leave no other column, ``fraction`` has another length,
-        lies outside [0, 1) or is positive for a driver, ``strength`` is not finite, or
+        lies outside [0, 1) or is positive for a driver, ``strength`` is beyond 1e6, or
         ``random_state`` is none of the above.
 
     Examples
@@ -171,7 +173,7 @@ def mnar(X, fraction, *, strength=1.0, random_state=None):
         If ``fraction`` is not numeric or ``strength`` is not a number.
     ValueError
         If ``X`` is not a numeric table or holds infinite values, ``fraction`` has
-        another length or lies outside [0, 1), ``strength`` is not finite, or
+        another length or lies outside [0, 1), ``strength`` is beyond 1e6, or
         ``random_state`` is none of the above.
 
     Examples
@@ -330,14 +332,15 @@ def _position(driver, names, n_features):
 
 
 def _strength(strength):
-    """Return the strength if it is a finite number."""
+    """Return the strength if it is a number of sensible size."""
     if not isinstance(strength, Real):
         raise TypeError(
             f"strength must be a number, got {strength!r}; pass for example 1.0"
         )
-    if not np.isfinite(strength):
+    if not abs(strength) <= _STRONGEST:
         raise ValueError(
-            f"strength must be finite, got {strength!r}; 100 is close to a threshold"
+            f"strength must be at most {_STRONGEST:g} in size, got {strength!r}; 100 "
+            "is close to a threshold"
         )
     return float(strength)
 

@@ -313,6 +313,11 @@ def test_coverage_needs_a_level(level):
         coverage(TRUE, np.zeros((99, 2, 2)), ALL, level=level)
 
 
+def test_coverage_needs_a_number_for_its_level():
+    with pytest.raises(TypeError, match="level must be a number, got 'a'"):
+        coverage(TRUE, np.zeros((99, 2, 2)), ALL, level="a")
+
+
 def test_errors_of_energy_distance():
     with pytest.raises(ValueError, match="X and Y must .* got 2 and 3 columns"):
         energy_distance(TRUE, np.zeros((4, 3)))

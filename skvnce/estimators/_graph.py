@@ -137,9 +137,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     -----
     ``K_jj`` is kept at 0.25 or above, for columns of unit spread.  Columns whose
     standard deviation exceeds about 0.84 of their mean reach that floor; their ``K_jj``
-    is then too large and their links are exaggerated.  Lower floors are worse where many
+    is then too large and their links are exaggerated.  Lower floors do worse where many
     cells are zero: on the bundled table 0.05 makes up links of strength 2 and loses 0.6
-    nats a row of held-in score.
+    nats a row.
 
     References
     ----------
