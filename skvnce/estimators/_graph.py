@@ -70,8 +70,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         useful values; ``GridSearchCV`` finds them on the incomplete table.
     method : {"score-matching", "vnce"}, default="score-matching"
         The M-step.  ``"score-matching"`` is a quadratic problem with a certified
-        optimality gap; ``"vnce"`` is variational noise-contrastive estimation, about
-        ten times slower, and also estimates the normalising constant.
+        optimality gap; ``"vnce"`` is variational noise-contrastive estimation, tens of
+        times slower with missing cells, and also estimates the normalising constant.
     fit_linear : bool, default=True
         Whether to fit the linear term b.  Without it the model's mode is at zero.
     ridge : "auto" or float, default="auto"
