@@ -9,6 +9,7 @@ from importlib import import_module
 from skvnce._version import __version__
 
 _HOMES = {
+    "GaussianImputer": "skvnce.estimators._gaussian",
     "TruncatedGaussianGraphLearner": "skvnce.estimators._graph",
     "datasets": "skvnce.datasets",
     "inspection": "skvnce.inspection",
@@ -18,6 +19,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "GaussianImputer",
     "TruncatedGaussianGraphLearner",
     "__version__",
     "datasets",

@@ -59,7 +59,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             names = ", ".join(column_name(self, j) for j in np.flatnonzero(empty))
             fate = "filled by 0" if self.keep_empty_features else "dropped by transform"
             warnings.warn(
-                f"Entirely missing: {names}; left out of the graph and {fate} "
+                f"Entirely missing: {names}; left out of the model and {fate} "
                 "(keep_empty_features).",
                 stacklevel=5,
             )

@@ -1,0 +1,227 @@
+"""A normal distribution fitted to incomplete rows by EM, and draws of its posterior.
+
+EM (Dempster, Laird and Rubin 1977, section 4.1; Little and Rubin 2019, section 11.2)
+maximises ``sum_i w_i log p(x_i,obs) - k (log|S| + tr S^-1) / 2``: the penalty is worth
+k rows that say that columns, scaled to unit spread, are independent.  The posterior
+under the same prior is explored by data augmentation (Schafer 1997, section 5.4).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce.models.gaussian import (
+    Normal,
+    batches,
+    condition,
+    invert,
+    log_prob_observed,
+)
+
+
+class Moments(NamedTuple):
+    """Expected sums over completed rows, around the mean that completed them.
+
+    Attributes
+    ----------
+    first : Tensor of shape (features,)
+    second : Tensor of shape (features, features)
+    log_likelihood : Tensor of shape ()
+        Of the observed cells.
+    """
+
+    first: Tensor
+    second: Tensor
+    log_likelihood: Tensor
+
+
+class Fit(NamedTuple):
+    """The outcome of `fit_normal`: parameters, penalised log-likelihoods, change."""
+
+    normal: Normal
+    objectives: list[float]
+    change: float
+
+
+def expected_moments(normal: Normal, data: Incomplete, weights: Tensor) -> Moments:
+    """Compute the expected moments of the rows: the E-step."""
+    d = data.x.shape[1]
+    first, second = data.x.new_zeros(d), data.x.new_zeros(d, d)
+    log_likelihood = data.x.new_zeros(())
+    for rows in batches(data.observed):
+        x, observed, weight = data.x[rows], data.observed[rows], weights[rows]
+        log_prob, filled, found = log_prob_observed(normal, x, observed)
+        residual = filled - normal.mean
+        log_likelihood += log_prob @ weight
+        first += residual.T @ weight
+        second += (residual * weight[:, None]).T @ residual
+        cells = d * found.columns[:, :, None] + found.columns[:, None, :]
+        spread = found.covariance() * weight[:, None, None]
+        second.view(-1).index_add_(0, cells.flatten(), spread.flatten())
+    return Moments(first, second, log_likelihood)
+
+
+def maximise(
+    normal: Normal, moments: Moments, total: Tensor, strength: float
+) -> Normal:
+    """Compute mean and covariance from expected moments: the M-step."""
+    shift = moments.first / total
+    scatter = moments.second - total * torch.outer(shift, shift)
+    scatter = (scatter + scatter.T) / 2 + strength * torch.eye(len(shift)).to(shift)
+    return Normal(normal.mean + shift, scatter / (total + strength))
+
+
+def penalty(normal: Normal, strength: float) -> Tensor:
+    """Compute k (log|S| + tr S^-1) / 2."""
+    precision, log_det = invert(normal.covariance)
+    return strength / 2 * (log_det + precision.trace())
+
+
+def fit_normal(
+    data: Incomplete,
+    weights: Tensor,
+    strength: float,
+    start: Normal,
+    *,
+    max_iter: int,
+    tol: float,
+    on_round: Callable[[int, float, float], bool] = lambda n, loss, change: False,
+) -> Fit:
+    """Run EM until no entry of mean and covariance changes by more than `tol`.
+
+    Parameters
+    ----------
+    data : Incomplete
+        Columns scaled to unit spread.
+    weights : Tensor of shape (n,)
+    strength : float
+        k, the prior's worth in rows.
+    start : Normal
+    max_iter : int
+    tol : float
+    on_round : callable
+        Shown the round, minus the objective per row, and the change; stops EM by
+        returning True.
+    """
+    normal, total, objectives = start, weights.sum(), []
+    for n_round in range(1, max_iter + 1):
+        moments = expected_moments(normal, data, weights)
+        objectives.append(float(moments.log_likelihood - penalty(normal, strength)))
+        following = maximise(normal, moments, total, strength)
+        pairs = zip(following, normal, strict=True)
+        change = max(float((new - old).abs().max()) for new, old in pairs)
+        normal = following
+        if on_round(n_round, -objectives[-1] / float(total), change) or change < tol:
+            break
+    return Fit(normal, objectives, change)
+
+
+def log_prob(normal: Normal, data: Incomplete) -> Tensor:
+    """Compute log p(x_obs) of each row; (n,)."""
+    result = data.x.new_zeros(len(data.x))
+    for rows in batches(data.observed):
+        result[rows] = log_prob_observed(normal, data.x[rows], data.observed[rows])[0]
+    return result
+
+
+def conditional_mean(normal: Normal, data: Incomplete) -> Tensor:
+    """Fill missing cells by E[x_mis | x_obs]; (n, features)."""
+    result = data.x.clone()
+    for rows in batches(data.observed):
+        result[rows] = log_prob_observed(normal, data.x[rows], data.observed[rows])[1]
+    return result
+
+
+def draw(normal: Normal, data: Incomplete) -> Tensor:
+    """Draw the missing cells from p(x_mis | x_obs); (n, features)."""
+    precision, _ = invert(normal.covariance)
+    result = data.x.clone()
+    for rows in batches(data.observed):
+        x, observed = data.x[rows], data.observed[rows]
+        found = condition(normal.mean, precision, x, observed)
+        result[rows] = found.place(x, found.draw(torch.randn_like(found.mean)))
+    return result
+
+
+def draw_parameters(completed: Tensor, weights: Tensor, strength: float) -> Normal:
+    """Draw mean and covariance from their posterior given completed rows.
+
+    ``S ~ inverse Wishart(n - 1 + k, scatter + k I)``, ``mean | S ~ N(average, S / n)``:
+    the prior of the penalty times Jeffreys'.  The degrees of freedom are kept above
+    the number of columns, below which the posterior would be improper.
+    """
+    total, d = weights.sum(), completed.shape[1]
+    average = weights @ completed / total
+    residual = completed - average
+    scatter = (residual * weights[:, None]).T @ residual
+    scatter = scatter + strength * torch.eye(d).to(scatter)
+    freedom = (total - 1 + strength).clamp(min=d + 1)
+    covariance, _ = invert(draw_wishart(freedom, invert(scatter)[0]))
+    factor = torch.linalg.cholesky(covariance / total)
+    return Normal(average + factor @ torch.randn(d).to(average), covariance)
+
+
+def draw_wishart(freedom: Tensor, scale: Tensor) -> Tensor:
+    """Draw from the Wishart distribution with mean ``freedom * scale`` (Bartlett).
+
+    That of torch (2.13) warns of singular draws where there are none.
+    """
+    chi2 = torch.distributions.Chi2(freedom - torch.arange(len(scale)))
+    root = torch.randn_like(scale).tril(-1) + chi2.sample().sqrt().diag()
+    root = torch.linalg.cholesky(scale) @ root
+    return root @ root.T
+
+
+def posterior_draws(
+    fit: Normal,
+    data: Incomplete,
+    weights: Tensor,
+    strength: float,
+    *,
+    n_draws: int,
+    n_steps: int,
+) -> list[Normal]:
+    """Draw parameters by data augmentation, `n_steps` steps apart.
+
+    Each step completes the rows by a draw, then draws the parameters.  The chain
+    starts at the maximum, where no burn-in beyond the first `n_steps` is needed.
+    """
+    normal, found = fit, []
+    for _ in range(n_draws):
+        for _ in range(n_steps):
+            normal = draw_parameters(draw(normal, data), weights, strength)
+        found.append(normal)
+    return found
+
+
+def choose_strength(
+    data: Incomplete,
+    held_out: Tensor,
+    weights: Tensor,
+    strengths: list[float],
+    start: Normal,
+    *,
+    max_iter: int,
+    tol: float,
+) -> float:
+    """Choose k by the log predictive density of held-out observed cells.
+
+    Parameters
+    ----------
+    held_out : Tensor of bool, of shape (n, features)
+        Observed cells that EM may not see.
+    strengths : list of float
+        In an order in which each is a good start of the next.
+    """
+    kept = Incomplete(data.x, data.observed & ~held_out)
+    scores, normal = [], start
+    for strength in strengths:
+        normal = fit_normal(
+            kept, weights, strength, normal, max_iter=max_iter, tol=tol
+        ).normal
+        gain = log_prob(normal, data) - log_prob(normal, kept)
+        scores.append(float(gain @ weights))
+    return strengths[max(range(len(scores)), key=scores.__getitem__)]

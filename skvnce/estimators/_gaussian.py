@@ -1,0 +1,374 @@
+"""An imputer that fits a normal distribution to the incomplete rows."""
+
+import warnings
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import row_keyed, seeded
+from skvnce.algorithms import gaussian
+from skvnce.estimators._base import IncompleteTransformer
+from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    with_callbacks,
+)
+from skvnce.estimators._validation import (
+    check_number,
+    incomplete_array,
+    keeps_state_on_failure,
+)
+from skvnce.models.gaussian import Normal
+
+_SHARES = [1.0, 0.3, 0.1, 0.03, 0.01]  # prior rows a column that "auto" chooses from
+_HELD_OUT = 0.1  # share of the observed cells on which it is chosen
+_ROWS = 5000  # about as many rows are enough to choose it
+_STEPS = 10  # of data augmentation between two draws of the parameters
+
+
+class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
+    """Impute by a normal distribution fitted to the incomplete rows by EM.
+
+    Missing cells (NaN) are filled by their exact conditional means given the observed
+    cells of their row, and drawn from their exact conditional distribution by `sample`.
+    Mean and covariance are fitted by maximum likelihood to the observed cells of all
+    rows at once, right where values are missing at random (MAR), with light shrinkage
+    towards independent columns.  It is the first imputer to try, and the rival that
+    any other has to beat.
+
+    Parameters
+    ----------
+    shrinkage : "auto" or float, default="auto"
+        Worth of the prior, independent columns, in rows for each column.  ``"auto"``
+        chooses 0.01 to 1 by the log predictive density of a tenth of the observed
+        cells, held out.
+    n_parameter_draws : int, default=20
+        Draws of mean and covariance from their posterior, made at `fit` by data
+        augmentation.  `sample` takes them in turn, so that its draws carry the
+        uncertainty of the parameters too, as multiple imputation requires.  0 uses the
+        fitted parameters for all draws.
+    max_iter : int, default=200
+        Rounds of EM at most.
+    tol : float, default=1e-3
+        Largest change of a mean or a covariance, for columns of unit spread, at which
+        EM stops.
+    keep_empty_features : bool, default=False
+        Whether `transform` keeps columns that were entirely missing at `fit` (missing
+        cells filled by 0) or drops them.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of the draws of the parameters.
+    verbose : int, default=0
+        Above 0, a line for each round.
+
+    Attributes
+    ----------
+    mean_ : ndarray of shape (n_nodes,)
+        In the units of X.
+    covariance_ : ndarray of shape (n_nodes, n_nodes)
+        In the units of X.
+    mean_draws_, covariance_draws_ : ndarray of shape (n_parameter_draws, n_nodes, ...)
+        Draws from their posterior.
+    scale_ : ndarray of shape (n_nodes,)
+        Standard deviations of the observed cells.
+    shrinkage_ : float
+        The shrinkage that was used.
+    node_indices_ : ndarray of shape (n_nodes,)
+        Places in X of the columns of the model: those observed at least once.
+    n_iter_ : int
+        Rounds of EM.
+    loss_curve_ : list of float
+        Penalised log-likelihood per row in each round, negated.
+    n_features_in_ : int
+        Number of columns seen at `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are strings.
+
+    Notes
+    -----
+    A column of which all observed cells are equal is imputed by that value.
+
+    References
+    ----------
+    Dempster, Laird and Rubin (1977), Maximum likelihood from incomplete data via the EM
+    algorithm; Schafer (1997), Analysis of incomplete multivariate data, section 5.4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import GaussianImputer
+    >>> X = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0], [4.0, 8.0], [5.0, np.nan]])
+    >>> imputer = GaussianImputer(shrinkage=0.01, random_state=0).fit(X)
+    >>> imputer.transform(X)[-1].round(1)
+    array([ 5., 10.])
+    >>> imputer.sample(X, n_draws=3, random_state=0).shape
+    (3, 5, 2)
+    """
+
+    def __init__(
+        self,
+        shrinkage="auto",
+        *,
+        n_parameter_draws=20,
+        max_iter=200,
+        tol=1e-3,
+        keep_empty_features=False,
+        random_state=None,
+        verbose=0,
+    ):
+        self.shrinkage = shrinkage
+        self.n_parameter_draws = n_parameter_draws
+        self.max_iter = max_iter
+        self.tol = tol
+        self.keep_empty_features = keep_empty_features
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @keeps_state_on_failure
+    @with_callbacks
+    def fit(self, X, y=None, sample_weight=None):
+        """Fit mean and covariance.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing say nothing and are
+            left out.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights; a weight of k counts as k equal rows.
+
+        Returns
+        -------
+        self : GaussianImputer
+
+        Raises
+        ------
+        ValueError
+            For infinite or textual cells, a table without an observed cell, and
+            parameters outside their range.
+        TypeError
+            For parameters of a wrong type.
+        """
+        self._check_parameters()
+        X = incomplete_array(self, X, reset=True)
+        weights = _check_sample_weight(
+            sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        )
+        kept = (weights > 0) & ~np.isnan(X).all(1)
+        if not kept.any():
+            raise ValueError("No row of X has an observed cell and a positive weight.")
+        self.node_indices_ = self._observed_columns(X[kept])
+        nodes = X[np.ix_(kept, self.node_indices_)].astype(np.float64)
+        weights = torch.from_numpy(weights[kept])
+        self.mean_, self.scale_ = _moments(nodes, weights.numpy())
+        data = Incomplete.from_array((nodes - self.mean_) / self.scale_)
+        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        strength = self._strength(data, nodes, weights)
+        self.shrinkage_ = strength / data.x.shape[1]
+        fit = gaussian.fit_normal(
+            data,
+            weights,
+            strength,
+            _independent(data),
+            max_iter=self.max_iter,
+            tol=self.tol,
+            on_round=on_round,
+        )
+        with seeded(self.random_state):
+            draws = gaussian.posterior_draws(
+                fit.normal,
+                data,
+                weights,
+                strength,
+                n_draws=self.n_parameter_draws,
+                n_steps=_STEPS,
+            )
+        self._keep(fit, draws, float(weights.sum()))
+        finish()
+        return self
+
+    def transform(self, X):
+        """Fill missing cells by their conditional means given the observed ones.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+            Observed cells as they are in X.
+        """
+        X = self._checked(X)
+        filled = X.copy()
+        normal = self._normal(self.mean_, self.covariance_)
+        for cells, nodes in self._parts(X, only_incomplete=True):
+            scaled = gaussian.conditional_mean(normal, self._scaled(nodes))
+            filled[cells] = self.mean_ + scaled.numpy() * self.scale_
+        return self._columns_out(filled, X)
+
+    def sample(self, X, n_draws=1, random_state=None):
+        """Draw the missing cells from their conditional distribution.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        n_draws : int, default=1
+            Number of completed tables.
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; None gives others at every call.
+
+        Returns
+        -------
+        ndarray of shape (n_draws, n_samples, n_features_out)
+            Completed tables; observed cells as they are in X.
+        """
+        check_number(n_draws, "n_draws", low=1, integer=True)
+        X = self._checked(X)
+        filled = np.repeat(X[None], n_draws, 0)
+        with seeded(random_state):
+            for one, parameters in zip(filled, self._parameters(n_draws), strict=True):
+                for cells, nodes in self._parts(X, only_incomplete=True):
+                    scaled = gaussian.draw(
+                        self._normal(*parameters), self._scaled(nodes)
+                    )
+                    one[cells] = self.mean_ + scaled.numpy() * self.scale_
+        return self._columns_out(filled, X)
+
+    def score_samples(self, X):
+        """Compute the log-density of the observed cells of each row, in nats.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            0 for a row that is entirely missing.
+        """
+        X = self._checked(X)
+        scores = np.empty(len(X))
+        normal = self._normal(self.mean_, self.covariance_)
+        for (rows, _), nodes in self._parts(X):
+            units = np.where(np.isnan(nodes), 0.0, np.log(self.scale_)).sum(1)
+            log_prob = gaussian.log_prob(normal, self._scaled(nodes))
+            scores[rows[:, 0]] = log_prob.numpy() - units
+        return scores
+
+    def score(self, X, y=None):
+        """Average `score_samples` over rows; larger is better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+        """
+        return float(self.score_samples(X).mean())
+
+    def _check_parameters(self):
+        if not isinstance(self.shrinkage, str):
+            check_number(self.shrinkage, "shrinkage (unless 'auto')", low=0, above=True)
+        elif self.shrinkage != "auto":
+            raise ValueError(
+                f"shrinkage must be 'auto' or a number, got {self.shrinkage!r}."
+            )
+        check_number(self.n_parameter_draws, "n_parameter_draws", low=0, integer=True)
+        check_number(self.max_iter, "max_iter", low=1, integer=True)
+        check_number(self.tol, "tol", low=0)
+        if not isinstance(self.keep_empty_features, bool | np.bool_):
+            raise TypeError(
+                f"keep_empty_features must be a bool, got {self.keep_empty_features!r}."
+            )
+
+    def _strength(self, data, nodes, weights):
+        """Choose the prior's worth in rows."""
+        d = data.x.shape[1]
+        if not isinstance(self.shrinkage, str):
+            return float(self.shrinkage) * d
+        uniform = row_keyed(nodes, 0)  # equal rows hide equal cells: weights are exact
+        some = uniform(0, data.x)[:, 0] < _ROWS / float(weights.sum())
+        hidden = (uniform(1, data.x) < _HELD_OUT) & data.observed
+        if not hidden[some].any():
+            return _SHARES[len(_SHARES) // 2] * d
+        return gaussian.choose_strength(
+            data.take(some),
+            hidden[some],
+            weights[some],
+            [share * d for share in _SHARES],
+            _independent(data),
+            max_iter=self.max_iter,
+            tol=max(self.tol, 1e-2),
+        )
+
+    def _keep(self, fit, draws, total):
+        """Write the fit into attributes, in the units of X."""
+        d, square = len(self.scale_), np.outer(self.scale_, self.scale_)
+        means = [normal.mean.numpy() for normal in [fit.normal, *draws]]
+        means = self.mean_ + np.stack(means) * self.scale_
+        covariances = [normal.covariance.numpy() for normal in [fit.normal, *draws]]
+        covariances = np.stack(covariances) * square
+        self.mean_, self.mean_draws_ = means[0], means[1:].reshape(-1, d)
+        self.covariance_ = covariances[0]
+        self.covariance_draws_ = covariances[1:].reshape(-1, d, d)
+        self.loss_curve_ = [-objective / total for objective in fit.objectives]
+        self.n_iter_ = len(self.loss_curve_)
+        if self.n_iter_ == self.max_iter and fit.change > self.tol:
+            warnings.warn(
+                f"EM stopped after max_iter={self.max_iter} rounds, with mean or "
+                f"covariance still moving by {fit.change:.2g}. Raise max_iter, "
+                f"shrinkage or tol={self.tol:g}.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+
+    def _checked(self, X):
+        check_is_fitted(self)
+        self._check_parameters()
+        return incomplete_array(self, X, reset=False)
+
+    def _parameters(self, n_draws):
+        """Yield mean and covariance for each draw."""
+        for i in range(n_draws):
+            k = len(self.mean_draws_)
+            if k:
+                yield self.mean_draws_[i % k], self.covariance_draws_[i % k]
+            else:
+                yield self.mean_, self.covariance_
+
+    def _normal(self, mean, covariance):
+        """Make the parameters of rows that `_scaled` has centred and scaled."""
+        square = np.outer(self.scale_, self.scale_)
+        shift = torch.from_numpy((mean - self.mean_) / self.scale_)
+        return Normal(shift, torch.from_numpy(covariance / square))
+
+    def _scaled(self, nodes):
+        return Incomplete.from_array((nodes - self.mean_) / self.scale_)
+
+
+def _independent(data):
+    d = data.x.shape[1]
+    return Normal(data.x.new_zeros(d), torch.eye(d, dtype=data.x.dtype))
+
+
+def _moments(nodes, weights):
+    """Compute weighted means and spreads of the observed cells of each column."""
+    seen = ~np.isnan(nodes) * weights[:, None]
+    total = seen.sum(0)
+    mean = np.nansum(nodes * seen, 0) / total
+    scale = np.sqrt(np.nansum((nodes - mean) ** 2 * seen, 0) / total)
+    # a constant column: of some tiny spread, so that it is imputed by its value
+    return mean, np.maximum(scale, 1e-8 * np.maximum(np.abs(mean), 1e-8))

@@ -1,0 +1,148 @@
+"""EM for incomplete normal rows: monotone, at the maximum, and its posterior."""
+
+import numpy as np
+import pytest
+import torch
+from oracles import GATE, z_mean
+from scipy.optimize import minimize
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import seeded
+from skvnce.algorithms import gaussian
+from skvnce.models.gaussian import Normal
+
+D, N = 3, 60
+COVARIANCE = np.array([[1.0, 0.6, -0.3], [0.6, 1.5, 0.2], [-0.3, 0.2, 0.8]])
+
+
+def table(rng, n=N, rate=0.3):
+    x = rng.multivariate_normal(np.zeros(D), COVARIANCE, size=n)
+    observed = rng.uniform(size=x.shape) > rate
+    return Incomplete(torch.tensor(x * observed), torch.tensor(observed))
+
+
+@pytest.fixture
+def data(seed):
+    return table(np.random.default_rng(seed))
+
+
+START = Normal(torch.zeros(D).double(), torch.eye(D).double())
+
+
+def fit(data, strength=0.5, weights=None, tol=1e-10):
+    weights = torch.ones(len(data.x)).double() if weights is None else weights
+    return gaussian.fit_normal(data, weights, strength, START, max_iter=2000, tol=tol)
+
+
+def objective(normal, data, strength):
+    value = gaussian.log_prob(normal, data).sum()
+    return float(value - gaussian.penalty(normal, strength))
+
+
+@pytest.mark.parametrize("strength", [0.0, 3.0])
+def test_em_never_lowers_the_objective(data, strength):
+    objectives = fit(data, strength).objectives
+    assert len(objectives) > 5
+    assert np.diff(objectives).min() > -1e-9
+    assert objectives[-1] > objectives[0] + 1
+
+
+@pytest.mark.parametrize("strength", [0.5, 5.0])
+def test_its_limit_is_the_maximum(data, strength):
+    lower = np.tril_indices(D)
+
+    def normal_of(vector):
+        root = np.zeros((D, D))
+        root[lower] = vector[D:]
+        return Normal(torch.tensor(vector[:D]), torch.tensor(root @ root.T))
+
+    found = minimize(
+        lambda vector: -objective(normal_of(vector), data, strength),
+        np.concatenate([np.zeros(D), np.eye(D)[lower]]),
+        method="BFGS",
+        options={"gtol": 1e-6},
+    )
+    best, ours = normal_of(found.x), fit(data, strength).normal
+    assert objective(ours, data, strength) >= -found.fun - 1e-7
+    for a, b in zip(ours, best, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-4)
+
+
+def test_on_complete_data_it_is_the_sample_covariance(seed):
+    data = table(np.random.default_rng(seed), rate=0.0)
+    x, found = data.x.numpy(), fit(data, 0.0)
+    assert len(found.objectives) <= 3
+    np.testing.assert_allclose(found.normal.mean, x.mean(0), atol=1e-12)
+    np.testing.assert_allclose(
+        found.normal.covariance, np.cov(x.T, bias=True), atol=1e-12
+    )
+
+
+def test_weights_count_rows(data):
+    count = torch.arange(len(data.x)) % 3
+    repeated = data.take(torch.arange(len(data.x)).repeat_interleave(count))
+    for a, b in zip(
+        fit(data, weights=count.double()).normal, fit(repeated).normal, strict=True
+    ):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-8)
+
+
+def test_draws_have_the_conditional_moments(seed):
+    rng = np.random.default_rng(seed)
+    one = Incomplete(
+        torch.tensor([[1.2, 0.0, 0.0]], dtype=torch.float64),
+        torch.tensor([[True, False, False]]),
+    )
+    data = Incomplete(one.x.expand(20_000, D), one.observed.expand(20_000, D))
+    normal = Normal(torch.tensor(rng.normal(size=D)), torch.tensor(COVARIANCE))
+    with seeded(seed):
+        draws = gaussian.draw(normal, data).numpy()
+    assert (draws[:, 0] == 1.2).all()
+    gain = COVARIANCE[1:, 0] / COVARIANCE[0, 0]
+    mean = normal.mean.numpy()[1:] + gain * (1.2 - float(normal.mean[0]))
+    cov = COVARIANCE[1:, 1:] - np.outer(gain, COVARIANCE[0, 1:])
+    residual = draws[:, 1:] - mean
+    products = residual[:, :, None] * residual[:, None, :]
+    assert np.abs(z_mean(residual, 0.0)).max() < GATE
+    assert np.abs(z_mean(products.reshape(-1, 4), cov.ravel())).max() < GATE
+    # negative control: the marginal covariance is not it
+    wrong = COVARIANCE[1:, 1:].ravel()
+    assert np.abs(z_mean(products.reshape(-1, 4), wrong)).max() > GATE
+
+
+def test_parameters_of_complete_rows_have_their_known_posterior(seed):
+    rng = np.random.default_rng(seed)
+    x = rng.multivariate_normal(np.ones(D), COVARIANCE, size=30)
+    strength, weights = 2.0, torch.ones(30).double()
+    with seeded(seed):
+        draws = [
+            gaussian.draw_parameters(torch.tensor(x), weights, strength)
+            for _ in range(4000)
+        ]
+    covariances = np.stack([draw.covariance.numpy() for draw in draws])
+    scatter = 30 * np.cov(x.T, bias=True) + strength * np.eye(D)
+    expected = scatter / (30 - 1 + strength - D - 1)  # of the inverse Wishart
+    flat = covariances.reshape(-1, D * D)
+    assert np.abs(z_mean(flat, expected.ravel())).max() < GATE
+    means = np.stack([draw.mean.numpy() for draw in draws]) - x.mean(0)
+    assert np.abs(z_mean(means, 0.0)).max() < GATE
+    spread = means[:, :, None] * means[:, None, :]
+    assert np.abs(z_mean(spread.reshape(-1, 9), expected.ravel() / 30)).max() < GATE
+    assert np.abs(z_mean(flat, expected.ravel() * 1.1)).max() > GATE
+
+
+def test_the_prior_is_chosen_by_held_out_cells(seed):
+    rng = np.random.default_rng(seed)
+    strengths = [300.0, 3.0, 0.03]
+    chosen = []
+    for n, scatter in ((400, COVARIANCE * 2), (12, np.eye(D))):
+        x = rng.multivariate_normal(np.zeros(D), scatter, size=n)
+        data = Incomplete(torch.tensor(x), torch.ones(n, D).bool())
+        hidden = torch.tensor(rng.uniform(size=x.shape) < 0.3)
+        weights = torch.ones(n).double()
+        chosen.append(
+            gaussian.choose_strength(
+                data, hidden, weights, strengths, START, max_iter=50, tol=1e-3
+            )
+        )
+    assert chosen[0] < chosen[1]

@@ -1,0 +1,234 @@
+"""GaussianImputer: units, draws, weights, and tables that break naive code."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from oracles import GATE, z_mean
+from scipy.stats import multivariate_normal
+from sklearn.exceptions import ConvergenceWarning
+
+from skvnce import GaussianImputer
+from skvnce.metrics import coverage, imputation_rmse
+from skvnce.missingness import hide, mcar
+
+LOCATION, UNIT = np.array([50.0, -3.0, 0.0, 1e4]), np.array([10.0, 0.1, 1.0, 1e3])
+
+
+def complete_table(seed, n=400):
+    rng = np.random.default_rng(seed)
+    factor = rng.normal(size=(n, 1))
+    return LOCATION + UNIT * (0.8 * factor + 0.6 * rng.normal(size=(n, 4)))
+
+
+@pytest.fixture
+def full(seed):
+    return complete_table(seed)
+
+
+@pytest.fixture
+def hidden(full, seed):
+    return mcar(full, 0.3, random_state=seed)
+
+
+@pytest.fixture
+def X(full, hidden):
+    return hide(full, hidden)
+
+
+def fitted(X, **parameters):
+    return GaussianImputer(random_state=0, **parameters).fit(X)
+
+
+def test_it_imputes_what_the_other_columns_say(full, hidden, X):
+    imputer = fitted(X)
+    scale = full.std(0)
+    error = imputation_rmse(full, imputer.transform(X), hidden, scale=scale)
+    mean = np.where(hidden, np.nanmean(X, 0), X)
+    assert error < 0.85 * imputation_rmse(full, mean, hidden, scale=scale)
+    np.testing.assert_allclose(imputer.mean_, LOCATION, atol=0.3 * UNIT.max())
+    correlation = np.corrcoef(full.T)
+    d = np.sqrt(np.diag(imputer.covariance_))
+    np.testing.assert_allclose(
+        imputer.covariance_ / np.outer(d, d), correlation, atol=0.1
+    )
+
+
+def test_scores_are_densities_in_the_units_of_X(X):
+    imputer = fitted(X)
+    rows = X[:20]
+    for row, score in zip(rows, imputer.score_samples(rows), strict=True):
+        o = ~np.isnan(row)
+        if o.any():
+            exact = multivariate_normal(
+                imputer.mean_[o], imputer.covariance_[np.ix_(o, o)]
+            ).logpdf(row[o])
+            assert score == pytest.approx(exact, abs=1e-5)  # scipy loses digits
+    assert imputer.score(rows) == pytest.approx(imputer.score_samples(rows).mean())
+
+
+def test_units_do_not_matter(X):
+    factor, shift = np.array([1e-3, 1e4, 1.0, 7.0]), np.array([0.0, 1e3, -5.0, 2.0])
+    first, second = (fitted(table, shrinkage=0.03) for table in (X, X * factor + shift))
+    np.testing.assert_allclose(
+        first.transform(X) * factor + shift,
+        second.transform(X * factor + shift),
+        rtol=1e-9,
+    )
+
+
+def test_intervals_of_draws_cover(seed):
+    """Over independent tables, and not with the spread of the draws halved."""
+    found = []
+    for i in range(20):
+        full = complete_table([seed, i], n=60)
+        hidden = mcar(full, 0.3, random_state=seed * 100 + i)
+        X = hide(full, hidden)
+        imputer = fitted(X, shrinkage=0.03)
+        draws = imputer.sample(X, n_draws=99, random_state=i)
+        narrow = (draws + imputer.transform(X)) / 2
+        found.append([coverage(full, d, hidden) for d in (draws, narrow)])
+    z = z_mean(found, 0.9)
+    assert abs(z[0]) < GATE
+    assert z[1] < -GATE
+
+
+def test_draws_carry_the_uncertainty_of_the_parameters(seed):
+    X = complete_table(seed, n=30)
+    X[:20, 0] = np.nan
+    spread = [
+        fitted(X, shrinkage=0.1, n_parameter_draws=k)
+        .sample(X, n_draws=200, random_state=1)[:, :20, 0]
+        .mean(1)
+        .std()
+        for k in (0, 50)
+    ]
+    assert spread[1] > 1.2 * spread[0]
+
+
+def test_draws_repeat_with_a_seed_and_differ_without(X):
+    imputer = fitted(X)
+    a, b = (imputer.sample(X, 2, random_state=3) for _ in range(2))
+    np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(a[0], a[1])
+    assert not np.array_equal(imputer.sample(X), imputer.sample(X))
+
+
+def test_weights_count_rows(X):
+    weights = np.arange(len(X)) % 3
+    weighted = GaussianImputer(random_state=0).fit(X, sample_weight=weights)
+    repeated = fitted(np.repeat(X, weights, axis=0))
+    assert weighted.shrinkage_ == repeated.shrinkage_
+    np.testing.assert_allclose(weighted.mean_, repeated.mean_, rtol=1e-9)
+    np.testing.assert_allclose(weighted.transform(X), repeated.transform(X), rtol=1e-7)
+
+
+# Tables that break naive code
+
+
+def sound(X, **parameters):
+    """Fit, and check that every answer is finite and keeps what was observed."""
+    imputer = fitted(X, **parameters)
+    filled = imputer.transform(X)
+    assert np.isfinite(filled).all()
+    assert np.isfinite(imputer.sample(X, 2, random_state=0)).all()
+    assert np.isfinite(imputer.score_samples(X)).all()
+    np.testing.assert_array_equal(filled[~np.isnan(X)], X[~np.isnan(X)])
+    return imputer, filled
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_more_columns_than_rows(seed):
+    X = np.random.default_rng(seed).normal(size=(10, 40))
+    X[::2, ::3] = np.nan
+    sound(X)
+
+
+def test_duplicated_columns(X):
+    twice = np.column_stack([X, X[:, 0]])
+    alone = np.isnan(X[:, 0]) & ~np.isnan(X[:, 1])
+    twice[~np.isnan(X[:, 0]) & (np.arange(len(X)) % 2 == 0), 4] = np.nan
+    _, filled = sound(twice)
+    missing = np.isnan(twice[:, 4]) & ~np.isnan(X[:, 0])
+    np.testing.assert_allclose(filled[missing, 4], X[missing, 0], atol=1.0)
+    assert alone.any()
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0, -1e9])
+def test_a_constant_column_is_imputed_by_its_value(X, value):
+    X = np.column_stack([X, np.full(len(X), value)])
+    X[::4, 4] = np.nan
+    _, filled = sound(X)
+    np.testing.assert_allclose(filled[:, 4], value, rtol=1e-6, atol=1e-6)
+
+
+def test_a_column_with_two_observed_values(X):
+    X[2:, 1] = np.nan
+    X[:2, 1] = [1.0, 2.0]
+    _, filled = sound(X)
+    assert -5 < filled[:, 1].min() < filled[:, 1].max() < 8
+
+
+def test_all_rows_incomplete(X):
+    X[np.arange(len(X)), np.arange(len(X)) % 4] = np.nan
+    sound(X)
+
+
+def test_rows_that_are_entirely_missing_get_the_mean(X):
+    imputer = fitted(X)
+    empty = np.full((2, 4), np.nan)
+    np.testing.assert_allclose(imputer.transform(empty), [imputer.mean_] * 2)
+    np.testing.assert_allclose(imputer.score_samples(empty), 0, atol=1e-9)
+
+
+def test_the_user_s_table_is_not_modified(X):
+    before = X.copy()
+    fitted(X).sample(X, 2)
+    np.testing.assert_array_equal(X, before)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"shrinkage": 0}, ValueError, "shrinkage .* above 0"),
+        ({"shrinkage": "some"}, ValueError, "shrinkage must be 'auto' or a number"),
+        ({"n_parameter_draws": -1}, ValueError, "n_parameter_draws .* at least 0"),
+        ({"n_parameter_draws": 1.5}, TypeError, "n_parameter_draws .* integer"),
+        ({"max_iter": 0}, ValueError, "max_iter .* at least 1"),
+        ({"tol": -1}, ValueError, "tol .* at least 0"),
+        ({"keep_empty_features": 1}, TypeError, "keep_empty_features must be a bool"),
+    ],
+)
+def test_parameters_out_of_range(parameters, error, message, X):
+    imputer = GaussianImputer(**parameters)
+    with pytest.raises(error, match=message):
+        imputer.fit(X)
+    assert not [name for name in vars(imputer) if name.endswith("_")]
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"), [(np.inf, "column 'b', row 3"), ("x", "column 'b', row 3")]
+)
+def test_bad_cells_are_named(cell, message, X):
+    frame = pd.DataFrame(X, columns=list("abcd")).astype(object)
+    frame.iloc[3, 1] = cell
+    with pytest.raises(ValueError, match=message):
+        GaussianImputer().fit(frame)
+
+
+def test_without_weight_nothing_can_be_learned(X):
+    X[0] = np.nan
+    only_empty = (np.arange(len(X)) == 0).astype(float)
+    with pytest.raises(ValueError, match="No row of X has an observed cell and"):
+        GaussianImputer().fit(X, sample_weight=only_empty)
+    with pytest.raises(ValueError, match="Negative values in data passed to"):
+        GaussianImputer().fit(X, sample_weight=-np.ones(len(X)))
+
+
+def test_an_unfinished_em_warns(X):
+    with pytest.warns(ConvergenceWarning, match="EM stopped after max_iter=2 rounds"):
+        fitted(X, max_iter=2, shrinkage=0.01)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted(X)
