@@ -15,6 +15,7 @@ _HOMES = {
     "inspection": "skvnce.inspection",
     "metrics": "skvnce.metrics",
     "missingness": "skvnce.missingness",
+    "pooling": "skvnce.pooling",
     "testing": "skvnce.testing",
 }
 
@@ -26,6 +27,7 @@ __all__ = [
     "inspection",
     "metrics",
     "missingness",
+    "pooling",
     "testing",
 ]
 
