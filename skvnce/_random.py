@@ -8,6 +8,7 @@ the same answer in any row order and any batch.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import RLock
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 Uniforms = Callable[[int, Tensor], Tensor]
 
+_FENCE = RLock()  # torch's stream belongs to the process: one thread at a time
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -34,9 +36,12 @@ def seed_from(random_state: object) -> int:
 
 @contextmanager
 def seeded(random_state: object) -> Iterator[int]:
-    """Fork torch's stream, seed it, and restore it on exit; yields the seed."""
+    """Fork torch's stream, seed it, and restore it on exit; yields the seed.
+
+    Other threads of ours wait meanwhile, so that a seed gives the same draws there.
+    """
     seed = seed_from(random_state)
-    with torch.random.fork_rng(devices=[]):
+    with _FENCE, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield seed
 

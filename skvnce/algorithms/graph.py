@@ -85,12 +85,15 @@ class Fit(NamedTuple):
         Inexactness of the last M-step, see the method.
     change : float
         Largest change of an edge strength in the last round.
+    cut : float
+        Largest share of a link that was cut from the last solution; see `safe`.
     """
 
     theta: Theta
     losses: list[float]
     gap: float
     change: float
+    cut: float
 
 
 def off_diagonal(d: int) -> Tensor:
@@ -229,12 +232,19 @@ def learn_graph(
             break
     solution = m_step.solve(summary, theta, m_step.tol[1])
     losses[-1] = solution.loss
-    return Fit(safe(solution.theta), losses, solution.gap, 0.0 if complete else change)
+    theta, change = safe(solution.theta), 0.0 if complete else change
+    return Fit(theta, losses, solution.gap, change, largest_cut(solution.theta, theta))
 
 
 def safe(theta: Theta) -> Theta:
     """Make theta a density that can be sampled; see `safe_on_orthant`."""
     return theta._replace(precision=safe_on_orthant(theta.precision))
+
+
+def largest_cut(before: Theta, after: Theta) -> float:
+    """Compute the largest share by which an entry of K shrank."""
+    size = before.precision.abs().clamp(min=torch.finfo(torch.float64).tiny)
+    return float(((before.precision - after.precision).abs() / size).max())
 
 
 def edge_strengths(precision: Tensor) -> Tensor:

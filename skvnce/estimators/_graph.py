@@ -31,6 +31,7 @@ from skvnce.estimators._validation import (
 )
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 
+_INEXACT = 1e-3  # gap, relative to the loss, above which an M-step has not converged
 _SMALL = 64  # features up to which one BLAS thread is faster than several
 
 
@@ -87,7 +88,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         Rounds of EM at most.
     tol : float, default=2e-3
         Largest change of an edge strength (0 for no link, about 1 for the strongest) in
-        one round of EM at which it stops.
+        one round of EM at which it stops.  It is no accuracy: where few rows observe a
+        pair, edge strengths differ by many times as much between seeds.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit` (missing
         cells filled by 0) or drops them.  They are never nodes of the graph.
@@ -121,13 +123,16 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     n_iter_ : int
         Rounds of EM; 1 for complete data.
     loss_curve_ : list of float
-        Penalised loss of the M-step in each round.
+        Penalised loss of the M-step in each round, before links were cut.
     change_ : float
         Largest change of an edge strength in the last round; 0 for complete data.
+    largest_cut_ : float
+        Largest share, 0 to 1, by which a link was shrunk after the last M-step because
+        the density would not have been integrable; 0 where nothing had to be done.
     optimality_gap_ : float
-        Inexactness of the last M-step: for score matching an upper bound of the loss
-        above its minimum (a duality gap), for VNCE the largest violation of the
-        optimality conditions.
+        Inexactness of the last M-step, before links were cut (`largest_cut_`): for
+        score matching an upper bound of the loss above its minimum (a duality gap), for
+        VNCE the largest violation of the optimality conditions.
     n_features_in_ : int
         Number of columns seen at `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -136,7 +141,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     Notes
     -----
     ``K_jj`` is kept at 0.25 or above, for columns of unit spread.  Columns whose
-    standard deviation exceeds about 0.84 of their mean reach that floor; their ``K_jj``
+    standard deviation exceeds about 0.82 of their mean reach that floor; their ``K_jj``
     is then too large and their links are exaggerated.  Lower floors do worse where many
     cells are zero: on the bundled table 0.05 makes up links of strength 2 and loses 0.6
     nats a row.
@@ -471,6 +476,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         self.nodes_ = self._names_in()[self.node_indices_]
         self.n_iter_, self.loss_curve_ = len(fit.losses), fit.losses
         self.change_, self.optimality_gap_ = fit.change, fit.gap
+        self.largest_cut_ = fit.cut
         self._warn_unless_converged()
 
     def _warn_unless_converged(self):
@@ -478,6 +484,14 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
             warnings.warn(
                 "K is not identified: there are too few rows (or too few that are not "
                 f"zero) for ridge={self.ridge_:g}. Raise ridge.",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+        elif self.optimality_gap_ > _INEXACT * max(1.0, abs(self.loss_curve_[-1])):
+            warnings.warn(
+                "The last M-step stopped before its minimum (optimality_gap_="
+                f"{self.optimality_gap_:.2g}, loss {self.loss_curve_[-1]:.2g}). Drop "
+                f"columns that repeat others, or change ridge={self.ridge_:g}.",
                 ConvergenceWarning,
                 stacklevel=6,
             )

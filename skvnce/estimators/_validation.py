@@ -71,6 +71,8 @@ def _locate(X, error):
             "Drop or encode text columns, for example with a ColumnTransformer; mark "
             "missing values by NaN."
         )
+    elif "NAType" in message:
+        unfit, remedy = _is_na, "Mark missing cells by NaN: X.astype(float)."
     elif isinstance(error, TypeError):
         unfit, remedy = _is_time, "Drop dates and durations, or turn them into numbers."
     else:
@@ -89,6 +91,10 @@ def _locate(X, error):
 
 def _is_infinite(value):
     return isinstance(value, numbers.Real) and bool(np.isinf(value))
+
+
+def _is_na(value):
+    return type(value).__name__ == "NAType"
 
 
 def _is_time(value):

@@ -99,15 +99,16 @@ def diagonal_model(dist: TruncatedNormal) -> TruncatedGaussian:
     return TruncatedGaussian(precision.diag(), dist.loc * precision, log_z)
 
 
-def safe_on_orthant(precision: Tensor, margin: float = 1e-3) -> Tensor:
+def safe_on_orthant(precision: Tensor, margin: float = 1e-5) -> Tensor:
     """Shrink negative off-diagonals until exp(-x'Kx/2) is integrable on x >= 0.
 
     A positive definite matrix plus a non-negative one is copositive.  So K needs
     nothing if it is positive definite after some share of its positive off-diagonals
     is taken away.  Else the negative entries shrink step by step, each in proportion to
     the parts that its two variables have in the eigenvector of the least eigenvalue, so
-    that the rest of the graph stays.  So does the diagonal: raising it runs away inside
-    EM (imputations shrink, the diagonal grows, imputations shrink).
+    that the rest of the graph stays, and the last step only as far as it has to.  So
+    does the diagonal: raising it runs away inside EM (imputations shrink, the diagonal
+    grows, imputations shrink).
 
     Parameters
     ----------
@@ -129,11 +130,28 @@ def safe_on_orthant(precision: Tensor, margin: float = 1e-3) -> Tensor:
     shares = torch.linspace(1, 0, 11, dtype=off.dtype)[:, None, None]
     parts = off.clamp(max=0) + shares * off.clamp(min=0)
     part = parts[torch.linalg.eigvalsh(parts)[:, 0].argmax()]
-    while True:  # every step shrinks the entries that the eigenvector lives on
-        values, vectors = torch.linalg.eigh(part)
-        if values[0] >= margin - 1:
-            break
-        weight = vectors[:, 0].square()
-        keep = 1 - weight / weight.max() / 4
-        part = part * torch.outer(keep, keep)
+    if torch.linalg.eigvalsh(part)[0] >= margin - 1:
+        return precision
+    part = _shrink(part, margin - 1)
     return torch.where(off < 0, part / torch.outer(scale, scale), precision)
+
+
+def _shrink(part: Tensor, least: float) -> Tensor:
+    """Shrink entries until no eigenvalue is below `least`, and hardly further."""
+    while True:  # every step shrinks the entries that the eigenvector lives on
+        weight = torch.linalg.eigh(part).eigenvectors[:, 0].square()
+        rate = weight / weight.max()
+
+        def cut(depth: float, part: Tensor = part, rate: Tensor = rate) -> Tensor:
+            keep = 1 - depth * rate
+            return part * torch.outer(keep, keep)
+
+        if torch.linalg.eigvalsh(cut(0.25))[0] >= least:
+            break
+        part = cut(0.25)
+    low, high = 0.0, 0.25
+    for _ in range(20):
+        middle = (low + high) / 2
+        enough = torch.linalg.eigvalsh(cut(middle))[0] >= least
+        low, high = (low, middle) if enough else (middle, high)
+    return cut(high)

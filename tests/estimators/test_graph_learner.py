@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import networkx as nx
 import numpy as np
@@ -524,3 +525,45 @@ def test_a_refit_is_a_fresh_fit(method, X):
     np.testing.assert_array_equal(
         other.fit(X).precision_, learner(method=method).fit(X).precision_
     )
+
+
+def test_nearly_equal_columns_keep_their_link(seed):
+    rng = np.random.default_rng(seed)
+    a = rng.gamma(9.0, size=2000)
+    X = np.c_[
+        a, a + 0.05 * a.std() * rng.standard_normal(2000), rng.gamma(9.0, size=2000)
+    ]
+    fitted = learner(alpha=0.0, ridge=1e-4).fit(X)
+    assert fitted.edge_strengths_[0, 1] > 0.99
+    assert fitted.largest_cut_ < 0.05
+
+
+def test_cut_links_are_reported(seed):
+    rng = np.random.default_rng(seed)
+    common = rng.exponential(size=(300, 1))  # spread as large as the mean
+    X = 0.2 * rng.exponential(size=(300, 4)) + common
+    fitted = learner(alpha=0.0, ridge=0.0).fit(X)
+    assert 0 < fitted.largest_cut_ < 1
+    table = rng.gamma(9.0, size=(300, 4))
+    assert learner().fit(table).largest_cut_ == 0
+
+
+def test_an_m_step_short_of_its_minimum_warns(seed):
+    rng = np.random.default_rng(seed)
+    g = rng.gamma(4.0, size=(150, 2))
+    g[:, 1] += g[:, 0]
+    X = np.c_[g, g[:, 0] + 1e-3 * rng.random(150)]
+    with pytest.warns(ConvergenceWarning, match="stopped before its minimum"):
+        learner(ridge=0.0).fit(X)
+
+
+def test_a_seed_gives_the_same_draws_in_threads(X):
+    def fit(_):
+        return learner(random_state=0).fit(X).precision_
+
+    expected = fit(None)
+    before = torch.get_rng_state()
+    with ThreadPoolExecutor(3) as threads:
+        for found in threads.map(fit, range(6)):
+            np.testing.assert_array_equal(found, expected)
+    assert torch.equal(torch.get_rng_state(), before)

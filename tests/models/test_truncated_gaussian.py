@@ -208,6 +208,28 @@ def test_positive_definite_matrices_stay(seed):
         assert torch.equal(safe_on_orthant(precision), precision)
 
 
+@pytest.mark.parametrize("link", [-0.998, -0.9999])
+def test_nearly_singular_matrices_stay(link):
+    precision = torch.tensor([[1.0, link], [link, 1.0]], dtype=torch.float64)
+    assert torch.equal(safe_on_orthant(precision), precision)
+
+
+def test_no_more_is_cut_than_has_to_be(seed):
+    rng = np.random.default_rng(seed)
+    n_cut = 0
+    for _ in range(30):
+        matrix = random_symmetric(rng)
+        diagonal = matrix.diagonal().diag()
+        precision = diagonal + (matrix - diagonal).clamp(max=0)
+        safe = safe_on_orthant(precision, margin=1e-3)
+        if torch.equal(safe, precision):
+            continue
+        n_cut += 1
+        slightly_less = torch.where(safe < 0, safe * 1.01, safe)
+        assert not torch.equal(safe_on_orthant(slightly_less, 1e-3), slightly_less)
+    assert n_cut > 10
+
+
 def test_copositive_matrices_stay():
     precision = torch.tensor([[1.0, -0.5, 9.0], [-0.5, 1.0, 0.0], [9.0, 0.0, 1.0]])
     assert torch.linalg.eigvalsh(precision)[0] < 0
@@ -243,5 +265,5 @@ def test_only_the_unsafe_part_shrinks():
         torch.tensor([[4.0, -1.5], [-1.5, 1.0]]),
     )
     safe = safe_on_orthant(precision, margin=1e-3)
-    assert -0.9991 < float(safe[0, 1]) < 0
+    assert float(safe[0, 1]) == pytest.approx(-0.999, abs=1e-5)  # no further than that
     torch.testing.assert_close(safe[2:, 2:], precision[2:, 2:])
