@@ -7,6 +7,7 @@ under the same prior is explored by data augmentation (Schafer 1997, section 5.4
 """
 
 from collections.abc import Callable
+from math import ceil, log
 from typing import NamedTuple
 
 import torch
@@ -39,11 +40,23 @@ class Moments(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The outcome of `fit_normal`: parameters, penalised log-likelihoods, change."""
+    """The outcome of `fit_normal`.
+
+    Attributes
+    ----------
+    normal : Normal
+    objectives : list of float
+        Penalised log-likelihoods.
+    change : float
+        Largest change of a parameter in the last round.
+    rate : float
+        That change over the one before: the rate of convergence.
+    """
 
     normal: Normal
     objectives: list[float]
     change: float
+    rate: float
 
 
 def expected_moments(normal: Normal, data: Incomplete, weights: Tensor) -> Moments:
@@ -106,17 +119,17 @@ def fit_normal(
         Shown the round, minus the objective per row, and the change; stops EM by
         returning True.
     """
-    normal, total, objectives = start, weights.sum(), []
+    normal, total, objectives, change = start, weights.sum(), [], 0.0
     for n_round in range(1, max_iter + 1):
         moments = expected_moments(normal, data, weights)
         objectives.append(float(moments.log_likelihood - penalty(normal, strength)))
         following = maximise(normal, moments, total, strength)
         pairs = zip(following, normal, strict=True)
+        before, normal = change, following
         change = max(float((new - old).abs().max()) for new, old in pairs)
-        normal = following
         if on_round(n_round, -objectives[-1] / float(total), change) or change < tol:
             break
-    return Fit(normal, objectives, change)
+    return Fit(normal, objectives, change, change / before if before else 0.0)
 
 
 def log_prob(normal: Normal, data: Incomplete) -> Tensor:
@@ -146,22 +159,39 @@ def draw(normal: Normal, data: Incomplete) -> Tensor:
     return result
 
 
-def draw_parameters(completed: Tensor, weights: Tensor, strength: float) -> Normal:
-    """Draw mean and covariance from their posterior given completed rows.
+def drawn_moments(normal: Normal, data: Incomplete, weights: Tensor) -> Moments:
+    """Complete the rows by draws and sum up their moments.
+
+    A weight of w counts as w rows with draws of their own, whose sum has w times the
+    mean and the variance of one.  So has ``(w - s) E[xx'] + s xx'`` with one draw x and
+    ``s = sqrt(w)``; weights below 1 have no such rows, and ``s = w``.
+    """
+    share = torch.minimum(weights, weights.sqrt())
+    residual = draw(normal, data) - normal.mean
+    first, second = residual.T @ share, (residual * share[:, None]).T @ residual
+    spare = weights - share
+    if spare.any():
+        expected = expected_moments(normal, data, spare)
+        first, second = first + expected.first, second + expected.second
+    return Moments(first, second, first.new_tensor(torch.nan))
+
+
+def draw_parameters(
+    mean: Tensor, moments: Moments, total: Tensor, strength: float
+) -> Normal:
+    """Draw mean and covariance from their posterior given moments around `mean`.
 
     ``S ~ inverse Wishart(n - 1 + k, scatter + k I)``, ``mean | S ~ N(average, S / n)``:
     the prior of the penalty times Jeffreys'.  The degrees of freedom are kept above
-    the number of columns, below which the posterior would be improper.
+    the number of columns, where it has a mean.
     """
-    total, d = weights.sum(), completed.shape[1]
-    average = weights @ completed / total
-    residual = completed - average
-    scatter = (residual * weights[:, None]).T @ residual
-    scatter = scatter + strength * torch.eye(d).to(scatter)
+    shift, d = moments.first / total, len(mean)
+    scatter = moments.second - total * torch.outer(shift, shift)
+    scatter = (scatter + scatter.T) / 2 + strength * torch.eye(d).to(scatter)
     freedom = (total - 1 + strength).clamp(min=d + 1)
     covariance, _ = invert(draw_wishart(freedom, invert(scatter)[0]))
     factor = torch.linalg.cholesky(covariance / total)
-    return Normal(average + factor @ torch.randn(d).to(average), covariance)
+    return Normal(mean + shift + factor @ torch.randn(d).to(mean), covariance)
 
 
 def draw_wishart(freedom: Tensor, scale: Tensor) -> Tensor:
@@ -176,7 +206,7 @@ def draw_wishart(freedom: Tensor, scale: Tensor) -> Tensor:
 
 
 def posterior_draws(
-    fit: Normal,
+    start: Normal,
     data: Incomplete,
     weights: Tensor,
     strength: float,
@@ -186,15 +216,27 @@ def posterior_draws(
 ) -> list[Normal]:
     """Draw parameters by data augmentation, `n_steps` steps apart.
 
-    Each step completes the rows by a draw, then draws the parameters.  The chain
-    starts at the maximum, where no burn-in beyond the first `n_steps` is needed.
+    Each step completes the rows by draws, then draws the parameters.  Five times as
+    many steps are made first.
     """
-    normal, found = fit, []
-    for _ in range(n_draws):
-        for _ in range(n_steps):
-            normal = draw_parameters(draw(normal, data), weights, strength)
-        found.append(normal)
+    normal, found, total = start, [], weights.sum()
+    for n_done in range(1, (5 + n_draws) * n_steps * (n_draws > 0) + 1):
+        moments = drawn_moments(normal, data, weights)
+        normal = draw_parameters(normal.mean, moments, total, strength)
+        if n_done > 5 * n_steps and n_done % n_steps == 0:
+            found.append(normal)
     return found
+
+
+def steps_between_draws(rate: float, left: float = 0.2, most: int = 20) -> int:
+    """Count the steps after which a share `left` of the dependence remains.
+
+    Data augmentation forgets at the rate at which EM converges, the largest fraction of
+    missing information (Schafer 1997, section 3.5).
+    """
+    if not 0 < rate < 1:
+        return 1 if rate <= 0 else most
+    return min(most, ceil(log(left) / log(rate)))
 
 
 def choose_strength(

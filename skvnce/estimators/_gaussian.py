@@ -18,6 +18,7 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._validation import (
     check_number,
+    column_name,
     incomplete_array,
     keeps_state_on_failure,
 )
@@ -26,7 +27,6 @@ from skvnce.models.gaussian import Normal
 _SHARES = [1.0, 0.3, 0.1, 0.03, 0.01]  # prior rows a column that "auto" chooses from
 _HELD_OUT = 0.1  # share of the observed cells on which it is chosen
 _ROWS = 5000  # about as many rows are enough to choose it
-_STEPS = 10  # of data augmentation between two draws of the parameters
 
 
 class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
@@ -35,9 +35,9 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
     Missing cells (NaN) are filled by their exact conditional means given the observed
     cells of their row, and drawn from their exact conditional distribution by `sample`.
     Mean and covariance are fitted by maximum likelihood to the observed cells of all
-    rows at once, right where values are missing at random (MAR), with light shrinkage
-    towards independent columns.  It is the first imputer to try, and the rival that
-    any other has to beat.
+    rows at once, right for normal rows with values missing at random (MAR), with light
+    shrinkage towards independent columns.  It is the first imputer to try, and the
+    rival that any other has to beat.
 
     Parameters
     ----------
@@ -76,7 +76,9 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
     shrinkage_ : float
         The shrinkage that was used.
     node_indices_ : ndarray of shape (n_nodes,)
-        Places in X of the columns of the model: those observed at least once.
+        Places in X of the columns of the model: those observed with two values or more.
+    constants_ : dict of int to float
+        Places and values of columns with one observed value, which fills their cells.
     n_iter_ : int
         Rounds of EM.
     loss_curve_ : list of float
@@ -88,7 +90,10 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
 
     Notes
     -----
-    A column of which all observed cells are equal is imputed by that value.
+    A column of which all observed cells are equal is not in the model, nor in scores;
+    it is imputed by that value.  `tol` bounds a step of EM, not the distance to the
+    maximum, which is larger where most cells are missing.  Where columns are not far
+    fewer than rows, intervals of draws are too narrow with a small fixed `shrinkage`.
 
     References
     ----------
@@ -139,7 +144,8 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
         y : None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights; a weight of k counts as k equal rows.
+            Weights; a weight of k counts as k equal rows.  In the draws of the
+            parameters it does so up to second moments.
 
         Returns
         -------
@@ -162,31 +168,21 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
         if not kept.any():
             raise ValueError("No row of X has an observed cell and a positive weight.")
         self.node_indices_ = self._observed_columns(X[kept])
+        self._split_constants(X[kept].astype(np.float64))
         nodes = X[np.ix_(kept, self.node_indices_)].astype(np.float64)
         weights = torch.from_numpy(weights[kept])
         self.mean_, self.scale_ = _moments(nodes, weights.numpy())
+        self._check_scale()
         data = Incomplete.from_array((nodes - self.mean_) / self.scale_)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
-        strength = self._strength(data, nodes, weights)
-        self.shrinkage_ = strength / data.x.shape[1]
-        fit = gaussian.fit_normal(
-            data,
-            weights,
-            strength,
-            _independent(data),
-            max_iter=self.max_iter,
-            tol=self.tol,
-            on_round=on_round,
-        )
-        with seeded(self.random_state):
-            draws = gaussian.posterior_draws(
-                fit.normal,
-                data,
-                weights,
-                strength,
-                n_draws=self.n_parameter_draws,
-                n_steps=_STEPS,
-            )
+        try:
+            self.shrinkage_ = self._choose_shrinkage(data, nodes, weights)
+            fit, draws = self._fit_and_draw(data, weights, on_round)
+        except torch.linalg.LinAlgError as error:
+            raise ValueError(
+                "A covariance matrix is not positive definite: columns repeat others. "
+                f"Drop them, or raise shrinkage={self.shrinkage!r}."
+            ) from error
         self._keep(fit, draws, float(weights.sum()))
         finish()
         return self
@@ -205,7 +201,7 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
             Observed cells as they are in X.
         """
         X = self._checked(X)
-        filled = X.copy()
+        filled = self._constants_filled(X)
         normal = self._normal(self.mean_, self.covariance_)
         for cells, nodes in self._parts(X, only_incomplete=True):
             scaled = gaussian.conditional_mean(normal, self._scaled(nodes))
@@ -231,7 +227,7 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
         """
         check_number(n_draws, "n_draws", low=1, integer=True)
         X = self._checked(X)
-        filled = np.repeat(X[None], n_draws, 0)
+        filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)
         with seeded(random_state):
             for one, parameters in zip(filled, self._parameters(n_draws), strict=True):
                 for cells, nodes in self._parts(X, only_incomplete=True):
@@ -294,25 +290,84 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
                 f"keep_empty_features must be a bool, got {self.keep_empty_features!r}."
             )
 
-    def _strength(self, data, nodes, weights):
-        """Choose the prior's worth in rows."""
-        d = data.x.shape[1]
+    def _split_constants(self, X):
+        """Leave columns of one value out of the model: they are that value."""
+        nodes = X[:, self.node_indices_]
+        low, high = np.nanmin(nodes, 0), np.nanmax(nodes, 0)
+        constant = high - low <= 1e-13 * np.maximum(abs(low), abs(high))
+        self.constants_ = dict(
+            zip(self.node_indices_[constant].tolist(), low[constant], strict=True)
+        )
+        self.node_indices_ = self.node_indices_[~constant]
+        if not self.node_indices_.size:
+            raise ValueError(
+                "All columns of X are constant where they are observed: there is no "
+                "covariance to learn. SimpleImputer fills them."
+            )
+
+    def _check_scale(self):
+        unfit = ~(np.isfinite(self.scale_**2) & (self.scale_**2 > 1e-300))
+        if unfit.any():
+            column = self.node_indices_[np.flatnonzero(unfit)[0]]
+            raise ValueError(
+                f"{column_name(self, column)} has values whose squares leave the range "
+                "of float64. Rescale it."
+            )
+
+    def _columns_kept(self):
+        if self.keep_empty_features:
+            return np.arange(self.n_features_in_)
+        return np.union1d(self.node_indices_, list(self.constants_)).astype(int)
+
+    def _constants_filled(self, X):
+        filled = X.copy()
+        for column, value in self.constants_.items():
+            filled[np.isnan(X[:, column]), column] = value
+        return filled
+
+    def _choose_shrinkage(self, data, nodes, weights):
+        """Choose the prior's worth, in rows for each column."""
         if not isinstance(self.shrinkage, str):
-            return float(self.shrinkage) * d
-        uniform = row_keyed(nodes, 0)  # equal rows hide equal cells: weights are exact
-        some = uniform(0, data.x)[:, 0] < _ROWS / float(weights.sum())
+            return float(self.shrinkage)
+        # Keys are functions of the ranks in a row: the choice depends neither on units
+        # nor on the order of rows, and a weight of two is a row given twice.
+        uniform = row_keyed(_dense_ranks(nodes), 0)
+        key = uniform(0, data.x)[:, 0]
+        some = key <= key.unique()[:_ROWS][-1]
         hidden = (uniform(1, data.x) < _HELD_OUT) & data.observed
-        if not hidden[some].any():
-            return _SHARES[len(_SHARES) // 2] * d
-        return gaussian.choose_strength(
+        d = data.x.shape[1]
+        strength = gaussian.choose_strength(
             data.take(some),
             hidden[some],
             weights[some],
             [share * d for share in _SHARES],
             _independent(data),
             max_iter=self.max_iter,
-            tol=max(self.tol, 1e-2),
+            tol=self.tol,
         )
+        return strength / d
+
+    def _fit_and_draw(self, data, weights, on_round):
+        strength = self.shrinkage_ * data.x.shape[1]
+        fit = gaussian.fit_normal(
+            data,
+            weights,
+            strength,
+            _independent(data),
+            max_iter=self.max_iter,
+            tol=self.tol,
+            on_round=on_round,
+        )
+        with seeded(self.random_state):
+            draws = gaussian.posterior_draws(
+                fit.normal,
+                data,
+                weights,
+                strength,
+                n_draws=self.n_parameter_draws,
+                n_steps=gaussian.steps_between_draws(fit.rate),
+            )
+        return fit, draws
 
     def _keep(self, fit, draws, total):
         """Write the fit into attributes, in the units of X."""
@@ -341,11 +396,11 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
         return incomplete_array(self, X, reset=False)
 
     def _parameters(self, n_draws):
-        """Yield mean and covariance for each draw."""
-        for i in range(n_draws):
-            k = len(self.mean_draws_)
-            if k:
-                yield self.mean_draws_[i % k], self.covariance_draws_[i % k]
+        """Yield mean and covariance for each draw: all in turn, in random order."""
+        order = torch.randperm(max(1, len(self.mean_draws_))).numpy()
+        for i in order[np.arange(n_draws) % len(order)]:
+            if len(self.mean_draws_):
+                yield self.mean_draws_[i], self.covariance_draws_[i]
             else:
                 yield self.mean_, self.covariance_
 
@@ -368,7 +423,15 @@ def _moments(nodes, weights):
     """Compute weighted means and spreads of the observed cells of each column."""
     seen = ~np.isnan(nodes) * weights[:, None]
     total = seen.sum(0)
-    mean = np.nansum(nodes * seen, 0) / total
-    scale = np.sqrt(np.nansum((nodes - mean) ** 2 * seen, 0) / total)
-    # a constant column: of some tiny spread, so that it is imputed by its value
-    return mean, np.maximum(scale, 1e-8 * np.maximum(np.abs(mean), 1e-8))
+    with np.errstate(over="ignore"):  # found by the check of the scale
+        mean = np.nansum(nodes * seen, 0) / total
+        return mean, np.sqrt(np.nansum((nodes - mean) ** 2 * seen, 0) / total)
+
+
+def _dense_ranks(nodes):
+    """Rank the values of each column, equal ones alike; NaN stays."""
+    ranks = np.full(nodes.shape, np.nan)
+    for column, values in zip(ranks.T, nodes.T, strict=True):
+        seen = ~np.isnan(values)
+        column[seen] = np.unique(values[seen], return_inverse=True)[1]
+    return ranks

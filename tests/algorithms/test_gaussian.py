@@ -5,6 +5,7 @@ import pytest
 import torch
 from oracles import GATE, z_mean
 from scipy.optimize import minimize
+from scipy.stats import chi2, kstest, norm
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
@@ -114,9 +115,11 @@ def test_parameters_of_complete_rows_have_their_known_posterior(seed):
     rng = np.random.default_rng(seed)
     x = rng.multivariate_normal(np.ones(D), COVARIANCE, size=30)
     strength, weights = 2.0, torch.ones(30).double()
+    data = Incomplete(torch.tensor(x), torch.ones(30, D).bool())
+    moments = gaussian.drawn_moments(START, data, weights)
     with seeded(seed):
         draws = [
-            gaussian.draw_parameters(torch.tensor(x), weights, strength)
+            gaussian.draw_parameters(START.mean, moments, weights.sum(), strength)
             for _ in range(4000)
         ]
     covariances = np.stack([draw.covariance.numpy() for draw in draws])
@@ -129,6 +132,55 @@ def test_parameters_of_complete_rows_have_their_known_posterior(seed):
     spread = means[:, :, None] * means[:, None, :]
     assert np.abs(z_mean(spread.reshape(-1, 9), expected.ravel() / 30)).max() < GATE
     assert np.abs(z_mean(flat, expected.ravel() * 1.1)).max() > GATE
+
+
+def test_draws_of_parameters_with_holes_have_their_known_posterior(seed):
+    """Monotone missingness: of the complete column it is that of complete rows."""
+    rng = np.random.default_rng(seed)
+    x, observed = rng.normal(size=(25, 2)), np.ones((25, 2), dtype=bool)
+    observed[:8, 1] = False
+    data = Incomplete(torch.tensor(x * observed), torch.tensor(observed))
+    start = Normal(torch.zeros(2).double(), torch.eye(2).double())
+    with seeded(seed):
+        draws = gaussian.posterior_draws(
+            start, data, torch.ones(25).double(), 2.0, n_draws=1500, n_steps=8
+        )
+    variance = np.array([float(draw.covariance[0, 0]) for draw in draws])
+    mean = np.array([float(draw.mean[0]) for draw in draws])
+    scatter = 25 * x[:, 0].var() + 2.0
+    # a marginal of the inverse Wishart: scatter / chi2 with d - 1 degrees fewer
+    assert kstest(scatter / variance, chi2(25 - 1 + 2 - 1).cdf).pvalue > 1e-4
+    assert kstest(scatter / variance, chi2(25 - 1 + 2 + 6).cdf).pvalue < 1e-4
+    z = (mean - x[:, 0].mean()) / np.sqrt(variance / 25)
+    assert kstest(z, norm.cdf).pvalue > 1e-4
+
+
+def test_weights_count_rows_in_the_draws_of_the_parameters(seed):
+    rng = np.random.default_rng(seed)
+    x, observed = rng.normal(size=(30, 2)), np.ones((30, 2), dtype=bool)
+    observed[:20, 1] = False
+    data = Incomplete(torch.tensor(x * observed), torch.tensor(observed))
+    repeated = data.take(torch.arange(30).repeat_interleave(20))
+    start = Normal(torch.zeros(2).double(), torch.eye(2).double())
+
+    def spread(data, weight):
+        weights = torch.full((len(data.x),), weight).double()
+        with seeded(seed):
+            draws = gaussian.posterior_draws(
+                start, data, weights, 0.2, n_draws=150, n_steps=10
+            )
+        return np.std([[*d.mean.tolist(), float(d.covariance[1, 1])] for d in draws], 0)
+
+    ratio = spread(data, 20.0) / spread(repeated, 1.0)
+    assert (abs(np.log(ratio)) < 4.5 / np.sqrt(150)).all()
+    assert (abs(np.log(spread(data, 1.0) / spread(repeated, 1.0))) > 0.9).all()
+
+
+@pytest.mark.parametrize(
+    ("rate", "steps"), [(0.0, 1), (0.2, 1), (0.5, 3), (0.9, 16), (0.99, 20), (1.1, 20)]
+)
+def test_steps_follow_the_rate_of_em(rate, steps):
+    assert gaussian.steps_between_draws(rate) == steps
 
 
 def test_the_prior_is_chosen_by_held_out_cells(seed):

@@ -47,7 +47,7 @@ def test_it_imputes_what_the_other_columns_say(full, hidden, X):
     error = imputation_rmse(full, imputer.transform(X), hidden, scale=scale)
     mean = np.where(hidden, np.nanmean(X, 0), X)
     assert error < 0.85 * imputation_rmse(full, mean, hidden, scale=scale)
-    np.testing.assert_allclose(imputer.mean_, LOCATION, atol=0.3 * UNIT.max())
+    np.testing.assert_array_less(np.abs(imputer.mean_ - LOCATION), 0.3 * UNIT)
     correlation = np.corrcoef(full.T)
     d = np.sqrt(np.diag(imputer.covariance_))
     np.testing.assert_allclose(
@@ -97,14 +97,13 @@ def test_intervals_of_draws_cover(seed):
 def test_draws_carry_the_uncertainty_of_the_parameters(seed):
     X = complete_table(seed, n=30)
     X[:20, 0] = np.nan
-    spread = [
-        fitted(X, shrinkage=0.1, n_parameter_draws=k)
-        .sample(X, n_draws=200, random_state=1)[:, :20, 0]
-        .mean(1)
-        .std()
-        for k in (0, 50)
-    ]
-    assert spread[1] > 1.2 * spread[0]
+    fits = [fitted(X, shrinkage=0.1, n_parameter_draws=k) for k in (0, 50)]
+    at_once = [f.sample(X, 200, random_state=1)[:, :20, 0].mean(1).std() for f in fits]
+    one_by_one = np.std(
+        [fits[1].sample(X, random_state=i)[0, :20, 0].mean() for i in range(200)]
+    )
+    assert at_once[1] > 1.2 * at_once[0]
+    assert one_by_one > 1.2 * at_once[0]
 
 
 def test_draws_repeat_with_a_seed_and_differ_without(X):
@@ -147,20 +146,52 @@ def test_more_columns_than_rows(seed):
 
 def test_duplicated_columns(X):
     twice = np.column_stack([X, X[:, 0]])
-    alone = np.isnan(X[:, 0]) & ~np.isnan(X[:, 1])
     twice[~np.isnan(X[:, 0]) & (np.arange(len(X)) % 2 == 0), 4] = np.nan
     _, filled = sound(twice)
     missing = np.isnan(twice[:, 4]) & ~np.isnan(X[:, 0])
     np.testing.assert_allclose(filled[missing, 4], X[missing, 0], atol=1.0)
-    assert alone.any()
+    assert missing.any()
 
 
 @pytest.mark.parametrize("value", [0.0, 3.0, -1e9])
 def test_a_constant_column_is_imputed_by_its_value(X, value):
     X = np.column_stack([X, np.full(len(X), value)])
     X[::4, 4] = np.nan
-    _, filled = sound(X)
-    np.testing.assert_allclose(filled[:, 4], value, rtol=1e-6, atol=1e-6)
+    imputer, filled = sound(X)
+    assert (filled[:, 4] == value).all()
+    # a new value there says nothing of the other columns
+    new = np.array([[np.nan, *LOCATION[1:], value + 1.0]])
+    old = np.array([[np.nan, *LOCATION[1:], value]])
+    first, second = (imputer.sample(t, 50, random_state=0)[..., 0] for t in (new, old))
+    np.testing.assert_array_equal(first, second)
+    assert np.abs(first - LOCATION[0]).max() < 6 * UNIT[0]
+
+
+def test_all_columns_constant_is_an_error():
+    with pytest.raises(ValueError, match="All columns of X are constant"):
+        GaussianImputer().fit([[1.0, np.nan], [1.0, 2.0], [1.0, 2.0]])
+
+
+@pytest.mark.parametrize("factor", [1e-30, 1e-6, 1e30])
+def test_auto_does_not_depend_on_units(factor, X):
+    plain, scaled = fitted(X), fitted(X * factor)
+    assert plain.shrinkage_ == scaled.shrinkage_
+    np.testing.assert_allclose(
+        plain.transform(X) * factor, scaled.transform(X * factor), rtol=1e-9
+    )
+
+
+def test_auto_chooses_by_the_data(seed):
+    rng = np.random.default_rng(seed)
+    strong = rng.normal(size=(300, 1)) + 0.3 * rng.normal(size=(300, 5))
+    noise = rng.normal(size=(20, 8))
+    assert fitted(strong).shrinkage_ < fitted(noise).shrinkage_
+
+
+def test_values_beyond_float64_are_named(X):
+    X[:, 1] *= 1e200
+    with pytest.raises(ValueError, match="column 1 has values whose squares"):
+        GaussianImputer().fit(X)
 
 
 def test_a_column_with_two_observed_values(X):
