@@ -189,20 +189,20 @@ def draw_parameters(
     scatter = moments.second - total * torch.outer(shift, shift)
     scatter = (scatter + scatter.T) / 2 + strength * torch.eye(d).to(scatter)
     freedom = (total - 1 + strength).clamp(min=d + 1)
-    covariance, _ = invert(draw_wishart(freedom, invert(scatter)[0]))
-    factor = torch.linalg.cholesky(covariance / total)
-    return Normal(mean + shift + factor @ torch.randn(d).to(mean), covariance)
+    root = draw_inverse_wishart_root(freedom, torch.linalg.cholesky(scatter))
+    shift = shift + root @ torch.randn(d).to(mean) / total.sqrt()
+    return Normal(mean + shift, root @ root.T)
 
 
-def draw_wishart(freedom: Tensor, scale: Tensor) -> Tensor:
-    """Draw from the Wishart distribution with mean ``freedom * scale`` (Bartlett).
+def draw_inverse_wishart_root(freedom: Tensor, factor: Tensor) -> Tensor:
+    """Draw R with ``R R' ~ inverse Wishart(freedom, L L')`` from L, by Bartlett's A.
 
-    That of torch (2.13) warns of singular draws where there are none.
+    ``A A'`` is Wishart with unit scale, hence ``L^-T A A' L^-1`` the inverse of a draw,
+    and ``R = L A^-T``.  (torch 2.13 warns of singular Wishart draws where none are.)
     """
-    chi2 = torch.distributions.Chi2(freedom - torch.arange(len(scale)))
-    root = torch.randn_like(scale).tril(-1) + chi2.sample().sqrt().diag()
-    root = torch.linalg.cholesky(scale) @ root
-    return root @ root.T
+    chi2 = torch.distributions.Chi2(freedom - torch.arange(len(factor)))
+    bartlett = torch.randn_like(factor).tril(-1) + chi2.sample().sqrt().diag()
+    return torch.linalg.solve_triangular(bartlett, factor.T, upper=False).T
 
 
 def posterior_draws(
