@@ -15,6 +15,7 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.models.gaussian import (
+    Conditional,
     Normal,
     batches,
     condition,
@@ -24,19 +25,23 @@ from skvnce.models.gaussian import (
 
 
 class Moments(NamedTuple):
-    """Expected sums over completed rows, around the mean that completed them.
+    """Sums over completed rows, around the mean that completed them.
 
     Attributes
     ----------
     first : Tensor of shape (features,)
     second : Tensor of shape (features, features)
-    log_likelihood : Tensor of shape ()
-        Of the observed cells.
     """
 
     first: Tensor
     second: Tensor
-    log_likelihood: Tensor
+
+    def centred(self, total: Tensor, strength: float) -> tuple[Tensor, Tensor]:
+        """Compute the average less the mean, and the scatter around it plus k I."""
+        shift = self.first / total
+        scatter = self.second - total * torch.outer(shift, shift)
+        prior = strength * torch.eye(len(shift)).to(shift)
+        return shift, (scatter + scatter.T) / 2 + prior
 
 
 class Fit(NamedTuple):
@@ -59,8 +64,10 @@ class Fit(NamedTuple):
     rate: float
 
 
-def expected_moments(normal: Normal, data: Incomplete, weights: Tensor) -> Moments:
-    """Compute the expected moments of the rows: the E-step."""
+def expected_moments(
+    normal: Normal, data: Incomplete, weights: Tensor
+) -> tuple[Moments, Tensor]:
+    """Compute expected moments and the log-likelihood of the rows: the E-step."""
     d = data.x.shape[1]
     first, second = data.x.new_zeros(d), data.x.new_zeros(d, d)
     log_likelihood = data.x.new_zeros(())
@@ -74,16 +81,14 @@ def expected_moments(normal: Normal, data: Incomplete, weights: Tensor) -> Momen
         cells = d * found.columns[:, :, None] + found.columns[:, None, :]
         spread = found.covariance() * weight[:, None, None]
         second.view(-1).index_add_(0, cells.flatten(), spread.flatten())
-    return Moments(first, second, log_likelihood)
+    return Moments(first, second), log_likelihood
 
 
 def maximise(
     normal: Normal, moments: Moments, total: Tensor, strength: float
 ) -> Normal:
     """Compute mean and covariance from expected moments: the M-step."""
-    shift = moments.first / total
-    scatter = moments.second - total * torch.outer(shift, shift)
-    scatter = (scatter + scatter.T) / 2 + strength * torch.eye(len(shift)).to(shift)
+    shift, scatter = moments.centred(total, strength)
     return Normal(normal.mean + shift, scatter / (total + strength))
 
 
@@ -121,8 +126,8 @@ def fit_normal(
     """
     normal, total, objectives, change = start, weights.sum(), [], 0.0
     for n_round in range(1, max_iter + 1):
-        moments = expected_moments(normal, data, weights)
-        objectives.append(float(moments.log_likelihood - penalty(normal, strength)))
+        moments, log_likelihood = expected_moments(normal, data, weights)
+        objectives.append(float(log_likelihood - penalty(normal, strength)))
         following = maximise(normal, moments, total, strength)
         pairs = zip(following, normal, strict=True)
         before, normal = change, following
@@ -142,20 +147,25 @@ def log_prob(normal: Normal, data: Incomplete) -> Tensor:
 
 def conditional_mean(normal: Normal, data: Incomplete) -> Tensor:
     """Fill missing cells by E[x_mis | x_obs]; (n, features)."""
-    result = data.x.clone()
-    for rows in batches(data.observed):
-        result[rows] = log_prob_observed(normal, data.x[rows], data.observed[rows])[1]
-    return result
+    return _complete(normal, data, lambda found: found.mean)
 
 
 def draw(normal: Normal, data: Incomplete) -> Tensor:
     """Draw the missing cells from p(x_mis | x_obs); (n, features)."""
+    return _complete(
+        normal, data, lambda found: found.draw(torch.randn_like(found.mean))
+    )
+
+
+def _complete(
+    normal: Normal, data: Incomplete, values: Callable[[Conditional], Tensor]
+) -> Tensor:
     precision, _ = invert(normal.covariance)
     result = data.x.clone()
     for rows in batches(data.observed):
         x, observed = data.x[rows], data.observed[rows]
         found = condition(normal.mean, precision, x, observed)
-        result[rows] = found.place(x, found.draw(torch.randn_like(found.mean)))
+        result[rows] = found.place(x, values(found))
     return result
 
 
@@ -171,9 +181,9 @@ def drawn_moments(normal: Normal, data: Incomplete, weights: Tensor) -> Moments:
     first, second = residual.T @ share, (residual * share[:, None]).T @ residual
     spare = weights - share
     if spare.any():
-        expected = expected_moments(normal, data, spare)
+        expected, _ = expected_moments(normal, data, spare)
         first, second = first + expected.first, second + expected.second
-    return Moments(first, second, first.new_tensor(torch.nan))
+    return Moments(first, second)
 
 
 def draw_parameters(
@@ -185,9 +195,8 @@ def draw_parameters(
     the prior of the penalty times Jeffreys'.  The degrees of freedom are kept above
     the number of columns, where it has a mean.
     """
-    shift, d = moments.first / total, len(mean)
-    scatter = moments.second - total * torch.outer(shift, shift)
-    scatter = (scatter + scatter.T) / 2 + strength * torch.eye(d).to(scatter)
+    shift, scatter = moments.centred(total, strength)
+    d = len(mean)
     freedom = (total - 1 + strength).clamp(min=d + 1)
     root = draw_inverse_wishart_root(freedom, torch.linalg.cholesky(scatter))
     shift = shift + root @ torch.randn(d).to(mean) / total.sqrt()
@@ -220,7 +229,8 @@ def posterior_draws(
     many steps are made first.
     """
     normal, found, total = start, [], weights.sum()
-    for n_done in range(1, (5 + n_draws) * n_steps * (n_draws > 0) + 1):
+    n_all = (5 + n_draws) * n_steps if n_draws else 0
+    for n_done in range(1, n_all + 1):
         moments = drawn_moments(normal, data, weights)
         normal = draw_parameters(normal.mean, moments, total, strength)
         if n_done > 5 * n_steps and n_done % n_steps == 0:

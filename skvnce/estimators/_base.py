@@ -43,6 +43,22 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
                 )
         return names[self._columns_kept()]
 
+    def score(self, X, y=None):
+        """Average `score_samples` over rows; larger is better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+        """
+        return float(self.score_samples(X).mean())
+
     def __sklearn_tags__(self):
         """Declare that NaN is welcome and that the dtype is kept."""
         tags = super().__sklearn_tags__()

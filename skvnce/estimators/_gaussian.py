@@ -1,9 +1,11 @@
 """An imputer that fits a normal distribution to the incomplete rows."""
 
 import warnings
+from itertools import cycle, islice
 
 import numpy as np
 import torch
+from scipy.stats import rankdata
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
@@ -17,8 +19,10 @@ from skvnce.estimators._callbacks import (
     with_callbacks,
 )
 from skvnce.estimators._validation import (
+    check_auto_or_number,
+    check_bool,
     check_number,
-    column_name,
+    check_squares,
     incomplete_array,
     keeps_state_on_failure,
 )
@@ -259,36 +263,12 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
             scores[rows[:, 0]] = log_prob.numpy() - units
         return scores
 
-    def score(self, X, y=None):
-        """Average `score_samples` over rows; larger is better.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        float
-        """
-        return float(self.score_samples(X).mean())
-
     def _check_parameters(self):
-        if not isinstance(self.shrinkage, str):
-            check_number(self.shrinkage, "shrinkage (unless 'auto')", low=0, above=True)
-        elif self.shrinkage != "auto":
-            raise ValueError(
-                f"shrinkage must be 'auto' or a number, got {self.shrinkage!r}."
-            )
+        check_auto_or_number(self.shrinkage, "shrinkage", low=0, above=True)
         check_number(self.n_parameter_draws, "n_parameter_draws", low=0, integer=True)
         check_number(self.max_iter, "max_iter", low=1, integer=True)
         check_number(self.tol, "tol", low=0)
-        if not isinstance(self.keep_empty_features, bool | np.bool_):
-            raise TypeError(
-                f"keep_empty_features must be a bool, got {self.keep_empty_features!r}."
-            )
+        check_bool(self.keep_empty_features, "keep_empty_features")
 
     def _split_constants(self, X):
         """Leave columns of one value out of the model: they are that value."""
@@ -306,13 +286,8 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
             )
 
     def _check_scale(self):
-        unfit = ~(np.isfinite(self.scale_**2) & (self.scale_**2 > 1e-300))
-        if unfit.any():
-            column = self.node_indices_[np.flatnonzero(unfit)[0]]
-            raise ValueError(
-                f"{column_name(self, column)} has values whose squares leave the range "
-                "of float64. Rescale it."
-            )
+        fit = np.isfinite(self.scale_**2) & (self.scale_**2 > 1e-300)
+        check_squares(self, self.node_indices_, fit)
 
     def _columns_kept(self):
         if self.keep_empty_features:
@@ -331,7 +306,8 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
             return float(self.shrinkage)
         # Keys are functions of the ranks in a row: the choice depends neither on units
         # nor on the order of rows, and a weight of two is a row given twice.
-        uniform = row_keyed(_dense_ranks(nodes), 0)
+        ranks = rankdata(nodes, method="dense", axis=0, nan_policy="omit") - 1
+        uniform = row_keyed(ranks, 0)
         key = uniform(0, data.x)[:, 0]
         some = key <= key.unique()[:_ROWS][-1]
         hidden = (uniform(1, data.x) < _HELD_OUT) & data.observed
@@ -397,12 +373,11 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
 
     def _parameters(self, n_draws):
         """Yield mean and covariance for each draw: all in turn, in random order."""
-        order = torch.randperm(max(1, len(self.mean_draws_))).numpy()
-        for i in order[np.arange(n_draws) % len(order)]:
-            if len(self.mean_draws_):
-                yield self.mean_draws_[i], self.covariance_draws_[i]
-            else:
-                yield self.mean_, self.covariance_
+        draws = list(zip(self.mean_draws_, self.covariance_draws_, strict=True))
+        draws = draws or [(self.mean_, self.covariance_)]
+        order = torch.randperm(len(draws)).tolist()
+        for i in islice(cycle(order), n_draws):
+            yield draws[i]
 
     def _normal(self, mean, covariance):
         """Make the parameters of rows that `_scaled` has centred and scaled."""
@@ -426,12 +401,3 @@ def _moments(nodes, weights):
     with np.errstate(over="ignore"):  # found by the check of the scale
         mean = np.nansum(nodes * seen, 0) / total
         return mean, np.sqrt(np.nansum((nodes - mean) ** 2 * seen, 0) / total)
-
-
-def _dense_ranks(nodes):
-    """Rank the values of each column, equal ones alike; NaN stays."""
-    ranks = np.full(nodes.shape, np.nan)
-    for column, values in zip(ranks.T, nodes.T, strict=True):
-        seen = ~np.isnan(values)
-        column[seen] = np.unique(values[seen], return_inverse=True)[1]
-    return ranks

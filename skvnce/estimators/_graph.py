@@ -21,11 +21,13 @@ from skvnce.estimators._callbacks import (
     with_callbacks,
 )
 from skvnce.estimators._validation import (
+    check_auto_or_number,
+    check_bool,
     check_choice,
     check_non_negative,
     check_not_constant,
     check_number,
-    column_name,
+    check_squares,
     incomplete_array,
     keeps_state_on_failure,
 )
@@ -344,22 +346,6 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
                 )
         return scores
 
-    def score(self, X, y=None):
-        """Average `score_samples` over rows; larger is better.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Non-negative; NaN marks missing cells.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        float
-        """
-        return float(self.score_samples(X).mean())
-
     def edges(self):
         """Tabulate the links, strongest first.
 
@@ -429,27 +415,19 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     def _check_parameters(self):
         check_number(self.alpha, "alpha", low=0)
         check_choice(self.method, "method", _METHODS)
-        if not isinstance(self.ridge, str):
-            check_number(self.ridge, "ridge (unless 'auto')", low=0)
-        elif self.ridge != "auto":
-            raise ValueError(f"ridge must be 'auto' or a number, got {self.ridge!r}.")
+        check_auto_or_number(self.ridge, "ridge", low=0)
         check_number(self.noise_ratio, "noise_ratio", low=1, integer=True)
         check_number(self.n_gibbs_steps, "n_gibbs_steps", low=1, integer=True)
         check_number(self.max_iter, "max_iter", low=1, integer=True)
         check_number(self.tol, "tol", low=0)
         for name in ("fit_linear", "keep_empty_features"):
-            if not isinstance(getattr(self, name), bool | np.bool_):
-                raise TypeError(f"{name} must be a bool, got {getattr(self, name)!r}.")
+            check_bool(getattr(self, name), name)
 
     def _check_scale(self, scale):
         with np.errstate(over="ignore", under="ignore", divide="ignore"):
             products = np.outer(scale, scale).max(1), 1 / np.outer(scale, scale).min(1)
-        unfit = np.flatnonzero(~np.isfinite(products).all(0) | (scale == 0))
-        if unfit.size:
-            raise ValueError(
-                f"{column_name(self, self.node_indices_[unfit[0]])} has values whose "
-                "squares leave the range of float64. Rescale it."
-            )
+        fit = np.isfinite(products).all(0) & (scale != 0)
+        check_squares(self, self.node_indices_, fit)
 
     def _ridge(self, scaled):
         if isinstance(self.ridge, str):

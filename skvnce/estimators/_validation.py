@@ -146,6 +146,29 @@ def check_number(value, name, *, low, above=False, integer=False):
         raise ValueError(f"{name} must be finite and {relation} {low}, got {value!r}.")
 
 
+def check_auto_or_number(value, name, *, low, above=False):
+    """Refuse what is neither "auto" nor a number that `check_number` takes."""
+    if not isinstance(value, str):
+        check_number(value, f"{name} (unless 'auto')", low=low, above=above)
+    elif value != "auto":
+        raise ValueError(f"{name} must be 'auto' or a number, got {value!r}.")
+
+
+def check_bool(value, name):
+    """Refuse what is not True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be a bool, got {value!r}.")
+
+
+def check_squares(estimator, columns, fit):
+    """Refuse the first of the columns whose squares do not fit into float64."""
+    if not fit.all():
+        name = column_name(estimator, columns[np.flatnonzero(~fit)[0]])
+        raise ValueError(
+            f"{name} has values whose squares leave the range of float64. Rescale it."
+        )
+
+
 def check_choice(value, name, choices):
     """Refuse a string that is not among the choices."""
     if not isinstance(value, str) or value not in choices:

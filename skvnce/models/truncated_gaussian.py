@@ -141,17 +141,18 @@ def _shrink(part: Tensor, least: float) -> Tensor:
     while True:  # every step shrinks the entries that the eigenvector lives on
         weight = torch.linalg.eigh(part).eigenvectors[:, 0].square()
         rate = weight / weight.max()
-
-        def cut(depth: float, part: Tensor = part, rate: Tensor = rate) -> Tensor:
-            keep = 1 - depth * rate
-            return part * torch.outer(keep, keep)
-
-        if torch.linalg.eigvalsh(cut(0.25))[0] >= least:
+        following = _cut(part, 0.25 * rate)
+        if torch.linalg.eigvalsh(following)[0] >= least:
             break
-        part = cut(0.25)
+        part = following
     low, high = 0.0, 0.25
     for _ in range(20):
         middle = (low + high) / 2
-        enough = torch.linalg.eigvalsh(cut(middle))[0] >= least
+        enough = torch.linalg.eigvalsh(_cut(part, middle * rate))[0] >= least
         low, high = (low, middle) if enough else (middle, high)
-    return cut(high)
+    return _cut(part, high * rate)
+
+
+def _cut(part: Tensor, share: Tensor) -> Tensor:
+    """Take a share, by variable, away from both sides of a symmetric matrix."""
+    return part * torch.outer(1 - share, 1 - share)
