@@ -2,12 +2,14 @@
 
 EM (Dempster, Laird and Rubin 1977, section 4.1; Little and Rubin 2019, section 11.2)
 maximises ``sum_i w_i log p(x_i,obs) - k (log|S| + tr S^-1) / 2``: the penalty is worth
-k rows that say that columns, scaled to unit spread, are independent.  The posterior
-under the same prior is explored by data augmentation (Schafer 1997, section 5.4).
+k rows that say that columns, scaled to unit spread, are independent.  SQUAREM makes it
+faster (Varadhan and Roland 2008, Simple and globally convergent methods for
+accelerating the convergence of any EM algorithm).  The posterior under the same prior
+is explored by data augmentation (Schafer 1997, section 5.4).
 """
 
 from collections.abc import Callable
-from math import ceil, log
+from math import ceil, inf, log
 from typing import NamedTuple
 
 import torch
@@ -15,12 +17,14 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.models.gaussian import (
+    Batch,
     Conditional,
     Normal,
-    batches,
+    arrange,
+    cholesky,
     condition,
     invert,
-    log_prob_observed,
+    pairs,
 )
 
 
@@ -35,6 +39,25 @@ class Moments(NamedTuple):
 
     first: Tensor
     second: Tensor
+
+    @classmethod
+    def zeros(cls, d: int) -> "Moments":
+        """Start the sums."""
+        zeros = torch.zeros(d + 1, d, dtype=torch.float64)
+        return cls(zeros[0], zeros[1:])
+
+    def add(self, residual: Tensor, weight: Tensor) -> None:
+        """Add rows (n, features)."""
+        self.first.add_(weight @ residual)
+        self.second.addmm_((residual * weight[:, None]).T, residual)
+
+    def add_spread(self, batch: Batch, covariance: Tensor) -> None:
+        """Add covariances of the missing cells, (n, width, width)."""
+        d = len(self.first)
+        size = d + batch.missing.shape[1]
+        total = torch.zeros(size**2, dtype=torch.float64)
+        total.scatter_add_(0, pairs(batch, d).flatten(), covariance.flatten())
+        self.second.add_(total.view(size, size)[:d, :d])
 
     def centred(self, total: Tensor, strength: float) -> tuple[Tensor, Tensor]:
         """Compute the average less the mean, and the scatter around it plus k I."""
@@ -54,34 +77,29 @@ class Fit(NamedTuple):
         Penalised log-likelihoods.
     change : float
         Largest change of a parameter in the last round.
-    rate : float
-        That change over the one before: the rate of convergence.
+    n_rounds : int
+        Evaluations of the objective, those of jumps that were taken back included.
     """
 
     normal: Normal
     objectives: list[float]
     change: float
-    rate: float
+    n_rounds: int
 
 
 def expected_moments(
-    normal: Normal, data: Incomplete, weights: Tensor
+    normal: Normal, batches: list[Batch], weights: Tensor
 ) -> tuple[Moments, Tensor]:
     """Compute expected moments and the log-likelihood of the rows: the E-step."""
-    d = data.x.shape[1]
-    first, second = data.x.new_zeros(d), data.x.new_zeros(d, d)
-    log_likelihood = data.x.new_zeros(())
-    for rows in batches(data.observed):
-        x, observed, weight = data.x[rows], data.observed[rows], weights[rows]
-        log_prob, filled, found = log_prob_observed(normal, x, observed)
-        residual = filled - normal.mean
-        log_likelihood += log_prob @ weight
-        first += residual.T @ weight
-        second += (residual * weight[:, None]).T @ residual
-        cells = d * found.columns[:, :, None] + found.columns[:, None, :]
-        spread = found.covariance() * weight[:, None, None]
-        second.view(-1).index_add_(0, cells.flatten(), spread.flatten())
-    return Moments(first, second), log_likelihood
+    precision, log_det = invert(normal.covariance)
+    moments = Moments.zeros(len(normal.mean))
+    log_likelihood = -log_det / 2 * weights.sum()
+    for batch in batches:
+        found, weight = condition(normal.mean, precision, batch), weights[batch.rows]
+        log_likelihood += found.log_prob @ weight
+        moments.add(batch.complete(found.residual, found.mean()), weight)
+        moments.add_spread(batch, found.covariance() * weight[:, None, None])
+    return moments, log_likelihood
 
 
 def maximise(
@@ -110,6 +128,9 @@ def fit_normal(
 ) -> Fit:
     """Run EM until no entry of mean and covariance changes by more than `tol`.
 
+    After two steps it jumps (`extrapolate`), and takes the jump back where it lowers
+    the objective.
+
     Parameters
     ----------
     data : Incomplete
@@ -124,121 +145,197 @@ def fit_normal(
         Shown the round, minus the objective per row, and the change; stops EM by
         returning True.
     """
-    normal, total, objectives, change = start, weights.sum(), [], 0.0
+    batches, total = arrange(*data), weights.sum()
+    objectives, trail, before_jump = [], [start], None
     for n_round in range(1, max_iter + 1):
-        moments, log_likelihood = expected_moments(normal, data, weights)
-        objectives.append(float(log_likelihood - penalty(normal, strength)))
-        following = maximise(normal, moments, total, strength)
-        pairs = zip(following, normal, strict=True)
-        before, normal = change, following
-        change = max(float((new - old).abs().max()) for new, old in pairs)
-        if on_round(n_round, -objectives[-1] / float(total), change) or change < tol:
+        moments, log_likelihood = expected_moments(trail[-1], batches, weights)
+        objective = float(log_likelihood - penalty(trail[-1], strength))
+        if before_jump is not None and objective < objectives[-1]:
+            trail, before_jump = [before_jump], None
+            continue
+        objectives.append(objective)
+        trail.append(maximise(trail[-1], moments, total, strength))
+        change = distance(*trail[-2:])
+        if on_round(n_round, -objective / float(total), change) or change < tol:
             break
-    return Fit(normal, objectives, change, change / before if before else 0.0)
+        before_jump = trail[-1] if len(trail) == 3 else None
+        if before_jump is not None:
+            trail = [extrapolate(*trail)]
+    return Fit(trail[-1], objectives, change, n_round)
+
+
+def distance(one: Normal, other: Normal) -> float:
+    """Find the largest difference of a parameter."""
+    return max(float((a - b).abs().max()) for a, b in zip(one, other, strict=True))
+
+
+def extrapolate(first: Normal, second: Normal, third: Normal) -> Normal:
+    """Jump ahead of three points of EM by SQUAREM's third scheme.
+
+    The jump is cut by half until the covariance is positive definite (Varadhan and
+    Roland 2008, eqs. 6-9).
+    """
+    steps = [(b - a, c - b) for a, b, c in zip(first, second, third, strict=True)]
+    before = sum(_squares(r) for r, _ in steps)
+    bend = sum(_squares(v - r) for r, v in steps)
+    length = (before / bend) ** 0.5 if bend else 1.0
+    while length > 1.01:
+        mean, covariance = (
+            a + 2 * length * r + length**2 * (v - r)
+            for a, (r, v) in zip(first, steps, strict=True)
+        )
+        if not torch.linalg.cholesky_ex(covariance).info:
+            return Normal(mean, covariance)
+        length = (length + 1) / 2
+    return third
+
+
+def rate_of_em(
+    normal: Normal, batches: list[Batch], weights: Tensor, strength: float
+) -> float:
+    """Find the rate at which EM converges, from twenty steps off parameters drawn once.
+
+    Near the maximum it is the largest fraction of missing information.
+    """
+    precision, total = invert(normal.covariance)[0], weights.sum()
+    moments = drawn_moments(normal.mean, precision, batches, weights)
+    mean, precision = draw_parameters(normal.mean, moments, total, strength)
+    point, sizes = Normal(mean, invert(precision)[0]), []
+    for _ in range(20):
+        moments, _ = expected_moments(point, batches, weights)
+        before, point = point, maximise(point, moments, total, strength)
+        sizes.append(sum(_squares(a - b) for a, b in zip(point, before, strict=True)))
+    return (sizes[-1] / sizes[-2]) ** 0.5 if sizes[-2] else 0.0
+
+
+def _squares(x: Tensor) -> float:
+    return float(x.square().sum())
 
 
 def log_prob(normal: Normal, data: Incomplete) -> Tensor:
     """Compute log p(x_obs) of each row; (n,)."""
+    precision, log_det = invert(normal.covariance)
     result = data.x.new_zeros(len(data.x))
-    for rows in batches(data.observed):
-        result[rows] = log_prob_observed(normal, data.x[rows], data.observed[rows])[0]
-    return result
+    for batch in arrange(*data):
+        result[batch.rows] = condition(normal.mean, precision, batch).log_prob
+    return result - log_det / 2
 
 
 def conditional_mean(normal: Normal, data: Incomplete) -> Tensor:
     """Fill missing cells by E[x_mis | x_obs]; (n, features)."""
-    return _complete(normal, data, lambda found: found.mean)
+    return data.with_values(_complete(normal, data, lambda found: found.mean()))
 
 
-def draw(normal: Normal, data: Incomplete) -> Tensor:
-    """Draw the missing cells from p(x_mis | x_obs); (n, features)."""
-    return _complete(
-        normal, data, lambda found: found.draw(torch.randn_like(found.mean))
-    )
+def draw(normal: Normal, data: Incomplete, n_draws: int = 1) -> Tensor:
+    """Draw the missing cells from p(x_mis | x_obs); (n_draws, n, features)."""
+
+    def values(found: Conditional) -> Tensor:
+        return found.draw(torch.randn(n_draws, *found.whitened.shape).to(data.x))
+
+    return data.with_values(_complete(normal, data, values))
+
+
+def conditional_moments(normal: Normal, data: Incomplete) -> tuple[Tensor, Tensor]:
+    """Compute mean and standard deviation of each missing cell; (n, features) each.
+
+    Of observed cells they are their value and 0.
+    """
+    precision, _ = invert(normal.covariance)
+    mean, spread = data.x.clone(), torch.zeros_like(data.x)
+    for batch in arrange(*data):
+        found = condition(normal.mean, precision, batch)
+        mean[batch.rows] = normal.mean + batch.complete(found.residual, found.mean())
+        variance = found.covariance().diagonal(dim1=-2, dim2=-1)
+        none = torch.zeros_like(found.residual)
+        spread[batch.rows] = batch.complete(none, variance.sqrt())
+    return data.with_values(mean), spread
 
 
 def _complete(
     normal: Normal, data: Incomplete, values: Callable[[Conditional], Tensor]
 ) -> Tensor:
     precision, _ = invert(normal.covariance)
-    result = data.x.clone()
-    for rows in batches(data.observed):
-        x, observed = data.x[rows], data.observed[rows]
-        found = condition(normal.mean, precision, x, observed)
-        result[rows] = found.place(x, values(found))
-    return result
+    result = None
+    for batch in arrange(*data):
+        found = condition(normal.mean, precision, batch)
+        filled = normal.mean + batch.complete(found.residual, values(found))
+        if result is None:
+            result = data.x.new_empty(*filled.shape[:-2], *data.x.shape)
+        result[..., batch.rows, :] = filled
+    return data.x if result is None else result
 
 
-def drawn_moments(normal: Normal, data: Incomplete, weights: Tensor) -> Moments:
+def drawn_moments(
+    mean: Tensor, precision: Tensor, batches: list[Batch], weights: Tensor
+) -> Moments:
     """Complete the rows by draws and sum up their moments.
 
     A weight of w counts as w rows with draws of their own, whose sum has w times the
     mean and the variance of one.  So has ``(w - s) E[xx'] + s xx'`` with one draw x and
     ``s = sqrt(w)``; weights below 1 have no such rows, and ``s = w``.
     """
+    moments = Moments.zeros(len(mean))
     share = torch.minimum(weights, weights.sqrt())
-    residual = draw(normal, data) - normal.mean
-    first, second = residual.T @ share, (residual * share[:, None]).T @ residual
     spare = weights - share
-    if spare.any():
-        expected, _ = expected_moments(normal, data, spare)
-        first, second = first + expected.first, second + expected.second
-    return Moments(first, second)
+    for batch in batches:
+        found = condition(mean, precision, batch)
+        values = found.draw(torch.randn_like(found.whitened)[None])[0]
+        moments.add(batch.complete(found.residual, values), share[batch.rows])
+        if spare.any():
+            weight = spare[batch.rows]
+            moments.add(batch.complete(found.residual, found.mean()), weight)
+            moments.add_spread(batch, found.covariance() * weight[:, None, None])
+    return moments
 
 
 def draw_parameters(
     mean: Tensor, moments: Moments, total: Tensor, strength: float
-) -> Normal:
-    """Draw mean and covariance from their posterior given moments around `mean`.
+) -> tuple[Tensor, Tensor]:
+    """Draw mean and precision from their posterior given moments around `mean`.
 
-    ``S ~ inverse Wishart(n - 1 + k, scatter + k I)``, ``mean | S ~ N(average, S / n)``:
+    ``P ~ Wishart(n - 1 + k, (scatter + k I)^-1)``, ``mean | P ~ N(average, P^-1 / n)``:
     the prior of the penalty times Jeffreys'.  The degrees of freedom are kept above
-    the number of columns, where it has a mean.
+    the number of columns, where the covariance has a mean.
     """
     shift, scatter = moments.centred(total, strength)
-    d = len(mean)
-    freedom = (total - 1 + strength).clamp(min=d + 1)
-    root = draw_inverse_wishart_root(freedom, torch.linalg.cholesky(scatter))
-    shift = shift + root @ torch.randn(d).to(mean) / total.sqrt()
-    return Normal(mean + shift, root @ root.T)
+    freedom = (total - 1 + strength).clamp(min=len(mean) + 1)
+    root = draw_wishart_root(freedom, cholesky(scatter))
+    noise = torch.linalg.solve(root.T, torch.randn(len(mean)).to(mean))
+    return mean + shift + noise / total.sqrt(), root @ root.T
 
 
-def draw_inverse_wishart_root(freedom: Tensor, factor: Tensor) -> Tensor:
-    """Draw R with ``R R' ~ inverse Wishart(freedom, L L')`` from L, by Bartlett's A.
+def draw_wishart_root(freedom: Tensor, factor: Tensor) -> Tensor:
+    """Draw R with ``R R' ~ Wishart(freedom, (L L')^-1)`` from L: ``R = L^-T A``.
 
-    ``A A'`` is Wishart with unit scale, hence ``L^-T A A' L^-1`` the inverse of a draw,
-    and ``R = L A^-T``.  (torch 2.13 warns of singular Wishart draws where none are.)
+    ``A A'`` is Wishart with unit scale (Bartlett 1933).  (torch 2.13 warns of singular
+    Wishart draws where none are.)
     """
-    chi2 = torch.distributions.Chi2(freedom - torch.arange(len(factor)))
-    bartlett = torch.randn_like(factor).tril(-1) + chi2.sample().sqrt().diag()
-    return torch.linalg.solve_triangular(bartlett, factor.T, upper=False).T
+    halves = (freedom - torch.arange(len(factor))) / 2
+    gamma = torch.distributions.Gamma(halves, torch.ones(()), validate_args=False)
+    bartlett = torch.randn_like(factor).tril(-1) + (2 * gamma.sample()).sqrt().diag()
+    return torch.linalg.solve_triangular(factor.T, bartlett, upper=True)
 
 
 def posterior_draws(
-    start: Normal,
-    data: Incomplete,
-    weights: Tensor,
-    strength: float,
-    *,
-    n_draws: int,
-    n_steps: int,
+    start: Normal, data: Incomplete, weights: Tensor, strength: float, *, n_draws: int
 ) -> list[Normal]:
-    """Draw parameters by data augmentation, `n_steps` steps apart.
+    """Draw parameters by data augmentation from the mode on.
 
-    Each step completes the rows by draws, then draws the parameters.  Five times as
-    many steps are made first.
+    Each step completes the rows by draws, then draws the parameters.  The steps between
+    draws follow the rate of EM; twice as many are made first.
     """
-    normal, found, total = start, [], weights.sum()
-    n_all = (5 + n_draws) * n_steps if n_draws else 0
-    for n_done in range(1, n_all + 1):
-        moments = drawn_moments(normal, data, weights)
-        normal = draw_parameters(normal.mean, moments, total, strength)
-        if n_done > 5 * n_steps and n_done % n_steps == 0:
-            found.append(normal)
+    batches, total, found = arrange(*data), weights.sum(), []
+    n_steps = steps_between_draws(rate_of_em(start, batches, weights, strength))
+    mean, precision = start.mean, invert(start.covariance)[0]
+    for n_done in range(1, (2 + n_draws) * n_steps + 1):
+        moments = drawn_moments(mean, precision, batches, weights)
+        mean, precision = draw_parameters(mean, moments, total, strength)
+        if n_done > 2 * n_steps and n_done % n_steps == 0:
+            found.append(Normal(mean, invert(precision)[0]))
     return found
 
 
-def steps_between_draws(rate: float, left: float = 0.2, most: int = 20) -> int:
+def steps_between_draws(rate: float, left: float = 0.3, most: int = 20) -> int:
     """Count the steps after which a share `left` of the dependence remains.
 
     Data augmentation forgets at the rate at which EM converges, the largest fraction of
@@ -266,14 +363,17 @@ def choose_strength(
     held_out : Tensor of bool, of shape (n, features)
         Observed cells that EM may not see.
     strengths : list of float
-        In an order in which each is a good start of the next.
+        From strong to weak: each is a good start of the next, and the first that
+        predicts worse ends the search.
     """
     kept = Incomplete(data.x, data.observed & ~held_out)
-    scores, normal = [], start
+    best, score, normal = strengths[0], -inf, start
     for strength in strengths:
         normal = fit_normal(
             kept, weights, strength, normal, max_iter=max_iter, tol=tol
         ).normal
-        gain = log_prob(normal, data) - log_prob(normal, kept)
-        scores.append(float(gain @ weights))
-    return strengths[max(range(len(scores)), key=scores.__getitem__)]
+        gain = float((log_prob(normal, data) - log_prob(normal, kept)) @ weights)
+        if gain <= score:
+            break
+        best, score = strength, gain
+    return best

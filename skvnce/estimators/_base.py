@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.impute import MissingIndicator
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce.estimators._validation import column_name
@@ -108,3 +109,35 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     def _names_in(self):
         generic = np.array([f"x{j}" for j in range(self.n_features_in_)], dtype=object)
         return getattr(self, "feature_names_in_", generic)
+
+
+class Imputer(IncompleteTransformer):
+    """Abstract: an imputer with the parameter `add_indicator`."""
+
+    def get_feature_names_out(self, input_features=None):
+        """Name the columns of `transform`.
+
+        Parameters
+        ----------
+        input_features : array-like of str or None, default=None
+            Must be `feature_names_in_` where the estimator saw names.
+
+        Returns
+        -------
+        ndarray of str
+        """
+        names = super().get_feature_names_out(input_features)
+        if self.indicator_ is None:
+            return names
+        known = self._names_in() if input_features is None else input_features
+        return np.concatenate([names, self.indicator_.get_feature_names_out(known)])
+
+    def _fit_indicator(self, X):
+        self.indicator_ = None
+        if self.add_indicator:
+            self.indicator_ = MissingIndicator(error_on_new=False).fit(X)
+
+    def _with_indicator(self, filled, X):
+        if self.indicator_ is None:
+            return filled
+        return np.hstack([filled, self.indicator_.transform(X).astype(filled.dtype)])

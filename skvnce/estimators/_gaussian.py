@@ -1,7 +1,6 @@
 """An imputer that fits a normal distribution to the incomplete rows."""
 
 import warnings
-from itertools import cycle, islice
 
 import numpy as np
 import torch
@@ -10,9 +9,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_keyed, seeded
-from skvnce.algorithms import gaussian
-from skvnce.estimators._base import IncompleteTransformer
+from skvnce._random import row_keyed, seed_from, seeded
+from skvnce.algorithms import copula, gaussian, margins
+from skvnce.algorithms.copula import Copula
+from skvnce.algorithms.margins import Margins
+from skvnce.estimators._base import Imputer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -21,8 +22,11 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._validation import (
     check_auto_or_number,
     check_bool,
+    check_bounds,
+    check_choice,
     check_number,
     check_squares,
+    check_within,
     incomplete_array,
     keeps_state_on_failure,
 )
@@ -33,7 +37,7 @@ _HELD_OUT = 0.1  # share of the observed cells on which it is chosen
 _ROWS = 5000  # about as many rows are enough to choose it
 
 
-class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
+class GaussianImputer(CallbackSupportMixin, Imputer):
     """Impute by a normal distribution fitted to the incomplete rows by EM.
 
     Missing cells (NaN) are filled by their exact conditional means given the observed
@@ -49,11 +53,17 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
         Worth of the prior, independent columns, in rows for each column.  ``"auto"``
         chooses 0.01 to 1 by the log predictive density of a tenth of the observed
         cells, held out.
+    margins : {"normal", "auto"}, default="normal"
+        ``"auto"`` lets columns be increasing functions of normal scores (a Gaussian
+        copula) where that makes held-out cells more probable: for skewed columns.
+    min_value, max_value : float or array-like of shape (n_features,)
+        Bounds of imputed cells, -inf and inf by default: the conditional distribution
+        is truncated to them.  The fit itself does not know of them.
     n_parameter_draws : int, default=20
-        Draws of mean and covariance from their posterior, made at `fit` by data
-        augmentation.  `sample` takes them in turn, so that its draws carry the
-        uncertainty of the parameters too, as multiple imputation requires.  0 uses the
-        fitted parameters for all draws.
+        Draws of mean and covariance from their posterior, made by data augmentation
+        when `sample` is first called.  It takes them in turn, so that its draws carry
+        the uncertainty of the parameters too, as multiple imputation requires.  0 uses
+        the fitted parameters for all draws.
     max_iter : int, default=200
         Rounds of EM at most.
     tol : float, default=1e-3
@@ -62,6 +72,9 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit` (missing
         cells filled by 0) or drops them.
+    add_indicator : bool, default=False
+        Whether `transform` appends a column of 0 and 1 for each column with missing
+        cells at `fit`, 1 where a cell is missing.  Not in `sample`.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the draws of the parameters.
     verbose : int, default=0
@@ -73,16 +86,19 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
         In the units of X.
     covariance_ : ndarray of shape (n_nodes, n_nodes)
         In the units of X.
-    mean_draws_, covariance_draws_ : ndarray of shape (n_parameter_draws, n_nodes, ...)
-        Draws from their posterior.
-    scale_ : ndarray of shape (n_nodes,)
-        Standard deviations of the observed cells.
+    bent_ : ndarray of bool, of shape (n_nodes,)
+        Columns that are no linear functions of their normal scores; `mean_` and
+        `covariance_` are of ``location_ + scale_ * scores`` there.
+    location_, scale_ : ndarray of shape (n_nodes,)
+        Means and standard deviations of the observed cells.
     shrinkage_ : float
         The shrinkage that was used.
     node_indices_ : ndarray of shape (n_nodes,)
         Places in X of the columns of the model: those observed with two values or more.
     constants_ : dict of int to float
         Places and values of columns with one observed value, which fills their cells.
+    indicator_ : MissingIndicator or None
+        What `add_indicator` appends.
     n_iter_ : int
         Rounds of EM.
     loss_curve_ : list of float
@@ -98,6 +114,8 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
     it is imputed by that value.  `tol` bounds a step of EM, not the distance to the
     maximum, which is larger where most cells are missing.  Where columns are not far
     fewer than rows, intervals of draws are too narrow with a small fixed `shrinkage`.
+    Until the first call of `sample` the estimator keeps the table of the fit, as
+    `KNNImputer` does; ``n_parameter_draws=0`` keeps nothing.
 
     References
     ----------
@@ -120,18 +138,26 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
         self,
         shrinkage="auto",
         *,
+        margins="normal",
+        min_value=-np.inf,
+        max_value=np.inf,
         n_parameter_draws=20,
         max_iter=200,
         tol=1e-3,
         keep_empty_features=False,
+        add_indicator=False,
         random_state=None,
         verbose=0,
     ):
         self.shrinkage = shrinkage
+        self.margins = margins
+        self.min_value = min_value
+        self.max_value = max_value
         self.n_parameter_draws = n_parameter_draws
         self.max_iter = max_iter
         self.tol = tol
         self.keep_empty_features = keep_empty_features
+        self.add_indicator = add_indicator
         self.random_state = random_state
         self.verbose = verbose
 
@@ -158,13 +184,15 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
         Raises
         ------
         ValueError
-            For infinite or textual cells, a table without an observed cell, and
-            parameters outside their range.
+            For infinite or textual cells, a table without an observed cell, observed
+            cells outside the bounds, and parameters outside their range.
         TypeError
             For parameters of a wrong type.
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
+        bounds = check_bounds(self, self.min_value, self.max_value)
+        check_within(self, X, *bounds)
         weights = _check_sample_weight(
             sample_weight, X, dtype=np.float64, ensure_non_negative=True
         )
@@ -175,24 +203,29 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
         self._split_constants(X[kept].astype(np.float64))
         nodes = X[np.ix_(kept, self.node_indices_)].astype(np.float64)
         weights = torch.from_numpy(weights[kept])
-        self.mean_, self.scale_ = _moments(nodes, weights.numpy())
+        self.location_, self.scale_ = _moments(nodes, weights.numpy())
         self._check_scale()
-        data = Incomplete.from_array((nodes - self.mean_) / self.scale_)
+        self._bounds = (np.stack(bounds)[:, self.node_indices_] - self.location_) / (
+            self.scale_
+        )
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         try:
-            self.shrinkage_ = self._choose_shrinkage(data, nodes, weights)
-            fit, draws = self._fit_and_draw(data, weights, on_round)
+            self._fit_model(nodes, weights, on_round)
         except torch.linalg.LinAlgError as error:
             raise ValueError(
                 "A covariance matrix is not positive definite: columns repeat others. "
                 f"Drop them, or raise shrinkage={self.shrinkage!r}."
             ) from error
-        self._keep(fit, draws, float(weights.sum()))
+        self._fit_indicator(X)
         finish()
         return self
 
     def transform(self, X):
         """Fill missing cells by their conditional means given the observed ones.
+
+        Where bounds are near, the mean is that of the truncated distribution: exact in
+        rows that miss one cell, else an average over a Gibbs chain, with random numbers
+        that are functions of the row.
 
         Parameters
         ----------
@@ -206,11 +239,12 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
         """
         X = self._checked(X)
         filled = self._constants_filled(X)
-        normal = self._normal(self.mean_, self.covariance_)
+        model = self._copula(self._normal)
         for cells, nodes in self._parts(X, only_incomplete=True):
-            scaled = gaussian.conditional_mean(normal, self._scaled(nodes))
-            filled[cells] = self.mean_ + scaled.numpy() * self.scale_
-        return self._columns_out(filled, X)
+            uniforms = row_keyed(nodes, 0)
+            scaled = copula.conditional_mean(model, self._scaled(nodes), uniforms)
+            filled[cells] = self._in_units(scaled)
+        return self._with_indicator(self._columns_out(filled, X), X)
 
     def sample(self, X, n_draws=1, random_state=None):
         """Draw the missing cells from their conditional distribution.
@@ -232,14 +266,33 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
         check_number(n_draws, "n_draws", low=1, integer=True)
         X = self._checked(X)
         filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)
+        normals = self._parameter_draws() or [self._normal]
         with seeded(random_state):
-            for one, parameters in zip(filled, self._parameters(n_draws), strict=True):
-                for cells, nodes in self._parts(X, only_incomplete=True):
-                    scaled = gaussian.draw(
-                        self._normal(*parameters), self._scaled(nodes)
-                    )
-                    one[cells] = self.mean_ + scaled.numpy() * self.scale_
+            turns = torch.randperm(len(normals)).repeat(n_draws)[:n_draws].numpy()
+            for (rows, columns), nodes in self._parts(X, only_incomplete=True):
+                data = self._scaled(nodes)
+                for turn in np.unique(turns):
+                    places = np.flatnonzero(turns == turn)
+                    model = self._copula(normals[turn])
+                    scaled = copula.draw(model, data, len(places))
+                    cells = np.ix_(places, rows[:, 0], columns[0])
+                    filled[cells] = self._in_units(scaled)
         return self._columns_out(filled, X)
+
+    def draw_parameters(self):
+        """Return the draws of mean and covariance from their posterior.
+
+        Returns
+        -------
+        means : ndarray of shape (n_parameter_draws, n_nodes)
+            In the units of X, see `mean_`.
+        covariances : ndarray of shape (n_parameter_draws, n_nodes, n_nodes)
+        """
+        check_is_fitted(self)
+        found = [self._parameters_in_units(one) for one in self._parameter_draws()]
+        d = len(self.scale_)
+        means = np.array([mean for mean, _ in found]).reshape(-1, d)
+        return means, np.array([cov for _, cov in found]).reshape(-1, d, d)
 
     def score_samples(self, X):
         """Compute the log-density of the observed cells of each row, in nats.
@@ -256,19 +309,21 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
         """
         X = self._checked(X)
         scores = np.empty(len(X))
-        normal = self._normal(self.mean_, self.covariance_)
+        model = self._copula(self._normal)
         for (rows, _), nodes in self._parts(X):
             units = np.where(np.isnan(nodes), 0.0, np.log(self.scale_)).sum(1)
-            log_prob = gaussian.log_prob(normal, self._scaled(nodes))
+            log_prob = copula.log_prob(model, self._scaled(nodes))
             scores[rows[:, 0]] = log_prob.numpy() - units
         return scores
 
     def _check_parameters(self):
         check_auto_or_number(self.shrinkage, "shrinkage", low=0, above=True)
+        check_choice(self.margins, "margins", ["normal", "auto"])
         check_number(self.n_parameter_draws, "n_parameter_draws", low=0, integer=True)
         check_number(self.max_iter, "max_iter", low=1, integer=True)
         check_number(self.tol, "tol", low=0)
         check_bool(self.keep_empty_features, "keep_empty_features")
+        check_bool(self.add_indicator, "add_indicator")
 
     def _split_constants(self, X):
         """Leave columns of one value out of the model: they are that value."""
@@ -300,10 +355,36 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
             filled[np.isnan(X[:, column]), column] = value
         return filled
 
-    def _choose_shrinkage(self, data, nodes, weights):
-        """Choose the prior's worth, in rows for each column."""
-        if not isinstance(self.shrinkage, str):
-            return float(self.shrinkage)
+    def _fit_model(self, nodes, weights, on_round):
+        """Choose shrinkage and margins on held-out cells, then fit to all."""
+        data = self._scaled(nodes)
+        d = data.x.shape[1]
+        effort = {"max_iter": self.max_iter, "tol": self.tol}
+        start, bent = _independent(data), torch.zeros(d, dtype=torch.bool)
+        part = self._held_out(data, nodes, weights)
+        self.shrinkage_ = self.shrinkage
+        if isinstance(self.shrinkage, str):
+            strengths = [share * d for share in _SHARES]
+            chosen = gaussian.choose_strength(*part, strengths, start, **effort)
+            self.shrinkage_ = chosen / d
+        strength = float(self.shrinkage_) * d
+        if self.margins == "auto":
+            bent = margins.choose_columns(*part, strength, start, **effort)
+        self.bent_, self._margins = bent.numpy(), None
+        if bent.any():
+            found, start = margins.fit_margins(data, weights, strength, bent, start)
+            self._margins = tuple(part.numpy() for part in found)
+            data, _ = margins.scored(found, data)
+        fit = gaussian.fit_normal(
+            data, weights, strength, start, on_round=on_round, **effort
+        )
+        self._normal = fit.normal.mean.numpy(), fit.normal.covariance.numpy()
+        self.mean_, self.covariance_ = self._parameters_in_units(self._normal)
+        self._keep_for_draws(data, weights, strength)
+        self._report(fit, float(weights.sum()))
+
+    def _held_out(self, data, nodes, weights):
+        """Take rows, cells to hide in them, and the rows' weights."""
         # Keys are functions of the ranks in a row: the choice depends neither on units
         # nor on the order of rows, and a weight of two is a row given twice.
         ranks = rankdata(nodes, method="dense", axis=0, nan_policy="omit") - 1
@@ -311,59 +392,43 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
         key = uniform(0, data.x)[:, 0]
         some = key <= key.unique()[:_ROWS][-1]
         hidden = (uniform(1, data.x) < _HELD_OUT) & data.observed
-        d = data.x.shape[1]
-        strength = gaussian.choose_strength(
-            data.take(some),
-            hidden[some],
-            weights[some],
-            [share * d for share in _SHARES],
-            _independent(data),
-            max_iter=self.max_iter,
-            tol=self.tol,
-        )
-        return strength / d
+        return data.take(some), hidden[some], weights[some]
 
-    def _fit_and_draw(self, data, weights, on_round):
-        strength = self.shrinkage_ * data.x.shape[1]
-        fit = gaussian.fit_normal(
-            data,
-            weights,
-            strength,
-            _independent(data),
-            max_iter=self.max_iter,
-            tol=self.tol,
-            on_round=on_round,
-        )
-        with seeded(self.random_state):
-            draws = gaussian.posterior_draws(
-                fit.normal,
-                data,
-                weights,
-                strength,
-                n_draws=self.n_parameter_draws,
-                n_steps=gaussian.steps_between_draws(fit.rate),
-            )
-        return fit, draws
+    def _keep_for_draws(self, data, weights, strength):
+        """Keep what draws of the parameters need until they are asked for."""
+        self._draws = None
+        self._training = None
+        if self.n_parameter_draws:
+            table = (data.to_array(), weights.numpy())
+            self._training = (*table, strength, seed_from(self.random_state))
 
-    def _keep(self, fit, draws, total):
-        """Write the fit into attributes, in the units of X."""
-        d, square = len(self.scale_), np.outer(self.scale_, self.scale_)
-        means = [normal.mean.numpy() for normal in [fit.normal, *draws]]
-        means = self.mean_ + np.stack(means) * self.scale_
-        covariances = [normal.covariance.numpy() for normal in [fit.normal, *draws]]
-        covariances = np.stack(covariances) * square
-        self.mean_, self.mean_draws_ = means[0], means[1:].reshape(-1, d)
-        self.covariance_ = covariances[0]
-        self.covariance_draws_ = covariances[1:].reshape(-1, d, d)
+    def _parameter_draws(self):
+        """Draw the parameters at the first call; list of (mean, covariance)."""
+        training = self._training
+        if self._draws is None and training is not None:
+            table, weights, strength, seed = training
+            with seeded(seed):
+                draws = gaussian.posterior_draws(
+                    Normal(*map(torch.from_numpy, self._normal)),
+                    Incomplete.from_array(table),
+                    torch.from_numpy(weights),
+                    strength,
+                    n_draws=self.n_parameter_draws,
+                )
+            self._draws = [tuple(part.numpy() for part in draw) for draw in draws]
+            self._training = None
+        return self._draws or []
+
+    def _report(self, fit, total):
         self.loss_curve_ = [-objective / total for objective in fit.objectives]
-        self.n_iter_ = len(self.loss_curve_)
+        self.n_iter_ = fit.n_rounds
         if self.n_iter_ == self.max_iter and fit.change > self.tol:
             warnings.warn(
                 f"EM stopped after max_iter={self.max_iter} rounds, with mean or "
                 f"covariance still moving by {fit.change:.2g}. Raise max_iter, "
                 f"shrinkage or tol={self.tol:g}.",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def _checked(self, X):
@@ -371,22 +436,24 @@ class GaussianImputer(CallbackSupportMixin, IncompleteTransformer):
         self._check_parameters()
         return incomplete_array(self, X, reset=False)
 
-    def _parameters(self, n_draws):
-        """Yield mean and covariance for each draw: all in turn, in random order."""
-        draws = list(zip(self.mean_draws_, self.covariance_draws_, strict=True))
-        draws = draws or [(self.mean_, self.covariance_)]
-        order = torch.randperm(len(draws)).tolist()
-        for i in islice(cycle(order), n_draws):
-            yield draws[i]
+    def _copula(self, normal):
+        """Make the model of rows that `_scaled` has centred and scaled."""
+        bent = self._margins and Margins(*map(torch.from_numpy, self._margins))
+        bounds = None
+        if np.isfinite(self._bounds).any():
+            bounds = tuple(map(torch.from_numpy, self._bounds))
+        return Copula(Normal(*map(torch.from_numpy, normal)), bent, bounds)
 
-    def _normal(self, mean, covariance):
-        """Make the parameters of rows that `_scaled` has centred and scaled."""
+    def _parameters_in_units(self, normal):
+        mean, covariance = normal
         square = np.outer(self.scale_, self.scale_)
-        shift = torch.from_numpy((mean - self.mean_) / self.scale_)
-        return Normal(shift, torch.from_numpy(covariance / square))
+        return self.location_ + mean * self.scale_, covariance * square
+
+    def _in_units(self, scaled):
+        return self.location_ + scaled.numpy() * self.scale_
 
     def _scaled(self, nodes):
-        return Incomplete.from_array((nodes - self.mean_) / self.scale_)
+        return Incomplete.from_array((nodes - self.location_) / self.scale_)
 
 
 def _independent(data):

@@ -174,3 +174,43 @@ def check_choice(value, name, choices):
     if not isinstance(value, str) or value not in choices:
         options = ", ".join(map(repr, sorted(choices)))
         raise ValueError(f"{name} must be one of {options}, got {value!r}.")
+
+
+def check_bounds(estimator, min_value, max_value):
+    """Turn bounds into two arrays of shape (n_features,), one below the other."""
+    low, high = (
+        _bound(estimator, value, name)
+        for value, name in ((min_value, "min_value"), (max_value, "max_value"))
+    )
+    for column in np.flatnonzero(~(low < high))[:1]:
+        raise ValueError(
+            f"min_value must be below max_value, got {low[column]} and {high[column]} "
+            f"for {column_name(estimator, column)}."
+        )
+    return low, high
+
+
+def _bound(estimator, value, name):
+    d = estimator.n_features_in_
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be a number or {d} numbers.") from error
+    if array.shape not in ((), (d,)) or np.isnan(array).any():
+        raise ValueError(
+            f"{name} must be a number or {d} numbers, one a column of X, none of them "
+            f"NaN; got {value!r}."
+        )
+    return np.broadcast_to(array, (d,))
+
+
+def check_within(estimator, X, low, high):
+    """Refuse observed cells outside the bounds of their column."""
+    outside = (X < low) | (X > high)
+    if outside.any():
+        row, column = np.argwhere(outside)[0]
+        raise ValueError(
+            f"X has {X[row, column]} in {column_name(estimator, column)}, row {row}, "
+            f"outside its bounds [{low[column]}, {high[column]}]. Widen min_value or "
+            "max_value, or mark the cell as missing."
+        )

@@ -1,0 +1,102 @@
+"""What a normal distribution says of the cells of a table, through margins and bounds.
+
+A cell is an increasing function of a normal score (`margins`); missing cells may be
+known to lie between bounds.  Without either it is the normal distribution itself.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms import bounded, gaussian
+from skvnce.algorithms.conditional import Uniforms
+from skvnce.algorithms.margins import Margins, scored
+from skvnce.distributions.bounded_normal import BoundedNormal
+from skvnce.models.gaussian import Normal
+
+_LEVELS = 16  # at which a bounded cell is mapped back to average it
+
+
+class Copula(NamedTuple):
+    """A fitted normal distribution of scores, and how cells follow from scores.
+
+    Attributes
+    ----------
+    normal : Normal
+        Of the scores.
+    margins : Margins or None
+        None where cells are scores.
+    bounds : tuple of Tensor, or None
+        Least and largest value of the missing cells of each column.
+    """
+
+    normal: Normal
+    margins: Margins | None = None
+    bounds: tuple[Tensor, Tensor] | None = None
+
+    def scores(self, data: Incomplete) -> tuple[Incomplete, Tensor]:
+        """Map a table to scores; and give the log-slopes of each row, summed."""
+        if self.margins is None:
+            return data, data.x.new_zeros(len(data.x))
+        return scored(self.margins, data)
+
+    def score_bounds(self) -> tuple[Tensor, Tensor]:
+        """Map the bounds to scores."""
+        if self.margins is None:
+            return self.bounds
+        return tuple(self.margins.forward(bound)[0] for bound in self.bounds)
+
+    def cells(self, scores: Tensor) -> Tensor:
+        """Map scores to cells."""
+        return scores if self.margins is None else self.margins.inverse(scores)
+
+
+def log_prob(copula: Copula, data: Incomplete) -> Tensor:
+    """Compute log p(x_obs) of each row; (n,).  Bounds concern missing cells only."""
+    scores, log_slopes = copula.scores(data)
+    return gaussian.log_prob(copula.normal, scores) + log_slopes
+
+
+def conditional_mean(copula: Copula, data: Incomplete, uniforms: Uniforms) -> Tensor:
+    """Fill missing cells by E[x_mis | x_obs, bounds]; (n, features).
+
+    Exact where no bound is near or one cell is missing; else an average over a chain
+    that is driven by `uniforms`, numbers keyed by the row.
+    """
+    scores, _ = copula.scores(data)
+    if copula.margins is None:
+        filled = gaussian.conditional_mean(copula.normal, scores)
+    else:
+        moments = gaussian.conditional_moments(copula.normal, scores)
+        filled = copula.margins.expectation(*moments)
+    if copula.bounds is not None:
+        touched, values = bounded.conditional_mean(
+            copula.normal,
+            scores,
+            *copula.score_bounds(),
+            uniforms,
+            lambda conditionals: _expected_cells(copula, conditionals),
+        )
+        filled[touched] = values
+        filled = filled.clamp(*copula.bounds)
+    return data.with_values(filled)
+
+
+def _expected_cells(copula: Copula, scores: BoundedNormal) -> Tensor:
+    if copula.margins is None:
+        return scores.mean
+    levels = (torch.arange(_LEVELS).to(scores.loc) + 0.5) / _LEVELS
+    return sum(copula.cells(scores.icdf(level)) for level in levels) / _LEVELS
+
+
+def draw(copula: Copula, data: Incomplete, n_draws: int) -> Tensor:
+    """Draw the missing cells given the observed ones; (n_draws, n, features)."""
+    scores, _ = copula.scores(data)
+    if copula.bounds is None:
+        drawn = copula.cells(gaussian.draw(copula.normal, scores, n_draws))
+    else:
+        drawn = bounded.draw(copula.normal, scores, *copula.score_bounds(), n_draws)
+        drawn = copula.cells(drawn).clamp(*copula.bounds)
+    return data.with_values(drawn)

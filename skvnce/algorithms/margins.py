@@ -1,0 +1,227 @@
+"""Margins of a Gaussian copula: columns are increasing functions of normal scores.
+
+Each is piecewise linear through (knot, score) pairs, so that density, inverse and the
+mean of a normal score mapped back are closed forms.  Scores are fitted by
+
+    score_k = Phi^-1( average over rows of P(x_j <= knot_k | observed cells) )    (1)
+
+where a row that misses the cell contributes the model's probability: margins are those
+of all rows, not of the observed ones, and right where values are missing at random.
+"""
+
+from math import pi, sqrt
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms import gaussian
+from skvnce.models.gaussian import Normal
+
+_N_KNOTS = 9
+_WIDEST = 2.0  # score of the outermost knots: 2 % of the rows lie beyond each
+_ROUNDS = 15  # of margins and normal in turn
+_SETTLED = 0.01  # change of a score at which margins are taken as settled
+
+
+class Margins(NamedTuple):
+    """Piecewise linear functions, one a column, straight beyond the outermost knots.
+
+    Attributes
+    ----------
+    knots, scores : Tensor of shape (features, n_knots)
+        Increasing in each row.
+    """
+
+    knots: Tensor
+    scores: Tensor
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Map cells (*batch, features) to scores, and give the logs of the slopes."""
+        return _interpolate(x, self.knots, self.scores)
+
+    def inverse(self, score: Tensor) -> Tensor:
+        """Map scores (*batch, features) to cells."""
+        return _interpolate(score, self.scores, self.knots)[0]
+
+    def expectation(self, mean: Tensor, spread: Tensor) -> Tensor:
+        """Compute the mean of cells whose scores are N(mean, spread**2)."""
+        slopes = self.knots.diff() / self.scores.diff()
+        total = self.knots[:, 0] + slopes[:, 0] * (mean - self.scores[:, 0])
+        bends = zip(slopes.diff().T, self.scores[:, 1:-1].T, strict=True)
+        for bend, score in bends:
+            total = total + bend * _mean_above(mean - score, spread)
+        return total
+
+
+def _mean_above(mean: Tensor, spread: Tensor) -> Tensor:
+    """Compute E[max(v, 0)] of v ~ N(mean, spread**2)."""
+    t = mean / spread.clamp(min=torch.finfo(spread.dtype).tiny)
+    density = torch.exp(-t.square() / 2) / sqrt(2 * pi)
+    return mean * torch.erfc(-t / sqrt(2)) / 2 + spread * density
+
+
+def _interpolate(x: Tensor, at: Tensor, to: Tensor) -> tuple[Tensor, Tensor]:
+    columns = x.movedim(-1, 0).reshape(len(at), -1).contiguous()
+    piece = torch.searchsorted(at[:, 1:-1].contiguous(), columns)
+    slope = (to.diff() / at.diff()).gather(1, piece)
+    y = to.gather(1, piece) + slope * (columns - at.gather(1, piece))
+    shape = x.movedim(-1, 0).shape
+    return y.view(shape).movedim(0, -1), slope.log().view(shape).movedim(0, -1)
+
+
+def straight(d: int) -> Margins:
+    """Make the margins of a normal distribution: every cell is its score."""
+    grid = torch.linspace(-_WIDEST, _WIDEST, _N_KNOTS, dtype=torch.float64)
+    return Margins(grid.expand(d, -1), grid.expand(d, -1))
+
+
+def choose(use: Tensor, bent: Margins) -> Margins:
+    """Take the bent margins of the columns in `use`, (features,), else straight."""
+    pairs = zip(bent, straight(len(use)), strict=True)
+    return Margins(*(torch.where(use[:, None], a, b) for a, b in pairs))
+
+
+def start(data: Incomplete, weights: Tensor) -> Margins:
+    """Put knots on quantiles of the observed cells; straight where ties leave few."""
+    knots, scores = (part.clone() for part in straight(data.x.shape[1]))
+    grid = torch.special.ndtr(scores[0])
+    for j, (column, seen) in enumerate(zip(data.x.T, data.observed.T, strict=True)):
+        values, order = column[seen].sort()
+        weight = weights[seen][order]
+        below = weight.cumsum(0) - weight / 2
+        place = torch.searchsorted(below / weight.sum(), grid).clamp(
+            max=len(values) - 1
+        )
+        unique = values[place].unique()
+        if len(unique) > _N_KNOTS // 2:
+            knots[j] = _extended(unique)
+            share = _share_below(values, weight, knots[j]) / weight.sum()
+            found = torch.special.ndtri(share[: len(unique)])
+            scores[j] = _extended(found)
+    return Margins(knots, scores)
+
+
+def _extended(values: Tensor) -> Tensor:
+    """Continue increasing values by their last step, up to the number of knots."""
+    more = torch.arange(1, _N_KNOTS - len(values) + 1).to(values)
+    return torch.cat([values, values[-1] + more * (values[-1] - values[-2])])
+
+
+def _share_below(values: Tensor, weights: Tensor, knots: Tensor) -> Tensor:
+    """Sum weights of the values below each knot, and half of those upon it."""
+    upon = (values[:, None] == knots).to(weights) / 2
+    return weights @ ((values[:, None] < knots).to(weights) + upon)
+
+
+def refine(
+    margins: Margins,
+    normal: Normal,
+    data: Incomplete,
+    scored: Incomplete,
+    weights: Tensor,
+) -> Margins:
+    """Update the scores of all knots by eq. (1).
+
+    Parameters
+    ----------
+    data, scored : Incomplete
+        Cells, and their scores under `margins`.
+    """
+    mean, spread = gaussian.conditional_moments(normal, scored)
+    lost = weights[:, None] * ~data.observed
+    seen = weights[:, None] * data.observed
+    scores = []
+    for knot, score in zip(margins.knots.T, margins.scores.T, strict=True):
+        upon = (data.x < knot).to(seen) + (data.x == knot).to(seen) / 2
+        t = (mean - score) / spread.clamp(min=1e-12)
+        share = (seen * upon + lost * torch.erfc(t / sqrt(2)) / 2).sum(0)
+        scores.append(torch.special.ndtri(share / weights.sum()))
+    return Margins(margins.knots, torch.stack(scores, 1))
+
+
+def scored(margins: Margins, data: Incomplete) -> tuple[Incomplete, Tensor]:
+    """Map a table to scores; and sum up the log-slopes of each row's observed cells."""
+    scores, log_slope = margins.forward(data.x)
+    inside = log_slope.where(data.observed, 0.0).sum(1)
+    return Incomplete(scores.where(data.observed, 0.0), data.observed), inside
+
+
+def fit_margins(
+    data: Incomplete,
+    weights: Tensor,
+    strength: float,
+    use: Tensor,
+    begin: Normal,
+) -> tuple[Margins, Normal]:
+    """Fit the margins of the columns in `use` and the normal, in turn.
+
+    Parameters
+    ----------
+    data : Incomplete
+        Columns scaled to unit spread.
+    weights : Tensor of shape (n,)
+    strength : float
+        k of the prior, see `gaussian`.
+    use : Tensor of bool, of shape (features,)
+        The other columns stay straight.
+    begin : Normal
+
+    Returns
+    -------
+    margins : Margins
+    normal : Normal
+        A good start of EM on the scores.
+    """
+    margins, normal = choose(use, start(data, weights)), begin
+    bends = (margins.knots != straight(len(use)).knots).any(1)
+    for _ in range(_ROUNDS):
+        scores, _ = scored(margins, data)
+        fit = gaussian.fit_normal(
+            scores, weights, strength, normal, max_iter=4, tol=_SETTLED
+        )
+        before, normal = margins, fit.normal
+        margins = choose(bends, refine(margins, normal, data, scores, weights))
+        if float((margins.scores - before.scores).abs().max()) < _SETTLED:
+            break
+    return margins, normal
+
+
+def choose_columns(
+    data: Incomplete,
+    held_out: Tensor,
+    weights: Tensor,
+    strength: float,
+    begin: Normal,
+    *,
+    max_iter: int,
+    tol: float,
+) -> Tensor:
+    """Choose columns whose held-out cells are more probable with fitted margins.
+
+    Each held-out cell is scored by its density given the cells of its row that are not.
+
+    Returns
+    -------
+    Tensor of bool, of shape (features,)
+    """
+    kept = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
+    d = data.x.shape[1]
+    logs = []
+    for use in (torch.zeros(d).bool(), torch.ones(d).bool()):
+        margins, normal = (
+            fit_margins(kept, weights, strength, use, begin)
+            if use.any()
+            else (straight(d), begin)
+        )
+        scores, _ = scored(margins, kept)
+        normal = gaussian.fit_normal(
+            scores, weights, strength, normal, max_iter=max_iter, tol=tol
+        ).normal
+        mean, spread = gaussian.conditional_moments(normal, scores)
+        value, log_slope = margins.forward(data.x)
+        spread = spread.clamp(min=1e-12)
+        log_density = log_slope - ((value - mean) / spread).square() / 2 - spread.log()
+        logs.append(log_density.where(held_out, 0.0))
+    return weights @ (logs[1] - logs[0]) > 0
