@@ -20,18 +20,19 @@ from skvnce.algorithms import gaussian
 from skvnce.models.gaussian import Normal
 
 _N_KNOTS = 9
-_WIDEST = 2.0  # score of the outermost knots: 2 % of the rows lie beyond each
+_WIDEST = 2.0  # score of the outermost of them: 2 % of the rows lie beyond each
+_FAR = 100.0  # distance in scores of the last knots, which set the slopes of the tails
 _ROUNDS = 15  # of margins and normal in turn
 _SETTLED = 0.01  # change of a score at which margins are taken as settled
 
 
 class Margins(NamedTuple):
-    """Piecewise linear functions, one a column, straight beyond the outermost knots.
+    """Piecewise linear functions, one a column.
 
     Attributes
     ----------
     knots, scores : Tensor of shape (features, n_knots)
-        Increasing in each row.
+        Increasing in each row; the first and the last are far out.
     """
 
     knots: Tensor
@@ -71,10 +72,29 @@ def _interpolate(x: Tensor, at: Tensor, to: Tensor) -> tuple[Tensor, Tensor]:
     return y.view(shape).movedim(0, -1), slope.log().view(shape).movedim(0, -1)
 
 
+def with_tails(knots: Tensor, scores: Tensor) -> Margins:
+    """Add a far knot on each side, with the average slope of the three pieces inside.
+
+    Beyond the outermost quantiles nothing else is known, least of all where larger
+    values are missing more often.
+    """
+    left = (knots[:, 3] - knots[:, 0]) / (scores[:, 3] - scores[:, 0])
+    right = (knots[:, -1] - knots[:, -4]) / (scores[:, -1] - scores[:, -4])
+    far = torch.full_like(left, _FAR)
+    return Margins(
+        _framed(knots, _FAR * left, _FAR * right), _framed(scores, far, far)
+    )
+
+
+def _framed(values: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    first, last = values[:, 0] - left, values[:, -1] + right
+    return torch.cat([first[:, None], values, last[:, None]], 1)
+
+
 def straight(d: int) -> Margins:
     """Make the margins of a normal distribution: every cell is its score."""
     grid = torch.linspace(-_WIDEST, _WIDEST, _N_KNOTS, dtype=torch.float64)
-    return Margins(grid.expand(d, -1), grid.expand(d, -1))
+    return with_tails(grid.expand(d, -1), grid.expand(d, -1))
 
 
 def choose(use: Tensor, bent: Margins) -> Margins:
@@ -85,28 +105,28 @@ def choose(use: Tensor, bent: Margins) -> Margins:
 
 def start(data: Incomplete, weights: Tensor) -> Margins:
     """Put knots on quantiles of the observed cells; straight where ties leave few."""
-    knots, scores = (part.clone() for part in straight(data.x.shape[1]))
+    knots, scores = (part[:, 1:-1].clone() for part in straight(data.x.shape[1]))
     grid = torch.special.ndtr(scores[0])
     for j, (column, seen) in enumerate(zip(data.x.T, data.observed.T, strict=True)):
         values, order = column[seen].sort()
         weight = weights[seen][order]
         below = weight.cumsum(0) - weight / 2
-        place = torch.searchsorted(below / weight.sum(), grid).clamp(
-            max=len(values) - 1
-        )
-        unique = values[place].unique()
+        place = torch.searchsorted(below / weight.sum(), grid)
+        unique = values[place.clamp(max=len(values) - 1)].unique()
         if len(unique) > _N_KNOTS // 2:
-            knots[j] = _extended(unique)
+            knots[j] = _filled_up(unique)
             share = _share_below(values, weight, knots[j]) / weight.sum()
-            found = torch.special.ndtri(share[: len(unique)])
-            scores[j] = _extended(found)
-    return Margins(knots, scores)
+            scores[j] = torch.special.ndtri(share)
+    return with_tails(knots, scores)
 
 
-def _extended(values: Tensor) -> Tensor:
-    """Continue increasing values by their last step, up to the number of knots."""
-    more = torch.arange(1, _N_KNOTS - len(values) + 1).to(values)
-    return torch.cat([values, values[-1] + more * (values[-1] - values[-2])])
+def _filled_up(knots: Tensor) -> Tensor:
+    """Halve the widest gap until there are enough knots."""
+    while len(knots) < _N_KNOTS:
+        gap = int(knots.diff().argmax())
+        middle = knots[gap : gap + 2].mean()
+        knots = torch.cat([knots[: gap + 1], middle[None], knots[gap + 1 :]])
+    return knots
 
 
 def _share_below(values: Tensor, weights: Tensor, knots: Tensor) -> Tensor:
@@ -133,12 +153,13 @@ def refine(
     lost = weights[:, None] * ~data.observed
     seen = weights[:, None] * data.observed
     scores = []
-    for knot, score in zip(margins.knots.T, margins.scores.T, strict=True):
+    knots = margins.knots[:, 1:-1]
+    for knot, score in zip(knots.T, margins.scores[:, 1:-1].T, strict=True):
         upon = (data.x < knot).to(seen) + (data.x == knot).to(seen) / 2
         t = (mean - score) / spread.clamp(min=1e-12)
         share = (seen * upon + lost * torch.erfc(t / sqrt(2)) / 2).sum(0)
         scores.append(torch.special.ndtri(share / weights.sum()))
-    return Margins(margins.knots, torch.stack(scores, 1))
+    return with_tails(knots, torch.stack(scores, 1))
 
 
 def scored(margins: Margins, data: Incomplete) -> tuple[Incomplete, Tensor]:
