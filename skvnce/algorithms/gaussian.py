@@ -355,7 +355,7 @@ def choose_strength(
     *,
     max_iter: int,
     tol: float,
-) -> float:
+) -> tuple[float, Normal]:
     """Choose k by the log predictive density of held-out observed cells.
 
     Parameters
@@ -365,9 +365,15 @@ def choose_strength(
     strengths : list of float
         From strong to weak: each is a good start of the next, and the first that
         predicts worse ends the search.
+
+    Returns
+    -------
+    strength : float
+    normal : Normal
+        Fitted with it to the cells that are not held out.
     """
     kept = Incomplete(data.x, data.observed & ~held_out)
-    best, score, normal = strengths[0], -inf, start
+    best, score, normal = (strengths[0], start), -inf, start
     for strength in strengths:
         normal = fit_normal(
             kept, weights, strength, normal, max_iter=max_iter, tol=tol
@@ -375,5 +381,5 @@ def choose_strength(
         gain = float((log_prob(normal, data) - log_prob(normal, kept)) @ weights)
         if gain <= score:
             break
-        best, score = strength, gain
+        best, score = (strength, normal), gain
     return best

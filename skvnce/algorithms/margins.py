@@ -81,9 +81,7 @@ def with_tails(knots: Tensor, scores: Tensor) -> Margins:
     left = (knots[:, 3] - knots[:, 0]) / (scores[:, 3] - scores[:, 0])
     right = (knots[:, -1] - knots[:, -4]) / (scores[:, -1] - scores[:, -4])
     far = torch.full_like(left, _FAR)
-    return Margins(
-        _framed(knots, _FAR * left, _FAR * right), _framed(scores, far, far)
-    )
+    return Margins(_framed(knots, _FAR * left, _FAR * right), _framed(scores, far, far))
 
 
 def _framed(values: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -107,11 +105,11 @@ def start(data: Incomplete, weights: Tensor) -> Margins:
     """Put knots on quantiles of the observed cells; straight where ties leave few."""
     knots, scores = (part[:, 1:-1].clone() for part in straight(data.x.shape[1]))
     grid = torch.special.ndtr(scores[0])
-    for j, (column, seen) in enumerate(zip(data.x.T, data.observed.T, strict=True)):
+    counts = (data.observed & (weights > 0)[:, None]).T
+    for j, (column, seen) in enumerate(zip(data.x.T, counts, strict=True)):
         values, order = column[seen].sort()
         weight = weights[seen][order]
-        below = weight.cumsum(0) - weight / 2
-        place = torch.searchsorted(below / weight.sum(), grid)
+        place = torch.searchsorted(weight.cumsum(0) / weight.sum(), grid)
         unique = values[place.clamp(max=len(values) - 1)].unique()
         if len(unique) > _N_KNOTS // 2:
             knots[j] = _filled_up(unique)

@@ -365,7 +365,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self.shrinkage_ = self.shrinkage
         if isinstance(self.shrinkage, str):
             strengths = [share * d for share in _SHARES]
-            chosen = gaussian.choose_strength(*part, strengths, start, **effort)
+            chosen, start = gaussian.choose_strength(*part, strengths, start, **effort)
             self.shrinkage_ = chosen / d
         strength = float(self.shrinkage_) * d
         if self.margins == "auto":

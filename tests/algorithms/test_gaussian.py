@@ -193,6 +193,6 @@ def test_the_prior_is_chosen_by_held_out_cells(seed):
         chosen.append(
             gaussian.choose_strength(
                 data, hidden, weights, strengths, START, max_iter=50, tol=1e-3
-            )
+            )[0]
         )
     assert chosen[0] < chosen[1]

@@ -263,3 +263,106 @@ def test_an_unfinished_em_warns(X):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fitted(X)
+
+
+# Bounds, margins, indicator, draws on demand
+
+
+def skewed_table(seed, n=500):
+    full = complete_table(seed, n)
+    full[:, 2] = np.exp(full[:, 2])
+    full[:, 3] = np.abs(full[:, 3] - LOCATION[3])
+    return full, hide(full, mcar(full, 0.3, random_state=seed))
+
+
+@pytest.mark.parametrize("margins", ["normal", "auto"])
+def test_bounds_hold(margins, seed):
+    full, X = skewed_table(seed)
+    low = [-np.inf, -np.inf, 0.0, 0.0]
+    high = [np.inf, np.inf, 20.0, np.inf]
+    X[X[:, 2] > 20, 2] = np.nan
+    imputer = fitted(X, margins=margins, min_value=low, max_value=high)
+    free = fitted(X, margins=margins)
+    for filled in (imputer.transform(X), imputer.sample(X, 5, random_state=0)):
+        assert (filled >= low).all()
+        assert (filled <= high).all()
+    if margins == "normal":
+        assert free.sample(X, 5, random_state=0)[..., 3].min() < 0
+    np.testing.assert_array_equal(free.covariance_, imputer.covariance_)
+    # rows in another order, and alone
+    np.testing.assert_array_equal(
+        imputer.transform(X[::-1])[::-1][:9], imputer.transform(X[:9])
+    )
+
+
+def test_bounds_that_exclude_observed_values_name_them(X):
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    frame.loc[5, "b"] = -7.0
+    with pytest.raises(ValueError, match=r"-7.0 in column 'b', row 5, outside"):
+        GaussianImputer(min_value=[-np.inf, -5, -np.inf, -np.inf]).fit(frame)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"min_value": 2, "max_value": 1}, ValueError, "min_value must be below"),
+        ({"min_value": [1, 2]}, ValueError, "min_value must be a number or 4 numbers"),
+        ({"max_value": np.nan}, ValueError, "max_value must be .* none of them NaN"),
+        ({"max_value": "much"}, TypeError, "max_value must be a number or 4"),
+        ({"margins": "skewed"}, ValueError, "margins must be one of"),
+        ({"add_indicator": "yes"}, TypeError, "add_indicator must be a bool"),
+    ],
+)
+def test_new_parameters_out_of_range(parameters, error, message, X):
+    with pytest.raises(error, match=message):
+        GaussianImputer(**parameters).fit(X)
+
+
+def test_margins_are_bent_where_columns_are_skewed(seed):
+    full, X = skewed_table(seed, 1500)
+    imputer, normal = fitted(X, margins="auto"), fitted(X)
+    assert imputer.bent_[2]
+    assert not normal.bent_.any()
+    assert imputer.score(full) > normal.score(full) + 0.1
+    hidden = np.isnan(X)
+    spread = full.std(0)
+    errors = [
+        imputation_rmse(full, f.transform(X), hidden, scale=spread)
+        for f in (imputer, normal)
+    ]
+    assert errors[0] < errors[1]
+    draws = imputer.sample(X, 100, random_state=0)
+    assert coverage(full, draws, hidden) == pytest.approx(0.9, abs=0.03)
+
+
+def test_margins_do_not_depend_on_units(seed):
+    _, X = skewed_table(seed)
+    factor = np.array([1e-3, 1e4, 1.0, 7.0])
+    first, second = (fitted(x, margins="auto") for x in (X, X * factor))
+    np.testing.assert_array_equal(first.bent_, second.bent_)
+    np.testing.assert_allclose(
+        first.transform(X) * factor, second.transform(X * factor), rtol=1e-7
+    )
+
+
+def test_an_indicator_is_appended(X):
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    frame["a"] = frame["a"].fillna(0.0)
+    imputer = fitted(frame, add_indicator=True).set_output(transform="pandas")
+    out = imputer.transform(frame)
+    assert list(out.columns) == [*"abcd", *(f"missingindicator_{c}" for c in "bcd")]
+    np.testing.assert_array_equal(out.iloc[:, 4:], np.isnan(X)[:, 1:])
+    assert imputer.sample(frame).shape == (1, len(X), 4)
+
+
+def test_parameters_are_drawn_when_they_are_asked_for(X):
+    eager, lazy = fitted(X), fitted(X)
+    eager.sample(X)
+    for a, b in zip(eager.draw_parameters(), lazy.draw_parameters(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    means, covariances = lazy.draw_parameters()
+    assert means.shape == (20, 4)
+    assert covariances.shape == (20, 4, 4)
+    assert fitted(X, n_parameter_draws=0).draw_parameters()[0].shape == (0, 4)
+    # the table of the fit is let go
+    assert lazy._training is None

@@ -1,0 +1,171 @@
+"""Margins of a Gaussian copula: exact as functions, right where the table is not."""
+
+import numpy as np
+import pytest
+import torch
+from oracles import GATE
+from scipy.stats import norm
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms import copula, gaussian, margins
+from skvnce.algorithms.copula import Copula
+from skvnce.models.gaussian import Normal
+
+
+def lognormal(seed, n, missing="mcar"):
+    """Make a table whose second column is exp of a normal that the first predicts."""
+    rng = np.random.default_rng(seed)
+    scores = rng.multivariate_normal([0, 0], [[1, 0.7], [0.7, 1]], size=n)
+    x = np.column_stack([scores[:, 0], np.exp(0.8 * scores[:, 1])])
+    chance = {"mcar": np.full(n, 0.5), "mar": norm.cdf(2 * scores[:, 0])}[missing]
+    X = x.copy()
+    X[rng.uniform(size=n) < chance, 1] = np.nan
+    return x, X
+
+
+def standardised(X):
+    return (X - np.nanmean(X, 0)) / np.nanstd(X, 0)
+
+
+def ones(data):
+    return torch.ones(len(data.x), dtype=torch.float64)
+
+
+def independent(d):
+    return Normal(torch.zeros(d).double(), torch.eye(d).double())
+
+
+@pytest.fixture
+def some(seed):
+    data = Incomplete.from_array(standardised(lognormal(seed, 400)[1]))
+    return margins.start(data, ones(data))
+
+
+def test_the_inverse_is_exact(some, seed):
+    score = torch.randn(3, 50, 2, generator=torch.Generator().manual_seed(seed)) * 3
+    score = score.double()
+    x = some.inverse(score)
+    back, log_slope = some.forward(x)
+    torch.testing.assert_close(back, score)
+    step = 1e-6
+    slope = (some.forward(x + step)[0] - some.forward(x - step)[0]) / (2 * step)
+    smooth = (slope - log_slope.exp()).abs() < 1e-4 * slope  # not next to a knot
+    assert smooth.double().mean() > 0.99
+
+
+def test_the_expectation_is_that_of_mapped_scores(some):
+    mean = torch.linspace(-3, 3, 7).double()[:, None].expand(-1, 2)
+    for spread in (0.0, 0.3, 1.5):
+        quantiles = torch.tensor(norm.ppf((np.arange(20_000) + 0.5) / 20_000))
+        scores = mean + spread * quantiles[:, None, None]
+        torch.testing.assert_close(
+            some.expectation(mean, torch.full_like(mean, spread)),
+            some.inverse(scores).mean(0),
+            rtol=1e-3,
+            atol=1e-4,
+        )
+
+
+def test_straight_margins_change_nothing(seed):
+    x = torch.randn(20, 3, generator=torch.Generator().manual_seed(seed)).double()
+    found, log_slope = margins.straight(3).forward(x)
+    torch.testing.assert_close(found, x)
+    torch.testing.assert_close(log_slope, torch.zeros_like(x))
+
+
+def quantiles_of(margin, X, levels):
+    location, scale = np.nanmean(X, 0), np.nanstd(X, 0)
+    scores = torch.tensor(norm.ppf(levels))[:, None].expand(-1, 2)
+    return (location + scale * margin.inverse(scores).numpy())[:, 1]
+
+
+@pytest.mark.parametrize("missing", ["mcar", "mar"])
+def test_margins_are_those_of_all_rows(missing, seed):
+    """Where large values are missing more often, observed quantiles are far off."""
+    _, X = lognormal(seed, 20_000, missing)
+    data = Incomplete.from_array(standardised(X))
+    use = torch.tensor([False, True])
+    fitted, normal = margins.fit_margins(data, ones(data), 0.1, use, independent(2))
+    levels = np.array([0.1, 0.25, 0.5, 0.75])
+    exact = np.exp(0.8 * norm.ppf(levels))
+    ours = quantiles_of(fitted, X, levels)
+    np.testing.assert_allclose(ours, exact, rtol=0.06)
+    if missing == "mar":  # negative control
+        naive = np.nanquantile(X[:, 1], levels)
+        assert (naive < 0.85 * exact).all()
+    correlation = float(normal.covariance[0, 1] / normal.covariance[1, 1].sqrt())
+    assert correlation == pytest.approx(0.7, abs=0.05)
+
+
+def test_columns_are_chosen_by_held_out_cells(seed):
+    _, X = lognormal(seed, 2000)
+    data = Incomplete.from_array(standardised(X))
+    rng = np.random.default_rng(seed)
+    hidden = torch.tensor(rng.uniform(size=X.shape) < 0.2) & data.observed
+    chosen = margins.choose_columns(
+        data, hidden, ones(data), 0.1, independent(2), max_iter=100, tol=1e-3
+    )
+    assert bool(chosen[1])
+
+
+def test_columns_of_few_values_stay_straight(seed):
+    x = np.random.default_rng(seed).integers(0, 2, size=(100, 2)).astype(float)
+    data = Incomplete.from_array(standardised(x))
+    found = margins.start(data, ones(data))
+    for part, straight in zip(found, margins.straight(2), strict=True):
+        torch.testing.assert_close(part, straight)
+
+
+def test_weights_count_rows(seed):
+    _, X = lognormal(seed, 60)
+    data = Incomplete.from_array(standardised(X))
+    count = torch.arange(60) % 3
+    twice = data.take(torch.arange(60).repeat_interleave(count))
+    use = torch.ones(2).bool()
+    for a, b in zip(
+        margins.fit_margins(data, count.double(), 0.1, use, independent(2))[0],
+        margins.fit_margins(twice, ones(twice), 0.1, use, independent(2))[0],
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+
+
+def test_the_density_of_a_copula_integrates_to_one(some):
+    normal = Normal(
+        torch.tensor([0.3, -0.2]).double(),
+        torch.tensor([[1.0, 0.5], [0.5, 2.0]]).double(),
+    )
+    model = Copula(normal, some)
+    grid = torch.linspace(-30, 60, 400_001, dtype=torch.float64)
+    for column in range(2):
+        x = torch.zeros(len(grid), 2).double()
+        x[:, column] = grid
+        observed = torch.zeros(len(grid), 2).bool()
+        observed[:, column] = True
+        density = copula.log_prob(model, Incomplete(x, observed)).exp()
+        total = float(torch.trapezoid(density, grid))
+        assert total == pytest.approx(1, abs=1e-3)
+
+
+def test_draws_average_to_the_conditional_mean(some, seed):
+    normal = Normal(
+        torch.zeros(2).double(), torch.tensor([[1, 0.5], [0.5, 1]]).double()
+    )
+    data = Incomplete(
+        torch.tensor([[0.7, 0.0]]).double(), torch.tensor([[True, False]])
+    )
+    bounds = torch.tensor([-9.0, -0.9]).double(), torch.tensor([9.0, 1.5]).double()
+    for model in (Copula(normal, some), Copula(normal, some, bounds)):
+        torch.manual_seed(seed)
+        drawn = copula.draw(model, data, 40_000)[:, 0, 1]
+        spread, exact = float(drawn.std()), float(drawn.mean())
+
+        def uniforms(step, x):
+            return torch.rand_like(x)
+
+        mean = float(copula.conditional_mean(model, data, uniforms)[0, 1])
+        # one missing cell: the mean has no error but that of its 16 levels
+        assert abs(mean - exact) < GATE * spread / 200 + 0.005 * spread
+        linear = gaussian.conditional_mean(normal, model.scores(data)[0])
+        naive = float(some.inverse(linear)[0, 1])  # negative control
+        assert abs(naive - exact) > GATE * spread / 200 + 0.005 * spread
