@@ -22,6 +22,7 @@ from skvnce.models.gaussian import Normal
 _N_KNOTS = 9
 _WIDEST = 2.0  # score of the outermost of them: 2 % of the rows lie beyond each
 _FAR = 100.0  # distance in scores of the last knots, which set the slopes of the tails
+_LEAST_STEP = 1e-3  # of the scores between knots that no cell lies between
 _ROUNDS = 15  # of margins and normal in turn
 _SETTLED = 0.01  # change of a score at which margins are taken as settled
 
@@ -78,6 +79,8 @@ def with_tails(knots: Tensor, scores: Tensor) -> Margins:
     Beyond the outermost quantiles nothing else is known, least of all where larger
     values are missing more often.
     """
+    ramp = _LEAST_STEP * torch.arange(scores.shape[1]).to(scores)
+    scores = (scores - ramp).cummax(1).values + ramp
     left = (knots[:, 3] - knots[:, 0]) / (scores[:, 3] - scores[:, 0])
     right = (knots[:, -1] - knots[:, -4]) / (scores[:, -1] - scores[:, -4])
     far = torch.full_like(left, _FAR)
