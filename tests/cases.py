@@ -1,5 +1,7 @@
 """THE list: what is added here is tested for everything."""
 
+from sklearn.base import clone
+
 from skvnce import GaussianImputer, TruncatedGaussianGraphLearner
 
 # Every public estimator, in the configurations that take different paths.
@@ -8,7 +10,14 @@ ESTIMATORS = [
     TruncatedGaussianGraphLearner(alpha=0.0, fit_linear=False),
     TruncatedGaussianGraphLearner(alpha=0.01, method="vnce", max_iter=12, tol=0.2),
     GaussianImputer(n_parameter_draws=2),
+    GaussianImputer(
+        margins="auto", max_value=1e300, add_indicator=True, n_parameter_draws=1
+    ),
 ]
 
 # Those that the longer NaN contract suite is run over: one a method.
-CONTRACT = [ESTIMATORS[0], ESTIMATORS[2], ESTIMATORS[3]]
+CONTRACT = [
+    ESTIMATORS[0],
+    *ESTIMATORS[2:4],
+    clone(ESTIMATORS[4]).set_params(add_indicator=False),
+]
