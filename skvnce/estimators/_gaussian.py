@@ -7,6 +7,7 @@ import torch
 from scipy.stats import rankdata
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from threadpoolctl import threadpool_limits
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seed_from, seeded
@@ -35,6 +36,9 @@ from skvnce.models.gaussian import Normal
 _SHARES = [1.0, 0.3, 0.1, 0.03, 0.01]  # prior rows a column that "auto" chooses from
 _HELD_OUT = 0.1  # share of the observed cells on which it is chosen
 _ROWS = 5000  # about as many rows are enough to choose it
+
+# Threads that share batches of small matrices mostly wait, for seconds on busy cores.
+_one_thread = threadpool_limits.wrap(limits=1)
 
 
 class GaussianImputer(CallbackSupportMixin, Imputer):
@@ -163,6 +167,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
 
     @keeps_state_on_failure
     @with_callbacks
+    @_one_thread
     def fit(self, X, y=None, sample_weight=None):
         """Fit mean and covariance.
 
@@ -220,6 +225,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         finish()
         return self
 
+    @_one_thread
     def transform(self, X):
         """Fill missing cells by their conditional means given the observed ones.
 
@@ -246,6 +252,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             filled[cells] = self._in_units(scaled)
         return self._with_indicator(self._columns_out(filled, X), X)
 
+    @_one_thread
     def sample(self, X, n_draws=1, random_state=None):
         """Draw the missing cells from their conditional distribution.
 
@@ -279,6 +286,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
                     filled[cells] = self._in_units(scaled)
         return self._columns_out(filled, X)
 
+    @_one_thread
     def draw_parameters(self):
         """Return the draws of mean and covariance from their posterior.
 
@@ -294,6 +302,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         means = np.array([mean for mean, _ in found]).reshape(-1, d)
         return means, np.array([cov for _, cov in found]).reshape(-1, d, d)
 
+    @_one_thread
     def score_samples(self, X):
         """Compute the log-density of the observed cells of each row, in nats.
 
