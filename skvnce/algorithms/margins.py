@@ -230,20 +230,26 @@ def choose_columns(
     """
     kept = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
     d = data.x.shape[1]
-    logs = []
-    for use in (torch.zeros(d).bool(), torch.ones(d).bool()):
-        margins, normal = (
-            fit_margins(kept, weights, strength, use, begin)
-            if use.any()
-            else (straight(d), begin)
-        )
+    every = torch.ones(d, dtype=torch.bool)
+    gains = []
+    for margins, normal in (
+        (straight(d), begin),
+        fit_margins(kept, weights, strength, every, begin),
+    ):
         scores, _ = scored(margins, kept)
-        normal = gaussian.fit_normal(
+        fit = gaussian.fit_normal(
             scores, weights, strength, normal, max_iter=max_iter, tol=tol
-        ).normal
-        mean, spread = gaussian.conditional_moments(normal, scores)
-        value, log_slope = margins.forward(data.x)
-        spread = spread.clamp(min=1e-12)
-        log_density = log_slope - ((value - mean) / spread).square() / 2 - spread.log()
-        logs.append(log_density.where(held_out, 0.0))
-    return weights @ (logs[1] - logs[0]) > 0
+        )
+        log_density = _log_predictive(margins, fit.normal, scores, data.x)
+        gains.append(weights @ log_density.where(held_out, 0.0))
+    return gains[1] > gains[0]
+
+
+def _log_predictive(
+    margins: Margins, normal: Normal, scores: Incomplete, x: Tensor
+) -> Tensor:
+    """Compute the log-density of each hidden cell, less a constant; (n, features)."""
+    mean, spread = gaussian.conditional_moments(normal, scores)
+    score, log_slope = margins.forward(x)
+    spread = spread.clamp(min=1e-12)
+    return log_slope - ((score - mean) / spread).square() / 2 - spread.log()
