@@ -2,12 +2,13 @@
 
 They are not part of the package.  The environment variable ``SKVNCE_DATA`` names their
 folder, by default ``../shared/data`` relative to the root of the repository; each table
-lies in a folder of its own, ``<name>/<file>.csv`` or ``.csv.gz``.
+lies in a folder of its own, ``<name>/<file>.csv``, ``.csv.gz`` or ``.npz``.
 """
 
 import os
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 VARIABLE = "SKVNCE_DATA"
@@ -25,11 +26,23 @@ def load(name, file=None):
     >>> load("sachs")
     >>> load("sachs", "sachs_edges")
     """
-    stem = folder() / name / (file or name)
-    for path in (Path(f"{stem}.csv.gz"), Path(f"{stem}.csv")):
+    return pd.read_csv(_find(folder() / name / (file or name), ".csv.gz", ".csv"))
+
+
+def load_array(name, key):
+    """Read one array of ``<name>/<name>.npz``.
+
+    >>> load_array("miniboone", "train")
+    """
+    with np.load(_find(folder() / name / name, ".npz")) as arrays:
+        return arrays[key]
+
+
+def _find(stem, *endings):
+    for path in (Path(f"{stem}{ending}") for ending in endings):
         if path.exists():
-            return pd.read_csv(path)
+            return path
     raise FileNotFoundError(
-        f"Expected the table {stem}.csv.gz or {stem}.csv, found neither; set the "
+        f"Expected the table {stem} as {' or '.join(endings)}, found none; set the "
         f"environment variable {VARIABLE} to the folder of the data sets."
     )

@@ -1,0 +1,94 @@
+"""The imputers that are compared; a line in `METHODS` adds one.
+
+An entry makes, from a seed, an object with ``fit(X)`` on the training rows with NaN,
+``transform(X)`` to a filled table, and, if it can draw, ``sample(X, n_draws=,
+random_state=)`` to (n_draws, n, d).  One that leaves NaN is judged by the predictions
+made from its table only.
+"""
+
+import numpy as np
+from _miwae import MIWAE
+from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+from skvnce import GaussianImputer
+
+COMPLETE = "complete data"
+
+
+class ScaledKNN:
+    """Ten nearest rows, on columns scaled by their observed training cells."""
+
+    def fit(self, X):
+        """Scale and remember the rows."""
+        self.scaler = StandardScaler()
+        self.filler = make_pipeline(self.scaler, KNNImputer(n_neighbors=10)).fit(X)
+        return self
+
+    def transform(self, X):
+        """Fill in the units of X."""
+        filled = self.scaler.inverse_transform(self.filler.transform(X))
+        return np.where(np.isnan(X), filled, X)
+
+
+class ChainedDraws:
+    """Posterior draws of chained Bayesian regressions: one chain, many transforms.
+
+    ``transform`` is the mean of ``n_mean`` draws.
+    """
+
+    def __init__(self, seed, n_mean=1):
+        self.seed, self.n_mean = seed, n_mean
+        self.chain = IterativeImputer(sample_posterior=True, random_state=seed)
+
+    def fit(self, X):
+        """Run the chain."""
+        self.chain.fit(X)
+        return self
+
+    def transform(self, X):
+        """Fill by one draw, or by the mean of some."""
+        return sum(self._draws(X, self.n_mean, self.seed)) / self.n_mean
+
+    def sample(self, X, n_draws, random_state):
+        """Draw tables."""
+        return np.stack(list(self._draws(X, n_draws, random_state)))
+
+    def _draws(self, X, n_draws, seed):
+        # what a transform draws, it takes from this public attribute
+        self.chain.random_state_ = np.random.RandomState(seed)
+        return (self.chain.transform(X) for _ in range(n_draws))
+
+
+class ChainedDrawsMean(ChainedDraws):
+    """The mean of 100 such draws, a point filling."""
+
+    sample = None
+
+    def __init__(self, seed):
+        super().__init__(seed, n_mean=100)
+
+
+def extra_trees(seed):
+    """Make chained extremely randomised trees."""
+    trees = ExtraTreesRegressor(n_estimators=50, random_state=seed)
+    return IterativeImputer(trees, random_state=seed)
+
+
+METHODS = {
+    "mean": lambda seed: SimpleImputer(),
+    "KNN": lambda seed: ScaledKNN(),
+    "BR": lambda seed: IterativeImputer(random_state=seed),
+    "BR draws": ChainedDraws,
+    "BR mean of draws": ChainedDrawsMean,
+    "ExtraTrees": extra_trees,
+    "MIWAE": lambda seed: MIWAE(random_state=seed),
+    "GaussianImputer": lambda seed: GaussianImputer(),
+    "raw NaN": lambda seed: FunctionTransformer(),
+    COMPLETE: lambda seed: FunctionTransformer(),
+}
+# methods that take minutes a cell have fewer seeds than asked for
+SEEDS_AT_MOST = {"ExtraTrees": 1, "MIWAE": 1}

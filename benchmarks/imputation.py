@@ -1,0 +1,171 @@
+"""The comparison that every imputer must face.
+
+    python benchmarks/imputation.py --results FILE [--tables diabetes digits]
+        [--mechanisms "MCAR 50" "MAR 50"] [--methods BR GaussianImputer] [--seeds 3]
+        [--n-jobs 2] [--output doc/benchmarks/imputation.md]
+        [--picture doc/images/imputation.png]
+
+Tables and masks are those of `imputation_tables`, methods those of `_rivals`.  Every
+method learns from the masked training rows and is judged on the masked unseen rows.
+Each result is one line of FILE; cells that are there are not computed again, and the
+report is written from FILE alone (without --results they are not kept).
+"""
+
+import argparse
+import json
+import os
+import resource
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+from _report import publish
+from _rivals import COMPLETE, METHODS, SEEDS_AT_MOST
+from imputation_report import picture, report
+from imputation_scores import DRAWS, judge_draws, judge_points, judge_predictions
+from imputation_tables import MECHANISMS, TABLES, split
+from threadpoolctl import threadpool_limits
+
+WARM_UP = np.random.default_rng(0).normal(size=(40, 3))
+WARM_UP[::5, 0] = np.nan
+KEY = ("table", "mechanism", "method", "seed")
+
+
+def measure(name, mechanism, method, seed):
+    """Fit one method to one table under one mask and score it; a dict of numbers."""
+    data = split(name, mechanism, seed)
+    train, test = data.full if method == COMPLETE else data.masked
+    imputer = METHODS[method](seed)
+    before = resident("VmRSS")
+    forget_peak()
+    start = time.process_time()
+    imputer.fit(train)
+    fitted = time.process_time()
+    filled = imputer.transform(test)
+    done = time.process_time()
+    found = {
+        "fit": fitted - start,
+        "transform": done - fitted,
+        "peak": resident("VmHWM") - before,
+        "rows": len(train),
+        "columns": train.shape[1],
+    }
+    if not np.isnan(filled).any() and method != COMPLETE:
+        found |= judge_points(data, filled)
+    found |= judge_predictions(data, imputer.transform(train), filled)
+    if getattr(imputer, "sample", None):
+        start = time.process_time()
+        draws = imputer.sample(test, n_draws=DRAWS, random_state=seed)
+        found |= {"sample": time.process_time() - start} | judge_draws(data, draws)
+    return found
+
+
+def resident(kind):
+    """Read memory of this process in MiB, now (VmRSS) or at its peak (VmHWM)."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = status.read_text().split(f"{kind}:")[1]
+        return int(line.split()[0]) / 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # macOS
+
+
+def forget_peak():
+    """Let the peak start anew, where the system can."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        pass
+
+
+def measure_all(name, mechanism, method, seeds, warm=True):
+    """Measure all seeds of a cell in one process, with one thread."""
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if warm:  # what a first call loads is not counted
+            METHODS[method](0).fit(WARM_UP).transform(WARM_UP)
+        return [
+            dict(zip(KEY, (name, mechanism, method, seed), strict=True))
+            | measure(name, mechanism, method, seed)
+            for seed in seeds
+        ]
+
+
+def missing_cells(results, options):
+    """List what is asked for and not there yet, (table, mechanism, method, seeds)."""
+    there = {tuple(result[k] for k in KEY) for result in results}
+    # the quick ones first
+    for method, mechanism, name in product(
+        options.methods, options.mechanisms, options.tables
+    ):
+        n_seeds = min(options.seeds, SEEDS_AT_MOST.get(method, options.seeds))
+        seeds = [s for s in range(n_seeds) if (name, mechanism, method, s) not in there]
+        if seeds:
+            yield name, mechanism, method, seeds
+
+
+def compute(cells, n_jobs):
+    """Yield the results of cells, each from a fresh process (none if n_jobs is 0)."""
+    if not n_jobs:
+        yield from (measure_all(*cell, warm=False) for cell in cells)
+        return
+    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+    with ProcessPoolExecutor(
+        n_jobs, mp_context=get_context("spawn"), max_tasks_per_child=1
+    ) as pool:
+        for future in as_completed([pool.submit(measure_all, *cell) for cell in cells]):
+            yield future.result()
+
+
+def run(options):
+    """Compute what the file of results lacks; returns all that was asked for."""
+    path = Path(options.results) if options.results else None
+    lines = path.read_text().splitlines() if path and path.exists() else []
+    results = [json.loads(line) for line in lines]
+    cells = list(missing_cells(results, options))
+    for done, found in enumerate(compute(cells, options.n_jobs), 1):
+        results += found
+        if path:
+            with path.open("a") as file:
+                file.writelines(json.dumps(result) + "\n" for result in found)
+        last = found[-1]
+        said = ", ".join(str(last[k]) for k in KEY[:3])
+        print(f"{done} of {len(cells)}: {said}, fit {last['fit']:.2f} s", flush=True)
+    asked = [getattr(options, f"{k}s") for k in KEY[:3]]
+    return [
+        result
+        for result in results
+        if all(result[k] in some for k, some in zip(KEY, asked, strict=False))
+        and result["seed"] < options.seeds
+    ]
+
+
+def options_of(arguments=None):
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name, known in zip(KEY, (TABLES, MECHANISMS, METHODS), strict=False):
+        every = list(known)
+        parser.add_argument(f"--{name}s", nargs="+", default=every, choices=every)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--n-jobs", type=int, default=2, help="0: in this process")
+    parser.add_argument("--results", help="file of results, one JSON object a line")
+    parser.add_argument("--output", help="file of the report")
+    parser.add_argument("--picture", help="file of the picture")
+    return parser.parse_args(arguments)
+
+
+def main(arguments=None):
+    """Measure, report and draw."""
+    options = options_of(arguments)
+    results = run(options)
+    if options.picture:
+        picture(results, options.picture)
+    publish(report(results, options), options.output)
+    return results
+
+
+if __name__ == "__main__":
+    main()

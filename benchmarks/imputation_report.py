@@ -1,0 +1,284 @@
+"""Report and picture of the comparison of imputers, made from its results alone."""
+
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+from _report import made_by, table
+from _rivals import COMPLETE, METHODS
+from imputation_scores import DRAWS, FEW_DRAWS
+from imputation_tables import DRIVERS, MECHANISMS, STRENGTH, TABLES
+
+OURS, REFERENCE, DRAWN = "GaussianImputer", "BR", "BR draws"
+CLOSEST = ("MCAR 50", "MAR 50")  # mechanisms of the goals and of the tables in full
+LOW, HIGH = 0.87, 0.93  # of the coverage, on every table
+# measure, mechanism, rival, the ratio to it at most
+GOALS = [
+    ("rmse", "MCAR 50", REFERENCE, 0.885),
+    ("rmse", "MAR 50", REFERENCE, 0.90),
+    *[("crps", mechanism, DRAWN, 0.98) for mechanism in CLOSEST],
+    *[("energy", mechanism, DRAWN, 0.95) for mechanism in CLOSEST],
+    *[("seconds", mechanism, REFERENCE, 1.0) for mechanism in CLOSEST],
+]
+NAMES = {
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "crps": "CRPS",
+    "energy": "energy distance of draws",
+    "coverage": "coverage of 90 % intervals",
+    "linear": "linear model",
+    "trees": "boosted trees",
+    "seconds": "CPU time of fit and transform",
+    "sample": f"CPU time of {DRAWS} draws of the unseen rows",
+    "peak": "peak memory",
+}
+METHODS_READ = """\
+- **mean**; **KNN**: ten nearest rows, on columns of unit spread.
+- **BR**: `IterativeImputer()`, point output.
+- **BR draws**: the same with `sample_posterior=True`, fitted once, a `transform` for
+  each draw; its filling is one draw. **BR mean of draws**: the mean of 100.
+- **ExtraTrees**: `IterativeImputer(ExtraTreesRegressor(n_estimators=50))`.
+- **MIWAE**: as its paper has it, 2000 steps (`benchmarks/_miwae.py`).
+- **GaussianImputer**: ours, no argument.
+- **raw NaN**: boosted trees that read NaN. **complete data**: the ceiling."""
+
+
+class Results:
+    """Results by cell; a method has the measure or is left out."""
+
+    def __init__(self, results):
+        self.found = {}
+        for result in results:
+            key = tuple(result[k] for k in ("mechanism", "table", "method", "seed"))
+            seconds = {"seconds": result["fit"] + result["transform"]}
+            self.found[key] = result | seconds
+        keys = list(self.found)
+        self.mechanisms = [m for m in MECHANISMS if any(k[0] == m for k in keys)]
+        self.tables = [t for t in TABLES if any(k[1] == t for k in keys)]
+        self.methods = [m for m in METHODS if any(k[2] == m for k in keys)]
+
+    def seeds(self, measure, mechanism, name, method):
+        """Return the measure of each seed, {seed: number}."""
+        return {
+            seed: result[measure]
+            for (a, b, c, seed), result in self.found.items()
+            if (a, b, c) == (mechanism, name, method) and measure in result
+        }
+
+    def mean(self, measure, mechanism, name, method):
+        """Average over the seeds; None if there is none."""
+        values = list(self.seeds(measure, mechanism, name, method).values())
+        return float(np.mean(values)) if values else None
+
+    def ratios(self, measure, mechanism, method, reference):
+        """Compare with a rival seed by seed: {table: geometric mean}."""
+        ratios = {}
+        for name in self.tables:
+            ours = self.seeds(measure, mechanism, name, method)
+            theirs = self.seeds(measure, mechanism, name, reference)
+            common = [s for s in ours if theirs.get(s, 0) > 0 and ours[s] > 0]
+            if common:
+                logs = [np.log(ours[s] / theirs[s]) for s in common]
+                ratios[name] = float(np.exp(np.mean(logs)))
+        return ratios
+
+    def having(self, measure):
+        """List the methods that have a measure; costs are those of imputers."""
+        measure = "rmse" if measure in ("seconds", "peak") else measure
+        some = {key[2] for key, result in self.found.items() if measure in result}
+        return [method for method in self.methods if method in some]
+
+
+def geometric_mean(ratios):
+    """Average ratios of tables."""
+    return float(np.exp(np.mean(np.log(list(ratios.values())))))
+
+
+def ratio_table(results, measure, reference):
+    """Tabulate geometric means over the tables, a column for each mechanism."""
+    rows = []
+    for method in results.having(measure):
+        row = [method]
+        for mechanism in results.mechanisms:
+            ratios = results.ratios(measure, mechanism, method, reference)
+            few = len(ratios) < len(results.tables)
+            number = f"{geometric_mean(ratios):.3f}" if ratios else "-"
+            row.append(f"{number} ({len(ratios)})" if ratios and few else number)
+        rows.append(row)
+    return table([f"to {reference}", *results.mechanisms], rows)
+
+
+def value_table(results, measure, mechanism, digits=3):
+    """Tabulate means over the seeds, a column for each table."""
+    rows = []
+    for method in results.having(measure):
+        values = [results.mean(measure, mechanism, n, method) for n in results.tables]
+        rows.append(
+            [method, *("-" if v is None else f"{v:.{digits}f}" for v in values)]
+        )
+    return table([mechanism, *results.tables], rows)
+
+
+def average_table(results, mechanism):
+    """Tabulate predictions, averaged over the tables that all methods have."""
+    rows = []
+    for method in results.having("trees"):
+        row = [method]
+        for measure in ("linear", "trees"):
+            cells = [
+                results.mean(measure, mechanism, n, method) for n in results.tables
+            ]
+            there = [value for value in cells if value is not None]
+            few = f" ({len(there)})" if len(there) < len(cells) else ""
+            row.append(f"{np.mean(there):.3f}{few}" if there else "-")
+        rows.append(row)
+    return table([mechanism, NAMES["linear"], NAMES["trees"]], rows)
+
+
+def goal_table(results):
+    """Set each goal beside what was measured."""
+    rows = []
+    for measure, mechanism, rival, bound in GOALS:
+        ratios = results.ratios(measure, mechanism, OURS, rival)
+        if ratios:
+            value = geometric_mean(ratios)
+            goal = f"{NAMES[measure]}, {mechanism}: at most {bound:g} of {rival}"
+            worst = max(ratios, key=ratios.get)
+            found = f"{value:.3f} ({len(ratios)} tables; most {ratios[worst]:.2f}, "
+            rows.append([goal, f"{found}{worst})", met(value <= bound)])
+    for mechanism in CLOSEST:
+        found = {
+            n: results.mean("coverage", mechanism, n, OURS) for n in results.tables
+        }
+        found = {name: value for name, value in found.items() if value is not None}
+        if found:
+            outside = [n for n, value in found.items() if not LOW <= value <= HIGH]
+            text = f"{min(found.values()):.3f} to {max(found.values()):.3f}"
+            text += f"; outside: {', '.join(outside)}" if outside else ""
+            goal = f"{NAMES['coverage']}, {mechanism}: {LOW} to {HIGH} on every table"
+            rows.append([goal, text, met(not outside)])
+    return table([f"goal of {OURS}", "measured", ""], rows)
+
+
+def met(good):
+    """Say it."""
+    return "met" if good else "**missed**"
+
+
+def in_full(results, measure, digits=3):
+    """Tabulate a measure under the mechanisms shown in full."""
+    shown = [m for m in CLOSEST if m in results.mechanisms]
+    return [value_table(results, measure, mechanism, digits) for mechanism in shown]
+
+
+def protocol(results):
+    """Say what was done."""
+    seeds = defaultdict(set)
+    for _, _, method, seed in results.found:
+        seeds[method].add(seed)
+    most = max(map(len, seeds.values()))
+    fewer = ", ".join(f"{m} {len(s)}" for m, s in seeds.items() if len(s) < most)
+    return (
+        "At most 2000 rows a table, 70 % to learn from, masked; all scores are of the "
+        "hidden cells of the other, unseen rows, masked alike, in units of each "
+        "column's spread. The last column or the target is set aside. MAR: "
+        f"{DRIVERS:.0%} of the columns stay complete and decide on the others; MNAR: "
+        f"larger values hide; both logistic of strength {STRENGTH:g}. CRPS and "
+        f"coverage are from {DRAWS} draws of every method that draws, energy distances "
+        f"from {FEW_DRAWS} of them. Seeds decide split, mask and method: "
+        f"{most} each{f', but {fewer}' if fewer else ''}. Ratios compare equal seeds "
+        "and are geometric means over the tables (their number in brackets where some "
+        "are lacking)."
+    )
+
+
+def report(found, options):
+    """Write all tables; a list of paragraphs."""
+    results = Results(found)
+    parts = [
+        "# Imputers compared",
+        made_by("imputation.py", "One thread a method; CPU seconds."),
+        protocol(results),
+        METHODS_READ,
+        "## Goals",
+        goal_table(results),
+    ]
+    if options.picture:
+        parts.append(
+            f"![Ratios, table by table](../images/{Path(options.picture).name})"
+        )
+    for measure, rival in (
+        ("rmse", REFERENCE),
+        ("mae", REFERENCE),
+        ("crps", DRAWN),
+        ("energy", DRAWN),
+    ):
+        title = f"## {NAMES[measure]}: ratio, less is better"
+        parts += [title, ratio_table(results, measure, rival)]
+        parts += in_full(results, measure) if measure != "mae" else []
+    parts += [f"## {NAMES['coverage']}", *in_full(results, "coverage")]
+    parts += [
+        "## Prediction from the filled tables",
+        "Ridge or logistic regression and boosted trees learn the target from the "
+        "filled training rows; R2 or balanced accuracy on the filled unseen rows, mean "
+        "over the tables.",
+        *[average_table(results, m) for m in CLOSEST if m in results.mechanisms],
+    ]
+    parts += [f"{NAMES[m]}, table by table:\n\n" + "\n\n".join(in_full(results, m))
+              for m in ("linear", "trees")]  # fmt: skip
+    parts += ["## Time and memory", f"{NAMES['seconds']}, s:"]
+    parts += in_full(results, "seconds", 2)[:1]
+    parts += [
+        ratio_table(results, "seconds", REFERENCE),
+        f"{NAMES['sample']}, s:",
+        *in_full(results, "sample", 2)[:1],
+        "Peak memory of fit and transform above that of the process before them (all "
+        "libraries loaded), MiB; a fresh process for each method, table and mechanism:",
+        *in_full(results, "peak", 0)[:1],
+    ]
+    return parts
+
+
+def picture(found, path):
+    """Draw the ratios: a dot for each table, a bar at their geometric mean."""
+    import matplotlib.pyplot as plt
+
+    results = Results(found)
+    panels = [("rmse", REFERENCE), ("crps", DRAWN)]
+    fig, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+    styles = zip(
+        CLOSEST, ("#0072B2", "#D55E00"), ("o", "D"), (-0.16, 0.16), strict=True
+    )
+    styles = [style for style in styles if style[0] in results.mechanisms]
+    for ax, (measure, rival) in zip(axes, panels, strict=True):
+        methods = [
+            m for m in results.having(measure) if m not in (rival, COMPLETE)
+        ]  # the rival is the line at 1
+        for mechanism, color, marker, shift in styles:
+            for place, method in enumerate(methods):
+                ratios = results.ratios(measure, mechanism, method, rival)
+                draw_dots(ax, ratios, place + shift, color, marker)
+        ax.axvline(1, color="0.6", lw=1, zorder=0)
+        ax.set_yticks(range(len(methods)), methods)
+        ax.set_ylim(len(methods) - 0.5, -0.5)
+        ax.set_xscale("log", base=2)
+        ticks = [t for t in (0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 4)]
+        low, high = ax.get_xlim()
+        ticks = [t for t in ticks if low <= t <= high]
+        ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
+        ax.set_xlabel(f"{NAMES[measure]} on unseen rows / that of {rival}")
+    for mechanism, color, marker, _ in styles:
+        axes[0].plot([], [], marker, color=color, label=f"{mechanism} %")
+    axes[0].plot([], [], "|", color="0.2", ms=14, mew=2.5, label="geometric mean")
+    fig.legend(loc="outside upper center", ncols=3, frameon=False)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    fig.savefig(path, dpi=130)
+    plt.close(fig)
+
+
+def draw_dots(ax, ratios, height, color, marker):
+    """Draw one method under one mechanism."""
+    if ratios:
+        values = list(ratios.values())
+        ax.plot(values, [height] * len(values), marker, color=color, ms=5, alpha=0.55)
+        ax.plot(geometric_mean(ratios), height, "|", color=color, ms=16, mew=2.5)

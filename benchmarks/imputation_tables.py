@@ -1,0 +1,90 @@
+"""Tables and masks of the comparison of imputers.
+
+At most 2000 rows (a random subset); columns with one value in more than 90 % of the
+rows dropped; the target of the prediction afterwards is set aside and never imputed;
+70 % of the rows to learn from; columns scaled to mean 0 and spread 1 by the complete
+training rows, so that errors of all columns count alike.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from _data import load, load_array
+from sklearn import datasets
+from sklearn.model_selection import train_test_split
+
+from skvnce.missingness import hide, mar, mcar, mnar
+
+ROWS = 2000
+DRIVERS = 0.3  # share of the columns that MAR leaves complete
+STRENGTH = 2.0  # change of the log-odds by a spread of the drivers, or of the cell
+
+
+class Split(NamedTuple):
+    """One table under one mask: training and unseen rows."""
+
+    full: tuple  # complete, (train, test)
+    masked: tuple  # with NaN
+    hidden: tuple  # True at the cells to score
+    target: tuple
+    classes: bool
+
+
+def last_column(table):
+    """Split a table off its last column."""
+    table = np.asarray(table, dtype=float)
+    return table[:, :-1], table[:, -1], False
+
+
+def bundled(name, classes):
+    """Load a table that scikit-learn has."""
+    return (*getattr(datasets, f"load_{name}")(return_X_y=True), classes)
+
+
+TABLES = {
+    "diabetes": lambda: bundled("diabetes", classes=False),
+    "breast_cancer": lambda: bundled("breast_cancer", classes=True),
+    "wine_red": lambda: last_column(load("wine_red")),
+    "concrete": lambda: last_column(load("concrete")),
+    "gas_turbine": lambda: last_column(load("gas_turbine")),
+    "miniboone": lambda: last_column(load_array("miniboone", "train")),
+    "digits": lambda: bundled("digits", classes=True),
+}
+
+
+def mar_half(X, seed):
+    """Hide half of the cells, given a random part of the columns."""
+    d = X.shape[1]
+    some = np.random.default_rng(seed).permutation(d)[: max(1, round(DRIVERS * d))]
+    return mar(X, 0.5, drivers=some.tolist(), strength=STRENGTH, random_state=seed)
+
+
+MECHANISMS = {
+    "MCAR 10": lambda X, seed: mcar(X, 0.1, random_state=seed),
+    "MCAR 30": lambda X, seed: mcar(X, 0.3, random_state=seed),
+    "MCAR 50": lambda X, seed: mcar(X, 0.5, random_state=seed),
+    "MCAR 70": lambda X, seed: mcar(X, 0.7, random_state=seed),
+    "MAR 50": mar_half,
+    "MNAR 50": lambda X, seed: mnar(X, 0.5, strength=STRENGTH, random_state=seed),
+}
+
+
+@cache
+def complete_table(name):
+    """Load a table and choose its rows and columns."""
+    X, target, classes = TABLES[name]()
+    some = np.sort(np.random.default_rng(0).permutation(len(X))[:ROWS])
+    X, target = X[some], target[some]
+    commonest = [np.unique(column, return_counts=True)[1].max() for column in X.T]
+    return X[:, np.array(commonest) <= 0.9 * len(X)], target, classes
+
+
+def split(name, mechanism, seed):
+    """Split, scale and mask a table; the seed decides both split and mask."""
+    X, target, classes = complete_table(name)
+    rows = train_test_split(np.arange(len(X)), test_size=0.3, random_state=seed)
+    X = (X - X[rows[0]].mean(0)) / X[rows[0]].std(0)
+    hidden = MECHANISMS[mechanism](X, seed)
+    parts = [tuple(part[i] for i in rows) for part in (X, hide(X, hidden), hidden)]
+    return Split(*parts, tuple(target[i] for i in rows), classes)

@@ -1,0 +1,127 @@
+"""A short form of the comparison of imputers, and what its report is made from."""
+
+import json
+from operator import itemgetter
+
+import imputation
+import imputation_tables
+import numpy as np
+import pytest
+from _miwae import MIWAE
+from _rivals import METHODS, ChainedDraws
+from sklearn.datasets import load_diabetes
+
+SHORT = ["--tables", "diabetes", "--mechanisms", "MCAR 50", "--seeds", "1"]
+BOTH = ["--methods", "mean", "GaussianImputer"]
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """The files and the results of a short run, each method in its own process."""
+    folder = tmp_path_factory.mktemp("imputation")
+    files = {
+        name: folder / name for name in ("results.jsonl", "report.md", "picture.png")
+    }
+    options = zip(("--results", "--output", "--picture"), files.values(), strict=True)
+    arguments = [*SHORT, *BOTH, *(str(a) for pair in options for a in pair)]
+    return files, arguments, imputation.main(arguments)
+
+
+def test_results_have_every_score(first):
+    files, _, results = first
+    lines = files["results.jsonl"].read_text().splitlines()
+    key = itemgetter("method")
+    assert sorted(map(json.loads, lines), key=key) == sorted(results, key=key)
+    points = {"rmse", "mae", "linear", "trees", "fit", "transform", "peak"}
+    draws = {"crps", "coverage", "energy", "sample"}
+    mean, ours = sorted(results, key=key, reverse=True)
+    assert points <= set(mean) and not draws & set(mean)
+    assert points | draws <= set(ours)
+    assert ours["rmse"] < 0.95 * mean["rmse"]
+    assert ours["crps"] < ours["mae"]
+    assert 0.8 < ours["coverage"] < 0.99
+
+
+def test_report_is_made_from_the_results(first):
+    files, _, results = first
+    report = files["report.md"].read_text()
+    for result in results:
+        assert f"| {result['method']} | {result['rmse']:.3f} |" in report
+    assert files["picture.png"].read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_that_goes_on_computes_nothing_again(first, monkeypatch, capsys):
+    files, arguments, results = first
+    monkeypatch.setattr(imputation, "measure", None)  # a call would raise
+    written = files["results.jsonl"].read_bytes()
+    again = imputation.main([*arguments, "--n-jobs", "0"])
+    assert files["results.jsonl"].read_bytes() == written
+    assert len(again) == len(results)
+    assert "# Imputers compared" in capsys.readouterr().out
+    options = imputation.options_of([*arguments, "--seeds", "2"])
+    cells = list(imputation.missing_cells(again, options))
+    assert [cell[3] for cell in cells] == [[1], [1]]
+
+
+def test_reference_methods_are_in_the_report(tmp_path):
+    results = tmp_path / "results.jsonl"
+    made = []
+    for method, rmse in (("BR", 1.0), ("BR draws", 1.25), ("GaussianImputer", 0.8)):
+        scores = {"rmse": rmse, "mae": rmse, "trees": 0.5, "fit": 1, "transform": 1}
+        draws = {"crps": rmse, "coverage": 0.9, "energy": rmse, "peak": 1.0}
+        for name, factor in (("diabetes", 1.0), ("concrete", 4.0)):
+            key = (name, "MCAR 50", method, 0)
+            scale = factor if method == "GaussianImputer" else 1.0
+            row = scores | draws | {"rmse": rmse * scale}
+            made.append(dict(zip(imputation.KEY, key, strict=True)) | row)
+    results.write_text("".join(json.dumps(row) + "\n" for row in made))
+    files = ["--results", str(results), "--output", str(tmp_path / "report.md")]
+    methods = ["--methods", "BR", "BR draws", "GaussianImputer"]
+    tables = ["--tables", "diabetes", "concrete"]
+    imputation.main([*SHORT, *tables, *methods, *files])
+    report = (tmp_path / "report.md").read_text()
+    assert "| GaussianImputer | 1.600 |" in report  # sqrt(0.8 * 3.2)
+    assert "| 1.600 (2 tables; most 3.20, concrete) | **missed** |" in report
+    assert "at most 0.98 of BR draws | 0.640 (2 tables" in report
+
+
+@pytest.mark.parametrize("mechanism", imputation_tables.MECHANISMS)
+def test_masks(mechanism):
+    data = imputation_tables.split("diabetes", mechanism, 0)
+    fraction = int(mechanism.split()[1]) / 100
+    for full, masked, hidden in zip(data.full, data.masked, data.hidden, strict=True):
+        np.testing.assert_array_equal(np.isnan(masked), hidden)
+        np.testing.assert_array_equal(full[~hidden], masked[~hidden])
+    whole = ~np.vstack(data.hidden).any(0)
+    assert whole.sum() == (3 if mechanism == "MAR 50" else 0)
+    share = np.vstack(data.hidden)[:, ~whole].mean()
+    error = np.sqrt(fraction * (1 - fraction) / np.vstack(data.hidden).size)
+    assert share == pytest.approx(fraction, abs=5 * error)
+    np.testing.assert_allclose(data.full[0].std(0), 1)
+
+
+@pytest.fixture
+def incomplete():
+    X, _ = load_diabetes(return_X_y=True)
+    X = X[:150, :5] / X[:150, :5].std(0)
+    hidden = np.random.default_rng(0).uniform(size=X.shape) < 0.3
+    return np.where(hidden, np.nan, X)
+
+
+@pytest.mark.parametrize(
+    "imputer", [MIWAE(steps=20), ChainedDraws(0), METHODS["KNN"](0)], ids=type
+)
+def test_rivals_fill_and_draw(imputer, incomplete):
+    fitted = imputer.fit(incomplete[:100])
+    unseen = incomplete[100:]
+    filled = fitted.transform(unseen)
+    observed = ~np.isnan(unseen)
+    tables = [filled]
+    if hasattr(fitted, "sample"):
+        draws = fitted.sample(unseen, n_draws=3, random_state=0)
+        np.testing.assert_array_equal(draws, fitted.sample(unseen, 3, random_state=0))
+        assert not (draws[0] == draws[1])[~observed].any()
+        tables += list(draws)
+    for one in tables:
+        assert np.isfinite(one).all()
+        np.testing.assert_array_equal(one[observed], unseen[observed])
