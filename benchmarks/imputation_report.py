@@ -182,8 +182,9 @@ def protocol(results):
         "At most 2000 rows a table, 70 % to learn from, masked; all scores are of the "
         "hidden cells of the other, unseen rows, masked alike, in units of each "
         "column's spread. The last column or the target is set aside. MAR: "
-        f"{DRIVERS:.0%} of the columns stay complete and decide on the others; MNAR: "
-        f"larger values hide; both logistic of strength {STRENGTH:g}. CRPS and "
+        f"{DRIVERS:.0%} of the columns stay complete, and for each of the others a "
+        "random sum of them decides which cells hide; MNAR: larger values hide; "
+        f"both logistic of strength {STRENGTH:g}. CRPS and "
         f"coverage are from {DRAWS} draws of every method that draws, energy distances "
         f"from {FEW_DRAWS} of them. Seeds decide split, mask and method: "
         f"{most} each{f', but {fewer}' if fewer else ''}. Ratios compare equal seeds "
@@ -262,10 +263,13 @@ def picture(found, path):
         ax.set_yticks(range(len(methods)), methods)
         ax.set_ylim(len(methods) - 0.5, -0.5)
         ax.set_xscale("log", base=2)
-        ticks = [t for t in (0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 4)]
         low, high = ax.get_xlim()
-        ticks = [t for t in ticks if low <= t <= high]
+        low, high = min(low, 0.78), max(high, 1.28)
+        steps = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 4)
+        ticks = [t for t in steps if low <= t <= high]
+        ax.set_xlim(low, high)
         ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
+        ax.minorticks_off()
         ax.set_xlabel(f"{NAMES[measure]} on unseen rows / that of {rival}")
     for mechanism, color, marker, _ in styles:
         axes[0].plot([], [], marker, color=color, label=f"{mechanism} %")

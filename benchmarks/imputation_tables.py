@@ -18,7 +18,7 @@ from skvnce.missingness import hide, mar, mcar, mnar
 
 ROWS = 2000
 DRIVERS = 0.3  # share of the columns that MAR leaves complete
-STRENGTH = 2.0  # change of the log-odds by a spread of the drivers, or of the cell
+STRENGTH = 1.0  # change of the log-odds by a spread of the score, or of the cell
 
 
 class Split(NamedTuple):
@@ -54,10 +54,18 @@ TABLES = {
 
 
 def mar_half(X, seed):
-    """Hide half of the cells, given a random part of the columns."""
-    d = X.shape[1]
-    some = np.random.default_rng(seed).permutation(d)[: max(1, round(DRIVERS * d))]
-    return mar(X, 0.5, drivers=some.tolist(), strength=STRENGTH, random_state=seed)
+    """Hide half of a column given a random sum of the columns that stay complete."""
+    rng = np.random.default_rng(seed)
+    columns = rng.permutation(X.shape[1])
+    n_drivers = max(1, round(DRIVERS * len(columns)))
+    drivers, others = columns[:n_drivers], columns[n_drivers:]
+    scores = X[:, drivers] @ rng.normal(size=(n_drivers, len(others)))
+    hidden = np.zeros(X.shape, dtype=bool)
+    for j, score in zip(others, scores.T, strict=True):
+        pair = np.column_stack([score, X[:, j]])
+        masked = mar(pair, 0.5, drivers=[0], strength=STRENGTH, random_state=rng)
+        hidden[:, j] = masked[:, 1]
+    return hidden
 
 
 MECHANISMS = {
