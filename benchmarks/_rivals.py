@@ -87,6 +87,7 @@ METHODS = {
     "ExtraTrees": extra_trees,
     "MIWAE": lambda seed: MIWAE(random_state=seed),
     "GaussianImputer": lambda seed: GaussianImputer(),
+    "Gaussian, bent margins": lambda seed: GaussianImputer(margins="auto"),
     "raw NaN": lambda seed: FunctionTransformer(),
     COMPLETE: lambda seed: FunctionTransformer(),
 }

@@ -81,8 +81,8 @@ def forget_peak():
         pass
 
 
-def measure_all(name, mechanism, method, seeds, warm=True):
-    """Measure all seeds of a cell in one process, with one thread."""
+def measure_all(name, method, masks, warm=True):
+    """Measure a method on a table under all masks in one process, with one thread."""
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if warm:  # what a first call loads is not counted
@@ -90,21 +90,22 @@ def measure_all(name, mechanism, method, seeds, warm=True):
         return [
             dict(zip(KEY, (name, mechanism, method, seed), strict=True))
             | measure(name, mechanism, method, seed)
-            for seed in seeds
+            for mechanism, seed in masks
         ]
 
 
 def missing_cells(results, options):
-    """List what is asked for and not there yet, (table, mechanism, method, seeds)."""
+    """List what is asked for and not there yet, (table, method, masks)."""
     there = {tuple(result[k] for k in KEY) for result in results}
-    # the quick ones first
-    for method, mechanism, name in product(
-        options.methods, options.mechanisms, options.tables
-    ):
+    for method, name in product(options.methods, options.tables):
         n_seeds = min(options.seeds, SEEDS_AT_MOST.get(method, options.seeds))
-        seeds = [s for s in range(n_seeds) if (name, mechanism, method, s) not in there]
-        if seeds:
-            yield name, mechanism, method, seeds
+        masks = [
+            (mechanism, seed)
+            for mechanism, seed in product(options.mechanisms, range(n_seeds))
+            if (name, mechanism, method, seed) not in there
+        ]
+        if masks:
+            yield name, method, masks
 
 
 def compute(cells, n_jobs):
@@ -132,7 +133,7 @@ def run(options):
             with path.open("a") as file:
                 file.writelines(json.dumps(result) + "\n" for result in found)
         last = found[-1]
-        said = ", ".join(str(last[k]) for k in KEY[:3])
+        said = ", ".join(last[k] for k in ("table", "method"))
         print(f"{done} of {len(cells)}: {said}, fit {last['fit']:.2f} s", flush=True)
     asked = [getattr(options, f"{k}s") for k in KEY[:3]]
     return [
