@@ -5,7 +5,9 @@ imputes nothing passes it. The checks below are meant to be run beside it. They 
 for every estimator with ``fit`` and ``transform`` on tables with NaN; the checks of
 ``score``, ``score_samples(X)`` and ``sample(X, n_draws=, random_state=)`` run where
 the estimator has these methods. Data are non-negative where the estimator's tag
-``input_tags.positive_only`` asks for it.
+``input_tags.positive_only`` asks for it. Transformers into columns of their own, which
+are those with scikit-learn's ``ClassNamePrefixFeaturesOutMixin``, are held to finite
+cells where imputers are held to filled ones.
 """
 
 import pickle
@@ -18,7 +20,7 @@ from unittest import SkipTest
 import joblib
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, clone
 from sklearn.exceptions import SkipTestWarning
 from sklearn.utils import get_tags
 
@@ -51,6 +53,7 @@ def nan_checks(estimator):
         "support": _is_positive(estimator),
         "score": hasattr(estimator, "score") or hasattr(estimator, "score_samples"),
         "sample": hasattr(estimator, "sample"),
+        "accuracy": _imputes(estimator),
     }
     for function, check in list(globals().items()):
         name = function.removeprefix("_check_")
@@ -114,6 +117,11 @@ def _optional(package):
 
 def _is_positive(estimator):
     return get_tags(estimator).input_tags.positive_only
+
+
+def _imputes(estimator):
+    """Tell whether the columns of ``transform`` are those of its input."""
+    return not isinstance(estimator, ClassNamePrefixFeaturesOutMixin)
 
 
 def _complete_table(estimator, n_rows=80, n_features=4):
@@ -183,6 +191,16 @@ def _require_filled(filled, x, method="transform"):
     assert_array_equal(filled[seen], x[seen], err_msg=message)
 
 
+def _require_sound(estimator, cells, x):
+    """Ask an imputer for filled cells, another transformer for finite rows."""
+    if _imputes(estimator):
+        _require_filled(cells, x)
+    else:
+        cells = np.asarray(cells)
+        _require(cells.shape[:-1] == x.shape[:1], f"transform has shape {cells.shape}")
+        _require(np.isfinite(cells).all(), "transform gave cells that are not finite")
+
+
 def _require_value_error(call, x, culprit, text=""):
     try:
         call(x)
@@ -201,7 +219,7 @@ def _check_output_array(estimator):
     assert_array_equal(x, kept, err_msg="fit modified its input")
     filled = fitted.transform(x)
     assert_array_equal(x, kept, err_msg="transform modified its input")
-    _require_filled(filled, kept)
+    _require_sound(estimator, filled, kept)
 
 
 def _check_output_frame(estimator):
@@ -210,10 +228,12 @@ def _check_output_frame(estimator):
     rows = [f"row {i}" for i in range(len(x))][::-1]
     frame = _optional("pandas").DataFrame(x, rows, ["b", "a", "d", "c"])
     kept = frame.copy()
-    filled = _fit(estimator, frame).set_output(transform="pandas").transform(frame)
+    fitted = _fit(estimator, frame).set_output(transform="pandas")
+    filled = fitted.transform(frame)
     _require(frame.equals(kept), "fit or transform modified its input frame")
-    _require_filled(filled, x)
-    _require(list(filled.columns) == list(frame.columns), "transform changed the names")
+    _require_sound(estimator, filled, x)
+    names = frame.columns if _imputes(estimator) else fitted.get_feature_names_out()
+    _require(list(filled.columns) == list(names), "transform changed the names")
     _require(list(filled.index) == rows, "transform changed the index")
 
 
@@ -237,7 +257,7 @@ def _check_empty_rows(estimator):
     """Accept rows without any observed cell, at fit and at transform."""
     x = _table(estimator)
     x[[2, 40]] = np.nan
-    _require_filled(_fit(estimator, x).transform(x), x)
+    _require_sound(estimator, _fit(estimator, x).transform(x), x)
 
 
 def _check_empty_column_at_fit(estimator):
@@ -250,9 +270,11 @@ def _check_empty_column_at_fit(estimator):
         fitted = _fit(estimator, x, **params)
         filled = fitted.transform(x)
         width = filled.shape[1]
-        allowed = {3 + params[switch]} if known else {3, 4}
-        _require(width in allowed, f"transform has width {width} of 4 with {params}")
-        _require_filled(filled, x if width == 4 else x[:, [0, 2, 3]])
+        if _imputes(estimator):
+            allowed = {3 + params[switch]} if known else {3, 4}
+            message = f"transform has width {width} of 4 with {params}"
+            _require(width in allowed, message)
+        _require_sound(estimator, filled, x if width == 4 else x[:, [0, 2, 3]])
         later = fitted.transform(_complete_table(estimator)).shape[1]
         _require(later == width, "the width of transform depends on its input")
 
@@ -264,7 +286,7 @@ def _check_columns_at_transform(estimator):
     empty[:, 1], full[:, 1] = np.nan, complete[:, 1]
     for fitted in (_fit(estimator, x), _fit(estimator, complete)):
         for table in (x, complete, empty, full):
-            _require_filled(fitted.transform(table), table)
+            _require_sound(estimator, fitted.transform(table), table)
 
 
 def _check_table_infinite(estimator):
@@ -281,8 +303,8 @@ def _check_table_huge_scale(estimator):
     units = np.array([1.0, 1e6, 1e8, 1.0])
     complete, x = _complete_table(estimator) * units, _table(estimator) * units
     filled = _fit(estimator, x).transform(x)
-    _require_filled(filled, x)
-    for column in range(4):
+    _require_sound(estimator, filled, x)
+    for column in range(4 if _imputes(estimator) else 0):
         cells = np.s_[:, [column]]
         error = _relative_error(filled[cells], complete[cells], x[cells])
         _require(error < 1.2, f"column {column}: {error:.2g} x the RMSE of its mean")
@@ -298,20 +320,20 @@ def _check_table_constant_column(estimator):
     except ValueError as error:
         _require("flat" in str(error), f"no name of a constant column in {error!r}")
     else:
-        _require_filled(fitted.transform(frame), x)
+        _require_sound(estimator, fitted.transform(frame), x)
 
 
 def _check_table_duplicated_columns(estimator):
     """Accept two equal columns, hidden in different cells."""
     x = _mcar(_complete_table(estimator)[:, [0, 0, 1, 2]])
-    _require_filled(_fit(estimator, x).transform(x), x)
+    _require_sound(estimator, _fit(estimator, x).transform(x), x)
 
 
 def _check_table_small(estimator):
     """Accept fewer rows than columns, and a single column."""
     for n_rows, n_features in ((5, 6), (80, 1)):
         x = _table(estimator, n_rows, n_features)
-        _require_filled(_fit(estimator, x).transform(x), x)
+        _require_sound(estimator, _fit(estimator, x).transform(x), x)
 
 
 def _check_table_float32(estimator):
@@ -319,7 +341,7 @@ def _check_table_float32(estimator):
     x = _table(estimator).astype(np.float32)
     filled = _fit(estimator, x).transform(x)
     _require(filled.dtype == np.float32, f"transform made {filled.dtype} of float32")
-    _require_filled(filled, x)
+    _require_sound(estimator, filled, x)
 
 
 def _check_table_nullable(estimator):

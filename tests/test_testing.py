@@ -9,7 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    OneToOneFeatureMixin,
+    TransformerMixin,
+)
 from sklearn.exceptions import SkipTestWarning
 from sklearn.impute import KNNImputer, SimpleImputer
 from sklearn.utils.validation import check_non_negative, validate_data
@@ -111,6 +116,29 @@ class PositiveToy(Toy):
         if (x < 0).any():
             raise ValueError("Negative values in data passed to PositiveToy")
         return x
+
+
+class ToyLatents(ClassNamePrefixFeaturesOutMixin, Toy):
+    """Has one column of its own."""
+
+    _n_features_out = 1
+
+    def get_feature_names_out(self, input_features=None):
+        return ClassNamePrefixFeaturesOutMixin.get_feature_names_out(self)
+
+    def transform(self, X):
+        filled = self._filled(self._validated(X), lambda mean, covariance: mean)
+        return -filled[:, :1]
+
+
+class LatentsWithHoles(ToyLatents):
+    def transform(self, X):
+        return self._validated(X)[:, :1]
+
+
+class LatentsOfRowsInPart(ToyLatents):
+    def transform(self, X):
+        return super().transform(X)[1:]
 
 
 class ImputesNothing(Toy):
@@ -364,6 +392,8 @@ class FillsProcessNumber(Toy):
 
 BROKEN = [
     ("output_array", ImputesNothing(), "not finite"),
+    ("output_array", LatentsWithHoles(), "not finite"),
+    ("output_array", LatentsOfRowsInPart(), "has shape"),
     ("output_array", TakesZeroForMissing(), "changed observed cells"),
     ("output_array", WritesToItsInput(), "transform modified its input"),
     ("output_frame", RenamesColumns(), "changed the names"),
@@ -413,7 +443,7 @@ BROKEN = [
 
 def sound_cases():
     """Give every check of the sound estimators; worker processes start once only."""
-    for estimator in (Toy(), PositiveToy(), KNNImputer()):
+    for estimator in (Toy(), PositiveToy(), ToyLatents(), KNNImputer()):
         for name, check in nan_checks(estimator):
             # scikit-learn's imputers keep a numpy.dtype, which skops does not trust.
             known = isinstance(estimator, KNNImputer) and name == "state_skops"
@@ -442,6 +472,7 @@ def test_every_check_has_a_broken_estimator():
 def test_checks_of_absent_methods_do_not_run():
     names = {name.split("_")[0] for name, _ in nan_checks(SimpleImputer())}
     assert names.isdisjoint({"support", "score", "sample"})
+    assert "accuracy" not in dict(nan_checks(ToyLatents()))
 
 
 def few_checks(monkeypatch, estimator, *names):
