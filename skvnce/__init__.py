@@ -10,6 +10,7 @@ from skvnce._version import __version__
 
 _HOMES = {
     "GaussianImputer": "skvnce.estimators._gaussian",
+    "IncompleteFactorAnalysis": "skvnce.estimators._factor_analysis",
     "TruncatedGaussianGraphLearner": "skvnce.estimators._graph",
     "datasets": "skvnce.datasets",
     "inspection": "skvnce.inspection",
@@ -21,6 +22,7 @@ _HOMES = {
 
 __all__ = [
     "GaussianImputer",
+    "IncompleteFactorAnalysis",
     "TruncatedGaussianGraphLearner",
     "__version__",
     "datasets",

@@ -2,7 +2,11 @@
 
 from sklearn.base import clone
 
-from skvnce import GaussianImputer, TruncatedGaussianGraphLearner
+from skvnce import (
+    GaussianImputer,
+    IncompleteFactorAnalysis,
+    TruncatedGaussianGraphLearner,
+)
 
 # Every public estimator, in the configurations that take different paths.
 ESTIMATORS = [
@@ -13,11 +17,10 @@ ESTIMATORS = [
     GaussianImputer(
         margins="auto", max_value=1e300, add_indicator=True, n_parameter_draws=1
     ),
+    IncompleteFactorAnalysis(n_components=2),
+    IncompleteFactorAnalysis(),
 ]
 
 # Those that the longer NaN contract suite is run over: one a method.
-CONTRACT = [
-    ESTIMATORS[0],
-    *ESTIMATORS[2:4],
-    clone(ESTIMATORS[4]).set_params(add_indicator=False),
-]
+CONTRACT = [ESTIMATORS[0], *ESTIMATORS[2:4], ESTIMATORS[5]]
+CONTRACT.append(clone(ESTIMATORS[4]).set_params(add_indicator=False))

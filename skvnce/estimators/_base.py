@@ -74,13 +74,16 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             raise ValueError("All columns of X are entirely missing: nothing to learn.")
         if empty.any():
             names = ", ".join(column_name(self, j) for j in np.flatnonzero(empty))
-            fate = "filled by 0" if self.keep_empty_features else "dropped by transform"
             warnings.warn(
-                f"Entirely missing: {names}; left out of the model and {fate} "
-                "(keep_empty_features).",
+                f"Entirely missing: {names}; left out of the model and "
+                f"{self._fate_of_empty()}.",
                 stacklevel=5,
             )
         return np.flatnonzero(~empty)
+
+    def _fate_of_empty(self):
+        fate = "filled by 0" if self.keep_empty_features else "dropped by transform"
+        return f"{fate} (keep_empty_features)"
 
     def _parts(self, X, only_incomplete=False, n_chains=1):
         """Yield the cells and float64 values of the nodes, in chunks of rows."""

@@ -146,10 +146,11 @@ def check_number(value, name, *, low, above=False, integer=False):
         raise ValueError(f"{name} must be finite and {relation} {low}, got {value!r}.")
 
 
-def check_auto_or_number(value, name, *, low, above=False):
+def check_auto_or_number(value, name, *, low, above=False, integer=False):
     """Refuse what is neither "auto" nor a number that `check_number` takes."""
     if not isinstance(value, str):
-        check_number(value, f"{name} (unless 'auto')", low=low, above=above)
+        name = f"{name} (unless 'auto')"
+        check_number(value, name, low=low, above=above, integer=integer)
     elif value != "auto":
         raise ValueError(f"{name} must be 'auto' or a number, got {value!r}.")
 

@@ -1,0 +1,242 @@
+"""Factor analysis fitted to incomplete rows by EM, and its rank.
+
+EM (Rubin and Thayer 1982; for incomplete rows Simkus et al. 2023, appendix J) maximises
+``sum_i w_i log p(x_i,obs)``.  Given the moments of the latents, each column is a
+regression on (z, 1) over the rows that observe it.  Parameter-expanded EM (Liu, Rubin
+and Wu 1998) lets the latents have any mean and covariance in the M-step and then
+rescales them to N(0, I): as monotone, and faster.
+"""
+
+from collections.abc import Callable
+from math import inf
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce.models.factor_analysis import (
+    FactorModel,
+    batches,
+    infer,
+    log_prob_observed,
+)
+
+
+class Moments(NamedTuple):
+    """Expected sums over rows, with u = (z, 1) of length k + 1.
+
+    Attributes
+    ----------
+    latent : Tensor of shape (k + 1, k + 1)
+        Of uu'.
+    normal : Tensor of shape (features, k + 1, k + 1)
+        Of uu', over the rows that observe the column.
+    cross : Tensor of shape (features, k + 1)
+        Of x u, over the same rows.
+    square : Tensor of shape (features,)
+        Of x^2, over the same rows.
+    """
+
+    latent: Tensor
+    normal: Tensor
+    cross: Tensor
+    square: Tensor
+
+
+class Fit(NamedTuple):
+    """The outcome of `fit_factors`.
+
+    Attributes
+    ----------
+    model : FactorModel
+    objectives : list of float
+        Log-likelihoods.
+    rise : float
+        By which the last round raised the log-likelihood.
+    """
+
+    model: FactorModel
+    objectives: list[float]
+    rise: float
+
+
+def expected_moments(
+    model: FactorModel, data: Incomplete, weights: Tensor
+) -> tuple[Moments, Tensor]:
+    """Compute expected moments and the log-likelihood of the rows: the E-step."""
+    d, k = model.loadings.shape
+    latent = data.x.new_zeros(k + 1, k + 1)
+    normal = data.x.new_zeros(d, (k + 1) ** 2)
+    cross, square = data.x.new_zeros(d, k + 1), data.x.new_zeros(d)
+    log_likelihood = data.x.new_zeros(())
+    for rows in batches(model, len(data.x)):
+        x, observed, weight = data.x[rows], data.observed[rows], weights[rows]
+        log_prob, found = log_prob_observed(model, x, observed)
+        log_likelihood += log_prob @ weight
+        u = torch.cat([found.mean, torch.ones_like(found.mean[:, :1])], 1)
+        products = u[:, :, None] * u[:, None, :]  # (n, k + 1, k + 1)
+        products[:, :k, :k] += found.covariance()
+        seen = observed * weight[:, None]
+        known = x.where(observed, 0.0)
+        latent += torch.tensordot(weight, products, 1)
+        normal += seen.T @ products.flatten(1)
+        cross += (known * seen).T @ u
+        square += (known.square() * seen).sum(0)
+    return Moments(latent, normal.view(d, k + 1, k + 1), cross, square), log_likelihood
+
+
+def maximise(moments: Moments, floor: float) -> FactorModel:
+    """Regress each column on (z, 1), and let z be N(0, I) again: the M-step.
+
+    A column without an observed cell becomes standard normal noise.
+    """
+    count = moments.normal[:, -1, -1]
+    empty = (count == 0).to(count)
+    normal = moments.normal + empty[:, None, None] * torch.eye(
+        moments.normal.shape[-1]
+    ).to(count)
+    factor = torch.linalg.cholesky(normal)
+    slopes = torch.cholesky_solve(moments.cross[..., None], factor).squeeze(-1)
+    residual = moments.square - (slopes * moments.cross).sum(1)
+    noise = ((residual + empty) / (count + empty)).clamp(min=floor)
+    average = moments.latent[:-1, -1] / moments.latent[-1, -1]
+    spread = moments.latent[:-1, :-1] / moments.latent[-1, -1]
+    root = torch.linalg.cholesky(spread - torch.outer(average, average))
+    mean = slopes[:, -1] + slopes[:, :-1] @ average
+    return FactorModel(mean, slopes[:, :-1] @ root, noise)
+
+
+def start(data: Incomplete, weights: Tensor, rank: int, floor: float) -> FactorModel:
+    """Take principal factors of the correlations of pairs of observed cells.
+
+    Their spread beyond that of the other directions is signal, and at least a
+    hundredth, as EM does not leave loadings of zero.
+    """
+    seen = data.observed.to(data.x.dtype)
+    known = data.x.where(data.observed, 0.0)
+    weighted = weights[:, None]
+    pairs = (seen * weighted).T @ seen
+    correlation = (known * weighted).T @ known / pairs.where(pairs > 0, 1.0)
+    values, vectors = torch.linalg.eigh(correlation)
+    d = len(values)
+    rest = values[: d - rank].clamp(min=0).sum() / max(1, d - rank)
+    signal = (values[d - rank :] - rest).clamp(min=0.01)
+    loadings = vectors[:, d - rank :] * signal.sqrt()
+    noise = (1 - loadings.square().sum(1)).clamp(min=max(floor, 0.05))
+    return FactorModel(torch.zeros_like(noise), loadings, noise)
+
+
+def rotate(model: FactorModel) -> FactorModel:
+    """Turn the latents so that their posterior from complete rows is independent.
+
+    The latent that these rows tell most of comes first; the largest loading of each,
+    against the noise, is positive.  So the loadings are functions of the covariance.
+    """
+    scaled = model.loadings / model.noise_variance.sqrt()[:, None]
+    vectors = torch.linalg.eigh(scaled.T @ scaled).eigenvectors.flip(1)
+    turned = scaled @ vectors
+    largest = turned.abs().argmax(0, keepdim=True)
+    signs = turned.gather(0, largest).sign().where(turned.abs().amax(0) > 0, 1.0)
+    return model._replace(loadings=model.loadings @ (vectors * signs))
+
+
+def fit_factors(
+    data: Incomplete,
+    weights: Tensor,
+    rank: int,
+    *,
+    floor: float,
+    max_iter: int,
+    tol: float,
+    on_round: Callable[[int, float, float], bool] = lambda n, loss, change: False,
+) -> Fit:
+    """Run EM until a round raises the log-likelihood by less than `tol` nats.
+
+    Parameters
+    ----------
+    data : Incomplete
+        Columns scaled to unit spread.
+    weights : Tensor of shape (n,)
+    rank : int
+        Number of latents.
+    floor : float
+        Least noise variance.  Without it the likelihood has no maximum where columns
+        repeat others, or where rows are few.
+    max_iter : int
+    tol : float
+    on_round : callable
+        Shown the round, minus the objective per row, and the rise of the objective;
+        stops EM by returning True.
+    """
+    model, total, objectives = start(data, weights, rank, floor), weights.sum(), []
+    rise = inf
+    for n_round in range(1, max_iter + 1):
+        moments, log_likelihood = expected_moments(model, data, weights)
+        if objectives:
+            rise = float(log_likelihood) - objectives[-1]
+        objectives.append(float(log_likelihood))
+        if on_round(n_round, -objectives[-1] / float(total), rise) or rise < tol:
+            break
+        model = maximise(moments, floor)
+    return Fit(model, objectives, rise)
+
+
+def choose_rank(
+    data: Incomplete,
+    held_out: Tensor,
+    weights: Tensor,
+    highest: int,
+    *,
+    floor: float,
+    max_iter: int,
+    tol: float,
+) -> int:
+    """Choose the number of latents by held-out observed cells.
+
+    The rank grows while their log predictive density does by more than a standard
+    error over rows: without that margin, chance adds a latent every few times.
+
+    Parameters
+    ----------
+    held_out : Tensor of bool, of shape (n, features)
+        Observed cells that EM may not see.
+    highest : int
+        Rank to stop at.
+    """
+    kept = Incomplete(data.x, data.observed & ~held_out)
+
+    def gain(rank: int) -> Tensor:  # (n,)
+        fit = fit_factors(kept, weights, rank, floor=floor, max_iter=max_iter, tol=tol)
+        return log_prob(fit.model, data) - log_prob(fit.model, kept)
+
+    rank, best = 1, gain(1)
+    while rank < highest:
+        found = gain(rank + 1)
+        more = found - best
+        average = more @ weights / weights.sum()
+        error = ((more - average).square() @ weights).sqrt()
+        if not more @ weights > error:
+            break
+        rank, best = rank + 1, found
+    return rank
+
+
+def log_prob(model: FactorModel, data: Incomplete) -> Tensor:
+    """Compute log p(x_obs) of each row; (n,)."""
+    return torch.cat(
+        [
+            log_prob_observed(model, data.x[rows], data.observed[rows])[0]
+            for rows in batches(model, len(data.x))
+        ]
+    )
+
+
+def latent_mean(model: FactorModel, data: Incomplete) -> Tensor:
+    """Compute E[z | x_obs] of each row; (n, k)."""
+    return torch.cat(
+        [
+            infer(model, data.x[rows], data.observed[rows]).mean
+            for rows in batches(model, len(data.x))
+        ]
+    )

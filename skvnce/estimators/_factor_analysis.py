@@ -1,0 +1,348 @@
+"""Factor analysis as a transformer of incomplete tables into their latents."""
+
+import warnings
+
+import numpy as np
+import torch
+from sklearn.base import ClassNamePrefixFeaturesOutMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_is_fitted,
+)
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms import factor_analysis
+from skvnce.estimators._base import IncompleteTransformer
+from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    with_callbacks,
+)
+from skvnce.estimators._tables import column_moments, constant_columns, hold_out
+from skvnce.estimators._validation import (
+    check_auto_or_number,
+    check_number,
+    check_squares,
+    column_name,
+    incomplete_array,
+    keeps_state_on_failure,
+)
+from skvnce.models.factor_analysis import FactorModel
+
+_FLOOR = 1e-4  # least share of noise in the variance of a column
+
+
+class IncompleteFactorAnalysis(
+    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, IncompleteTransformer
+):
+    """Factor analysis of tables with missing cells, by maximum likelihood.
+
+    ``x = mean + z components + noise`` with latents ``z ~ N(0, I)`` and independent
+    normal noise of its own variance in each column.  All rows count with the cells that
+    they have: nothing is imputed.  The fit is right for normal rows with values missing
+    at random (MAR); on complete rows it is that of
+    `sklearn.decomposition.FactorAnalysis` up to a rotation of the latents.
+
+    Parameters
+    ----------
+    n_components : "auto" or int, default="auto"
+        Number of latents.  ``"auto"`` raises it from 1 while the log predictive density
+        of a tenth of the observed cells, held out, rises by more than its standard
+        error.
+    max_iter : int, default=1000
+        Rounds of EM at most.
+    tol : float, default=1e-3
+        Rise of the log-likelihood in a round, in nats, below which EM stops.
+    verbose : int, default=0
+        Above 0, a line for each round.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components_, n_features_in_)
+        Loadings in the units of X.  Latents are rotated such that, given a complete
+        row, they are independent; those that rows tell most of come first, and the
+        largest loading of each, against the noise, is positive.
+    mean_ : ndarray of shape (n_features_in_,)
+        In the units of X.
+    noise_variance_ : ndarray of shape (n_features_in_,)
+        In the squared units of X.
+    n_components_ : int
+        The number of latents that was used.
+    node_indices_ : ndarray of shape (n_nodes,)
+        Places in X of the columns of the model: those with two different values.
+    n_iter_ : int
+        Rounds of EM.
+    loss_curve_ : list of float
+        Log-likelihood per row in each round, negated, for columns of unit spread.
+    n_features_in_ : int
+        Number of columns seen at `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are strings.
+
+    Notes
+    -----
+    A column of which all observed cells are equal, or none is observed, is not in the
+    model, nor in scores; its components and its noise variance are 0, and its mean is
+    that value, or NaN.
+
+    The noise variance is kept above 1e-4 of the variance of its column.  A column at
+    that floor (a Heywood case) repeats others, or there are more latents than the rows
+    can tell; a warning names it.
+
+    References
+    ----------
+    Rubin and Thayer (1982), EM algorithms for ML factor analysis; Liu, Rubin and Wu
+    (1998), Parameter expansion to accelerate EM: the PX-EM algorithm; Simkus, Rhodes
+    and Gutmann (2023), Variational Gibbs inference for statistical model estimation
+    from incomplete data, appendix J.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import IncompleteFactorAnalysis
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 1)) * [1.0, 2.0, -3.0] + rng.normal(size=(200, 3))
+    >>> X[rng.random(X.shape) < 0.3] = np.nan
+    >>> analysis = IncompleteFactorAnalysis(n_components=1).fit(X)
+    >>> analysis.transform(X).shape
+    (200, 1)
+    >>> analysis.components_.round(0)
+    array([[ 1.,  2., -3.]])
+    """
+
+    def __init__(self, n_components="auto", *, max_iter=1000, tol=1e-3, verbose=0):
+        self.n_components = n_components
+        self.max_iter = max_iter
+        self.tol = tol
+        self.verbose = verbose
+
+    @keeps_state_on_failure
+    @with_callbacks
+    def fit(self, X, y=None, sample_weight=None):
+        """Fit mean, components and noise variance.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing say nothing and are
+            left out.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights; a weight of k counts as k equal rows.
+
+        Returns
+        -------
+        self : IncompleteFactorAnalysis
+
+        Raises
+        ------
+        ValueError
+            For infinite or textual cells, a table without a column of two values, more
+            components than such columns, and parameters outside their range.
+        TypeError
+            For parameters of a wrong type.
+        """
+        self._check_parameters()
+        X = incomplete_array(self, X, reset=True)
+        weights = _check_sample_weight(
+            sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        )
+        kept = (weights > 0) & ~np.isnan(X).all(1)
+        if not kept.any():
+            raise ValueError("No row of X has an observed cell and a positive weight.")
+        table, weights = X[kept].astype(np.float64), torch.from_numpy(weights[kept])
+        self.node_indices_ = self._observed_columns(table)
+        constants = self._split_constants(table)
+        nodes = table[:, self.node_indices_]
+        mean, scale = column_moments(nodes, weights.numpy())
+        fit = np.isfinite(scale**2) & (scale**2 > 1e-300)
+        check_squares(self, self.node_indices_, fit)
+        nodes = (nodes - mean) / scale
+        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        # rows without a cell in the model have log-likelihood 0, whatever it is
+        found = self._fit_rank(nodes, weights, on_round)
+        self._keep(found, mean, scale, constants, float(weights.sum()))
+        finish()
+        return self
+
+    def transform(self, X):
+        """Compute the posterior means of the latents given the observed cells.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components_)
+            0 for a row that is entirely missing.
+        """
+        X = self._checked(X)
+        latents = self._rowwise(X, factor_analysis.latent_mean)
+        return latents.reshape(len(X), -1).astype(X.dtype)
+
+    def inverse_transform(self, Z):
+        """Compute the means of rows given their latents.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n_samples, n_components_)
+            Latents.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_in_)
+            In the units of X; NaN in columns that were entirely missing at `fit`.
+        """
+        check_is_fitted(self)
+        Z = check_array(Z, dtype=[np.float64, np.float32], input_name="Z")
+        if Z.shape[1] != self.n_components_:
+            raise ValueError(
+                f"Z has {Z.shape[1]} columns, but the model has "
+                f"n_components_={self.n_components_} latents."
+            )
+        return (Z @ self.components_ + self.mean_).astype(Z.dtype)
+
+    def score_samples(self, X):
+        """Compute the log-density of the observed cells of each row, in nats.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            In the units of X; 0 for a row that is entirely missing.
+        """
+        return self._rowwise(self._checked(X), factor_analysis.log_prob)
+
+    def get_covariance(self):
+        """Compute the covariance of the columns.
+
+        Returns
+        -------
+        ndarray of shape (n_features_in_, n_features_in_)
+            In the units of X; 0 for columns that are not in the model.
+        """
+        check_is_fitted(self)
+        return self._square(self._model().covariance())
+
+    def get_precision(self):
+        """Compute the inverse of the covariance of the columns of the model.
+
+        Returns
+        -------
+        ndarray of shape (n_features_in_, n_features_in_)
+            In the inverse units of X; 0 for columns that are not in the model.
+        """
+        check_is_fitted(self)
+        return self._square(self._model().precision())
+
+    @property
+    def _n_features_out(self):
+        return self.n_components_
+
+    def _check_parameters(self):
+        check_auto_or_number(self.n_components, "n_components", low=1, integer=True)
+        check_number(self.max_iter, "max_iter", low=1, integer=True)
+        check_number(self.tol, "tol", low=0)
+
+    def _fate_of_empty(self):
+        return "of no loading"
+
+    def _split_constants(self, table):
+        """Leave columns of one value out of the model, and give their values."""
+        constant = constant_columns(table[:, self.node_indices_])
+        values = np.full(table.shape[1], np.nan)
+        places = self.node_indices_[constant]
+        values[places] = np.nanmin(table[:, places], 0) if len(places) else 0.0
+        self.node_indices_ = self.node_indices_[~constant]
+        width = len(self.node_indices_)
+        if not width:
+            raise ValueError(
+                "All columns of X are constant where they are observed: there is "
+                "nothing that latents could explain."
+            )
+        if not isinstance(self.n_components, str) and self.n_components > width:
+            raise ValueError(
+                f"n_components={self.n_components} must be at most n_features={width}, "
+                "the columns of X with two different observed values."
+            )
+        return values
+
+    def _fit_rank(self, nodes, weights, on_round):
+        data = Incomplete.from_array(nodes)
+        options = {"floor": _FLOOR, "max_iter": self.max_iter, "tol": self.tol}
+        rank = self.n_components
+        if isinstance(rank, str):
+            some, hidden = hold_out(nodes, weights)
+            rank = factor_analysis.choose_rank(
+                data.take(some), hidden[some], weights[some], nodes.shape[1], **options
+            )
+        return factor_analysis.fit_factors(
+            data, weights, rank, on_round=on_round, **options
+        )
+
+    def _keep(self, fit, mean, scale, constants, total):
+        """Write the fit into attributes, in the units of X."""
+        model = factor_analysis.rotate(fit.model)
+        self.n_components_ = model.loadings.shape[1]
+        self.mean_ = constants
+        self.mean_[self.node_indices_] = mean + model.mean.numpy() * scale
+        self.components_ = np.zeros((self.n_components_, len(constants)))
+        self.components_[:, self.node_indices_] = model.loadings.numpy().T * scale
+        self.noise_variance_ = np.zeros(len(constants))
+        noise = model.noise_variance.numpy()
+        self.noise_variance_[self.node_indices_] = noise * scale**2
+        self.loss_curve_ = [-objective / total for objective in fit.objectives]
+        self.n_iter_ = len(self.loss_curve_)
+        at_floor = self.node_indices_[noise <= 1.001 * _FLOOR]
+        if len(at_floor):
+            names = ", ".join(column_name(self, j) for j in at_floor)
+            warnings.warn(
+                f"Noise at its floor, {_FLOOR:g} of the variance: {names}. They repeat "
+                "other columns (drop them), or there are too many latents for the rows "
+                f"(lower n_components={self.n_components_}).",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        if self.n_iter_ == self.max_iter and fit.rise > self.tol:
+            warnings.warn(
+                f"EM stopped after max_iter={self.max_iter} rounds, with the "
+                f"log-likelihood still rising by {fit.rise:.2g} a round. Raise "
+                f"max_iter or tol={self.tol:g}.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+
+    def _checked(self, X):
+        check_is_fitted(self)
+        return incomplete_array(self, X, reset=False)
+
+    def _rowwise(self, X, function):
+        """Apply a function of the model and the rows, in chunks of rows."""
+        model = self._model()
+        parts = [
+            function(model, Incomplete.from_array(nodes)) for _, nodes in self._parts(X)
+        ]
+        return torch.cat(parts).numpy()
+
+    def _model(self):
+        columns = self.node_indices_
+        return FactorModel(
+            torch.from_numpy(self.mean_[columns]),
+            torch.from_numpy(self.components_[:, columns].T),
+            torch.from_numpy(self.noise_variance_[columns]),
+        )
+
+    def _square(self, matrix):
+        """Put a matrix of the columns of the model into one of all columns."""
+        result = np.zeros((self.n_features_in_, self.n_features_in_))
+        result[np.ix_(self.node_indices_, self.node_indices_)] = matrix.numpy()
+        return result

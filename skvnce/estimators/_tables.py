@@ -1,0 +1,53 @@
+"""What fits of whole tables need: spreads of columns, constants, cells held out."""
+
+import numpy as np
+import torch
+from scipy.stats import rankdata
+
+from skvnce._random import row_keyed
+
+_HELD_OUT = 0.1  # share of the observed cells on which a parameter is chosen
+_FEWEST = 10  # observed cells of a column that may lose some of them
+_ROWS = 5000  # about as many rows are enough to choose it
+
+
+def column_moments(nodes, weights):
+    """Compute weighted means and spreads of the observed cells of each column."""
+    seen = ~np.isnan(nodes) * weights[:, None]
+    total = seen.sum(0)
+    with np.errstate(over="ignore"):  # found by the check of the scale
+        mean = np.nansum(nodes * seen, 0) / total
+        return mean, np.sqrt(np.nansum((nodes - mean) ** 2 * seen, 0) / total)
+
+
+def constant_columns(nodes):
+    """Tell which columns have observed cells that are all equal, up to rounding."""
+    low, high = np.nanmin(nodes, 0), np.nanmax(nodes, 0)
+    return high - low <= 1e-13 * np.maximum(abs(low), abs(high))
+
+
+def hold_out(nodes, weights):
+    """Choose rows, and among their observed cells some to hold out.
+
+    The choice is a function of the ranks in each row: it depends neither on units nor
+    on the order of rows, and a weight of two is a row given twice.
+
+    Parameters
+    ----------
+    nodes : ndarray of shape (n, n_nodes)
+    weights : Tensor of shape (n,)
+
+    Returns
+    -------
+    some : Tensor of bool, of shape (n,)
+        Rows.
+    hidden : Tensor of bool, of shape (n, n_nodes)
+        Cells.
+    """
+    ranks = rankdata(nodes, method="dense", axis=0, nan_policy="omit") - 1
+    uniform = row_keyed(ranks, 0)
+    observed = torch.from_numpy(~np.isnan(nodes))
+    key = uniform(0, observed.double())[:, 0]
+    some = key <= key.unique()[:_ROWS][-1]
+    enough = (weights * some) @ observed.double() >= _FEWEST
+    return some, (uniform(1, observed.double()) < _HELD_OUT) & observed & enough

@@ -1,0 +1,124 @@
+"""Factor analysis of incomplete rows, all missingness patterns at once.
+
+``x = mean + W z + noise`` with ``z ~ N(0, I)`` and independent noise of variance psi_j
+in column j (Simkus et al. 2023, section 4.1 and appendix J).  With o the observed
+columns of a row and r = x_o - mean_o,
+
+    z | x_o ~ N(A^-1 b, A^-1),  A = I + sum_o w_j w_j' / psi_j,
+                                b = sum_o w_j r_j / psi_j                          (1)
+    -2 log p(x_o) = sum_o ((r_j - w_j m)^2 / psi_j + log 2 pi psi_j)
+                    + m'm + log|A|,  m = A^-1 b                                    (2)
+
+by the Woodbury identity and the determinant lemma.  All sums over o are products with
+the mask, and only A of size k x k is factorised for each row.  Eq. (2) has no
+difference of large numbers where the noise is small.
+"""
+
+from collections.abc import Iterator
+from math import log, pi
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+_CELLS_AT_ONCE = 2**20  # of the tables of one batch of rows, 8 MiB each
+
+
+class FactorModel(NamedTuple):
+    """Parameters of factor analysis with k latents.
+
+    Attributes
+    ----------
+    mean : Tensor of shape (features,)
+    loadings : Tensor of shape (features, k)
+        W.
+    noise_variance : Tensor of shape (features,)
+        psi.
+    """
+
+    mean: Tensor
+    loadings: Tensor
+    noise_variance: Tensor
+
+    def covariance(self) -> Tensor:
+        """Compute W W' + diag(psi); (features, features)."""
+        return self.loadings @ self.loadings.T + self.noise_variance.diag()
+
+    def precision(self) -> Tensor:
+        """Compute the inverse of the covariance, by Woodbury; (features, features)."""
+        scaled = self.loadings / self.noise_variance[:, None]
+        inner = torch.eye(scaled.shape[1]).to(scaled) + self.loadings.T @ scaled
+        root = torch.linalg.solve_triangular(
+            torch.linalg.cholesky(inner), scaled.T, upper=False
+        )
+        return (1 / self.noise_variance).diag() - root.T @ root
+
+
+class Posterior(NamedTuple):
+    """The normal distribution of the latents of each row.
+
+    Attributes
+    ----------
+    mean : Tensor of shape (n, k)
+    factor : Tensor of shape (n, k, k)
+        Lower Cholesky factor of A, the precision.
+    """
+
+    mean: Tensor
+    factor: Tensor
+
+    def covariance(self) -> Tensor:
+        """Compute A^-1; (n, k, k)."""
+        return torch.cholesky_inverse(self.factor)
+
+
+def infer(model: FactorModel, x: Tensor, observed: Tensor) -> Posterior:
+    """Compute the posterior of the latents by eq. (1).
+
+    Parameters
+    ----------
+    model : FactorModel
+    x : Tensor of shape (n, features)
+        Values under the mask are never read.
+    observed : Tensor of bool, of shape (n, features)
+
+    Returns
+    -------
+    Posterior
+    """
+    k = model.loadings.shape[1]
+    scaled = model.loadings / model.noise_variance[:, None]
+    products = (scaled[:, :, None] * model.loadings[:, None, :]).flatten(1)
+    precision = (observed.to(x.dtype) @ products).view(-1, k, k)
+    precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    factor = torch.linalg.cholesky(precision)
+    field = (x - model.mean).where(observed, 0.0) @ scaled
+    mean = torch.cholesky_solve(field[..., None], factor).squeeze(-1)
+    return Posterior(mean, factor)
+
+
+def log_prob_observed(
+    model: FactorModel, x: Tensor, observed: Tensor
+) -> tuple[Tensor, Posterior]:
+    """Compute log p(x_o) of each row by eq. (2), and the posterior that it took.
+
+    Returns
+    -------
+    log_prob : Tensor of shape (n,)
+        0 for a row without observed cells.
+    posterior : Posterior
+    """
+    found = infer(model, x, observed)
+    residual = (x - model.mean - found.mean @ model.loadings.T).where(observed, 0.0)
+    square = residual.square() @ (1 / model.noise_variance)
+    constant = observed.to(x.dtype) @ (model.noise_variance.log() + log(2 * pi))
+    log_det = 2 * found.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return -(square + found.mean.square().sum(-1) + constant + log_det) / 2, found
+
+
+def batches(model: FactorModel, n: int) -> Iterator[slice]:
+    """Split n rows into batches that are bounded in memory."""
+    d, k = model.loadings.shape
+    size = max(1, _CELLS_AT_ONCE // max(d, (k + 1) ** 2))
+    for first in range(0, n, size):
+        yield slice(first, first + size)
