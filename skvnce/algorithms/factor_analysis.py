@@ -194,8 +194,9 @@ def choose_rank(
 ) -> int:
     """Choose the number of latents by held-out observed cells.
 
-    The rank grows while their log predictive density does by more than a standard
-    error over rows: without that margin, chance adds a latent every few times.
+    The rank grows while one of the next two raises their log predictive density by
+    more than a standard error over rows.  Without that margin, chance adds a latent
+    every few times; one latent alone may do little where two do much.
 
     Parameters
     ----------
@@ -211,15 +212,20 @@ def choose_rank(
         return log_prob(fit.model, data) - log_prob(fit.model, kept)
 
     rank, best = 1, gain(1)
-    while rank < highest:
-        found = gain(rank + 1)
-        more = found - best
-        average = more @ weights / weights.sum()
-        error = ((more - average).square() @ weights).sqrt()
-        if not more @ weights > error:
+    for candidate in range(2, highest + 1):
+        if candidate > rank + 2:
             break
-        rank, best = rank + 1, found
+        found = gain(candidate)
+        if rises(found - best, weights):
+            rank, best = candidate, found
     return rank
+
+
+def rises(differences: Tensor, weights: Tensor) -> bool:
+    """Tell whether a weighted sum is above its standard error."""
+    average = differences @ weights / weights.sum()
+    error = ((differences - average).square() @ weights).sqrt()
+    return bool(differences @ weights > error)
 
 
 def log_prob(model: FactorModel, data: Incomplete) -> Tensor:

@@ -32,6 +32,7 @@ from skvnce.estimators._validation import (
 from skvnce.models.factor_analysis import FactorModel
 
 _FLOOR = 1e-4  # least share of noise in the variance of a column
+_HELD_OUT = 0.2  # share of the observed cells on which the rank is chosen
 
 
 class IncompleteFactorAnalysis(
@@ -49,7 +50,7 @@ class IncompleteFactorAnalysis(
     ----------
     n_components : "auto" or int, default="auto"
         Number of latents.  ``"auto"`` raises it from 1 while the log predictive density
-        of a tenth of the observed cells, held out, rises by more than its standard
+        of a fifth of the observed cells, held out, rises by more than its standard
         error.
     max_iter : int, default=1000
         Rounds of EM at most.
@@ -153,18 +154,19 @@ class IncompleteFactorAnalysis(
         kept = (weights > 0) & ~np.isnan(X).all(1)
         if not kept.any():
             raise ValueError("No row of X has an observed cell and a positive weight.")
-        table, weights = X[kept].astype(np.float64), torch.from_numpy(weights[kept])
+        table = X[kept].astype(np.float64)
         self.node_indices_ = self._observed_columns(table)
         constants = self._split_constants(table)
         nodes = table[:, self.node_indices_]
-        mean, scale = column_moments(nodes, weights.numpy())
+        seen = ~np.isnan(nodes).all(1)  # something else than constants
+        nodes, weights = nodes[seen], weights[kept][seen]
+        mean, scale = column_moments(nodes, weights)
         fit = np.isfinite(scale**2) & (scale**2 > 1e-300)
         check_squares(self, self.node_indices_, fit)
         nodes = (nodes - mean) / scale
         on_round, finish = report_rounds(self, self.max_iter, X=X)
-        # rows without a cell in the model have log-likelihood 0, whatever it is
-        found = self._fit_rank(nodes, weights, on_round)
-        self._keep(found, mean, scale, constants, float(weights.sum()))
+        found = self._fit_rank(nodes, torch.from_numpy(weights), on_round)
+        self._keep(found, mean, scale, constants, weights.sum())
         finish()
         return self
 
@@ -182,8 +184,7 @@ class IncompleteFactorAnalysis(
             0 for a row that is entirely missing.
         """
         X = self._checked(X)
-        latents = self._rowwise(X, factor_analysis.latent_mean)
-        return latents.reshape(len(X), -1).astype(X.dtype)
+        return self._rowwise(X, factor_analysis.latent_mean).astype(X.dtype)
 
     def inverse_transform(self, Z):
         """Compute the means of rows given their latents.
@@ -281,7 +282,7 @@ class IncompleteFactorAnalysis(
         options = {"floor": _FLOOR, "max_iter": self.max_iter, "tol": self.tol}
         rank = self.n_components
         if isinstance(rank, str):
-            some, hidden = hold_out(nodes, weights)
+            some, hidden = hold_out(nodes, weights, _HELD_OUT)
             rank = factor_analysis.choose_rank(
                 data.take(some), hidden[some], weights[some], nodes.shape[1], **options
             )
@@ -300,7 +301,7 @@ class IncompleteFactorAnalysis(
         self.noise_variance_ = np.zeros(len(constants))
         noise = model.noise_variance.numpy()
         self.noise_variance_[self.node_indices_] = noise * scale**2
-        self.loss_curve_ = [-objective / total for objective in fit.objectives]
+        self.loss_curve_ = [-float(objective / total) for objective in fit.objectives]
         self.n_iter_ = len(self.loss_curve_)
         at_floor = self.node_indices_[noise <= 1.001 * _FLOOR]
         if len(at_floor):

@@ -6,9 +6,8 @@ from scipy.stats import rankdata
 
 from skvnce._random import row_keyed
 
-_HELD_OUT = 0.1  # share of the observed cells on which a parameter is chosen
 _FEWEST = 10  # observed cells of a column that may lose some of them
-_ROWS = 5000  # about as many rows are enough to choose it
+_ROWS = 5000  # about as many rows are enough to choose a parameter
 
 
 def column_moments(nodes, weights):
@@ -26,7 +25,7 @@ def constant_columns(nodes):
     return high - low <= 1e-13 * np.maximum(abs(low), abs(high))
 
 
-def hold_out(nodes, weights):
+def hold_out(nodes, weights, share):
     """Choose rows, and among their observed cells some to hold out.
 
     The choice is a function of the ranks in each row: it depends neither on units nor
@@ -36,6 +35,8 @@ def hold_out(nodes, weights):
     ----------
     nodes : ndarray of shape (n, n_nodes)
     weights : Tensor of shape (n,)
+    share : float
+        Of the observed cells.
 
     Returns
     -------
@@ -50,4 +51,4 @@ def hold_out(nodes, weights):
     key = uniform(0, observed.double())[:, 0]
     some = key <= key.unique()[:_ROWS][-1]
     enough = (weights * some) @ observed.double() >= _FEWEST
-    return some, (uniform(1, observed.double()) < _HELD_OUT) & observed & enough
+    return some, (uniform(1, observed.double()) < share) & observed & enough
