@@ -33,6 +33,7 @@ from skvnce.models.factor_analysis import FactorModel
 
 _FLOOR = 1e-4  # least share of noise in the variance of a column
 _HELD_OUT = 0.2  # share of the observed cells on which the rank is chosen
+_SEARCH = 10  # tolerance of that choice, in tolerances of the fit
 
 
 class IncompleteFactorAnalysis(
@@ -279,15 +280,19 @@ class IncompleteFactorAnalysis(
 
     def _fit_rank(self, nodes, weights, on_round):
         data = Incomplete.from_array(nodes)
-        options = {"floor": _FLOOR, "max_iter": self.max_iter, "tol": self.tol}
-        rank = self.n_components
+        rank, options = self.n_components, {"floor": _FLOOR, "max_iter": self.max_iter}
         if isinstance(rank, str):
             some, hidden = hold_out(nodes, weights, _HELD_OUT)
             rank = factor_analysis.choose_rank(
-                data.take(some), hidden[some], weights[some], nodes.shape[1], **options
+                data.take(some),
+                hidden[some],
+                weights[some],
+                nodes.shape[1],
+                tol=_SEARCH * self.tol,
+                **options,
             )
         return factor_analysis.fit_factors(
-            data, weights, rank, on_round=on_round, **options
+            data, weights, rank, tol=self.tol, on_round=on_round, **options
         )
 
     def _keep(self, fit, mean, scale, constants, total):

@@ -186,6 +186,16 @@ def test_independent_columns_have_the_smallest_rank(seed):
     assert np.median(ranks) == 1
 
 
+def test_one_row_does_not_decide_on_the_rank():
+    differences = torch.full((100,), 0.1).double()
+    assert factor_analysis.rises(differences, torch.ones(100).double())
+    differences[0] = -1e3
+    assert factor_analysis.rises(differences, torch.ones(100).double()) is False
+    differences[1:] = 0.2
+    assert factor_analysis.rises(differences, torch.ones(100).double())
+    assert not factor_analysis.rises(-differences, torch.ones(100).double())
+
+
 def chosen(data, rng):
     held_out = data.observed & torch.tensor(rng.uniform(size=data.x.shape) < 0.2)
     return factor_analysis.choose_rank(
