@@ -60,7 +60,7 @@ def test_a_run_that_goes_on_computes_nothing_again(first, monkeypatch, capsys):
     assert "# Imputers compared" in capsys.readouterr().out
     options = imputation.options_of([*arguments, "--seeds", "2"])
     cells = list(imputation.missing_cells(again, options))
-    assert [cell[3] for cell in cells] == [[1], [1]]
+    assert [cell[2] for cell in cells] == [[("MCAR 50", 1)]] * 2
 
 
 def test_reference_methods_are_in_the_report(tmp_path):

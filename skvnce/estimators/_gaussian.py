@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from threadpoolctl import threadpool_limits
@@ -20,6 +19,7 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     with_callbacks,
 )
+from skvnce.estimators._tables import column_moments, constant_columns, hold_out
 from skvnce.estimators._validation import (
     check_auto_or_number,
     check_bool,
@@ -35,7 +35,6 @@ from skvnce.models.gaussian import Normal
 
 _SHARES = [1.0, 0.3, 0.1, 0.03, 0.01]  # prior rows a column that "auto" chooses from
 _HELD_OUT = 0.1  # share of the observed cells on which it is chosen
-_ROWS = 5000  # about as many rows are enough to choose it
 
 # Threads that share batches of small matrices mostly wait, for seconds on busy cores.
 _one_thread = threadpool_limits.wrap(limits=1)
@@ -208,7 +207,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self._split_constants(X[kept].astype(np.float64))
         nodes = X[np.ix_(kept, self.node_indices_)].astype(np.float64)
         weights = torch.from_numpy(weights[kept])
-        self.location_, self.scale_ = _moments(nodes, weights.numpy())
+        self.location_, self.scale_ = column_moments(nodes, weights.numpy())
         self._check_scale()
         self._bounds = (np.stack(bounds)[:, self.node_indices_] - self.location_) / (
             self.scale_
@@ -336,12 +335,9 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
 
     def _split_constants(self, X):
         """Leave columns of one value out of the model: they are that value."""
-        nodes = X[:, self.node_indices_]
-        low, high = np.nanmin(nodes, 0), np.nanmax(nodes, 0)
-        constant = high - low <= 1e-13 * np.maximum(abs(low), abs(high))
-        self.constants_ = dict(
-            zip(self.node_indices_[constant].tolist(), low[constant], strict=True)
-        )
+        constant = constant_columns(X[:, self.node_indices_])
+        places = self.node_indices_[constant].tolist()
+        self.constants_ = {place: np.nanmax(X[:, place]) for place in places}
         self.node_indices_ = self.node_indices_[~constant]
         if not self.node_indices_.size:
             raise ValueError(
@@ -370,7 +366,8 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         d = data.x.shape[1]
         effort = {"max_iter": self.max_iter, "tol": self.tol}
         start, bent = _independent(data), torch.zeros(d, dtype=torch.bool)
-        part = self._held_out(data, nodes, weights)
+        some, hidden = hold_out(nodes, weights, _HELD_OUT)
+        part = data.take(some), hidden[some], weights[some]
         self.shrinkage_ = self.shrinkage
         if isinstance(self.shrinkage, str):
             strengths = [share * d for share in _SHARES]
@@ -391,17 +388,6 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self.mean_, self.covariance_ = self._parameters_in_units(self._normal)
         self._keep_for_draws(data, weights, strength)
         self._report(fit, float(weights.sum()))
-
-    def _held_out(self, data, nodes, weights):
-        """Take rows, cells to hide in them, and the rows' weights."""
-        # Keys are functions of the ranks in a row: the choice depends neither on units
-        # nor on the order of rows, and a weight of two is a row given twice.
-        ranks = rankdata(nodes, method="dense", axis=0, nan_policy="omit") - 1
-        uniform = row_keyed(ranks, 0)
-        key = uniform(0, data.x)[:, 0]
-        some = key <= key.unique()[:_ROWS][-1]
-        hidden = (uniform(1, data.x) < _HELD_OUT) & data.observed
-        return data.take(some), hidden[some], weights[some]
 
     def _keep_for_draws(self, data, weights, strength):
         """Keep what draws of the parameters need until they are asked for."""
@@ -468,12 +454,3 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
 def _independent(data):
     d = data.x.shape[1]
     return Normal(data.x.new_zeros(d), torch.eye(d, dtype=data.x.dtype))
-
-
-def _moments(nodes, weights):
-    """Compute weighted means and spreads of the observed cells of each column."""
-    seen = ~np.isnan(nodes) * weights[:, None]
-    total = seen.sum(0)
-    with np.errstate(over="ignore"):  # found by the check of the scale
-        mean = np.nansum(nodes * seen, 0) / total
-        return mean, np.sqrt(np.nansum((nodes - mean) ** 2 * seen, 0) / total)
