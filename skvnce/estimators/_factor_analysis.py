@@ -33,7 +33,7 @@ from skvnce.models.factor_analysis import FactorModel
 
 _FLOOR = 1e-4  # least share of noise in the variance of a column
 _HELD_OUT = 0.2  # share of the observed cells on which the rank is chosen
-_SEARCH = 10  # tolerance of that choice, in tolerances of the fit
+_SEARCH = 100  # tolerance of that choice, in tolerances of the fit
 
 
 class IncompleteFactorAnalysis(
