@@ -87,7 +87,7 @@ METHODS = {
     "ExtraTrees": extra_trees,
     "MIWAE": lambda seed: MIWAE(random_state=seed),
     "GaussianImputer": lambda seed: GaussianImputer(),
-    "Gaussian, bent margins": lambda seed: GaussianImputer(margins="auto"),
+    "Gaussian, normal margins": lambda seed: GaussianImputer(margins="normal"),
     "raw NaN": lambda seed: FunctionTransformer(),
     COMPLETE: lambda seed: FunctionTransformer(),
 }

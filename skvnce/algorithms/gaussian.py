@@ -9,7 +9,7 @@ is explored by data augmentation (Schafer 1997, section 5.4).
 """
 
 from collections.abc import Callable
-from math import ceil, inf, log
+from math import ceil, log, pi, sqrt
 from typing import NamedTuple
 
 import torch
@@ -26,6 +26,8 @@ from skvnce.models.gaussian import (
     invert,
     pairs,
 )
+
+_LEAST_SPREAD = 1e-12
 
 
 class Moments(NamedTuple):
@@ -245,9 +247,8 @@ def conditional_moments(normal: Normal, data: Incomplete) -> tuple[Tensor, Tenso
     for batch in arrange(*data):
         found = condition(normal.mean, precision, batch)
         mean[batch.rows] = normal.mean + batch.complete(found.residual, found.mean())
-        variance = found.covariance().diagonal(dim1=-2, dim2=-1)
         none = torch.zeros_like(found.residual)
-        spread[batch.rows] = batch.complete(none, variance.sqrt())
+        spread[batch.rows] = batch.complete(none, found.variance().sqrt())
     return data.with_values(mean), spread
 
 
@@ -356,15 +357,15 @@ def choose_strength(
     max_iter: int,
     tol: float,
 ) -> tuple[float, Normal]:
-    """Choose k by the log predictive density of held-out observed cells.
+    """Choose k by the held-out observed cells, see `held_out_loss`.
 
     Parameters
     ----------
     held_out : Tensor of bool, of shape (n, features)
         Observed cells that EM may not see.
     strengths : list of float
-        From strong to weak: each is a good start of the next, and the first that
-        predicts worse ends the search.
+        From strong to weak.  The search begins in the middle and goes on while the
+        next predicts better, to the weaker ones first.
 
     Returns
     -------
@@ -372,14 +373,40 @@ def choose_strength(
     normal : Normal
         Fitted with it to the cells that are not held out.
     """
-    kept = Incomplete(data.x, data.observed & ~held_out)
-    best, score, normal = (strengths[0], start), -inf, start
-    for strength in strengths:
+    kept = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
+
+    def tried(place: int, begin: Normal) -> tuple[float, int, Normal]:
         normal = fit_normal(
-            kept, weights, strength, normal, max_iter=max_iter, tol=tol
+            kept, weights, strengths[place], begin, max_iter=max_iter, tol=tol
         ).normal
-        gain = float((log_prob(normal, data) - log_prob(normal, kept)) @ weights)
-        if gain <= score:
+        moments = conditional_moments(normal, kept)
+        loss = held_out_loss(data.x, held_out, *moments, weights)
+        return float(loss.sum()), place, normal
+
+    middle = len(strengths) // 2
+    best = tried(middle, start)
+    for side in (range(middle + 1, len(strengths)), range(middle - 1, -1, -1)):
+        for place in side:
+            other = tried(place, best[2])
+            if other[0] >= best[0]:
+                break
+            best = other
+        if best[1] != middle:
             break
-        best, score = (strength, normal), gain
-    return best
+    return strengths[best[1]], best[2]
+
+
+def held_out_loss(
+    x: Tensor, held_out: Tensor, mean: Tensor, spread: Tensor, weights: Tensor
+) -> Tensor:
+    """Sum the CRPS of held-out cells under N(mean, spread**2); (features,).
+
+    The continuous ranked probability score of normal predictions (Gneiting and Raftery
+    2007, section 4.2) is proper like the log-density, but grows with the distance, not
+    with its square: a few outlying cells do not decide.
+    """
+    spread = spread.clamp(min=_LEAST_SPREAD)
+    z = (x - mean) / spread
+    density = torch.exp(-z.square() / 2) / sqrt(2 * pi)
+    crps = spread * (z * torch.erf(z / sqrt(2)) + 2 * density - 1 / sqrt(pi))
+    return weights @ crps.where(held_out, 0.0)

@@ -23,8 +23,9 @@ _N_KNOTS = 9
 _WIDEST = 2.0  # score of the outermost of them: 2 % of the rows lie beyond each
 _FAR = 100.0  # distance in scores of the last knots, which set the slopes of the tails
 _LEAST_STEP = 1e-3  # of the scores between knots that no cell lies between
-_ROUNDS = 15  # of margins and normal in turn
-_SETTLED = 0.01  # change of a score at which margins are taken as settled
+_N_LEVELS = 12  # of quantiles that stand for a distribution
+_ROUNDS = 50  # of margins and normal in turn
+_ROUGH = 0.02  # tolerance of margins that are to be compared
 
 
 class Margins(NamedTuple):
@@ -104,6 +105,11 @@ def choose(use: Tensor, bent: Margins) -> Margins:
     return Margins(*(torch.where(use[:, None], a, b) for a, b in pairs))
 
 
+def bent(margins: Margins) -> Tensor:
+    """Tell which columns are not straight; (features,)."""
+    return (margins.knots != straight(len(margins.knots)).knots).any(1)
+
+
 def start(data: Incomplete, weights: Tensor) -> Margins:
     """Put knots on quantiles of the observed cells; straight where ties leave few."""
     knots, scores = (part[:, 1:-1].clone() for part in straight(data.x.shape[1]))
@@ -174,10 +180,12 @@ def fit_margins(
     data: Incomplete,
     weights: Tensor,
     strength: float,
-    use: Tensor,
-    begin: Normal,
+    margins: Margins,
+    normal: Normal,
+    *,
+    tol: float,
 ) -> tuple[Margins, Normal]:
-    """Fit the margins of the columns in `use` and the normal, in turn.
+    """Fit the scores of margins and the normal distribution in turn.
 
     Parameters
     ----------
@@ -186,70 +194,88 @@ def fit_margins(
     weights : Tensor of shape (n,)
     strength : float
         k of the prior, see `gaussian`.
-    use : Tensor of bool, of shape (features,)
-        The other columns stay straight.
-    begin : Normal
+    margins : Margins
+        Where to start; straight ones stay straight.
+    normal : Normal
+        Where to start.
+    tol : float
+        Change of a score in a round at which they are taken as settled.
 
     Returns
     -------
     margins : Margins
     normal : Normal
-        A good start of EM on the scores.
+        Nearly converged on the scores.
     """
-    margins, normal = choose(use, start(data, weights)), begin
-    bends = (margins.knots != straight(len(use)).knots).any(1)
+    bends = bent(margins)
     for _ in range(_ROUNDS):
         scores, _ = scored(margins, data)
-        fit = gaussian.fit_normal(
-            scores, weights, strength, normal, max_iter=4, tol=_SETTLED
-        )
-        before, normal = margins, fit.normal
-        margins = choose(bends, refine(margins, normal, data, scores, weights))
-        if float((margins.scores - before.scores).abs().max()) < _SETTLED:
+        normal = gaussian.fit_normal(
+            scores, weights, strength, normal, max_iter=2, tol=tol
+        ).normal
+        before, margins = margins, refine(margins, normal, data, scores, weights)
+        margins = choose(bends, margins)
+        if float((margins.scores - before.scores).abs().max()) < tol:
             break
     return margins, normal
 
 
-def choose_columns(
+def choose_margins(
     data: Incomplete,
     held_out: Tensor,
     weights: Tensor,
     strength: float,
-    begin: Normal,
+    normal: Normal,
     *,
     max_iter: int,
     tol: float,
-) -> Tensor:
-    """Choose columns whose held-out cells are more probable with fitted margins.
+) -> tuple[Margins, Normal] | None:
+    """Fit margins, and take them if they predict held-out cells better than straight.
 
-    Each held-out cell is scored by its density given the cells of its row that are not.
+    Each held-out cell is judged by the CRPS of its distribution given the cells of its
+    row that are not, and better is by a standard error.  It is all columns or none:
+    bending some columns breaks what is linear between them and others.
+
+    Parameters
+    ----------
+    data : Incomplete
+    held_out : Tensor of bool, of shape (n, features)
+        Observed cells that the fit may not see.
+    weights : Tensor of shape (n,)
+    strength : float
+    normal : Normal
+        Nearly fitted to the other cells with straight margins.
+    max_iter, tol
+        Of EM with both.
 
     Returns
     -------
-    Tensor of bool, of shape (features,)
+    margins, normal, or None
     """
     kept = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
-    d = data.x.shape[1]
-    every = torch.ones(d, dtype=torch.bool)
-    gains = []
-    for margins, normal in (
-        (straight(d), begin),
-        fit_margins(kept, weights, strength, every, begin),
-    ):
+    lines = straight(data.x.shape[1])
+    begin = start(kept, weights)
+    found = fit_margins(kept, weights, strength, begin, normal, tol=_ROUGH)
+    losses, effort = [], {"max_iter": max_iter, "tol": tol}
+    for margins, fitted in ((lines, normal), found):
         scores, _ = scored(margins, kept)
-        fit = gaussian.fit_normal(
-            scores, weights, strength, normal, max_iter=max_iter, tol=tol
-        )
-        log_density = _log_predictive(margins, fit.normal, scores, data.x)
-        gains.append(weights @ log_density.where(held_out, 0.0))
-    return gains[1] > gains[0]
+        fit = gaussian.fit_normal(scores, weights, strength, fitted, **effort)
+        moments = gaussian.conditional_moments(fit.normal, scores)
+        crps = _crps(margins, *moments, data.x).where(held_out, 0.0)
+        losses.append(crps.sum(1))
+    gain = losses[0] - losses[1]  # of each row
+    return found if weights @ gain > (weights @ gain.square()).sqrt() else None
 
 
-def _log_predictive(
-    margins: Margins, normal: Normal, scores: Incomplete, x: Tensor
-) -> Tensor:
-    """Compute the log-density of each hidden cell, less a constant; (n, features)."""
-    mean, spread = gaussian.conditional_moments(normal, scores)
-    score, log_slope = margins.forward(x)
-    spread = spread.clamp(min=1e-12)
-    return log_slope - ((score - mean) / spread).square() / 2 - spread.log()
+def _crps(margins: Margins, mean: Tensor, spread: Tensor, x: Tensor) -> Tensor:
+    """Compute the CRPS of cells whose scores are N(mean, spread**2).
+
+    It is twice the average over levels of the loss of quantiles (Gneiting and Raftery
+    2007, section 4.2).
+    """
+    levels = (torch.arange(_N_LEVELS).to(x) + 0.5) / _N_LEVELS
+    total = torch.zeros_like(x)
+    for level in levels:
+        error = x - margins.inverse(mean + spread * torch.special.ndtri(level))
+        total += torch.maximum(level * error, (level - 1) * error)
+    return 2 * total / _N_LEVELS

@@ -33,7 +33,8 @@ from skvnce.estimators._validation import (
 )
 from skvnce.models.gaussian import Normal
 
-_SHARES = [1.0, 0.3, 0.1, 0.03, 0.01]  # prior rows a column that "auto" chooses from
+_SHARES = [1.0, 0.1, 0.01]  # prior rows a column that "auto" chooses from
+_SETTLED = 5e-3  # change of a normal score at which margins are settled
 _HELD_OUT = 0.1  # share of the observed cells on which it is chosen
 
 # Threads that share batches of small matrices mostly wait, for seconds on busy cores.
@@ -54,11 +55,12 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     ----------
     shrinkage : "auto" or float, default="auto"
         Worth of the prior, independent columns, in rows for each column.  ``"auto"``
-        chooses 0.01 to 1 by the log predictive density of a tenth of the observed
-        cells, held out.
-    margins : {"normal", "auto"}, default="normal"
-        ``"auto"`` lets columns be increasing functions of normal scores (a Gaussian
-        copula) where that makes held-out cells more probable: for skewed columns.
+        chooses 0.01 to 1 by how well a tenth of the observed cells, held out, are
+        predicted.
+    margins : {"auto", "normal"}, default="auto"
+        ``"auto"`` lets the columns be increasing functions of normal scores (a Gaussian
+        copula) if that predicts held-out cells better: for skewed columns.
+        ``"normal"`` keeps to the normal distribution.
     min_value, max_value : float or array-like of shape (n_features,)
         Bounds of imputed cells, -inf and inf by default: the conditional distribution
         is truncated to them.  The fit itself does not know of them.
@@ -69,7 +71,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         the fitted parameters for all draws.
     max_iter : int, default=200
         Rounds of EM at most.
-    tol : float, default=1e-3
+    tol : float, default=3e-3
         Largest change of a mean or a covariance, for columns of unit spread, at which
         EM stops.
     keep_empty_features : bool, default=False
@@ -141,12 +143,12 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self,
         shrinkage="auto",
         *,
-        margins="normal",
+        margins="auto",
         min_value=-np.inf,
         max_value=np.inf,
         n_parameter_draws=20,
         max_iter=200,
-        tol=1e-3,
+        tol=3e-3,
         keep_empty_features=False,
         add_indicator=False,
         random_state=None,
@@ -365,22 +367,24 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         data = self._scaled(nodes)
         d = data.x.shape[1]
         effort = {"max_iter": self.max_iter, "tol": self.tol}
-        start, bent = _independent(data), torch.zeros(d, dtype=torch.bool)
+        start = _independent(d)
         some, hidden = hold_out(nodes, weights, _HELD_OUT)
         part = data.take(some), hidden[some], weights[some]
-        self.shrinkage_ = self.shrinkage
-        if isinstance(self.shrinkage, str):
-            strengths = [share * d for share in _SHARES]
-            chosen, start = gaussian.choose_strength(*part, strengths, start, **effort)
-            self.shrinkage_ = chosen / d
-        strength = float(self.shrinkage_) * d
+        shares = _SHARES if isinstance(self.shrinkage, str) else [self.shrinkage]
+        strengths = [float(share) * d for share in shares]
+        strength, start = gaussian.choose_strength(*part, strengths, start, **effort)
+        self.shrinkage_ = strength / d
+        self.bent_, self._margins = np.zeros(d, dtype=bool), None
+        chosen = None
         if self.margins == "auto":
-            bent = margins.choose_columns(*part, strength, start, **effort)
-        self.bent_, self._margins = bent.numpy(), None
-        if bent.any():
-            found, start = margins.fit_margins(data, weights, strength, bent, start)
-            self._margins = tuple(part.numpy() for part in found)
-            data, _ = margins.scored(found, data)
+            chosen = margins.choose_margins(*part, strength, start, **effort)
+        if chosen is not None:
+            bent, start = margins.fit_margins(
+                data, weights, strength, *chosen, tol=_SETTLED
+            )
+            self.bent_ = margins.bent(bent).numpy()
+            self._margins = tuple(part.numpy() for part in bent)
+            data, _ = margins.scored(bent, data)
         fit = gaussian.fit_normal(
             data, weights, strength, start, on_round=on_round, **effort
         )
@@ -451,6 +455,5 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         return Incomplete.from_array((nodes - self.location_) / self.scale_)
 
 
-def _independent(data):
-    d = data.x.shape[1]
-    return Normal(data.x.new_zeros(d), torch.eye(d, dtype=data.x.dtype))
+def _independent(d):
+    return Normal(torch.zeros(d).double(), torch.eye(d).double())

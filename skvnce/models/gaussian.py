@@ -93,6 +93,12 @@ class Conditional(NamedTuple):
         """Compute P_mm^-1, the identity beyond the missing cells; (n, width, width)."""
         return torch.cholesky_inverse(self.factor)
 
+    def variance(self) -> Tensor:
+        """Compute the diagonal of `covariance`; (n, width)."""
+        eye = torch.eye(self.factor.shape[-1]).to(self.factor)
+        root = torch.linalg.solve_triangular(self.factor, eye, upper=False)
+        return root.square().sum(-2)
+
     def _solve(self, right: Tensor) -> Tensor:
         return torch.linalg.solve_triangular(self.factor.mT, right, upper=True)
 
