@@ -88,6 +88,7 @@ METHODS = {
     "MIWAE": lambda seed: MIWAE(random_state=seed),
     "GaussianImputer": lambda seed: GaussianImputer(),
     "Gaussian, normal margins": lambda seed: GaussianImputer(margins="normal"),
+    "Gaussian, fixed parameters": lambda seed: GaussianImputer(n_parameter_draws=0),
     "raw NaN": lambda seed: FunctionTransformer(),
     COMPLETE: lambda seed: FunctionTransformer(),
 }

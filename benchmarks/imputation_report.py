@@ -39,7 +39,8 @@ METHODS_READ = """\
   each draw; its filling is one draw. **BR mean of draws**: the mean of 100.
 - **ExtraTrees**: `IterativeImputer(ExtraTreesRegressor(n_estimators=50))`.
 - **MIWAE**: as its paper has it, 2000 steps (`benchmarks/_miwae.py`).
-- **GaussianImputer**: ours, no argument.
+- **GaussianImputer**: ours, no argument. **Gaussian, normal margins**: without the
+  copula. **Gaussian, fixed parameters**: all draws from the fitted parameters.
 - **raw NaN**: boosted trees that read NaN. **complete data**: the ceiling."""
 
 

@@ -13,7 +13,7 @@ from skvnce.algorithms import gaussian
 from skvnce.algorithms.conditional import Uniforms
 from skvnce.distributions.bounded_normal import BoundedNormal
 from skvnce.models.bounded_gaussian import BoundedGaussian
-from skvnce.models.gaussian import Normal, invert
+from skvnce.models.gaussian import Normal, prepare
 from skvnce.samplers.base import State, run_chain
 from skvnce.samplers.gibbs import gibbs, missing_cells
 
@@ -54,7 +54,7 @@ def conditional_mean(
     near = (mean - _IDLE * spread < low) | (mean + _IDLE * spread > high)
     touched = (near & ~data.observed).any(1)
     part, keyed = data.take(touched), _of_rows(uniforms, touched)
-    model = BoundedGaussian(normal.mean, invert(normal.covariance)[0], low, high)
+    model = BoundedGaussian(normal.mean, prepare(normal).precision, low, high)
     sampler = gibbs(model, missing_cells(part.observed[None]), keyed)
     state = State(part.with_values(mean[touched].clamp(low, high))[None])
     total = torch.zeros_like(part.x)
@@ -83,7 +83,7 @@ def draw(
     x = gaussian.draw(normal, data, n_draws)
     hidden = ~data.observed.expand_as(x)
     outside = (((x < low) | (x > high)) & hidden).any(-1)
-    model = BoundedGaussian(normal.mean, invert(normal.covariance)[0], low, high)
+    model = BoundedGaussian(normal.mean, prepare(normal).precision, low, high)
     start = torch.where(hidden[outside], x[outside].clamp(low, high), x[outside])
     sampler = gibbs(model, missing_cells(~hidden[outside]))
     x[outside] = run_chain(sampler, State(start), n_steps).x

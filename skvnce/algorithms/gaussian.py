@@ -10,22 +10,13 @@ is explored by data augmentation (Schafer 1997, section 5.4).
 
 from collections.abc import Callable
 from math import ceil, log, pi, sqrt
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce.models.gaussian import (
-    Batch,
-    Conditional,
-    Normal,
-    arrange,
-    cholesky,
-    condition,
-    invert,
-    pairs,
-)
+from skvnce.models.gaussian import Batch, Normal, arrange, cholesky, prepare
 
 _LEAST_SPREAD = 1e-12
 
@@ -43,7 +34,7 @@ class Moments(NamedTuple):
     second: Tensor
 
     @classmethod
-    def zeros(cls, d: int) -> "Moments":
+    def zeros(cls, d: int) -> Self:
         """Start the sums."""
         zeros = torch.zeros(d + 1, d, dtype=torch.float64)
         return cls(zeros[0], zeros[1:])
@@ -52,14 +43,6 @@ class Moments(NamedTuple):
         """Add rows (n, features)."""
         self.first.add_(weight @ residual)
         self.second.addmm_((residual * weight[:, None]).T, residual)
-
-    def add_spread(self, batch: Batch, covariance: Tensor) -> None:
-        """Add covariances of the missing cells, (n, width, width)."""
-        d = len(self.first)
-        size = d + batch.missing.shape[1]
-        total = torch.zeros(size**2, dtype=torch.float64)
-        total.scatter_add_(0, pairs(batch, d).flatten(), covariance.flatten())
-        self.second.add_(total.view(size, size)[:d, :d])
 
     def centred(self, total: Tensor, strength: float) -> tuple[Tensor, Tensor]:
         """Compute the average less the mean, and the scatter around it plus k I."""
@@ -93,14 +76,13 @@ def expected_moments(
     normal: Normal, batches: list[Batch], weights: Tensor
 ) -> tuple[Moments, Tensor]:
     """Compute expected moments and the log-likelihood of the rows: the E-step."""
-    precision, log_det = invert(normal.covariance)
-    moments = Moments.zeros(len(normal.mean))
-    log_likelihood = -log_det / 2 * weights.sum()
+    inverted, moments = prepare(normal), Moments.zeros(len(normal.mean))
+    log_likelihood = torch.zeros((), dtype=torch.float64)
     for batch in batches:
-        found, weight = condition(normal.mean, precision, batch), weights[batch.rows]
+        found, weight = batch.condition(inverted), weights[batch.rows]
         log_likelihood += found.log_prob @ weight
-        moments.add(batch.complete(found.residual, found.mean()), weight)
-        moments.add_spread(batch, found.covariance() * weight[:, None, None])
+        moments.add(found.completed(), weight)
+        moments.second.add_(found.covariance(weight))
     return moments, log_likelihood
 
 
@@ -114,8 +96,8 @@ def maximise(
 
 def penalty(normal: Normal, strength: float) -> Tensor:
     """Compute k (log|S| + tr S^-1) / 2."""
-    precision, log_det = invert(normal.covariance)
-    return strength / 2 * (log_det + precision.trace())
+    inverted = prepare(normal)
+    return strength / 2 * (inverted.log_det + inverted.precision.trace())
 
 
 def fit_normal(
@@ -199,10 +181,9 @@ def rate_of_em(
 
     Near the maximum it is the largest fraction of missing information.
     """
-    precision, total = invert(normal.covariance)[0], weights.sum()
-    moments = drawn_moments(normal.mean, precision, batches, weights)
-    mean, precision = draw_parameters(normal.mean, moments, total, strength)
-    point, sizes = Normal(mean, invert(precision)[0]), []
+    total, sizes = weights.sum(), []
+    moments = drawn_moments(normal, batches, weights)
+    point = draw_parameters(normal.mean, moments, total, strength)
     for _ in range(20):
         moments, _ = expected_moments(point, batches, weights)
         before, point = point, maximise(point, moments, total, strength)
@@ -216,25 +197,18 @@ def _squares(x: Tensor) -> float:
 
 def log_prob(normal: Normal, data: Incomplete) -> Tensor:
     """Compute log p(x_obs) of each row; (n,)."""
-    precision, log_det = invert(normal.covariance)
-    result = data.x.new_zeros(len(data.x))
+    inverted, result = prepare(normal), data.x.new_zeros(len(data.x))
     for batch in arrange(*data):
-        result[batch.rows] = condition(normal.mean, precision, batch).log_prob
-    return result - log_det / 2
+        result[batch.rows] = batch.condition(inverted).log_prob
+    return result
 
 
 def conditional_mean(normal: Normal, data: Incomplete) -> Tensor:
     """Fill missing cells by E[x_mis | x_obs]; (n, features)."""
-    return data.with_values(_complete(normal, data, lambda found: found.mean()))
-
-
-def draw(normal: Normal, data: Incomplete, n_draws: int = 1) -> Tensor:
-    """Draw the missing cells from p(x_mis | x_obs); (n_draws, n, features)."""
-
-    def values(found: Conditional) -> Tensor:
-        return found.draw(torch.randn(n_draws, *found.whitened.shape).to(data.x))
-
-    return data.with_values(_complete(normal, data, values))
+    inverted, mean = prepare(normal), torch.zeros_like(data.x)
+    for batch in arrange(*data):
+        mean[batch.rows] = normal.mean + batch.condition(inverted).completed()
+    return data.with_values(mean)
 
 
 def conditional_moments(normal: Normal, data: Incomplete) -> tuple[Tensor, Tensor]:
@@ -242,71 +216,61 @@ def conditional_moments(normal: Normal, data: Incomplete) -> tuple[Tensor, Tenso
 
     Of observed cells they are their value and 0.
     """
-    precision, _ = invert(normal.covariance)
-    mean, spread = data.x.clone(), torch.zeros_like(data.x)
-    for batch in arrange(*data):
-        found = condition(normal.mean, precision, batch)
-        mean[batch.rows] = normal.mean + batch.complete(found.residual, found.mean())
-        none = torch.zeros_like(found.residual)
-        spread[batch.rows] = batch.complete(none, found.variance().sqrt())
+    inverted = prepare(normal)
+    mean, spread = torch.zeros_like(data.x), torch.zeros_like(data.x)
+    for batch in arrange(*data, kinds=1):
+        found = batch.condition(inverted)
+        mean[batch.rows] = normal.mean + found.completed()
+        spread[batch.rows] = found.variance().sqrt()
     return data.with_values(mean), spread
 
 
-def _complete(
-    normal: Normal, data: Incomplete, values: Callable[[Conditional], Tensor]
-) -> Tensor:
-    precision, _ = invert(normal.covariance)
-    result = None
+def draw(normal: Normal, data: Incomplete, n_draws: int = 1) -> Tensor:
+    """Draw the missing cells from p(x_mis | x_obs); (n_draws, n, features)."""
+    inverted, drawn = prepare(normal), data.x.new_zeros(n_draws, *data.x.shape)
     for batch in arrange(*data):
-        found = condition(normal.mean, precision, batch)
-        filled = normal.mean + batch.complete(found.residual, values(found))
-        if result is None:
-            result = data.x.new_empty(*filled.shape[:-2], *data.x.shape)
-        result[..., batch.rows, :] = filled
-    return data.x if result is None else result
+        drawn[:, batch.rows] = normal.mean + batch.condition(inverted).draw(n_draws)
+    return data.with_values(drawn)
 
 
-def drawn_moments(
-    mean: Tensor, precision: Tensor, batches: list[Batch], weights: Tensor
-) -> Moments:
+def drawn_moments(normal: Normal, batches: list[Batch], weights: Tensor) -> Moments:
     """Complete the rows by draws and sum up their moments.
 
     A weight of w counts as w rows with draws of their own, whose sum has w times the
     mean and the variance of one.  So has ``(w - s) E[xx'] + s xx'`` with one draw x and
     ``s = sqrt(w)``; weights below 1 have no such rows, and ``s = w``.
     """
-    moments = Moments.zeros(len(mean))
+    inverted, moments = prepare(normal), Moments.zeros(len(normal.mean))
     share = torch.minimum(weights, weights.sqrt())
     spare = weights - share
     for batch in batches:
-        found = condition(mean, precision, batch)
-        values = found.draw(torch.randn_like(found.whitened)[None])[0]
-        moments.add(batch.complete(found.residual, values), share[batch.rows])
+        found = batch.condition(inverted)
+        moments.add(found.draw(1)[0], share[batch.rows])
         if spare.any():
             weight = spare[batch.rows]
-            moments.add(batch.complete(found.residual, found.mean()), weight)
-            moments.add_spread(batch, found.covariance() * weight[:, None, None])
+            moments.add(found.completed(), weight)
+            moments.second.add_(found.covariance(weight))
     return moments
 
 
 def draw_parameters(
     mean: Tensor, moments: Moments, total: Tensor, strength: float
-) -> tuple[Tensor, Tensor]:
-    """Draw mean and precision from their posterior given moments around `mean`.
+) -> Normal:
+    """Draw mean and covariance from their posterior given moments around `mean`.
 
-    ``P ~ Wishart(n - 1 + k, (scatter + k I)^-1)``, ``mean | P ~ N(average, P^-1 / n)``:
+    ``S ~ inverse Wishart(n - 1 + k, scatter + k I)``, ``mean | S ~ N(average, S / n)``:
     the prior of the penalty times Jeffreys'.  The degrees of freedom are kept above
-    the number of columns, where the covariance has a mean.
+    the number of columns, where it has a mean.
     """
     shift, scatter = moments.centred(total, strength)
     freedom = (total - 1 + strength).clamp(min=len(mean) + 1)
-    root = draw_wishart_root(freedom, cholesky(scatter))
-    noise = torch.linalg.solve(root.T, torch.randn(len(mean)).to(mean))
-    return mean + shift + noise / total.sqrt(), root @ root.T
+    root = draw_inverse_wishart_root(freedom, cholesky(scatter))
+    shift = shift + root @ torch.randn(len(mean)).to(mean) / total.sqrt()
+    return Normal(mean + shift, root @ root.T)
 
 
-def draw_wishart_root(freedom: Tensor, factor: Tensor) -> Tensor:
-    """Draw R with ``R R' ~ Wishart(freedom, (L L')^-1)`` from L: ``R = L^-T A``.
+def draw_inverse_wishart_root(freedom: Tensor, factor: Tensor) -> Tensor:
+    """Draw R with ``R R' ~ inverse Wishart(freedom, L L')`` from L: ``R = L A^-T``.
 
     ``A A'`` is Wishart with unit scale (Bartlett 1933).  (torch 2.13 warns of singular
     Wishart draws where none are.)
@@ -314,7 +278,7 @@ def draw_wishart_root(freedom: Tensor, factor: Tensor) -> Tensor:
     halves = (freedom - torch.arange(len(factor))) / 2
     gamma = torch.distributions.Gamma(halves, torch.ones(()), validate_args=False)
     bartlett = torch.randn_like(factor).tril(-1) + (2 * gamma.sample()).sqrt().diag()
-    return torch.linalg.solve_triangular(factor.T, bartlett, upper=True)
+    return torch.linalg.solve_triangular(bartlett, factor.T, upper=False).T
 
 
 def posterior_draws(
@@ -327,12 +291,12 @@ def posterior_draws(
     """
     batches, total, found = arrange(*data), weights.sum(), []
     n_steps = steps_between_draws(rate_of_em(start, batches, weights, strength))
-    mean, precision = start.mean, invert(start.covariance)[0]
+    normal = start
     for n_done in range(1, (2 + n_draws) * n_steps + 1):
-        moments = drawn_moments(mean, precision, batches, weights)
-        mean, precision = draw_parameters(mean, moments, total, strength)
+        moments = drawn_moments(normal, batches, weights)
+        normal = draw_parameters(normal.mean, moments, total, strength)
         if n_done > 2 * n_steps and n_done % n_steps == 0:
-            found.append(Normal(mean, invert(precision)[0]))
+            found.append(normal)
     return found
 
 

@@ -1,25 +1,27 @@
 """The normal distribution of incomplete rows, all missingness patterns at once.
 
-With ``P`` the precision matrix, m and o the missing and observed columns of a row, and
-``b = P_mo (x_o - mean_o)``,
+With S the covariance, P its inverse, o and m the observed and missing columns of a row
+and r its observed cells less their mean,
 
-    x_m | x_o ~ N(mean_m - P_mm^-1 b, P_mm^-1)                                   (1)
-    log p(x_o) = (log|P| - log|P_mm| - |o| log 2 pi
-                  - (x_o - mean_o)' P_oo (x_o - mean_o) + b' P_mm^-1 b) / 2      (2)
+    x_m | x_o ~ N(mean_m + S_mo S_oo^-1 r, S_mm - S_mo S_oo^-1 S_om)               (1)
+              = N(mean_m - P_mm^-1 P_mo r, P_mm^-1)                                (2)
+    log p(x_o) = -(log|S_oo| + r' S_oo^-1 r + |o| log 2 pi) / 2                    (3)
+               = (log|P| - log|P_mm| - r' P_oo r + r' P_om P_mm^-1 P_mo r
+                  - |o| log 2 pi) / 2                                              (4)
 
-Only the block P_mm differs from row to row.  It is gathered into a batch as wide as the
-row with most missing cells: rows with fewer take columns from an identity matrix that
-stands below P.
+A row needs one block that is its own, S_oo or P_mm: the smaller of the two.  Blocks are
+gathered into a batch as wide as the largest; rows with smaller ones take columns from
+an identity matrix that stands below S or P.
 """
 
 import warnings
 from math import log, pi
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-_CELLS_AT_ONCE = 2**16  # of a batch of blocks P_mm: half a MiB stays in the cache
+_CELLS_AT_ONCE = 2**16  # of a batch of blocks: half a MiB stays in the cache
 _JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)
 
 
@@ -30,8 +32,35 @@ class Normal(NamedTuple):
     covariance: Tensor
 
 
+class Inverted(NamedTuple):
+    """A normal distribution with what all rows share; see `prepare`.
+
+    Attributes
+    ----------
+    mean : Tensor of shape (features,)
+    covariance, precision : Tensor of shape (features, features)
+    root : Tensor of shape (features, features)
+        Lower Cholesky factor of the covariance.
+    log_det : Tensor of shape ()
+        Of the covariance.
+    """
+
+    mean: Tensor
+    covariance: Tensor
+    precision: Tensor
+    root: Tensor
+    log_det: Tensor
+
+
+def prepare(normal: Normal) -> Inverted:
+    """Factorise and invert the covariance."""
+    root = cholesky(normal.covariance)
+    log_det = 2 * root.diagonal().log().sum()
+    return Inverted(*normal, torch.cholesky_inverse(root), root, log_det)
+
+
 class Batch(NamedTuple):
-    """Rows with like numbers of missing cells.
+    """Rows with blocks of like size.
 
     Attributes
     ----------
@@ -41,66 +70,194 @@ class Batch(NamedTuple):
         Zero where missing.
     seen : Tensor of shape (n, features)
         1 where observed, else 0.
-    missing : Tensor of int64, of shape (n, width)
-        The missing columns of each row, then columns of the identity: features, ....
+    block : Tensor of int64, of shape (n, width)
+        The columns of each row's block, then columns of the identity: features, ....
+    kind : ByMissing or ByObserved
+        What the block is of.
     """
 
     rows: Tensor
     x: Tensor
     seen: Tensor
-    missing: Tensor
+    block: Tensor
+    kind: type
 
-    def complete(self, residual: Tensor, values: Tensor) -> Tensor:
-        """Write values (*batch, n, width) of the missing cells into residuals."""
-        wide = torch.nn.functional.pad(residual, (0, self.missing.shape[1]))
-        wide = wide.expand(*values.shape[:-1], wide.shape[-1])
-        placed = wide.scatter(-1, self.missing.expand(values.shape), values)
-        return placed[..., : residual.shape[-1]]
+    def condition(self, normal: Inverted) -> "ByMissing | ByObserved":
+        """Compute the distributions of the missing cells, and of the observed ones."""
+        return self.kind.of(normal, self)
+
+    def residual(self, normal: Inverted) -> Tensor:
+        """Compute observed cells less their mean, 0 where missing; (n, features)."""
+        return torch.addcmul(self.x, self.seen, normal.mean, value=-1)
+
+    def gather(self, matrix: Tensor) -> Tensor:
+        """Gather each row's block of a matrix; (n, width, width)."""
+        eye = torch.eye(self.block.shape[1], dtype=matrix.dtype)
+        wide = torch.block_diag(matrix, eye)
+        return wide.view(-1).take(self._pairs(len(matrix)))
+
+    def gather_cells(self, x: Tensor) -> Tensor:
+        """Gather cells (*batch, n, features) of the blocks, 0 beyond."""
+        wide = torch.nn.functional.pad(x, (0, self.block.shape[1]))
+        return wide.gather(-1, self.block.expand(*x.shape[:-1], -1))
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Put values (*batch, n, width) to their columns, 0 elsewhere."""
+        d, width = self.x.shape[1], self.block.shape[1]
+        wide = values.new_zeros(*values.shape[:-1], d + width)
+        return wide.scatter_(-1, self.block.expand(values.shape), values)[..., :d]
+
+    def total(self, blocks: Tensor) -> Tensor:
+        """Sum up blocks (n, width, width) at their places; (features, features)."""
+        d = self.x.shape[1]
+        size = d + self.block.shape[1]
+        wide = blocks.new_zeros(size**2)
+        wide.scatter_add_(0, self._pairs(d).flatten(), blocks.flatten())
+        return wide.view(size, size)[:d, :d]
+
+    def _pairs(self, d: int) -> Tensor:
+        size = d + self.block.shape[1]
+        return size * self.block[:, :, None] + self.block[:, None, :]
 
 
-class Conditional(NamedTuple):
-    """The normal distribution of the missing cells of the rows of a batch.
+class ByMissing(NamedTuple):
+    """Rows of a batch by eqs. (2) and (4).
 
     Attributes
     ----------
+    batch : Batch
     residual : Tensor of shape (n, features)
         Observed cells less their mean, 0 where missing.
     log_prob : Tensor of shape (n,)
-        Eq. (2) without log|P| / 2.
+        Eq. (4).
     whitened : Tensor of shape (n, width)
-        ``L^-1 b``.
+        ``L^-1 P_mo r``.
     factor : Tensor of shape (n, width, width)
         L, the lower Cholesky factor of P_mm.
     """
 
+    batch: Batch
     residual: Tensor
     log_prob: Tensor
     whitened: Tensor
     factor: Tensor
 
-    def mean(self) -> Tensor:
-        """Compute the mean of eq. (1), less that of the columns; (n, width)."""
-        return -self._solve(self.whitened[..., None]).squeeze(-1)
+    @classmethod
+    def of(cls, normal: Inverted, batch: Batch) -> Self:
+        """Condition the rows of a batch."""
+        residual = batch.residual(normal)
+        field = residual @ normal.precision
+        factor = cholesky(batch.gather(normal.precision))
+        whitened = _forward(factor, batch.gather_cells(field))
+        square = (field * residual).sum(1) - whitened.square().sum(1)
+        log_det = normal.log_det + _log_det(factor)
+        log_prob = -(log_det + square + log(2 * pi) * batch.seen.sum(1)) / 2
+        return cls(batch, residual, log_prob, whitened, factor)
 
-    def draw(self, normal: Tensor) -> Tensor:
-        """Turn standard normal numbers (n_draws, n, width) into draws, less the mean.
+    def completed(self) -> Tensor:
+        """Fill missing cells by their means, all less the mean; (n, features)."""
+        return self.residual - self.batch.spread(_backward(self.factor, self.whitened))
 
-        ``-L^-T (L^-1 b + normal)`` has the mean of eq. (1) and covariance P_mm^-1.
+    def draw(self, n_draws: int) -> Tensor:
+        """Draw missing cells, all less the mean; (n_draws, n, features).
+
+        ``-L^-T (whitened + normal)`` has the mean of eq. (2) and covariance P_mm^-1.
         """
-        return -self._solve((self.whitened + normal).movedim(0, -1)).movedim(-1, 0)
+        noise = torch.randn(n_draws, *self.whitened.shape, dtype=self.residual.dtype)
+        drawn = _backward(self.factor, self.whitened + noise)
+        return self.residual - self.batch.spread(drawn)
 
-    def covariance(self) -> Tensor:
-        """Compute P_mm^-1, the identity beyond the missing cells; (n, width, width)."""
-        return torch.cholesky_inverse(self.factor)
+    def covariance(self, weight: Tensor) -> Tensor:
+        """Sum up the covariances of the missing cells; (features, features)."""
+        inverse = torch.cholesky_inverse(self.factor)
+        return self.batch.total(inverse * weight[:, None, None])
 
     def variance(self) -> Tensor:
-        """Compute the diagonal of `covariance`; (n, width)."""
-        eye = torch.eye(self.factor.shape[-1]).to(self.factor)
+        """Compute the variance of each missing cell, 0 of others; (n, features)."""
+        eye = torch.eye(self.factor.shape[-1], dtype=self.factor.dtype)
         root = torch.linalg.solve_triangular(self.factor, eye, upper=False)
-        return root.square().sum(-2)
+        return self.batch.spread(root.square().sum(-2))
 
-    def _solve(self, right: Tensor) -> Tensor:
-        return torch.linalg.solve_triangular(self.factor.mT, right, upper=True)
+
+class ByObserved(NamedTuple):
+    """Rows of a batch by eqs. (1) and (3).
+
+    Attributes
+    ----------
+    batch : Batch
+    normal : Inverted
+    residual : Tensor of shape (n, features)
+        Observed cells less their mean, 0 where missing.
+    log_prob : Tensor of shape (n,)
+        Eq. (3).
+    whitened : Tensor of shape (n, width)
+        ``L^-1 r``.
+    factor : Tensor of shape (n, width, width)
+        L, the lower Cholesky factor of S_oo.
+    """
+
+    batch: Batch
+    normal: Inverted
+    residual: Tensor
+    log_prob: Tensor
+    whitened: Tensor
+    factor: Tensor
+
+    @classmethod
+    def of(cls, normal: Inverted, batch: Batch) -> Self:
+        """Condition the rows of a batch."""
+        residual = batch.residual(normal)
+        factor = cholesky(batch.gather(normal.covariance))
+        whitened = _forward(factor, batch.gather_cells(residual))
+        constant = log(2 * pi) * batch.seen.sum(1)
+        log_prob = -(_log_det(factor) + whitened.square().sum(1) + constant) / 2
+        return cls(batch, normal, residual, log_prob, whitened, factor)
+
+    def completed(self) -> Tensor:
+        """Fill missing cells by their means, all less the mean; (n, features)."""
+        return self._predict(self.whitened)
+
+    def draw(self, n_draws: int) -> Tensor:
+        """Draw missing cells, all less the mean; (n_draws, n, features).
+
+        A draw y of whole rows, corrected by what r says beyond y_o, has the mean and
+        covariance of eq. (1) (Matheron's rule).
+        """
+        noise = torch.randn(n_draws, *self.residual.shape, dtype=self.residual.dtype)
+        y = noise @ self.normal.root.T
+        surprise = self.batch.gather_cells(self.residual - y * self.batch.seen)
+        return y + self._predict(_forward(self.factor, surprise))
+
+    def covariance(self, weight: Tensor) -> Tensor:
+        """Sum up the covariances of the missing cells; (features, features)."""
+        inverse = torch.cholesky_inverse(self.factor) * weight[:, None, None]
+        S = self.normal.covariance
+        return weight.sum() * S - S @ self.batch.total(inverse) @ S
+
+    def _predict(self, whitened: Tensor) -> Tensor:
+        weights = self.batch.spread(_backward(self.factor, whitened))
+        return weights @ self.normal.covariance
+
+
+def _forward(factor: Tensor, right: Tensor) -> Tensor:
+    """Solve L x = right, (n, width) or (n_draws, n, width), with a factor a row."""
+    return _solve(factor, right, upper=False)
+
+
+def _backward(factor: Tensor, right: Tensor) -> Tensor:
+    """Solve L' x = right likewise."""
+    return _solve(factor.mT, right, upper=True)
+
+
+def _solve(factor: Tensor, right: Tensor, *, upper: bool) -> Tensor:
+    draws = right.dim() == 3
+    columns = right.movedim(0, -1) if draws else right[..., None]
+    solved = torch.linalg.solve_triangular(factor, columns, upper=upper)
+    return solved.movedim(-1, 0) if draws else solved.squeeze(-1)
+
+
+def _log_det(factor: Tensor) -> Tensor:
+    return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
 def cholesky(matrix: Tensor) -> Tensor:
@@ -135,67 +292,42 @@ def cholesky(matrix: Tensor) -> Tensor:
     raise torch.linalg.LinAlgError("matrix is not positive definite")
 
 
-def invert(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the inverse and log-determinant of a positive definite matrix."""
-    factor = cholesky(matrix)
-    return torch.cholesky_inverse(factor), 2 * factor.diagonal().log().sum()
-
-
-def condition(mean: Tensor, precision: Tensor, batch: Batch) -> Conditional:
-    """Compute the conditional distributions of eq. (1) and densities of eq. (2).
-
-    Parameters
-    ----------
-    mean, precision : Tensor of shapes (features,) and (features, features)
-    batch : Batch
-    """
-    d, width = len(mean), batch.missing.shape[1]
-    residual = torch.addcmul(batch.x, batch.seen, mean, value=-1)
-    wide = torch.block_diag(precision, torch.eye(width, dtype=mean.dtype))
-    field = residual @ wide[:d]
-    factor = cholesky(wide.view(-1).take(pairs(batch, d)))
-    whitened = torch.linalg.solve_triangular(
-        factor, field.gather(1, batch.missing)[..., None], upper=False
-    ).squeeze(-1)
-    log_prob = (
-        whitened.square().sum(1)
-        - (field[:, :d] * residual).sum(1)
-        - 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(1)
-        - log(2 * pi) * batch.seen.sum(1)
-    ) / 2
-    return Conditional(residual, log_prob, whitened, factor)
-
-
-def pairs(batch: Batch, d: int) -> Tensor:
-    """Find the blocks P_mm in the flattened matrix with its identity."""
-    size = d + batch.missing.shape[1]
-    return size * batch.missing[:, :, None] + batch.missing[:, None, :]
-
-
-def arrange(x: Tensor, observed: Tensor) -> list[Batch]:
-    """Split rows into batches of like numbers of missing cells, bounded in memory.
+def arrange(x: Tensor, observed: Tensor, *, kinds: int = 2) -> list[Batch]:
+    """Split rows into batches of blocks of like size, bounded in memory.
 
     Parameters
     ----------
     x : Tensor of shape (n, features)
         Values under the mask are never read.
     observed : Tensor of bool, of shape (n, features)
+    kinds : int
+        1 for `ByMissing` alone, 2 for the one with the smaller block.
     """
-    order = observed.sum(1).argsort(stable=True)  # most missing cells first
-    found, first = [], 0
-    while first < len(order):
-        width = int((~observed[order[first]]).sum())
-        size = max(1, _CELLS_AT_ONCE // max(x.shape[1], width**2))
-        rows = order[first : first + size]
-        found.append(_batch(rows, x[rows], observed[rows], width))
-        first += size
+    by_missing = (~observed).sum(1) * 2 <= observed.shape[1]
+    if kinds == 1:
+        by_missing = torch.ones_like(by_missing)
+    parts = (ByMissing, by_missing, ~observed), (ByObserved, ~by_missing, observed)
+    return [
+        batch
+        for kind, rows, inside in parts
+        for batch in _batches(kind, rows.nonzero().squeeze(1), x, observed, inside)
+    ]
+
+
+def _batches(
+    kind: type, rows: Tensor, x: Tensor, observed: Tensor, inside: Tensor
+) -> list[Batch]:
+    count = inside[rows].sum(1)
+    order = count.argsort(descending=True, stable=True)
+    rows, count = rows[order], count[order]
+    found, first, d = [], 0, x.shape[1]
+    while first < len(rows):
+        width = int(count[first])
+        last = first + max(1, _CELLS_AT_ONCE // max(d, width**2))
+        part, place = rows[first:last], torch.arange(width)
+        columns = (~inside[part]).to(torch.uint8).sort(dim=1, stable=True).indices
+        block = columns[:, :width].where(place < count[first:last, None], d + place)
+        seen = observed[part]
+        found.append(Batch(part, x[part].where(seen, 0.0), seen.to(x), block, kind))
+        first = last
     return found
-
-
-def _batch(rows: Tensor, x: Tensor, observed: Tensor, width: int) -> Batch:
-    columns = observed.to(torch.uint8).sort(dim=1, stable=True).indices[:, :width]
-    place = torch.arange(width)
-    missing = columns.where(
-        place < (~observed).sum(1, keepdim=True), x.shape[1] + place
-    )
-    return Batch(rows, x.where(observed, 0.0), observed.to(x), missing)

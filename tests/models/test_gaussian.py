@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal
 
-from skvnce.models.gaussian import Normal, arrange, cholesky, condition, invert
+from skvnce.models.gaussian import ByMissing, Normal, arrange, cholesky, prepare
 
 D = 5
 
@@ -37,38 +37,45 @@ def dense(normal, x, o):
     return mean[m] + gain @ (x[o] - mean[o]), S[m][:, m] - gain @ S[o][:, m]
 
 
-def conditioned(normal, x, observed):
-    precision, log_det = invert(normal.covariance)
-    for batch in arrange(x, observed):
-        found = condition(normal.mean, precision, batch)
-        filled = normal.mean + batch.complete(found.residual, found.mean())
-        yield batch, found, filled, found.log_prob - log_det / 2
+def conditioned(normal, x, observed, kinds=2):
+    inverted = prepare(normal)
+    for batch in arrange(x, observed, kinds=kinds):
+        found = batch.condition(inverted)
+        yield batch, found, normal.mean + found.completed()
 
 
+@pytest.mark.parametrize("kinds", [1, 2])
 @pytest.mark.parametrize("cells", [2**16, 60])
-def test_every_pattern_against_dense_algebra(cells, normal, x, observed, monkeypatch):
+def test_every_pattern_against_dense_algebra(
+    cells, kinds, normal, x, observed, monkeypatch
+):
     monkeypatch.setattr("skvnce.models.gaussian._CELLS_AT_ONCE", cells)
-    n_rows = 0
-    for batch, found, filled, log_prob in conditioned(normal, x, observed):
-        covariance = found.covariance()
+    rows_seen, used = [], set()
+    for batch, found, filled in conditioned(normal, x, observed, kinds):
+        used.add(batch.kind)
         for i, row in enumerate(batch.rows):
-            n_rows += 1
+            rows_seen.append(int(row))
             o = observed[row]
             mean, cov = dense(normal, x[row], o)
-            n = len(mean)
             torch.testing.assert_close(filled[i][~o], mean)
             torch.testing.assert_close(filled[i][o], x[row][o])
-            torch.testing.assert_close(covariance[i, :n, :n], cov)
-            beyond = torch.eye(covariance.shape[1])[n:].to(cov)
-            assert torch.equal(covariance[i, n:], beyond)
+            one = torch.zeros(len(batch.rows)).double()
+            one[i] = 2.0
+            padded = torch.zeros(D, D).double()
+            padded[(~o).nonzero(), (~o).nonzero().T] = cov
+            torch.testing.assert_close(found.covariance(one), 2 * padded)
+            if batch.kind is ByMissing:
+                torch.testing.assert_close(found.variance()[i], padded.diagonal())
             if o.any():
                 marginal = MultivariateNormal(
                     normal.mean[o], normal.covariance[o][:, o], validate_args=False
                 )
-                torch.testing.assert_close(log_prob[i], marginal.log_prob(x[row][o]))
+                exact = marginal.log_prob(x[row][o])
+                torch.testing.assert_close(found.log_prob[i], exact)
             else:
-                assert log_prob[i] == pytest.approx(0, abs=1e-10)
-    assert n_rows == len(observed)
+                assert found.log_prob[i] == pytest.approx(0, abs=1e-10)
+    assert sorted(rows_seen) == list(range(len(observed)))
+    assert len(used) == kinds
 
 
 @pytest.mark.parametrize("value", [float("nan"), 1e6])
@@ -79,29 +86,35 @@ def test_values_under_the_mask_are_never_read(value, normal, x, observed):
         conditioned(normal, hidden, observed),
         strict=True,
     )
-    for (*_, filled, log_prob), (*_, other_filled, other_log_prob) in pairs:
+    for (_, found, filled), (_, other, other_filled) in pairs:
         assert torch.equal(filled, other_filled)
-        assert torch.equal(log_prob, other_log_prob)
+        assert torch.equal(found.log_prob, other.log_prob)
 
 
-def test_draws_have_the_conditional_covariance(normal, x, observed):
+@pytest.mark.parametrize("kinds", [1, 2])
+def test_draws_have_the_conditional_covariance(kinds, normal, x, observed, monkeypatch):
     """Exactly: the map from standard normal numbers is a root of the covariance."""
-    for _, found, *_ in conditioned(normal, x, observed):
-        basis = torch.eye(found.whitened.shape[1], dtype=x.dtype)
-        roots = found.draw(basis[:, None].expand(-1, len(found.factor), -1))
-        roots = roots - found.mean()
-        torch.testing.assert_close(
-            torch.einsum("kni,knj->nij", roots, roots), found.covariance()
-        )
+
+    def basis(n_draws, n, width, **kwargs):
+        return torch.eye(n_draws).double()[:, None, :width].expand(-1, n, -1)
+
+    for _, found, _ in conditioned(normal, x, observed, kinds):
+        with monkeypatch.context() as patch:
+            patch.setattr(torch, "randn", basis)
+            roots = found.draw(D) - found.completed()
+        for i in range(len(found.batch.rows)):
+            one = torch.zeros(len(found.batch.rows)).double()
+            one[i] = 1.0
+            root = roots[:, i]
+            torch.testing.assert_close(root.T @ root, found.covariance(one))
 
 
-def test_batches_partition_the_rows(x, observed, monkeypatch):
-    monkeypatch.setattr("skvnce.models.gaussian._CELLS_AT_ONCE", 60)
+def test_batches_are_bounded(x, observed, monkeypatch):
+    monkeypatch.setattr("skvnce.models.gaussian._CELLS_AT_ONCE", 20)
     found = arrange(x, observed)
-    assert len(found) > 3
-    rows = torch.cat([batch.rows for batch in found])
-    assert torch.equal(rows.sort().values, torch.arange(len(observed)))
-    assert all(len(b.rows) == 1 or b.missing.shape[1] ** 2 <= 60 for b in found)
+    assert len(found) > 6
+    assert all(len(b.rows) == 1 or b.block.shape[1] ** 2 <= 20 for b in found)
+    assert all(b.block.shape[1] <= (D + 1) // 2 for b in found)
 
 
 def test_a_singular_matrix_is_mended_with_a_warning():
