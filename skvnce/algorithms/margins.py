@@ -122,7 +122,7 @@ def start(data: Incomplete, weights: Tensor) -> Margins:
         unique = values[place.clamp(max=len(values) - 1)].unique()
         if len(unique) > _N_KNOTS // 2:
             knots[j] = _filled_up(unique)
-            share = _share_below(values, weight, knots[j]) / weight.sum()
+            share = _weight_below(values, weight, knots[j]) / weight.sum()
             scores[j] = torch.special.ndtri(share)
     return with_tails(knots, scores)
 
@@ -136,37 +136,52 @@ def _filled_up(knots: Tensor) -> Tensor:
     return knots
 
 
-def _share_below(values: Tensor, weights: Tensor, knots: Tensor) -> Tensor:
+def _weight_below(values: Tensor, weights: Tensor, knots: Tensor) -> Tensor:
     """Sum weights of the values below each knot, and half of those upon it."""
     upon = (values[:, None] == knots).to(weights) / 2
     return weights @ ((values[:, None] < knots).to(weights) + upon)
 
 
+def observed_below(margins: Margins, data: Incomplete, weights: Tensor) -> Tensor:
+    """Sum weights of observed cells below each knot: a part of eq. (1).
+
+    Returns
+    -------
+    Tensor of shape (features, n_knots - 2)
+        Without the far knots.
+    """
+    columns = zip(data.x.T, data.observed.T, margins.knots[:, 1:-1], strict=True)
+    return torch.stack(
+        [_weight_below(x[o], weights[o], knots) for x, o, knots in columns]
+    )
+
+
 def refine(
     margins: Margins,
     normal: Normal,
-    data: Incomplete,
-    scored: Incomplete,
+    scores: Incomplete,
     weights: Tensor,
+    below: Tensor,
 ) -> Margins:
     """Update the scores of all knots by eq. (1).
 
     Parameters
     ----------
-    data, scored : Incomplete
-        Cells, and their scores under `margins`.
+    scores : Incomplete
+        The table under `margins`.
+    below : Tensor
+        Of `observed_below`.
     """
-    mean, spread = gaussian.conditional_moments(normal, scored)
-    lost = weights[:, None] * ~data.observed
-    seen = weights[:, None] * data.observed
-    scores = []
-    knots = margins.knots[:, 1:-1]
-    for knot, score in zip(knots.T, margins.scores[:, 1:-1].T, strict=True):
-        upon = (data.x < knot).to(seen) + (data.x == knot).to(seen) / 2
-        t = (mean - score) / spread.clamp(min=1e-12)
-        share = (seen * upon + lost * torch.erfc(t / sqrt(2)) / 2).sum(0)
-        scores.append(torch.special.ndtri(share / weights.sum()))
-    return with_tails(knots, torch.stack(scores, 1))
+    mean, spread = gaussian.conditional_moments(normal, scores)
+    rows, columns = (~scores.observed).nonzero(as_tuple=True)
+    mean, spread = mean[rows, columns], spread[rows, columns].clamp(min=1e-12)
+    found = []
+    for score in margins.scores[:, 1:-1].T:
+        t = (mean - score[columns]) / spread
+        lost = weights[rows] * torch.erfc(t / sqrt(2)) / 2
+        found.append(torch.zeros_like(score).index_add_(0, columns, lost))
+    share = (below + torch.stack(found, 1)) / weights.sum()
+    return with_tails(margins.knots[:, 1:-1], torch.special.ndtri(share))
 
 
 def scored(margins: Margins, data: Incomplete) -> tuple[Incomplete, Tensor]:
@@ -207,13 +222,13 @@ def fit_margins(
     normal : Normal
         Nearly converged on the scores.
     """
-    bends = bent(margins)
+    bends, below = bent(margins), observed_below(margins, data, weights)
     for _ in range(_ROUNDS):
         scores, _ = scored(margins, data)
         normal = gaussian.fit_normal(
             scores, weights, strength, normal, max_iter=2, tol=tol
         ).normal
-        before, margins = margins, refine(margins, normal, data, scores, weights)
+        before, margins = margins, refine(margins, normal, scores, weights, below)
         margins = choose(bends, margins)
         if float((margins.scores - before.scores).abs().max()) < tol:
             break
