@@ -15,7 +15,7 @@ ESTIMATORS = [
     TruncatedGaussianGraphLearner(alpha=0.01, method="vnce", max_iter=12, tol=0.2),
     GaussianImputer(n_parameter_draws=2),
     GaussianImputer(
-        margins="auto", max_value=1e300, add_indicator=True, n_parameter_draws=1
+        margins="normal", max_value=1e300, add_indicator=True, n_parameter_draws=1
     ),
     IncompleteFactorAnalysis(n_components=2),
     IncompleteFactorAnalysis(),

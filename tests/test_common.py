@@ -42,10 +42,10 @@ def test_scikit_learn(estimator, check):
     check(estimator)
 
 
+@pytest.mark.parametrize("i", [0, *range(3, len(ESTIMATORS))])
 @pytest.mark.parametrize("check", EXTRA, ids=lambda check: check.__name__)
-def test_scikit_learn_extra(check):
-    for estimator in ESTIMATORS[:1]:
-        check(type(estimator).__name__, clone(estimator))
+def test_scikit_learn_extra(check, i):
+    check(type(ESTIMATORS[i]).__name__, clone(ESTIMATORS[i]))
 
 
 CASES = [

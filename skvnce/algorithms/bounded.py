@@ -1,7 +1,4 @@
-"""Conditional means and draws of a normal distribution with bounds on its cells.
-
-Rows that the bounds do not touch take the closed forms; Gibbs chains move the others.
-"""
+"""Conditional means and draws of a normal distribution with bounds on its cells."""
 
 from collections.abc import Callable
 
@@ -14,13 +11,14 @@ from skvnce.algorithms.conditional import Uniforms
 from skvnce.distributions.bounded_normal import BoundedNormal
 from skvnce.models.bounded_gaussian import BoundedGaussian
 from skvnce.models.gaussian import Normal, prepare
-from skvnce.samplers.base import State, run_chain
+from skvnce.samplers.base import Sampler, State, run_chain
 from skvnce.samplers.gibbs import gibbs, missing_cells
 
-_IDLE = 5.0  # standard deviations at which a bound does nothing: 3e-7 of the mass
+_IDLE = 4.0  # standard deviations at which a bound does nothing: 3e-5 of the mass
+_TRIES = 20  # draws of a row before chains take over
 
 
-def conditional_mean(
+def mean_shift(
     normal: Normal,
     data: Incomplete,
     low: Tensor,
@@ -29,9 +27,12 @@ def conditional_mean(
     expectation: Callable[[BoundedNormal], Tensor],
     *,
     burn_in: int = 20,
-    n_steps: int = 200,
+    n_steps: int = 100,
 ) -> tuple[Tensor, Tensor]:
-    """Estimate expectations of the missing cells in the rows that bounds touch.
+    """Estimate how far bounds move the expectations of missing cells.
+
+    Gibbs chains with bounds and without run on the same random numbers: where bounds do
+    nothing the two agree, and so the shift is 0.
 
     Parameters
     ----------
@@ -40,30 +41,46 @@ def conditional_mean(
     data : Incomplete
     low, high : Tensor of shape (features,)
     uniforms : callable
-        Random numbers of the chains, for the rows of `data` that are touched.
+        Random numbers of the chains, for the rows of `data`.
     expectation : callable
         Of a cell given all others of its row, averaged over the chain: the mean, for
-        one.  It is exact in rows that miss one cell.
+        one.  It has no error of sampling in rows that miss one cell.
 
     Returns
     -------
     touched : Tensor of bool, of shape (n,)
-    expectations : Tensor of shape (touched rows, features)
+        Rows that the bounds are near to.
+    shift : Tensor of shape (touched rows, features)
     """
     mean, spread = gaussian.conditional_moments(normal, data)
     near = (mean - _IDLE * spread < low) | (mean + _IDLE * spread > high)
     touched = (near & ~data.observed).any(1)
     part, keyed = data.take(touched), _of_rows(uniforms, touched)
-    model = BoundedGaussian(normal.mean, prepare(normal).precision, low, high)
-    sampler = gibbs(model, missing_cells(part.observed[None]), keyed)
-    state = State(part.with_values(mean[touched].clamp(low, high))[None])
-    total = torch.zeros_like(part.x)
+    sampled = []
+    for bounds in ((low, high), (low - torch.inf, high + torch.inf)):
+        model = BoundedGaussian(normal.mean, prepare(normal).precision, *bounds)
+        x = State(part.with_values(mean[touched].clamp(*bounds))[None])
+        sampler = gibbs(model, missing_cells(part.observed[None]), keyed)
+        state = run_chain(sampler, x, burn_in)
+        sampled.append(_average(sampler, state, n_steps, model, expectation))
+    return touched, sampled[0] - sampled[1]
+
+
+def _average(
+    sampler: Sampler,
+    state: State,
+    n_steps: int,
+    model: BoundedGaussian,
+    expectation: Callable[[BoundedNormal], Tensor],
+) -> Tensor:
+    """Average conditional expectations over a chain (Rao-Blackwell)."""
+    total = torch.zeros_like(state.x[0])
 
     def add(x: Tensor) -> None:
         total.add_(expectation(model.conditionals(x[0])))
 
-    run_chain(sampler, run_chain(sampler, state, burn_in), n_steps, add)
-    return touched, total / n_steps
+    run_chain(sampler, state, n_steps, add)
+    return total / n_steps
 
 
 def draw(
@@ -78,16 +95,26 @@ def draw(
     """Draw the missing cells within their bounds; (n_draws, n, features).
 
     Draws of the unbounded normal that lie within the bounds are draws of the bounded
-    one; chains redraw the others from where the bounds cut them.
+    one.  Rows that have none in some tries are left to Gibbs chains.
     """
     x = gaussian.draw(normal, data, n_draws)
     hidden = ~data.observed.expand_as(x)
-    outside = (((x < low) | (x > high)) & hidden).any(-1)
+    outside = _outside(x, hidden, low, high)
+    for _ in range(_TRIES):
+        if not outside.any():
+            return x
+        again = data.take(outside.nonzero()[:, 1])
+        x[outside] = gaussian.draw(normal, again)[0]
+        outside = _outside(x, hidden, low, high)
     model = BoundedGaussian(normal.mean, prepare(normal).precision, low, high)
     start = torch.where(hidden[outside], x[outside].clamp(low, high), x[outside])
     sampler = gibbs(model, missing_cells(~hidden[outside]))
     x[outside] = run_chain(sampler, State(start), n_steps).x
     return x
+
+
+def _outside(x: Tensor, hidden: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    return (((x < low) | (x > high)) & hidden).any(-1)
 
 
 def _of_rows(uniforms: Uniforms, rows: Tensor) -> Uniforms:

@@ -62,8 +62,8 @@ def log_prob(copula: Copula, data: Incomplete) -> Tensor:
 def conditional_mean(copula: Copula, data: Incomplete, uniforms: Uniforms) -> Tensor:
     """Fill missing cells by E[x_mis | x_obs, bounds]; (n, features).
 
-    Exact where no bound is near or one cell is missing; else an average over a chain
-    that is driven by `uniforms`, numbers keyed by the row.
+    Exact where no bound is near; where one is, moved by an average over a chain that is
+    driven by `uniforms`, numbers keyed by the row.
     """
     scores, _ = copula.scores(data)
     if copula.margins is None:
@@ -72,14 +72,14 @@ def conditional_mean(copula: Copula, data: Incomplete, uniforms: Uniforms) -> Te
         moments = gaussian.conditional_moments(copula.normal, scores)
         filled = copula.margins.expectation(*moments)
     if copula.bounds is not None:
-        touched, values = bounded.conditional_mean(
+        touched, shift = bounded.mean_shift(
             copula.normal,
             scores,
             *copula.score_bounds(),
             uniforms,
             lambda conditionals: _expected_cells(copula, conditionals),
         )
-        filled[touched] = values
+        filled[touched] += shift
         filled = filled.clamp(*copula.bounds)
     return data.with_values(filled)
 

@@ -137,14 +137,16 @@ def fit_normal(
         if before_jump is not None and objective < objectives[-1]:
             trail, before_jump = [before_jump], None
             continue
+        before_jump = None
         objectives.append(objective)
         trail.append(maximise(trail[-1], moments, total, strength))
         change = distance(*trail[-2:])
         if on_round(n_round, -objective / float(total), change) or change < tol:
             break
-        before_jump = trail[-1] if len(trail) == 3 else None
-        if before_jump is not None:
-            trail = [extrapolate(*trail)]
+        if len(trail) == 3:
+            before_jump, trail = trail[-1], [extrapolate(*trail)]
+    if before_jump is not None:  # a last jump that nobody looked at
+        trail = [before_jump]
     return Fit(trail[-1], objectives, change, n_round)
 
 
@@ -259,11 +261,11 @@ def draw_parameters(
     """Draw mean and covariance from their posterior given moments around `mean`.
 
     ``S ~ inverse Wishart(n - 1 + k, scatter + k I)``, ``mean | S ~ N(average, S / n)``:
-    the prior of the penalty times Jeffreys'.  The degrees of freedom are kept above
-    the number of columns, where it has a mean.
+    the prior of the penalty times Jeffreys'.  The degrees of freedom are kept at least
+    two above the number of columns, where S has a mean.
     """
     shift, scatter = moments.centred(total, strength)
-    freedom = (total - 1 + strength).clamp(min=len(mean) + 1)
+    freedom = (total - 1 + strength).clamp(min=len(mean) + 2)
     root = draw_inverse_wishart_root(freedom, cholesky(scatter))
     shift = shift + root @ torch.randn(len(mean)).to(mean) / total.sqrt()
     return Normal(mean + shift, root @ root.T)

@@ -138,7 +138,8 @@ class Imputer(IncompleteTransformer):
     def _fit_indicator(self, X):
         self.indicator_ = None
         if self.add_indicator:
-            self.indicator_ = MissingIndicator(error_on_new=False).fit(X)
+            self.indicator_ = MissingIndicator(error_on_new=False)
+            self.indicator_.set_output(transform="default").fit(X)
 
     def _with_indicator(self, filled, X):
         if self.indicator_ is None:

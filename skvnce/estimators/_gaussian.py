@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
-from threadpoolctl import threadpool_limits
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seed_from, seeded
+from skvnce._threads import one_thread
 from skvnce.algorithms import copula, gaussian, margins
 from skvnce.algorithms.copula import Copula
 from skvnce.algorithms.margins import Margins
@@ -36,9 +36,6 @@ from skvnce.models.gaussian import Normal
 _SHARES = [1.0, 0.1, 0.01]  # prior rows a column that "auto" chooses from
 _SETTLED = 5e-3  # change of a normal score at which margins are settled
 _HELD_OUT = 0.1  # share of the observed cells on which it is chosen
-
-# Threads that share batches of small matrices mostly wait, for seconds on busy cores.
-_one_thread = threadpool_limits.wrap(limits=1)
 
 
 class GaussianImputer(CallbackSupportMixin, Imputer):
@@ -168,7 +165,6 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
 
     @keeps_state_on_failure
     @with_callbacks
-    @_one_thread
     def fit(self, X, y=None, sample_weight=None):
         """Fit mean and covariance.
 
@@ -198,11 +194,12 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
         bounds = check_bounds(self, self.min_value, self.max_value)
-        check_within(self, X, *bounds)
         weights = _check_sample_weight(
             sample_weight, X, dtype=np.float64, ensure_non_negative=True
         )
-        kept = (weights > 0) & ~np.isnan(X).all(1)
+        counted = weights > 0
+        check_within(self, np.where(counted[:, None], X, np.nan), *bounds)
+        kept = counted & ~np.isnan(X).all(1)
         if not kept.any():
             raise ValueError("No row of X has an observed cell and a positive weight.")
         self.node_indices_ = self._observed_columns(X[kept])
@@ -211,22 +208,20 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         weights = torch.from_numpy(weights[kept])
         self.location_, self.scale_ = column_moments(nodes, weights.numpy())
         self._check_scale()
-        self._bounds = (np.stack(bounds)[:, self.node_indices_] - self.location_) / (
-            self.scale_
-        )
+        self._bounds = np.stack(bounds)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         try:
-            self._fit_model(nodes, weights, on_round)
+            with one_thread():
+                self._fit_model(nodes, weights, on_round)
         except torch.linalg.LinAlgError as error:
             raise ValueError(
                 "A covariance matrix is not positive definite: columns repeat others. "
                 f"Drop them, or raise shrinkage={self.shrinkage!r}."
             ) from error
-        self._fit_indicator(X)
+        self._fit_indicator(X[counted])
         finish()
         return self
 
-    @_one_thread
     def transform(self, X):
         """Fill missing cells by their conditional means given the observed ones.
 
@@ -249,11 +244,11 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         model = self._copula(self._normal)
         for cells, nodes in self._parts(X, only_incomplete=True):
             uniforms = row_keyed(nodes, 0)
-            scaled = copula.conditional_mean(model, self._scaled(nodes), uniforms)
+            with one_thread():
+                scaled = copula.conditional_mean(model, self._scaled(nodes), uniforms)
             filled[cells] = self._in_units(scaled)
         return self._with_indicator(self._columns_out(filled, X), X)
 
-    @_one_thread
     def sample(self, X, n_draws=1, random_state=None):
         """Draw the missing cells from their conditional distribution.
 
@@ -275,7 +270,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         X = self._checked(X)
         filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)
         normals = self._parameter_draws() or [self._normal]
-        with seeded(random_state):
+        with one_thread(), seeded(random_state):
             turns = torch.randperm(len(normals)).repeat(n_draws)[:n_draws].numpy()
             for (rows, columns), nodes in self._parts(X, only_incomplete=True):
                 data = self._scaled(nodes)
@@ -287,7 +282,6 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
                     filled[cells] = self._in_units(scaled)
         return self._columns_out(filled, X)
 
-    @_one_thread
     def draw_parameters(self):
         """Return the draws of mean and covariance from their posterior.
 
@@ -303,7 +297,6 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         means = np.array([mean for mean, _ in found]).reshape(-1, d)
         return means, np.array([cov for _, cov in found]).reshape(-1, d, d)
 
-    @_one_thread
     def score_samples(self, X):
         """Compute the log-density of the observed cells of each row, in nats.
 
@@ -322,7 +315,8 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         model = self._copula(self._normal)
         for (rows, _), nodes in self._parts(X):
             units = np.where(np.isnan(nodes), 0.0, np.log(self.scale_)).sum(1)
-            log_prob = copula.log_prob(model, self._scaled(nodes))
+            with one_thread():
+                log_prob = copula.log_prob(model, self._scaled(nodes))
             scores[rows[:, 0]] = log_prob.numpy() - units
         return scores
 
@@ -357,10 +351,9 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         return np.union1d(self.node_indices_, list(self.constants_)).astype(int)
 
     def _constants_filled(self, X):
-        filled = X.copy()
-        for column, value in self.constants_.items():
-            filled[np.isnan(X[:, column]), column] = value
-        return filled
+        values = np.clip(0.0, *self._bounds)  # of columns that were empty
+        values[list(self.constants_)] = list(self.constants_.values())
+        return np.where(np.isnan(X), values.astype(X.dtype), X)
 
     def _fit_model(self, nodes, weights, on_round):
         """Choose shrinkage and margins on held-out cells, then fit to all."""
@@ -399,20 +392,21 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self._training = None
         if self.n_parameter_draws:
             table = (data.to_array(), weights.numpy())
-            self._training = (*table, strength, seed_from(self.random_state))
+            count = self.n_parameter_draws
+            self._training = (*table, strength, count, seed_from(self.random_state))
 
     def _parameter_draws(self):
         """Draw the parameters at the first call; list of (mean, covariance)."""
         training = self._training
         if self._draws is None and training is not None:
-            table, weights, strength, seed = training
-            with seeded(seed):
+            table, weights, strength, count, seed = training
+            with one_thread(), seeded(seed):
                 draws = gaussian.posterior_draws(
                     Normal(*map(torch.from_numpy, self._normal)),
                     Incomplete.from_array(table),
                     torch.from_numpy(weights),
                     strength,
-                    n_draws=self.n_parameter_draws,
+                    n_draws=count,
                 )
             self._draws = [tuple(part.numpy() for part in draw) for draw in draws]
             self._training = None
@@ -438,9 +432,9 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     def _copula(self, normal):
         """Make the model of rows that `_scaled` has centred and scaled."""
         bent = self._margins and Margins(*map(torch.from_numpy, self._margins))
-        bounds = None
-        if np.isfinite(self._bounds).any():
-            bounds = tuple(map(torch.from_numpy, self._bounds))
+        bounds = (self._bounds[:, self.node_indices_] - self.location_) / self.scale_
+        finite = np.isfinite(bounds).any()
+        bounds = tuple(map(torch.from_numpy, bounds)) if finite else None
         return Copula(Normal(*map(torch.from_numpy, normal)), bent, bounds)
 
     def _parameters_in_units(self, normal):

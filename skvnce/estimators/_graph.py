@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seeded
+from skvnce._threads import one_thread
 from skvnce.algorithms import conditional, graph
 from skvnce.algorithms.score_matching import score_matching
 from skvnce.algorithms.vnce import vnce
@@ -493,4 +493,4 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     def _threads(self):
         """Use one BLAS thread for small matrices, where several only wait."""
         small = len(self.node_indices_) <= _SMALL
-        return threadpool_limits(1) if small else nullcontext()
+        return one_thread() if small else nullcontext()

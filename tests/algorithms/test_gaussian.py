@@ -48,6 +48,15 @@ def test_em_never_lowers_the_objective(data, strength):
     assert objectives[-1] > objectives[0] + 1
 
 
+@pytest.mark.parametrize("max_iter", range(1, 25))
+def test_where_it_stops_is_not_below_where_it_was(max_iter, seed):
+    """Also where the last round ends on a jump."""
+    data = table(np.random.default_rng(seed), rate=0.6)
+    weights = torch.ones(len(data.x)).double()
+    found = gaussian.fit_normal(data, weights, 0.1, START, max_iter=max_iter, tol=0)
+    assert objective(found.normal, data, 0.1) > found.objectives[-1] - 1e-9
+
+
 @pytest.mark.parametrize("strength", [0.5, 5.0])
 def test_its_limit_is_the_maximum(data, strength):
     lower = np.tril_indices(D)

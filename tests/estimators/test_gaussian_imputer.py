@@ -1,6 +1,7 @@
 """GaussianImputer: units, draws, weights, and tables that break naive code."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ import pytest
 from oracles import GATE, z_mean
 from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_info
 
 from skvnce import GaussianImputer
 from skvnce.metrics import coverage, imputation_rmse
@@ -373,3 +375,43 @@ def test_parameters_are_drawn_when_they_are_asked_for(X):
     assert fitted(X, n_parameter_draws=0).draw_parameters()[0].shape == (0, 4)
     # the table of the fit is let go
     assert lazy._training is None
+
+
+def test_rows_of_weight_zero_are_absent(X):
+    X[0] = [1e6, np.nan, np.nan, np.nan]
+    weights = (np.arange(len(X)) > 0).astype(float)
+    bounds = {"max_value": 1e5, "add_indicator": True}
+    weighted = GaussianImputer(random_state=0, **bounds).fit(X, sample_weight=weights)
+    without = fitted(X[1:], **bounds)
+    np.testing.assert_allclose(weighted.transform(X[1:]), without.transform(X[1:]))
+
+
+def test_the_number_of_parameter_draws_is_that_of_the_fit(X):
+    imputer = fitted(X, n_parameter_draws=3).set_params(n_parameter_draws=0)
+    imputer.sample(X)
+    assert len(imputer.draw_parameters()[0]) == 3
+
+
+def test_empty_columns_are_kept_within_their_bounds(X):
+    X[:, 2] = np.nan
+    low = [-np.inf, -np.inf, 5.0, -np.inf]
+    with pytest.warns(UserWarning, match="Entirely missing: column 2"):
+        imputer = fitted(X, keep_empty_features=True, min_value=low)
+    assert (imputer.transform(X)[:, 2] == 5).all()
+
+
+def test_threads_leave_the_limits_of_the_process_alone(X):
+    def limits():
+        return sorted((i["filepath"], i["num_threads"]) for i in threadpool_info())
+
+    imputer, before = fitted(X, n_parameter_draws=0), limits()
+    with ThreadPoolExecutor(4) as pool:
+        tables = list(pool.map(lambda _: imputer.transform(X), range(40)))
+    assert limits() == before
+    assert all(np.array_equal(tables[0], t) for t in tables)
+
+
+def test_warnings_point_to_the_caller(X):
+    with pytest.warns(ConvergenceWarning) as caught:
+        GaussianImputer(max_iter=1, shrinkage=0.01, margins="normal", tol=1e-9).fit(X)
+    assert caught[0].filename == __file__

@@ -1,0 +1,20 @@
+"""One thread for batches of small matrices.
+
+Threads that share such a batch mostly wait for each other, for seconds where other
+processes hold the cores.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import RLock
+
+from threadpoolctl import threadpool_limits
+
+_LOCK = RLock()  # the limit belongs to the process: one caller at a time
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Limit linear algebra to one thread, and restore what was on exit."""
+    with _LOCK, threadpool_limits(1):
+        yield
