@@ -6,15 +6,21 @@ processes hold the cores.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from threading import RLock
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 _LOCK = RLock()  # the limit belongs to the process: one caller at a time
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()  # looks for libraries: once, when all are loaded
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Limit linear algebra to one thread, and restore what was on exit."""
-    with _LOCK, threadpool_limits(1):
+    with _LOCK, _controller().limit(limits=1):
         yield
