@@ -1,7 +1,7 @@
 """The comparison that every imputer must face.
 
-    python benchmarks/imputation.py --results FILE [--tables diabetes digits]
-        [--mechanisms "MCAR 50" "MAR 50"] [--methods BR GaussianImputer] [--seeds 3]
+    python benchmarks/imputation.py --results FILE [--only-report]
+        [--tables diabetes digits] [--mechanisms "MCAR 50" "MAR 50"] [--methods BR GaussianImputer] [--seeds 3]
         [--n-jobs 2] [--output doc/benchmarks/imputation.md]
         [--picture doc/images/imputation.png]
 
@@ -126,7 +126,7 @@ def run(options):
     path = Path(options.results) if options.results else None
     lines = path.read_text().splitlines() if path and path.exists() else []
     results = [json.loads(line) for line in lines]
-    cells = list(missing_cells(results, options))
+    cells = [] if options.only_report else list(missing_cells(results, options))
     for done, found in enumerate(compute(cells, options.n_jobs), 1):
         results += found
         if path:
@@ -153,6 +153,7 @@ def options_of(arguments=None):
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--n-jobs", type=int, default=2, help="0: in this process")
     parser.add_argument("--results", help="file of results, one JSON object a line")
+    parser.add_argument("--only-report", action="store_true", help="compute nothing")
     parser.add_argument("--output", help="file of the report")
     parser.add_argument("--picture", help="file of the picture")
     return parser.parse_args(arguments)

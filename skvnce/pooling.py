@@ -33,7 +33,8 @@ class Pooled(NamedTuple):
     within, between, total : ndarray or float
         W, B and T of eq. (1): variances, or matrices where covariances were given.
     dof : ndarray or float
-        Degrees of freedom; infinite where the estimates do not differ.
+        Degrees of freedom: Rubin's, infinite where the estimates do not differ, or with
+        `dof_complete` those of Barnard and Rubin, always finite.
     relative_increase : ndarray or float
         (1 + 1/m) B / W, the increase of the variance that missingness costs.
     missing_information : ndarray or float

@@ -6,7 +6,8 @@ mean of a normal score mapped back are closed forms.  Scores are fitted by
     score_k = Phi^-1( average over rows of P(x_j <= knot_k | observed cells) )    (1)
 
 where a row that misses the cell contributes the model's probability: margins are those
-of all rows, not of the observed ones, and right where values are missing at random.
+of all rows, not of the observed ones, and right where values are missing at random,
+as far as the knots reach: they are quantiles of the observed cells.
 """
 
 from math import pi, sqrt
