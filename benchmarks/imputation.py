@@ -1,8 +1,9 @@
 """The comparison that every imputer must face.
 
     python benchmarks/imputation.py --results FILE [--only-report]
-        [--tables diabetes digits] [--mechanisms "MCAR 50" "MAR 50"] [--methods BR GaussianImputer] [--seeds 3]
-        [--n-jobs 2] [--output doc/benchmarks/imputation.md]
+        [--tables diabetes digits] [--mechanisms "MCAR 50" "MAR 50"]
+        [--methods BR GaussianImputer] [--seeds 3] [--n-jobs 2]
+        [--output doc/benchmarks/imputation.md]
         [--picture doc/images/imputation.png]
 
 Tables and masks are those of `imputation_tables`, methods those of `_rivals`.  Every
