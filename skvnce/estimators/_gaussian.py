@@ -34,7 +34,7 @@ from skvnce.estimators._validation import (
 from skvnce.models.gaussian import Normal
 
 _SHARES = [1.0, 0.1, 0.01]  # prior rows a column that "auto" chooses from
-_SETTLED = 5e-3  # change of a normal score at which margins are settled
+_SETTLED = 1e-2  # change of a normal score at which margins are settled
 _HELD_OUT = 0.1  # share of the observed cells on which it is chosen
 
 
@@ -68,7 +68,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         the fitted parameters for all draws.
     max_iter : int, default=200
         Rounds of EM at most.
-    tol : float, default=3e-3
+    tol : float, default=5e-3
         Largest change of a mean or a covariance, for columns of unit spread, at which
         EM stops.
     keep_empty_features : bool, default=False
@@ -145,7 +145,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         max_value=np.inf,
         n_parameter_draws=20,
         max_iter=200,
-        tol=3e-3,
+        tol=5e-3,
         keep_empty_features=False,
         add_indicator=False,
         random_state=None,
