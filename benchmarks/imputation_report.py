@@ -235,7 +235,7 @@ def report(found, options):
         f"{NAMES['sample']}, s:",
         *in_full(results, "sample", 2)[:1],
         "Peak memory of fit and transform above that of the process before them (all "
-        "libraries loaded), MiB; a fresh process for each method, table and mechanism:",
+        "libraries loaded), MiB; a fresh process for each method and table:",
         *in_full(results, "peak", 0)[:1],
     ]
     return parts
