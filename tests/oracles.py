@@ -44,6 +44,12 @@ def orthant_rule(d, length, n_points=60):
     return torch.tensor(points), torch.tensor(products.reshape(-1, d).prod(-1))
 
 
+def line_rule(length, n_points):
+    """Make points (n, 1) and weights (n,) of Gauss-Legendre on [-length, length]."""
+    points, weights = orthant_rule(1, 2 * length, n_points)
+    return points - length, weights
+
+
 def log_integral(log_value, weights, axis=0):
     """Integrate exp(log_value) by a quadrature rule, in logarithms."""
     return torch.logsumexp(log_value + weights.log(), axis)

@@ -14,6 +14,21 @@ class UnnormalisedModel(Protocol):
         ...
 
 
+class LatentModel(Protocol):
+    """A density of a row and its latent variables, up to a constant."""
+
+    # (*batch, features), (*batch, latents) -> (*batch,)
+    def log_density(self, x: Tensor, z: Tensor) -> Tensor:
+        """Compute log phi(x, z)."""
+        ...
+
+
+class EnumerableModel(LatentModel, Protocol):
+    """A model whose latent variables have few states."""
+
+    states: Tensor  # (n_states, latents)
+
+
 class UnivariateConditionals(Protocol):
     """A model whose univariate conditionals are known."""
 
@@ -42,3 +57,16 @@ def observed_log_prob(dist: Distribution, x: Tensor, observed: Tensor) -> Tensor
     """
     inside = dist.log_prob(x.where(observed, x.new_ones(())))
     return inside.where(observed, x.new_zeros(())).sum(-1)
+
+
+def log_joint(model: EnumerableModel, x: Tensor) -> Tensor:
+    """Compute log phi(x, z) at all states z; (*batch, features) -> (n_states, *batch).
+
+    Its `torch.logsumexp` over the states is log phi(x), and its `torch.log_softmax` the
+    exact posterior.
+    """
+    states = model.states
+    z = states.view(len(states), *[1] * (x.dim() - 1), -1)
+    return model.log_density(
+        x.expand(len(states), *x.shape), z.expand(len(states), *x.shape[:-1], -1)
+    )
