@@ -1,20 +1,44 @@
 """Noise-contrastive estimation: tell data from noise by the log-ratio of densities.
 
+With h the probability that a row u is data, nu the noise rows a data row, and G the
+log-ratio of the model and the noise,
+
+    J_NCE = E_x log h(x) + nu E_y log(1 - h(y))                                    (1)
+    h(u) = phi(u) / (phi(u) + nu p_y(u)) = 1 / (1 + nu exp(-G(u)))                 (2)
+
 References
 ----------
-Gutmann and Hyvarinen (2012); Rhodes and Gutmann (2019), eqs. (5)-(6).
+Gutmann and Hyvarinen (2012); Rhodes and Gutmann (2019), eqs. (4)-(5).
 """
 
 from math import log
 
+import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from skvnce.objectives.base import Objective
 
 
+def log_is_data(log_ratio: Tensor, noise_ratio: float) -> Tensor:
+    """Compute log h(u), eq. (2), of each row; any shape."""
+    return -softplus(log(noise_ratio) - log_ratio)
+
+
+def log_is_noise(log_ratio: Tensor, noise_ratio: float) -> Tensor:
+    """Compute log(1 - h(u)) of each row; any shape."""
+    return -softplus(log_ratio - log(noise_ratio))
+
+
+def accuracy(data: Tensor, noise: Tensor, noise_ratio: float) -> Tensor:
+    """Compute how often h tells data from noise, noise rows counted nu times."""
+    log_nu = log(noise_ratio)
+    right = (data > log_nu).double().mean(), (noise <= log_nu).double().mean()
+    return (right[0] + noise_ratio * right[1]) / (1 + noise_ratio)
+
+
 def nce(data: Tensor, noise: Tensor, noise_ratio: float) -> Objective:
-    """Compute minus the NCE objective.
+    """Compute minus the NCE objective, eq. (1).
 
     Parameters
     ----------
@@ -26,9 +50,8 @@ def nce(data: Tensor, noise: Tensor, noise_ratio: float) -> Objective:
         nu, noise rows a data row in the objective; the second term is nu times a
         mean, whatever n_noise.
     """
-    log_nu = log(noise_ratio)
-    data_term = softplus(log_nu - data).mean()  # -J1
-    noise_term = noise_ratio * softplus(noise - log_nu).mean()  # -J2
-    right = (data > log_nu).double().mean(), (noise <= log_nu).double().mean()
-    accuracy = (right[0] + noise_ratio * right[1]) / (1 + noise_ratio)
-    return Objective(data_term + noise_term, {"accuracy": accuracy})
+    data_term = log_is_data(data, noise_ratio).mean()
+    noise_term = noise_ratio * log_is_noise(noise, noise_ratio).mean()
+    with torch.no_grad():
+        metrics = {"accuracy": accuracy(data, noise, noise_ratio)}
+    return Objective(-data_term - noise_term, metrics)
