@@ -8,7 +8,7 @@ References
 Byrd, Lu, Nocedal and Zhu (1995), through ``scipy.optimize.minimize``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
@@ -77,6 +77,52 @@ def minimise(
     point = torch.from_numpy(joined(found.x))
     violation = _violation(value, point, weight, lower)
     return Certified(point, float(found.fun), violation, int(found.nit))
+
+
+def minimise_parameters(
+    loss: Callable[[], Tensor],
+    parameters: Iterable[Tensor],
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+) -> Certified:
+    """Minimise a smooth function of the parameters of modules, in place.
+
+    Parameters
+    ----------
+    loss : callable
+        Evaluates at the present values.  It must be deterministic, and its gradient
+        must be its own: a term with detached parts misleads the line search.
+    parameters : iterable of Tensor
+        Leaves that require gradients.
+    tol, max_iter
+        As in `minimise`.
+    """
+    leaves = list(parameters)
+
+    def move(vector: Tensor) -> None:
+        with torch.no_grad():
+            sizes = [leaf.numel() for leaf in leaves]
+            for leaf, part in zip(leaves, vector.split(sizes), strict=True):
+                leaf.copy_(part.view_as(leaf))
+
+    def value(vector: Tensor) -> Tensor:
+        move(vector.detach())
+        at = loss()
+        slope = flat(torch.autograd.grad(at, leaves))
+        # the tangent at this point: it has the value and the gradient of the loss
+        return at.detach() + slope @ (vector - vector.detach())
+
+    start = flat([leaf.detach() for leaf in leaves])
+    free = torch.zeros_like(start), torch.full_like(start, -torch.inf)
+    found = minimise(value, start, *free, tol=tol, max_iter=max_iter)
+    move(found.point)
+    return found
+
+
+def flat(tensors: Iterable[Tensor]) -> Tensor:
+    """Join tensors into a vector of float64."""
+    return torch.cat([tensor.flatten().double() for tensor in tensors])
 
 
 def _value_and_gradient(

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from skvnce.training import proximal
-from skvnce.training.lbfgs import minimise
+from skvnce.training.lbfgs import minimise, minimise_parameters
 
 D = 8
 
@@ -100,3 +100,19 @@ def test_without_penalty_or_bounds_it_solves_the_linear_system(quadratic):
         lambda v: v @ Q @ v / 2 - G @ v, none, none, none - torch.inf, tol=1e-10
     )
     torch.testing.assert_close(found.point, torch.linalg.solve(Q, G))
+
+
+def test_parameters_of_modules_move_in_place():
+    first = torch.zeros(2, 2, dtype=torch.float64, requires_grad=True)
+    second = torch.ones((), dtype=torch.float32, requires_grad=True)
+    target = torch.tensor([[1.0, -2.0], [0.5, 3.0]], dtype=torch.float64)
+
+    def loss():
+        return (first - target).square().sum() + (second + first[0, 0]).square()
+
+    found = minimise_parameters(loss, [first, second], tol=1e-6)
+    torch.testing.assert_close(first.detach(), target, atol=1e-5, rtol=0)
+    assert float(second.detach()) == pytest.approx(-1, abs=1e-5)
+    assert found.objective == pytest.approx(0, abs=1e-10)
+    assert first.grad is None
+    assert found.gap < 1e-5
