@@ -54,17 +54,6 @@ class Rows(NamedTuple):
     log_noise: Tensor
 
 
-def weighted_mean(values: Tensor, log_weight: Tensor | None = None) -> Tensor:
-    """Average over draws; (n_draws, n) -> (n,).
-
-    A draw of weight zero does not count, whatever its value.
-    """
-    if log_weight is None:
-        return values.mean(0)
-    weight = log_weight.exp()
-    return (weight * values.where(weight > 0, 0.0)).sum(0)
-
-
 def log_marginal(log_ratio: Tensor, log_weight: Tensor | None = None) -> Tensor:
     """Compute log E_q exp(G), which estimates log phi(u) - log p_y(u), of each row.
 
@@ -79,9 +68,9 @@ def log_marginal(log_ratio: Tensor, log_weight: Tensor | None = None) -> Tensor:
     -------
     Tensor of shape (n,)
     """
-    if log_weight is None:
-        return torch.logsumexp(log_ratio, 0) - log(len(log_ratio))
-    return torch.logsumexp(log_ratio + log_weight, 0)
+    log_weight = _weights(log_ratio, log_weight)
+    inside = _counted(log_ratio, log_weight) + log_weight
+    return torch.logsumexp(inside, 0)
 
 
 def data_term(
@@ -100,7 +89,9 @@ def data_term(
     -------
     Tensor of shape (n,)
     """
-    return weighted_mean(log_is_data(log_ratio, noise_ratio), log_weight)
+    log_weight = _weights(log_ratio, log_weight)
+    inside = log_is_data(_counted(log_ratio, log_weight), noise_ratio)
+    return (log_weight.exp() * inside).sum(0)
 
 
 def divergence(
@@ -128,12 +119,23 @@ def divergence(
     -------
     Tensor of shape (n,)
     """
+    log_weight = _weights(log_q_over_p, log_weight)
     log_kappa = log_is_data(log_ratio, noise_ratio)
     log_rest = log_is_noise(log_ratio, noise_ratio)
-    return weighted_mean(
-        torch.logaddexp(log_kappa.expand_as(log_q_over_p), log_rest + log_q_over_p),
-        log_weight,
-    )
+    inside = log_rest + _counted(log_q_over_p, log_weight)
+    return (log_weight.exp() * torch.logaddexp(log_kappa, inside)).sum(0)
+
+
+def _weights(values: Tensor, log_weight: Tensor | None) -> Tensor:
+    """Return the weights, by default the same for all draws."""
+    if log_weight is None:
+        return torch.full_like(values, -log(len(values)))
+    return log_weight
+
+
+def _counted(values: Tensor, log_weight: Tensor) -> Tensor:
+    """Replace the values of draws of weight zero, which may be infinite or NaN."""
+    return values.where(log_weight > -torch.inf, 0.0)
 
 
 def vnce(
@@ -183,6 +185,34 @@ def log_ratio(
     return model.log_density(*draws.values) - draws.log_prob - log_noise
 
 
+def drawn_objective(
+    model: UnnormalisedModel | LatentModel,
+    draws: tuple[Draws, Draws],
+    data: Rows,
+    noise: Rows,
+    noise_ratio: float,
+) -> Objective:
+    """Compute minus the VNCE objective of a model at given draws of data and noise.
+
+    Parameters
+    ----------
+    model : UnnormalisedModel or LatentModel
+    draws : tuple of two Draws
+        Of the rows of data and of those of noise.
+    data, noise : Rows
+    noise_ratio : float
+        nu.
+    """
+    first, second = draws
+    return vnce(
+        log_ratio(model, first, data.log_noise),
+        log_ratio(model, second, noise.log_noise),
+        noise_ratio,
+        data_weight=first.log_weight,
+        noise_weight=second.log_weight,
+    )
+
+
 def variational_objective(
     model: UnnormalisedModel | LatentModel,
     posterior: Posterior,
@@ -206,10 +236,4 @@ def variational_objective(
     drawn = posterior(data.x, data.observed)
     with torch.no_grad():
         elsewhere = posterior(noise.x, noise.observed)
-    return vnce(
-        log_ratio(model, drawn, data.log_noise),
-        log_ratio(model, elsewhere, noise.log_noise),
-        noise_ratio,
-        data_weight=drawn.log_weight,
-        noise_weight=elsewhere.log_weight,
-    )
+    return drawn_objective(model, (drawn, elsewhere), data, noise, noise_ratio)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from skvnce.objectives.nce import nce
-from skvnce.objectives.vnce import vnce
+from skvnce.objectives.vnce import data_term, divergence, log_marginal, vnce
 
 N_X, N_Z, TOTAL = 5, 3, 12
 RATIOS = [0.5, 1.0, 10.0]
@@ -81,3 +81,44 @@ def test_gradcheck(seed):
     parts = [torch.randn(3, n).double().requires_grad_() for n in (4, 6)]
     assert torch.autograd.gradcheck(lambda *parts: vnce(*parts, 2.0).loss, parts)
     assert not vnce(*parts, 2.0).metrics["data_term"].requires_grad
+
+
+def test_sure_answers_stay_finite():
+    far = torch.tensor([[1e4, -1e4], [-1e4, -1e4]]).double().requires_grad_()
+    values = [vnce(far, far, 2.0).loss, divergence(far, far[0], 2.0).sum()]
+    for value in values:
+        (gradient,) = torch.autograd.grad(value, far)
+        assert value.isfinite()
+        assert gradient.isfinite().all()
+
+
+def test_weights_repeat_draws(seed):
+    with_z, _ = problem(seed, exact=False)
+    some, counts = with_z[::3], torch.tensor([1, 2, 3, 2])
+    weight = (counts / counts.sum().double()).log()[:, None].expand_as(some)
+    repeated = some.repeat_interleave(counts, 0)
+    weights = {"data_weight": weight, "noise_weight": weight}
+    found, expected = vnce(some, some, 2.0, **weights), vnce(repeated, repeated, 2.0)
+    torch.testing.assert_close(found.loss, expected.loss, rtol=1e-12, atol=0)
+    assert (vnce(some, some, 2.0).loss - found.loss).abs() > 1e-6
+    found = divergence(some, with_z[0], 2.0, weight)
+    torch.testing.assert_close(found, divergence(repeated, with_z[0], 2.0))
+
+
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+def test_a_draw_of_weight_zero_does_not_count(value, seed):
+    torch.manual_seed(seed)
+    ratio = torch.randn(3, 5).double()
+    with_junk = torch.cat([ratio, torch.full((1, 5), value)]).requires_grad_()
+    weight = torch.tensor([1.0, 1.0, 1.0, 0.0]).double().div(3).log()[:, None]
+    weight = weight.expand(4, -1)
+    for function in (
+        lambda ratio, weight: data_term(ratio, 2.0, weight),
+        log_marginal,
+        lambda ratio, weight: divergence(ratio, torch.ones(5).double(), 2.0, weight),
+    ):
+        found = function(with_junk, weight)
+        torch.testing.assert_close(found, function(ratio, None), rtol=1e-12, atol=1e-14)
+        (gradient,) = torch.autograd.grad(found.sum(), with_junk)
+        assert (gradient[3] == 0).all()
+        assert (gradient[:3] != 0).all()
