@@ -73,10 +73,12 @@ def with_latents(draws: Draws, q: Distribution) -> Draws:
     Parameters
     ----------
     draws : Draws
-    q : Distribution of batch shape (n_draws, n, latents)
-        q(z_k | x) at the completed rows.
+    q : Distribution of batch shape (n_draws, n, latents) or (n, latents)
+        q(z_k | x) at the completed rows, or at the rows themselves where no cell is
+        missing: an encoder then sees each row once.
     """
-    z = q.rsample()
+    n_draws, n, _ = draws.values[0].shape
+    z = q.expand((n_draws, n, q.batch_shape[-1])).rsample()
     log_prob = draws.log_prob + q.log_prob(z).sum(-1)
     return draws._replace(values=(*draws.values, z), log_prob=log_prob)
 

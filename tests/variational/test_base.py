@@ -54,6 +54,15 @@ def test_log_prob_is_the_sum_of_its_parts(rows):
     assert (draws.values[1][0] != draws.values[1][1]).all()
 
 
+def test_complete_rows_are_encoded_once(rows):
+    x, _ = rows
+    draws = with_latents(repeated(x, N_DRAWS), posterior(x))
+    z = draws.values[1]
+    assert z.shape == (N_DRAWS, N, 2)
+    assert (z[0] != z[1]).all()
+    torch.testing.assert_close(draws.log_prob, posterior(x).log_prob(z).sum(-1))
+
+
 def test_values_under_the_mask_are_never_read(rows, seed):
     x, observed = rows
     results = []
