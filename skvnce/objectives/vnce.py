@@ -15,9 +15,9 @@ for exact means.
 
     J_NCE - J_VNCE = E_x D(x)                                                      (4)
     D = E_q log(kappa + (1 - kappa) q / p)                                         (5)
-      = KL(q || p) - KL(q || kappa p + (1 - kappa) q),   kappa = h(x) at nu        (6)
+      = KL(q || p) - KL(q || kappa p + (1 - kappa) q)                              (6)
 
-with p the posterior of the model.
+with p the posterior of the model and kappa = phi(x) / (phi(x) + nu p_y(x)).
 
 References
 ----------

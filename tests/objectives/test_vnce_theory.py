@@ -185,3 +185,21 @@ def test_em_with_a_wrong_posterior_decreases_nce():
     values = [float(nce(table(NormalScaleMixture, width), 1.0)) for width in widths]
     assert np.diff(values).min() < -1e-4
     assert abs(widths[-1] - TRUE_WIDTH) > 0.05
+
+
+def test_few_draws_raise_the_second_term_on_average(seed):
+    nu, log_q = 1.0, posteriors(seed, 1)[0]
+    joint = table(NormalScaleMixture, 3.0)
+    ratio = joint - log_q - LOG_NOISE
+
+    def mean_of_plug_in(log_q, ratio):
+        """Average over all pairs of draws, two for each row."""
+        i, j = torch.cartesian_prod(torch.arange(2), torch.arange(2)).T
+        found = log_is_noise(log_marginal(torch.stack([ratio[i], ratio[j]])), nu)
+        return ((log_q[i] + log_q[j]).exp() * found).sum(0)
+
+    exact = log_is_noise(joint.logsumexp(0) - LOG_NOISE, nu)
+    assert mean_noise(mean_of_plug_in(log_q, ratio) - exact) > 1e-4
+    log_p = joint.log_softmax(0)  # control: the exact posterior has no such bias
+    unbiased = mean_of_plug_in(log_p, joint - log_p - LOG_NOISE)
+    torch.testing.assert_close(unbiased, exact, rtol=0, atol=1e-12)
