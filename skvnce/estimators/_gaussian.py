@@ -366,7 +366,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         shares = _SHARES if isinstance(self.shrinkage, str) else [self.shrinkage]
         strengths = [float(share) * d for share in shares]
         strength, start = gaussian.choose_strength(*part, strengths, start, **effort)
-        self.shrinkage_ = strength / d
+        self.shrinkage_ = float(shares[strengths.index(strength)])
         self.bent_, self._margins = np.zeros(d, dtype=bool), None
         chosen = None
         if self.margins == "auto":
