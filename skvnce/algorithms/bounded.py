@@ -11,7 +11,7 @@ from skvnce.algorithms.conditional import Uniforms
 from skvnce.distributions.bounded_normal import BoundedNormal
 from skvnce.models.bounded_gaussian import BoundedGaussian
 from skvnce.models.gaussian import Normal, prepare
-from skvnce.samplers.base import Sampler, State, run_chain
+from skvnce.samplers.base import State, chain_average, run_chain
 from skvnce.samplers.gibbs import gibbs, missing_cells
 
 _IDLE = 4.0  # standard deviations at which a bound does nothing: 3e-5 of the mass
@@ -56,31 +56,20 @@ def mean_shift(
     near = (mean - _IDLE * spread < low) | (mean + _IDLE * spread > high)
     touched = (near & ~data.observed).any(1)
     part, keyed = data.take(touched), _of_rows(uniforms, touched)
-    sampled = []
-    for bounds in ((low, high), (low - torch.inf, high + torch.inf)):
-        model = BoundedGaussian(normal.mean, prepare(normal).precision, *bounds)
-        x = State(part.with_values(mean[touched].clamp(*bounds))[None])
-        sampler = gibbs(model, missing_cells(part.observed[None]), keyed)
-        state = run_chain(sampler, x, burn_in)
-        sampled.append(_average(sampler, state, n_steps, model, expectation))
-    return touched, sampled[0] - sampled[1]
+    precision = prepare(normal).precision
+    missing = missing_cells(part.observed[None])
 
+    def average(low: Tensor, high: Tensor) -> Tensor:
+        model = BoundedGaussian(normal.mean, precision, low, high)
+        return chain_average(
+            gibbs(model, missing, keyed),
+            State(part.with_values(mean[touched].clamp(low, high))[None]),
+            lambda x: expectation(model.conditionals(x)),
+            burn_in=burn_in,
+            n_steps=n_steps,
+        )
 
-def _average(
-    sampler: Sampler,
-    state: State,
-    n_steps: int,
-    model: BoundedGaussian,
-    expectation: Callable[[BoundedNormal], Tensor],
-) -> Tensor:
-    """Average conditional expectations over a chain (Rao-Blackwell)."""
-    total = torch.zeros_like(state.x[0])
-
-    def add(x: Tensor) -> None:
-        total.add_(expectation(model.conditionals(x[0])))
-
-    run_chain(sampler, state, n_steps, add)
-    return total / n_steps
+    return touched, average(low, high) - average(low - torch.inf, high + torch.inf)
 
 
 def draw(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.models.truncated_gaussian import TruncatedGaussian
-from skvnce.samplers.base import Sampler, State, run_chain
+from skvnce.samplers.base import Sampler, State, chain_average, run_chain
 from skvnce.samplers.gibbs import gibbs, missing_cells
 
 Uniforms = Callable[[int, Tensor], Tensor]
@@ -47,13 +47,14 @@ def conditional_mean(
     """
     state = start_at(data, start, 1)
     sampler = gibbs(model, missing_cells(data.observed[None]), uniforms)
-    total = torch.zeros_like(data.x)
-
-    def add(x: Tensor) -> None:
-        total.add_(model.conditionals(x[0]).mean)
-
-    run_chain(sampler, run_chain(sampler, state, burn_in), n_steps, add)
-    return data.with_values(total / n_steps)
+    mean = chain_average(
+        sampler,
+        state,
+        lambda x: model.conditionals(x).mean,
+        burn_in=burn_in,
+        n_steps=n_steps,
+    )
+    return data.with_values(mean)
 
 
 def draw(

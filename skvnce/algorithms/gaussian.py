@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce.models.gaussian import Batch, Normal, arrange, cholesky, prepare
+from skvnce.models.gaussian import Batch, Inverted, Normal, arrange, cholesky, prepare
 
-_LEAST_SPREAD = 1e-12
+LEAST_SPREAD = 1e-12  # of a prediction that is divided by
 
 
 class Moments(NamedTuple):
@@ -73,10 +73,10 @@ class Fit(NamedTuple):
 
 
 def expected_moments(
-    normal: Normal, batches: list[Batch], weights: Tensor
+    inverted: Inverted, batches: list[Batch], weights: Tensor
 ) -> tuple[Moments, Tensor]:
     """Compute expected moments and the log-likelihood of the rows: the E-step."""
-    inverted, moments = prepare(normal), Moments.zeros(len(normal.mean))
+    moments = Moments.zeros(len(inverted.mean))
     log_likelihood = torch.zeros((), dtype=torch.float64)
     for batch in batches:
         found, weight = batch.condition(inverted), weights[batch.rows]
@@ -94,9 +94,8 @@ def maximise(
     return Normal(normal.mean + shift, scatter / (total + strength))
 
 
-def penalty(normal: Normal, strength: float) -> Tensor:
+def penalty(inverted: Inverted, strength: float) -> Tensor:
     """Compute k (log|S| + tr S^-1) / 2."""
-    inverted = prepare(normal)
     return strength / 2 * (inverted.log_det + inverted.precision.trace())
 
 
@@ -132,8 +131,9 @@ def fit_normal(
     batches, total = arrange(*data), weights.sum()
     objectives, trail, before_jump = [], [start], None
     for n_round in range(1, max_iter + 1):
-        moments, log_likelihood = expected_moments(trail[-1], batches, weights)
-        objective = float(log_likelihood - penalty(trail[-1], strength))
+        inverted = prepare(trail[-1])
+        moments, log_likelihood = expected_moments(inverted, batches, weights)
+        objective = float(log_likelihood - penalty(inverted, strength))
         if before_jump is not None and objective < objectives[-1]:
             trail, before_jump = [before_jump], None
             continue
@@ -187,7 +187,7 @@ def rate_of_em(
     moments = drawn_moments(normal, batches, weights)
     point = draw_parameters(normal.mean, moments, total, strength)
     for _ in range(20):
-        moments, _ = expected_moments(point, batches, weights)
+        moments, _ = expected_moments(prepare(point), batches, weights)
         before, point = point, maximise(point, moments, total, strength)
         sizes.append(sum(_squares(a - b) for a, b in zip(point, before, strict=True)))
     return (sizes[-1] / sizes[-2]) ** 0.5 if sizes[-2] else 0.0
@@ -347,7 +347,7 @@ def choose_strength(
         ).normal
         moments = conditional_moments(normal, kept)
         loss = held_out_loss(data.x, held_out, *moments, weights)
-        return float(loss.sum()), place, normal
+        return loss, place, normal
 
     middle = len(strengths) // 2
     best = tried(middle, start)
@@ -364,15 +364,15 @@ def choose_strength(
 
 def held_out_loss(
     x: Tensor, held_out: Tensor, mean: Tensor, spread: Tensor, weights: Tensor
-) -> Tensor:
-    """Sum the CRPS of held-out cells under N(mean, spread**2); (features,).
+) -> float:
+    """Sum the CRPS of held-out cells under N(mean, spread**2).
 
     The continuous ranked probability score of normal predictions (Gneiting and Raftery
     2007, section 4.2) is proper like the log-density, but grows with the distance, not
     with its square: a few outlying cells do not decide.
     """
-    spread = spread.clamp(min=_LEAST_SPREAD)
+    spread = spread.clamp(min=LEAST_SPREAD)
     z = (x - mean) / spread
     density = torch.exp(-z.square() / 2) / sqrt(2 * pi)
     crps = spread * (z * torch.erf(z / sqrt(2)) + 2 * density - 1 / sqrt(pi))
-    return weights @ crps.where(held_out, 0.0)
+    return float((weights @ crps.where(held_out, 0.0)).sum())

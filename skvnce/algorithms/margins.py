@@ -175,7 +175,10 @@ def refine(
     """
     mean, spread = gaussian.conditional_moments(normal, scores)
     rows, columns = (~scores.observed).nonzero(as_tuple=True)
-    mean, spread = mean[rows, columns], spread[rows, columns].clamp(min=1e-12)
+    mean, spread = (
+        mean[rows, columns],
+        spread[rows, columns].clamp(min=gaussian.LEAST_SPREAD),
+    )
     found = []
     for score in margins.scores[:, 1:-1].T:
         t = (mean - score[columns]) / spread

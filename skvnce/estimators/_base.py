@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.impute import MissingIndicator
 from sklearn.utils.validation import check_is_fitted
 
-from skvnce.estimators._validation import column_name
+from skvnce.estimators._validation import column_name, incomplete_array
 
 _CHUNK = 2**22  # cells that chains move at a time
 
@@ -42,7 +42,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
                     "input_features should have length equal to number of features "
                     f"({self.n_features_in_}), got {len(names)}."
                 )
-        return names[self._columns_kept()]
+        return self._names_out(names)
 
     def score(self, X, y=None):
         """Average `score_samples` over rows; larger is better.
@@ -66,6 +66,12 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+    def _checked(self, X):
+        """Validate new rows, and parameters that may have been set since the fit."""
+        check_is_fitted(self)
+        self._check_parameters()
+        return incomplete_array(self, X, reset=False)
 
     def _observed_columns(self, X):
         """List the columns with an observed cell, and warn of the others."""
@@ -109,6 +115,10 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             return np.arange(self.n_features_in_)
         return self.node_indices_
 
+    def _names_out(self, names):
+        """Choose the names of `transform` from those of all columns."""
+        return names[self._columns_kept()]
+
     def _names_in(self):
         generic = np.array([f"x{j}" for j in range(self.n_features_in_)], dtype=object)
         return getattr(self, "feature_names_in_", generic)
@@ -117,23 +127,11 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 class Imputer(IncompleteTransformer):
     """Abstract: an imputer with the parameter `add_indicator`."""
 
-    def get_feature_names_out(self, input_features=None):
-        """Name the columns of `transform`.
-
-        Parameters
-        ----------
-        input_features : array-like of str or None, default=None
-            Must be `feature_names_in_` where the estimator saw names.
-
-        Returns
-        -------
-        ndarray of str
-        """
-        names = super().get_feature_names_out(input_features)
+    def _names_out(self, names):
+        kept = super()._names_out(names)
         if self.indicator_ is None:
-            return names
-        known = self._names_in() if input_features is None else input_features
-        return np.concatenate([names, self.indicator_.get_feature_names_out(known)])
+            return kept
+        return np.concatenate([kept, self.indicator_.get_feature_names_out(names)])
 
     def _fit_indicator(self, X):
         self.indicator_ = None

@@ -7,7 +7,6 @@ import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import (
-    _check_sample_weight,
     check_array,
     check_is_fitted,
 )
@@ -20,7 +19,12 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     with_callbacks,
 )
-from skvnce.estimators._tables import column_moments, constant_columns, hold_out
+from skvnce.estimators._tables import (
+    column_moments,
+    constant_columns,
+    hold_out,
+    rows_that_count,
+)
 from skvnce.estimators._validation import (
     check_auto_or_number,
     check_number,
@@ -149,12 +153,7 @@ class IncompleteFactorAnalysis(
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
-        weights = _check_sample_weight(
-            sample_weight, X, dtype=np.float64, ensure_non_negative=True
-        )
-        kept = (weights > 0) & ~np.isnan(X).all(1)
-        if not kept.any():
-            raise ValueError("No row of X has an observed cell and a positive weight.")
+        weights, kept = rows_that_count(X, sample_weight)
         table = X[kept].astype(np.float64)
         self.node_indices_ = self._observed_columns(table)
         constants = self._split_constants(table)
@@ -328,6 +327,7 @@ class IncompleteFactorAnalysis(
             )
 
     def _checked(self, X):
+        """Validate new rows; no parameter acts after the fit."""
         check_is_fitted(self)
         return incomplete_array(self, X, reset=False)
 

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seed_from, seeded
@@ -19,7 +19,12 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     with_callbacks,
 )
-from skvnce.estimators._tables import column_moments, constant_columns, hold_out
+from skvnce.estimators._tables import (
+    column_moments,
+    constant_columns,
+    hold_out,
+    rows_that_count,
+)
 from skvnce.estimators._validation import (
     check_auto_or_number,
     check_bool,
@@ -194,14 +199,9 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
         bounds = check_bounds(self, self.min_value, self.max_value)
-        weights = _check_sample_weight(
-            sample_weight, X, dtype=np.float64, ensure_non_negative=True
-        )
+        weights, kept = rows_that_count(X, sample_weight)
         counted = weights > 0
         check_within(self, np.where(counted[:, None], X, np.nan), *bounds)
-        kept = counted & ~np.isnan(X).all(1)
-        if not kept.any():
-            raise ValueError("No row of X has an observed cell and a positive weight.")
         self.node_indices_ = self._observed_columns(X[kept])
         self._split_constants(X[kept].astype(np.float64))
         nodes = X[np.ix_(kept, self.node_indices_)].astype(np.float64)
@@ -423,11 +423,6 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
                 ConvergenceWarning,
                 stacklevel=6,
             )
-
-    def _checked(self, X):
-        check_is_fitted(self)
-        self._check_parameters()
-        return incomplete_array(self, X, reset=False)
 
     def _copula(self, normal):
         """Make the model of rows that `_scaled` has centred and scaled."""

@@ -483,10 +483,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
             )
 
     def _checked(self, X):
-        """Validate new rows, and parameters that may have been set since the fit."""
-        check_is_fitted(self)
-        self._check_parameters()
-        X = incomplete_array(self, X, reset=False)
+        X = super()._checked(X)
         check_non_negative(self, X)
         return X
 

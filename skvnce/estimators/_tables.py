@@ -3,11 +3,29 @@
 import numpy as np
 import torch
 from scipy.stats import rankdata
+from sklearn.utils.validation import _check_sample_weight
 
 from skvnce._random import row_keyed
 
 _FEWEST = 10  # observed cells of a column that may lose some of them
 _ROWS = 5000  # about as many rows are enough to choose a parameter
+
+
+def rows_that_count(X, sample_weight):
+    """Check the weights, and leave out rows without weight or an observed cell.
+
+    Returns
+    -------
+    weights : ndarray of shape (n_samples,)
+    kept : ndarray of bool, of shape (n_samples,)
+    """
+    weights = _check_sample_weight(
+        sample_weight, X, dtype=np.float64, ensure_non_negative=True
+    )
+    kept = (weights > 0) & ~np.isnan(X).all(1)
+    if not kept.any():
+        raise ValueError("No row of X has an observed cell and a positive weight.")
+    return weights, kept
 
 
 def column_moments(nodes, weights):

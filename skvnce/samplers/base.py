@@ -1,8 +1,9 @@
-"""The form of a sampler, and the one function that runs a chain."""
+"""The form of a sampler, the one function that runs a chain, and averages over it."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -30,3 +31,35 @@ def run_chain(
         state = sampler.step(state)
         visit(state.x)
     return state
+
+
+def chain_average(
+    sampler: Sampler,
+    state: State,
+    value: Callable[[Tensor], Tensor],
+    *,
+    burn_in: int,
+    n_steps: int,
+) -> Tensor:
+    """Average a function of the completed table over one chain, after `burn_in` moves.
+
+    Parameters
+    ----------
+    sampler : Sampler
+    state : State
+        Of one chain: tables (1, n, features).
+    value : callable
+        Maps the table (n, features) to numbers of its shape: a cell's conditional mean
+        given all others of its row, for one (Rao-Blackwell).
+
+    Returns
+    -------
+    Tensor of shape (n, features)
+    """
+    total = torch.zeros_like(state.x[0])
+
+    def add(x: Tensor) -> None:
+        total.add_(value(x[0]))
+
+    run_chain(sampler, run_chain(sampler, state, burn_in), n_steps, add)
+    return total / n_steps

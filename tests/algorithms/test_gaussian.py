@@ -10,7 +10,7 @@ from scipy.stats import chi2, kstest, norm
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms import gaussian
-from skvnce.models.gaussian import Normal, arrange
+from skvnce.models.gaussian import Normal, arrange, prepare
 
 D, N = 3, 60
 COVARIANCE = np.array([[1.0, 0.6, -0.3], [0.6, 1.5, 0.2], [-0.3, 0.2, 0.8]])
@@ -37,7 +37,7 @@ def fit(data, strength=0.5, weights=None, tol=1e-10):
 
 def objective(normal, data, strength):
     value = gaussian.log_prob(normal, data).sum()
-    return float(value - gaussian.penalty(normal, strength))
+    return float(value - gaussian.penalty(prepare(normal), strength))
 
 
 @pytest.mark.parametrize("strength", [0.0, 3.0])
