@@ -9,8 +9,8 @@ from skvnce._incomplete import Incomplete
 from skvnce.algorithms import gaussian
 from skvnce.algorithms.conditional import Uniforms
 from skvnce.distributions.bounded_normal import BoundedNormal
+from skvnce.distributions.normal import Normal, prepare
 from skvnce.models.bounded_gaussian import BoundedGaussian
-from skvnce.models.gaussian import Normal, prepare
 from skvnce.samplers.base import State, chain_average, run_chain
 from skvnce.samplers.gibbs import gibbs, missing_cells
 

@@ -14,7 +14,7 @@ from skvnce.algorithms import bounded, gaussian
 from skvnce.algorithms.conditional import Uniforms
 from skvnce.algorithms.margins import Margins, scored
 from skvnce.distributions.bounded_normal import BoundedNormal
-from skvnce.models.gaussian import Normal
+from skvnce.distributions.normal import Normal
 
 _LEVELS = 16  # at which a bounded cell is mapped back to average it
 

@@ -16,7 +16,14 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce.models.gaussian import Batch, Inverted, Normal, arrange, cholesky, prepare
+from skvnce.distributions.normal import (
+    Batch,
+    Inverted,
+    Normal,
+    arrange,
+    cholesky,
+    prepare,
+)
 
 LEAST_SPREAD = 1e-12  # of a prediction that is divided by
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms import gaussian
-from skvnce.models.gaussian import Normal
+from skvnce.distributions.normal import Normal
 
 _N_KNOTS = 9
 _WIDEST = 2.0  # score of the outermost of them: 2 % of the rows lie beyond each

@@ -13,6 +13,7 @@ from skvnce._threads import one_thread
 from skvnce.algorithms import copula, gaussian, margins
 from skvnce.algorithms.copula import Copula
 from skvnce.algorithms.margins import Margins
+from skvnce.distributions.normal import Normal
 from skvnce.estimators._base import Imputer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -36,7 +37,6 @@ from skvnce.estimators._validation import (
     incomplete_array,
     keeps_state_on_failure,
 )
-from skvnce.models.gaussian import Normal
 
 _SHARES = [1.0, 0.1, 0.01]  # prior rows a column that "auto" chooses from
 _SETTLED = 1e-2  # change of a normal score at which margins are settled

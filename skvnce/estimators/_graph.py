@@ -12,8 +12,8 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms import conditional, graph
+from skvnce.algorithms.graph_vnce import vnce
 from skvnce.algorithms.score_matching import score_matching
-from skvnce.algorithms.vnce import vnce
 from skvnce.estimators._base import IncompleteTransformer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,

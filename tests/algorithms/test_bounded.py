@@ -10,7 +10,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seeded
 from skvnce.algorithms import bounded, gaussian
 from skvnce.distributions.bounded_normal import BoundedNormal
-from skvnce.models.gaussian import Normal
+from skvnce.distributions.normal import Normal
 
 COVARIANCE = np.array([[1.0, 0.7, 0.5], [0.7, 1.0, 0.6], [0.5, 0.6, 1.0]])
 NORMAL = Normal(torch.zeros(3).double(), torch.tensor(COVARIANCE))

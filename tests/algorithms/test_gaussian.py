@@ -10,7 +10,7 @@ from scipy.stats import chi2, kstest, norm
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms import gaussian
-from skvnce.models.gaussian import Normal, arrange, prepare
+from skvnce.distributions.normal import Normal, arrange, prepare
 
 D, N = 3, 60
 COVARIANCE = np.array([[1.0, 0.6, -0.3], [0.6, 1.5, 0.2], [-0.3, 0.2, 0.8]])

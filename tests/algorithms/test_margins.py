@@ -9,7 +9,7 @@ from scipy.stats import norm
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms import copula, gaussian, margins
 from skvnce.algorithms.copula import Copula
-from skvnce.models.gaussian import Normal
+from skvnce.distributions.normal import Normal
 
 
 def lognormal(seed, n, missing="mcar"):

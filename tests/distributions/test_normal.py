@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal
 
-from skvnce.models.gaussian import ByMissing, Normal, arrange, cholesky, prepare
+from skvnce.distributions.normal import ByMissing, Normal, arrange, cholesky, prepare
 
 D = 5
 
@@ -49,7 +49,7 @@ def conditioned(normal, x, observed, kinds=2):
 def test_every_pattern_against_dense_algebra(
     cells, kinds, normal, x, observed, monkeypatch
 ):
-    monkeypatch.setattr("skvnce.models.gaussian._CELLS_AT_ONCE", cells)
+    monkeypatch.setattr("skvnce.distributions.normal._CELLS_AT_ONCE", cells)
     rows_seen, used = [], set()
     for batch, found, filled in conditioned(normal, x, observed, kinds):
         used.add(batch.kind)
@@ -110,7 +110,7 @@ def test_draws_have_the_conditional_covariance(kinds, normal, x, observed, monke
 
 
 def test_batches_are_bounded(x, observed, monkeypatch):
-    monkeypatch.setattr("skvnce.models.gaussian._CELLS_AT_ONCE", 20)
+    monkeypatch.setattr("skvnce.distributions.normal._CELLS_AT_ONCE", 20)
     found = arrange(x, observed)
     assert len(found) > 6
     assert all(len(b.rows) == 1 or b.block.shape[1] ** 2 <= 20 for b in found)
