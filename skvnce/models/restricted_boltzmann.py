@@ -1,0 +1,145 @@
+"""Restricted Boltzmann machines with few hidden units, of incomplete binary rows.
+
+For x and z in {0, 1}, with weights W, visible biases b and hidden biases c (Smolensky
+1986; Hinton 2002),
+
+    log phi(x, z) = x'W z + b'x + c'z                                              (1)
+    log phi(x)    = b'x + sum_k log(1 + exp(c_k + w_k'x)),  w_k column k of W       (2)
+    p(z_k = 1 | x) = 1 / (1 + exp(-c_k - w_k'x))                                   (3)
+
+With some visible units missing, those are summed out in closed form at each of the
+2**latents states of z; o are the observed units of a row, v_j is row j of W:
+
+    log phi(x_o) = log sum_z exp(c'z + sum_o x_j (b_j + v_j'z)
+                                 + sum_not_o log(1 + exp(b_j + v_j'z)))            (4)
+
+The same sum with nothing observed is log Z.
+
+References
+----------
+Smolensky (1986), Information processing in dynamical systems: foundations of harmony
+theory.  Hinton (2002), Training products of experts by minimizing contrastive
+divergence.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+_MOST_UNITS = 12  # that are enumerated: 4096 states
+
+
+class RestrictedBoltzmann(nn.Module):
+    """A restricted Boltzmann machine, up to its constant.
+
+    Parameters
+    ----------
+    n_features, n_latents : int
+        Number of visible and of hidden units.
+
+    Attributes
+    ----------
+    weight : Parameter of shape (features, latents)
+        W, drawn from N(0, 0.01^2) by torch's stream.
+    visible_bias : Parameter of shape (features,)
+        b, at first zero.
+    hidden_bias : Parameter of shape (latents,)
+        c, at first zero.
+    """
+
+    def __init__(self, n_features: int, n_latents: int = 8) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(0.01 * torch.randn(n_features, n_latents))
+        self.visible_bias = nn.Parameter(torch.zeros(n_features))
+        self.hidden_bias = nn.Parameter(torch.zeros(n_latents))
+
+    @property
+    def states(self) -> Tensor:
+        """All z, of shape (2**latents, latents), in the dtype of the parameters.
+
+        Raises
+        ------
+        ValueError
+            If there are more than 12 latents.
+        """
+        return _binary_states(self.hidden_bias, "n_latents")
+
+    def log_density(self, x: Tensor, z: Tensor) -> Tensor:
+        """Compute log phi(x, z) by eq. (1).
+
+        Parameters
+        ----------
+        x : Tensor of shape (*batch, features)
+        z : Tensor of shape (*batch, latents)
+
+        Returns
+        -------
+        Tensor of shape (*batch,)
+        """
+        linear = x @ self.visible_bias + z @ self.hidden_bias
+        return (x @ self.weight * z).sum(-1) + linear
+
+    def log_marginal(self, x: Tensor, observed: Tensor) -> Tensor:
+        """Compute log phi of the observed cells, by eq. (2) if they are all, or (4).
+
+        Parameters
+        ----------
+        x : Tensor of shape (*batch, n, features)
+            Values under the mask may be anything, NaN included.
+        observed : Tensor of bool, of shape (n, features)
+
+        Returns
+        -------
+        Tensor of shape (*batch, n)
+
+        Raises
+        ------
+        ValueError
+            If cells are missing and there are more than 12 latents.
+        """
+        if observed.all():
+            return x @ self.visible_bias + softplus(self._hidden_field(x)).sum(-1)
+        inside = x.where(observed, x.new_zeros(()))
+        states = self.states
+        field = self.visible_bias + states @ self.weight.T  # (n_states, features)
+        missing = (~observed).to(field) @ softplus(field).T  # (n, n_states)
+        exponent = inside @ field.T + (missing + states @ self.hidden_bias)
+        return torch.logsumexp(exponent, -1)
+
+    def log_normaliser(self) -> Tensor:
+        """Compute log Z exactly, by enumeration of the side with fewer units.
+
+        Raises
+        ------
+        ValueError
+            If both sides have more than 12 units.
+        """
+        n_features, n_latents = self.weight.shape
+        if n_features < n_latents:
+            x = _binary_states(self.visible_bias, "n_features")
+            return torch.logsumexp(self.log_marginal(x, torch.ones_like(x).bool()), 0)
+        nothing = self.weight.new_zeros(1, n_features)
+        return self.log_marginal(nothing, nothing.bool()).squeeze(0)
+
+    def latent_probability(self, x: Tensor) -> Tensor:
+        """Compute p(z_k = 1 | x) by eq. (3); (*batch, features) -> (*batch, latents).
+
+        With eq. (1) being linear in each unit, it factorises over k.
+        """
+        return torch.sigmoid(self._hidden_field(x))
+
+    def _hidden_field(self, x: Tensor) -> Tensor:
+        return self.hidden_bias + x @ self.weight
+
+
+def _binary_states(bias: Tensor, name: str) -> Tensor:
+    """List all states of binary units; bias (units,) -> (2**units, units)."""
+    units = len(bias)
+    if units > _MOST_UNITS:
+        raise ValueError(
+            f"Expected {name} of at most {_MOST_UNITS} to enumerate all states, got "
+            f"{name}={units}. Choose fewer units."
+        )
+    shift = torch.arange(units, device=bias.device)
+    number = torch.arange(2**units, device=bias.device)
+    return (number[:, None] >> shift & 1).to(bias)
