@@ -95,7 +95,7 @@ def maximum_likelihood(x, n_latents=8, seed=0, scale=0.1, tol=1e-5, max_iter=500
     generator = stream(seed, "fit")
     model = start_at_margins(x, n_latents, generator, scale)
     minimise_parameters(
-        lambda: -log_likelihood(model, x),
+        lambda: [-log_likelihood(model, x)],
         model.parameters(),
         tol=tol,
         max_iter=max_iter,

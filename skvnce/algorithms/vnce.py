@@ -1,26 +1,86 @@
-"""Variational EM for noise-contrastive estimation of any model.
+"""Variational noise-contrastive estimation of any model.
 
-The E-step raises the first term of the VNCE objective in the posterior, the M-step the
-whole objective in the model, each with the other fixed (Rhodes and Gutmann 2019,
-Corollary 1).  With an exact posterior nothing is left to the E-step, and the NCE
-objective never decreases.
+Variational EM (Rhodes and Gutmann 2019, Corollary 1) alternates two steps.  The E-step
+raises the objective in the posterior with the noise terms as they are, the M-step in
+the model at fixed draws.  With an exact posterior nothing is left to the E-step, and
+the NCE objective never decreases; where the hidden parts can be integrated out, the
+M-step alone is NCE.
 
-Both steps use L-BFGS, which needs deterministic functions: posteriors that draw at
-random do so with common random numbers.  The two steps are not joined into one, because
-the second term hides its dependence on the posterior from the gradient; with few draws
-it is then not the gradient of the value, and line searches fail.
+Both steps use L-BFGS, which needs deterministic functions: draws are functions of
+uniform numbers that stay the same (common random numbers).  The two steps are not
+joined into one, because the noise terms hide their dependence on the posterior from the
+gradient; with few draws it is then not the gradient of the value, and line searches
+fail.  Stochastic gradients need no line search: `joint_ascent` takes both at once.
+
+Rows are worked off in parts, so that memory grows with the draws of one part only.
 """
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from math import log
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from skvnce.models.base import EnumerableModel, log_joint
-from skvnce.objectives.vnce import Rows, data_term, drawn_objective, log_ratio
+from skvnce.objectives.nce import accuracy, nce
+from skvnce.objectives.vnce import (
+    Contrast,
+    Criterion,
+    by_noise,
+    drawn_values,
+    log_marginal,
+    log_ratio,
+    noise_marginal,
+    variational_values,
+)
+from skvnce.training.adam import train
 from skvnce.training.lbfgs import minimise_parameters
-from skvnce.variational.base import Draws, Posterior, repeated, with_states
+from skvnce.training.proximal import Certified
+from skvnce.variational.base import (
+    Draws,
+    Posterior,
+    Uniforms,
+    ambient,
+    repeated,
+    stream,
+    with_states,
+)
+
+Step = Callable[[Draws, Tensor, Uniforms], Draws]
+
+
+class Problem(NamedTuple):
+    """What is fitted, and to what.
+
+    Attributes
+    ----------
+    log_density : callable
+        log phi, of the values of the posterior's draws.
+    posterior : Posterior
+    contrast : Contrast
+        Data and noise.
+    criterion : Criterion
+        `by_noise` (VNCE), or `skvnce.objectives.conditional_nce.by_neighbours`.
+    seed : int
+        Of the common random numbers.
+    size : int
+        Rows of data that are worked off at a time.
+    """
+
+    log_density: Callable[..., Tensor]
+    posterior: Posterior
+    contrast: Contrast
+    criterion: Criterion = by_noise
+    seed: int = 0
+    size: int = 2**20
+
+    def parts(self) -> Iterator[tuple[Contrast, tuple[Uniforms, Uniforms]]]:
+        """Yield the parts of the rows, each with its random numbers."""
+        for place, part in enumerate(self.contrast.split(self.size)):
+            first = 2 * (self.seed + 1000003 * place)
+            yield part, (stream(first), stream(first + 1))
 
 
 class Trace(NamedTuple):
@@ -29,124 +89,270 @@ class Trace(NamedTuple):
     Attributes
     ----------
     loss : list of float
-        Minus the VNCE objective after each M-step.
+        Minus the objective after each round.
     converged : bool
-        Whether the last iteration changed it by less than the tolerance.
+        Whether the last rounds changed it by less than the tolerance.
     """
 
     loss: list[float]
     converged: bool
 
 
-def exact_posterior(model: EnumerableModel) -> Posterior:
-    """Return the posterior of the model as it stands when rows are drawn."""
+class Steps(nn.Module):
+    """A posterior that draws one part of what a row hides after another.
 
-    def draw(x: Tensor, observed: Tensor) -> Draws:
+    Parameters
+    ----------
+    steps : iterable of Step
+    n_draws : int
+    """
+
+    def __init__(self, steps: Iterable[Step], n_draws: int) -> None:
+        super().__init__()
+        self.steps = nn.ModuleList(steps)
+        self.n_draws = n_draws
+
+    def forward(self, x: Tensor, observed: Tensor, uniforms: Uniforms) -> Draws:
+        """Draw, as `Posterior` says."""
+        draws = repeated(x, self.n_draws)
+        for step in self.steps:
+            draws = step(draws, observed, uniforms)
+        return draws
+
+
+class ExactStates(nn.Module):
+    """The exact posterior of enumerable latents of completed rows, as a step.
+
+    It is that of the model as it stands when rows are drawn.
+    """
+
+    def __init__(self, model: EnumerableModel) -> None:
+        super().__init__()
+        self._model = (model,)  # its parameters are not those of the posterior
+
+    def forward(self, draws: Draws, observed: Tensor, uniforms: Uniforms) -> Draws:
+        """Enumerate the states."""
+        (model,) = self._model
         with torch.no_grad():
-            log_q = log_joint(model, x[None]).log_softmax(0)
-        return with_states(repeated(x), model.states, log_q)
-
-    return draw
+            log_q = log_joint(model, draws.values[0]).log_softmax(0)
+        return with_states(draws, model.states, log_q)
 
 
-def common_random_numbers(posterior: Posterior, seed: int) -> Posterior:
-    """Return a posterior that draws by the same random numbers in every call."""
+def exact_posterior(model: EnumerableModel) -> Posterior:
+    """Return the posterior of the latents of complete rows."""
+    return Steps([ExactStates(model)], 1)
 
-    def draw(x: Tensor, observed: Tensor) -> Draws:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return posterior(x, observed)
 
-    return draw
+def integrated(x: Tensor, observed: Tensor, uniforms: Uniforms) -> Draws:
+    """Hide nothing: the model has log phi of the observed cells in closed form.
+
+    The values are the arguments of its `log_marginal`.  The exact posterior would give
+    the same objective: log phi(x, z) - log q(z | x) is then log phi(x) at all z.
+    """
+    draws = repeated(x)
+    return draws._replace(values=(*draws.values, observed))
 
 
 def fit_posterior(
-    model: nn.Module,
-    posterior: Posterior,
-    parameters: list[Tensor],
-    data: Rows,
-    noise_ratio: float,
+    problem: Problem,
+    parameters: Iterable[Tensor],
     *,
     tol: float = 1e-6,
     max_iter: int = 100,
 ) -> None:
-    """Raise the first term of the objective in the parameters of q: the E-step."""
+    """Raise the objective in the parameters of q, noise terms fixed: the E-step."""
+    n = len(problem.contrast.data.observed)
+    with torch.no_grad():
+        fixed = [
+            noise_marginal(
+                problem.log_density,
+                problem.posterior(part.noise.x, part.noise.observed, second),
+                part.noise,
+            )
+            for part, (_, second) in problem.parts()
+        ]
 
-    def loss() -> Tensor:
-        draws = posterior(data.x, data.observed)
-        ratio = log_ratio(model, draws, data.log_noise)
-        return -data_term(ratio, noise_ratio, draws.log_weight).mean()
+    def losses() -> Iterator[Tensor]:
+        for (part, (first, _)), marginal in zip(problem.parts(), fixed, strict=True):
+            draws = problem.posterior(part.data.x, part.data.observed, first)
+            ratio = log_ratio(problem.log_density, draws, part.data.log_noise)
+            values = problem.criterion(ratio, marginal, draws.log_weight, None)
+            yield -values.sum() / n
 
-    minimise_parameters(loss, parameters, tol=tol, max_iter=max_iter)
+    minimise_parameters(losses, parameters, tol=tol, max_iter=max_iter)
 
 
 def fit_model(
-    model: nn.Module,
-    posterior: Posterior,
-    data: Rows,
-    noise: Rows,
-    noise_ratio: float,
+    problem: Problem,
+    parameters: Iterable[Tensor],
     *,
+    penalty: Callable[[], Tensor] | None = None,
     tol: float = 1e-6,
     max_iter: int = 100,
-) -> float:
+    on_step: Callable[[float], None] = lambda loss: None,
+) -> Certified:
     """Raise the objective in the parameters of the model: the M-step.
 
-    What rows hide is drawn once.  Returns minus the objective.
+    What rows hide is drawn from the posterior as it stands at the start.  The objective
+    of the result is minus that of VNCE, plus the penalty.
     """
-    with torch.no_grad():
-        draws = tuple(posterior(rows.x, rows.observed) for rows in (data, noise))
+    n = len(problem.contrast.data.observed)
+    posterior = copy.deepcopy(problem.posterior)
 
-    def loss() -> Tensor:
-        return drawn_objective(model, draws, data, noise, noise_ratio).loss
+    def drawn() -> Iterator[tuple[Contrast, tuple[Draws, Draws]]]:
+        for part, uniforms in problem.parts():
+            pairs = zip(part, uniforms, strict=True)
+            with torch.no_grad():
+                yield (
+                    part,
+                    tuple(posterior(r.x, r.observed, numbers) for r, numbers in pairs),
+                )
 
-    found = minimise_parameters(loss, model.parameters(), tol=tol, max_iter=max_iter)
-    return found.objective
+    kept = list(drawn()) if problem.size >= n else None
+
+    def losses() -> Iterator[Tensor]:
+        for part, draws in kept or drawn():
+            values = drawn_values(problem.log_density, draws, part, problem.criterion)
+            yield -values.sum() / n
+        if penalty:
+            yield penalty()
+
+    return minimise_parameters(
+        losses, parameters, tol=tol, max_iter=max_iter, on_step=on_step
+    )
 
 
 def variational_em(
-    model: nn.Module,
-    posterior: Posterior,
-    data: Rows,
-    noise: Rows,
-    noise_ratio: float,
+    problem: Problem,
+    parameters: Iterable[Tensor],
+    posterior_parameters: Iterable[Tensor] = (),
     *,
-    parameters: list[Tensor] | None = None,
+    penalty: Callable[[], Tensor] | None = None,
+    n_steps: int = 100,
     tol: float = 1e-8,
     max_iter: int = 100,
-    callback: Callable[[float], None] | None = None,
+    on_round: Callable[[int, float, float], bool] = lambda n, loss, change: False,
 ) -> Trace:
     """Alternate the two steps, in place.
 
     Parameters
     ----------
-    model : nn.Module
-        An UnnormalisedModel or LatentModel.
-    posterior : Posterior
-        Deterministic; see `exact_posterior` and `common_random_numbers`.
-    data, noise : Rows
-        Rows of the noise have the missing cells of a data row each.
-    noise_ratio : float
-        nu.
-    parameters : list of Tensor, optional
-        Those of the posterior; by default it has none and the E-step is void.
+    problem : Problem
+    parameters : iterable of Tensor
+        Those of the model.
+    posterior_parameters : iterable of Tensor
+        Without any, the posterior is exact and the E-step void.
+    penalty : callable, optional
+        A function of the model's parameters that is added to the loss.
+    n_steps : int
+        Iterations of L-BFGS in each of the two steps, at most.
     tol : float
         Change of the loss at which to stop.
     max_iter : int
-    callback : callable, optional
-        Called with the loss after each M-step.
-
-    Returns
-    -------
-    Trace
+        Rounds.
+    on_round : callable
+        Shown the round, the loss and its change; stops by returning True.
     """
+    leaves, of_posterior = list(parameters), list(posterior_parameters)
     losses: list[float] = []
-    for _ in range(max_iter):
-        if parameters:
-            fit_posterior(model, posterior, parameters, data, noise_ratio)
-        losses.append(fit_model(model, posterior, data, noise, noise_ratio))
-        if callback:
-            callback(losses[-1])
-        if len(losses) > 1 and abs(losses[-1] - losses[-2]) < tol:
-            return Trace(losses, True)
+    for n_round in range(1, max_iter + 1):
+        if of_posterior:
+            fit_posterior(problem, of_posterior, max_iter=n_steps)
+        found = fit_model(problem, leaves, penalty=penalty, max_iter=n_steps)
+        losses.append(found.objective)
+        change = abs(losses[-1] - losses[-2]) if len(losses) > 1 else torch.inf
+        if on_round(n_round, losses[-1], change) or change < tol:
+            return Trace(losses, change < tol)
     return Trace(losses, False)
+
+
+def joint_ascent(
+    problem: Problem,
+    parameters: Iterable[tuple[str, Tensor]],
+    *,
+    penalty: Callable[[], Tensor] | None = None,
+    batch_size: int,
+    learning_rate: float,
+    max_iter: int,
+    on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
+) -> list[float]:
+    """Raise the objective in model and posterior at once, by Adam on mini-batches.
+
+    Fresh draws in every batch, from torch's stream.  Returns the losses.
+    """
+
+    def loss(rows: Tensor) -> Tensor:
+        values = variational_values(
+            problem.log_density,
+            problem.posterior,
+            problem.contrast.take(rows),
+            (ambient, ambient),
+            problem.criterion,
+        )
+        return -values.mean() + (penalty() if penalty else 0.0)
+
+    return train(
+        loss,
+        parameters,
+        len(problem.contrast.data.observed),
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        max_iter=max_iter,
+        on_epoch=on_epoch,
+    )
+
+
+def fit_scale(data: Tensor, noise: Tensor) -> float:
+    """Maximise the NCE objective in the scale parameter alone.
+
+    Parameters
+    ----------
+    data, noise : Tensor of shape (n,) and (nu, n)
+        log phi_0(u) - log p_y(u), without a scale parameter.
+    """
+    scale = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    with torch.no_grad():  # importance sampling by the noise gives the start
+        scale += noise.flatten().logsumexp(0) - log(noise.numel())
+
+    def losses() -> list[Tensor]:
+        return [nce(data - scale, noise - scale, len(noise)).loss]
+
+    minimise_parameters(losses, [scale])
+    return float(scale.detach())
+
+
+class Evaluation(NamedTuple):
+    """The objective at given parameters.
+
+    Attributes
+    ----------
+    values : Tensor of shape (n,)
+        Of each row, with its noise.
+    data, noise : Tensor of shape (n,) and (nu, n)
+        log phi(u) - log p_y(u), estimated by importance sampling.
+    """
+
+    values: Tensor
+    data: Tensor
+    noise: Tensor
+
+    def accuracy(self) -> Tensor:
+        """Compute how often data are told from noise."""
+        return accuracy(self.data, self.noise, len(self.noise))
+
+
+@torch.no_grad()
+def evaluate(problem: Problem) -> Evaluation:
+    """Compute the objective of each row, and log-ratios."""
+    found = []
+    for part, uniforms in problem.parts():
+        pairs = zip(part, uniforms, strict=True)
+        first, second = (
+            problem.posterior(r.x, r.observed, numbers) for r, numbers in pairs
+        )
+        ratio = log_ratio(problem.log_density, first, part.data.log_noise)
+        marginal = noise_marginal(problem.log_density, second, part.noise)
+        score = first.log_weight, first.log_score
+        values = problem.criterion(ratio, marginal, *score)
+        found.append((values, log_marginal(ratio, first.log_weight), marginal))
+    return Evaluation(*(torch.cat(part, -1) for part in zip(*found, strict=True)))

@@ -66,7 +66,7 @@ class Batch(NamedTuple):
     ----------
     rows : Tensor of int64, of shape (n,)
         Their places in the table.
-    x : Tensor of shape (n, features)
+    x : Tensor of shape (*batch, n, features)
         Zero where missing.
     seen : Tensor of shape (n, features)
         1 where observed, else 0.
@@ -87,7 +87,7 @@ class Batch(NamedTuple):
         return self.kind.of(normal, self)
 
     def residual(self, normal: Inverted) -> Tensor:
-        """Compute observed cells less their mean, 0 where missing; (n, features)."""
+        """Compute observed cells less their mean, 0 where missing."""
         return torch.addcmul(self.x, self.seen, normal.mean, value=-1)
 
     def gather(self, matrix: Tensor) -> Tensor:
@@ -103,13 +103,13 @@ class Batch(NamedTuple):
 
     def spread(self, values: Tensor) -> Tensor:
         """Put values (*batch, n, width) to their columns, 0 elsewhere."""
-        d, width = self.x.shape[1], self.block.shape[1]
+        d, width = self.x.shape[-1], self.block.shape[1]
         wide = values.new_zeros(*values.shape[:-1], d + width)
         return wide.scatter_(-1, self.block.expand(values.shape), values)[..., :d]
 
     def total(self, blocks: Tensor) -> Tensor:
         """Sum up blocks (n, width, width) at their places; (features, features)."""
-        d = self.x.shape[1]
+        d = self.x.shape[-1]
         size = d + self.block.shape[1]
         wide = blocks.new_zeros(size**2)
         wide.scatter_add_(0, self._pairs(d).flatten(), blocks.flatten())
@@ -126,11 +126,11 @@ class ByMissing(NamedTuple):
     Attributes
     ----------
     batch : Batch
-    residual : Tensor of shape (n, features)
+    residual : Tensor of shape (*batch, n, features)
         Observed cells less their mean, 0 where missing.
-    log_prob : Tensor of shape (n,)
+    log_prob : Tensor of shape (*batch, n)
         Eq. (4).
-    whitened : Tensor of shape (n, width)
+    whitened : Tensor of shape (*batch, n, width)
         ``L^-1 P_mo r``.
     factor : Tensor of shape (n, width, width)
         L, the lower Cholesky factor of P_mm.
@@ -149,7 +149,7 @@ class ByMissing(NamedTuple):
         field = residual @ normal.precision
         factor = cholesky(batch.gather(normal.precision))
         whitened = _forward(factor, batch.gather_cells(field))
-        square = (field * residual).sum(1) - whitened.square().sum(1)
+        square = (field * residual).sum(-1) - whitened.square().sum(-1)
         log_det = normal.log_det + _log_det(factor)
         log_prob = -(log_det + square + log(2 * pi) * batch.seen.sum(1)) / 2
         return cls(batch, residual, log_prob, whitened, factor)
@@ -161,9 +161,13 @@ class ByMissing(NamedTuple):
     def draw(self, n_draws: int) -> Tensor:
         """Draw missing cells, all less the mean; (n_draws, n, features).
 
-        ``-L^-T (whitened + normal)`` has the mean of eq. (2) and covariance P_mm^-1.
+        ``-L^-T (whitened + noise)`` has the mean of eq. (2) and covariance P_mm^-1.
         """
         noise = torch.randn(n_draws, *self.whitened.shape, dtype=self.residual.dtype)
+        return self.at(noise)
+
+    def at(self, noise: Tensor) -> Tensor:
+        """Draw by standard normal noise of a shape that `whitened` broadcasts to."""
         drawn = _backward(self.factor, self.whitened + noise)
         return self.residual - self.batch.spread(drawn)
 
@@ -240,7 +244,7 @@ class ByObserved(NamedTuple):
 
 
 def _forward(factor: Tensor, right: Tensor) -> Tensor:
-    """Solve L x = right, (n, width) or (n_draws, n, width), with a factor a row."""
+    """Solve L x = right, (*batch, n, width), with a factor (width, width) a row."""
     return _solve(factor, right, upper=False)
 
 
@@ -250,10 +254,10 @@ def _backward(factor: Tensor, right: Tensor) -> Tensor:
 
 
 def _solve(factor: Tensor, right: Tensor, *, upper: bool) -> Tensor:
-    draws = right.dim() == 3
-    columns = right.movedim(0, -1) if draws else right[..., None]
+    n_columns = right.shape[:-2].numel()
+    columns = right.reshape(n_columns, *right.shape[-2:]).movedim(0, -1)
     solved = torch.linalg.solve_triangular(factor, columns, upper=upper)
-    return solved.movedim(-1, 0) if draws else solved.squeeze(-1)
+    return solved.movedim(-1, 0).reshape(right.shape)
 
 
 def _log_det(factor: Tensor) -> Tensor:
@@ -297,7 +301,7 @@ def arrange(x: Tensor, observed: Tensor, *, kinds: int = 2) -> list[Batch]:
 
     Parameters
     ----------
-    x : Tensor of shape (n, features)
+    x : Tensor of shape (*batch, n, features)
         Values under the mask are never read.
     observed : Tensor of bool, of shape (n, features)
     kinds : int
@@ -315,19 +319,20 @@ def arrange(x: Tensor, observed: Tensor, *, kinds: int = 2) -> list[Batch]:
 
 
 def _batches(
-    kind: type, rows: Tensor, x: Tensor, observed: Tensor, inside: Tensor
+    kind: type, rows: Tensor, x: Tensor, observed: Tensor, block_of: Tensor
 ) -> list[Batch]:
-    count = inside[rows].sum(1)
+    count = block_of[rows].sum(1)
     order = count.argsort(descending=True, stable=True)
     rows, count = rows[order], count[order]
-    found, first, d = [], 0, x.shape[1]
+    found, first, d = [], 0, x.shape[-1]
     while first < len(rows):
         width = int(count[first])
         last = first + max(1, _CELLS_AT_ONCE // max(d, width**2))
         part, place = rows[first:last], torch.arange(width)
-        columns = (~inside[part]).to(torch.uint8).sort(dim=1, stable=True).indices
+        columns = (~block_of[part]).to(torch.uint8).sort(dim=1, stable=True).indices
         block = columns[:, :width].where(place < count[first:last, None], d + place)
         seen = observed[part]
-        found.append(Batch(part, x[part].where(seen, 0.0), seen.to(x), block, kind))
+        inside = x[..., part, :].where(seen, 0.0)
+        found.append(Batch(part, inside, seen.to(x), block, kind))
         first = last
     return found

@@ -7,6 +7,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.impute import MissingIndicator
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce.estimators._tables import constant_columns
 from skvnce.estimators._validation import column_name, incomplete_array
 
 _CHUNK = 2**22  # cells that chains move at a time
@@ -122,6 +123,33 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     def _names_in(self):
         generic = np.array([f"x{j}" for j in range(self.n_features_in_)], dtype=object)
         return getattr(self, "feature_names_in_", generic)
+
+
+class ConstantColumns:
+    """Mixin: columns of one value are not in the model; they are that value."""
+
+    def _split_constants(self, X, remedy):
+        constant = constant_columns(X[:, self.node_indices_])
+        places = self.node_indices_[constant].tolist()
+        self.constants_ = {place: np.nanmax(X[:, place]) for place in places}
+        self.node_indices_ = self.node_indices_[~constant]
+        if not self.node_indices_.size:
+            raise ValueError(
+                f"All columns of X are constant where they are observed: {remedy}"
+            )
+
+    def _columns_kept(self):
+        if self.keep_empty_features:
+            return np.arange(self.n_features_in_)
+        return np.union1d(self.node_indices_, list(self.constants_)).astype(int)
+
+    def _constants_filled(self, X):
+        values = self._values_of_empty()
+        values[list(self.constants_)] = list(self.constants_.values())
+        return np.where(np.isnan(X), values.astype(X.dtype), X)
+
+    def _values_of_empty(self):
+        return np.zeros(self.n_features_in_)
 
 
 class Imputer(IncompleteTransformer):

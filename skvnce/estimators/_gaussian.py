@@ -14,7 +14,7 @@ from skvnce.algorithms import copula, gaussian, margins
 from skvnce.algorithms.copula import Copula
 from skvnce.algorithms.margins import Margins
 from skvnce.distributions.normal import Normal
-from skvnce.estimators._base import Imputer
+from skvnce.estimators._base import ConstantColumns, Imputer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -22,7 +22,6 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._tables import (
     column_moments,
-    constant_columns,
     hold_out,
     rows_that_count,
 )
@@ -43,7 +42,7 @@ _SETTLED = 1e-2  # change of a normal score at which margins are settled
 _HELD_OUT = 0.1  # share of the observed cells on which it is chosen
 
 
-class GaussianImputer(CallbackSupportMixin, Imputer):
+class GaussianImputer(CallbackSupportMixin, ConstantColumns, Imputer):
     """Impute by a normal distribution fitted to the incomplete rows by EM.
 
     Missing cells (NaN) are filled by their exact conditional means given the observed
@@ -203,7 +202,10 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         counted = weights > 0
         check_within(self, np.where(counted[:, None], X, np.nan), *bounds)
         self.node_indices_ = self._observed_columns(X[kept])
-        self._split_constants(X[kept].astype(np.float64))
+        self._split_constants(
+            X[kept].astype(np.float64),
+            "there is no covariance to learn. SimpleImputer fills them.",
+        )
         nodes = X[np.ix_(kept, self.node_indices_)].astype(np.float64)
         weights = torch.from_numpy(weights[kept])
         self.location_, self.scale_ = column_moments(nodes, weights.numpy())
@@ -329,31 +331,12 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         check_bool(self.keep_empty_features, "keep_empty_features")
         check_bool(self.add_indicator, "add_indicator")
 
-    def _split_constants(self, X):
-        """Leave columns of one value out of the model: they are that value."""
-        constant = constant_columns(X[:, self.node_indices_])
-        places = self.node_indices_[constant].tolist()
-        self.constants_ = {place: np.nanmax(X[:, place]) for place in places}
-        self.node_indices_ = self.node_indices_[~constant]
-        if not self.node_indices_.size:
-            raise ValueError(
-                "All columns of X are constant where they are observed: there is no "
-                "covariance to learn. SimpleImputer fills them."
-            )
-
     def _check_scale(self):
         fit = np.isfinite(self.scale_**2) & (self.scale_**2 > 1e-300)
         check_squares(self, self.node_indices_, fit)
 
-    def _columns_kept(self):
-        if self.keep_empty_features:
-            return np.arange(self.n_features_in_)
-        return np.union1d(self.node_indices_, list(self.constants_)).astype(int)
-
-    def _constants_filled(self, X):
-        values = np.clip(0.0, *self._bounds)  # of columns that were empty
-        values[list(self.constants_)] = list(self.constants_.values())
-        return np.where(np.isnan(X), values.astype(X.dtype), X)
+    def _values_of_empty(self):
+        return np.clip(0.0, *self._bounds)
 
     def _fit_model(self, nodes, weights, on_round):
         """Choose shrinkage and margins on held-out cells, then fit to all."""

@@ -25,16 +25,16 @@ Rhodes and Gutmann (2019), eqs. (13), (15)-(17); Rhodes (2018), eqs. (4.11) and
 (4.20)-(4.22).
 """
 
+from collections.abc import Callable
 from math import log
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from skvnce.models.base import LatentModel, UnnormalisedModel
 from skvnce.objectives.base import Objective
 from skvnce.objectives.nce import accuracy, log_is_data, log_is_noise
-from skvnce.variational.base import Draws, Posterior
+from skvnce.variational.base import Draws, Posterior, Uniforms
 
 
 class Rows(NamedTuple):
@@ -42,16 +42,46 @@ class Rows(NamedTuple):
 
     Attributes
     ----------
-    x : Tensor of shape (n, features)
+    x : Tensor of shape (*batch, n, features)
         Values under the mask may be anything.
     observed : Tensor of bool, of shape (n, features)
-    log_noise : Tensor of shape (n,)
+    log_noise : Tensor of shape (*batch, n)
         log p_y of the observed cells.
     """
 
     x: Tensor
     observed: Tensor
     log_noise: Tensor
+
+    def take(self, rows: Tensor | slice) -> Self:
+        """Return the given rows."""
+        return type(self)(
+            self.x[..., rows, :], self.observed[rows], self.log_noise[..., rows]
+        )
+
+
+class Contrast(NamedTuple):
+    """Rows of data, and nu rows of noise for each, with the mask of that row.
+
+    Attributes
+    ----------
+    data : Rows
+        x (n, features).
+    noise : Rows
+        x (nu, n, features).
+    """
+
+    data: Rows
+    noise: Rows
+
+    def take(self, rows: Tensor | slice) -> Self:
+        """Return the given rows of data with their noise."""
+        return type(self)(self.data.take(rows), self.noise.take(rows))
+
+    def split(self, size: int) -> "list[Contrast]":
+        """Cut into parts of at most so many rows of data."""
+        n = len(self.data.observed)
+        return [self.take(slice(first, first + size)) for first in range(0, n, size)]
 
 
 def log_marginal(log_ratio: Tensor, log_weight: Tensor | None = None) -> Tensor:
@@ -74,7 +104,10 @@ def log_marginal(log_ratio: Tensor, log_weight: Tensor | None = None) -> Tensor:
 
 
 def data_term(
-    log_ratio: Tensor, noise_ratio: float, log_weight: Tensor | None = None
+    log_ratio: Tensor,
+    noise_ratio: float,
+    log_weight: Tensor | None = None,
+    log_score: Tensor | None = None,
 ) -> Tensor:
     """Compute E_q log h(x, z), the first term of eq. (1), of each row.
 
@@ -84,14 +117,41 @@ def data_term(
         As in `log_marginal`.
     noise_ratio : float
         nu.
+    log_score : Tensor of shape (n_draws, n), optional
+        As in `mean_over_draws`.
 
     Returns
     -------
     Tensor of shape (n,)
     """
     log_weight = _weights(log_ratio, log_weight)
-    inside = log_is_data(_counted(log_ratio, log_weight), noise_ratio)
-    return (log_weight.exp() * inside).sum(0)
+    values = log_is_data(_counted(log_ratio, log_weight), noise_ratio)
+    return mean_over_draws(values, log_weight, log_score)
+
+
+def mean_over_draws(
+    values: Tensor, log_weight: Tensor, log_score: Tensor | None = None
+) -> Tensor:
+    """Average over the draws, with the gradient of the mean over q.
+
+    A draw of a discrete q has no derivative.  The score function replaces it,
+    ``(value - baseline) grad log q``, with the mean of the other draws as a control
+    variate: it leaves the gradient unbiased (Mnih and Rezende 2016).
+
+    Parameters
+    ----------
+    values, log_weight : Tensor of shape (n_draws, *rows)
+    log_score : Tensor of shape (n_draws, *rows), optional
+        log q of the discrete parts of the draws.
+    """
+    weight = log_weight.exp()
+    mean = (weight * values).sum(0)
+    if log_score is None:
+        return mean
+    with torch.no_grad():
+        others = (mean - weight * values) / (1 - weight)
+        surplus = values - others if len(values) > 1 else values
+    return mean + (weight * surplus * (log_score - log_score.detach())).sum(0)
 
 
 def divergence(
@@ -169,71 +229,95 @@ def vnce(
     return Objective(-first - second, {"data_term": -first.detach(), "accuracy": right})
 
 
-def log_ratio(
-    model: UnnormalisedModel | LatentModel, draws: Draws, log_noise: Tensor
+Criterion = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+
+
+def by_noise(
+    data: Tensor, marginal: Tensor, log_weight: Tensor, log_score: Tensor | None
 ) -> Tensor:
-    """Compute G(u, z) of each draw; (n_draws, n).
+    """Compute the VNCE objective of each row of data, with its nu rows of noise.
 
     Parameters
     ----------
-    model : UnnormalisedModel or LatentModel
+    data, log_weight, log_score : Tensor of shape (n_draws, n)
+        As in `data_term`.
+    marginal : Tensor of shape (nu, n)
+        log E_q exp(G) at the noise.
+
+    Returns
+    -------
+    Tensor of shape (n,)
+        Its mean is eq. (1).
+    """
+    nu = len(marginal)
+    first = data_term(data, nu, log_weight, log_score)
+    return first + log_is_noise(marginal, nu).sum(0)
+
+
+def log_ratio(
+    log_density: Callable[..., Tensor], draws: Draws, log_noise: Tensor
+) -> Tensor:
+    """Compute G(u, z) of each draw; (n_draws, *rows).
+
+    Parameters
+    ----------
+    log_density : callable
+        log phi(u, z), of the values of the draws.
     draws : Draws
-        Its values are the arguments of the model's `log_density`.
-    log_noise : Tensor of shape (n,)
+    log_noise : Tensor of shape (*rows,)
         log p_y of the observed cells.
     """
-    return model.log_density(*draws.values) - draws.log_prob - log_noise
+    return log_density(*draws.values) - draws.log_prob - log_noise
 
 
-def drawn_objective(
-    model: UnnormalisedModel | LatentModel,
-    draws: tuple[Draws, Draws],
-    data: Rows,
-    noise: Rows,
-    noise_ratio: float,
-) -> Objective:
-    """Compute minus the VNCE objective of a model at given draws of data and noise.
-
-    Parameters
-    ----------
-    model : UnnormalisedModel or LatentModel
-    draws : tuple of two Draws
-        Of the rows of data and of those of noise.
-    data, noise : Rows
-    noise_ratio : float
-        nu.
-    """
-    first, second = draws
-    return vnce(
-        log_ratio(model, first, data.log_noise),
-        log_ratio(model, second, noise.log_noise),
-        noise_ratio,
-        data_weight=first.log_weight,
-        noise_weight=second.log_weight,
+def noise_marginal(
+    log_density: Callable[..., Tensor], draws: Draws, noise: Rows
+) -> Tensor:
+    """Compute log E_q exp(G) at the noise; (nu, n)."""
+    return log_marginal(
+        log_ratio(log_density, draws, noise.log_noise), draws.log_weight
     )
 
 
-def variational_objective(
-    model: UnnormalisedModel | LatentModel,
-    posterior: Posterior,
-    data: Rows,
-    noise: Rows,
-    noise_ratio: float,
-) -> Objective:
-    """Compute minus the VNCE objective of a model and a posterior.
+def drawn_values(
+    log_density: Callable[..., Tensor],
+    draws: tuple[Draws, Draws],
+    contrast: Contrast,
+    criterion: Criterion = by_noise,
+) -> Tensor:
+    """Compute the objective of each row at given draws of data and noise; (n,)."""
+    first, second = draws
+    return criterion(
+        log_ratio(log_density, first, contrast.data.log_noise),
+        noise_marginal(log_density, second, contrast.noise),
+        first.log_weight,
+        first.log_score,
+    )
 
-    The posterior has no gradient from the second term.
+
+def variational_values(
+    log_density: Callable[..., Tensor],
+    posterior: Posterior,
+    contrast: Contrast,
+    uniforms: tuple[Uniforms, Uniforms],
+    criterion: Criterion = by_noise,
+) -> Tensor:
+    """Compute the objective of each row for a model and a posterior; (n,).
+
+    The posterior has no gradient from the noise.
 
     Parameters
     ----------
-    model : UnnormalisedModel or LatentModel
+    log_density : callable
+        log phi(u, z), of the values of the posterior's draws.
     posterior : Posterior
-    data, noise : Rows
-        Rows of the noise have the missing cells of a data row each.
-    noise_ratio : float
-        nu.
+    contrast : Contrast
+    uniforms : tuple of two Uniforms
+        For the data and for the noise.
+    criterion : Criterion
     """
-    drawn = posterior(data.x, data.observed)
+    data, noise = contrast
+    drawn = posterior(data.x, data.observed, uniforms[0])
     with torch.no_grad():
-        elsewhere = posterior(noise.x, noise.observed)
-    return drawn_objective(model, (drawn, elsewhere), data, noise, noise_ratio)
+        elsewhere = posterior(noise.x, noise.observed, uniforms[1])
+    return drawn_values(log_density, (drawn, elsewhere), contrast, criterion)

@@ -15,6 +15,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
+from skvnce.training.adam import NotFinite
 from skvnce.training.proximal import Certified
 
 
@@ -26,6 +27,7 @@ def minimise(
     *,
     tol: float = 1e-6,
     max_iter: int = 1000,
+    on_step: Callable[[float], None] = lambda loss: None,
 ) -> Certified:
     """Minimise ``value(v) + sum weight |v|`` subject to ``v >= lower``.
 
@@ -38,6 +40,8 @@ def minimise(
     tol : float
         Largest entry of the projected gradient at which to stop.
     max_iter : int
+    on_step : callable
+        Shown the objective after each iteration.
 
     Returns
     -------
@@ -73,6 +77,7 @@ def minimise(
         method="L-BFGS-B",
         bounds=bounds + [(0, None)] * len(split),
         options={"gtol": tol, "ftol": 0.0, "maxiter": max_iter, "maxcor": 20},
+        callback=lambda intermediate_result: on_step(float(intermediate_result.fun)),
     )
     point = torch.from_numpy(joined(found.x))
     violation = _violation(value, point, weight, lower)
@@ -80,23 +85,30 @@ def minimise(
 
 
 def minimise_parameters(
-    loss: Callable[[], Tensor],
+    parts: Callable[[], Iterable[Tensor]],
     parameters: Iterable[Tensor],
     *,
     tol: float = 1e-6,
     max_iter: int = 1000,
+    on_step: Callable[[float], None] = lambda loss: None,
 ) -> Certified:
     """Minimise a smooth function of the parameters of modules, in place.
 
     Parameters
     ----------
-    loss : callable
-        Evaluates at the present values.  It must be deterministic, and its gradient
-        must be its own: a term with detached parts misleads the line search.
+    parts : callable
+        Evaluates summands at the present values, one at a time: the memory of one is
+        free before the next.  They must be deterministic, and their gradients their
+        own: a term with detached parts misleads the line search.
     parameters : iterable of Tensor
         Leaves that require gradients.
-    tol, max_iter
+    tol, max_iter, on_step
         As in `minimise`.
+
+    Raises
+    ------
+    NotFinite
+        Where the sum is NaN or infinite.
     """
     leaves = list(parameters)
 
@@ -108,14 +120,18 @@ def minimise_parameters(
 
     def value(vector: Tensor) -> Tensor:
         move(vector.detach())
-        at = loss()
-        slope = flat(torch.autograd.grad(at, leaves))
+        at, slope = vector.new_zeros(()), torch.zeros_like(vector)
+        for part in parts():
+            gradients = torch.autograd.grad(part, leaves, materialize_grads=True)
+            at, slope = at + part.detach(), slope + flat(gradients)
+        if not (at.isfinite() and slope.isfinite().all()):
+            raise NotFinite(f"the loss is {float(at)}, or its gradient is not finite")
         # the tangent at this point: it has the value and the gradient of the loss
-        return at.detach() + slope @ (vector - vector.detach())
+        return at + slope @ (vector - vector.detach())
 
     start = flat([leaf.detach() for leaf in leaves])
     free = torch.zeros_like(start), torch.full_like(start, -torch.inf)
-    found = minimise(value, start, *free, tol=tol, max_iter=max_iter)
+    found = minimise(value, start, *free, tol=tol, max_iter=max_iter, on_step=on_step)
     move(found.point)
     return found
 

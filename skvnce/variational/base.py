@@ -5,14 +5,23 @@ A row hides its missing cells, its latent variables, or both.  Draws are made by
 given the parts before it, so that log q is a sum,
 
     log q(x_mis, z | x_obs) = log q(x_mis | x_obs) + log q(z | x_obs, x_mis)       (1)
+
+All draws are functions of uniform numbers that are passed in: the same numbers give the
+same draws, smooth in the parameters of q where q is continuous.
 """
 
+from collections.abc import Callable
 from math import log
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Bernoulli, Distribution
+
+# (step, template) -> uniform numbers in [0, 1) of the shape of the template
+Uniforms = Callable[[int, Tensor], Tensor]
+
+_LEAST = 2.0**-53  # quantiles of 0 and 1 are infinite
 
 
 class Draws(NamedTuple):
@@ -20,35 +29,84 @@ class Draws(NamedTuple):
 
     Attributes
     ----------
-    values : tuple of Tensor of shape (n_draws, n, features) or (n_draws, n, latents)
+    values : tuple of Tensor of shape (n_draws, *rows, features) or (..., latents)
         ``(x,)`` or ``(x, z)``: what the model's `log_density` takes.
-    log_prob : Tensor of shape (n_draws, n)
+    log_prob : Tensor of shape (n_draws, *rows)
         log q of the draws, eq. (1).
-    log_weight : Tensor of shape (n_draws, n)
+    log_weight : Tensor of shape (n_draws, *rows)
         Weights for means over q; they sum to 1 over the draws of a row.
+    log_score : Tensor of shape (n_draws, *rows) or None
+        log q of the discrete parts, through which no draw is differentiable: what the
+        score-function gradient differentiates.  None where there are none.
     """
 
     values: tuple[Tensor, ...]
     log_prob: Tensor
     log_weight: Tensor
+    log_score: Tensor | None = None
 
 
 class Posterior(Protocol):
-    """A rule that draws what rows hide; the same rows may give the same draws."""
+    """A rule that draws what rows hide."""
 
-    def __call__(self, x: Tensor, observed: Tensor) -> Draws:
-        """Draw for rows x (n, features); values under the mask may be anything."""
+    def __call__(self, x: Tensor, observed: Tensor, uniforms: Uniforms) -> Draws:
+        """Draw for rows x (*batch, n, features) of one mask (n, features).
+
+        Values under the mask may be anything.
+        """
         ...
 
 
+def stream(seed: int) -> Uniforms:
+    """Make uniform numbers of a seed, the same in every call of one step."""
+
+    def uniforms(step: int, template: Tensor) -> Tensor:
+        generator = torch.Generator().manual_seed((seed << 8) + step)
+        shape, dtype = template.shape, template.dtype
+        return torch.rand(shape, generator=generator, dtype=dtype).to(template)
+
+    return uniforms
+
+
+def ambient(step: int, template: Tensor) -> Tensor:
+    """Draw uniform numbers from torch's stream."""
+    return torch.rand_like(template)
+
+
+def inside(uniform: Tensor) -> Tensor:
+    """Keep uniform numbers off 0 and 1."""
+    return uniform.clamp(_LEAST, 1 - _LEAST)
+
+
+def at_quantiles(q: Distribution, uniform: Tensor) -> Tensor:
+    """Turn uniform numbers into draws of q.
+
+    Raises
+    ------
+    TypeError
+        For a distribution that is neither Bernoulli nor has quantiles in closed form.
+    """
+    if isinstance(q, Bernoulli):
+        return (uniform < q.probs).to(uniform)
+    try:
+        return q.icdf(inside(uniform))
+    except NotImplementedError as error:
+        raise TypeError(
+            f"The posterior gives {type(q).__name__}, which has no quantiles (icdf). "
+            "Use Normal, Laplace, LogNormal, Uniform, Exponential or Bernoulli."
+        ) from error
+
+
 def repeated(x: Tensor, n_draws: int = 1) -> Draws:
-    """Repeat rows x (n, features) that hide nothing yet."""
+    """Repeat rows x (*rows, features) that hide nothing yet."""
     drawn = x.expand(n_draws, *x.shape)
     log_weight = drawn.new_full(drawn.shape[:-1], -log(n_draws))
     return Draws((drawn,), torch.zeros_like(log_weight), log_weight)
 
 
-def with_missing(draws: Draws, observed: Tensor, q: Distribution) -> Draws:
+def with_missing(
+    draws: Draws, observed: Tensor, q: Distribution, uniform: Tensor
+) -> Draws:
     """Draw missing cells, independent given the observed ones.
 
     Parameters
@@ -56,31 +114,40 @@ def with_missing(draws: Draws, observed: Tensor, q: Distribution) -> Draws:
     draws : Draws
         Values under the mask are never read.
     observed : Tensor of bool, of shape (n, features)
-    q : Distribution of batch shape (n, features)
+    q : Distribution whose batch shape broadcasts to (n_draws, *rows, features)
         q(x_j | x_obs) of each cell; that of observed cells is ignored.
+    uniform : Tensor of shape (n_draws, *rows, features)
     """
     (x,) = draws.values
-    cells = q.rsample(x.shape[:1])
+    cells = at_quantiles(q, uniform)
     log_prob = q.log_prob(cells).where(~observed, 0.0).sum(-1)
-    return draws._replace(
-        values=(x.where(observed, cells),), log_prob=draws.log_prob + log_prob
-    )
+    return _joined(draws, (x.where(observed, cells),), q, log_prob)
 
 
-def with_latents(draws: Draws, q: Distribution) -> Draws:
+def with_latents(draws: Draws, q: Distribution, uniform: Tensor) -> Draws:
     """Draw latent variables, independent given the completed rows.
 
     Parameters
     ----------
     draws : Draws
-    q : Distribution of batch shape (n_draws, n, latents) or (n, latents)
-        q(z_k | x) at the completed rows, or at the rows themselves where no cell is
-        missing: an encoder then sees each row once.
+    q : Distribution of the rows, with any batch shape (..., latents)
+        q(z_k | x) at the completed rows, (n_draws, *rows), or at the rows themselves
+        where no cell is missing: an encoder then sees each row once.
+    uniform : Tensor of shape (n_draws, *rows, latents)
     """
-    n_draws, n, _ = draws.values[0].shape
-    z = q.expand((n_draws, n, q.batch_shape[-1])).rsample()
-    log_prob = draws.log_prob + q.log_prob(z).sum(-1)
-    return draws._replace(values=(*draws.values, z), log_prob=log_prob)
+    z = at_quantiles(q, uniform.reshape(-1, *q.batch_shape))
+    log_prob = q.log_prob(z).sum(-1).view(uniform.shape[:-1])
+    return _joined(draws, (*draws.values, z.view(uniform.shape)), q, log_prob)
+
+
+def _joined(
+    draws: Draws, values: tuple[Tensor, ...], q: Distribution, log_prob: Tensor
+) -> Draws:
+    """Add one part, with its log q, to draws."""
+    score = draws.log_score
+    if isinstance(q, Bernoulli):
+        score = log_prob if score is None else score + log_prob
+    return Draws(values, draws.log_prob + log_prob, draws.log_weight, score)
 
 
 def with_states(draws: Draws, states: Tensor, log_q: Tensor) -> Draws:
@@ -92,14 +159,16 @@ def with_states(draws: Draws, states: Tensor, log_q: Tensor) -> Draws:
     ----------
     draws : Draws
     states : Tensor of shape (n_states, latents)
-    log_q : Tensor of shape (n_states, n_draws, n)
+    log_q : Tensor of shape (n_states, n_draws, *rows)
         log q(z | x) of every state, normalised over the states.
     """
     (x,) = draws.values
     shape = len(states), *x.shape[:-1]
-    z = states[:, None, None].expand(*shape, -1)
+    z = states.view(len(states), *[1] * (x.dim() - 1), -1).expand(*shape, -1)
+    score = draws.log_score
     return Draws(
         (x.expand(*shape, -1).flatten(0, 1), z.flatten(0, 1)),
         (draws.log_prob + log_q).flatten(0, 1),
         (draws.log_weight + log_q).flatten(0, 1),
+        score if score is None else score.expand(shape).flatten(0, 1),
     )

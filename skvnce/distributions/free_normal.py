@@ -1,0 +1,80 @@
+"""A normal distribution with free mean and precision, near a given one.
+
+With ``R R'`` the covariance of the given (pilot) normal and m its mean,
+
+    mean = m + R shift,   precision = R^-T A A' R^-1,   A lower triangular        (1)
+
+where the diagonal of A is ``exp(log_diagonal)``: any positive definite precision has
+one such form.  The parameters are zero at the pilot, and of the size of one standard
+error times the root of n elsewhere, whatever the units and correlations: optimisers
+see a round problem, and a penalty on their squares shrinks towards the pilot.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from skvnce.distributions.normal import Inverted, Normal, cholesky
+
+
+class FreeNormal(nn.Module):
+    """A normal distribution in the parameters of eq. (1).
+
+    Parameters
+    ----------
+    pilot : Normal
+        Where the parameters start.
+    """
+
+    def __init__(self, pilot: Normal) -> None:
+        super().__init__()
+        d = len(pilot.mean)
+        root = cholesky(pilot.covariance)
+        eye = torch.eye(d).to(root)
+        self.register_buffer("pilot_mean", pilot.mean)
+        self.register_buffer("root", root)
+        inverse = torch.linalg.solve_triangular(root, eye, upper=False)
+        self.register_buffer("inverse_root", inverse)
+        self.shift = nn.Parameter(torch.zeros(d).to(root))
+        self.log_diagonal = nn.Parameter(torch.zeros(d).to(root))
+        self.below = nn.Parameter(torch.zeros(d * (d - 1) // 2).to(root))
+
+    def factor(self) -> Tensor:
+        """Compute A; (features, features)."""
+        d = len(self.shift)
+        places = torch.tril_indices(d, d, -1)
+        zeros = self.below.new_zeros(d, d)
+        below = zeros.index_put(tuple(places), self.below)
+        return below + self.log_diagonal.exp().diag()
+
+    def mean(self) -> Tensor:
+        """Compute the mean; (features,)."""
+        return self.pilot_mean + self.root @ self.shift
+
+    def precision(self) -> Tensor:
+        """Compute the precision; (features, features)."""
+        half = self.inverse_root.T @ self.factor()
+        return half @ half.T
+
+    def log_det(self) -> Tensor:
+        """Compute the log-determinant of the covariance."""
+        return 2 * (self.root.diagonal().log().sum() - self.log_diagonal.sum())
+
+    def square(self, x: Tensor) -> Tensor:
+        """Compute ``(x - mean)' precision (x - mean)``; (*batch, features)."""
+        whitened = (x - self.pilot_mean) @ self.inverse_root.T - self.shift
+        return (whitened @ self.factor()).square().sum(-1)
+
+    def inverted(self) -> Inverted:
+        """Return what conditioning on missing blocks needs, differentiable."""
+        precision = self.precision()
+        nothing = precision.new_empty(0)
+        return Inverted(self.mean(), nothing, precision, nothing, self.log_det())
+
+    @torch.no_grad()
+    def normal(self) -> Normal:
+        """Return mean and covariance."""
+        d = len(self.shift)
+        eye = torch.eye(d).to(self.root)
+        inverse = torch.linalg.solve_triangular(self.factor(), eye, upper=False)
+        half = self.root @ inverse.T
+        return Normal(self.mean(), half @ half.T)

@@ -1,0 +1,781 @@
+"""Variational noise-contrastive estimation of any model of incomplete rows."""
+
+import warnings
+from functools import partial
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+from torch import nn
+from torch.distributions import Distribution
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import row_keyed, seeded
+from skvnce._threads import one_thread
+from skvnce.algorithms import vnce
+from skvnce.estimators import _vnce_parts as parts
+from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
+from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    with_callbacks,
+)
+from skvnce.estimators._tables import column_moments, rows_that_count
+from skvnce.estimators._validation import (
+    check_bool,
+    check_choice,
+    check_number,
+    check_squares,
+    incomplete_array,
+    keeps_state_on_failure,
+)
+from skvnce.models.free_gaussian import FreeGaussian
+from skvnce.models.noise import GaussianNoise, Marginals, given
+from skvnce.objectives.conditional_nce import by_neighbours
+from skvnce.objectives.vnce import (
+    Contrast,
+    Rows,
+    by_noise,
+    log_marginal,
+    log_ratio,
+    variational_values,
+)
+from skvnce.training.adam import NotFinite
+
+_PART = 2**21  # numbers that the draws of one part of the rows may have
+_EVALUATED = 50  # draws for means, scores and densities
+_CANDIDATES = 20  # of which `sample` chooses one
+_POOL = 10_000  # rows of the reference noise that `score` takes its noise from
+_RATIO = 10  # reference noise rows a data row in `score`
+_NOISES = ["auto", "marginal", "gaussian", "conditional"]
+
+
+class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer):
+    """Fit any model, normalised or not, to incomplete rows by telling them from noise.
+
+    Noise-contrastive estimation needs the log-density of a model up to a constant
+    only; the constant is fitted with the rest.  What a row hides, missing cells and
+    latent variables, is handled by a variational posterior (VNCE), or integrated out
+    where the model can do so.
+
+    Parameters
+    ----------
+    model : callable or None, default=None
+        Maps the number of features to a `torch.nn.Module` with a method
+        ``log_density(x)`` or ``log_density(x, z)``: the logarithm of the model for
+        rows x of shape (n, n_features) and latents z of shape (n, n_latents), up to a
+        constant, as a tensor of shape (n,).  None is a Gaussian with free mean and
+        precision.  See Notes for what else the module may offer.
+    posterior : None, "normal", "bernoulli" or callable, default=None
+        How latents are drawn given a row.  None is exact where the module offers it,
+        else ``"normal"``: a network gives mean and spread of each latent.
+        ``"bernoulli"``: a network gives the probability that a latent is 1.  A callable
+        maps (n_features, n_latents) to a module whose ``forward(x, observed)`` returns
+        a `torch.distributions.Distribution` of batch shape (n, n_latents).  Any value
+        but None samples what the module could integrate out.
+    noise : str, Distribution or zuko flow, default="auto"
+        What rows are told from.  ``"marginal"``: a product of marginals fitted to the
+        columns, Bernoulli for columns of zeros and ones, truncated normal for columns
+        without negative values, else normal.  ``"gaussian"``: a normal distribution of
+        whole rows, fitted by EM.  ``"conditional"``: random steps around each row
+        (conditional NCE), which need no density.  ``"auto"``: ``"gaussian"`` for the
+        default model, else ``"marginal"``.  Or a distribution of rows with ``sample``
+        and ``log_prob``, independent columns or a `MultivariateNormal` if cells are
+        missing.  The closer it is to the data the better.
+    noise_ratio : int, default=10
+        nu, rows of noise for each row of data.
+    n_latents : int or None, default=None
+        Number of latents; None takes it from the module.
+    n_draws : int, default=5
+        Draws of what each row hides.
+    solver : {"auto", "lbfgs", "adam"}, default="auto"
+        ``"lbfgs"`` alternates steps in posterior and model (variational EM) with common
+        random numbers; ``"adam"`` climbs in both at once, on mini-batches, also with
+        posteriors of discrete draws.  ``"auto"`` is ``"lbfgs"`` where that is possible.
+    alpha : float, default=0.0
+        Penalty ``alpha |theta|^2 / (2 n)`` of the model's parameters.
+    n_init : int, default=1
+        Number of starts; the one of the best objective is kept.
+    n_steps : int, default=20
+        Iterations of L-BFGS in each step.
+    batch_size : int, default=200
+        Rows in a mini-batch of ``"adam"``.
+    learning_rate_init : float, default=0.01
+        Of ``"adam"``; it falls to zero.
+    max_iter : int, default=100
+        Rounds of ``"lbfgs"``, epochs of ``"adam"``.
+    tol : float, default=1e-5
+        Change of the objective in a round at which ``"lbfgs"`` stops.
+    keep_empty_features : bool, default=False
+        Whether `transform` keeps columns that were entirely missing at `fit`, as 0.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of noise, draws and starts.
+    verbose : int, default=0
+        Above 0, a line for each round.
+
+    Attributes
+    ----------
+    log_scale_ : float
+        c, the estimate of the logarithm of the model's integral.  0 where the module
+        has a `log_scale` of its own.
+    objective_ : float
+        The objective, J_VNCE a row of training data.
+    accuracy_ : float
+        How often the fitted model tells data from noise, rows of both counted alike as
+        they come: nu / (1 + nu) is what a guess "noise" gives.  Near 1 the noise is too
+        far from the data to teach much: take a closer one.
+    loss_curve_ : list of float
+        Minus the objective, plus the penalty, in each iteration.
+    n_iter_ : int
+        Their number.
+    mean_, covariance_ : ndarray
+        Of the default model, in the units of X; (n_nodes,) and (n_nodes, n_nodes).
+    n_latents_ : int
+        Number of latents; 0 without.
+    noise_ : dict
+        Parameters of the fitted noise, as arrays.
+    model_state_, posterior_state_ : dict
+        The fitted modules, as arrays.
+    node_indices_ : ndarray of shape (n_nodes,)
+        Places in X of the columns of the model: those with two different values.
+    constants_ : dict
+        Values of the columns of one value, by their places.
+    n_features_in_ : int
+        Number of columns seen at `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are strings.
+
+    Notes
+    -----
+    A module may have: ``n_latents``; ``states``, a tensor (n_states, n_latents) of all
+    values that z can take, for an exact posterior; ``log_marginal(x, observed)``, the
+    log-density of the observed cells with latents and missing cells integrated out;
+    ``conditional_mean(x, observed)``, the filled rows; ``log_scale``, if its
+    log-density has a scale parameter of its own, or is normalised (a constant then).
+
+    The module sees the columns as they are.  Put a `StandardScaler`, which keeps NaN,
+    before the estimator where units matter; the default model needs none.
+
+    How good is `log_scale_`?  Its standard error falls with n and nu, and grows with
+    the distance between noise and data.  For the Gaussian it can be compared with the
+    truth: see the user guide.
+
+    References
+    ----------
+    Gutmann and Hyvarinen (2012), Noise-contrastive estimation of unnormalized
+    statistical models; Rhodes and Gutmann (2019), Variational noise-contrastive
+    estimation; Ceylan and Gutmann (2018), Conditional noise-contrastive estimation of
+    unnormalised models.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import VNCEEstimator
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 1)) + 0.5 * rng.normal(size=(300, 3))
+    >>> X[rng.random(X.shape) < 0.3] = np.nan
+    >>> estimator = VNCEEstimator(random_state=0).fit(X)
+    >>> estimator.covariance_.shape
+    (3, 3)
+    >>> bool(np.isnan(estimator.transform(X)).any())
+    False
+    """
+
+    def __init__(
+        self,
+        model=None,
+        posterior=None,
+        *,
+        noise="auto",
+        noise_ratio=10,
+        n_latents=None,
+        n_draws=5,
+        solver="auto",
+        alpha=0.0,
+        n_init=1,
+        n_steps=20,
+        batch_size=200,
+        learning_rate_init=0.01,
+        max_iter=100,
+        tol=1e-5,
+        keep_empty_features=False,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.posterior = posterior
+        self.noise = noise
+        self.noise_ratio = noise_ratio
+        self.n_latents = n_latents
+        self.n_draws = n_draws
+        self.solver = solver
+        self.alpha = alpha
+        self.n_init = n_init
+        self.n_steps = n_steps
+        self.batch_size = batch_size
+        self.learning_rate_init = learning_rate_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.keep_empty_features = keep_empty_features
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @keeps_state_on_failure
+    @with_callbacks
+    def fit(self, X, y=None):
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing say nothing and are
+            left out.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : VNCEEstimator
+
+        Raises
+        ------
+        ValueError
+            For infinite or textual cells, a table without an observed cell, parameters
+            outside their range, a model whose log-density has the wrong shape or is
+            NaN, and noise without a density of observed cells.
+        TypeError
+            For parameters of a wrong type.
+        """
+        self._check_parameters()
+        X = incomplete_array(self, X, reset=True)
+        _, kept = rows_that_count(X, None)
+        self.node_indices_ = self._observed_columns(X[kept])
+        table = X[kept].astype(np.float64)
+        self._split_constants(table, "there is nothing to learn.")
+        nodes = table[:, self.node_indices_]
+        nodes = nodes[~np.isnan(nodes).all(1)]
+        mean, spread = column_moments(nodes, np.ones(len(nodes)))
+        fit = np.isfinite(spread**2) & (spread**2 > 1e-300)
+        check_squares(self, self.node_indices_, fit)
+        own = self.model is not None
+        self._location = np.zeros_like(mean) if own else mean
+        self._scale = np.ones_like(spread) if own else spread
+        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        with one_thread(), seeded(self.random_state) as seed:
+            self._seed = seed
+            try:
+                self._fit(self._scaled(nodes), on_round)
+            except NotFinite as error:
+                raise ValueError(
+                    f"The objective cannot be followed: {error}. The log_density of "
+                    "model overflows, or is NaN, near the data or the noise; bound its "
+                    "parameters, or lower learning_rate_init."
+                ) from error
+        finish()
+        return self
+
+    def transform(self, X):
+        """Compute the posterior means of what rows hide.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_latents_) or (n_samples, n_features_out)
+            Means of the latents where the model has some; else the completed table.
+            Means over weighted draws, with random numbers that are functions of the
+            row, where they are not known in closed form.
+        """
+        X = self._checked(X)
+        if self.n_latents_:
+            found = [
+                self._latent_mean(nodes) for _, nodes in self._parts(X, n_chains=60)
+            ]
+            return np.concatenate(found).astype(X.dtype)
+        filled = self._constants_filled(X)
+        for cells, nodes in self._parts(X, only_incomplete=True, n_chains=60):
+            filled[cells] = self._in_units(self._completed(nodes))
+        return self._columns_out(filled, X)
+
+    def sample(self, X, n_draws=1, random_state=None):
+        """Draw what rows hide from the posterior of the model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        n_draws : int, default=1
+            Number of draws.
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; None gives others at every call.
+
+        Returns
+        -------
+        ndarray of shape (n_draws, n_samples, n_latents_ or n_features_out)
+            Latents where the model has some; else completed tables.  Each is chosen
+            among candidates from the fitted posterior, by their weights.
+        """
+        check_number(n_draws, "n_draws", low=1, integer=True)
+        X = self._checked(X)
+        place = 1 if self.n_latents_ else 0
+        if place:
+            out = np.empty((n_draws, len(X), self.n_latents_), X.dtype)
+        else:
+            out = np.repeat(self._constants_filled(X)[None], n_draws, 0)
+        with one_thread(), seeded(random_state), torch.no_grad():
+            for (rows, columns), nodes in self._parts(
+                X, only_incomplete=not place, n_chains=_CANDIDATES
+            ):
+                data = self._scaled(nodes)
+                for draw in range(n_draws):
+                    chosen = self._choose(data, place).numpy()
+                    if place:
+                        out[draw, rows[:, 0]] = chosen
+                    else:
+                        filled = self._location + chosen * self._scale
+                        out[draw, rows, columns] = filled
+        return out if place else self._columns_out(out, X)
+
+    def score_samples(self, X):
+        """Compute the log-density of the observed cells of each row, in nats.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Normalised by the fitted scale parameter: as good as that estimate is.
+            Where hidden parts are drawn, an average over weighted draws, which is too
+            low on average in the logarithm.
+        """
+        X = self._checked(X)
+        scores = np.empty(len(X))
+        for (rows, _), nodes in self._parts(X, n_chains=60):
+            units = np.where(np.isnan(nodes), 0.0, np.log(self._scale)).sum(1)
+            data = self._scaled(nodes)
+            with one_thread(), torch.no_grad():
+                log_density, posterior = self._evaluated(data.observed)
+                uniforms = row_keyed(nodes, 0)
+                draws = posterior(data.x, data.observed, uniforms)
+                none = data.x.new_zeros(len(data.x))
+                ratio = log_ratio(log_density, draws, none)
+                found = log_marginal(ratio, draws.log_weight)
+            scores[rows[:, 0]] = found.numpy() - units
+        return scores
+
+    def score(self, X, y=None):
+        """Compute the objective J_VNCE at rows of X; larger is better.
+
+        The noise is a reference that depends on the training data alone, the product
+        of the columns' marginals with ten rows of noise for each row, so that
+        candidates that differ in any parameter can be compared, as by `GridSearchCV`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+        """
+        X = self._checked(X)
+        with one_thread(), seeded(self._seed), torch.no_grad():
+            noise = Marginals(*map(torch.from_numpy, self._marginals))
+            pool = noise.sample(_POOL)
+            found = [
+                self._reference_values(noise, pool, nodes).numpy()
+                for _, nodes in self._parts(X, n_chains=_EVALUATED * (1 + _RATIO))
+            ]
+        return float(np.concatenate(found).mean())
+
+    def to_torch(self):
+        """Return the fitted module.
+
+        Returns
+        -------
+        torch.nn.Module
+            Its ``log_density`` subtracts the fitted scale parameter; the module that
+            ``model`` made is its attribute ``model``.  The default model sees columns
+            less their means, divided by their standard deviations.
+        """
+        check_is_fitted(self)
+        return self._modules()[0]
+
+    def _check_parameters(self):
+        if self.model is not None and not callable(self.model):
+            raise TypeError(
+                "model must be None or a callable that maps the number of features to "
+                f"a torch.nn.Module, got {type(self.model).__name__}."
+            )
+        if isinstance(self.model, nn.Module):
+            raise TypeError(
+                "model must be a callable that makes a torch.nn.Module, not a module: "
+                "each fit needs a new one. Pass lambda n_features: ..., or the class."
+            )
+        if self.posterior is not None and not callable(self.posterior):
+            check_choice(self.posterior, "posterior", ["normal", "bernoulli"])
+        if isinstance(self.noise, str):
+            check_choice(self.noise, "noise", _NOISES)
+        elif not isinstance(self.noise, Distribution | nn.Module):
+            self._check_density(self.noise)
+        check_number(self.noise_ratio, "noise_ratio", low=1, integer=True)
+        if self.n_latents is not None:
+            check_number(self.n_latents, "n_latents", low=1, integer=True)
+        check_number(self.n_draws, "n_draws", low=1, integer=True)
+        check_choice(self.solver, "solver", ["auto", "lbfgs", "adam"])
+        check_number(self.alpha, "alpha", low=0)
+        for name in ("n_init", "n_steps", "batch_size", "max_iter"):
+            check_number(getattr(self, name), name, low=1, integer=True)
+        check_number(self.learning_rate_init, "learning_rate_init", low=0, above=True)
+        check_number(self.tol, "tol", low=0)
+        check_bool(self.keep_empty_features, "keep_empty_features")
+
+    @staticmethod
+    def _check_density(noise):
+        for method in ("sample", "log_prob"):
+            if not callable(getattr(noise, method, None)):
+                raise TypeError(
+                    f"noise must have a density: {type(noise).__name__} has no method "
+                    f"{method}. Pass one of {_NOISES}, a torch Distribution or a zuko "
+                    "flow."
+                )
+
+    def _fit(self, data, on_round):
+        """Fit from every start, and keep the best."""
+        summary = self._summarise(data)
+        noise = self._fit_noise(data, summary)
+        if noise is None:
+            contrast = parts.contrast_around(data, summary, self.noise_ratio)
+        else:
+            contrast = parts.contrast_with(noise, data, self.noise_ratio)
+        found = [
+            self._fit_once(data, contrast, summary, noise is not None, on_round)
+            for _ in range(self.n_init)
+        ]
+        self._keep(data, *max(found, key=lambda one: float(one[2].values.mean())))
+
+    def _summarise(self, data):
+        nodes = data.to_array()
+        mean, spread = column_moments(nodes, np.ones(len(nodes)))
+        summary = parts.Summary.of(nodes, mean, spread)
+        count = data.observed.double().sum(0)
+        marginals = Marginals.fit(
+            summary.kind, summary.mean, summary.spread.square(), count
+        )
+        self._marginals = tuple(part.numpy() for part in marginals)
+        self._columns = tuple(part.numpy() for part in summary)
+        return summary
+
+    def _fit_noise(self, data, summary):
+        """Fit the noise; None for the conditional one, which has no density."""
+        kind = self.noise
+        if isinstance(kind, str) and kind == "auto":
+            kind = "marginal" if self.model else "gaussian"
+        if not isinstance(kind, str):
+            self.noise_ = {}
+            joint = kind() if isinstance(kind, nn.Module) else kind
+            self._check_density(joint)
+            return given(joint, data.x.shape[1])
+        if kind == "gaussian":
+            normal = parts.pilot_normal(data)
+            self.noise_ = {
+                "mean": normal.mean.numpy(),
+                "covariance": normal.covariance.numpy(),
+            }
+            return GaussianNoise(normal)
+        names = ("kind", "location", "spread")
+        self.noise_ = dict(zip(names, self._marginals, strict=True))
+        if kind == "conditional":
+            self.noise_ = {}
+            return None
+        return Marginals(*map(torch.from_numpy, self._marginals))
+
+    def _fit_once(self, data, contrast, summary, has_density, on_round):
+        pilot = partial(parts.pilot_normal, data)
+        model = parts.build_model(self.model, pilot, data)
+        latents = parts.n_latents(model.model, self.n_latents)
+        steps = parts.build_posterior(
+            self.posterior, model, latents, summary, parts.pilot_of_cells(data)
+        )
+        exact = parts.is_integrated(self.posterior, model)
+        drawn = parts.joined(steps, self.n_draws, data.observed, exact=False)
+        parts.check_log_density(model, drawn, data)
+        posterior = parts.joined(steps, self.n_draws, data.observed, exact=exact)
+        problem = vnce.Problem(
+            model.log_marginal if exact else model.log_density,
+            posterior,
+            contrast,
+            by_noise if has_density else by_neighbours,
+            self._seed,
+            self._rows_at_once(data, latents, model),
+        )
+        own_scale = hasattr(model.model, "log_scale")
+        if not has_density:
+            model.log_scale.requires_grad_(False)
+        elif not own_scale:
+            model.rescale(_finite(vnce.evaluate(problem).noise.flatten()))
+        trace = self._solve(problem, model, exact, on_round)
+        if exact and not isinstance(model.model, FreeGaussian):
+            self._fit_proposals(problem._replace(posterior=drawn), model)
+        return model, steps, vnce.evaluate(problem), trace, latents
+
+    def _rows_at_once(self, data, latents, model):
+        states = len(model.states) if latents and hasattr(model.model, "states") else 1
+        width = data.x.shape[1] + latents
+        numbers = self.n_draws * states * (1 + self.noise_ratio) * width
+        return max(1, _PART // numbers)
+
+    def _solve(self, problem, model, exact, on_round):
+        """Run the solver; return the losses and whether they settled."""
+        named = [(k, p) for k, p in model.named_parameters() if p.requires_grad]
+        leaves = [leaf for _, leaf in named]
+        of_posterior = []
+        if not exact:
+            of_posterior = [
+                (f"posterior.{k}", p) for k, p in problem.posterior.named_parameters()
+            ]
+            of_posterior = self._used(problem, of_posterior)
+        penalty = self._penalty(model, len(problem.contrast.data.observed))
+        if self._by_adam(problem):
+            losses = vnce.joint_ascent(
+                problem,
+                [*named, *of_posterior],
+                penalty=penalty,
+                batch_size=self.batch_size,
+                learning_rate=self.learning_rate_init,
+                max_iter=self.max_iter,
+                on_epoch=lambda epoch, loss: on_round(epoch, loss, np.nan),
+            )
+            return losses, True
+        hides = not exact and (of_posterior or _has_states(problem))
+        if hides:
+            trace = vnce.variational_em(
+                problem,
+                leaves,
+                [leaf for _, leaf in of_posterior],
+                penalty=penalty,
+                n_steps=self.n_steps,
+                tol=self.tol,
+                max_iter=self.max_iter,
+                on_round=on_round,
+            )
+            return trace.loss, trace.converged
+        losses = []
+        most = self.max_iter * self.n_steps
+        found = vnce.fit_model(
+            problem,
+            leaves,
+            penalty=penalty,
+            tol=1e-5,
+            max_iter=most,
+            on_step=losses.append,
+        )
+        return losses or [found.objective], found.n_iter < most
+
+    def _used(self, problem, named):
+        """Leave out parameters of the posterior that the training rows never need."""
+        part, (numbers, _) = next(problem.parts())
+        with torch.enable_grad():
+            draws = problem.posterior(part.data.x, part.data.observed, numbers)
+            tensors = [draws.log_prob, draws.log_weight, *draws.values]
+            total = sum(t.sum() for t in tensors if t.requires_grad)
+        if not torch.is_tensor(total):
+            return []
+        leaves = [leaf for _, leaf in named]
+        slopes = torch.autograd.grad(total, leaves, allow_unused=True)
+        return [
+            pair for pair, slope in zip(named, slopes, strict=True) if slope is not None
+        ]
+
+    def _by_adam(self, problem):
+        part, (numbers, _) = next(problem.parts())
+        with torch.no_grad():
+            few = part.take(slice(10))
+            draws = problem.posterior(few.data.x, few.data.observed, numbers)
+        discrete = draws.log_score is not None
+        if discrete and self.solver == "lbfgs":
+            raise ValueError(
+                "solver='lbfgs' needs draws that are smooth in the posterior's "
+                "parameters; this posterior is discrete. Use solver='adam'."
+            )
+        if discrete and self.n_draws == 1:
+            raise ValueError(
+                "n_draws must be at least 2 for a discrete posterior: the other draws "
+                "of a row are the control variate of its gradient."
+            )
+        return discrete or self.solver == "adam"
+
+    def _penalty(self, model, n):
+        if not self.alpha:
+            return None
+        leaves = [p for p in model.model.parameters() if p.requires_grad]
+        return lambda: sum(p.square().sum() for p in leaves) * self.alpha / (2 * n)
+
+    def _fit_proposals(self, problem, model):
+        """Fit the posterior from which missing cells are drawn after the fit."""
+        named = [*problem.posterior.named_parameters()]
+        named = self._used(problem, named) if named else []
+        if not named:
+            return
+        if self._by_adam(problem._replace()):
+            vnce.joint_ascent(
+                problem,
+                named,
+                batch_size=self.batch_size,
+                learning_rate=self.learning_rate_init,
+                max_iter=self.max_iter,
+            )
+        else:
+            vnce.fit_posterior(problem, [leaf for _, leaf in named], max_iter=50)
+
+    def _keep(self, data, model, steps, found, trace, latents):
+        """Write a fit into attributes."""
+        losses, converged = trace
+        self.loss_curve_, self.n_iter_ = [float(loss) for loss in losses], len(losses)
+        self.n_latents_ = latents
+        self.objective_ = float(found.values.mean())
+        self.accuracy_ = float(found.accuracy())
+        if isinstance(model.model, FreeGaussian):
+            normal = model.model.free.normal()
+            self.mean_ = self._location + normal.mean.numpy() * self._scale
+            square = np.outer(self._scale, self._scale)
+            self.covariance_ = normal.covariance.numpy() * square
+            steps = [parts.exact_cells(normal)]
+        self.model_state_ = parts.state_of(model)
+        self.posterior_state_ = parts.state_of(nn.ModuleList(steps))
+        self._cached = None
+        if self._has_no_scale(model):
+            self._fit_scale(data, model)
+        self.log_scale_ = float(self.model_state_["log_scale"])
+        if not converged:
+            warnings.warn(
+                f"The objective still moved after {self.n_iter_} iterations. Raise "
+                f"max_iter={self.max_iter} or tol={self.tol:g}.",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+
+    def _has_no_scale(self, model):
+        conditional = isinstance(self.noise, str) and self.noise == "conditional"
+        return conditional and not hasattr(model.model, "log_scale")
+
+    def _fit_scale(self, data, model):
+        """Fit the scale parameter alone, against the reference noise."""
+        noise = Marginals(*map(torch.from_numpy, self._marginals))
+        contrast = parts.contrast_with(noise, data, _RATIO)
+        log_density, posterior = self._evaluated(data.observed)
+        size = self._rows_at_once(data, self.n_latents_, model)
+        found = vnce.evaluate(
+            vnce.Problem(log_density, posterior, contrast, seed=self._seed, size=size)
+        )
+        scale = vnce.fit_scale(found.data, found.noise)
+        self.model_state_["log_scale"] = np.array(scale)
+        self._cached = None
+
+    def _modules(self):
+        """Rebuild the fitted modules: the model, and the steps of the posterior."""
+        cached = self.__dict__.get("_cached")
+        if cached is None:
+            d = len(self.node_indices_)
+            normal = parts.some_normal(d)
+            rows = Incomplete(torch.zeros(3, d).double(), torch.ones(3, d).bool())
+            with seeded(0):
+                model = parts.build_model(self.model, lambda: normal, rows)
+                steps = parts.build_posterior(
+                    self.posterior,
+                    model,
+                    self.n_latents_,
+                    parts.Summary(*map(torch.from_numpy, self._columns)),
+                    lambda positive: normal,
+                )
+            parts.load_state(model, self.model_state_)
+            parts.load_state(nn.ModuleList(steps), self.posterior_state_)
+            cached = self._cached = model.requires_grad_(False), steps
+        return cached
+
+    def __getstate__(self):
+        """Leave the modules out of pickles; they are rebuilt on use."""
+        return {**super().__getstate__(), "_cached": None}
+
+    def _evaluated(self, observed, n_draws=_EVALUATED):
+        """Return log phi and the posterior that evaluates it at rows."""
+        model, steps = self._modules()
+        exact = parts.is_integrated(self.posterior, model)
+        log_density = model.log_marginal if exact else model.log_density
+        return log_density, parts.joined(steps, n_draws, observed, exact=exact)
+
+    def _weighted(self, data, uniforms, n_draws=_EVALUATED):
+        """Draw what rows hide; return values and log weights."""
+        model, steps = self._modules()
+        posterior = parts.joined(steps, n_draws, data.observed, exact=False)
+        draws = posterior(data.x, data.observed, uniforms)
+        none = data.x.new_zeros(len(data.x))
+        ratio = log_ratio(model.log_density, draws, none)
+        return draws.values, (ratio + draws.log_weight).log_softmax(0)
+
+    def _latent_mean(self, nodes):
+        with one_thread(), torch.no_grad():
+            values, weight = self._weighted(self._scaled(nodes), row_keyed(nodes, 0))
+            return (weight.exp()[..., None] * values[1]).sum(0).numpy()
+
+    def _completed(self, nodes):
+        data = self._scaled(nodes)
+        model, _ = self._modules()
+        with one_thread(), torch.no_grad():
+            if hasattr(model.model, "conditional_mean"):
+                return model.model.conditional_mean(data.x, data.observed)
+            (x,), weight = self._weighted(data, row_keyed(nodes, 0))
+            return (weight.exp()[..., None] * x).sum(0)
+
+    def _choose(self, data, place):
+        """Draw once from the posterior, by choice among weighted candidates."""
+        model, _ = self._modules()
+        exact = isinstance(model.model, FreeGaussian)
+        values, weight = self._weighted(data, vnce.ambient, 1 if exact else _CANDIDATES)
+        chosen = torch.multinomial(weight.exp().T, 1).T[..., None]
+        chosen = chosen.expand(1, -1, values[place].shape[-1])
+        return values[place].gather(0, chosen)[0]
+
+    def _reference_values(self, noise, pool, nodes):
+        """Compute J_VNCE of rows, with reference noise that is keyed by the row."""
+        data = self._scaled(nodes)
+        template = data.x.new_empty(_RATIO, len(nodes), 1)
+        places = (row_keyed(nodes, 1)(0, template) * len(pool)).long().squeeze(-1)
+        rows = (data.x, pool[places])
+        contrast = Contrast(
+            *(Rows(x, data.observed, noise.log_prob(x, data.observed)) for x in rows)
+        )
+        numbers = row_keyed(nodes, 2), row_keyed(nodes, 3)
+        return variational_values(*self._evaluated(data.observed), contrast, numbers)
+
+    def _names_out(self, names):
+        if not self.n_latents_:
+            return super()._names_out(names)
+        prefix = type(self).__name__.lower()
+        return np.array([f"{prefix}{i}" for i in range(self.n_latents_)], dtype=object)
+
+    def _in_units(self, scaled):
+        return self._location + scaled.numpy() * self._scale
+
+    def _scaled(self, nodes):
+        return Incomplete.from_array((nodes - self._location) / self._scale)
+
+
+def _finite(log_ratio):
+    """Average in logarithms: the start of the scale parameter."""
+    found = log_ratio.logsumexp(0) - np.log(len(log_ratio))
+    return found if found.isfinite() else 0.0
+
+
+def _has_states(problem):
+    return any(isinstance(step, vnce.ExactStates) for step in problem.posterior.steps)

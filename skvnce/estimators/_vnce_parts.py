@@ -1,0 +1,291 @@
+"""The parts that VNCEEstimator joins, made from what its user passed in."""
+
+import inspect
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch.distributions import Distribution
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms import gaussian
+from skvnce.algorithms.vnce import ExactStates, Steps, integrated
+from skvnce.distributions.normal import Normal
+from skvnce.models.free_gaussian import FreeGaussian
+from skvnce.models.noise import BINARY, POSITIVE, REAL, neighbours
+from skvnce.models.scaled import Scaled
+from skvnce.objectives.vnce import Contrast, Rows
+from skvnce.variational.cells import BinaryCells, NormalCells, normal_scale
+from skvnce.variational.encoder import (
+    BernoulliEncoder,
+    Latents,
+    NormalEncoder,
+    Perceptron,
+)
+
+_HIDDEN = (50,)  # of the networks that we make
+_STRENGTH = 0.02  # of the pilot's prior, in rows a column
+_STEP = 1.0  # of the kernel of conditional NCE, in spreads over the root of d
+
+
+class Summary(NamedTuple):
+    """What of the training table the parts need.
+
+    Attributes
+    ----------
+    kind : Tensor of int64, of shape (features,)
+        `REAL`, `POSITIVE` or `BINARY`.
+    mean, spread : Tensor of shape (features,)
+    """
+
+    kind: torch.Tensor
+    mean: torch.Tensor
+    spread: torch.Tensor
+
+    @classmethod
+    def of(cls, nodes, mean, spread):
+        """Describe a table (n, features) with NaN."""
+        binary = (np.isnan(nodes) | (nodes == 0) | (nodes == 1)).all(0)
+        positive = np.nanmin(nodes, 0) >= 0
+        kind = np.where(binary, BINARY, np.where(positive, POSITIVE, REAL))
+        return cls(*map(torch.from_numpy, (kind, mean, spread)))
+
+
+def pilot_normal(data):
+    """Fit a normal distribution by EM, lightly shrunk to independent columns.
+
+    Parameters
+    ----------
+    data : Incomplete
+
+    Returns
+    -------
+    Normal
+    """
+    total = data.observed.double().sum(0)
+    mean = data.x.sum(0) / total
+    residual = (data.x - mean).where(data.observed, 0.0)
+    spread = (residual.square().sum(0) / total).sqrt()
+    d, weights = len(mean), torch.ones(len(data.x)).double()
+    start = Normal(torch.zeros(d).double(), torch.eye(d).double())
+    scaled = Incomplete(residual / spread, data.observed)
+    fit = gaussian.fit_normal(
+        scaled, weights, _STRENGTH * d, start, max_iter=200, tol=1e-3
+    ).normal
+    square = spread[:, None] * spread
+    return Normal(mean + fit.mean * spread, fit.covariance * square)
+
+
+def build_model(factory, pilot, data):
+    """Make the module, check it on rows, and give it a scale parameter.
+
+    Parameters
+    ----------
+    factory : callable or None
+        features -> module; None is for `FreeGaussian`.
+    pilot : callable
+        Returns the Normal where the Gaussian starts.
+    data : Incomplete
+
+    Returns
+    -------
+    Scaled
+    """
+    width = data.x.shape[1]
+    module = FreeGaussian(pilot()) if factory is None else factory(width)
+    if not isinstance(module, nn.Module) or not callable(
+        getattr(module, "log_density", None)
+    ):
+        raise TypeError(
+            "model must map the number of features to a torch.nn.Module with a method "
+            f"log_density(x) or log_density(x, z); it made {type(module).__name__}."
+        )
+    n_values(module)
+    return Scaled(module.double(), free=not hasattr(module, "log_scale"))
+
+
+def n_values(module):
+    """Count the arguments of `log_density`: 1 without latents, 2 with them."""
+    parameters = inspect.signature(module.log_density).parameters.values()
+    needed = [one for one in parameters if one.default is one.empty]
+    count = len(needed) or len(parameters)
+    if count not in (1, 2):
+        raise TypeError(
+            "model.log_density must take x, or x and z; the one of "
+            f"{type(module).__name__} takes {count} arguments."
+        )
+    return count
+
+
+def n_latents(module, asked):
+    """Find the number of latents of a module; 0 where it takes none."""
+    if n_values(module) == 1:
+        return 0
+    states = getattr(module, "states", None) if asked is None else None
+    found = asked or getattr(module, "n_latents", None)
+    found = found or (None if states is None else states.shape[1])
+    if found is None:
+        raise ValueError(
+            f"n_latents is needed: {type(module).__name__}.log_density takes latents "
+            "z, and the module has neither an attribute n_latents nor states."
+        )
+    return int(found)
+
+
+def check_log_density(model, posterior, data):
+    """Evaluate a model at a few rows, and refuse what is not a log-density."""
+    some = data.take(slice(3))
+    name = type(model.model).__name__
+    draws = posterior(some.x, some.observed, lambda step, like: torch.rand_like(like))
+    flat = [value.flatten(0, -2) for value in draws.values]
+    try:
+        found = model.model.log_density(*flat)
+    except (RuntimeError, IndexError) as error:
+        raise ValueError(
+            f"model: {name}.log_density failed on x of shape {tuple(flat[0].shape)}"
+            + (f" and z of shape {tuple(flat[1].shape)}" if flat[1:] else "")
+            + f": {error}"
+        ) from error
+    expected = flat[0].shape[:1]
+    if not isinstance(found, torch.Tensor) or found.shape != expected:
+        shape = tuple(getattr(found, "shape", ()))
+        raise ValueError(
+            f"model: {name}.log_density must return one number a row, shape "
+            f"{tuple(expected)}; got {type(found).__name__} of shape {shape}."
+        )
+    if found.isnan().any():
+        raise ValueError(
+            f"model: {name}.log_density is NaN at row {int(found.isnan().argmax())} of "
+            "the training data. Check logarithms and divisions in it."
+        )
+
+
+def build_posterior(choice, model, latents, summary, pilot):
+    """Make the steps that draw missing cells and latents.
+
+    Parameters
+    ----------
+    choice : None, "normal", "bernoulli" or callable
+    model : Scaled
+    latents : int
+    summary : Summary
+    pilot : callable
+        Takes the columns of which logarithms are normal, returns a Normal.
+
+    Returns
+    -------
+    list of nn.Module
+    """
+    binary, positive = summary.kind == BINARY, summary.kind == POSITIVE
+    steps, width = [], len(binary)
+
+    def network(n_outputs):
+        return Perceptron(summary.mean, summary.spread, _HIDDEN, n_outputs).double()
+
+    if isinstance(model.model, FreeGaussian):
+        positive = torch.zeros_like(positive)
+        binary = torch.zeros_like(binary)
+    if binary.any():
+        steps.append(BinaryCells(network(width), binary))
+    if not binary.all():
+        steps.append(NormalCells(pilot(positive), positive))
+    if not latents:
+        return steps
+    if choice is None and hasattr(model.model, "states"):
+        return [*steps, ExactStates(model)]
+    if choice in (None, "normal"):
+        encoder = NormalEncoder(network(2 * latents))
+    elif choice == "bernoulli":
+        encoder = BernoulliEncoder(network(latents))
+    else:
+        encoder = _checked_encoder(choice(width, latents), width, latents)
+    return [*steps, Latents(encoder.double(), latents)]
+
+
+def _checked_encoder(encoder, width, latents):
+    if not isinstance(encoder, nn.Module):
+        raise TypeError(
+            "posterior must map (n_features, n_latents) to a torch.nn.Module; it made "
+            f"{type(encoder).__name__}."
+        )
+    x = torch.zeros(3, width).double()
+    q = encoder.double()(x, torch.ones_like(x).bool())
+    if not isinstance(q, Distribution):
+        raise TypeError(
+            "posterior: the module must return a torch.distributions.Distribution for "
+            f"(x, observed); got {type(q).__name__}."
+        )
+    if tuple(q.batch_shape) != (3, latents) or len(q.event_shape):
+        raise ValueError(
+            "posterior: for 3 rows the distribution must have batch_shape "
+            f"(3, {latents}) and no event shape; got {tuple(q.batch_shape)} and "
+            f"{tuple(q.event_shape)}."
+        )
+    return encoder
+
+
+def pilot_of_cells(data):
+    """Return a function of the positive columns: a normal of their logarithms."""
+
+    def pilot(positive):
+        x = data.x.where(data.observed, 1.0)
+        bent = normal_scale(x, positive).where(data.observed, 0.0)
+        return pilot_normal(Incomplete(bent, data.observed))
+
+    return pilot
+
+
+def exact_cells(normal):
+    """Make the step that draws missing cells from a normal distribution."""
+    return NormalCells(normal, torch.zeros(len(normal.mean)).bool())
+
+
+def is_integrated(choice, model):
+    """Tell whether all that rows hide is integrated out in closed form."""
+    return choice is None and hasattr(model.model, "log_marginal")
+
+
+def joined(steps, n_draws, observed, *, exact):
+    """Make a posterior of steps, with a single draw where nothing is random."""
+    random = not observed.all() or any(isinstance(step, Latents) for step in steps)
+    return integrated if exact else Steps(steps, n_draws if random else 1)
+
+
+def contrast_with(noise, data, noise_ratio):
+    """Draw noise for each row, with its missing cells."""
+    n, d = data.x.shape
+    y = noise.sample(noise_ratio * n).view(noise_ratio, n, d)
+    rows = (data.x, y)
+    return Contrast(
+        *(Rows(x, data.observed, noise.log_prob(x, data.observed)) for x in rows)
+    )
+
+
+def contrast_around(data, summary, noise_ratio):
+    """Draw noise around each row, without a density."""
+    n, d = data.x.shape
+    step = _STEP * summary.spread / d**0.5
+    spread = step.where(summary.kind != BINARY, min(0.5, 2 / d))
+    y = neighbours(data.x, summary.kind, spread, noise_ratio)
+    return Contrast(
+        Rows(data.x, data.observed, data.x.new_zeros(n)),
+        Rows(y, data.observed, data.x.new_zeros(noise_ratio, n)),
+    )
+
+
+def state_of(module):
+    """Turn the state of a module into arrays."""
+    return {name: value.numpy().copy() for name, value in module.state_dict().items()}
+
+
+def load_state(module, state):
+    """Put arrays back into a module."""
+    tensors = {name: torch.from_numpy(np.array(a)) for name, a in state.items()}
+    module.load_state_dict(tensors)
+    return module
+
+
+def some_normal(d):
+    """Make a normal of d columns, whose numbers a stored state will replace."""
+    return Normal(torch.zeros(d).double(), torch.eye(d).double())

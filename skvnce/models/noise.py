@@ -1,0 +1,189 @@
+"""Noise that data are told from: easy to draw, with a density of any observed part.
+
+References
+----------
+Gutmann and Hyvarinen (2012), section 2.4; Rhodes and Gutmann (2019), section 5; Ceylan
+and Gutmann (2018) for `neighbours`.
+"""
+
+from typing import NamedTuple, Protocol, Self
+
+import torch
+from torch import Tensor
+from torch.distributions import (
+    Bernoulli,
+    Distribution,
+    Independent,
+    MultivariateNormal,
+)
+from torch.distributions import Normal as UnivariateNormal
+
+from skvnce.distributions.normal import ByMissing, Normal, arrange, cholesky, prepare
+from skvnce.distributions.truncated_normal import TruncatedNormal, fit_moments
+from skvnce.models.base import observed_log_prob
+
+REAL, POSITIVE, BINARY = 0, 1, 2  # kinds of columns
+
+
+class Noise(Protocol):
+    """What noise must offer."""
+
+    def sample(self, n: int) -> Tensor:
+        """Draw complete rows (n, features) from torch's stream."""
+        ...
+
+    def log_prob(self, x: Tensor, observed: Tensor) -> Tensor:
+        """Compute log p_y(x_obs); (*batch, n, d), (n, d) -> (*batch, n)."""
+        ...
+
+
+class Marginals(NamedTuple):
+    """A product of fitted marginals: normal, truncated normal or Bernoulli.
+
+    Attributes
+    ----------
+    kind : Tensor of int64, of shape (features,)
+        `REAL`, `POSITIVE` or `BINARY`.
+    location, spread : Tensor of shape (features,)
+        Of the normal, before its truncation; the probability of 1, and anything.
+    """
+
+    kind: Tensor
+    location: Tensor
+    spread: Tensor
+
+    @classmethod
+    def fit(cls, kind: Tensor, mean: Tensor, variance: Tensor, n: Tensor) -> Self:
+        """Match means and variances; columns with n (features,) observed cells."""
+        positive = fit_moments(mean.where(kind == POSITIVE, 1.0), variance)
+        location = positive.loc.where(kind == POSITIVE, mean)
+        share = (mean * n + 0.5) / (n + 1)  # never 0 or 1
+        return cls(
+            kind,
+            share.where(kind == BINARY, location),
+            positive.scale.where(kind == POSITIVE, variance.sqrt()),
+        )
+
+    def _distributions(self) -> list[tuple[int, Distribution]]:
+        share = self.location.where(self.kind == BINARY, 0.5)
+        normal = self.location, self.spread
+        return [
+            (REAL, UnivariateNormal(*normal, validate_args=False)),
+            (POSITIVE, TruncatedNormal(*normal, validate_args=False)),
+            (BINARY, Bernoulli(share, validate_args=False)),
+        ]
+
+    def sample(self, n: int) -> Tensor:
+        """Draw rows (n, features)."""
+        drawn = self.location.new_zeros(n, len(self.kind))
+        for kind, marginals in self._distributions():
+            if (self.kind == kind).any():
+                drawn = marginals.sample((n,)).where(self.kind == kind, drawn)
+        return drawn
+
+    def log_prob(self, x: Tensor, observed: Tensor) -> Tensor:
+        """Sum log p(x_j) over the observed cells."""
+        return sum(
+            observed_log_prob(marginals, x, observed & (self.kind == kind))
+            for kind, marginals in self._distributions()
+            if (self.kind == kind).any()
+        )
+
+
+class GaussianNoise(NamedTuple):
+    """A normal distribution of whole rows."""
+
+    normal: Normal
+
+    def sample(self, n: int) -> Tensor:
+        """Draw rows (n, features)."""
+        mean, covariance = self.normal
+        eps = torch.randn(n, len(mean), dtype=mean.dtype)
+        return mean + eps @ cholesky(covariance).T
+
+    def log_prob(self, x: Tensor, observed: Tensor) -> Tensor:
+        """Compute the normal density of the observed cells."""
+        normal, batches = prepare(self.normal), arrange(x, observed, kinds=1)
+        parts = [ByMissing.of(normal, batch).log_prob for batch in batches]
+        order = torch.cat([batch.rows for batch in batches]).argsort()
+        return torch.cat(parts, -1)[..., order]
+
+
+class GivenNoise(NamedTuple):
+    """A distribution of rows that the user passed in.
+
+    Attributes
+    ----------
+    joint : object with ``sample(shape)`` and ``log_prob(x)``
+    columns : Distribution or None
+        Where the columns are independent: that of each, batch shape (features,).
+    dtype : torch.dtype
+        Of its draws.
+    """
+
+    joint: Distribution
+    columns: Distribution | None
+    dtype: torch.dtype
+
+    def sample(self, n: int) -> Tensor:
+        """Draw rows (n, features)."""
+        return self.joint.sample((n,)).double()
+
+    def log_prob(self, x: Tensor, observed: Tensor) -> Tensor:
+        """Compute the density of the observed cells.
+
+        Raises
+        ------
+        ValueError
+            Where cells are missing and the columns are not independent.
+        """
+        if self.columns is not None:
+            return observed_log_prob(self.columns, x, observed)
+        if observed.all():
+            return self.joint.log_prob(x.to(self.dtype)).to(x)
+        raise ValueError(
+            f"noise={type(self.joint).__name__} has no density of a part of a row, and "
+            "X has missing cells. Pass a MultivariateNormal or independent columns, or "
+            "use noise='marginal' or noise='gaussian'."
+        )
+
+
+def given(noise: Distribution, n_features: int) -> Noise:
+    """Wrap a distribution that the user passed in.
+
+    Raises
+    ------
+    ValueError
+        For a distribution of rows of another width.
+    """
+    if isinstance(noise, MultivariateNormal):
+        normal = Normal(noise.loc.double(), noise.covariance_matrix.double())
+        found, width = GaussianNoise(normal), noise.loc.shape
+    else:
+        inside = noise
+        while isinstance(inside, Independent):
+            inside = inside.base_dist
+        event = inside.event_shape
+        columns = None if len(event) else inside
+        drawn = noise.sample()
+        width = drawn.shape
+        found = GivenNoise(noise, columns, drawn.dtype)
+    if width != (n_features,):
+        raise ValueError(
+            f"noise draws arrays of shape {tuple(width)}; rows of the model have "
+            f"{n_features} columns, so that it must be ({n_features},)."
+        )
+    return found
+
+
+def neighbours(x: Tensor, kind: Tensor, spread: Tensor, n: int) -> Tensor:
+    """Draw n rows around each row by a symmetric kernel; (n, n_rows, features).
+
+    Normal steps of the given spread; folded at zero where a column is positive; for
+    columns of zeros and ones, flips of probability `spread`.
+    """
+    steps = torch.randn(n, *x.shape, dtype=x.dtype) * spread
+    flipped = (x - (torch.rand(n, *x.shape, dtype=x.dtype) < spread).to(x)).abs()
+    moved = x + steps
+    moved = moved.abs().where(kind == POSITIVE, moved)
+    return flipped.where(kind == BINARY, moved)

@@ -1,0 +1,47 @@
+"""A model with its scale parameter: log phi(x) = log phi_0(x) - c.
+
+Where phi_0 is not normalised, the c that maximises the objective estimates the
+logarithm of its integral (Gutmann and Hyvarinen 2012, section 2).
+"""
+
+import torch
+from torch import Tensor, nn
+
+
+class Scaled(nn.Module):
+    """Subtract a free scale parameter from the log-density of a module.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Its `log_density` and `log_marginal` need not know of leading dimensions: rows
+        reach them as (n, features).
+    free : bool
+        Else the scale parameter is a constant: zero, until `rescale`.
+    """
+
+    def __init__(self, model: nn.Module, *, free: bool = True) -> None:
+        super().__init__()
+        self.model = model
+        zero = torch.zeros((), dtype=torch.float64)
+        self.log_scale = nn.Parameter(zero, requires_grad=free)
+
+    @torch.no_grad()
+    def rescale(self, log_scale: float | Tensor) -> None:
+        """Set the scale parameter."""
+        self.log_scale.fill_(log_scale)
+
+    @property
+    def states(self) -> Tensor:
+        """The states of the latents, of an enumerable model."""
+        return self.model.states
+
+    def log_density(self, *values: Tensor) -> Tensor:
+        """Compute log phi(x) or log phi(x, z); (*batch, k), ... -> (*batch,)."""
+        flat = [value.flatten(0, -2) for value in values]
+        found = self.model.log_density(*flat)
+        return found.view(values[0].shape[:-1]) - self.log_scale
+
+    def log_marginal(self, x: Tensor, observed: Tensor) -> Tensor:
+        """Compute log phi of observed cells; (*batch, n, d), (n, d) -> (*batch, n)."""
+        return self.model.log_marginal(x, observed) - self.log_scale

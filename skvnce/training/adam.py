@@ -1,0 +1,84 @@
+"""The only loop over epochs: Adam on mini-batches (Kingma and Ba 2015)."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+
+
+class NotFinite(ArithmeticError):
+    """The loss, or a gradient, is NaN or infinite."""
+
+
+def train(
+    loss: Callable[[Tensor], Tensor],
+    parameters: Iterable[tuple[str, Tensor]],
+    n: int,
+    *,
+    batch_size: int,
+    learning_rate: float,
+    max_iter: int,
+    on_epoch: Callable[[int, float], bool],
+) -> list[float]:
+    """Minimise a mean over n rows in mini-batches, in place.
+
+    The learning rate falls to zero along half a cosine: the last epochs average the
+    noise of the batches away.
+
+    Parameters
+    ----------
+    loss : callable
+        Mean of the given rows, a tensor of their places.
+    parameters : iterable of (name, Tensor)
+    n : int
+    batch_size : int
+    learning_rate : float
+        At the start.
+    max_iter : int
+        Epochs.
+    on_epoch : callable
+        Shown the epoch and its mean loss; stops by returning True.
+
+    Returns
+    -------
+    list of float
+        Mean losses of the epochs.
+
+    Raises
+    ------
+    NotFinite
+        Naming the parameters whose gradient is not finite.
+    """
+    named = list(parameters)
+    optimiser = torch.optim.Adam([leaf for _, leaf in named], lr=learning_rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max_iter)
+    losses = []
+    for epoch in range(1, max_iter + 1):
+        total = 0.0
+        for rows in torch.randperm(n).split(batch_size):
+            optimiser.zero_grad()
+            value = loss(rows)
+            value.backward()
+            _check_finite(value, named)
+            optimiser.step()
+            total += float(value.detach()) * len(rows)
+        schedule.step()
+        losses.append(total / n)
+        if on_epoch(epoch, losses[-1]):
+            break
+    return losses
+
+
+def _check_finite(value: Tensor, named: list[tuple[str, Tensor]]) -> None:
+    """Refuse to step where the loss or a gradient is not finite."""
+    bad = [
+        name
+        for name, leaf in named
+        if leaf.grad is not None and not leaf.grad.isfinite().all()
+    ]
+    if bad or not value.isfinite():
+        where = ", ".join(bad) or "none"
+        raise NotFinite(
+            f"the loss is {float(value.detach())}; gradients that are not finite: "
+            f"{where}"
+        )

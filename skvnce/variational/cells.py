@@ -1,0 +1,102 @@
+"""Posteriors of missing cells, as steps: draws, mask, uniform numbers -> draws.
+
+`NormalCells` is the conditional of one joint normal: for all patterns of missing cells,
+its mean and precision are the only parameters (Rhodes and Gutmann 2019, section 5, with
+logarithms of the columns that are positive: the joint lognormal).  With w the columns,
+or their logarithms, and P the precision,
+
+    w_m | w_o ~ N(mean_m - P_mm^-1 P_mo (w_o - mean_o), P_mm^-1)                   (1)
+    log q(x_m | x_o) = log N(w_m) - sum over positive m of w_j                     (2)
+"""
+
+from math import log, pi
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Bernoulli
+
+from skvnce.distributions.free_normal import FreeNormal
+from skvnce.distributions.normal import ByMissing, Normal, arrange
+from skvnce.variational.base import Draws, Uniforms, inside, with_missing
+from skvnce.variational.encoder import Perceptron
+
+_TINY = 1e-12  # zeros have no logarithm
+
+
+class NormalCells(nn.Module):
+    """Draw the missing cells from the conditionals of a joint normal, eq. (1).
+
+    Parameters
+    ----------
+    pilot : Normal
+        Of the columns, or their logarithms, where the parameters start.
+    positive : Tensor of bool, of shape (features,)
+        Columns of which the logarithms are normal.
+    """
+
+    def __init__(self, pilot: Normal, positive: Tensor) -> None:
+        super().__init__()
+        self.free = FreeNormal(pilot)
+        self.register_buffer("positive", positive)
+
+    def forward(self, draws: Draws, observed: Tensor, uniforms: Uniforms) -> Draws:
+        """Draw; the mask has shape (n, features)."""
+        if observed.all():
+            return draws
+        (x,) = draws.values
+        w = normal_scale(x.where(observed, 1.0), self.positive)
+        eps = torch.special.ndtri(inside(uniforms(0, x)))
+        drawn, log_q = self._conditional(w, observed, eps)
+        logs = drawn.where(self.positive, 0.0)
+        log_q = log_q - logs.where(~observed, 0.0).sum(-1)  # eq. (2)
+        cells = torch.where(self.positive, logs.exp(), drawn)
+        return draws._replace(
+            values=(x.where(observed, cells),), log_prob=draws.log_prob + log_q
+        )
+
+    def _conditional(
+        self, w: Tensor, observed: Tensor, eps: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Complete rows by eq. (1), and compute log q; all patterns in batches."""
+        normal, batches = self.free.inverted(), arrange(w, observed, kinds=1)
+        completed, log_q = [], []
+        for batch in batches:
+            found = ByMissing.of(normal, batch)
+            noise = batch.gather_cells(eps[..., batch.rows, :])
+            completed.append(found.at(noise) + normal.mean)
+            own = batch.block < w.shape[-1]
+            density = ((noise.square() + log(2 * pi)) * own).sum(-1) / 2
+            log_det = found.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+            log_q.append(log_det - density)
+        order = torch.cat([batch.rows for batch in batches]).argsort()
+        return torch.cat(completed, -2)[..., order, :], torch.cat(log_q, -1)[..., order]
+
+
+def normal_scale(x: Tensor, positive: Tensor) -> Tensor:
+    """Take logarithms of the positive columns, of zeros that of a tiny number."""
+    return torch.where(positive, x.clamp(min=_TINY).log(), x)
+
+
+class BinaryCells(nn.Module):
+    """Draw the missing cells of columns of zeros and ones, by a network.
+
+    Parameters
+    ----------
+    network : Perceptron
+        (rows, mask) to logits (*rows, features).
+    binary : Tensor of bool, of shape (features,)
+        The columns that it draws; others stay missing.
+    """
+
+    def __init__(self, network: Perceptron, binary: Tensor) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("binary", binary)
+
+    def forward(self, draws: Draws, observed: Tensor, uniforms: Uniforms) -> Draws:
+        """Draw; the mask has shape (n, features)."""
+        if (observed | ~self.binary).all():
+            return draws
+        (x,) = draws.values
+        q = Bernoulli(logits=self.network(x, observed), validate_args=False)
+        return with_missing(draws, observed | ~self.binary, q, uniforms(1, x))
