@@ -129,6 +129,7 @@ class ExactStates(nn.Module):
     def __init__(self, model: EnumerableModel) -> None:
         super().__init__()
         self._model = (model,)  # its parameters are not those of the posterior
+        self.n_states = len(model.states)
 
     def forward(self, draws: Draws, observed: Tensor, uniforms: Uniforms) -> Draws:
         """Enumerate the states."""
@@ -203,10 +204,8 @@ def fit_model(
         for part, uniforms in problem.parts():
             pairs = zip(part, uniforms, strict=True)
             with torch.no_grad():
-                yield (
-                    part,
-                    tuple(posterior(r.x, r.observed, numbers) for r, numbers in pairs),
-                )
+                draws = tuple(posterior(r.x, r.observed, u) for r, u in pairs)
+            yield part, draws  # outside: a generator keeps its contexts
 
     kept = list(drawn()) if problem.size >= n else None
 
@@ -337,8 +336,8 @@ class Evaluation(NamedTuple):
     noise: Tensor
 
     def accuracy(self) -> Tensor:
-        """Compute how often data are told from noise."""
-        return accuracy(self.data, self.noise, len(self.noise))
+        """Compute how often data are told from as much noise."""
+        return accuracy(self.data, self.noise, 1.0)
 
 
 @torch.no_grad()

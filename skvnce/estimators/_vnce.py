@@ -97,15 +97,15 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         Penalty ``alpha |theta|^2 / (2 n)`` of the model's parameters.
     n_init : int, default=1
         Number of starts; the one of the best objective is kept.
-    n_steps : int, default=20
-        Iterations of L-BFGS in each step.
+    n_steps : int, default=5
+        Iterations of L-BFGS in each step.  Long steps fit the draws at hand too well.
     batch_size : int, default=200
         Rows in a mini-batch of ``"adam"``.
     learning_rate_init : float, default=0.01
         Of ``"adam"``; it falls to zero.
     max_iter : int, default=100
         Rounds of ``"lbfgs"``, epochs of ``"adam"``.
-    tol : float, default=1e-5
+    tol : float, default=1e-4
         Change of the objective in a round at which ``"lbfgs"`` stops.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, as 0.
@@ -122,9 +122,9 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
     objective_ : float
         The objective, J_VNCE a row of training data.
     accuracy_ : float
-        How often the fitted model tells data from noise, rows of both counted alike as
-        they come: nu / (1 + nu) is what a guess "noise" gives.  Near 1 the noise is too
-        far from the data to teach much: take a closer one.
+        How often the fitted model tells a row of data from one of noise: 0.5 where
+        they are alike.  Near 1 the noise is too far from the data to teach much, and
+        estimates are poor: take a closer one.
     loss_curve_ : list of float
         Minus the objective, plus the penalty, in each iteration.
     n_iter_ : int
@@ -194,11 +194,11 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         solver="auto",
         alpha=0.0,
         n_init=1,
-        n_steps=20,
+        n_steps=5,
         batch_size=200,
         learning_rate_init=0.01,
         max_iter=100,
-        tol=1e-5,
+        tol=1e-4,
         keep_empty_features=False,
         random_state=None,
         verbose=0,
@@ -517,7 +517,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
             contrast,
             by_noise if has_density else by_neighbours,
             self._seed,
-            self._rows_at_once(data, latents, model),
+            self._rows_at_once(posterior, latents),
         )
         own_scale = hasattr(model.model, "log_scale")
         if not has_density:
@@ -529,11 +529,16 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
             self._fit_proposals(problem._replace(posterior=drawn), model)
         return model, steps, vnce.evaluate(problem), trace, latents
 
-    def _rows_at_once(self, data, latents, model):
-        states = len(model.states) if latents and hasattr(model.model, "states") else 1
-        width = data.x.shape[1] + latents
-        numbers = self.n_draws * states * (1 + self.noise_ratio) * width
-        return max(1, _PART // numbers)
+    def _rows_at_once(self, posterior, latents):
+        """Bound the numbers that draws of rows and their noise hold."""
+        draws = 1
+        if posterior is not vnce.integrated:
+            draws = posterior.n_draws
+            for step in posterior.steps:
+                if isinstance(step, vnce.ExactStates):
+                    draws *= step.n_states
+        width = len(self._columns[0]) + latents
+        return max(1, _PART // (draws * (1 + self.noise_ratio) * width))
 
     def _solve(self, problem, model, exact, on_round):
         """Run the solver; return the losses and whether they settled."""
@@ -571,7 +576,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
             )
             return trace.loss, trace.converged
         losses = []
-        most = self.max_iter * self.n_steps
+        most = 20 * self.max_iter
         found = vnce.fit_model(
             problem,
             leaves,
@@ -655,7 +660,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         self.posterior_state_ = parts.state_of(nn.ModuleList(steps))
         self._cached = None
         if self._has_no_scale(model):
-            self._fit_scale(data, model)
+            self._fit_scale(data)
         self.log_scale_ = float(self.model_state_["log_scale"])
         if not converged:
             warnings.warn(
@@ -669,12 +674,12 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         conditional = isinstance(self.noise, str) and self.noise == "conditional"
         return conditional and not hasattr(model.model, "log_scale")
 
-    def _fit_scale(self, data, model):
+    def _fit_scale(self, data):
         """Fit the scale parameter alone, against the reference noise."""
         noise = Marginals(*map(torch.from_numpy, self._marginals))
         contrast = parts.contrast_with(noise, data, _RATIO)
         log_density, posterior = self._evaluated(data.observed)
-        size = self._rows_at_once(data, self.n_latents_, model)
+        size = self._rows_at_once(posterior, self.n_latents_)
         found = vnce.evaluate(
             vnce.Problem(log_density, posterior, contrast, seed=self._seed, size=size)
         )
