@@ -1,11 +1,13 @@
 """THE list: what is added here is tested for everything."""
 
+from energies import Bell, Factor
 from sklearn.base import clone
 
 from skvnce import (
     GaussianImputer,
     IncompleteFactorAnalysis,
     TruncatedGaussianGraphLearner,
+    VNCEEstimator,
 )
 
 # Every public estimator, in the configurations that take different paths.
@@ -19,8 +21,11 @@ ESTIMATORS = [
     ),
     IncompleteFactorAnalysis(n_components=2),
     IncompleteFactorAnalysis(),
+    VNCEEstimator(),
+    VNCEEstimator(Bell, max_iter=30, tol=1e-2),
+    VNCEEstimator(Factor, max_iter=3, tol=10.0),
 ]
 
 # Those that the longer NaN contract suite is run over: one a method.
-CONTRACT = [ESTIMATORS[0], *ESTIMATORS[2:4], ESTIMATORS[6]]
+CONTRACT = [ESTIMATORS[0], *ESTIMATORS[2:4], *ESTIMATORS[6:8]]
 CONTRACT.append(clone(ESTIMATORS[4]).set_params(add_indicator=False))

@@ -390,7 +390,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         """
         X = self._checked(X)
         with one_thread(), seeded(self._seed), torch.no_grad():
-            noise = Marginals(*map(torch.from_numpy, self._marginals))
+            noise = Marginals(*map(torch.tensor, self._marginals))
             pool = noise.sample(_POOL)
             found = [
                 self._reference_values(noise, pool, nodes).numpy()
@@ -498,7 +498,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         if kind == "conditional":
             self.noise_ = {}
             return None
-        return Marginals(*map(torch.from_numpy, self._marginals))
+        return Marginals(*map(torch.tensor, self._marginals))
 
     def _fit_once(self, data, contrast, summary, has_density, on_round):
         pilot = partial(parts.pilot_normal, data)
@@ -658,7 +658,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
             steps = [parts.exact_cells(normal)]
         self.model_state_ = parts.state_of(model)
         self.posterior_state_ = parts.state_of(nn.ModuleList(steps))
-        self._cached = None
+        self._cache = []
         if self._has_no_scale(model):
             self._fit_scale(data)
         self.log_scale_ = float(self.model_state_["log_scale"])
@@ -676,7 +676,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
 
     def _fit_scale(self, data):
         """Fit the scale parameter alone, against the reference noise."""
-        noise = Marginals(*map(torch.from_numpy, self._marginals))
+        noise = Marginals(*map(torch.tensor, self._marginals))
         contrast = parts.contrast_with(noise, data, _RATIO)
         log_density, posterior = self._evaluated(data.observed)
         size = self._rows_at_once(posterior, self.n_latents_)
@@ -685,12 +685,11 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         )
         scale = vnce.fit_scale(found.data, found.noise)
         self.model_state_["log_scale"] = np.array(scale)
-        self._cached = None
+        self._cache = []
 
     def _modules(self):
         """Rebuild the fitted modules: the model, and the steps of the posterior."""
-        cached = self.__dict__.get("_cached")
-        if cached is None:
+        if not self._cache:
             d = len(self.node_indices_)
             normal = parts.some_normal(d)
             rows = Incomplete(torch.zeros(3, d).double(), torch.ones(3, d).bool())
@@ -700,17 +699,17 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
                     self.posterior,
                     model,
                     self.n_latents_,
-                    parts.Summary(*map(torch.from_numpy, self._columns)),
+                    parts.Summary(*map(torch.tensor, self._columns)),
                     lambda positive: normal,
                 )
             parts.load_state(model, self.model_state_)
             parts.load_state(nn.ModuleList(steps), self.posterior_state_)
-            cached = self._cached = model.requires_grad_(False), steps
-        return cached
+            self._cache.extend([model.requires_grad_(False), steps])
+        return self._cache
 
     def __getstate__(self):
         """Leave the modules out of pickles; they are rebuilt on use."""
-        return {**super().__getstate__(), "_cached": None}
+        return {**super().__getstate__(), "_cache": []}
 
     def _evaluated(self, observed, n_draws=_EVALUATED):
         """Return log phi and the posterior that evaluates it at rows."""

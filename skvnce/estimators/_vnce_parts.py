@@ -281,7 +281,7 @@ def state_of(module):
 
 def load_state(module, state):
     """Put arrays back into a module."""
-    tensors = {name: torch.from_numpy(np.array(a)) for name, a in state.items()}
+    tensors = {name: torch.tensor(a) for name, a in state.items()}
     module.load_state_dict(tensors)
     return module
 

@@ -1,0 +1,36 @@
+"""Small models that tests pass to VNCEEstimator; importable, so that pickles load."""
+
+import torch
+from torch import nn
+
+
+class Bell(nn.Module):
+    """``exp(-(x - m)' (D + w w') (x - m) / 2)``: a Gaussian that does not say so."""
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.centre = nn.Parameter(torch.zeros(n_features))
+        self.log_diagonal = nn.Parameter(torch.zeros(n_features))
+        self.link = nn.Parameter(torch.full((n_features,), 0.1))
+
+    def log_density(self, x):
+        residual = x - self.centre
+        square = (residual.square() * self.log_diagonal.exp()).sum(1)
+        return -(square + (residual @ self.link).square()) / 2
+
+
+class Factor(nn.Module):
+    """Factor analysis with one latent, without its normaliser."""
+
+    n_latents = 1
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.centre = nn.Parameter(torch.zeros(n_features))
+        self.loadings = nn.Parameter(torch.full((n_features,), 0.5))
+        self.log_noise = nn.Parameter(torch.zeros(n_features))
+
+    def log_density(self, x, z):
+        residual = x - self.centre - z * self.loadings
+        square = (residual.square() * (-self.log_noise).exp()).sum(1)
+        return -(square + z.square().sum(1)) / 2
