@@ -23,6 +23,7 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._tables import column_moments, rows_that_count
 from skvnce.estimators._validation import (
+    check_auto_or_number,
     check_bool,
     check_choice,
     check_number,
@@ -93,8 +94,11 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         ``"lbfgs"`` alternates steps in posterior and model (variational EM) with common
         random numbers; ``"adam"`` climbs in both at once, on mini-batches, also with
         posteriors of discrete draws.  ``"auto"`` is ``"lbfgs"`` where that is possible.
-    alpha : float, default=0.0
-        Penalty ``alpha |theta|^2 / (2 n)`` of the model's parameters.
+    alpha : "auto" or float, default="auto"
+        Penalty ``alpha |theta|^2 / (2 n)`` of the model's parameters.  ``"auto"`` is 0
+        for models of your own.  For the default model, whose parameters are zero at the
+        normal distribution that EM finds, it is their number: with few rows a column
+        the fit stays near that of EM.
     n_init : int, default=1
         Number of starts; the one of the best objective is kept.
     n_steps : int, default=5
@@ -192,7 +196,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         n_latents=None,
         n_draws=5,
         solver="auto",
-        alpha=0.0,
+        alpha="auto",
         n_init=1,
         n_steps=5,
         batch_size=200,
@@ -433,7 +437,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
             check_number(self.n_latents, "n_latents", low=1, integer=True)
         check_number(self.n_draws, "n_draws", low=1, integer=True)
         check_choice(self.solver, "solver", ["auto", "lbfgs", "adam"])
-        check_number(self.alpha, "alpha", low=0)
+        check_auto_or_number(self.alpha, "alpha", low=0)
         for name in ("n_init", "n_steps", "batch_size", "max_iter"):
             check_number(getattr(self, name), name, low=1, integer=True)
         check_number(self.learning_rate_init, "learning_rate_init", low=0, above=True)
@@ -621,10 +625,13 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         return discrete or self.solver == "adam"
 
     def _penalty(self, model, n):
-        if not self.alpha:
-            return None
         leaves = [p for p in model.model.parameters() if p.requires_grad]
-        return lambda: sum(p.square().sum() for p in leaves) * self.alpha / (2 * n)
+        alpha = self.alpha
+        if isinstance(alpha, str):
+            alpha = 0 if self.model else sum(leaf.numel() for leaf in leaves)
+        if not alpha:
+            return None
+        return lambda: sum(p.square().sum() for p in leaves) * alpha / (2 * n)
 
     def _fit_proposals(self, problem, model):
         """Fit the posterior from which missing cells are drawn after the fit."""
