@@ -30,7 +30,7 @@ class FreeNormal(nn.Module):
         d = len(pilot.mean)
         root = cholesky(pilot.covariance)
         eye = torch.eye(d).to(root)
-        self.register_buffer("pilot_mean", pilot.mean)
+        self.register_buffer("pilot_mean", pilot.mean.clone())
         self.register_buffer("root", root)
         inverse = torch.linalg.solve_triangular(root, eye, upper=False)
         self.register_buffer("inverse_root", inverse)

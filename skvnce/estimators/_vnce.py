@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_keyed, seeded
+from skvnce._random import row_keyed, row_lattice, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms import vnce
 from skvnce.estimators import _vnce_parts as parts
@@ -32,7 +32,7 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
 )
 from skvnce.models.free_gaussian import FreeGaussian
-from skvnce.models.noise import GaussianNoise, Marginals, given
+from skvnce.models.noise import GaussianNoise, Marginals, Rescaled, given
 from skvnce.objectives.conditional_nce import by_neighbours
 from skvnce.objectives.vnce import (
     Contrast,
@@ -45,7 +45,7 @@ from skvnce.objectives.vnce import (
 from skvnce.training.adam import NotFinite
 
 _PART = 2**21  # numbers that the draws of one part of the rows may have
-_EVALUATED = 50  # draws for means, scores and densities
+_EVALUATED = 64  # draws for means, scores and densities
 _CANDIDATES = 20  # of which `sample` chooses one
 _POOL = 10_000  # rows of the reference noise that `score` takes its noise from
 _RATIO = 10  # reference noise rows a data row in `score`
@@ -366,7 +366,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
             data = self._scaled(nodes)
             with one_thread(), torch.no_grad():
                 log_density, posterior = self._evaluated(data.observed)
-                uniforms = row_keyed(nodes, 0)
+                uniforms = row_lattice(nodes, 0)
                 draws = posterior(data.x, data.observed, uniforms)
                 none = data.x.new_zeros(len(data.x))
                 ratio = log_ratio(log_density, draws, none)
@@ -489,7 +489,8 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
             self.noise_ = {}
             joint = kind() if isinstance(kind, nn.Module) else kind
             self._check_density(joint)
-            return given(joint, data.x.shape[1])
+            units = map(torch.tensor, (self._location, self._scale))
+            return Rescaled(given(joint, data.x.shape[1]), *units)
         if kind == "gaussian":
             normal = parts.pilot_normal(data)
             self.noise_ = {
@@ -530,7 +531,8 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
             model.rescale(_finite(vnce.evaluate(problem).noise.flatten()))
         trace = self._solve(problem, model, exact, on_round)
         if exact and not isinstance(model.model, FreeGaussian):
-            self._fit_proposals(problem._replace(posterior=drawn), model)
+            free = problem._replace(log_density=model.log_density, posterior=drawn)
+            self._fit_proposals(free)
         return model, steps, vnce.evaluate(problem), trace, latents
 
     def _rows_at_once(self, posterior, latents):
@@ -633,13 +635,13 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
             return None
         return lambda: sum(p.square().sum() for p in leaves) * alpha / (2 * n)
 
-    def _fit_proposals(self, problem, model):
+    def _fit_proposals(self, problem):
         """Fit the posterior from which missing cells are drawn after the fit."""
         named = [*problem.posterior.named_parameters()]
         named = self._used(problem, named) if named else []
         if not named:
             return
-        if self._by_adam(problem._replace()):
+        if self._by_adam(problem):
             vnce.joint_ascent(
                 problem,
                 named,
@@ -736,7 +738,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
 
     def _latent_mean(self, nodes):
         with one_thread(), torch.no_grad():
-            values, weight = self._weighted(self._scaled(nodes), row_keyed(nodes, 0))
+            values, weight = self._weighted(self._scaled(nodes), row_lattice(nodes, 0))
             return (weight.exp()[..., None] * values[1]).sum(0).numpy()
 
     def _completed(self, nodes):
@@ -745,7 +747,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         with one_thread(), torch.no_grad():
             if hasattr(model.model, "conditional_mean"):
                 return model.model.conditional_mean(data.x, data.observed)
-            (x,), weight = self._weighted(data, row_keyed(nodes, 0))
+            (x,), weight = self._weighted(data, row_lattice(nodes, 0))
             return (weight.exp()[..., None] * x).sum(0)
 
     def _choose(self, data, place):
@@ -766,7 +768,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         contrast = Contrast(
             *(Rows(x, data.observed, noise.log_prob(x, data.observed)) for x in rows)
         )
-        numbers = row_keyed(nodes, 2), row_keyed(nodes, 3)
+        numbers = row_lattice(nodes, 2), row_lattice(nodes, 3)
         return variational_values(*self._evaluated(data.observed), contrast, numbers)
 
     def _names_out(self, names):

@@ -155,9 +155,10 @@ def check_log_density(model, posterior, data):
             f"{tuple(expected)}; got {type(found).__name__} of shape {shape}."
         )
     if found.isnan().any():
+        row = int(found.isnan().nonzero()[0, 0]) % len(some.x)
         raise ValueError(
-            f"model: {name}.log_density is NaN at row {int(found.isnan().argmax())} of "
-            "the training data. Check logarithms and divisions in it."
+            f"model: {name}.log_density is NaN at row {row} of the training data. "
+            "Check logarithms and divisions in it."
         )
 
 

@@ -148,6 +148,23 @@ class GivenNoise(NamedTuple):
         )
 
 
+class Rescaled(NamedTuple):
+    """Noise of rows in other units: (y - location) / scale for y of some noise."""
+
+    noise: Noise
+    location: Tensor
+    scale: Tensor
+
+    def sample(self, n: int) -> Tensor:
+        """Draw rows (n, features)."""
+        return (self.noise.sample(n) - self.location) / self.scale
+
+    def log_prob(self, x: Tensor, observed: Tensor) -> Tensor:
+        """Compute the density of the observed cells."""
+        units = observed.to(x) @ self.scale.log()
+        return self.noise.log_prob(x * self.scale + self.location, observed) + units
+
+
 def given(noise: Distribution, n_features: int) -> Noise:
     """Wrap a distribution that the user passed in.
 

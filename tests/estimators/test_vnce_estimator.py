@@ -1,0 +1,532 @@
+"""VNCEEstimator: known Gaussians and machines, its doors, and what it refuses."""
+
+import pickle
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from energies import Bell, Factor
+from oracles import GATE
+from sklearn.base import clone
+from sklearn.decomposition import FactorAnalysis
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import distributions, nn
+
+from skvnce import GaussianImputer, VNCEEstimator
+from skvnce.estimators import _vnce
+from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
+
+COVARIANCE = np.array([[2.0, 1.2, 0.0], [1.2, 1.0, -0.3], [0.0, -0.3, 0.5]])
+MEAN = np.array([10.0, -2.0, 0.5])
+
+
+def gaussian_table(seed, n=600, missing=0.3):
+    rng = np.random.default_rng(seed)
+    X = rng.multivariate_normal(MEAN, COVARIANCE, n)
+    return np.where(rng.random(X.shape) < missing, np.nan, X)
+
+
+def factor_table(seed, n=800, missing=0.0):
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, 1))
+    X = 1 + z * [1.0, -1.5, 0.5, 2.0] + 0.7 * rng.normal(size=(n, 4))
+    return np.where(rng.random(X.shape) < missing, np.nan, X), z[:, 0]
+
+
+def machine_table(seed, n=600, d=5):
+    """Draw from a Boltzmann machine exactly, by enumeration of the visible states."""
+    rng = np.random.default_rng(seed)
+    machine = RestrictedBoltzmann(d, 2).double()
+    with torch.no_grad():
+        for parameter in machine.parameters():
+            parameter.copy_(torch.tensor(rng.normal(size=parameter.shape)))
+        states = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * d).double()
+        log_p = machine.log_marginal(states, states >= 0) - machine.log_normaliser()
+    chosen = rng.choice(len(states), n, p=log_p.exp().numpy())
+    return states[chosen].numpy(), machine
+
+
+def module(estimator):
+    return estimator.to_torch().model
+
+
+def bell_moments(bell):
+    link = bell.link.numpy()
+    precision = np.diag(bell.log_diagonal.exp().numpy()) + np.outer(link, link)
+    return bell.centre.numpy(), np.linalg.inv(precision)
+
+
+# the default Gaussian ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_the_default_is_near_em_and_knows_its_normaliser(missing, seed):
+    X = gaussian_table(seed, missing=missing)
+    found = VNCEEstimator(alpha=0.0, random_state=seed).fit(X)
+    em = GaussianImputer(margins="normal").fit(X)
+    # nu = 10: the variance beyond that of EM is about a tenth of it
+    rows = len(X) * (1 - missing)
+    spread = np.sqrt(np.diag(COVARIANCE))
+    error = np.abs(found.mean_ - em.mean_) / (spread / np.sqrt(rows))
+    assert error.max() < GATE * np.sqrt(0.3)
+    scale = np.outer(spread, spread) * np.sqrt(2 / rows)
+    error = np.abs(found.covariance_ - em.covariance_) / scale
+    assert error.max() < GATE * np.sqrt(0.3)
+    exact = module(found).log_normaliser()
+    assert found.log_scale_ == pytest.approx(float(exact), abs=GATE * 0.02)
+    assert np.abs(found.score_samples(X) - em.score_samples(X)).max() < 1.0
+    assert found.score_samples(X).mean() == pytest.approx(
+        em.score_samples(X).mean(), abs=0.1
+    )
+    assert found.accuracy_ == pytest.approx(0.5, abs=0.05)
+    assert np.diff(found.loss_curve_).max() < 1e-9
+
+
+def test_transform_and_sample_of_the_default_are_exact(seed):
+    X = gaussian_table(seed)
+    found = VNCEEstimator(random_state=seed).fit(X)
+    row = np.array([[11.0, np.nan, np.nan]])
+    S, mean = found.covariance_, found.mean_
+    expected = mean[1:] + S[1:, 0] / S[0, 0] * (11.0 - mean[0])
+    np.testing.assert_allclose(found.transform(row)[0, 1:], expected, rtol=1e-10)
+    draws = found.sample(row, n_draws=4000, random_state=seed)[:, 0, 1:]
+    covariance = S[1:, 1:] - np.outer(S[1:, 0], S[0, 1:]) / S[0, 0]
+    z = (draws.mean(0) - expected) / np.sqrt(np.diag(covariance) / len(draws))
+    assert np.abs(z).max() < GATE
+    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.1)
+
+
+def test_constant_columns_are_filled():
+    X = np.column_stack([gaussian_table(0), np.full(600, 7.0)])
+    X[3, 3] = np.nan
+    found = VNCEEstimator(random_state=0).fit(X)
+    assert found.transform(X)[3, 3] == 7.0
+    assert list(found.node_indices_) == [0, 1, 2]
+    assert found.constants_ == {3: 7.0}
+
+
+# models of one's own ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", ["marginal", "gaussian", "conditional"])
+def test_an_energy_learns_from_incomplete_rows(noise, seed):
+    rng = np.random.default_rng(seed)
+    covariance = np.linalg.inv(np.diag([1.0, 2.0]) + np.outer([0.8, -0.8], [0.8, -0.8]))
+    X = rng.multivariate_normal([0.5, -0.5], covariance, 1500)
+    X[rng.random(X.shape) < 0.2] = np.nan
+    found = VNCEEstimator(Bell, noise=noise, tol=1e-5, random_state=seed).fit(X)
+    mean, S = bell_moments(module(found))
+    np.testing.assert_allclose(mean, [0.5, -0.5], atol=0.15)
+    np.testing.assert_allclose(S, covariance, atol=0.2)
+    log_z = np.log(2 * np.pi) + np.linalg.slogdet(S)[1] / 2
+    assert found.log_scale_ == pytest.approx(log_z, abs=0.15)
+    # the posterior mean of a cell is that of the normal
+    row = np.array([[1.0, np.nan]])
+    expected = mean[1] + S[1, 0] / S[0, 0] * (1.0 - mean[0])
+    assert found.transform(row)[0, 1] == pytest.approx(expected, abs=0.2)
+    draws = found.sample(np.repeat(row, 2000, 0), random_state=seed)[0, :, 1]
+    assert draws.mean() == pytest.approx(expected, abs=0.1)
+    assert draws.var() == pytest.approx(S[1, 1] - S[0, 1] ** 2 / S[0, 0], rel=0.2)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_a_latent_variable(missing, seed):
+    X, z = factor_table(seed, missing=missing)
+    found = VNCEEstimator(Factor, noise="gaussian", random_state=seed).fit(X)
+    complete, _ = factor_table(seed)
+    exact = FactorAnalysis(1).fit(complete)
+    sign = np.sign(exact.components_[0, 0] * module(found).loadings[0].item())
+    np.testing.assert_allclose(
+        sign * module(found).loadings, exact.components_[0], atol=0.25
+    )
+    latents = found.transform(X)
+    assert latents.shape == (len(X), found.n_latents_) == (len(X), 1)
+    assert abs(np.corrcoef(latents[:, 0], z)[0, 1]) > 0.9
+    assert list(found.get_feature_names_out()) == ["vnceestimator0"]
+    # by the posterior of factor analysis at the fitted parameters
+    w, psi = module(found).loadings.numpy(), module(found).log_noise.exp().numpy()
+    centre = module(found).centre.numpy()
+    rows = complete[:20]
+    mean = ((rows - centre) * w / psi).sum(1) / (1 + (w**2 / psi).sum())
+    np.testing.assert_allclose(found.transform(rows)[:, 0], mean, atol=0.15)
+    draws = found.sample(rows, n_draws=500, random_state=0)
+    assert draws.shape == (500, 20, 1)
+    assert draws[..., 0].std(0).mean() == pytest.approx(
+        (1 + (w**2 / psi).sum()) ** -0.5, rel=0.1
+    )
+
+
+def test_adam_learns_a_latent_variable(seed):
+    X, z = factor_table(seed)
+    options = {"solver": "adam", "learning_rate_init": 0.05, "max_iter": 100}
+    found = VNCEEstimator(Factor, noise="gaussian", random_state=seed, **options)
+    found.fit(X)
+    assert abs(np.corrcoef(found.transform(X)[:, 0], z)[0, 1]) > 0.9
+    assert found.loss_curve_[-1] < found.loss_curve_[0] - 0.3
+    assert found.n_iter_ == len(found.loss_curve_) == 100
+
+
+class Enumerated(nn.Module):
+    """A Boltzmann machine that shows its states only."""
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.inside = RestrictedBoltzmann(n_features, 2)
+
+    @property
+    def states(self):
+        return self.inside.states
+
+    def log_density(self, x, z):
+        return self.inside.log_density(x, z)
+
+
+KINDS = {
+    "integrated": (partial(RestrictedBoltzmann, n_latents=2), {}),
+    "enumerated": (Enumerated, {"tol": 1e-6, "max_iter": 300}),
+    "drawn": (
+        partial(RestrictedBoltzmann, n_latents=2),
+        {"posterior": "bernoulli", "learning_rate_init": 0.05, "max_iter": 150},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_boltzmann_machine(kind, seed):
+    X, truth = machine_table(seed)
+    model, options = KINDS[kind]
+    found = VNCEEstimator(model, random_state=seed, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found.fit(X)
+    machine = getattr(module(found), "inside", module(found))
+    rows = torch.tensor(X)
+
+    def log_likelihood(machine):
+        with torch.no_grad():
+            log_p = machine.log_marginal(rows, rows >= 0) - machine.log_normaliser()
+        return float(log_p.mean())
+
+    assert log_likelihood(machine) > log_likelihood(truth) - 0.05
+    chance = RestrictedBoltzmann(X.shape[1], 2).double().requires_grad_(False)
+    assert log_likelihood(truth) > log_likelihood(chance) + 0.1
+    assert found.log_scale_ == pytest.approx(float(machine.log_normaliser()), abs=0.15)
+    np.testing.assert_allclose(
+        found.transform(X[:50]), machine.latent_probability(rows[:50]), atol=0.15
+    )
+
+
+def test_a_boltzmann_machine_with_missing_cells(seed):
+    X, truth = machine_table(seed, n=800)
+    hidden = np.random.default_rng(seed).random(X.shape) < 0.2
+    incomplete = np.where(hidden, np.nan, X)
+    model = partial(RestrictedBoltzmann, n_latents=2)
+    found = VNCEEstimator(model, random_state=seed, max_iter=40).fit(incomplete)
+    rows = torch.tensor(X)
+    log_p = module(found).log_marginal(rows, rows >= 0)
+    log_p = float((log_p - module(found).log_normaliser()).mean())
+    exact = truth.log_marginal(rows, rows >= 0) - truth.log_normaliser()
+    assert log_p > float(exact.detach().mean()) - 0.1
+    assert found.score_samples(incomplete).shape == (800,)
+    assert np.isfinite(found.transform(incomplete)).all()
+
+
+def test_a_model_with_its_own_scale():
+    class Own(Bell):
+        def __init__(self, n_features):
+            super().__init__(n_features)
+            self.log_scale = nn.Parameter(torch.tensor(1.0))
+
+        def log_density(self, x):
+            return super().log_density(x) - self.log_scale
+
+    X = gaussian_table(0, missing=0.0) - MEAN
+    own = VNCEEstimator(Own, noise="gaussian", random_state=0, tol=1e-6).fit(X)
+    other = VNCEEstimator(Bell, noise="gaussian", random_state=0, tol=1e-6).fit(X)
+    assert own.log_scale_ == 0
+    assert float(module(own).log_scale) == pytest.approx(other.log_scale_, abs=1e-3)
+    assert own.score(X) == pytest.approx(other.score(X), abs=1e-3)
+
+
+# noise --------------------------------------------------------------------------------
+
+
+def joint_noise():
+    """A distribution of rows that is neither normal nor independent."""
+    base = distributions.MultivariateNormal(
+        torch.tensor(MEAN), torch.tensor(1.5 * COVARIANCE)
+    )
+    twist = distributions.transforms.AffineTransform(0.0, torch.ones(3).double())
+    return distributions.TransformedDistribution(
+        base, distributions.transforms.IndependentTransform(twist, 1)
+    )
+
+
+def given_noises():
+    mean, spread = torch.tensor(MEAN), torch.tensor(np.diag(COVARIANCE)).sqrt()
+    columns = distributions.Normal(mean, 1.2 * spread)
+    yield columns
+    yield distributions.Independent(columns, 1)
+    yield distributions.MultivariateNormal(mean, torch.tensor(1.5 * COVARIANCE))
+
+
+@pytest.mark.parametrize("noise", list(given_noises()), ids=lambda q: type(q).__name__)
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_noise_that_is_passed_in(noise, missing):
+    X = gaussian_table(1, missing=missing, n=1000)
+    found = clone(VNCEEstimator(noise=noise, alpha=0.0, random_state=0)).fit(X)
+    np.testing.assert_allclose(found.mean_, MEAN, atol=0.3)
+    np.testing.assert_allclose(found.covariance_, COVARIANCE, atol=0.5)
+    assert found.noise_ == {}
+
+
+def test_joint_noise_needs_complete_rows():
+    X = gaussian_table(1, missing=0.0)
+    found = VNCEEstimator(noise=joint_noise(), random_state=0).fit(X)
+    np.testing.assert_allclose(found.mean_, MEAN, atol=0.3)
+    X[0, 0] = np.nan
+    with pytest.raises(ValueError, match="noise=.* has no density of a part of a row"):
+        VNCEEstimator(noise=joint_noise()).fit(X)
+
+
+def test_a_module_that_gives_the_noise_is_called(seed):
+    class Flow(nn.Module):
+        def forward(self):
+            mean = torch.tensor(MEAN).float()
+            S = torch.tensor(COVARIANCE).float()
+            joint = distributions.MultivariateNormal(mean, S)
+            return distributions.Independent(joint, 0)
+
+    X = gaussian_table(seed, missing=0.0)
+    found = VNCEEstimator(noise=Flow(), random_state=0).fit(X)
+    np.testing.assert_allclose(found.mean_, MEAN, atol=0.3)
+
+
+def test_far_noise_shows_in_the_accuracy():
+    X = gaussian_table(0)
+    near = VNCEEstimator(random_state=0).fit(X)
+    spread = torch.tensor(np.diag(COVARIANCE)).sqrt()
+    noise = distributions.Normal(torch.tensor(MEAN), 30 * spread)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        far = VNCEEstimator(noise=noise, random_state=0).fit(X)
+    assert far.accuracy_ > 0.95 > near.accuracy_ + 0.3
+
+
+# scores -------------------------------------------------------------------------------
+
+
+class Bump(Bell):
+    """A wrong model: columns independent of each other."""
+
+    def log_density(self, x):
+        return super().log_density(x) + 0.0 * self.link.sum()
+
+    def __init__(self, n_features):
+        super().__init__(n_features)
+        self.link.data.zero_()
+        self.link.requires_grad_(False)
+
+
+def test_grid_search_chooses_a_model():
+    X = gaussian_table(3, n=400)
+    estimator = make_pipeline(StandardScaler(), VNCEEstimator(random_state=0, tol=1e-3))
+    grid = {"vnceestimator__model": [Bump, Bell]}
+    search = GridSearchCV(estimator, grid, cv=2, error_score="raise").fit(X)
+    assert search.best_params_ == {"vnceestimator__model": Bell}
+    scores = search.cv_results_["mean_test_score"]
+    assert scores[1] > scores[0] + 0.01
+
+
+def test_the_score_does_not_depend_on_how_it_was_fitted():
+    X = gaussian_table(3, n=2000)
+    scores = [
+        VNCEEstimator(noise=noise, noise_ratio=nu, random_state=0).fit(X).score(X)
+        for noise, nu in (("gaussian", 10), ("marginal", 10), ("gaussian", 3))
+    ]
+    assert np.ptp(scores) < 0.02
+
+
+@pytest.mark.parametrize("model", [Bell, Factor])
+def test_rows_alone_decide(model):
+    X = gaussian_table(0, n=40) - MEAN
+    found = VNCEEstimator(model, random_state=0, max_iter=3, tol=10.0).fit(X)
+    order = np.random.default_rng(0).permutation(len(X))
+    for method in (found.transform, found.score_samples):
+        whole = method(X)
+        np.testing.assert_allclose(method(X[order]), whole[order], atol=1e-9)
+        pieces = np.concatenate([method(part) for part in np.split(X, [1, 2, 17])])
+        np.testing.assert_allclose(pieces, whole, atol=1e-9)
+    assert found.score(X) == pytest.approx(found.score(X[order]), abs=1e-9)
+    copy = pickle.loads(pickle.dumps(found))
+    assert (copy.transform(X) == found.transform(X)).all()
+
+
+# the fit ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [None, Bell, Enumerated])
+def test_parts_of_the_rows_give_the_same_fit(model, monkeypatch):
+    X = gaussian_table(2, n=200, missing=0.2 if model is None else 0.0) - MEAN
+    if model is Enumerated:
+        X = (X > 0).astype(float)
+    options = {"random_state": 0, "max_iter": 20, "tol": 1e-3}
+    whole = VNCEEstimator(model, **options).fit(X)
+    monkeypatch.setattr(_vnce, "_PART", 5000)
+    parts = VNCEEstimator(model, **options).fit(X)
+    assert parts.objective_ == pytest.approx(whole.objective_, abs=1e-6)
+    assert parts.log_scale_ == pytest.approx(whole.log_scale_, abs=1e-3)
+
+
+def test_starts_are_kept_by_the_objective(monkeypatch):
+    class Lost(Bell):
+        starts = [60.0, 0.0, 50.0]
+
+        def __init__(self, n_features):
+            super().__init__(n_features)
+            start = Lost.starts.pop(0)
+            self.centre.data.fill_(start)
+            Lost.starts.append(start)
+
+    X = gaussian_table(0, n=200, missing=0.0) - MEAN
+    options = {"random_state": 0, "max_iter": 20}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        three = VNCEEstimator(Lost, n_init=3, **options).fit(X)
+    best = VNCEEstimator(Bell, **options).fit(X)
+    assert three.objective_ >= best.objective_ - 1e-3
+
+
+def test_seeds_repeat_and_differ():
+    X = gaussian_table(0, n=100)
+    first, again, other = (VNCEEstimator(random_state=s).fit(X) for s in (1, 1, 2))
+    assert (first.covariance_ == again.covariance_).all()
+    assert (first.covariance_ != other.covariance_).any()
+
+
+def test_it_warns_when_it_has_not_settled():
+    X, _ = factor_table(0, n=100)
+    with pytest.warns(ConvergenceWarning, match="Raise max_iter=2 or tol=1e-12"):
+        VNCEEstimator(Factor, max_iter=2, tol=1e-12, random_state=0).fit(X)
+
+
+def test_verbose_prints_rounds(capsys):
+    X, _ = factor_table(0, n=100)
+    VNCEEstimator(Factor, max_iter=9, tol=10.0, random_state=0, verbose=1).fit(X)
+    assert "[VNCEEstimator] round 1: loss" in capsys.readouterr().out
+
+
+# what it refuses ----------------------------------------------------------------------
+
+
+class Wide(Bell):
+    def log_density(self, x):
+        return -x.square()
+
+
+class Nan(Bell):
+    def log_density(self, x):
+        return super().log_density(x) + (x.sum(1) * 0 - 1).log()
+
+
+class Mismatched(Bell):
+    def log_density(self, x):
+        return x @ torch.ones(7).double()
+
+
+class Three(Bell):
+    def log_density(self, x, y, z):
+        return x
+
+
+class Unsized(Factor):
+    n_latents = None
+
+
+class Exploding(Bell):
+    def log_density(self, x):
+        return super().log_density(x) + 1e300 * self.link.sum().exp() * 1e300
+
+
+class Silent(nn.Module):
+    def forward(self, x, observed):
+        return x
+
+
+class Narrow(nn.Module):
+    def forward(self, x, observed):
+        return distributions.Normal(x[:, 0], 1.0)
+
+
+class Gamma(nn.Module):
+    def forward(self, x, observed):
+        return distributions.Gamma(x[:, :1].exp(), 1.0)
+
+
+BAD = [
+    ({"noise_ratio": 0}, ValueError, "noise_ratio must be finite and at least 1"),
+    ({"noise_ratio": -1}, ValueError, "noise_ratio"),
+    ({"noise_ratio": 2.5}, TypeError, "noise_ratio must be an integer"),
+    ({"n_draws": 0}, ValueError, "n_draws"),
+    ({"n_init": 0}, ValueError, "n_init"),
+    ({"tol": -1.0}, ValueError, "tol"),
+    ({"alpha": -1.0}, ValueError, "alpha"),
+    ({"learning_rate_init": 0.0}, ValueError, "learning_rate_init"),
+    ({"solver": "sgd"}, ValueError, "solver must be one of"),
+    ({"noise": "flat"}, ValueError, "noise must be one of"),
+    ({"noise": 3.0}, TypeError, "noise must have a density: float has no method"),
+    ({"noise": distributions.Normal(torch.zeros(5), 1.0)}, ValueError, "noise draws"),
+    ({"model": 3}, TypeError, "model must be None or a callable"),
+    ({"model": Bell(3)}, TypeError, "not a module"),
+    ({"model": lambda d: None}, TypeError, "model must map the number of features"),
+    ({"model": Wide}, ValueError, "model: Wide.log_density must return one number"),
+    ({"model": Nan}, ValueError, "model: Nan.log_density is NaN at row"),
+    ({"model": Mismatched}, ValueError, "model: Mismatched.log_density failed on x"),
+    ({"model": Three}, TypeError, "takes 3 arguments"),
+    ({"model": Unsized}, ValueError, "n_latents is needed"),
+    ({"model": Exploding}, ValueError, "The objective cannot be followed"),
+    ({"model": Factor, "posterior": 3}, ValueError, "posterior must be one of"),
+    ({"model": Factor, "posterior": lambda d, k: 3}, TypeError, "posterior must map"),
+    (
+        {"model": Factor, "posterior": lambda d, k: Silent()},
+        TypeError,
+        "posterior: the module must return a torch.distributions.Distribution",
+    ),
+    (
+        {"model": Factor, "posterior": lambda d, k: Narrow()},
+        ValueError,
+        "posterior: for 3 rows the distribution must have batch_shape",
+    ),
+    (
+        {"model": Factor, "posterior": lambda d, k: Gamma()},
+        TypeError,
+        "no quantiles",
+    ),
+    (
+        {"model": Factor, "posterior": "bernoulli", "solver": "lbfgs"},
+        ValueError,
+        "solver='lbfgs' needs draws that are smooth",
+    ),
+    (
+        {"model": Factor, "posterior": "bernoulli", "n_draws": 1},
+        ValueError,
+        "n_draws must be at least 2",
+    ),
+]
+
+
+@pytest.mark.parametrize(("params", "kind", "message"), BAD)
+def test_bad_parameters_are_named(params, kind, message):
+    X = gaussian_table(0, n=50)
+    estimator = VNCEEstimator(random_state=0).fit(X)
+    before = dict(vars(estimator))
+    estimator.set_params(**params)
+    with pytest.raises(kind, match=message):
+        estimator.fit(X)
+    after = {**vars(estimator), **{name: before[name] for name in params}}
+    assert after == before
