@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy.stats import kstest
 
-from skvnce._random import row_keyed, seed_from, seeded
+from skvnce._random import row_keyed, row_lattice, seed_from, seeded
 
 
 @pytest.fixture
@@ -81,3 +81,17 @@ def test_none_is_fresh_and_leaves_numpy_alone():
     before = np.random.get_state()[1].copy()
     assert seed_from(None) != seed_from(None)
     np.testing.assert_array_equal(np.random.get_state()[1], before)
+
+
+def test_a_lattice_is_even_and_belongs_to_the_row():
+    rows = np.array([[1.0, np.nan], [2.0, 3.0]])
+    template = torch.zeros(64, 2, 3).double()
+    drawn = row_lattice(rows, 0)(1, template)
+    assert drawn.min() >= 0 and drawn.max() < 1
+    alone = row_lattice(rows[1:], 0)(1, template[:, 1:])
+    assert (alone[:, 0] == drawn[:, 1]).all()
+    # each sixteenth of the unit interval is met about as often as any other
+    counts = [torch.histc(column, 16, 0, 1) for column in drawn[:, 0].T]
+    assert all(((4 - count).abs() <= 2).all() for count in counts)
+    assert (row_lattice(rows, 1)(1, template) != drawn).all()
+    assert (row_lattice(rows, 0)(2, template) != drawn).all()
