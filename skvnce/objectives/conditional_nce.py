@@ -28,7 +28,8 @@ def by_neighbours(
 
     Parameters
     ----------
-    data, log_weight, log_score : Tensor of shape (n_draws, n)
+    data, log_weight : Tensor of shape (n_draws, n)
+    log_score : Tensor, optional
         log phi(x, z) - log q(z | x), as in `skvnce.objectives.vnce.data_term`.
     marginal : Tensor of shape (nu, n)
         log phi at the nu neighbours of each row.
