@@ -99,7 +99,7 @@ def log_marginal(log_ratio: Tensor, log_weight: Tensor | None = None) -> Tensor:
     Tensor of shape (n,)
     """
     log_weight = _weights(log_ratio, log_weight)
-    inside = _counted(log_ratio, log_weight) + log_weight
+    inside = counted(log_ratio, log_weight) + log_weight
     return torch.logsumexp(inside, 0)
 
 
@@ -125,7 +125,7 @@ def data_term(
     Tensor of shape (n,)
     """
     log_weight = _weights(log_ratio, log_weight)
-    values = log_is_data(_counted(log_ratio, log_weight), noise_ratio)
+    values = log_is_data(counted(log_ratio, log_weight), noise_ratio)
     return mean_over_draws(values, log_weight, log_score)
 
 
@@ -185,7 +185,7 @@ def divergence(
     log_weight = _weights(log_q_over_p, log_weight)
     log_kappa = log_is_data(log_ratio, noise_ratio)
     log_rest = log_is_noise(log_ratio, noise_ratio)
-    inside = log_rest + _counted(log_q_over_p, log_weight)
+    inside = log_rest + counted(log_q_over_p, log_weight)
     return (log_weight.exp() * torch.logaddexp(log_kappa, inside)).sum(0)
 
 
@@ -196,7 +196,7 @@ def _weights(values: Tensor, log_weight: Tensor | None) -> Tensor:
     return log_weight
 
 
-def _counted(values: Tensor, log_weight: Tensor) -> Tensor:
+def counted(values: Tensor, log_weight: Tensor) -> Tensor:
     """Replace the values of draws of weight zero, which may be infinite or NaN."""
     return values.where(log_weight > -torch.inf, 0.0)
 
