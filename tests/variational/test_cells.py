@@ -306,7 +306,7 @@ def test_values_of_discrete_draws_are_unbiased(kind, seed):
         found = torch.stack([problem.drawn(by_noise) for _ in range(300)])
     random = found.std(0) > 1e-9  # the posterior of a complete row may be exact
     torch.testing.assert_close(found[0][~random], exact[~random])
-    assert random.sum() >= 3
+    assert random[1]  # a row of missing cells
     assert abs(z_mean(found[:, random], exact[random])).max() < GATE
 
 
