@@ -190,7 +190,7 @@ def build_posterior(choice, model, latents, summary, pilot):
     if binary.any():
         steps.append(BinaryCells(network(width), binary))
     if not binary.all():
-        steps.append(NormalCells(pilot(positive), positive))
+        steps.append(NormalCells(pilot(positive), positive, binary))
     if not latents:
         return steps
     if choice is None and hasattr(model.model, "states"):

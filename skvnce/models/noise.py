@@ -117,13 +117,13 @@ class GivenNoise(NamedTuple):
     joint : object with ``sample(shape)`` and ``log_prob(x)``
     columns : Distribution or None
         Where the columns are independent: that of each, batch shape (features,).
-    dtype : torch.dtype
-        Of its draws.
+    inside : Tensor of shape (features,)
+        A draw: in the support, where not every distribution has the density of 1.
     """
 
     joint: Distribution
     columns: Distribution | None
-    dtype: torch.dtype
+    inside: Tensor
 
     def sample(self, n: int) -> Tensor:
         """Draw rows (n, features)."""
@@ -138,9 +138,10 @@ class GivenNoise(NamedTuple):
             Where cells are missing and the columns are not independent.
         """
         if self.columns is not None:
-            return observed_log_prob(self.columns, x, observed)
+            filled = x.where(observed, self.inside.to(x))
+            return self.columns.log_prob(filled).where(observed, 0.0).sum(-1)
         if observed.all():
-            return self.joint.log_prob(x.to(self.dtype)).to(x)
+            return self.joint.log_prob(x.to(self.inside)).to(x)
         raise ValueError(
             f"noise={type(self.joint).__name__} has no density of a part of a row, and "
             "X has missing cells. Pass a MultivariateNormal or independent columns, or "
@@ -184,7 +185,7 @@ def given(noise: Distribution, n_features: int) -> Noise:
         columns = None if len(event) else inside
         drawn = noise.sample()
         width = drawn.shape
-        found = GivenNoise(noise, columns, drawn.dtype)
+        found = GivenNoise(noise, columns, drawn)
     if width != (n_features,):
         raise ValueError(
             f"noise draws arrays of shape {tuple(width)}; rows of the model have "

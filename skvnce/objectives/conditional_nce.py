@@ -18,7 +18,7 @@ Ceylan and Gutmann (2018), eqs. (8)-(10).
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from skvnce.objectives.vnce import mean_over_draws
+from skvnce.objectives.vnce import counted, mean_over_draws
 
 
 def by_neighbours(
@@ -28,7 +28,8 @@ def by_neighbours(
 
     Parameters
     ----------
-    data, log_weight, log_score : Tensor of shape (n_draws, n)
+    data, log_weight : Tensor of shape (n_draws, n)
+    log_score : Tensor, optional
         log phi(x, z) - log q(z | x), as in `skvnce.objectives.vnce.data_term`.
     marginal : Tensor of shape (nu, n)
         log phi at the nu neighbours of each row.
@@ -37,7 +38,7 @@ def by_neighbours(
     -------
     Tensor of shape (n,)
     """
-    values = logsigmoid(data[:, None] - marginal)
+    values = logsigmoid(counted(data, log_weight)[:, None] - marginal)
     if log_score is not None:
         log_score = log_score[:, None]
     return 2 * mean_over_draws(values, log_weight[:, None], log_score).mean(0)

@@ -99,7 +99,7 @@ def log_marginal(log_ratio: Tensor, log_weight: Tensor | None = None) -> Tensor:
     Tensor of shape (n,)
     """
     log_weight = _weights(log_ratio, log_weight)
-    inside = _counted(log_ratio, log_weight) + log_weight
+    inside = counted(log_ratio, log_weight) + log_weight
     return torch.logsumexp(inside, 0)
 
 
@@ -117,7 +117,7 @@ def data_term(
         As in `log_marginal`.
     noise_ratio : float
         nu.
-    log_score : Tensor of shape (n_draws, n), optional
+    log_score : Tensor, optional
         As in `mean_over_draws`.
 
     Returns
@@ -125,7 +125,7 @@ def data_term(
     Tensor of shape (n,)
     """
     log_weight = _weights(log_ratio, log_weight)
-    values = log_is_data(_counted(log_ratio, log_weight), noise_ratio)
+    values = log_is_data(counted(log_ratio, log_weight), noise_ratio)
     return mean_over_draws(values, log_weight, log_score)
 
 
@@ -136,22 +136,25 @@ def mean_over_draws(
 
     A draw of a discrete q has no derivative.  The score function replaces it,
     ``(value - baseline) grad log q``, with the mean of the other draws as a control
-    variate: it leaves the gradient unbiased (Mnih and Rezende 2016).
+    variate: it leaves the gradient unbiased (Mnih and Rezende 2016).  Enumerated states
+    of one draw are no other draws.
 
     Parameters
     ----------
-    values, log_weight : Tensor of shape (n_draws, *rows)
+    values, log_weight : Tensor of shape (n_states * n_draws, *rows)
     log_score : Tensor of shape (n_draws, *rows), optional
-        log q of the discrete parts of the draws.
+        log q of the discrete parts of the draws, before states were enumerated.
     """
     weight = log_weight.exp()
     mean = (weight * values).sum(0)
     if log_score is None:
         return mean
     with torch.no_grad():
-        others = (mean - weight * values) / (1 - weight)
-        surplus = values - others if len(values) > 1 else values
-    return mean + (weight * surplus * (log_score - log_score.detach())).sum(0)
+        by_draw = -1, len(log_score)
+        own = (weight * values).unflatten(0, by_draw).sum(0)
+        share = weight.unflatten(0, by_draw).sum(0)
+        others = (mean - own) / (1 - share) if len(log_score) > 1 else 0.0
+    return mean + ((own - share * others) * (log_score - log_score.detach())).sum(0)
 
 
 def divergence(
@@ -182,7 +185,7 @@ def divergence(
     log_weight = _weights(log_q_over_p, log_weight)
     log_kappa = log_is_data(log_ratio, noise_ratio)
     log_rest = log_is_noise(log_ratio, noise_ratio)
-    inside = log_rest + _counted(log_q_over_p, log_weight)
+    inside = log_rest + counted(log_q_over_p, log_weight)
     return (log_weight.exp() * torch.logaddexp(log_kappa, inside)).sum(0)
 
 
@@ -193,7 +196,7 @@ def _weights(values: Tensor, log_weight: Tensor | None) -> Tensor:
     return log_weight
 
 
-def _counted(values: Tensor, log_weight: Tensor) -> Tensor:
+def counted(values: Tensor, log_weight: Tensor) -> Tensor:
     """Replace the values of draws of weight zero, which may be infinite or NaN."""
     return values.where(log_weight > -torch.inf, 0.0)
 
@@ -215,7 +218,7 @@ def vnce(
         draws are equal and the objective is that of NCE.
     noise : Tensor of shape (n_draws, n_noise)
         The same at the noise.  The posterior q learns from the first term only: pass
-        draws and log q without gradient here, or use `variational_objective`.
+        draws and log q without gradient here, or use `variational_values`.
     noise_ratio : float
         nu, as in `nce`.
     data_weight, noise_weight : Tensor of the shape of `data` and `noise`, optional
@@ -239,7 +242,8 @@ def by_noise(
 
     Parameters
     ----------
-    data, log_weight, log_score : Tensor of shape (n_draws, n)
+    data, log_weight : Tensor of shape (n_draws, n)
+    log_score : Tensor, optional
         As in `data_term`.
     marginal : Tensor of shape (nu, n)
         log E_q exp(G) at the noise.

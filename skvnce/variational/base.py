@@ -37,7 +37,8 @@ class Draws(NamedTuple):
         Weights for means over q; they sum to 1 over the draws of a row.
     log_score : Tensor of shape (n_draws, *rows) or None
         log q of the discrete parts, through which no draw is differentiable: what the
-        score-function gradient differentiates.  None where there are none.
+        score-function gradient differentiates.  None where there are none.  Where
+        states are enumerated, of the draws before: the last factor of ``n_draws``.
     """
 
     values: tuple[Tensor, ...]
@@ -165,10 +166,9 @@ def with_states(draws: Draws, states: Tensor, log_q: Tensor) -> Draws:
     (x,) = draws.values
     shape = len(states), *x.shape[:-1]
     z = states.view(len(states), *[1] * (x.dim() - 1), -1).expand(*shape, -1)
-    score = draws.log_score
     return Draws(
         (x.expand(*shape, -1).flatten(0, 1), z.flatten(0, 1)),
         (draws.log_prob + log_q).flatten(0, 1),
         (draws.log_weight + log_q).flatten(0, 1),
-        score if score is None else score.expand(shape).flatten(0, 1),
+        draws.log_score,
     )

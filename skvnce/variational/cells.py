@@ -32,15 +32,23 @@ class NormalCells(nn.Module):
         Of the columns, or their logarithms, where the parameters start.
     positive : Tensor of bool, of shape (features,)
         Columns of which the logarithms are normal.
+    drawn : Tensor of bool, of shape (features,), optional
+        Columns that an earlier step draws: these cells are conditioned on.
     """
 
-    def __init__(self, pilot: Normal, positive: Tensor) -> None:
+    def __init__(
+        self, pilot: Normal, positive: Tensor, drawn: Tensor | None = None
+    ) -> None:
         super().__init__()
         self.free = FreeNormal(pilot)
         self.register_buffer("positive", positive)
+        self.register_buffer(
+            "drawn", torch.zeros_like(positive) if drawn is None else drawn
+        )
 
     def forward(self, draws: Draws, observed: Tensor, uniforms: Uniforms) -> Draws:
         """Draw; the mask has shape (n, features)."""
+        observed = observed | self.drawn
         if observed.all():
             return draws
         (x,) = draws.values

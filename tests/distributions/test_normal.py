@@ -131,3 +131,28 @@ def test_a_singular_matrix_is_mended_with_a_warning():
 def test_a_matrix_that_is_not_positive_is_refused(entry):
     with pytest.raises(torch.linalg.LinAlgError):
         cholesky(torch.diag(torch.tensor([1.0, entry]).double()))
+
+
+def test_rows_of_one_mask_share_its_blocks(normal, x, observed):
+    """Leading dimensions of the rows, as of noise, are those of each alone."""
+    y, inverted = torch.stack([x, x.flip(0), 2 * x]), prepare(normal)
+    shared = arrange(y, observed, kinds=1)
+    for batch in shared:
+        found = batch.condition(inverted)
+        assert found.log_prob.shape == (3, len(batch.rows))
+        noise = torch.randn(3, *batch.block.shape).double()
+        for i in range(3):
+            (alone,) = (
+                part
+                for part in arrange(y[i], observed, kinds=1)
+                if torch.equal(part.rows, batch.rows)
+            )
+            one = alone.condition(inverted)
+            torch.testing.assert_close(found.log_prob[i], one.log_prob)
+            torch.testing.assert_close(found.completed()[i], one.completed())
+            torch.testing.assert_close(found.at(noise)[i], one.at(noise[i]))
+            cells = torch.randn(3, *x[batch.rows].shape).double()
+            gathered = batch.gather_cells(cells)
+            assert torch.equal(gathered[i], alone.gather_cells(cells[i]))
+            missing = cells.where(~observed[batch.rows], 0.0)
+            assert torch.equal(batch.spread(gathered), missing)

@@ -10,13 +10,21 @@ from skvnce.models.base import log_joint
 from skvnce.models.scale_mixture import UnnormalisedScaleMixture
 from skvnce.objectives.nce import nce
 from skvnce.objectives.vnce import (
+    Contrast,
     Rows,
     data_term,
+    drawn_values,
     log_ratio,
-    variational_objective,
+    variational_values,
     vnce,
 )
-from skvnce.variational.base import repeated, with_latents, with_missing, with_states
+from skvnce.variational.base import (
+    repeated,
+    stream,
+    with_latents,
+    with_missing,
+    with_states,
+)
 
 N, FEATURES, LATENTS, N_DRAWS, NU = 12, 3, 2, 4, 2
 
@@ -35,7 +43,7 @@ class Energy(nn.Module):
 
 
 class Both(nn.Module):
-    """A posterior of missing cells and latents, with its base draws fixed by a seed."""
+    """A posterior of missing cells and latents."""
 
     def __init__(self):
         super().__init__()
@@ -43,19 +51,19 @@ class Both(nn.Module):
         self.encoder = nn.Parameter(torch.randn(FEATURES, LATENTS).double() / 2)
         self.log_std = nn.Parameter(torch.zeros(LATENTS).double())
 
-    def forward(self, x, observed):
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            seen = x.where(observed, 0.0).sum(1, keepdim=True) / 10
-            draws = repeated(x, N_DRAWS)
-            draws = with_missing(draws, observed, Normal(self.cells + seen, 0.8))
-            mean = draws.values[0] @ self.encoder
-            return with_latents(draws, Normal(mean, self.log_std.exp()))
+    def forward(self, x, observed, uniforms):
+        seen = x.where(observed, 0.0).sum(-1, keepdim=True) / 10
+        draws = repeated(x, N_DRAWS)
+        numbers = uniforms(0, draws.values[0])
+        draws = with_missing(draws, observed, Normal(self.cells + seen, 0.8), numbers)
+        mean = draws.values[0] @ self.encoder
+        q = Normal(mean, self.log_std.exp())
+        return with_latents(draws, q, uniforms(1, mean))
 
 
-def table(n, observed):
-    x = torch.randn(n, FEATURES).double()
-    log_noise = Normal(0.0, 1.0).log_prob(x).where(observed, 0.0).sum(1)
+def table(observed, *shape):
+    x = torch.randn(*shape, *observed.shape).double()
+    log_noise = Normal(0.0, 1.0).log_prob(x).where(observed, 0.0).sum(-1)
     return Rows(x, observed, log_noise)
 
 
@@ -63,8 +71,23 @@ def table(n, observed):
 def parts(seed):
     torch.manual_seed(seed)
     observed = torch.rand(N, FEATURES) < 0.7
-    data, noise = table(N, observed), table(NU * N, observed.repeat(NU, 1))
-    return Energy(), Both(), data, noise
+    return Energy(), Both(), Contrast(table(observed), table(observed, NU))
+
+
+UNIFORMS = stream(1), stream(2)
+
+
+def values(model, q, contrast):
+    return variational_values(model.log_density, q, contrast, UNIFORMS)
+
+
+def loss_of(model, q, contrast):
+    return -values(model, q, contrast).mean()
+
+
+def ratio_of(model, q, rows, uniforms):
+    draws = q(rows.x, rows.observed, uniforms)
+    return log_ratio(model.log_density, draws, rows.log_noise)
 
 
 def gradients(loss, module):
@@ -72,14 +95,52 @@ def gradients(loss, module):
 
 
 def test_it_is_the_objective_of_its_log_ratios(parts):
-    model, q, data, noise = parts
-    found = variational_objective(model, q, data, noise, NU)
-    ratios = [
-        log_ratio(model, q(rows.x, rows.observed), rows.log_noise)
-        for rows in (data, noise)
-    ]
-    torch.testing.assert_close(found.loss, vnce(*ratios, NU).loss)
-    assert not found.metrics["accuracy"].requires_grad
+    model, q, contrast = parts
+    found = values(*parts)
+    assert found.shape == (N,)
+    pairs = zip(contrast, UNIFORMS, strict=True)
+    data, noise = (ratio_of(model, q, *pair) for pair in pairs)
+    expected = vnce(data, noise.flatten(1), NU)
+    torch.testing.assert_close(-found.mean(), expected.loss)
+    assert not expected.metrics["accuracy"].requires_grad
+    # row by row: each with its own noise
+    for i in range(N):
+        alone = vnce(data[:, i : i + 1], noise[:, :, i], NU)
+        torch.testing.assert_close(-found[i], alone.loss)
+    wrong = vnce(data[:, :1], noise[:, :, 1], NU).loss  # control
+    assert (found[0] + wrong).abs() > 1e-6
+
+
+def test_the_noise_of_a_row_counts_whatever_its_order(parts):
+    model, q, contrast = parts
+    draws = [q(r.x, r.observed, u) for r, u in zip(contrast, UNIFORMS, strict=True)]
+    expected = drawn_values(model.log_density, draws, contrast)
+    torch.testing.assert_close(expected, values(*parts))
+    noise = contrast.noise
+    exchanged = contrast._replace(
+        noise=noise._replace(x=noise.x.flip(0), log_noise=noise.log_noise.flip(0))
+    )
+    other = draws[1]._replace(
+        values=tuple(value.flip(1) for value in draws[1].values),
+        log_prob=draws[1].log_prob.flip(1),
+    )
+    found = drawn_values(model.log_density, (draws[0], other), exchanged)
+    torch.testing.assert_close(found, expected)
+
+
+def test_parts_of_a_contrast(parts):
+    _, _, contrast = parts
+    split = contrast.split(5)
+    assert [len(part.data.observed) for part in split] == [5, 5, 2]
+    for place in range(2):
+        for field, axis in (("x", -2), ("observed", 0), ("log_noise", -1)):
+            joined = torch.cat([getattr(part[place], field) for part in split], axis)
+            assert (joined == getattr(contrast[place], field)).all()
+    rows = torch.tensor([3, 0])
+    taken = contrast.take(rows)
+    assert (taken.noise.x == contrast.noise.x[:, rows]).all()
+    assert (taken.noise.log_noise == contrast.noise.log_noise[:, rows]).all()
+    assert (taken.data.x == contrast.data.x[rows]).all()
 
 
 def differences(loss, parameter, step=1e-5):
@@ -97,10 +158,10 @@ def differences(loss, parameter, step=1e-5):
 
 
 def test_gradients_of_the_model_by_finite_differences(parts):
-    model, q, data, noise = parts
+    model, q, contrast = parts
 
     def loss():
-        return variational_objective(model, q, data, noise, NU).loss
+        return loss_of(model, q, contrast)
 
     for exact, parameter in zip(
         gradients(loss(), model), model.parameters(), strict=True
@@ -110,14 +171,13 @@ def test_gradients_of_the_model_by_finite_differences(parts):
 
 
 def test_q_learns_from_the_first_term_only(parts):
-    model, q, data, noise = parts
+    model, q, contrast = parts
 
     def first():
-        ratio = log_ratio(model, q(data.x, data.observed), data.log_noise)
-        return -data_term(ratio, NU).mean()
+        return -data_term(ratio_of(model, q, contrast.data, UNIFORMS[0]), NU).mean()
 
     def whole():
-        return variational_objective(model, q, data, noise, NU).loss
+        return loss_of(model, q, contrast)
 
     found = gradients(whole(), q)
     for exact, alone, parameter in zip(
@@ -132,47 +192,43 @@ def test_q_learns_from_the_first_term_only(parts):
 
 
 def test_values_under_the_mask_change_nothing(parts):
-    model, q, data, noise = parts
-    expected = variational_objective(model, q, data, noise, NU)
-    slopes = [*gradients(expected.loss, model), *gradients(expected.loss, q)]
+    model, q, contrast = parts
+    expected = loss_of(*parts)
+    slopes = [*gradients(expected, model), *gradients(expected, q)]
     for junk in (1e6, torch.nan):
-        data, noise = (
-            rows._replace(x=rows.x.masked_fill(~rows.observed, junk))
-            for rows in (data, noise)
+        masked = Contrast(
+            *(r._replace(x=r.x.masked_fill(~r.observed, junk)) for r in contrast)
         )
-        found = variational_objective(model, q, data, noise, NU)
-        assert found.loss == expected.loss
-        same = [*gradients(found.loss, model), *gradients(found.loss, q)]
+        found = loss_of(model, q, masked)
+        assert found == expected
+        same = [*gradients(found, model), *gradients(found, q)]
         assert all((a == b).all() for a, b in zip(slopes, same, strict=True))
     # control: an observed value does change it
-    x = data.x.clone()
-    x[tuple(data.observed.nonzero()[0])] += 1
-    changed = variational_objective(model, q, data._replace(x=x), noise, NU)
-    assert changed.loss != expected.loss
+    x = contrast.data.x.clone()
+    x[tuple(contrast.data.observed.nonzero()[0])] += 1
+    changed = contrast._replace(data=contrast.data._replace(x=x))
+    assert loss_of(model, q, changed) != expected
 
 
-@pytest.mark.parametrize("nu", [0.5, 1.0, 10.0])
+@pytest.mark.parametrize("nu", [1, 2, 10])
 def test_states_summed_out_by_the_exact_posterior_give_nce(nu, seed):
     torch.manual_seed(seed)
     model = UnnormalisedScaleMixture(torch.tensor(3.0).double())
 
-    def exact(x, observed):
+    def exact(x, observed, uniforms):
         log_q = log_joint(model, x[None]).detach().log_softmax(0)
         return with_states(repeated(x), model.states, log_q)
 
-    x, y = (2 * torch.randn(n, 1).double() for n in (20, 30))
-    tables = [
-        Rows(u, torch.ones_like(u).bool(), Normal(0.0, 2.0).log_prob(u).squeeze(1))
-        for u in (x, y)
-    ]
-    ratios = [log_joint(model, rows.x).logsumexp(0) - rows.log_noise for rows in tables]
-    found, expected = variational_objective(model, exact, *tables, nu), nce(*ratios, nu)
-    torch.testing.assert_close(found.loss, expected.loss, rtol=1e-12, atol=0)
-    assert found.metrics["accuracy"] == expected.metrics["accuracy"]
-    # the bound touches: its slope is that of NCE
-    pairs = zip(
-        gradients(found.loss, model), gradients(expected.loss, model), strict=True
+    x, y = (2 * torch.randn(*shape, 20, 1).double() for shape in ((), (nu,)))
+    complete = torch.ones_like(x).bool()
+    contrast = Contrast(
+        *(Rows(u, complete, Normal(0.0, 2.0).log_prob(u).squeeze(-1)) for u in (x, y))
     )
+    ratios = [log_joint(model, r.x).logsumexp(0) - r.log_noise for r in contrast]
+    found, expected = loss_of(model, exact, contrast), nce(*ratios, nu).loss
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    # the bound touches: its slope is that of NCE
+    pairs = zip(gradients(found, model), gradients(expected, model), strict=True)
     for slope, other in pairs:
         torch.testing.assert_close(slope, other, rtol=1e-10, atol=1e-14)
 
@@ -198,9 +254,8 @@ def test_missing_cells_by_their_exact_conditional(seed):
 
     def exact(x, observed):  # one missing cell a row: x_j | x_-j ~ N(-K_jk x_k / K_jj)
         mean = -(x.where(observed, 0.0) @ K) / K.diagonal()
-        return with_missing(
-            repeated(x, 2), observed, Normal(mean, K.diagonal().rsqrt())
-        )
+        q, draws = Normal(mean, K.diagonal().rsqrt()), repeated(x, 2)
+        return with_missing(draws, observed, q, stream(seed)(0, draws.values[0]))
 
     def log_marginal(row, j):
         rest = [k for k in range(FEATURES) if k != j]
@@ -208,5 +263,5 @@ def test_missing_cells_by_their_exact_conditional(seed):
         return -row[rest] @ schur @ row[rest] / 2 + (2 * torch.pi / K[j, j]).log() / 2
 
     expected = torch.stack([log_marginal(x[i], latent[i]) for i in range(N)])
-    found = log_ratio(model, exact(x, observed), torch.zeros(N))
+    found = log_ratio(model.log_density, exact(x, observed), torch.zeros(N))
     torch.testing.assert_close(found, expected.expand(2, -1), rtol=1e-10, atol=1e-12)

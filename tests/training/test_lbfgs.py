@@ -1,10 +1,13 @@
 """The L-BFGS driver against proximal gradient and the optimality conditions."""
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
 
 from skvnce.training import proximal
+from skvnce.training.adam import NotFinite
 from skvnce.training.lbfgs import minimise, minimise_parameters
 
 D = 8
@@ -108,7 +111,8 @@ def test_parameters_of_modules_move_in_place():
     target = torch.tensor([[1.0, -2.0], [0.5, 3.0]], dtype=torch.float64)
 
     def loss():
-        return (first - target).square().sum() + (second + first[0, 0]).square()
+        yield (first - target).square().sum()
+        yield (second + first[0, 0]).square()
 
     found = minimise_parameters(loss, [first, second], tol=1e-6)
     torch.testing.assert_close(first.detach(), target, atol=1e-5, rtol=0)
@@ -116,3 +120,43 @@ def test_parameters_of_modules_move_in_place():
     assert found.objective == pytest.approx(0, abs=1e-10)
     assert first.grad is None
     assert found.gap < 1e-5
+
+
+def test_summands_are_added_up_and_freed(quadratic):
+    Q, G, _, _ = quadratic
+    alive = []
+
+    def parts(pieces):
+        for rows in torch.arange(D).split(pieces):
+            alive.append(sum(ref() is not None for ref in references))
+            part = (v @ Q[:, rows] @ v[rows]) / 2 - G[rows] @ v[rows]
+            references.append(weakref.ref(part))
+            yield part
+            del part
+
+    points = []
+    for pieces in (D, 3):
+        v = torch.zeros(D, dtype=torch.float64, requires_grad=True)
+        references = []
+        found = minimise_parameters(lambda n=pieces: parts(n), [v], tol=1e-9)
+        points.append(found.point)
+        torch.testing.assert_close(v.detach(), found.point)
+        torch.testing.assert_close(found.point, torch.linalg.solve(Q, G))
+    assert max(alive) <= 1  # the last one of all, while the next is made
+
+
+def test_a_parameter_that_no_summand_reads_stays():
+    read, unread = (
+        torch.ones(2, dtype=torch.float64, requires_grad=True) for _ in range(2)
+    )
+    minimise_parameters(lambda: [read.square().sum()], [unread, read])
+    assert (unread == 1).all()
+    assert read.abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("where", ["value", "gradient"])
+def test_a_loss_that_is_not_finite_is_refused(where):
+    v = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    power = {"value": lambda: v.log() + v, "gradient": lambda: v.sqrt()}[where]
+    with pytest.raises(NotFinite, match="its gradient is not finite"):
+        minimise_parameters(lambda: [v.square(), power()], [v])

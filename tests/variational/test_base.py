@@ -2,9 +2,27 @@
 
 import pytest
 import torch
-from torch.distributions import Bernoulli, Normal
+from oracles import GATE, z_mean
+from torch.distributions import (
+    Bernoulli,
+    Exponential,
+    Gamma,
+    Laplace,
+    LogNormal,
+    Normal,
+    Uniform,
+)
 
-from skvnce.variational.base import repeated, with_latents, with_missing, with_states
+from skvnce.variational.base import (
+    ambient,
+    at_quantiles,
+    inside,
+    repeated,
+    stream,
+    with_latents,
+    with_missing,
+    with_states,
+)
 
 N_DRAWS, N, FEATURES = 3, 5, 4
 
@@ -26,8 +44,17 @@ def posterior(x):
 
 
 def drawn_both(x, observed):
-    draws = with_missing(repeated(x, N_DRAWS), observed, cells())
-    return with_latents(draws, posterior(draws.values[0]))
+    draws = missing(x, observed, cells())
+    return with_latents(draws, posterior(draws.values[0]), for_latents())
+
+
+def for_latents():
+    return stream(0)(1, torch.empty(N_DRAWS, N, 2).double())
+
+
+def missing(x, observed, q):
+    draws = repeated(x, N_DRAWS)
+    return with_missing(draws, observed, q, stream(0)(0, draws.values[0]))
 
 
 def test_rows_that_hide_nothing(rows):
@@ -56,19 +83,19 @@ def test_log_prob_is_the_sum_of_its_parts(rows):
 
 def test_complete_rows_are_encoded_once(rows):
     x, _ = rows
-    draws = with_latents(repeated(x, N_DRAWS), posterior(x))
+    draws = with_latents(repeated(x, N_DRAWS), posterior(x), for_latents())
     z = draws.values[1]
     assert z.shape == (N_DRAWS, N, 2)
     assert (z[0] != z[1]).all()
     torch.testing.assert_close(draws.log_prob, posterior(x).log_prob(z).sum(-1))
 
 
-def test_values_under_the_mask_are_never_read(rows, seed):
+def test_values_under_the_mask_are_never_read(rows):
     x, observed = rows
-    results = []
-    for junk in (0.0, 1e6, torch.nan):
-        torch.manual_seed(seed)
-        results.append(drawn_both(x.masked_fill(~observed, junk), observed))
+    results = [
+        drawn_both(x.masked_fill(~observed, junk), observed)
+        for junk in (0.0, 1e6, torch.nan)
+    ]
     for other in results[1:]:
         assert (other.log_prob == results[0].log_prob).all()
         assert (other.values[0] == results[0].values[0]).all()
@@ -76,7 +103,7 @@ def test_values_under_the_mask_are_never_read(rows, seed):
 
 def test_states_are_weighted_by_their_probability(rows):
     x, observed = rows
-    draws = with_missing(repeated(x, N_DRAWS), observed, cells())
+    draws = missing(x, observed, cells())
     states = torch.tensor([[0.0], [1.0]]).double()
     q = Bernoulli(logits=draws.values[0].sum(-1))
     log_q = torch.stack([q.log_prob(s.expand(N_DRAWS, N)) for s in states[:, 0]])
@@ -88,14 +115,118 @@ def test_states_are_weighted_by_their_probability(rows):
     # E z by enumeration is the mean of the probabilities of z = 1
     mean = (every.log_weight.exp() * z.squeeze(-1)).sum(0)
     torch.testing.assert_close(mean, q.probs.mean(0))
-    inside = q.log_prob(z.squeeze(-1).view(2, N_DRAWS, N)) + draws.log_prob
-    torch.testing.assert_close(every.log_prob, inside.flatten(0, 1))
+    both = q.log_prob(z.squeeze(-1).view(2, N_DRAWS, N)) + draws.log_prob
+    torch.testing.assert_close(every.log_prob, both.flatten(0, 1))
+    assert every.log_score is None
 
 
 def test_draws_are_differentiable(rows):
     x, observed = rows
     shift = torch.zeros((), dtype=torch.float64, requires_grad=True)
     q = Normal(cells().mean + shift, cells().stddev)
-    filled = with_missing(repeated(x, N_DRAWS), observed, q).values[0]
+    filled = missing(x, observed, q).values[0]
     (gradient,) = torch.autograd.grad(filled.sum(), shift)
     assert gradient == N_DRAWS * (~observed).sum()
+
+
+def test_the_discrete_parts_make_the_score(rows):
+    x, observed = rows
+    assert drawn_both(x, observed).log_score is None
+    q = Bernoulli(logits=cells().mean)
+    draws = missing(x, observed, q)
+    (filled,) = draws.values
+    assert (filled[:, ~observed] * (1 - filled[:, ~observed]) == 0).all()
+    by_hand = q.log_prob(filled.where(~observed, 0.0)).where(~observed, 0.0).sum(-1)
+    torch.testing.assert_close(draws.log_prob, by_hand)
+    assert (draws.log_score == draws.log_prob).all()
+    # a continuous part adds nothing, a discrete one its own
+    normal = with_latents(draws, posterior(filled), for_latents())
+    assert (normal.log_score == draws.log_score).all()
+    assert (normal.log_prob != draws.log_prob).all()
+    binary = with_latents(draws, Bernoulli(logits=filled[..., :2]), for_latents())
+    torch.testing.assert_close(binary.log_score, binary.log_prob)
+    assert (binary.log_score != draws.log_score).all()
+    states = torch.tensor([[0.0], [1.0]]).double()
+    every = with_states(draws, states, torch.zeros(2, N_DRAWS, N).double())
+    assert (every.log_score == draws.log_score).all()  # one for each draw, not state
+
+
+def test_rows_of_noise_have_the_mask_of_their_row(rows):
+    x, observed = rows
+    y = torch.stack([x, x + 1])
+    draws = repeated(y, N_DRAWS)
+    uniform = stream(3)(0, draws.values[0])
+    found = with_missing(draws, observed, cells(), uniform)
+    q = posterior(found.values[0])
+    numbers = stream(3)(1, torch.empty(N_DRAWS, 2, N, 2).double())
+    whole = with_latents(found, q, numbers)
+    for i in range(2):
+        alone = with_missing(repeated(y[i], N_DRAWS), observed, cells(), uniform[:, i])
+        torch.testing.assert_close(found.values[0][:, i], alone.values[0])
+        q = posterior(alone.values[0])
+        alone = with_latents(alone, q, numbers[:, i])
+        torch.testing.assert_close(whole.values[1][:, i], alone.values[1])
+        torch.testing.assert_close(whole.log_prob[:, i], alone.log_prob)
+        torch.testing.assert_close(whole.log_weight[:, i], alone.log_weight)
+
+
+QUANTILES = {
+    "normal": Normal(-1.0, 2.0),
+    "laplace": Laplace(-1.0, 2.0),
+    "lognormal": LogNormal(-1.0, 0.5),
+    "uniform": Uniform(-1.0, 2.0),
+    "exponential": Exponential(2.0),
+}
+
+
+@pytest.mark.parametrize("name", QUANTILES)
+def test_quantiles_invert_the_distribution_function(name):
+    q, uniform = QUANTILES[name], torch.linspace(0.01, 0.99, 50)
+    torch.testing.assert_close(q.cdf(at_quantiles(q, uniform)), uniform)
+    ends = at_quantiles(q, torch.tensor([0.0, 1.0]).double())
+    assert ends.isfinite().all()
+
+
+def test_quantiles_of_zeros_and_ones():
+    q = Bernoulli(torch.tensor([0.0, 0.25, 1.0]))
+    uniform = (torch.arange(100)[:, None] / 100 + 0.005).double()
+    drawn = at_quantiles(q, uniform)
+    assert drawn.dtype == torch.float64
+    assert drawn.sum(0).tolist() == [0, 25, 100]
+    assert at_quantiles(Bernoulli(torch.tensor(0.0)), torch.zeros(1)) == 0
+
+
+def test_a_distribution_without_quantiles_is_refused():
+    with pytest.raises(TypeError, match="Gamma, which has no quantiles.*Use Normal"):
+        at_quantiles(Gamma(1.0, 1.0), torch.rand(3))
+
+
+def test_a_stream_gives_the_same_numbers_and_leaves_that_of_torch_alone():
+    template = torch.empty(3, 4).double()
+    state = torch.get_rng_state()
+    first, second = stream(3)(0, template), stream(3)(0, template)
+    assert (torch.get_rng_state() == state).all()
+    assert (first == second).all()
+    assert first.dtype == torch.float64
+    assert (stream(4)(0, template) != first).all()  # another seed
+    assert (stream(3)(1, template) != first).all()  # another step
+    assert (inside(torch.tensor([0.0, 1.0]).double()).logit().isfinite()).all()
+
+
+def test_ambient_numbers_come_from_the_stream_of_torch(seed):
+    template = torch.empty(3, 4).double()
+    torch.manual_seed(seed)
+    first, second = ambient(0, template), ambient(0, template)
+    torch.manual_seed(seed)
+    assert (ambient(1, template) == first).all()
+    assert (first != second).all()
+
+
+@pytest.mark.parametrize("make", [stream, lambda seed: ambient], ids=["own", "torch"])
+def test_numbers_are_uniform(make, seed):
+    torch.manual_seed(seed)
+    u = make(seed)(0, torch.empty(4000).double())
+    for power in (1, 2, 3):
+        assert abs(z_mean(u**power, 1 / (power + 1))) < GATE
+        assert abs(z_mean(u**2, 1 / (power + 1))) > GATE or power == 2  # control
+    assert ((u >= 0) & (u < 1)).all()
