@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
+from torch.quasirandom import SobolEngine
 
 Uniforms = Callable[[int, Tensor], Tensor]
 
@@ -84,21 +85,17 @@ def row_keyed(rows: np.ndarray, seed: int) -> Uniforms:
 
 
 def row_lattice(rows: np.ndarray, seed: int) -> Uniforms:
-    """Spread draws of a row evenly: a Kronecker sequence, shifted by `row_keyed`.
+    """Spread draws of a row evenly: Sobol points, shifted by `row_keyed`.
 
-    Means over the first dimension converge faster than with independent numbers.  The
-    steps of the k columns are powers of 1 / g with ``g^(k + 1) = g + 1`` (Roberts 2018,
-    the plastic constant in higher dimensions).
+    Means over the first dimension converge faster than with independent numbers; best
+    for powers of two.
     """
     shift = row_keyed(rows, seed)
 
     def uniforms(step: int, x: Tensor) -> Tensor:
-        g, k = 2.0, x.shape[-1]
-        for _ in range(60):
-            g = (1 + g) ** (1 / (k + 1))
-        steps = g ** -torch.arange(1.0, k + 1).double()
-        place = torch.arange(len(x)).double().view(-1, *[1] * (x.dim() - 1))
-        return ((shift(step, x[:1]) + place * steps.to(x)) % 1.0).to(x)
+        points = SobolEngine(x.shape[-1]).draw(len(x), dtype=torch.float64)
+        points = points.view(len(x), *[1] * (x.dim() - 2), -1)
+        return ((shift(step, x[:1]) + points) % 1.0).to(x)
 
     return uniforms
 
