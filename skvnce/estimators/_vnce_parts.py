@@ -257,10 +257,32 @@ def contrast_with(noise, data, noise_ratio):
     """Draw noise for each row, with its missing cells."""
     n, d = data.x.shape
     y = noise.sample(noise_ratio * n).view(noise_ratio, n, d)
-    rows = (data.x, y)
-    return Contrast(
-        *(Rows(x, data.observed, noise.log_prob(x, data.observed)) for x in rows)
+    pairs = (
+        (data.x, log_noise_of_data(noise, data)),
+        (y, noise.log_prob(y, data.observed)),
     )
+    return Contrast(*(Rows(x, data.observed, log_noise) for x, log_noise in pairs))
+
+
+def log_noise_of_data(noise, data):
+    """Compute log p_y of rows of data, and refuse noise that rules them out."""
+    remedy = "Take noise that covers the data."
+    try:
+        found = noise.log_prob(*data)
+    except ValueError as error:
+        if "support" not in str(error):
+            raise
+        raise ValueError(
+            "noise has no density at some rows of X: they lie outside the support of "
+            f"the distribution. {remedy}"
+        ) from error
+    if not found.isfinite().all():
+        row = int((~found.isfinite()).nonzero()[0, 0])
+        raise ValueError(
+            f"noise gives row {row} of the training data (rows that are entirely "
+            f"missing not counted) the log-density {float(found[row])}. {remedy}"
+        )
+    return found
 
 
 def contrast_around(data, summary, noise_ratio):

@@ -481,6 +481,16 @@ BAD = [
     ({"noise": "flat"}, ValueError, "noise must be one of"),
     ({"noise": 3.0}, TypeError, "noise must have a density: float has no method"),
     ({"noise": distributions.Normal(torch.zeros(5), 1.0)}, ValueError, "noise draws"),
+    (
+        {"noise": distributions.Exponential(torch.ones(3))},
+        ValueError,
+        "outside the support",
+    ),
+    (
+        {"noise": distributions.Uniform(*(torch.ones(3) * s for s in (-1, 1)), False)},
+        ValueError,
+        "noise gives row 0 of the training data",
+    ),
     ({"model": 3}, TypeError, "model must be None or a callable"),
     ({"model": Bell(3)}, TypeError, "not a module"),
     ({"model": lambda d: None}, TypeError, "model must map the number of features"),
