@@ -308,16 +308,16 @@ def agreement(sizes, found):
 
 def setting(n_truths):
     """Say what was done."""
+    starts = ", ".join(map(str, STARTS))
     return (
         f"{n_truths} truths theta ~ U(2, 6), known width 1; noise N(0, theta^2) with "
         "the true theta, as in the paper. The rows of a smaller n are the first of a "
         f"larger n, and nu = 1 has the first row of noise of nu = {RATIOS[0]}: all "
-        "methods see the same. Starts of theta: "
-        f"{', '.join(map(str, STARTS))}; c and w start at 0. Up to n = {ALL_STARTS} the "
-        "start with the best objective is kept; then each method goes on from its own "
-        "estimate before. No choice looks at the truth. EM stops after "
-        f"{N_ROUNDS} rounds at the latest. nu = {RATIOS[0]} was fixed as the main "
-        "setting before the study."
+        f"methods see the same. Starts of theta: {starts}; c and w start at 0. Up to n "
+        f"= {ALL_STARTS} the start with the best objective is kept; then each method "
+        "goes on from its own estimate before. No choice looks at the truth. EM stops "
+        f"after {N_ROUNDS} rounds at the latest. nu = {RATIOS[0]} was fixed as the "
+        "main setting before the study."
     )
 
 
