@@ -1,7 +1,7 @@
 """How fast do estimates of an unnormalised mixture of two bells come to the truth?
 
-    python benchmarks/vnce_population.py [--truths 100] [--quick]
-        [--output doc/benchmarks/vnce_population.md]
+    python benchmarks/vnce_population.py [--truths 100] [--again 300]
+        [--quick] [--output doc/benchmarks/vnce_population.md]
 
 The population analysis of Rhodes and Gutmann (2019), figure 4 (Rhodes 2018, section
 4.5.3): phi(u, z) = exp(-c) times a bell of width theta (z = 0) or 1 (z = 1), theta
@@ -13,6 +13,7 @@ and by VNCE with the exact posterior.
 import argparse
 import sys
 import time
+from itertools import product
 from math import log, pi
 from typing import NamedTuple
 
@@ -48,7 +49,12 @@ N_ROUNDS = 15  # of EM; a good start needs about 5
 METHODS = ("MLE", "NCE", "VNCE", "VNCE, exact q")
 GOAL_RATIO, GOAL_SIZE = 1.5, 1000
 BOOTSTRAPS = 2000
-INTERVALS = "Median squared errors; intervals are 95 % bootstrap over truths."
+NOTES = "One thread. The seed is 2019 with the number of the truth."
+INTERVALS = (
+    "Median squared errors, their ratios, the ratio of mean squared errors ('of "
+    "means'), and the slope of log median error against log n (least squares). "
+    "Intervals are 95 % bootstrap over truths."
+)
 NO_W = (np.nan,) * 3
 
 
@@ -178,18 +184,20 @@ def estimates(solve, width, data, noise, nu, sizes):
     return np.array([[fit.log_width, fit.log_scale, *fit.w] for fit in found])
 
 
-def study(n_truths, sizes):
-    """Estimate for all truths; theta (truths,), {(nu, method): (truths, sizes, 5)}."""
+def study(truths, sizes, ratios=RATIOS, methods=METHODS):
+    """Estimate for given truths.
+
+    Returns theta (truths,) and {(nu, method): (truths, sizes, 5)}.
+    """
     widths, found, begin = [], {}, time.perf_counter()
-    for truth in range(n_truths):
+    for truth in truths:
         rng = np.random.default_rng([2019, truth])
         widths.append(rng.uniform(2, 6))
         data, noise = simulate(rng, widths[-1], max(sizes))
-        for nu in RATIOS:
-            for method, solve in SOLVERS.items():
-                at = estimates(solve, widths[-1], data, noise, nu, sizes)
-                found.setdefault((nu, method), []).append(at)
-        print(f"{truth + 1}: {time.perf_counter() - begin:.0f} s", file=sys.stderr)
+        for nu, method in product(ratios, methods):
+            at = estimates(SOLVERS[method], widths[-1], data, noise, nu, sizes)
+            found.setdefault((nu, method), []).append(at)
+        print(f"{truth}: {time.perf_counter() - begin:.0f} s", file=sys.stderr)
     return np.array(widths), {key: np.array(value) for key, value in found.items()}
 
 
@@ -218,6 +226,11 @@ def with_interval(statistic, *errors):
 def ratio(ours, theirs):
     """Divide medians over the truths."""
     return np.median(ours, 0) / np.median(theirs, 0)
+
+
+def ratio_of_means(ours, theirs):
+    """Divide means over the truths: less at the mercy of chance than medians."""
+    return ours.mean(0) / theirs.mean(0)
 
 
 def slope_at(sizes):
@@ -251,17 +264,21 @@ def cell(values, digits=2):
 
 def error_table(nu, which, sizes, errors):
     """Set medians and ratios of one parameter at one nu in a table."""
-    e = {method: errors[nu, method][which] for method in METHODS}
-    to_mle = with_interval(ratio, e["VNCE"], e["MLE"])
-    to_nce = with_interval(ratio, e["VNCE"], e["NCE"])
+    e = {m: errors[nu, m][which] for m in METHODS if (nu, m) in errors}
+    ratios = {
+        "VNCE / MLE": with_interval(ratio, e["VNCE"], e["MLE"]),
+        "of means": with_interval(ratio_of_means, e["VNCE"], e["MLE"]),
+    }
+    if "NCE" in e:
+        ratios["VNCE / NCE"] = with_interval(ratio, e["VNCE"], e["NCE"])
     rows = [
-        [n, *[f"{np.median(e[m][:, k]):.3g}" for m in METHODS]]
-        + [cell(to_mle[:, k]), cell(to_nce[:, k])]
+        [n, *[f"{np.median(e[m][:, k]):.3g}" for m in e]]
+        + [cell(values[:, k]) for values in ratios.values()]
         for k, n in enumerate(sizes)
     ]
-    rows.append(["slope", *[cell(with_interval(slope_at(sizes), e[m])) for m in e]])
-    rows[-1] += ["", ""]
-    return table(["n", *METHODS, "VNCE / MLE", "VNCE / NCE"], rows)
+    slopes = [cell(with_interval(slope_at(sizes), e[m])) for m in e]
+    rows.append(["slope", *slopes, *[""] * len(ratios)])
+    return table(["n", *e, *ratios], rows)
 
 
 def posterior_table(nu, sizes, widths, found):
@@ -283,15 +300,18 @@ def posterior_table(nu, sizes, widths, found):
 def verdict(nu, sizes, errors):
     """Say whether the goals are met, from the sizes that they name."""
     large = [k for k, n in enumerate(sizes) if n >= GOAL_SIZE]
-    ours, mle_s, nce_s = (errors[nu, m] for m in ("VNCE", "MLE", "NCE"))
-    worst = max(ratio(ours[i], mle_s[i])[large].max() for i in (0, 1))
-    beside = max(ratio(ours[i], nce_s[i])[large].max() for i in (0, 1))
-    met = ["met" if ok else "**missed**" for ok in (worst <= GOAL_RATIO, beside < 1.01)]
-    return (
-        f"Goals at nu = {nu}, n >= {GOAL_SIZE}: VNCE / MLE at most {GOAL_RATIO}; "
-        f"largest {worst:.2f}: {met[0]}. VNCE not worse than NCE (by 1 % or more); "
-        f"largest ratio {beside:.3f}: {met[1]}."
-    )
+    lines = [f"Goals at nu = {nu}, n >= {GOAL_SIZE}, of medians:"]
+    for other, most in (("MLE", GOAL_RATIO), ("NCE", 1.01)):
+        if (nu, other) not in errors:
+            continue
+        pair = zip(errors[nu, "VNCE"], errors[nu, other], strict=True)
+        worst = [ratio(ours, theirs)[large].max() for ours, theirs in pair]
+        met = ["met" if value <= most else "**missed**" for value in worst]
+        lines.append(
+            f"VNCE / {other} at most {most}; largest {worst[0]:.3g} for log theta: "
+            f"{met[0]}, {worst[1]:.3g} for c: {met[1]}."
+        )
+    return " ".join(lines)
 
 
 def agreement(sizes, found):
@@ -321,24 +341,42 @@ def setting(n_truths):
     )
 
 
+FOUND = (
+    "VNCE is as consistent as the others, and with a posterior that it has to learn it "
+    "ends where NCE with the states summed ends: the family of eq. (4.55) holds the "
+    "exact posterior, and EM finds it. All that VNCE loses to maximum likelihood is "
+    f"what NCE loses: little with {RATIOS[0]} noise rows a data row, and a factor of "
+    "about two with one, which no number of data rows makes good. The paper found NCE "
+    "more prone to local optima than VNCE; here the second optimum, at a theta below "
+    "the known width, has a worse objective for all methods, and no truth is lost to "
+    "it, provided that some start lies above. The noise knows the true theta, which no "
+    "user does: a gift to NCE and VNCE alike."
+)
+
+
+def ratios_in_theory(nu, widths):
+    """Say what the ratios should be with very many rows and truths."""
+    expected = np.median([asymptotic_ratio(width, nu) for width in widths], 0)
+    values = "{:.2f} for log theta, {:.2f} for c".format(*expected)
+    return f"Variance of NCE over that of MLE in theory, as n grows: {values}."
+
+
+def tables(nu, sizes, widths, errors):
+    """Write all about the errors at one nu."""
+    parts = []
+    for which, name in enumerate(("log theta", "c")):
+        parts += [f"nu = {nu}, {name}:", error_table(nu, which, sizes, errors)]
+    return [*parts, ratios_in_theory(nu, widths), verdict(nu, sizes, errors)]
+
+
 def report(widths, found, sizes):
-    """Write all parts."""
+    """Write all parts of the study."""
     errors = squared_errors(widths, found)
-    expected = {
-        nu: np.median([asymptotic_ratio(width, nu) for width in widths], 0)
-        for nu in RATIOS
-    }
     parts = [setting(len(widths)), INTERVALS]
     for nu in RATIOS:
-        for which, name in enumerate(("log theta", "c")):
-            text = f"{expected[nu][which]:.2f}"
-            parts += [
-                f"## nu = {nu}, {name}",
-                error_table(nu, which, sizes, errors),
-                f"Ratio of the variances of NCE and MLE in theory as n grows: {text}.",
-            ]
-        parts.append(verdict(nu, sizes, errors))
-    parts += [
+        parts += [f"## nu = {nu}", *tables(nu, sizes, widths, errors)]
+    return [
+        *parts,
         f"## The posterior, nu = {RATIOS[0]}",
         "Medians; differences and w0, w1 are absolute. The optimum of w is (0, 0, "
         "-(1/sigma_1^2 - 1/theta^2) / 2); eq. (4.54) prints a sum.",
@@ -346,13 +384,24 @@ def report(widths, found, sizes):
         "## Do the optima agree?",
         agreement(sizes, found),
     ]
-    return parts
+
+
+def report_again(widths, found, sizes):
+    """Write the part on fresh truths."""
+    return [
+        "## On other truths",
+        f"{len(widths)} truths more, MLE and VNCE at nu = {RATIOS[0]} only. They were "
+        "added when the first study was known, because its intervals are wide; they "
+        "stand apart from it.",
+        *tables(RATIOS[0], sizes, widths, squared_errors(widths, found)),
+    ]
 
 
 def options_of(arguments=None):
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--truths", type=int, default=100)
+    parser.add_argument("--again", type=int, default=0, help="other truths")
     parser.add_argument("--quick", action="store_true", help="6 truths, n up to 1000")
     parser.add_argument("--output")
     return parser.parse_args(arguments)
@@ -361,14 +410,17 @@ def options_of(arguments=None):
 def main():
     """Run the study and report."""
     options = options_of()
-    sizes = QUICK_SIZES if options.quick else SIZES
+    first, sizes = (6, QUICK_SIZES) if options.quick else (options.truths, SIZES)
     torch.set_num_threads(1)
-    begin = time.perf_counter()
     with threadpool_limits(1):
-        widths, found = study(6 if options.quick else options.truths, sizes)
-    took = f"One thread, {(time.perf_counter() - begin) / 60:.1f} minutes."
-    head = ["# Population analysis of VNCE", made_by("vnce_population.py", took)]
-    publish(head + report(widths, found, sizes), options.output)
+        parts = report(*study(range(first), sizes), sizes)
+        parts += [] if options.quick else ["## What was found", FOUND]
+        if options.again:
+            others = range(first, first + options.again)
+            found = study(others, sizes, RATIOS[:1], ("MLE", "VNCE"))
+            parts += report_again(*found, sizes)
+    head = ["# Population analysis of VNCE", made_by("vnce_population.py", NOTES)]
+    publish(head + parts, options.output)
 
 
 if __name__ == "__main__":
