@@ -1,0 +1,276 @@
+"""VNCE of restricted Boltzmann machines beside maximum likelihood and PCD.
+
+    python benchmarks/vnce_rbm.py [--quick] [--output doc/benchmarks/vnce_rbm.md]
+
+The normalising constant of these machines is a sum over 256 states, so that every
+log-likelihood here is exact.  VNCE does not use it.  The tables are simulated machines
+of 12 visible and 8 hidden units, and the letter table (UCI), its 16 columns cut at
+their medians.  The machines are seeds 0 to 4; PCD was tuned on other ones.
+"""
+
+import argparse
+import sys
+import time
+import warnings
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from _data import load
+from _rbm_rivals import (
+    log_likelihood,
+    maximum_likelihood,
+    persistent_contrastive_divergence,
+    simulate,
+    start_at_margins,
+    stream,
+    test_log_likelihood,
+)
+from _report import made_by, publish, table
+from torch import nn
+
+from skvnce import VNCEEstimator
+from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
+from skvnce.training.lbfgs import minimise_parameters
+
+N_LATENTS, N_FEW = 8, 4
+N_STARTS = 3
+N_TEST = 10_000
+ALPHA = 1.0  # of the penalty alpha |theta|^2 / (2 n): a standard normal prior
+ML = "maximum likelihood"
+AMORTISED = {"posterior": "bernoulli", "max_iter": 200, "learning_rate_init": 0.03}
+
+
+class Size(NamedTuple):
+    """How much is run; machines is {training rows: machines}."""
+
+    machines: dict
+    penalised: dict
+    by_em: dict
+    n_rounds: tuple
+    n_splits: int
+
+
+FULL = Size({500: 5, 2000: 5, 10_000: 3}, {500: 5, 2000: 5}, {500: 5}, (100, 1000), 3)
+QUICK = Size({200: 1}, {200: 1}, {100: 1}, (20,), 0)
+
+
+class Joint(nn.Module):
+    """A machine that hides its closed forms: its states have to be enumerated."""
+
+    def __init__(self, n_features, n_latents):
+        super().__init__()
+        self.machine = RestrictedBoltzmann(n_features, n_latents)
+
+    @property
+    def states(self):
+        """All values of z."""
+        return self.machine.states
+
+    def log_density(self, x, z):
+        """Return log phi(x, z)."""
+        return self.machine.log_density(x, z)
+
+
+def best_likelihood(n_starts, x, n_latents, seed):
+    """Maximise the likelihood from several starts, and keep the best on these rows."""
+    starts = range(1000 * seed, 1000 * seed + n_starts)
+    fits = [maximum_likelihood(x, n_latents, start) for start in starts]
+    return max(fits, key=lambda model: test_log_likelihood(model, x)), {}
+
+
+def penalised_likelihood(x, n_latents, seed):
+    """Maximise the likelihood less the penalty that `VNCEEstimator` has."""
+    model = start_at_margins(x, n_latents, stream(1000 * seed, "fit"), 0.1)
+
+    def losses():
+        square = sum(p.square().sum() for p in model.parameters())
+        yield ALPHA / (2 * len(x)) * square - log_likelihood(model, x)
+
+    minimise_parameters(losses, model.parameters(), tol=1e-5, max_iter=5000)
+    return model, {}
+
+
+def contrastive_divergence(x, n_latents, seed):
+    """Run PCD with its defaults."""
+    return persistent_contrastive_divergence(x, n_latents, seed), {}
+
+
+def by_noise(options, x, n_latents, seed, factory=RestrictedBoltzmann):
+    """Fit by VNCE; says how far the scale parameter is from the constant."""
+    model = partial(factory, n_latents=n_latents)
+    estimator = VNCEEstimator(model, random_state=seed, noise_ratio=10, **options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        estimator.fit(x.numpy())
+    fitted = estimator.to_torch().model
+    fitted = getattr(fitted, "machine", fitted)
+    with torch.no_grad():
+        error = estimator.log_scale_ - float(fitted.log_normaliser())
+    return fitted, {
+        "error": error,
+        "objective": estimator.objective_,
+        "accuracy": estimator.accuracy_,
+        "warned": len(caught),
+    }
+
+
+METHODS = {
+    f"{ML}, one start": partial(best_likelihood, 1),
+    f"{ML}, best of {N_STARTS} starts": partial(best_likelihood, N_STARTS),
+    "PCD": contrastive_divergence,
+    "VNCE, exact posterior": partial(by_noise, {}),
+    "VNCE, amortised posterior": partial(by_noise, AMORTISED),
+}
+PENALISED = {
+    f"{ML}, one start": penalised_likelihood,
+    "VNCE, exact posterior": partial(by_noise, {"alpha": ALPHA}),
+    "VNCE, amortised posterior": partial(by_noise, {"alpha": ALPHA, **AMORTISED}),
+}
+
+
+def by_em(n_rounds):
+    """List ways to use the exact posterior: integrated out, and by EM."""
+    ways = {
+        f"VNCE by EM, {most} rounds": partial(
+            by_noise, {"max_iter": most}, factory=Joint
+        )
+        for most in n_rounds
+    }
+    return {"VNCE, integrated out": METHODS["VNCE, exact posterior"], **ways}
+
+
+def compare(methods, train, test, seed, n_latents=N_LATENTS):
+    """Fit all methods to a table; one record a method."""
+    for name, fit in methods.items():
+        begin = time.process_time()
+        model, found = fit(train, n_latents, seed)
+        record = {
+            "method": name,
+            "n": len(train),
+            "seed": seed,
+            "seconds": time.process_time() - begin,
+            "train": test_log_likelihood(model, train),
+            "test": test_log_likelihood(model, test),
+            **found,
+        }
+        print(record, file=sys.stderr, flush=True)
+        yield record
+
+
+def baseline(name, n, seed, train, test):
+    """Make the record of what is not fitted."""
+    return {"method": name, "n": n, "seed": seed, "train": train, "test": test}
+
+
+def on_machines(methods, counts, n_latents=N_LATENTS):
+    """Compare on simulated machines, for each number of training rows."""
+    most = max(counts)
+    for n, count in counts.items():
+        for seed in range(count):
+            truth, x = simulate(seed, most + N_TEST, n_latents=n_latents)
+            train, test = x[:n], x[most:]
+            scores = [test_log_likelihood(truth, rows) for rows in (train, test)]
+            yield baseline("the machine itself", n, seed, *scores)
+            yield from compare(methods, train, test, seed, n_latents)
+
+
+def on_letters(methods, n_splits):
+    """Compare on random splits of the letter table, three quarters for training."""
+    columns = load("letter5k").drop_duplicates().select_dtypes("number").to_numpy()
+    x = torch.from_numpy((columns > np.median(columns, 0)).astype(float))
+    n = 3 * len(x) // 4
+    for seed in range(n_splits):
+        order = torch.from_numpy(np.random.default_rng(seed).permutation(len(x)))
+        train, test = x[order[:n]], x[order[n:]]
+        q = train.mean(0)
+        chance = torch.distributions.Bernoulli(q)
+        scores = [float(chance.log_prob(rows).sum(1).mean()) for rows in (train, test)]
+        yield baseline("independent columns", n, seed, *scores)
+        yield from compare(methods, train, test, seed)
+
+
+def summarise(records, reference):
+    """Write a table: a line for each number of rows and method."""
+    found = pd.DataFrame(list(records))
+    found = found.reindex(columns=[*dict.fromkeys([*found, "error", "warned"])])
+    header = ["n", "method", "test", f"test less that of {reference}", "better in"]
+    header += ["train", "seconds", "log_scale_ less log Z", "objective_"]
+    header += ["accuracy_", "warned"]
+    lines = []
+    for (n, name), group in found.groupby(["n", "method"], sort=False):
+        at = found[(found.n == n) & (found.method == reference)].set_index("seed").test
+        less = (group.set_index("seed").test - at).to_numpy()
+        pair = [shift(less), f"{(less > 0).sum()} of {len(less)}"]
+        pair = ["", ""] if name == reference else pair
+        fit = [""] * 5
+        if group.seconds.notna().all():
+            fit[0] = f"{group.seconds.mean():.1f}"
+        if group.error.notna().all():
+            low, high = group.error.min(), group.error.max()
+            fit[1] = f"{group.error.mean():+.4f} ({low:+.4f} to {high:+.4f})"
+            fit[2:4] = f"{group.objective.mean():.4f}", f"{group.accuracy.mean():.3f}"
+            fit[4] = f"{group.warned.sum():.0f}"
+        mean = [f"{group[score].mean():.4f}" for score in ("test", "train")]
+        lines.append([n, name, mean[0], *pair, mean[1], *fit])
+    return table(header, lines)
+
+
+def shift(less):
+    """Write a mean with its standard error."""
+    error = f" ± {less.std(ddof=1) / len(less) ** 0.5:.4f}" if len(less) > 1 else ""
+    return f"{less.mean():+.4f}{error}"
+
+
+def report(size):
+    """Run everything and write the tables."""
+    first = f"{ML}, one start"
+    legend = (
+        "Log-likelihoods are exact means in nats a row, over the machines or splits. "
+        "± is a standard error over them, of differences on the same table. Seconds "
+        "are of one thread, CPU time of one fit. `log_scale_` less log Z is a mean, "
+        "with the least and the most. Warned: fits that did not converge."
+    )
+    counts = ", ".join(f"{k} with n = {n}" for n, k in size.machines.items())
+    parts = [
+        "## Simulated machines",
+        f"Weights N(0, 1), 116 parameters; {counts}; {N_TEST} test rows each.",
+        summarise(on_machines(METHODS, size.machines), first),
+        f"## The same with a penalty, alpha = {ALPHA:g}",
+        "Of |theta|^2 / (2 n), the same for all; PCD is without.",
+        summarise(on_machines(PENALISED, size.penalised), first),
+        "## Integrated out, or EM with enumerated states",
+        f"Machines with {N_FEW} hidden units, 16 states, so that EM is affordable. "
+        "Both maximise one objective.",
+        summarise(
+            on_machines(by_em(size.n_rounds), size.by_em, N_FEW), "VNCE, integrated out"
+        ),
+    ]
+    if size.n_splits:
+        parts += [
+            "## Letters",
+            f"{size.n_splits} random splits; 152 parameters. Of rows that are equal "
+            "before the cut one is kept.",
+            summarise(on_letters(METHODS, size.n_splits), first),
+        ]
+    return [legend, *parts]
+
+
+def main(arguments=None):
+    """Read the command line and report."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a short form")
+    parser.add_argument("--output")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    head = [
+        "# Restricted Boltzmann machines",
+        made_by("vnce_rbm.py", f"Seeds from 0; noise_ratio 10; {N_STARTS} starts."),
+    ]
+    publish([*head, *report(QUICK if options.quick else FULL)], options.output)
+
+
+if __name__ == "__main__":
+    main()
