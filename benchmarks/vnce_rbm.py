@@ -1,18 +1,21 @@
 """VNCE of restricted Boltzmann machines beside maximum likelihood and PCD.
 
-    python benchmarks/vnce_rbm.py [--quick] [--output doc/benchmarks/vnce_rbm.md]
+    python benchmarks/vnce_rbm.py [--quick] [--results FILE]
+        [--output doc/benchmarks/vnce_rbm.md]
 
 The normalising constant of these machines is a sum over 256 states, so that every
 log-likelihood here is exact.  VNCE does not use it.  The tables are simulated machines
 of 12 visible and 8 hidden units, and the letter table (UCI), its 16 columns cut at
-their medians.  The machines are seeds 0 to 4; PCD was tuned on other ones.
+their medians.  The machines are seeds 0 to 4; PCD was tuned on other ones.  A file of
+results lets a run that was stopped go on.
 """
 
 import argparse
-import sys
+import json
 import time
 import warnings
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +47,7 @@ AMORTISED = {"posterior": "bernoulli", "max_iter": 200, "learning_rate_init": 0.
 
 
 class Size(NamedTuple):
-    """How much is run; machines is {training rows: machines}."""
+    """How much is run: {training rows: machines} for each of three comparisons."""
 
     machines: dict
     penalised: dict
@@ -53,7 +56,7 @@ class Size(NamedTuple):
     n_splits: int
 
 
-FULL = Size({500: 5, 2000: 5, 10_000: 3}, {500: 5, 2000: 5}, {500: 5}, (100, 1000), 3)
+FULL = Size({500: 5, 2000: 5, 10_000: 2}, {500: 5, 2000: 5}, {500: 5}, (100, 1000), 3)
 QUICK = Size({200: 1}, {200: 1}, {100: 1}, (20,), 0)
 
 
@@ -142,22 +145,46 @@ def by_em(n_rounds):
     return {"VNCE, integrated out": METHODS["VNCE, exact posterior"], **ways}
 
 
-def compare(methods, train, test, seed, n_latents=N_LATENTS):
+class Kept:
+    """Records of fits, in a file if one is named: what is there is not fitted again."""
+
+    def __init__(self, path):
+        self.path = Path(path) if path else None
+        there = self.path is not None and self.path.exists()
+        lines = self.path.read_text().splitlines() if there else []
+        self.records = [json.loads(line) for line in lines]
+
+    def find(self, key):
+        """Return the record of a key, or None."""
+        return next((one for one in self.records if key.items() <= one.items()), None)
+
+    def add(self, record):
+        """Keep a record."""
+        self.records.append(record)
+        if self.path:
+            with self.path.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+        return record
+
+
+def compare(kept, block, methods, train, test, seed, n_latents=N_LATENTS):
     """Fit all methods to a table; one record a method."""
     for name, fit in methods.items():
-        begin = time.process_time()
-        model, found = fit(train, n_latents, seed)
-        record = {
-            "method": name,
-            "n": len(train),
-            "seed": seed,
-            "seconds": time.process_time() - begin,
-            "train": test_log_likelihood(model, train),
-            "test": test_log_likelihood(model, test),
-            **found,
-        }
-        print(record, file=sys.stderr, flush=True)
-        yield record
+        key = {"block": block, "method": name, "n": len(train), "seed": seed}
+        record = kept.find(key)
+        yield record or kept.add(key | scores(fit, train, test, seed, n_latents))
+
+
+def scores(fit, train, test, seed, n_latents):
+    """Fit one method, and time it."""
+    begin = time.process_time()
+    model, found = fit(train, n_latents, seed)
+    return {
+        "seconds": time.process_time() - begin,
+        "train": test_log_likelihood(model, train),
+        "test": test_log_likelihood(model, test),
+        **found,
+    }
 
 
 def baseline(name, n, seed, train, test):
@@ -165,19 +192,19 @@ def baseline(name, n, seed, train, test):
     return {"method": name, "n": n, "seed": seed, "train": train, "test": test}
 
 
-def on_machines(methods, counts, n_latents=N_LATENTS):
+def on_machines(kept, block, methods, counts, n_latents=N_LATENTS):
     """Compare on simulated machines, for each number of training rows."""
     most = max(counts)
     for n, count in counts.items():
         for seed in range(count):
             truth, x = simulate(seed, most + N_TEST, n_latents=n_latents)
             train, test = x[:n], x[most:]
-            scores = [test_log_likelihood(truth, rows) for rows in (train, test)]
-            yield baseline("the machine itself", n, seed, *scores)
-            yield from compare(methods, train, test, seed, n_latents)
+            exact = [test_log_likelihood(truth, rows) for rows in (train, test)]
+            yield baseline("the machine itself", n, seed, *exact)
+            yield from compare(kept, block, methods, train, test, seed, n_latents)
 
 
-def on_letters(methods, n_splits):
+def on_letters(kept, methods, n_splits):
     """Compare on random splits of the letter table, three quarters for training."""
     columns = load("letter5k").drop_duplicates().select_dtypes("number").to_numpy()
     x = torch.from_numpy((columns > np.median(columns, 0)).astype(float))
@@ -185,11 +212,10 @@ def on_letters(methods, n_splits):
     for seed in range(n_splits):
         order = torch.from_numpy(np.random.default_rng(seed).permutation(len(x)))
         train, test = x[order[:n]], x[order[n:]]
-        q = train.mean(0)
-        chance = torch.distributions.Bernoulli(q)
-        scores = [float(chance.log_prob(rows).sum(1).mean()) for rows in (train, test)]
-        yield baseline("independent columns", n, seed, *scores)
-        yield from compare(methods, train, test, seed)
+        chance = torch.distributions.Bernoulli(train.mean(0))
+        exact = [float(chance.log_prob(rows).sum(1).mean()) for rows in (train, test)]
+        yield baseline("independent columns", n, seed, *exact)
+        yield from compare(kept, "letters", methods, train, test, seed)
 
 
 def summarise(records, reference):
@@ -202,50 +228,51 @@ def summarise(records, reference):
     lines = []
     for (n, name), group in found.groupby(["n", "method"], sort=False):
         at = found[(found.n == n) & (found.method == reference)].set_index("seed").test
-        less = (group.set_index("seed").test - at).to_numpy()
-        pair = [shift(less), f"{(less > 0).sum()} of {len(less)}"]
+        less = group.set_index("seed").test - at
+        pair = [spread(less), f"{(less > 0).sum()} of {len(less)}"]
         pair = ["", ""] if name == reference else pair
         fit = [""] * 5
         if group.seconds.notna().all():
-            fit[0] = f"{group.seconds.mean():.1f}"
+            fit[0] = f"{group.seconds.median():.1f}"
         if group.error.notna().all():
-            low, high = group.error.min(), group.error.max()
-            fit[1] = f"{group.error.mean():+.4f} ({low:+.4f} to {high:+.4f})"
-            fit[2:4] = f"{group.objective.mean():.4f}", f"{group.accuracy.mean():.3f}"
+            fit[1] = spread(group.error)
+            fit[2] = f"{group.objective.median():.4f}"
+            fit[3] = f"{group.accuracy.median():.3f}"
             fit[4] = f"{group.warned.sum():.0f}"
-        mean = [f"{group[score].mean():.4f}" for score in ("test", "train")]
-        lines.append([n, name, mean[0], *pair, mean[1], *fit])
+        middle = [f"{group[score].median():.4f}" for score in ("test", "train")]
+        lines.append([n, name, middle[0], *pair, middle[1], *fit])
     return table(header, lines)
 
 
-def shift(less):
-    """Write a mean with its standard error."""
-    error = f" ± {less.std(ddof=1) / len(less) ** 0.5:.4f}" if len(less) > 1 else ""
-    return f"{less.mean():+.4f}{error}"
+def spread(values):
+    """Write the median, the least and the most."""
+    low, middle, high = values.quantile([0, 0.5, 1])
+    return f"{middle:+.4f} ({low:+.4f} to {high:+.4f})"
 
 
-def report(size):
+def report(size, kept):
     """Run everything and write the tables."""
     first = f"{ML}, one start"
     legend = (
-        "Log-likelihoods are exact means in nats a row, over the machines or splits. "
-        "± is a standard error over them, of differences on the same table. Seconds "
-        "are of one thread, CPU time of one fit. `log_scale_` less log Z is a mean, "
-        "with the least and the most. Warned: fits that did not converge."
+        "Log-likelihoods are exact, in nats a row. Every figure is a median over the "
+        "machines or splits, in brackets the least and the most; differences are on "
+        "the same table. Seconds: CPU time of one fit in one thread. Warned: fits that "
+        "said they had not converged."
     )
     counts = ", ".join(f"{k} with n = {n}" for n, k in size.machines.items())
     parts = [
         "## Simulated machines",
         f"Weights N(0, 1), 116 parameters; {counts}; {N_TEST} test rows each.",
-        summarise(on_machines(METHODS, size.machines), first),
+        summarise(on_machines(kept, "machines", METHODS, size.machines), first),
         f"## The same with a penalty, alpha = {ALPHA:g}",
         "Of |theta|^2 / (2 n), the same for all; PCD is without.",
-        summarise(on_machines(PENALISED, size.penalised), first),
+        summarise(on_machines(kept, "penalty", PENALISED, size.penalised), first),
         "## Integrated out, or EM with enumerated states",
         f"Machines with {N_FEW} hidden units, 16 states, so that EM is affordable. "
         "Both maximise one objective.",
         summarise(
-            on_machines(by_em(size.n_rounds), size.by_em, N_FEW), "VNCE, integrated out"
+            on_machines(kept, "EM", by_em(size.n_rounds), size.by_em, N_FEW),
+            "VNCE, integrated out",
         ),
     ]
     if size.n_splits:
@@ -253,7 +280,7 @@ def report(size):
             "## Letters",
             f"{size.n_splits} random splits; 152 parameters. Of rows that are equal "
             "before the cut one is kept.",
-            summarise(on_letters(METHODS, size.n_splits), first),
+            summarise(on_letters(kept, METHODS, size.n_splits), first),
         ]
     return [legend, *parts]
 
@@ -262,6 +289,7 @@ def main(arguments=None):
     """Read the command line and report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a short form")
+    parser.add_argument("--results", help="JSON lines; a run goes on from them")
     parser.add_argument("--output")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -269,7 +297,8 @@ def main(arguments=None):
         "# Restricted Boltzmann machines",
         made_by("vnce_rbm.py", f"Seeds from 0; noise_ratio 10; {N_STARTS} starts."),
     ]
-    publish([*head, *report(QUICK if options.quick else FULL)], options.output)
+    size = QUICK if options.quick else FULL
+    publish([*head, *report(size, Kept(options.results))], options.output)
 
 
 if __name__ == "__main__":
