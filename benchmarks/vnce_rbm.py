@@ -44,6 +44,42 @@ N_TEST = 10_000
 ALPHA = 1.0  # of the penalty alpha |theta|^2 / (2 n): a standard normal prior
 ML = "maximum likelihood"
 AMORTISED = {"posterior": "bernoulli", "max_iter": 200, "learning_rate_init": 0.03}
+FOUND = """## What was found
+
+Written by hand, of the full run.
+
+VNCE does not reach maximum likelihood where the latter can be computed.  With the
+posterior integrated out it is the worse one in all 12 fits to simulated machines, by a
+median of 0.108 nats a row at n = 500, 0.019 at 2000 and 0.003 at 10,000, and slower: 48
+seconds against 3 at n = 10,000.  On letters it is better than one start of maximum
+likelihood in 1 split of 3, and than the best of three starts in none.
+
+Without a penalty the order at small n is about overfitting.  Maximum likelihood loses
+0.23 nats to the machine itself at n = 500 and 0.047 at n = 2000; further starts, kept
+by the training likelihood, make it worse.  PCD and the amortised posterior fit the
+training rows less well, and predict better: both in 5 of 5 at n = 500, in 5 and in 4 of
+5 at n = 2000.  We take that for regularisation, by few epochs or by the bound, which
+were not told apart, and not for a better estimator: with one penalty for all, untuned,
+maximum likelihood is ahead of both forms of VNCE in all 10 fits (and of PCD without
+penalty in 8).  The penalty is the prior that the weights were drawn from, which helps
+all alike.  At n = 10,000 and on letters the amortised posterior is behind maximum
+likelihood without a penalty too, and PCD is ahead of it in 13 fits of all 15.  Its
+settings were first tried on machine 0 at n = 2000; the exact form has the defaults.
+
+Exact VNCE failed outright once: machine 2 at n = 500 has a test log-likelihood of
+-42.5, with `log_scale_` 35 nats below log Z.  By a separate count, 2203 of the 4096
+possible rows are neither in the data nor in the noise, and hold 99.99 % of the fitted
+mass: nothing in the objective holds them down.  `accuracy_` does not show it; the fit
+did warn that it had not converged, as healthy ones did.  Refitted with `noise_ratio=50`
+or `alpha=0.1`, the test log-likelihood is -7.41 or -7.37.  In milder form it is the
+rule: on all machines up to n = 2000 `log_scale_` is too low, elsewhere by 0.07 to 0.21
+nats at n = 500.  With alpha = 1 it is within 0.03.
+
+EM with enumerated states is a slow way to the same objective.  100 rounds are not
+enough, and up to 1000 end, by `tol`, below the value that integration finds in all 5
+fits, in 17 to 20 times its time.  The test likelihood is the better for stopping short.
+
+Times are of two cores shared with other jobs: a factor below two means little."""
 
 
 class Size(NamedTuple):
@@ -57,7 +93,7 @@ class Size(NamedTuple):
 
 
 FULL = Size({500: 5, 2000: 5, 10_000: 2}, {500: 5, 2000: 5}, {500: 5}, (100, 1000), 3)
-QUICK = Size({200: 1}, {200: 1}, {100: 1}, (20,), 0)
+QUICK = Size({100: 1}, {100: 1}, {100: 1}, (20,), 0)
 
 
 class Joint(nn.Module):
@@ -282,7 +318,7 @@ def report(size, kept):
             "before the cut one is kept.",
             summarise(on_letters(kept, METHODS, size.n_splits), first),
         ]
-    return [legend, *parts]
+    return [legend, *parts] if size is QUICK else [legend, FOUND, *parts]
 
 
 def main(arguments=None):
