@@ -23,7 +23,7 @@ ESTIMATORS = [
     IncompleteFactorAnalysis(),
     VNCEEstimator(),
     VNCEEstimator(Bell, max_iter=30, tol=1e-2),
-    VNCEEstimator(Factor, max_iter=3, tol=10.0),
+    VNCEEstimator(Factor, max_iter=6, tol=10.0),
 ]
 
 # Those that the longer NaN contract suite is run over: one a method.

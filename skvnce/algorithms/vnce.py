@@ -229,6 +229,7 @@ def variational_em(
     penalty: Callable[[], Tensor] | None = None,
     n_steps: int = 100,
     tol: float = 1e-8,
+    patience: int = 1,
     max_iter: int = 100,
     on_round: Callable[[int, float, float], bool] = lambda n, loss, change: False,
 ) -> Trace:
@@ -247,6 +248,8 @@ def variational_em(
         Iterations of L-BFGS in each of the two steps, at most.
     tol : float
         Change of the loss at which to stop.
+    patience : int
+        Rounds in a row that must change it by less: symmetric starts are left slowly.
     max_iter : int
         Rounds.
     on_round : callable
@@ -254,14 +257,16 @@ def variational_em(
     """
     leaves, of_posterior = list(parameters), list(posterior_parameters)
     losses: list[float] = []
+    n_quiet = 0
     for n_round in range(1, max_iter + 1):
         if of_posterior:
             fit_posterior(problem, of_posterior, max_iter=n_steps)
         found = fit_model(problem, leaves, penalty=penalty, max_iter=n_steps)
         losses.append(found.objective)
         change = abs(losses[-1] - losses[-2]) if len(losses) > 1 else torch.inf
-        if on_round(n_round, losses[-1], change) or change < tol:
-            return Trace(losses, change < tol)
+        n_quiet = n_quiet + 1 if change < tol else 0
+        if on_round(n_round, losses[-1], change) or n_quiet == patience:
+            return Trace(losses, n_quiet == patience)
     return Trace(losses, False)
 
 

@@ -48,6 +48,9 @@ _PART = 2**21  # numbers that the draws of one part of the rows may have
 _EVALUATED = 64  # draws for means, scores and densities
 _CANDIDATES = 20  # of which `sample` chooses one
 _POOL = 10_000  # rows of the reference noise that `score` takes its noise from
+_GAP = 1.0  # between scale parameter and fresh noise that is worth a warning
+_PATIENCE = 5  # rounds in a row without a change before the fit stops
+_CHECKED = 2000  # rows whose fresh noise checks the scale parameter
 _RATIO = 10  # reference noise rows a data row in `score`
 _NOISES = ["auto", "marginal", "gaussian", "conditional"]
 
@@ -107,10 +110,11 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         Rows in a mini-batch of ``"adam"``.
     learning_rate_init : float, default=0.01
         Of ``"adam"``; it falls to zero.
-    max_iter : int, default=100
-        Rounds of ``"lbfgs"``, epochs of ``"adam"``.
-    tol : float, default=1e-4
-        Change of the objective in a round at which ``"lbfgs"`` stops.
+    max_iter : int, default=200
+        Rounds of ``"lbfgs"``, epochs of ``"adam"``, which runs them all.  Where nothing
+        is drawn, a round is 20 iterations of L-BFGS.
+    tol : float, default=1e-5
+        Change of the objective in each of five rounds at which ``"lbfgs"`` stops.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, as 0.
     random_state : int, RandomState instance, Generator or None, default=None
@@ -123,6 +127,9 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
     log_scale_ : float
         c, the estimate of the logarithm of the model's integral.  0 where the module
         has a `log_scale` of its own.
+    log_scale_gap_ : float
+        The logarithm of the integral by importance sampling from fresh noise, less
+        `log_scale_`: near 0 where the estimate can be trusted.
     objective_ : float
         The objective, J_VNCE a row of training data.
     accuracy_ : float
@@ -162,8 +169,8 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
     before the estimator where units matter; the default model needs none.
 
     How good is `log_scale_`?  Its standard error falls with n and nu, and grows with
-    the distance between noise and data.  For the Gaussian it can be compared with the
-    truth: see the user guide.
+    the distance between noise and data: `log_scale_gap_` compares it with a second
+    estimate.  With flexible models and few rows it is too low.
 
     References
     ----------
@@ -201,8 +208,8 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         n_steps=5,
         batch_size=200,
         learning_rate_init=0.01,
-        max_iter=100,
-        tol=1e-4,
+        max_iter=200,
+        tol=1e-5,
         keep_empty_features=False,
         random_state=None,
         verbose=0,
@@ -467,6 +474,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
             for _ in range(self.n_init)
         ]
         self._keep(data, *max(found, key=lambda one: float(one[2].values.mean())))
+        self._check_scale(data, noise)
 
     def _summarise(self, data):
         nodes = data.to_array()
@@ -528,7 +536,8 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         if not has_density:
             model.log_scale.requires_grad_(False)
         elif not own_scale:
-            model.rescale(_finite(vnce.evaluate(problem).noise.flatten()))
+            start = _log_mean(vnce.evaluate(problem).noise.flatten())
+            model.rescale(start if start.isfinite() else 0.0)
         trace = self._solve(problem, model, exact, on_round)
         if exact and not isinstance(model.model, FreeGaussian):
             free = problem._replace(log_density=model.log_density, posterior=drawn)
@@ -577,6 +586,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
                 penalty=penalty,
                 n_steps=self.n_steps,
                 tol=self.tol,
+                patience=_PATIENCE,
                 max_iter=self.max_iter,
                 on_round=on_round,
             )
@@ -674,8 +684,28 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         if not converged:
             warnings.warn(
                 f"The objective still moved after {self.n_iter_} iterations. Raise "
-                f"max_iter={self.max_iter} or tol={self.tol:g}.",
+                f"max_iter={self.max_iter} (or tol={self.tol:g}, which acts where what "
+                "rows hide is drawn or enumerated).",
                 ConvergenceWarning,
+                stacklevel=6,
+            )
+
+    def _check_scale(self, data, noise):
+        """Compare the scale parameter with importance sampling from fresh noise."""
+        noise = noise or Marginals(*map(torch.tensor, self._marginals))
+        some = data.take(slice(_CHECKED))
+        contrast = parts.contrast_with(noise, some, self.noise_ratio)
+        log_density, posterior = self._evaluated(some.observed, self.n_draws)
+        size = self._rows_at_once(posterior, self.n_latents_)
+        problem = vnce.Problem(log_density, posterior, contrast, size=size)
+        self.log_scale_gap_ = float(_log_mean(vnce.evaluate(problem).noise.flatten()))
+        if self.log_scale_gap_ > _GAP:
+            warnings.warn(
+                f"Fresh noise finds an integral exp({self.log_scale_gap_:.2g}) times "
+                "that of log_scale_: the model has mass where neither data nor noise "
+                f"were, and nothing held it down. Raise noise_ratio={self.noise_ratio} "
+                "or alpha, or take a noise closer to the data.",
+                RuntimeWarning,
                 stacklevel=6,
             )
 
@@ -784,10 +814,9 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         return Incomplete.from_array((nodes - self._location) / self._scale)
 
 
-def _finite(log_ratio):
-    """Average in logarithms: the start of the scale parameter."""
-    found = log_ratio.logsumexp(0) - np.log(len(log_ratio))
-    return found if found.isfinite() else 0.0
+def _log_mean(log_ratio):
+    """Average in logarithms, by importance sampling: the log of an integral."""
+    return log_ratio.logsumexp(0) - np.log(len(log_ratio))
 
 
 def _has_states(problem):

@@ -137,7 +137,7 @@ def test_an_energy_learns_from_incomplete_rows(noise, seed):
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_a_latent_variable(missing, seed):
     X, z = factor_table(seed, missing=missing)
-    found = VNCEEstimator(Factor, noise="gaussian", random_state=seed).fit(X)
+    found = VNCEEstimator(Factor, noise="gaussian", tol=2e-4, random_state=seed).fit(X)
     complete, _ = factor_table(seed)
     exact = FactorAnalysis(1).fit(complete)
     sign = np.sign(exact.components_[0, 0] * module(found).loadings[0].item())
@@ -355,7 +355,7 @@ def test_the_score_does_not_depend_on_how_it_was_fitted():
 @pytest.mark.parametrize("model", [Bell, Factor])
 def test_rows_alone_decide(model):
     X = gaussian_table(0, n=40) - MEAN
-    found = VNCEEstimator(model, random_state=0, max_iter=3, tol=10.0).fit(X)
+    found = VNCEEstimator(model, random_state=0, max_iter=6, tol=10.0).fit(X)
     order = np.random.default_rng(0).permutation(len(X))
     for method in (found.transform, found.score_samples):
         whole = method(X)
@@ -375,7 +375,7 @@ def test_parts_of_the_rows_give_the_same_fit(model, monkeypatch):
     X = gaussian_table(2, n=200, missing=0.2 if model is None else 0.0) - MEAN
     if model is Enumerated:
         X = (X > 0).astype(float)
-    options = {"random_state": 0, "max_iter": 20, "tol": 1e-3}
+    options = {"random_state": 0, "max_iter": 20, "tol": 0.05}
     whole = VNCEEstimator(model, **options).fit(X)
     monkeypatch.setattr(_vnce, "_PART", 5000)
     parts = VNCEEstimator(model, **options).fit(X)
@@ -411,7 +411,7 @@ def test_seeds_repeat_and_differ():
 
 def test_it_warns_when_it_has_not_settled():
     X, _ = factor_table(0, n=100)
-    with pytest.warns(ConvergenceWarning, match="Raise max_iter=2 or tol=1e-12"):
+    with pytest.warns(ConvergenceWarning, match=r"Raise max_iter=2 \(or tol=1e-12"):
         VNCEEstimator(Factor, max_iter=2, tol=1e-12, random_state=0).fit(X)
 
 
@@ -540,3 +540,30 @@ def test_bad_parameters_are_named(params, kind, message):
         estimator.fit(X)
     after = {**vars(estimator), **{name: before[name] for name in params}}
     assert after == before
+
+
+def test_a_symmetric_start_is_left():
+    """Hidden units that start alike: the first rounds look as if nothing moved."""
+    X, _ = machine_table(2, n=300)
+    enumerated = VNCEEstimator(Enumerated, random_state=0, max_iter=400, tol=1e-5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = enumerated.fit(X)
+        integrated = VNCEEstimator(KINDS["integrated"][0], random_state=0).fit(X)
+    assert found.objective_ > integrated.objective_ - 0.01
+
+
+def test_mass_where_nothing_was_is_noticed():
+    X, _ = machine_table(0, n=40, d=12)
+    model = partial(RestrictedBoltzmann, n_latents=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        with pytest.warns(RuntimeWarning, match="Raise noise_ratio=1 or alpha"):
+            found = VNCEEstimator(model, noise_ratio=1, random_state=0).fit(X)
+        held = VNCEEstimator(model, noise_ratio=50, alpha=1.0, random_state=0).fit(X)
+    assert found.log_scale_gap_ > 1 > abs(held.log_scale_gap_)
+    errors = [
+        abs(one.log_scale_ - float(module(one).log_normaliser()))
+        for one in (found, held)
+    ]
+    assert errors[0] > 1 > errors[1]
