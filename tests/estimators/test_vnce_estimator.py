@@ -544,7 +544,7 @@ def test_bad_parameters_are_named(params, kind, message):
 
 def test_a_symmetric_start_is_left():
     """Hidden units that start alike: the first rounds look as if nothing moved."""
-    X, _ = machine_table(2, n=300)
+    X, _ = machine_table(1, n=300)
     enumerated = VNCEEstimator(Enumerated, random_state=0, max_iter=400, tol=1e-5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
