@@ -318,6 +318,27 @@ def arrange(x: Tensor, observed: Tensor, *, kinds: int = 2) -> list[Batch]:
     ]
 
 
+def log_prob_observed(normal: Inverted, x: Tensor, observed: Tensor) -> Tensor:
+    """Compute log p(x_o) of rows by eq. (4), all patterns in batches.
+
+    Parameters
+    ----------
+    normal : Inverted
+        Covariance and root are not read.
+    x : Tensor of shape (*batch, n, features)
+        Values under the mask are never read.
+    observed : Tensor of bool, of shape (n, features)
+
+    Returns
+    -------
+    Tensor of shape (*batch, n)
+    """
+    batches = arrange(x, observed, kinds=1)
+    parts = [ByMissing.of(normal, batch).log_prob for batch in batches]
+    order = torch.cat([batch.rows for batch in batches]).argsort()
+    return torch.cat(parts, -1)[..., order]
+
+
 def _batches(
     kind: type, rows: Tensor, x: Tensor, observed: Tensor, block_of: Tensor
 ) -> list[Batch]:

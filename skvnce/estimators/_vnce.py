@@ -1,7 +1,6 @@
 """Variational noise-contrastive estimation of any model of incomplete rows."""
 
 import warnings
-from functools import partial
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, row_lattice, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms import vnce
+from skvnce.estimators import _vnce_fit as fitting
 from skvnce.estimators import _vnce_parts as parts
 from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
 from skvnce.estimators._callbacks import (
@@ -33,23 +33,19 @@ from skvnce.estimators._validation import (
 )
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.models.noise import GaussianNoise, Marginals, Rescaled, given
-from skvnce.objectives.conditional_nce import by_neighbours
 from skvnce.objectives.vnce import (
     Contrast,
     Rows,
-    by_noise,
     log_marginal,
     log_ratio,
     variational_values,
 )
 from skvnce.training.adam import NotFinite
 
-_PART = 2**21  # numbers that the draws of one part of the rows may have
 _EVALUATED = 64  # draws for means, scores and densities
 _CANDIDATES = 20  # of which `sample` chooses one
 _POOL = 10_000  # rows of the reference noise that `score` takes its noise from
 _GAP = 1.0  # between scale parameter and fresh noise that is worth a warning
-_PATIENCE = 5  # rounds in a row without a change before the fit stops
 _CHECKED = 2000  # rows whose fresh noise checks the scale parameter
 _RATIO = 10  # reference noise rows a data row in `score`
 _NOISES = ["auto", "marginal", "gaussian", "conditional"]
@@ -66,7 +62,8 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
     Parameters
     ----------
     model : callable or None, default=None
-        Maps the number of features to a `torch.nn.Module` with a method
+        Maps the number of features (columns with two different values) to a
+        `torch.nn.Module` with a method
         ``log_density(x)`` or ``log_density(x, z)``: the logarithm of the model for
         rows x of shape (n, n_features) and latents z of shape (n, n_latents), up to a
         constant, as a tensor of shape (n,).  None is a Gaussian with free mean and
@@ -108,7 +105,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         Iterations of L-BFGS in each step.  Long steps fit the draws at hand too well.
     batch_size : int, default=200
         Rows in a mini-batch of ``"adam"``.
-    learning_rate_init : float, default=0.01
+    learning_rate_init : float, default=0.03
         Of ``"adam"``; it falls to zero.
     max_iter : int, default=200
         Rounds of ``"lbfgs"``, epochs of ``"adam"``, which runs them all.  Where nothing
@@ -131,11 +128,13 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         The logarithm of the integral by importance sampling from fresh noise, less
         `log_scale_`: near 0 where the estimate can be trusted.
     objective_ : float
-        The objective, J_VNCE a row of training data.
+        The objective, J_VNCE a row of training data (that of conditional NCE with
+        such noise).
     accuracy_ : float
-        How often the fitted model tells a row of data from one of noise: 0.5 where
-        they are alike.  Near 1 the noise is too far from the data to teach much, and
-        estimates are poor: take a closer one.
+        How often the fitted model tells a row of data from one of noise (with
+        ``"conditional"`` noise, from its neighbour): 0.5 where they are alike.  Near 1
+        the noise is too far from the data to teach much, and estimates are poor: take a
+        closer one.
     loss_curve_ : list of float
         Minus the objective, plus the penalty, in each iteration.
     n_iter_ : int
@@ -145,7 +144,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
     n_latents_ : int
         Number of latents; 0 without.
     noise_ : dict
-        Parameters of the fitted noise, as arrays.
+        Parameters of the fitted noise, as arrays, in the units of X.
     model_state_, posterior_state_ : dict
         The fitted modules, as arrays.
     node_indices_ : ndarray of shape (n_nodes,)
@@ -164,6 +163,9 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
     log-density of the observed cells with latents and missing cells integrated out;
     ``conditional_mean(x, observed)``, the filled rows; ``log_scale``, if its
     log-density has a scale parameter of its own, or is normalised (a constant then).
+
+    A module is made anew when a pickle is loaded, with torch's random numbers as they
+    were: what it holds beside its state must follow from these.
 
     The module sees the columns as they are.  Put a `StandardScaler`, which keeps NaN,
     before the estimator where units matter; the default model needs none.
@@ -207,7 +209,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         n_init=1,
         n_steps=5,
         batch_size=200,
-        learning_rate_init=0.01,
+        learning_rate_init=0.03,
         max_iter=200,
         tol=1e-5,
         keep_empty_features=False,
@@ -272,16 +274,21 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         own = self.model is not None
         self._location = np.zeros_like(mean) if own else mean
         self._scale = np.ones_like(spread) if own else spread
-        on_round, finish = report_rounds(self, self.max_iter, X=X)
-        with one_thread(), seeded(self.random_state) as seed:
+        on_round, finish = report_rounds(self, self._most_rounds(), X=X)
+        with one_thread(), torch.enable_grad(), seeded(self.random_state) as seed:
             self._seed = seed
             try:
-                self._fit(self._scaled(nodes), on_round)
+                self._fit(self._scaled(nodes), nodes, on_round)
             except NotFinite as error:
                 raise ValueError(
                     f"The objective cannot be followed: {error}. The log_density of "
                     "model overflows, or is NaN, near the data or the noise; bound its "
                     "parameters, or lower learning_rate_init."
+                ) from error
+            except torch.linalg.LinAlgError as error:
+                raise ValueError(
+                    "A covariance matrix is not positive definite: columns of X repeat "
+                    "others. Drop them, or raise alpha."
                 ) from error
         finish()
         return self
@@ -304,11 +311,12 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         X = self._checked(X)
         if self.n_latents_:
             found = [
-                self._latent_mean(nodes) for _, nodes in self._parts(X, n_chains=60)
+                self._latent_mean(nodes)
+                for _, nodes in self._parts(X, n_chains=self._chains(_EVALUATED))
             ]
             return np.concatenate(found).astype(X.dtype)
         filled = self._constants_filled(X)
-        for cells, nodes in self._parts(X, only_incomplete=True, n_chains=60):
+        for cells, nodes in self._parts(X, only_incomplete=True, n_chains=_EVALUATED):
             filled[cells] = self._in_units(self._completed(nodes))
         return self._columns_out(filled, X)
 
@@ -339,7 +347,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
             out = np.repeat(self._constants_filled(X)[None], n_draws, 0)
         with one_thread(), seeded(random_state), torch.no_grad():
             for (rows, columns), nodes in self._parts(
-                X, only_incomplete=not place, n_chains=_CANDIDATES
+                X, only_incomplete=not place, n_chains=self._chains(_CANDIDATES)
             ):
                 data = self._scaled(nodes)
                 for draw in range(n_draws):
@@ -368,7 +376,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         """
         X = self._checked(X)
         scores = np.empty(len(X))
-        for (rows, _), nodes in self._parts(X, n_chains=60):
+        for (rows, _), nodes in self._parts(X, n_chains=self._chains(_EVALUATED)):
             units = np.where(np.isnan(nodes), 0.0, np.log(self._scale)).sum(1)
             data = self._scaled(nodes)
             with one_thread(), torch.no_grad():
@@ -400,12 +408,15 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         float
         """
         X = self._checked(X)
-        with one_thread(), seeded(self._seed), torch.no_grad():
-            noise = Marginals(*map(torch.tensor, self._marginals))
+        empty = np.isnan(X[:, self.node_indices_]).all(1)
+        rows = X if empty.all() else X[~empty]
+        with one_thread(), seeded(0), torch.no_grad():
+            noise = self._reference()
             pool = noise.sample(_POOL)
+            n_chains = self._chains(_EVALUATED * (1 + _RATIO))
             found = [
                 self._reference_values(noise, pool, nodes).numpy()
-                for _, nodes in self._parts(X, n_chains=_EVALUATED * (1 + _RATIO))
+                for _, nodes in self._parts(rows, n_chains=n_chains)
             ]
         return float(np.concatenate(found).mean())
 
@@ -461,38 +472,64 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
                     "flow."
                 )
 
-    def _fit(self, data, on_round):
+    def _fit(self, data, nodes, on_round):
         """Fit from every start, and keep the best."""
-        summary = self._summarise(data)
-        noise = self._fit_noise(data, summary)
+        self._summarise(data, nodes)
+        noise = self._fit_noise(data)
+        summary = parts.Summary(*map(torch.tensor, self._summary))
         if noise is None:
             contrast = parts.contrast_around(data, summary, self.noise_ratio)
         else:
             contrast = parts.contrast_with(noise, data, self.noise_ratio)
-        found = [
-            self._fit_once(data, contrast, summary, noise is not None, on_round)
-            for _ in range(self.n_init)
-        ]
-        self._keep(data, *max(found, key=lambda one: float(one[2].values.mean())))
-        self._check_scale(data, noise)
-
-    def _summarise(self, data):
-        nodes = data.to_array()
-        mean, spread = column_moments(nodes, np.ones(len(nodes)))
-        summary = parts.Summary.of(nodes, mean, spread)
-        count = data.observed.double().sum(0)
-        marginals = Marginals.fit(
-            summary.kind, summary.mean, summary.spread.square(), count
+        training = fitting.Training(
+            data, contrast, summary, noise is not None, self._seed
         )
-        self._marginals = tuple(part.numpy() for part in marginals)
-        self._columns = tuple(part.numpy() for part in summary)
-        return summary
+        self._keep(data, self._best(training, on_round))
+        self._check_scale(data, noise or self._reference())
 
-    def _fit_noise(self, data, summary):
+    def _most_rounds(self):
+        return self.n_init * self.max_iter * fitting.PER_ROUND
+
+    def _best(self, training, on_round):
+        """Fit from every start; those that fail count only if all do."""
+        found, failure = [], None
+        for _ in range(self.n_init):
+            try:
+                one = fitting.from_one_start(self, training, on_round)
+            except NotFinite as error:
+                failure = error
+                continue
+            if one.evaluation.values.mean().isfinite():
+                found.append(one)
+            else:
+                failure = NotFinite("the objective is not finite at the end")
+        if not found:
+            raise failure
+        return max(found, key=lambda one: float(one.evaluation.values.mean()))
+
+    def _summarise(self, data, nodes):
+        """Describe the columns: kinds and marginals in the units of X."""
+        ones = np.ones(len(nodes))
+        kind, *moments, _ = parts.Summary.of(nodes, *column_moments(nodes, ones))
+        count = data.observed.double().sum(0)
+        marginals = Marginals.fit(kind, moments[0], moments[1].square(), count)
+        self._marginals = tuple(part.numpy() for part in marginals)
+        scaled = data.to_array()
+        summary = parts.Summary.of(scaled, *column_moments(scaled, ones))
+        if self.model is not None:  # else columns are standardised: of no kind
+            summary = summary._replace(kind=kind)
+        self._summary = tuple(part.numpy() for part in summary)
+
+    def _reference(self):
+        """Return the product of the marginals, for rows as the model sees them."""
+        units = map(torch.tensor, (self._location, self._scale))
+        return Rescaled(Marginals(*map(torch.tensor, self._marginals)), *units)
+
+    def _fit_noise(self, data):
         """Fit the noise; None for the conditional one, which has no density."""
         kind = self.noise
         if isinstance(kind, str) and kind == "auto":
-            kind = "marginal" if self.model else "gaussian"
+            kind = "gaussian" if self.model is None else "marginal"
         if not isinstance(kind, str):
             self.noise_ = {}
             joint = kind() if isinstance(kind, nn.Module) else kind
@@ -501,9 +538,10 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
             return Rescaled(given(joint, data.x.shape[1]), *units)
         if kind == "gaussian":
             normal = parts.pilot_normal(data)
+            square = np.outer(self._scale, self._scale)
             self.noise_ = {
-                "mean": normal.mean.numpy(),
-                "covariance": normal.covariance.numpy(),
+                "mean": self._location + normal.mean.numpy() * self._scale,
+                "covariance": normal.covariance.numpy() * square,
             }
             return GaussianNoise(normal)
         names = ("kind", "location", "spread")
@@ -511,177 +549,29 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         if kind == "conditional":
             self.noise_ = {}
             return None
-        return Marginals(*map(torch.tensor, self._marginals))
+        return self._reference()
 
-    def _fit_once(self, data, contrast, summary, has_density, on_round):
-        pilot = partial(parts.pilot_normal, data)
-        model = parts.build_model(self.model, pilot, data)
-        latents = parts.n_latents(model.model, self.n_latents)
-        steps = parts.build_posterior(
-            self.posterior, model, latents, summary, parts.pilot_of_cells(data)
-        )
-        exact = parts.is_integrated(self.posterior, model)
-        drawn = parts.joined(steps, self.n_draws, data.observed, exact=False)
-        parts.check_log_density(model, drawn, data)
-        posterior = parts.joined(steps, self.n_draws, data.observed, exact=exact)
-        problem = vnce.Problem(
-            model.log_marginal if exact else model.log_density,
-            posterior,
-            contrast,
-            by_noise if has_density else by_neighbours,
-            self._seed,
-            self._rows_at_once(posterior, latents),
-        )
-        own_scale = hasattr(model.model, "log_scale")
-        if not has_density:
-            model.log_scale.requires_grad_(False)
-        elif not own_scale:
-            start = _log_mean(vnce.evaluate(problem).noise.flatten())
-            model.rescale(start if start.isfinite() else 0.0)
-        trace = self._solve(problem, model, exact, on_round)
-        if exact and not isinstance(model.model, FreeGaussian):
-            free = problem._replace(log_density=model.log_density, posterior=drawn)
-            self._fit_proposals(free)
-        return model, steps, vnce.evaluate(problem), trace, latents
-
-    def _rows_at_once(self, posterior, latents):
-        """Bound the numbers that draws of rows and their noise hold."""
-        draws = 1
-        if posterior is not vnce.integrated:
-            draws = posterior.n_draws
-            for step in posterior.steps:
-                if isinstance(step, vnce.ExactStates):
-                    draws *= step.n_states
-        width = len(self._columns[0]) + latents
-        return max(1, _PART // (draws * (1 + self.noise_ratio) * width))
-
-    def _solve(self, problem, model, exact, on_round):
-        """Run the solver; return the losses and whether they settled."""
-        named = [(k, p) for k, p in model.named_parameters() if p.requires_grad]
-        leaves = [leaf for _, leaf in named]
-        of_posterior = []
-        if not exact:
-            of_posterior = [
-                (f"posterior.{k}", p) for k, p in problem.posterior.named_parameters()
-            ]
-            of_posterior = self._used(problem, of_posterior)
-        penalty = self._penalty(model, len(problem.contrast.data.observed))
-        if self._by_adam(problem):
-            losses = vnce.joint_ascent(
-                problem,
-                [*named, *of_posterior],
-                penalty=penalty,
-                batch_size=self.batch_size,
-                learning_rate=self.learning_rate_init,
-                max_iter=self.max_iter,
-                on_epoch=lambda epoch, loss: on_round(epoch, loss, np.nan),
-            )
-            return losses, True
-        hides = not exact and (of_posterior or _has_states(problem))
-        if hides:
-            trace = vnce.variational_em(
-                problem,
-                leaves,
-                [leaf for _, leaf in of_posterior],
-                penalty=penalty,
-                n_steps=self.n_steps,
-                tol=self.tol,
-                patience=_PATIENCE,
-                max_iter=self.max_iter,
-                on_round=on_round,
-            )
-            return trace.loss, trace.converged
-        losses = []
-        most = 20 * self.max_iter
-        found = vnce.fit_model(
-            problem,
-            leaves,
-            penalty=penalty,
-            tol=1e-5,
-            max_iter=most,
-            on_step=losses.append,
-        )
-        return losses or [found.objective], found.n_iter < most
-
-    def _used(self, problem, named):
-        """Leave out parameters of the posterior that the training rows never need."""
-        part, (numbers, _) = next(problem.parts())
-        with torch.enable_grad():
-            draws = problem.posterior(part.data.x, part.data.observed, numbers)
-            tensors = [draws.log_prob, draws.log_weight, *draws.values]
-            total = sum(t.sum() for t in tensors if t.requires_grad)
-        if not torch.is_tensor(total):
-            return []
-        leaves = [leaf for _, leaf in named]
-        slopes = torch.autograd.grad(total, leaves, allow_unused=True)
-        return [
-            pair for pair, slope in zip(named, slopes, strict=True) if slope is not None
-        ]
-
-    def _by_adam(self, problem):
-        part, (numbers, _) = next(problem.parts())
-        with torch.no_grad():
-            few = part.take(slice(10))
-            draws = problem.posterior(few.data.x, few.data.observed, numbers)
-        discrete = draws.log_score is not None
-        if discrete and self.solver == "lbfgs":
-            raise ValueError(
-                "solver='lbfgs' needs draws that are smooth in the posterior's "
-                "parameters; this posterior is discrete. Use solver='adam'."
-            )
-        if discrete and self.n_draws == 1:
-            raise ValueError(
-                "n_draws must be at least 2 for a discrete posterior: the other draws "
-                "of a row are the control variate of its gradient."
-            )
-        return discrete or self.solver == "adam"
-
-    def _penalty(self, model, n):
-        leaves = [p for p in model.model.parameters() if p.requires_grad]
-        alpha = self.alpha
-        if isinstance(alpha, str):
-            alpha = 0 if self.model else sum(leaf.numel() for leaf in leaves)
-        if not alpha:
-            return None
-        return lambda: sum(p.square().sum() for p in leaves) * alpha / (2 * n)
-
-    def _fit_proposals(self, problem):
-        """Fit the posterior from which missing cells are drawn after the fit."""
-        named = [*problem.posterior.named_parameters()]
-        named = self._used(problem, named) if named else []
-        if not named:
-            return
-        if self._by_adam(problem):
-            vnce.joint_ascent(
-                problem,
-                named,
-                batch_size=self.batch_size,
-                learning_rate=self.learning_rate_init,
-                max_iter=self.max_iter,
-            )
-        else:
-            vnce.fit_posterior(problem, [leaf for _, leaf in named], max_iter=50)
-
-    def _keep(self, data, model, steps, found, trace, latents):
+    def _keep(self, data, best):
         """Write a fit into attributes."""
-        losses, converged = trace
-        self.loss_curve_, self.n_iter_ = [float(loss) for loss in losses], len(losses)
-        self.n_latents_ = latents
-        self.objective_ = float(found.values.mean())
-        self.accuracy_ = float(found.accuracy())
+        model, steps = best.model.requires_grad_(False), best.steps
+        self.loss_curve_ = [float(loss) for loss in best.losses]
+        self.n_iter_ = len(self.loss_curve_)
+        self.n_latents_ = best.n_latents
+        self.objective_ = float(best.evaluation.values.mean())
+        self.accuracy_ = float(self._accuracy(best.evaluation))
         if isinstance(model.model, FreeGaussian):
             normal = model.model.free.normal()
             self.mean_ = self._location + normal.mean.numpy() * self._scale
             square = np.outer(self._scale, self._scale)
             self.covariance_ = normal.covariance.numpy() * square
             steps = [parts.exact_cells(normal)]
-        self.model_state_ = parts.state_of(model)
-        self.posterior_state_ = parts.state_of(nn.ModuleList(steps))
-        self._cache = []
-        if self._has_no_scale(model):
-            self._fit_scale(data)
-        self.log_scale_ = float(self.model_state_["log_scale"])
-        if not converged:
+        self._factories, self._stream = (self.model, self.posterior), best.stream
+        self._cache = [model, nn.ModuleList(steps).requires_grad_(False)]
+        if self._is_conditional() and not hasattr(model.model, "log_scale"):
+            model.rescale(self._integral(data))
+        self.model_state_, self.posterior_state_ = map(parts.state_of, self._cache)
+        self.log_scale_ = float(model.log_scale)
+        if not best.converged:
             warnings.warn(
                 f"The objective still moved after {self.n_iter_} iterations. Raise "
                 f"max_iter={self.max_iter} (or tol={self.tol:g}, which acts where what "
@@ -692,13 +582,9 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
 
     def _check_scale(self, data, noise):
         """Compare the scale parameter with importance sampling from fresh noise."""
-        noise = noise or Marginals(*map(torch.tensor, self._marginals))
         some = data.take(slice(_CHECKED))
-        contrast = parts.contrast_with(noise, some, self.noise_ratio)
-        log_density, posterior = self._evaluated(some.observed, self.n_draws)
-        size = self._rows_at_once(posterior, self.n_latents_)
-        problem = vnce.Problem(log_density, posterior, contrast, size=size)
-        self.log_scale_gap_ = float(_log_mean(vnce.evaluate(problem).noise.flatten()))
+        found = self._against(noise, some, self.noise_ratio).noise.flatten()
+        self.log_scale_gap_ = float(fitting.log_mean(found))
         if self.log_scale_gap_ > _GAP:
             warnings.warn(
                 f"Fresh noise finds an integral exp({self.log_scale_gap_:.2g}) times "
@@ -709,41 +595,52 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
                 stacklevel=6,
             )
 
-    def _has_no_scale(self, model):
-        conditional = isinstance(self.noise, str) and self.noise == "conditional"
-        return conditional and not hasattr(model.model, "log_scale")
+    def _is_conditional(self):
+        return isinstance(self.noise, str) and self.noise == "conditional"
 
-    def _fit_scale(self, data):
+    def _accuracy(self, found):
+        """Compute how often data are told from as much noise, or from neighbours."""
+        if self._is_conditional():
+            return (found.data > found.noise).double().mean()
+        return found.accuracy()
+
+    def _integral(self, data):
         """Fit the scale parameter alone, against the reference noise."""
-        noise = Marginals(*map(torch.tensor, self._marginals))
-        contrast = parts.contrast_with(noise, data, _RATIO)
-        log_density, posterior = self._evaluated(data.observed)
-        size = self._rows_at_once(posterior, self.n_latents_)
-        found = vnce.evaluate(
-            vnce.Problem(log_density, posterior, contrast, seed=self._seed, size=size)
-        )
-        scale = vnce.fit_scale(found.data, found.noise)
-        self.model_state_["log_scale"] = np.array(scale)
-        self._cache = []
+        found = self._against(self._reference(), data, _RATIO)
+        return vnce.fit_scale(found.data, found.noise)
+
+    def _against(self, noise, data, noise_ratio):
+        """Evaluate the fitted model at rows and fresh noise."""
+        contrast = parts.contrast_with(noise, data, noise_ratio)
+        log_density, posterior = self._evaluated(data.observed, self.n_draws)
+        width = data.x.shape[1] + self.n_latents_
+        size = fitting.rows_at_once(posterior, width, noise_ratio)
+        problem = vnce.Problem(log_density, posterior, contrast, size=size)
+        return vnce.evaluate(problem)
 
     def _modules(self):
-        """Rebuild the fitted modules: the model, and the steps of the posterior."""
+        """Return the fitted modules, rebuilt after a pickle: model and posterior."""
         if not self._cache:
+            model, posterior = self._factories
             d = len(self.node_indices_)
             normal = parts.some_normal(d)
             rows = Incomplete(torch.zeros(3, d).double(), torch.ones(3, d).bool())
             with seeded(0):
-                model = parts.build_model(self.model, lambda: normal, rows)
+                torch.set_rng_state(torch.tensor(self._stream))
+                module = parts.build_model(model, lambda: normal, rows)
                 steps = parts.build_posterior(
-                    self.posterior,
-                    model,
+                    posterior,
+                    module,
                     self.n_latents_,
-                    parts.Summary(*map(torch.tensor, self._columns)),
+                    parts.Summary(*map(torch.tensor, self._summary)),
                     lambda positive: normal,
                 )
-            parts.load_state(model, self.model_state_)
-            parts.load_state(nn.ModuleList(steps), self.posterior_state_)
-            self._cache.extend([model.requires_grad_(False), steps])
+                if model is None:
+                    steps = [parts.exact_cells(normal)]
+            parts.load_state(module, self.model_state_)
+            steps = parts.load_state(nn.ModuleList(steps), self.posterior_state_)
+            for part in (module, steps):
+                self._cache.append(part.eval().requires_grad_(False))
         return self._cache
 
     def __getstate__(self):
@@ -753,7 +650,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
     def _evaluated(self, observed, n_draws=_EVALUATED):
         """Return log phi and the posterior that evaluates it at rows."""
         model, steps = self._modules()
-        exact = parts.is_integrated(self.posterior, model)
+        exact = parts.is_integrated(self._factories[1], model)
         log_density = model.log_marginal if exact else model.log_density
         return log_density, parts.joined(steps, n_draws, observed, exact=exact)
 
@@ -801,6 +698,11 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         numbers = row_lattice(nodes, 2), row_lattice(nodes, 3)
         return variational_values(*self._evaluated(data.observed), contrast, numbers)
 
+    def _chains(self, n_draws):
+        """Count the tables of numbers that evaluating rows holds at a time."""
+        _, steps = self._modules()
+        return n_draws * parts.n_states(steps)
+
     def _names_out(self, names):
         if not self.n_latents_:
             return super()._names_out(names)
@@ -812,12 +714,3 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
 
     def _scaled(self, nodes):
         return Incomplete.from_array((nodes - self._location) / self._scale)
-
-
-def _log_mean(log_ratio):
-    """Average in logarithms, by importance sampling: the log of an integral."""
-    return log_ratio.logsumexp(0) - np.log(len(log_ratio))
-
-
-def _has_states(problem):
-    return any(isinstance(step, vnce.ExactStates) for step in problem.posterior.steps)

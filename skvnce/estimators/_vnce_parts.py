@@ -1,6 +1,8 @@
 """The parts that VNCEEstimator joins, made from what its user passed in."""
 
+import copy
 import inspect
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +18,12 @@ from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.models.noise import BINARY, POSITIVE, REAL, neighbours
 from skvnce.models.scaled import Scaled
 from skvnce.objectives.vnce import Contrast, Rows
-from skvnce.variational.cells import BinaryCells, NormalCells, normal_scale
+from skvnce.variational.cells import (
+    BinaryCells,
+    DefensiveCells,
+    NormalCells,
+    normal_scale,
+)
 from skvnce.variational.encoder import (
     BernoulliEncoder,
     Latents,
@@ -24,6 +31,7 @@ from skvnce.variational.encoder import (
     Perceptron,
 )
 
+_CHECKED = 100  # rows at which a model is tried
 _HIDDEN = (50,)  # of the networks that we make
 _STRENGTH = 0.02  # of the pilot's prior, in rows a column
 _STEP = 1.0  # of the kernel of conditional NCE, in spreads over the root of d
@@ -37,11 +45,14 @@ class Summary(NamedTuple):
     kind : Tensor of int64, of shape (features,)
         `REAL`, `POSITIVE` or `BINARY`.
     mean, spread : Tensor of shape (features,)
+    floor : Tensor of shape (features,)
+        Half of the least positive value: what stands for zero in logarithms.
     """
 
     kind: torch.Tensor
     mean: torch.Tensor
     spread: torch.Tensor
+    floor: torch.Tensor
 
     @classmethod
     def of(cls, nodes, mean, spread):
@@ -49,7 +60,9 @@ class Summary(NamedTuple):
         binary = (np.isnan(nodes) | (nodes == 0) | (nodes == 1)).all(0)
         positive = np.nanmin(nodes, 0) >= 0
         kind = np.where(binary, BINARY, np.where(positive, POSITIVE, REAL))
-        return cls(*map(torch.from_numpy, (kind, mean, spread)))
+        floor = np.nanmin(np.where(nodes > 0, nodes, np.inf), 0) / 2
+        floor = np.where(np.isfinite(floor), floor, 1.0)
+        return cls(*map(torch.from_numpy, (kind, mean, spread, floor)))
 
 
 def pilot_normal(data):
@@ -93,7 +106,8 @@ def build_model(factory, pilot, data):
     Scaled
     """
     width = data.x.shape[1]
-    module = FreeGaussian(pilot()) if factory is None else factory(width)
+    # a copy: the user may hold on to what the factory made
+    module = FreeGaussian(pilot()) if factory is None else copy.deepcopy(factory(width))
     if not isinstance(module, nn.Module) or not callable(
         getattr(module, "log_density", None)
     ):
@@ -122,9 +136,17 @@ def n_latents(module, asked):
     """Find the number of latents of a module; 0 where it takes none."""
     if n_values(module) == 1:
         return 0
-    states = getattr(module, "states", None) if asked is None else None
+    states = getattr(module, "states", None)
     found = asked or getattr(module, "n_latents", None)
-    found = found or (None if states is None else states.shape[1])
+    if states is not None:
+        shape = tuple(getattr(states, "shape", ()))
+        if len(shape) != 2 or found not in (None, shape[1]):
+            raise ValueError(
+                "model: states must be a tensor of shape (n_states, n_latents)"
+                + (f" with n_latents={found}" if found else "")
+                + f"; {type(module).__name__} has {shape}."
+            )
+        found = shape[1]
     if found is None:
         raise ValueError(
             f"n_latents is needed: {type(module).__name__}.log_density takes latents "
@@ -135,30 +157,42 @@ def n_latents(module, asked):
 
 def check_log_density(model, posterior, data):
     """Evaluate a model at a few rows, and refuse what is not a log-density."""
-    some = data.take(slice(3))
-    name = type(model.model).__name__
+    some = data.take(slice(_CHECKED))
     draws = posterior(some.x, some.observed, lambda step, like: torch.rand_like(like))
     flat = [value.flatten(0, -2) for value in draws.values]
+    _check_values(model.model, "log_density", flat, len(some.x))
+    if hasattr(model.model, "log_marginal"):
+        _check_values(model.model, "log_marginal", some, len(some.x))
+    if hasattr(model.model, "conditional_mean"):
+        filled = model.model.conditional_mean(*some)
+        if getattr(filled, "shape", None) != some.x.shape:
+            raise ValueError(
+                f"model: {type(model.model).__name__}.conditional_mean must return "
+                f"filled rows of shape {tuple(some.x.shape)}."
+            )
+
+
+def _check_values(module, method, arguments, n_rows):
+    """Evaluate one method of a model, and refuse what is not a number a row."""
+    name = f"{type(module).__name__}.{method}"
+    shapes = " and ".join(str(tuple(value.shape)) for value in arguments)
     try:
-        found = model.model.log_density(*flat)
+        found = getattr(module, method)(*arguments)
     except (RuntimeError, IndexError) as error:
-        raise ValueError(
-            f"model: {name}.log_density failed on x of shape {tuple(flat[0].shape)}"
-            + (f" and z of shape {tuple(flat[1].shape)}" if flat[1:] else "")
-            + f": {error}"
-        ) from error
-    expected = flat[0].shape[:1]
+        message = f"model: {name} failed on arguments of shape {shapes}: {error}"
+        raise ValueError(message) from error
+    expected = arguments[0].shape[:1]
     if not isinstance(found, torch.Tensor) or found.shape != expected:
         shape = tuple(getattr(found, "shape", ()))
         raise ValueError(
-            f"model: {name}.log_density must return one number a row, shape "
-            f"{tuple(expected)}; got {type(found).__name__} of shape {shape}."
+            f"model: {name} must return one number a row, shape {tuple(expected)}; got "
+            f"{type(found).__name__} of shape {shape}."
         )
     if found.isnan().any():
-        row = int(found.isnan().nonzero()[0, 0]) % len(some.x)
+        row = int(found.isnan().nonzero()[0, 0]) % n_rows
         raise ValueError(
-            f"model: {name}.log_density is NaN at row {row} of the training data. "
-            "Check logarithms and divisions in it."
+            f"model: {name} is NaN at row {row} of the training data. Check logarithms "
+            "and divisions in it."
         )
 
 
@@ -190,7 +224,8 @@ def build_posterior(choice, model, latents, summary, pilot):
     if binary.any():
         steps.append(BinaryCells(network(width), binary))
     if not binary.all():
-        steps.append(NormalCells(pilot(positive), positive, binary))
+        cells = NormalCells(pilot(positive), positive, binary, summary.floor)
+        steps.append(DefensiveCells(cells))
     if not latents:
         return steps
     if choice is None and hasattr(model.model, "states"):
@@ -226,12 +261,12 @@ def _checked_encoder(encoder, width, latents):
     return encoder
 
 
-def pilot_of_cells(data):
+def pilot_of_cells(data, floor):
     """Return a function of the positive columns: a normal of their logarithms."""
 
     def pilot(positive):
         x = data.x.where(data.observed, 1.0)
-        bent = normal_scale(x, positive).where(data.observed, 0.0)
+        bent = normal_scale(x, positive, floor).where(data.observed, 0.0)
         return pilot_normal(Incomplete(bent, data.observed))
 
     return pilot
@@ -247,12 +282,23 @@ def is_integrated(choice, model):
     return choice is None and hasattr(model.model, "log_marginal")
 
 
+def probe(data):
+    """Make one row that misses every cell that some row misses."""
+    return Incomplete(data.x[:1], data.observed.all(0)[None])
+
+
+def n_states(steps):
+    """Count the states that a posterior enumerates for each draw."""
+    return prod(step.n_states for step in steps if isinstance(step, ExactStates))
+
+
 def joined(steps, n_draws, observed, *, exact):
     """Make a posterior of steps, with a single draw where nothing is random."""
     random = not observed.all() or any(isinstance(step, Latents) for step in steps)
     return integrated if exact else Steps(steps, n_draws if random else 1)
 
 
+@torch.no_grad()
 def contrast_with(noise, data, noise_ratio):
     """Draw noise for each row, with its missing cells."""
     n, d = data.x.shape

@@ -14,17 +14,24 @@ import torch
 from torch import Tensor, nn
 
 from skvnce.distributions.free_normal import FreeNormal
-from skvnce.distributions.normal import ByMissing, Normal, arrange
+from skvnce.distributions.normal import (
+    ByMissing,
+    Normal,
+    arrange,
+    log_prob_observed,
+)
 
 
 class FreeGaussian(nn.Module):
-    """The energy of eq. (1).
+    """The energy of eq. (1); rows may have leading dimensions.
 
     Parameters
     ----------
     pilot : Normal
         Where mean and precision start.
     """
+
+    takes_batches = True  # of `log_marginal`: one mask for all leading dimensions
 
     def __init__(self, pilot: Normal) -> None:
         super().__init__()
@@ -53,10 +60,8 @@ class FreeGaussian(nn.Module):
         """
         if observed.all():
             return self.log_density(x)
-        normal, batches = self.free.inverted(), arrange(x, observed, kinds=1)
-        parts = [ByMissing.of(normal, batch).log_prob for batch in batches]
-        order = torch.cat([batch.rows for batch in batches]).argsort()
-        return torch.cat(parts, -1)[..., order] + self.log_normaliser()
+        log_prob = log_prob_observed(self.free.inverted(), x, observed)
+        return log_prob + self.log_normaliser()
 
     def conditional_mean(self, x: Tensor, observed: Tensor) -> Tensor:
         """Fill missing cells by their means; (n, features), (n, features)."""

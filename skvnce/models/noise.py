@@ -18,7 +18,12 @@ from torch.distributions import (
 )
 from torch.distributions import Normal as UnivariateNormal
 
-from skvnce.distributions.normal import ByMissing, Normal, arrange, cholesky, prepare
+from skvnce.distributions.normal import (
+    Normal,
+    cholesky,
+    log_prob_observed,
+    prepare,
+)
 from skvnce.distributions.truncated_normal import TruncatedNormal, fit_moments
 from skvnce.models.base import observed_log_prob
 
@@ -103,10 +108,7 @@ class GaussianNoise(NamedTuple):
 
     def log_prob(self, x: Tensor, observed: Tensor) -> Tensor:
         """Compute the normal density of the observed cells."""
-        normal, batches = prepare(self.normal), arrange(x, observed, kinds=1)
-        parts = [ByMissing.of(normal, batch).log_prob for batch in batches]
-        order = torch.cat([batch.rows for batch in batches]).argsort()
-        return torch.cat(parts, -1)[..., order]
+        return log_prob_observed(prepare(self.normal), x, observed)
 
 
 class GivenNoise(NamedTuple):

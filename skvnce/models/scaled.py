@@ -15,7 +15,7 @@ class Scaled(nn.Module):
     ----------
     model : nn.Module
         Its `log_density` and `log_marginal` need not know of leading dimensions: rows
-        reach them as (n, features).
+        reach them as (n, features), unless it has `takes_batches`.
     free : bool
         Else the scale parameter is a constant: zero, until `rescale`.
     """
@@ -34,7 +34,7 @@ class Scaled(nn.Module):
     @property
     def states(self) -> Tensor:
         """The states of the latents, of an enumerable model."""
-        return self.model.states
+        return self.model.states.to(self.log_scale)
 
     def log_density(self, *values: Tensor) -> Tensor:
         """Compute log phi(x) or log phi(x, z); (*batch, k), ... -> (*batch,)."""
@@ -44,4 +44,10 @@ class Scaled(nn.Module):
 
     def log_marginal(self, x: Tensor, observed: Tensor) -> Tensor:
         """Compute log phi of observed cells; (*batch, n, d), (n, d) -> (*batch, n)."""
-        return self.model.log_marginal(x, observed) - self.log_scale
+        if x.dim() == 2 or getattr(self.model, "takes_batches", False):
+            found = self.model.log_marginal(x, observed)
+        else:
+            tables = x.flatten(0, -3)
+            found = [self.model.log_marginal(table, observed) for table in tables]
+            found = torch.stack(found).view(x.shape[:-1])
+        return found - self.log_scale

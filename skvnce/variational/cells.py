@@ -9,6 +9,7 @@ or their logarithms, and P the precision,
     log q(x_m | x_o) = log N(w_m) - sum over positive m of w_j                     (2)
 """
 
+import copy
 from math import log, pi
 
 import torch
@@ -16,7 +17,12 @@ from torch import Tensor, nn
 from torch.distributions import Bernoulli
 
 from skvnce.distributions.free_normal import FreeNormal
-from skvnce.distributions.normal import ByMissing, Normal, arrange
+from skvnce.distributions.normal import (
+    ByMissing,
+    Normal,
+    arrange,
+    log_prob_observed,
+)
 from skvnce.variational.base import Draws, Uniforms, inside, with_missing
 from skvnce.variational.encoder import Perceptron
 
@@ -34,10 +40,17 @@ class NormalCells(nn.Module):
         Columns of which the logarithms are normal.
     drawn : Tensor of bool, of shape (features,), optional
         Columns that an earlier step draws: these cells are conditioned on.
+    floor : Tensor of shape (features,), optional
+        Of the positive columns: observed values below count as this, for zeros have no
+        logarithm.
     """
 
     def __init__(
-        self, pilot: Normal, positive: Tensor, drawn: Tensor | None = None
+        self,
+        pilot: Normal,
+        positive: Tensor,
+        drawn: Tensor | None = None,
+        floor: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.free = FreeNormal(pilot)
@@ -45,6 +58,8 @@ class NormalCells(nn.Module):
         self.register_buffer(
             "drawn", torch.zeros_like(positive) if drawn is None else drawn
         )
+        tiny = torch.full(positive.shape, _TINY).double()
+        self.register_buffer("floor", tiny if floor is None else floor)
 
     def forward(self, draws: Draws, observed: Tensor, uniforms: Uniforms) -> Draws:
         """Draw; the mask has shape (n, features)."""
@@ -52,7 +67,7 @@ class NormalCells(nn.Module):
         if observed.all():
             return draws
         (x,) = draws.values
-        w = normal_scale(x.where(observed, 1.0), self.positive)
+        w = normal_scale(x.where(observed, 1.0), self.positive, self.floor)
         eps = torch.special.ndtri(inside(uniforms(0, x)))
         drawn, log_q = self._conditional(w, observed, eps)
         logs = drawn.where(self.positive, 0.0)
@@ -61,6 +76,15 @@ class NormalCells(nn.Module):
         return draws._replace(
             values=(x.where(observed, cells),), log_prob=draws.log_prob + log_q
         )
+
+    def log_prob(self, x: Tensor, observed: Tensor) -> Tensor:
+        """Compute log q of the missing cells of completed rows; (*batch, n)."""
+        observed = observed | self.drawn
+        w = normal_scale(x, self.positive, self.floor)
+        normal, d = self.free.inverted(), x.shape[-1]
+        joint = -(self.free.square(w) + normal.log_det + d * log(2 * pi)) / 2
+        logs = w.where(self.positive & ~observed, 0.0).sum(-1)
+        return joint - log_prob_observed(normal, w, observed) - logs
 
     def _conditional(
         self, w: Tensor, observed: Tensor, eps: Tensor
@@ -80,9 +104,67 @@ class NormalCells(nn.Module):
         return torch.cat(completed, -2)[..., order, :], torch.cat(log_q, -1)[..., order]
 
 
-def normal_scale(x: Tensor, positive: Tensor) -> Tensor:
-    """Take logarithms of the positive columns, of zeros that of a tiny number."""
-    return torch.where(positive, x.clamp(min=_TINY).log(), x)
+def normal_scale(x: Tensor, positive: Tensor, floor: Tensor | float = _TINY) -> Tensor:
+    """Take logarithms of the positive columns, below the floor that of the floor."""
+    return torch.where(positive, x.clamp(min=floor).log(), x)
+
+
+class DefensiveCells(nn.Module):
+    """Draw the missing cells from a mixture of a learnt normal and of its pilot.
+
+    Half of the draws each, with the density of the mixture.  A learnt q may settle on
+    one of several humps; the pilot goes on covering them, so that importance weights
+    stay bounded (Hesterberg 1995, defensive importance sampling).
+
+    Parameters
+    ----------
+    learnt : NormalCells
+        At its pilot still.
+    """
+
+    def __init__(self, learnt: NormalCells) -> None:
+        super().__init__()
+        self.learnt = learnt
+        self.fixed = copy.deepcopy(learnt).requires_grad_(False)
+
+    def forward(self, draws: Draws, observed: Tensor, uniforms: Uniforms) -> Draws:
+        """Draw; a single draw is of the learnt normal alone."""
+        n_draws = len(draws.log_prob)
+        if (observed | self.learnt.drawn).all() or n_draws == 1:
+            return self.learnt(draws, observed, uniforms)
+        half = (n_draws + 1) // 2
+        parts = (
+            self._part(draws, slice(half), observed, uniforms, turned=False),
+            self._part(draws, slice(half, None), observed, uniforms, turned=True),
+        )
+        first, second = parts
+        return Draws(
+            (torch.cat([first.values[0], second.values[0]]),),
+            torch.cat([first.log_prob, second.log_prob]),
+            torch.cat([first.log_weight, second.log_weight]),
+            draws.log_score,
+        )
+
+    def _part(
+        self,
+        draws: Draws,
+        some: slice,
+        observed: Tensor,
+        uniforms: Uniforms,
+        *,
+        turned: bool,
+    ) -> Draws:
+        """Draw some of the draws from one normal, and evaluate both."""
+        own, other = (self.learnt, self.fixed)[:: -1 if turned else 1]
+        (x,) = draws.values
+        before, weight = draws.log_prob[some], draws.log_weight[some]
+        made = own(Draws((x[some],), before, weight), observed, uniforms)
+        densities = made.log_prob - before, other.log_prob(made.values[0], observed)
+        share = log(len(x) / (2 * len(before)))
+        return made._replace(
+            log_prob=before + torch.logaddexp(*densities) - log(2),
+            log_weight=weight + share,
+        )
 
 
 class BinaryCells(nn.Module):

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import distributions, nn
 
 from skvnce import GaussianImputer, VNCEEstimator
-from skvnce.estimators import _vnce
+from skvnce.estimators import _vnce_fit
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
 
 COVARIANCE = np.array([[2.0, 1.2, 0.0], [1.2, 1.0, -0.3], [0.0, -0.3, 0.5]])
@@ -377,7 +377,7 @@ def test_parts_of_the_rows_give_the_same_fit(model, monkeypatch):
         X = (X > 0).astype(float)
     options = {"random_state": 0, "max_iter": 20, "tol": 0.05}
     whole = VNCEEstimator(model, **options).fit(X)
-    monkeypatch.setattr(_vnce, "_PART", 5000)
+    monkeypatch.setattr(_vnce_fit, "PART", 5000)
     parts = VNCEEstimator(model, **options).fit(X)
     assert parts.objective_ == pytest.approx(whole.objective_, abs=1e-6)
     assert parts.log_scale_ == pytest.approx(whole.log_scale_, abs=1e-3)
@@ -453,6 +453,15 @@ class Exploding(Bell):
         return super().log_density(x) + 1e300 * self.link.sum().exp() * 1e300
 
 
+class Marginal(Bell):
+    def log_marginal(self, x, observed):
+        return x.sum(-1, keepdim=True)
+
+
+class Flat(Factor):
+    states = torch.zeros(3)
+
+
 class Silent(nn.Module):
     def forward(self, x, observed):
         return x
@@ -496,7 +505,9 @@ BAD = [
     ({"model": lambda d: None}, TypeError, "model must map the number of features"),
     ({"model": Wide}, ValueError, "model: Wide.log_density must return one number"),
     ({"model": Nan}, ValueError, "model: Nan.log_density is NaN at row"),
-    ({"model": Mismatched}, ValueError, "model: Mismatched.log_density failed on x"),
+    ({"model": Mismatched}, ValueError, "model: Mismatched.log_density failed on"),
+    ({"model": Marginal}, ValueError, "model: Marginal.log_marginal must return"),
+    ({"model": Flat}, ValueError, "model: states must be a tensor of shape"),
     ({"model": Three}, TypeError, "takes 3 arguments"),
     ({"model": Unsized}, ValueError, "n_latents is needed"),
     ({"model": Exploding}, ValueError, "The objective cannot be followed"),
@@ -567,3 +578,188 @@ def test_mass_where_nothing_was_is_noticed():
         for one in (found, held)
     ]
     assert errors[0] > 1 > errors[1]
+
+
+# posteriors that are not normal -------------------------------------------------------
+
+
+class TwoHumps(nn.Module):
+    """x_1 near 2 or near -2, whatever x_0 is."""
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.log_sharpness = nn.Parameter(torch.zeros(()))
+        self.tilt = nn.Parameter(torch.zeros(()))
+
+    def log_density(self, x):
+        sharp = self.log_sharpness.exp()
+        humps = torch.stack([x[:, 1] - 2, x[:, 1] + 2]).square() * -4 * sharp
+        tilt = torch.stack([self.tilt, -self.tilt])[:, None]
+        return (humps + tilt).logsumexp(0) - x[:, 0].square() / 2
+
+
+def test_two_humps_are_drawn_with_their_weights(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(2000, 2))
+    X[:, 1] = np.where(rng.random(2000) < 0.7, 2, -2) + X[:, 1] / 8**0.5
+    X[rng.random(2000) < 0.2, 1] = np.nan
+    found = VNCEEstimator(TwoHumps, random_state=seed).fit(X)
+    share = 1 / (1 + np.exp(-2 * float(module(found).tilt)))
+    assert share == pytest.approx(0.7, abs=0.06)
+    assert found.log_scale_gap_ < 0.2
+    row = np.array([[0.3, np.nan]])
+    expected = 2 * share - 2 * (1 - share)
+    assert found.transform(row)[0, 1] == pytest.approx(expected, abs=0.25)
+    drawn = found.sample(np.repeat(row, 4000, 0), random_state=seed)[0, :, 1]
+    assert (drawn > 0).mean() == pytest.approx(share, abs=0.05)
+    # with candidates of equal weight it would be that of the proposal
+    assert (abs(abs(drawn) - 2) < 1.5).mean() > 0.95
+
+
+def ising_table(seed, n=400):
+    """Draw pairs of zeros and ones that mostly agree; the second is often missing."""
+    rng = np.random.default_rng(seed)
+    first = rng.integers(2, size=n)
+    X = np.column_stack([first, np.where(rng.random(n) < 0.9, first, 1 - first)]) * 1.0
+    X[rng.random(n) < 0.2, 1] = np.nan
+    return X
+
+
+class Ising(nn.Module):
+    def __init__(self, n_features):
+        super().__init__()
+        self.link = nn.Parameter(torch.zeros(()))
+        self.field = nn.Parameter(torch.zeros(n_features))
+
+    def log_density(self, x):
+        sign = 2 * x - 1
+        return self.link * sign[:, 0] * sign[:, 1] + x @ self.field
+
+
+def test_the_order_of_rows_does_not_choose_the_solver(seed):
+    X = ising_table(seed)
+    by_holes = np.argsort(np.isnan(X[:, 1]), kind="stable")
+    for order in (by_holes, by_holes[::-1]):
+        with pytest.raises(ValueError, match="solver='lbfgs' needs draws"):
+            VNCEEstimator(Ising, solver="lbfgs").fit(X[order])
+        found = VNCEEstimator(Ising, random_state=seed).fit(X[order])
+        link = float(module(found).link)
+        assert 1 / (1 + np.exp(-2 * link)) == pytest.approx(0.9, abs=0.05)
+        assert set(np.unique(found.sample(X, random_state=0))) == {0.0, 1.0}
+
+
+class RandomFeatures(nn.Module):
+    """Holds random numbers beside its state."""
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.projection = torch.randn(n_features, 8).double()
+        self.weight = nn.Parameter(torch.zeros(8))
+
+    def log_density(self, x):
+        return -x.square().sum(1) / 2 + torch.tanh(x @ self.projection) @ self.weight
+
+
+def test_random_numbers_of_the_model_survive():
+    X = gaussian_table(0, missing=0.0) - MEAN
+    found = VNCEEstimator(RandomFeatures, n_init=2, random_state=3).fit(X)
+    copy = pickle.loads(pickle.dumps(found))
+    assert (copy.score_samples(X) == found.score_samples(X)).all()
+    found.set_params(model=Bell)
+    assert (copy.score_samples(X) == found.score_samples(X)).all()
+
+
+def test_scores_of_the_default_and_of_own_models_compare():
+    rng = np.random.default_rng(0)
+    X = rng.gamma(4.0, size=(1500, 2))  # non-negative columns
+    default = VNCEEstimator(random_state=0).fit(X)
+    options = {"noise": "gaussian", "random_state": 1, "tol": 1e-6, "max_iter": 400}
+    own = VNCEEstimator(Bell, **options).fit(X)
+    scores = default.score_samples(X).mean(), own.score_samples(X).mean()
+    assert scores[0] == pytest.approx(scores[1], abs=0.05)
+    assert default.score(X) == pytest.approx(own.score(X), abs=0.05)
+    with_empty = np.concatenate([X, np.full((100, 2), np.nan)])
+    assert default.score(with_empty) == pytest.approx(default.score(X), abs=1e-12)
+
+
+class LearntNoise(nn.Module):
+    """As a flow: parameters, and a call that gives the distribution."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = nn.Parameter(torch.tensor(MEAN).float())
+
+    def forward(self):
+        joint = distributions.Normal(self.mean, torch.tensor([1.5, 1.1, 0.8]))
+        return distributions.Independent(joint, 1)
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
+def test_noise_with_parameters_is_left_alone(solver):
+    X = gaussian_table(0, missing=0.0)
+    noise = LearntNoise()
+    options = {"solver": solver, "max_iter": 20, "random_state": 0}
+    VNCEEstimator(noise=noise, **options).fit(X)
+    assert noise.mean.grad is None
+    assert noise.mean.requires_grad
+
+
+def test_a_module_with_dropout_answers_the_same_twice():
+    class Dropping(Bell):
+        def __init__(self, n_features):
+            super().__init__(n_features)
+            self.drop = nn.Dropout(0.5)
+
+        def log_density(self, x):
+            return super().log_density(self.drop(x))
+
+    X = gaussian_table(0, n=100, missing=0.0) - MEAN
+    options = {"solver": "adam", "max_iter": 3, "random_state": 0}
+    found = VNCEEstimator(Dropping, **options).fit(X)
+    assert (found.score_samples(X) == found.score_samples(X)).all()
+
+
+def test_a_model_without_parameters_has_its_scale_fitted():
+    class Standard(nn.Module):
+        def __init__(self, n_features):
+            super().__init__()
+            self.n_features = n_features
+
+        def log_density(self, x):
+            return -x.square().sum(1) / 2
+
+    X = np.random.default_rng(0).normal(size=(500, 2))
+    for noise in ("gaussian", "conditional"):
+        found = VNCEEstimator(Standard, noise=noise, random_state=0).fit(X)
+        assert found.log_scale_ == pytest.approx(np.log(2 * np.pi), abs=0.1)
+
+
+def test_a_failed_start_does_not_fail_the_fit():
+    class Lucky(Bell):
+        calls = []
+
+        def __init__(self, n_features):
+            super().__init__(n_features)
+            Lucky.calls.append(1)
+            self.bad = len(Lucky.calls) == 2
+
+        def log_density(self, x):
+            found = super().log_density(x)
+            return found * self.link.exp().sum() * 1e308 * 1e10 if self.bad else found
+
+    X = gaussian_table(0, n=100, missing=0.0) - MEAN
+    found = VNCEEstimator(Lucky, n_init=3, random_state=0).fit(X)
+    assert np.isfinite(found.objective_)
+    assert len(Lucky.calls) == 3
+
+
+def test_zero_inflated_columns(seed):
+    rng = np.random.default_rng(seed)
+    X = np.where(rng.random((400, 3)) < 0.3, 0.0, rng.gamma(2.0, size=(400, 3)))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few rounds: neither end nor scale is good
+        found = VNCEEstimator(Bell, random_state=seed, max_iter=20).fit(X)
+    filled = found.transform(X)
+    assert np.isfinite(filled).all()
+    assert filled.min() >= 0

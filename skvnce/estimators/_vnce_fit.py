@@ -1,0 +1,259 @@
+"""One fit of VNCEEstimator, from one start: model, posterior, solver.
+
+`options` is the estimator; its parameters are read, nothing is written to it.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from skvnce.algorithms import vnce
+from skvnce.estimators import _vnce_parts as parts
+from skvnce.models.free_gaussian import FreeGaussian
+from skvnce.models.scaled import Scaled
+from skvnce.objectives.conditional_nce import by_neighbours
+from skvnce.objectives.vnce import by_noise
+from skvnce.variational.base import stream
+
+PART = 2**21  # numbers that the draws of one part of the rows may have
+PATIENCE = 5  # rounds in a row without a change before the fit stops
+_GRADIENT = 1e-5  # at which L-BFGS stops where nothing is drawn
+PER_ROUND = 20  # its iterations that count as a round
+
+
+class Training(NamedTuple):
+    """What all starts share.
+
+    Attributes
+    ----------
+    data : Incomplete
+    contrast : Contrast
+    summary : Summary
+    has_density : bool
+        Whether the noise has one; else it is conditional.
+    seed : int
+    """
+
+    data: object
+    contrast: object
+    summary: parts.Summary
+    has_density: bool
+    seed: int
+
+
+class Outcome(NamedTuple):
+    """A fit from one start.
+
+    Attributes
+    ----------
+    model : Scaled
+    steps : list of nn.Module
+        Of the posterior.
+    evaluation : Evaluation
+    losses : list of float
+    converged : bool
+    n_latents : int
+    stream : ndarray of uint8
+        State of torch's random numbers before the model was made.
+    """
+
+    model: Scaled
+    steps: list
+    evaluation: vnce.Evaluation
+    losses: list
+    converged: bool
+    n_latents: int
+    stream: np.ndarray
+
+
+def from_one_start(options, training, on_round):
+    """Make model and posterior, and fit them."""
+    before = torch.get_rng_state().numpy()
+    data, summary = training.data, training.summary
+    model = parts.build_model(options.model, partial(parts.pilot_normal, data), data)
+    n_latents = parts.n_latents(model.model, options.n_latents)
+    pilot = parts.pilot_of_cells(data, summary.floor)
+    steps = parts.build_posterior(options.posterior, model, n_latents, summary, pilot)
+    exact = parts.is_integrated(options.posterior, model)
+    drawn = parts.joined(steps, options.n_draws, data.observed, exact=False)
+    parts.check_log_density(model, drawn, data)
+    posterior = vnce.integrated if exact else drawn
+    problem = vnce.Problem(
+        model.log_marginal if exact else model.log_density,
+        posterior,
+        training.contrast,
+        by_noise if training.has_density else by_neighbours,
+        training.seed,
+        rows_at_once(posterior, len(summary.kind) + n_latents, options.noise_ratio),
+    )
+    start_scale(problem, model, free=training.has_density)
+    losses, converged = solve(options, problem, model, data, on_round)
+    if exact and not isinstance(model.model, FreeGaussian):
+        free = problem._replace(log_density=model.log_density, posterior=drawn)
+        fit_proposals(options, free, data)
+    for module in (model, *steps):
+        module.eval()
+    found = vnce.evaluate(problem)
+    return Outcome(model, steps, found, losses, converged, n_latents, before)
+
+
+def rows_at_once(posterior, width, noise_ratio):
+    """Bound the numbers that draws of rows and their noise hold."""
+    draws = 1
+    if posterior is not vnce.integrated:
+        draws = posterior.n_draws * parts.n_states(posterior.steps)
+    return max(1, PART // (draws * (1 + noise_ratio) * width))
+
+
+def start_scale(problem, model, *, free):
+    """Start the scale parameter at the integral by importance sampling."""
+    if not free:
+        model.log_scale.requires_grad_(False)
+    elif model.log_scale.requires_grad:
+        start = log_mean(vnce.evaluate(problem).noise.flatten())
+        model.rescale(start if start.isfinite() else 0.0)
+
+
+def log_mean(log_ratio):
+    """Average in logarithms: the log of an integral, from draws of noise."""
+    return log_ratio.logsumexp(0) - np.log(len(log_ratio))
+
+
+def solve(options, problem, model, data, on_round):
+    """Run the solver; return the losses, and whether they settled."""
+    named = [(k, leaf) for k, leaf in model.named_parameters() if leaf.requires_grad]
+    leaves = [leaf for _, leaf in named]
+    of_posterior = used_parameters(problem.posterior, data)
+    if not leaves and not of_posterior:
+        return [-float(vnce.evaluate(problem).values.mean())], True
+    penalty = make_penalty(options, model, len(data.x))
+    if is_stochastic(options, problem.posterior, data):
+        losses = vnce.joint_ascent(
+            problem,
+            [*named, *of_posterior],
+            penalty=penalty,
+            batch_size=options.batch_size,
+            learning_rate=options.learning_rate_init,
+            max_iter=options.max_iter,
+            on_epoch=lambda epoch, loss: on_round(epoch, loss, np.nan),
+        )
+        return losses, True
+    if of_posterior or has_states(problem.posterior):
+        trace = vnce.variational_em(
+            problem,
+            leaves,
+            [leaf for _, leaf in of_posterior],
+            penalty=penalty,
+            n_steps=options.n_steps,
+            tol=options.tol,
+            patience=PATIENCE,
+            max_iter=options.max_iter,
+            on_round=on_round,
+        )
+        return trace.loss, trace.converged
+    return fit_drawless(options, problem, leaves, penalty, on_round)
+
+
+def fit_drawless(options, problem, leaves, penalty, on_round):
+    """Run L-BFGS where nothing is drawn: NCE."""
+    losses = []
+
+    def on_step(loss):
+        change = abs(loss - losses[-1]) if losses else np.inf
+        losses.append(loss)
+        on_round(len(losses), loss, change)
+
+    most = PER_ROUND * options.max_iter
+    found = vnce.fit_model(
+        problem,
+        leaves,
+        penalty=penalty,
+        tol=_GRADIENT,
+        max_iter=most,
+        on_step=on_step,
+    )
+    return losses or [found.objective], found.n_iter < most
+
+
+def probe_draws(posterior, data):
+    """Draw for one row that hides all that any row hides."""
+    row = parts.probe(data)
+    return posterior(row.x, row.observed, stream(0))
+
+
+def used_parameters(posterior, data):
+    """List the parameters of the posterior that the training rows need."""
+    if not isinstance(posterior, nn.Module):
+        return []
+    named = [
+        (f"posterior.{name}", leaf)
+        for name, leaf in posterior.named_parameters()
+        if leaf.requires_grad
+    ]
+    draws = probe_draws(posterior, data)
+    tensors = [draws.log_prob, draws.log_weight, *draws.values]
+    moving = [tensor.sum() for tensor in tensors if tensor.requires_grad]
+    if not named or not moving:
+        return []
+    leaves = [leaf for _, leaf in named]
+    slopes = torch.autograd.grad(sum(moving), leaves, allow_unused=True)
+    return [
+        pair for pair, slope in zip(named, slopes, strict=True) if slope is not None
+    ]
+
+
+def has_states(posterior):
+    """Tell whether latents are enumerated."""
+    return posterior is not vnce.integrated and any(
+        isinstance(step, vnce.ExactStates) for step in posterior.steps
+    )
+
+
+def is_stochastic(options, posterior, data):
+    """Choose the solver: Adam, or else L-BFGS, which cannot follow discrete draws."""
+    with torch.no_grad():
+        discrete = probe_draws(posterior, data).log_score is not None
+    if discrete and options.solver == "lbfgs":
+        raise ValueError(
+            "solver='lbfgs' needs draws that are smooth in the posterior's parameters; "
+            "here missing cells or latents of zeros and ones are drawn. Use "
+            "solver='adam'."
+        )
+    if discrete and options.n_draws == 1:
+        raise ValueError(
+            "n_draws must be at least 2 for a discrete posterior: the other draws of a "
+            "row are the control variate of its gradient."
+        )
+    return discrete or options.solver == "adam"
+
+
+def make_penalty(options, model, n):
+    """Make the penalty of the model's parameters, or None."""
+    leaves = [p for p in model.model.parameters() if p.requires_grad]
+    alpha = options.alpha
+    if isinstance(alpha, str):
+        own = options.model is not None
+        alpha = 0 if own else sum(leaf.numel() for leaf in leaves)
+    if not alpha or not leaves:
+        return None
+    return lambda: sum(p.square().sum() for p in leaves) * alpha / (2 * n)
+
+
+def fit_proposals(options, problem, data):
+    """Fit the posterior from which hidden parts are drawn after the fit."""
+    named = used_parameters(problem.posterior, data)
+    if not named:
+        return
+    if is_stochastic(options, problem.posterior, data):
+        vnce.joint_ascent(
+            problem,
+            named,
+            batch_size=options.batch_size,
+            learning_rate=options.learning_rate_init,
+            max_iter=options.max_iter,
+        )
+    else:
+        vnce.fit_posterior(problem, [leaf for _, leaf in named], max_iter=50)
