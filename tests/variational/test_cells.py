@@ -1,5 +1,6 @@
 """Posteriors of missing cells against dense Gaussian algebra and enumeration."""
 
+import copy
 from itertools import product
 
 import pytest
@@ -13,7 +14,12 @@ from skvnce.distributions.normal import Normal
 from skvnce.objectives.conditional_nce import by_neighbours
 from skvnce.objectives.vnce import by_noise, log_ratio, mean_over_draws
 from skvnce.variational.base import ambient, repeated, stream
-from skvnce.variational.cells import BinaryCells, NormalCells, normal_scale
+from skvnce.variational.cells import (
+    BinaryCells,
+    DefensiveCells,
+    NormalCells,
+    normal_scale,
+)
 from skvnce.variational.encoder import BernoulliEncoder, Latents, Perceptron
 
 D = 4
@@ -343,3 +349,77 @@ def test_the_surrogate_of_the_gradient_leaves_the_value_alone(seed):
     weight, others = log_weight.exp(), values[1:]
     baseline = (weight[1:] * others).sum(0) / weight[1:].sum(0)
     torch.testing.assert_close(slope[0], weight[0] * (values[0] - baseline))
+
+
+# mixtures of a learnt normal and its pilot
+
+
+@KINDS
+def test_densities_of_given_cells_are_those_of_drawn_ones(make, observed, positive):
+    cells, x = make(positive), table(observed, positive, 3)
+    with torch.no_grad():
+        draws = cells(repeated(x, 2), observed, ambient)
+        found = cells.log_prob(draws.values[0], observed)
+    torch.testing.assert_close(found, draws.log_prob, rtol=1e-9, atol=1e-9)
+
+
+def defensive(make, positive):
+    cells = DefensiveCells(make(positive))
+    shaken(cells.learnt)
+    return cells
+
+
+@KINDS
+@pytest.mark.parametrize("n_draws", [2, 5])
+def test_half_of_the_draws_are_of_each_normal(make, observed, positive, n_draws):
+    cells, x = defensive(make, positive), table(observed, positive)
+    with torch.no_grad():
+        draws = cells(repeated(x, n_draws), observed, stream(3))
+        filled = draws.values[0]
+        both = [part.log_prob(filled, observed) for part in (cells.learnt, cells.fixed)]
+        n_first = (n_draws + 1) // 2
+        alone = cells.learnt(repeated(x, n_first), observed, stream(3))
+    assert (filled[:n_first] == alone.values[0]).all()
+    hidden = ~observed.all(1)
+    mixture = torch.logaddexp(*both) - torch.tensor(2.0).log()
+    torch.testing.assert_close(draws.log_prob[:, hidden], mixture[:, hidden])
+    weight = draws.log_weight.exp()
+    torch.testing.assert_close(weight.sum(0), torch.ones(len(x)).double())
+    torch.testing.assert_close(weight[:n_first].sum(0), weight[n_first:].sum(0))
+    assert (filled == x)[:, observed].all()
+
+
+def test_importance_weights_of_the_mixture_are_unbiased(make, observed, seed):
+    """E p / q = 1 for another normal p, also where the learnt q is far from p."""
+    cells, target = defensive(make, REAL), shaken(make(REAL), 0.2)
+    cells.learnt.free.shift.data += 2.0
+    x, patterns = table(observed, REAL), (~observed).sum(1) == 2
+    x, observed = x[patterns], observed[patterns]
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        estimates = []
+        for _ in range(2000):
+            draws = cells(repeated(x, 4), observed, ambient)
+            log_p = target.log_prob(draws.values[0], observed)
+            inside = (log_p - draws.log_prob + draws.log_weight).exp()
+            estimates.append(inside.sum(0))
+    assert abs(z_mean(torch.stack(estimates), 1.0)).max() < GATE
+
+
+def test_one_draw_is_of_the_learnt_normal(make, observed):
+    cells, x = defensive(make, REAL), table(observed, REAL)
+    with torch.no_grad():
+        alone = cells(repeated(x), observed, stream(1))
+        expected = cells.learnt(repeated(x), observed, stream(1))
+    assert (alone.values[0] == expected.values[0]).all()
+    assert (alone.log_prob == expected.log_prob).all()
+
+
+def test_the_pilot_stays_where_it_is(make, observed):
+    cells, x = defensive(make, REAL), table(observed, REAL)
+    before = copy.deepcopy(cells.fixed.state_dict())
+    draws = cells(repeated(x, 4), observed, stream(0))
+    (draws.log_prob.sum() + draws.values[0].sum()).backward()
+    assert all(p.grad is None for p in cells.fixed.parameters())
+    assert all(p.grad.isfinite().all() for p in cells.learnt.parameters())
+    assert all((before[k] == v).all() for k, v in cells.fixed.state_dict().items())
