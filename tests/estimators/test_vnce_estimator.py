@@ -763,3 +763,27 @@ def test_zero_inflated_columns(seed):
     filled = found.transform(X)
     assert np.isfinite(filled).all()
     assert filled.min() >= 0
+
+
+def test_a_fitted_flow_is_noise():
+    zuko = pytest.importorskip("zuko")
+    X = gaussian_table(0, missing=0.0)
+    X = (X - X.mean(0)) / X.std(0)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        flow = zuko.flows.NSF(3, transforms=1, hidden_features=(16,))
+        optimiser = torch.optim.Adam(flow.parameters(), lr=0.02)
+        rows = torch.tensor(X).float()
+        for _ in range(100):
+            optimiser.zero_grad()
+            (-flow().log_prob(rows).mean()).backward()
+            optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+    near = VNCEEstimator(Bell, noise=flow, tol=1e-6, random_state=0).fit(X)
+    far = VNCEEstimator(Bell, noise="marginal", tol=1e-6, random_state=0).fit(X)
+    assert near.accuracy_ < 0.6 < 0.7 < far.accuracy_
+    correlation = np.corrcoef(X.T)
+    np.testing.assert_allclose(bell_moments(module(near))[1], correlation, atol=0.15)
+    assert all(parameter.grad is None for parameter in flow.parameters())
+    with pytest.raises(ValueError, match="NormalizingFlow has no density of a part"):
+        VNCEEstimator(Bell, noise=flow).fit(gaussian_table(0))
