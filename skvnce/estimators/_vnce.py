@@ -559,6 +559,8 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         self.n_latents_ = best.n_latents
         self.objective_ = float(best.evaluation.values.mean())
         self.accuracy_ = float(self._accuracy(best.evaluation))
+        for name in ("mean_", "covariance_"):  # of an earlier fit of another model
+            vars(self).pop(name, None)
         if isinstance(model.model, FreeGaussian):
             normal = model.model.free.normal()
             self.mean_ = self._location + normal.mean.numpy() * self._scale

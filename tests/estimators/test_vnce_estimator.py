@@ -787,3 +787,14 @@ def test_a_fitted_flow_is_noise():
     assert all(parameter.grad is None for parameter in flow.parameters())
     with pytest.raises(ValueError, match="NormalizingFlow has no density of a part"):
         VNCEEstimator(Bell, noise=flow).fit(gaussian_table(0))
+
+
+def test_a_second_fit_forgets_the_first():
+    X = gaussian_table(0, n=100) - MEAN
+    found = VNCEEstimator(random_state=0).fit(X)
+    options = {"model": Bell, "noise": "gaussian", "max_iter": 20, "tol": 1e-3}
+    found.set_params(**options).fit(X)
+    assert not hasattr(found, "mean_")
+    alone = VNCEEstimator(random_state=0, **options).fit(X)
+    assert set(vars(found)) == set(vars(alone))
+    assert found.objective_ == alone.objective_
