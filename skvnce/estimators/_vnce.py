@@ -593,7 +593,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
                 "that of log_scale_: the model has mass where neither data nor noise "
                 f"were, and nothing held it down. Raise noise_ratio={self.noise_ratio} "
                 "or alpha, or take a noise closer to the data.",
-                RuntimeWarning,
+                ConvergenceWarning,
                 stacklevel=6,
             )
 
