@@ -1,12 +1,12 @@
 """Random numbers: one fence around torch's stream, and numbers that belong to a row.
 
 Uniform numbers reach the samplers as a callable ``uniforms(step, x) -> Tensor`` of
-the shape of ``x``: `ambient` draws from torch's stream inside the fence, `row_keyed`
-makes a row's numbers a function of the row alone, so that deterministic methods give
-the same answer in any row order and any batch.
+the shape of ``x``: `skvnce.variational.base.ambient` draws from torch's stream inside
+the fence, `row_keyed` makes a row's numbers a function of the row alone, so that
+deterministic methods give the same answer in any row order and any batch.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
 
@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-Uniforms = Callable[[int, Tensor], Tensor]
+from skvnce.variational.base import Uniforms
 
 _FENCE = RLock()  # torch's stream belongs to the process: one thread at a time
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -45,11 +45,6 @@ def seeded(random_state: object) -> Iterator[int]:
     with _FENCE, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield seed
-
-
-def ambient(step: int, x: Tensor) -> Tensor:
-    """Draw uniform numbers in [0, 1) from torch's stream."""
-    return torch.rand_like(x)
 
 
 def row_keyed(rows: np.ndarray, seed: int) -> Uniforms:

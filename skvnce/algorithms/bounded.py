@@ -7,12 +7,12 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms import gaussian
-from skvnce.algorithms.conditional import Uniforms
 from skvnce.distributions.bounded_normal import BoundedNormal
 from skvnce.distributions.normal import Normal, prepare
 from skvnce.models.bounded_gaussian import BoundedGaussian
 from skvnce.samplers.base import State, chain_average, run_chain
 from skvnce.samplers.gibbs import gibbs, missing_cells
+from skvnce.variational.base import Uniforms
 
 _IDLE = 4.0  # standard deviations at which a bound does nothing: 3e-5 of the mass
 _TRIES = 20  # draws of a row before chains take over

@@ -14,8 +14,7 @@ from skvnce._incomplete import Incomplete
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.samplers.base import Sampler, State, chain_average, run_chain
 from skvnce.samplers.gibbs import gibbs, missing_cells
-
-Uniforms = Callable[[int, Tensor], Tensor]
+from skvnce.variational.base import Uniforms
 
 N_BLOCKS = 5  # of columns, hidden in turn by `log_predictive`
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms import bounded, gaussian
-from skvnce.algorithms.conditional import Uniforms
 from skvnce.algorithms.margins import Margins, scored
 from skvnce.distributions.bounded_normal import BoundedNormal
 from skvnce.distributions.normal import Normal
+from skvnce.variational.base import Uniforms
 
 _LEVELS = 16  # at which a bounded cell is mapped back to average it
 

@@ -154,6 +154,20 @@ def integrated(x: Tensor, observed: Tensor, uniforms: Uniforms) -> Draws:
     return draws._replace(values=(*draws.values, observed))
 
 
+def draw_both(
+    posterior: Posterior, contrast: Contrast, uniforms: tuple[Uniforms, Uniforms]
+) -> tuple[Draws, Draws]:
+    """Draw what rows of data and of noise hide."""
+    pairs = zip(contrast, uniforms, strict=True)
+    first, second = (posterior(rows.x, rows.observed, u) for rows, u in pairs)
+    return first, second
+
+
+def log_mean(log_ratio: Tensor) -> Tensor:
+    """Average in logarithms, over all rows of noise: the log of the integral of phi."""
+    return log_ratio.flatten().logsumexp(0) - log(log_ratio.numel())
+
+
 def fit_posterior(
     problem: Problem,
     parameters: Iterable[Tensor],
@@ -202,9 +216,8 @@ def fit_model(
 
     def drawn() -> Iterator[tuple[Contrast, tuple[Draws, Draws]]]:
         for part, uniforms in problem.parts():
-            pairs = zip(part, uniforms, strict=True)
             with torch.no_grad():
-                draws = tuple(posterior(r.x, r.observed, u) for r, u in pairs)
+                draws = draw_both(posterior, part, uniforms)
             yield part, draws  # outside: a generator keeps its contexts
 
     kept = list(drawn()) if problem.size >= n else None
@@ -316,7 +329,7 @@ def fit_scale(data: Tensor, noise: Tensor) -> float:
     """
     scale = torch.zeros((), dtype=torch.float64, requires_grad=True)
     with torch.no_grad():  # importance sampling by the noise gives the start
-        scale += noise.flatten().logsumexp(0) - log(noise.numel())
+        scale += log_mean(noise)
 
     def losses() -> list[Tensor]:
         return [nce(data - scale, noise - scale, len(noise)).loss]
@@ -350,10 +363,7 @@ def evaluate(problem: Problem) -> Evaluation:
     """Compute the objective of each row, and log-ratios."""
     found = []
     for part, uniforms in problem.parts():
-        pairs = zip(part, uniforms, strict=True)
-        first, second = (
-            problem.posterior(r.x, r.observed, numbers) for r, numbers in pairs
-        )
+        first, second = draw_both(problem.posterior, part, uniforms)
         ratio = log_ratio(problem.log_density, first, part.data.log_noise)
         marginal = noise_marginal(problem.log_density, second, part.noise)
         score = first.log_weight, first.log_score

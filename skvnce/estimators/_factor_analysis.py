@@ -28,7 +28,7 @@ from skvnce.estimators._tables import (
 from skvnce.estimators._validation import (
     check_auto_or_number,
     check_number,
-    check_squares,
+    check_spread,
     column_name,
     incomplete_array,
     keeps_state_on_failure,
@@ -161,8 +161,7 @@ class IncompleteFactorAnalysis(
         seen = ~np.isnan(nodes).all(1)  # something else than constants
         nodes, weights = nodes[seen], weights[kept][seen]
         mean, scale = column_moments(nodes, weights)
-        fit = np.isfinite(scale**2) & (scale**2 > 1e-300)
-        check_squares(self, self.node_indices_, fit)
+        check_spread(self, self.node_indices_, scale)
         nodes = (nodes - mean) / scale
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         found = self._fit_rank(nodes, torch.from_numpy(weights), on_round)

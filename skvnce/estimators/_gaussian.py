@@ -31,7 +31,7 @@ from skvnce.estimators._validation import (
     check_bounds,
     check_choice,
     check_number,
-    check_squares,
+    check_spread,
     check_within,
     incomplete_array,
     keeps_state_on_failure,
@@ -209,7 +209,7 @@ class GaussianImputer(CallbackSupportMixin, ConstantColumns, Imputer):
         nodes = X[np.ix_(kept, self.node_indices_)].astype(np.float64)
         weights = torch.from_numpy(weights[kept])
         self.location_, self.scale_ = column_moments(nodes, weights.numpy())
-        self._check_scale()
+        check_spread(self, self.node_indices_, self.scale_)
         self._bounds = np.stack(bounds)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         try:
@@ -330,10 +330,6 @@ class GaussianImputer(CallbackSupportMixin, ConstantColumns, Imputer):
         check_number(self.tol, "tol", low=0)
         check_bool(self.keep_empty_features, "keep_empty_features")
         check_bool(self.add_indicator, "add_indicator")
-
-    def _check_scale(self):
-        fit = np.isfinite(self.scale_**2) & (self.scale_**2 > 1e-300)
-        check_squares(self, self.node_indices_, fit)
 
     def _values_of_empty(self):
         return np.clip(0.0, *self._bounds)

@@ -161,6 +161,11 @@ def check_bool(value, name):
         raise TypeError(f"{name} must be a bool, got {value!r}.")
 
 
+def check_spread(estimator, columns, spread):
+    """Refuse the first of the columns whose spread (n_columns,) cannot be squared."""
+    check_squares(estimator, columns, np.isfinite(spread**2) & (spread**2 > 1e-300))
+
+
 def check_squares(estimator, columns, fit):
     """Refuse the first of the columns whose squares do not fit into float64."""
     if not fit.all():

@@ -27,7 +27,7 @@ from skvnce.estimators._validation import (
     check_bool,
     check_choice,
     check_number,
-    check_squares,
+    check_spread,
     incomplete_array,
     keeps_state_on_failure,
 )
@@ -269,8 +269,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         nodes = table[:, self.node_indices_]
         nodes = nodes[~np.isnan(nodes).all(1)]
         mean, spread = column_moments(nodes, np.ones(len(nodes)))
-        fit = np.isfinite(spread**2) & (spread**2 > 1e-300)
-        check_squares(self, self.node_indices_, fit)
+        check_spread(self, self.node_indices_, spread)
         own = self.model is not None
         self._location = np.zeros_like(mean) if own else mean
         self._scale = np.ones_like(spread) if own else spread
@@ -278,7 +277,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         with one_thread(), torch.enable_grad(), seeded(self.random_state) as seed:
             self._seed = seed
             try:
-                self._fit(self._scaled(nodes), nodes, on_round)
+                self._fit(self._scaled(nodes), nodes, mean, spread, on_round)
             except NotFinite as error:
                 raise ValueError(
                     f"The objective cannot be followed: {error}. The log_density of "
@@ -351,12 +350,11 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
             ):
                 data = self._scaled(nodes)
                 for draw in range(n_draws):
-                    chosen = self._choose(data, place).numpy()
+                    chosen = self._choose(data, place)
                     if place:
-                        out[draw, rows[:, 0]] = chosen
+                        out[draw, rows[:, 0]] = chosen.numpy()
                     else:
-                        filled = self._location + chosen * self._scale
-                        out[draw, rows, columns] = filled
+                        out[draw, rows, columns] = self._in_units(chosen)
         return out if place else self._columns_out(out, X)
 
     def score_samples(self, X):
@@ -380,11 +378,8 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
             units = np.where(np.isnan(nodes), 0.0, np.log(self._scale)).sum(1)
             data = self._scaled(nodes)
             with one_thread(), torch.no_grad():
-                log_density, posterior = self._evaluated(data.observed)
-                uniforms = row_lattice(nodes, 0)
-                draws = posterior(data.x, data.observed, uniforms)
-                none = data.x.new_zeros(len(data.x))
-                ratio = log_ratio(log_density, draws, none)
+                evaluated = self._evaluated(data.observed)
+                draws, ratio = self._drawn(*evaluated, data, row_lattice(nodes, 0))
                 found = log_marginal(ratio, draws.log_weight)
             scores[rows[:, 0]] = found.numpy() - units
         return scores
@@ -472,9 +467,9 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
                     "flow."
                 )
 
-    def _fit(self, data, nodes, on_round):
+    def _fit(self, data, nodes, mean, spread, on_round):
         """Fit from every start, and keep the best."""
-        self._summarise(data, nodes)
+        self._summarise(nodes, mean, spread)
         noise = self._fit_noise(data)
         summary = parts.Summary(*map(torch.tensor, self._summary))
         if noise is None:
@@ -507,18 +502,16 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
             raise failure
         return max(found, key=lambda one: float(one.evaluation.values.mean()))
 
-    def _summarise(self, data, nodes):
-        """Describe the columns: kinds and marginals in the units of X."""
-        ones = np.ones(len(nodes))
-        kind, *moments, _ = parts.Summary.of(nodes, *column_moments(nodes, ones))
-        count = data.observed.double().sum(0)
-        marginals = Marginals.fit(kind, moments[0], moments[1].square(), count)
+    def _summarise(self, nodes, mean, spread):
+        """Describe the columns: marginals in the units of X, the rest as scaled."""
+        found = parts.Summary.of(nodes, mean, spread)
+        count = torch.from_numpy((~np.isnan(nodes)).sum(0)).double()
+        marginals = Marginals.fit(found.kind, found.mean, found.spread.square(), count)
         self._marginals = tuple(part.numpy() for part in marginals)
-        scaled = data.to_array()
-        summary = parts.Summary.of(scaled, *column_moments(scaled, ones))
-        if self.model is not None:  # else columns are standardised: of no kind
-            summary = summary._replace(kind=kind)
-        self._summary = tuple(part.numpy() for part in summary)
+        if self.model is None:  # columns are standardised: of no kind
+            zero, one = torch.zeros_like(found.mean), torch.ones_like(found.mean)
+            found = parts.Summary(torch.zeros_like(found.kind), zero, one, one)
+        self._summary = tuple(part.numpy() for part in found)
 
     def _reference(self):
         """Return the product of the marginals, for rows as the model sees them."""
@@ -585,8 +578,8 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
     def _check_scale(self, data, noise):
         """Compare the scale parameter with importance sampling from fresh noise."""
         some = data.take(slice(_CHECKED))
-        found = self._against(noise, some, self.noise_ratio).noise.flatten()
-        self.log_scale_gap_ = float(fitting.log_mean(found))
+        found = self._against(noise, some, self.noise_ratio)
+        self.log_scale_gap_ = float(vnce.log_mean(found.noise))
         if self.log_scale_gap_ > _GAP:
             warnings.warn(
                 f"Fresh noise finds an integral exp({self.log_scale_gap_:.2g}) times "
@@ -626,10 +619,9 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
             model, posterior = self._factories
             d = len(self.node_indices_)
             normal = parts.some_normal(d)
-            rows = Incomplete(torch.zeros(3, d).double(), torch.ones(3, d).bool())
             with seeded(0):
                 torch.set_rng_state(torch.tensor(self._stream))
-                module = parts.build_model(model, lambda: normal, rows)
+                module = parts.build_model(model, lambda: normal, d)
                 steps = parts.build_posterior(
                     posterior,
                     module,
@@ -652,17 +644,20 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
     def _evaluated(self, observed, n_draws=_EVALUATED):
         """Return log phi and the posterior that evaluates it at rows."""
         model, steps = self._modules()
-        exact = parts.is_integrated(self._factories[1], model)
-        log_density = model.log_marginal if exact else model.log_density
-        return log_density, parts.joined(steps, n_draws, observed, exact=exact)
+        if parts.is_integrated(self._factories[1], model):
+            return model.log_marginal, vnce.integrated
+        return model.log_density, parts.joined(steps, n_draws, observed)
+
+    def _drawn(self, log_density, posterior, data, uniforms):
+        """Draw what rows hide, and compute log phi less log q."""
+        draws = posterior(data.x, data.observed, uniforms)
+        return draws, log_ratio(log_density, draws, data.x.new_zeros(len(data.x)))
 
     def _weighted(self, data, uniforms, n_draws=_EVALUATED):
         """Draw what rows hide; return values and log weights."""
         model, steps = self._modules()
-        posterior = parts.joined(steps, n_draws, data.observed, exact=False)
-        draws = posterior(data.x, data.observed, uniforms)
-        none = data.x.new_zeros(len(data.x))
-        ratio = log_ratio(model.log_density, draws, none)
+        posterior = parts.joined(steps, n_draws, data.observed)
+        draws, ratio = self._drawn(model.log_density, posterior, data, uniforms)
         return draws.values, (ratio + draws.log_weight).log_softmax(0)
 
     def _latent_mean(self, nodes):

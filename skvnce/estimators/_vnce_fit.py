@@ -73,12 +73,13 @@ def from_one_start(options, training, on_round):
     """Make model and posterior, and fit them."""
     before = torch.get_rng_state().numpy()
     data, summary = training.data, training.summary
-    model = parts.build_model(options.model, partial(parts.pilot_normal, data), data)
+    width = data.x.shape[1]
+    model = parts.build_model(options.model, partial(parts.pilot_normal, data), width)
     n_latents = parts.n_latents(model.model, options.n_latents)
     pilot = parts.pilot_of_cells(data, summary.floor)
     steps = parts.build_posterior(options.posterior, model, n_latents, summary, pilot)
     exact = parts.is_integrated(options.posterior, model)
-    drawn = parts.joined(steps, options.n_draws, data.observed, exact=False)
+    drawn = parts.joined(steps, options.n_draws, data.observed)
     parts.check_log_density(model, drawn, data)
     posterior = vnce.integrated if exact else drawn
     problem = vnce.Problem(
@@ -87,7 +88,7 @@ def from_one_start(options, training, on_round):
         training.contrast,
         by_noise if training.has_density else by_neighbours,
         training.seed,
-        rows_at_once(posterior, len(summary.kind) + n_latents, options.noise_ratio),
+        rows_at_once(posterior, width + n_latents, options.noise_ratio),
     )
     start_scale(problem, model, free=training.has_density)
     losses, converged = solve(options, problem, model, data, on_round)
@@ -113,13 +114,8 @@ def start_scale(problem, model, *, free):
     if not free:
         model.log_scale.requires_grad_(False)
     elif model.log_scale.requires_grad:
-        start = log_mean(vnce.evaluate(problem).noise.flatten())
+        start = vnce.log_mean(vnce.evaluate(problem).noise)
         model.rescale(start if start.isfinite() else 0.0)
-
-
-def log_mean(log_ratio):
-    """Average in logarithms: the log of an integral, from draws of noise."""
-    return log_ratio.logsumexp(0) - np.log(len(log_ratio))
 
 
 def solve(options, problem, model, data, on_round):

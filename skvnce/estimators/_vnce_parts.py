@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms import gaussian
-from skvnce.algorithms.vnce import ExactStates, Steps, integrated
+from skvnce.algorithms.vnce import ExactStates, Steps
 from skvnce.distributions.normal import Normal
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.models.noise import BINARY, POSITIVE, REAL, neighbours
@@ -90,8 +90,8 @@ def pilot_normal(data):
     return Normal(mean + fit.mean * spread, fit.covariance * square)
 
 
-def build_model(factory, pilot, data):
-    """Make the module, check it on rows, and give it a scale parameter.
+def build_model(factory, pilot, width):
+    """Make the module, and give it a scale parameter.
 
     Parameters
     ----------
@@ -99,13 +99,13 @@ def build_model(factory, pilot, data):
         features -> module; None is for `FreeGaussian`.
     pilot : callable
         Returns the Normal where the Gaussian starts.
-    data : Incomplete
+    width : int
+        Number of features.
 
     Returns
     -------
     Scaled
     """
-    width = data.x.shape[1]
     # a copy: the user may hold on to what the factory made
     module = FreeGaussian(pilot()) if factory is None else copy.deepcopy(factory(width))
     if not isinstance(module, nn.Module) or not callable(
@@ -292,10 +292,10 @@ def n_states(steps):
     return prod(step.n_states for step in steps if isinstance(step, ExactStates))
 
 
-def joined(steps, n_draws, observed, *, exact):
+def joined(steps, n_draws, observed):
     """Make a posterior of steps, with a single draw where nothing is random."""
     random = not observed.all() or any(isinstance(step, Latents) for step in steps)
-    return integrated if exact else Steps(steps, n_draws if random else 1)
+    return Steps(steps, n_draws if random else 1)
 
 
 @torch.no_grad()

@@ -132,12 +132,10 @@ class DefensiveCells(nn.Module):
         n_draws = len(draws.log_prob)
         if (observed | self.learnt.drawn).all() or n_draws == 1:
             return self.learnt(draws, observed, uniforms)
-        half = (n_draws + 1) // 2
-        parts = (
-            self._part(draws, slice(half), observed, uniforms, turned=False),
-            self._part(draws, slice(half, None), observed, uniforms, turned=True),
-        )
-        first, second = parts
+        first, second = slice((n_draws + 1) // 2), slice((n_draws + 1) // 2, None)
+        rest = draws, observed, uniforms
+        first = _part(self.learnt, self.fixed, first, *rest)
+        second = _part(self.fixed, self.learnt, second, *rest)
         return Draws(
             (torch.cat([first.values[0], second.values[0]]),),
             torch.cat([first.log_prob, second.log_prob]),
@@ -145,26 +143,25 @@ class DefensiveCells(nn.Module):
             draws.log_score,
         )
 
-    def _part(
-        self,
-        draws: Draws,
-        some: slice,
-        observed: Tensor,
-        uniforms: Uniforms,
-        *,
-        turned: bool,
-    ) -> Draws:
-        """Draw some of the draws from one normal, and evaluate both."""
-        own, other = (self.learnt, self.fixed)[:: -1 if turned else 1]
-        (x,) = draws.values
-        before, weight = draws.log_prob[some], draws.log_weight[some]
-        made = own(Draws((x[some],), before, weight), observed, uniforms)
-        densities = made.log_prob - before, other.log_prob(made.values[0], observed)
-        share = log(len(x) / (2 * len(before)))
-        return made._replace(
-            log_prob=before + torch.logaddexp(*densities) - log(2),
-            log_weight=weight + share,
-        )
+
+def _part(
+    own: NormalCells,
+    other: NormalCells,
+    some: slice,
+    draws: Draws,
+    observed: Tensor,
+    uniforms: Uniforms,
+) -> Draws:
+    """Draw some of the draws from one of two normals, with the density of both."""
+    (x,) = draws.values
+    before, weight = draws.log_prob[some], draws.log_weight[some]
+    made = own(Draws((x[some],), before, weight), observed, uniforms)
+    densities = made.log_prob - before, other.log_prob(made.values[0], observed)
+    share = log(len(x) / (2 * len(before)))
+    return made._replace(
+        log_prob=before + torch.logaddexp(*densities) - log(2),
+        log_weight=weight + share,
+    )
 
 
 class BinaryCells(nn.Module):

@@ -14,7 +14,7 @@ from oracles import (
 )
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import ambient, row_keyed, seeded
+from skvnce._random import row_keyed, seeded
 from skvnce.algorithms.conditional import (
     N_BLOCKS,
     conditional_mean,
@@ -23,6 +23,7 @@ from skvnce.algorithms.conditional import (
     start_at,
 )
 from skvnce.models.truncated_gaussian import TruncatedGaussian
+from skvnce.variational.base import ambient
 
 D = 3
 PRECISION = np.array([[1.0, 0.6, -0.5], [0.6, 2.0, 0.3], [-0.5, 0.3, 1.0]])
