@@ -23,6 +23,22 @@ class LatentModel(Protocol):
         ...
 
 
+class LatentVariableModel(Protocol):
+    """A normalised density of latents, and of columns that are independent given them.
+
+    The columns that a row lacks are then left out of its likelihood by a masked sum,
+    `observed_log_prob`.
+    """
+
+    def prior(self) -> Distribution:
+        """Return p(z), of event shape (latents,)."""
+        ...
+
+    def likelihood(self, z: Tensor) -> Distribution:
+        """Return p(x_j | z) of all j; (*batch, latents) -> batch (*batch, features)."""
+        ...
+
+
 class EnumerableModel(LatentModel, Protocol):
     """A model whose latent variables have few states."""
 

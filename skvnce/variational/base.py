@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Distribution
+from torch.distributions import Bernoulli, Distribution, Independent
 
 # (step, template) -> uniform numbers in [0, 1) of the shape of the template
 Uniforms = Callable[[int, Tensor], Tensor]
@@ -54,6 +54,22 @@ class Posterior(Protocol):
         """Draw for rows x (*batch, n, features) of one mask (n, features).
 
         Values under the mask may be anything.
+        """
+        ...
+
+
+class LatentPosterior(Protocol):
+    """An encoder: a rule that gives the distribution of the latents of a row."""
+
+    def __call__(self, x: Tensor, observed: Tensor) -> Distribution:
+        """Return q(z | x), of event shape (latents,) and batch shape (*batch,).
+
+        Parameters
+        ----------
+        x : Tensor of shape (*batch, features)
+            Values under the mask may be anything.
+        observed : Tensor of bool that broadcasts to (*batch, features)
+            All true for completed rows.
         """
         ...
 
@@ -96,6 +112,25 @@ def at_quantiles(q: Distribution, uniform: Tensor) -> Tensor:
             f"The posterior gives {type(q).__name__}, which has no quantiles (icdf). "
             "Use Normal, Laplace, LogNormal, Uniform, Exponential or Bernoulli."
         ) from error
+
+
+def draw(q: Distribution, uniform: Tensor) -> Tensor:
+    """Turn uniform numbers into draws of latents.
+
+    Parameters
+    ----------
+    q : Distribution of event shape (latents,)
+        Independent given the row, or with a method ``at_uniform(uniform)``.
+    uniform : Tensor of shape (*sample, *batch, latents + 1)
+        The last number chooses a component where q is a mixture.
+
+    Returns
+    -------
+    Tensor of shape (*sample, *batch, latents)
+    """
+    if isinstance(q, Independent):
+        return at_quantiles(q.base_dist, uniform[..., :-1])
+    return q.at_uniform(uniform)
 
 
 def repeated(x: Tensor, n_draws: int = 1) -> Draws:
