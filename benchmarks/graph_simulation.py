@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.models.truncated_gaussian import TruncatedGaussian
-from skvnce.samplers.base import State, run_chain
+from skvnce.samplers.base import run_chain
 from skvnce.samplers.gibbs import gibbs, missing_cells
 
 GRAPHS = ("ring", "hub", "ring-mixed", "hub-mixed", "thesis")
@@ -81,6 +82,7 @@ def draw(K, b, n_samples, seed, n_sweeps=300):
     """Draw rows by Gibbs sampling, one chain each."""
     model = TruncatedGaussian(torch.tensor(K), torch.tensor(b))
     start = torch.ones(n_samples, len(K), dtype=torch.float64)
-    sampler = gibbs(model, missing_cells(torch.zeros_like(start, dtype=torch.bool)))
+    data = Incomplete(start, torch.zeros_like(start, dtype=torch.bool))
+    sampler = gibbs(model, missing_cells(data.observed))
     with seeded(seed):
-        return run_chain(sampler, State(start), n_sweeps).x.numpy()
+        return run_chain(sampler, sampler.init(data, start), data, n_sweeps).x.numpy()

@@ -16,7 +16,7 @@ LAYERS = {
     "models": {"distributions"},
     "variational": {"distributions", *PROTOCOLS},
     "objectives": PROTOCOLS,
-    "samplers": PROTOCOLS,
+    "samplers": {"_incomplete", *PROTOCOLS},
     "training": set(),
     "algorithms": {
         "distributions",

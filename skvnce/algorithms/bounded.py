@@ -10,7 +10,7 @@ from skvnce.algorithms import gaussian
 from skvnce.distributions.bounded_normal import BoundedNormal
 from skvnce.distributions.normal import Normal, prepare
 from skvnce.models.bounded_gaussian import BoundedGaussian
-from skvnce.samplers.base import State, chain_average, run_chain
+from skvnce.samplers.base import chain_average, run_chain
 from skvnce.samplers.gibbs import gibbs, missing_cells
 from skvnce.variational.base import Uniforms
 
@@ -61,9 +61,11 @@ def mean_shift(
 
     def average(low: Tensor, high: Tensor) -> Tensor:
         model = BoundedGaussian(normal.mean, precision, low, high)
+        sampler = gibbs(model, missing, keyed)
         return chain_average(
-            gibbs(model, missing, keyed),
-            State(part.with_values(mean[touched].clamp(low, high))[None]),
+            sampler,
+            sampler.init(part, mean[touched].clamp(low, high)[None]),
+            part,
             lambda x: expectation(model.conditionals(x)),
             burn_in=burn_in,
             n_steps=n_steps,
@@ -96,9 +98,10 @@ def draw(
         x[outside] = gaussian.draw(normal, again)[0]
         outside = _outside(x, hidden, low, high)
     model = BoundedGaussian(normal.mean, prepare(normal).precision, low, high)
-    start = torch.where(hidden[outside], x[outside].clamp(low, high), x[outside])
-    sampler = gibbs(model, missing_cells(~hidden[outside]))
-    x[outside] = run_chain(sampler, State(start), n_steps).x
+    rest = Incomplete(x[outside], ~hidden[outside])
+    sampler = gibbs(model, missing_cells(rest.observed))
+    state = sampler.init(rest, rest.x.clamp(low, high))
+    x[outside] = run_chain(sampler, state, rest, n_steps).x
     return x
 
 

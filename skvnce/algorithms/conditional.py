@@ -12,17 +12,11 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.models.truncated_gaussian import TruncatedGaussian
-from skvnce.samplers.base import Sampler, State, chain_average, run_chain
+from skvnce.samplers.base import Info, Sampler, State, chain_average, run_chain
 from skvnce.samplers.gibbs import gibbs, missing_cells
 from skvnce.variational.base import Uniforms
 
 N_BLOCKS = 5  # of columns, hidden in turn by `log_predictive`
-
-
-def start_at(data: Incomplete, mean: Tensor, n_chains: int) -> State:
-    """Start chains with the missing cells at `mean`, of shape (features,)."""
-    x = data.with_values(mean.expand_as(data.x))
-    return State(x.expand(n_chains, *x.shape).clone())
 
 
 @torch.no_grad()
@@ -44,11 +38,11 @@ def conditional_mean(
     Tensor of shape (n, features)
         Observed cells as they were.
     """
-    state = start_at(data, start, 1)
     sampler = gibbs(model, missing_cells(data.observed[None]), uniforms)
     mean = chain_average(
         sampler,
-        state,
+        sampler.init(data, start.expand(1, *data.x.shape)),
+        data,
         lambda x: model.conditionals(x).mean,
         burn_in=burn_in,
         n_steps=n_steps,
@@ -65,9 +59,9 @@ def draw(
     n_steps: int,
 ) -> Tensor:
     """Draw from p(x_mis | x_obs), one chain a draw; (n_draws, n, features)."""
-    state = start_at(data, start, n_draws)
-    missing = missing_cells(data.observed.expand_as(state.x))
-    return run_chain(gibbs(model, missing), state, n_steps).x
+    x = start.expand(n_draws, *data.x.shape)
+    sampler = gibbs(model, missing_cells(data.observed.expand_as(x)))
+    return run_chain(sampler, sampler.init(data, x), data, n_steps).x
 
 
 @torch.no_grad()
@@ -103,8 +97,9 @@ def log_predictive(
         columns = torch.arange(block, d, N_BLOCKS)
         rest = Incomplete(data.x, data.observed.index_fill(1, columns, False))
         sampler = gibbs(model, missing_cells(rest.observed[None]), uniforms(block))
-        state = run_chain(sampler, start_at(rest, start, 1), burn_in)
-        score = _average_density(model, sampler, state, n_steps, data.x, columns)
+        state = sampler.init(rest, start.expand(1, *data.x.shape))
+        state = run_chain(sampler, state, rest, burn_in)
+        score = _average_density(model, sampler, state, rest, n_steps, columns)
         total += score.where(data.observed[:, columns], 0.0).sum(-1)
     return total
 
@@ -113,13 +108,18 @@ def _average_density(
     model: TruncatedGaussian,
     sampler: Sampler,
     state: State,
+    rest: Incomplete,
     n_steps: int,
-    x: Tensor,
     columns: Tensor,
 ) -> Tensor:
-    """Average the conditional density of the true cells over a chain, in logarithms."""
-    logs = []
-    for _ in range(n_steps):
-        state = sampler.step(state)
-        logs.append(model.conditionals(state.x[0], columns).log_prob(x[:, columns]))
+    """Average the conditional density of the hidden cells over a chain, in logarithms.
+
+    Their true values are in `rest.x`, under the mask.
+    """
+    logs, hidden = [], rest.x[:, columns]
+
+    def score(state: State, info: Info) -> None:
+        logs.append(model.conditionals(state.x[0], columns).log_prob(hidden))
+
+    run_chain(sampler, state, rest, n_steps, score)
     return torch.logsumexp(torch.stack(logs), 0) - log(n_steps)

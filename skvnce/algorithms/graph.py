@@ -214,7 +214,8 @@ def learn_graph(
     theta, summary, losses = start, None, []
     for n_round in range(1, max_iter + 1):
         model = to_model(safe(theta), centre)
-        state = gibbs(model, missing, antithetic).step(state) if missing else state
+        if missing:
+            state, _ = gibbs(model, missing, antithetic).step(state, data)
         new, age = m_step.summarise(state.x.flatten(0, 1)), n_round - warm_up
         summary = new if age <= 1 else m_step.merge(summary, new, 1 / age)
         solution = m_step.solve(summary, theta, m_step.tol[0])

@@ -1,10 +1,17 @@
-"""The form of a sampler, the one function that runs a chain, and averages over it."""
+"""The form of a sampler, the one function that runs a chain, and averages over it.
+
+A sampler is two pure functions, ``init(data, x) -> state`` and ``step(state, data) ->
+(state, info)``.  States hold completed tables x of shape (*chains, n, features), so
+that one sampler goes on where another stopped: ``mwg.init(data, state.x)``.
+"""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+
+from skvnce._incomplete import Incomplete
 
 
 class State(NamedTuple):
@@ -14,28 +21,61 @@ class State(NamedTuple):
     step: int = 0
 
 
-class Sampler(NamedTuple):
-    """One move of the missing cells; the observed ones never change."""
+class Info(NamedTuple):
+    """What one step tells of itself.
 
-    step: Callable[[State], State]
+    Attributes
+    ----------
+    acceptance : Tensor of shape (*chains, n) or None
+        Probability with which the row's proposal was accepted; None where a sampler
+        accepts all.
+    """
+
+    acceptance: Tensor | None = None
+
+
+StateT = TypeVar("StateT", bound=tuple)
+InfoT = TypeVar("InfoT", bound=tuple)
+
+
+class Sampler(NamedTuple, Generic[StateT, InfoT]):
+    """One move of the missing cells; the observed ones never change.
+
+    Attributes
+    ----------
+    init : callable
+        Maps a table and completed tables x (*chains, n, features), of which only the
+        missing cells are read, to a state.  Most samplers can do without x.
+    step : callable
+        Maps a state and the table to the next state and what is told of the step.
+    """
+
+    init: Callable[..., StateT]
+    step: Callable[[StateT, Incomplete], tuple[StateT, InfoT]]
+
+
+def ignore(state: StateT, info: InfoT) -> None:
+    """Do nothing with a step."""
 
 
 def run_chain(
-    sampler: Sampler,
-    state: State,
+    sampler: Sampler[StateT, InfoT],
+    state: StateT,
+    data: Incomplete,
     n_steps: int,
-    visit: Callable[[Tensor], None] = lambda x: None,
-) -> State:
-    """Make `n_steps` moves and show the completed tables after each to `visit`."""
+    visit: Callable[[StateT, InfoT], None] = ignore,
+) -> StateT:
+    """Make `n_steps` moves and show the state and the info after each to `visit`."""
     for _ in range(n_steps):
-        state = sampler.step(state)
-        visit(state.x)
+        state, info = sampler.step(state, data)
+        visit(state, info)
     return state
 
 
 def chain_average(
-    sampler: Sampler,
-    state: State,
+    sampler: Sampler[StateT, InfoT],
+    state: StateT,
+    data: Incomplete,
     value: Callable[[Tensor], Tensor],
     *,
     burn_in: int,
@@ -48,9 +88,11 @@ def chain_average(
     sampler : Sampler
     state : State
         Of one chain: tables (1, n, features).
+    data : Incomplete
     value : callable
         Maps the table (n, features) to numbers of its shape: a cell's conditional mean
         given all others of its row, for one (Rao-Blackwell).
+    burn_in, n_steps : int
 
     Returns
     -------
@@ -58,8 +100,9 @@ def chain_average(
     """
     total = torch.zeros_like(state.x[0])
 
-    def add(x: Tensor) -> None:
-        total.add_(value(x[0]))
+    def add(state: StateT, info: InfoT) -> None:
+        total.add_(value(state.x[0]))
 
-    run_chain(sampler, run_chain(sampler, state, burn_in), n_steps, add)
+    state = run_chain(sampler, state, data, burn_in)
+    run_chain(sampler, state, data, n_steps, add)
     return total / n_steps

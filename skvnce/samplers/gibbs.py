@@ -4,13 +4,13 @@ All missingness patterns move in one sweep: column j is redrawn at once in all r
 (and chains) that miss it.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
+from skvnce._incomplete import Incomplete
 from skvnce.models.base import UnivariateConditionals
-from skvnce.samplers.base import Sampler, State
+from skvnce.samplers.base import Info, Sampler, State
+from skvnce.variational.base import Uniforms, ambient
 
 Cells = list[tuple[int, tuple[Tensor, ...]]]
 
@@ -26,11 +26,6 @@ def missing_cells(observed: Tensor) -> Cells:
     return [(j, index) for j, index in enumerate(rows) if index[0].numel()]
 
 
-def independent(step: int, x: Tensor) -> Tensor:
-    """Draw uniform numbers in [0, 1) from torch's stream."""
-    return torch.rand_like(x)
-
-
 def antithetic(step: int, x: Tensor) -> Tensor:
     """Draw u for the first of two chains, and 1 - u for the second.
 
@@ -44,8 +39,8 @@ def antithetic(step: int, x: Tensor) -> Tensor:
 def gibbs(
     model: UnivariateConditionals,
     missing: Cells,
-    uniforms: Callable[[int, Tensor], Tensor] = independent,
-) -> Sampler:
+    uniforms: Uniforms = ambient,
+) -> Sampler[State, Info]:
     """Build a systematic-scan Gibbs sampler over the missing cells.
 
     Parameters
@@ -53,16 +48,19 @@ def gibbs(
     model : UnivariateConditionals
         Its conditionals have an `icdf`, through which each cell is drawn.
     missing : list
-        Of `missing_cells`.
+        Of `missing_cells`, of all chains: listed once, not in each of many sweeps.
     uniforms : callable
         Maps (step, x) to numbers in [0, 1) of the shape of x.
     """
 
+    def init(data: Incomplete, x: Tensor) -> State:
+        return State(data.with_values(x))
+
     @torch.no_grad()
-    def step(state: State) -> State:
+    def step(state: State, data: Incomplete) -> tuple[State, Info]:
         x, u = state.x.clone(), uniforms(state.step, state.x)
         for j, rows in missing:
             x[(*rows, j)] = model.conditional(x[rows], j).icdf(u[(*rows, j)])
-        return State(x, state.step + 1)
+        return State(x, state.step + 1), Info()
 
-    return Sampler(step)
+    return Sampler(init, step)

@@ -20,7 +20,6 @@ from skvnce.algorithms.conditional import (
     conditional_mean,
     draw,
     log_predictive,
-    start_at,
 )
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.variational.base import ambient
@@ -118,14 +117,6 @@ def test_draws_against_rejection(model, seed):
     assert (draws[:, observed] == ROWS[observed]).all()
     assert worst_draw(draws, rng) < GATE
     assert worst_draw(wrong, rng) > 2 * GATE
-
-
-def test_chains_start_where_they_are_told():
-    x = start_at(
-        Incomplete.from_array(ROWS), torch.tensor([5.0, 6.0, 7.0]).double(), 2
-    ).x
-    assert x.shape == (2, *ROWS.shape)
-    assert x[1, 1].tolist() == [0.4, 6.0, 7.0]
 
 
 # Scores

@@ -5,10 +5,12 @@ import pytest
 import torch
 from oracles import GATE, first_and_second, rejection, z_two_sample
 
+from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.samplers.base import State, run_chain
-from skvnce.samplers.gibbs import antithetic, gibbs, independent, missing_cells
+from skvnce.samplers.gibbs import antithetic, gibbs, missing_cells
+from skvnce.variational.base import ambient
 
 # Links of both signs; much of the mass lies near zero, so that the target is skewed.
 PRECISION = np.array(
@@ -49,12 +51,17 @@ def start(rows, value=0.5):
     return State(x.where(~x.isnan(), torch.tensor(value).double()))
 
 
+DATA = Incomplete.from_array(ROWS)
+
+
 def chains(target, seed, n_steps=12, rows=ROWS):
     """Run chains from a table of several patterns; (chains, rows, features)."""
-    state = State(start(rows).x.expand(N_CHAINS, -1, -1).clone())
-    missing = missing_cells(torch.tensor(~np.isnan(rows)).expand_as(state.x))
+    data = Incomplete.from_array(rows)
+    shape = N_CHAINS, *rows.shape
+    sampler = gibbs(target, missing_cells(data.observed.expand(shape)))
+    state = sampler.init(data, torch.full(shape, 0.5).double())
     with seeded(seed):
-        return run_chain(gibbs(target, missing), state, n_steps).x.numpy()
+        return run_chain(sampler, state, data, n_steps).x.numpy()
 
 
 def worst_z(draws, row, rng):
@@ -94,10 +101,11 @@ def test_observed_cells_never_change(seed):
 def test_the_target_is_invariant(seed):
     rng = np.random.default_rng([seed, 2])
     exact = rejection(PRECISION, LINEAR, ROWS[0], 10_000, rng)
-    missing = missing_cells(torch.zeros(exact.shape, dtype=torch.bool))
+    data = Incomplete.from_array(np.full_like(exact, N))
+    missing = missing_cells(data.observed)
     with seeded(seed):
         moved, wrong = (
-            gibbs(target, missing).step(State(torch.tensor(exact))).x
+            gibbs(target, missing).step(State(torch.tensor(exact)), data)[0].x
             for target in (model(), WRONG["shifted"])
         )
     assert (moved.numpy() != exact).all()
@@ -107,11 +115,12 @@ def test_the_target_is_invariant(seed):
 
 def two_chains(uniforms, seed):
     """Run two chains on many copies of a row; their missing cells, (2, n, hidden)."""
-    x = start(ROWS[[1]]).x.expand(2, N_CHAINS, 4).clone()
-    observed = torch.tensor(~np.isnan(ROWS[1])).expand_as(x)
+    data = Incomplete.from_array(np.repeat(ROWS[[1]], N_CHAINS, 0))
+    x = torch.full((2, N_CHAINS, 4), 0.5).double()
+    sampler = gibbs(model(), missing_cells(data.observed.expand_as(x)), uniforms)
     with seeded(seed):
-        sampler = gibbs(model(), missing_cells(observed), uniforms)
-        return run_chain(sampler, State(x), 12).x[..., ~observed[0, 0]].numpy()
+        state = run_chain(sampler, sampler.init(data, x), data, 12)
+    return state.x[..., ~data.observed[0]].numpy()
 
 
 def z_covariance(first, second):
@@ -128,7 +137,7 @@ def test_antithetic_chains(seed):
     assert (z_covariance(first, second) < -2 * GATE).all()
     # so that the average has less than half the variance of one
     assert (((first + second) / 2).var(0) < 0.4 * first.var(0)).all()
-    assert np.abs(z_covariance(*two_chains(independent, seed))).max() < GATE
+    assert np.abs(z_covariance(*two_chains(ambient, seed))).max() < GATE
 
 
 # The plain mechanics
@@ -155,7 +164,7 @@ def test_a_step_changes_no_argument_and_is_counted():
         return torch.full_like(x, 0.5)
 
     sampler, visited = gibbs(model(), missing, uniforms), []
-    end = run_chain(sampler, state, 4, visited.append)
+    end = run_chain(sampler, state, DATA, 4, lambda state, _: visited.append(state.x))
     assert torch.equal(state.x, before)
     assert seen == [0, 1, 2, 3]
     assert end.step == len(visited) == 4
@@ -170,7 +179,15 @@ def test_cells_are_drawn_through_the_quantile_function():
     for j in range(4):  # columns in order, each given those before it
         drawn = target.conditional(x, j).icdf(torch.tensor(0.3, dtype=torch.float64))
         x[:, j] = drawn.where(torch.tensor(np.isnan(ROWS[:, j])), x[:, j])
-    torch.testing.assert_close(step(state).x, x.detach(), rtol=0, atol=1e-12)
+    moved, _ = step(state, DATA)
+    torch.testing.assert_close(moved.x, x.detach(), rtol=0, atol=1e-12)
+
+
+def test_chains_start_where_they_are_told():
+    x = torch.tensor([5.0, 6.0, 7.0, 8.0]).double().expand(2, *ROWS.shape)
+    state = gibbs(model(), []).init(DATA, x)
+    assert state.x.shape == (2, *ROWS.shape)
+    assert state.x[1, 1].tolist() == [5.0, 0.2, 7.0, 1.0]
 
 
 def test_uniforms_stay_inside_the_unit_interval(seed):
