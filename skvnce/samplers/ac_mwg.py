@@ -1,0 +1,111 @@
+"""Adaptive collapsed-Metropolis-within-Gibbs sampling of missing cells (AC-MWG).
+
+Simkus and Gutmann (2023), Conditional sampling of variational autoencoders via iterated
+approximate ancestral sampling, section 4.1, algorithm 1.  Proposals come from a mixture
+of the encoder at a past imputation and the prior, eq. (3), and are accepted by
+p(z | x_obs), eq. (4): no disagreement with the current imputation holds them back.
+"""
+
+from math import inf, log, log1p
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from skvnce._incomplete import Incomplete
+from skvnce.models.base import LatentVariableModel
+from skvnce.samplers.base import Info, Sampler
+from skvnce.samplers.history import History, begin, pick, record
+from skvnce.samplers.latent import FIRST, columns, encode, unconditional
+from skvnce.samplers.metropolis import move
+from skvnce.variational.base import LatentPosterior, Uniforms, ambient, draw
+
+_N_MORE = 4  # uniforms: history, mixture component, acceptance, slot of the history
+
+
+class AdaptiveState(NamedTuple):
+    """Where a chain stands.
+
+    Attributes
+    ----------
+    x : Tensor of shape (*chains, n, features)
+    z : Tensor of shape (*chains, n, latents)
+    history : History
+    step : int
+    """
+
+    x: Tensor
+    z: Tensor
+    history: History
+    step: int = 0
+
+
+def log_mixture(q: Distribution, prior: Distribution, z: Tensor, eps: float) -> Tensor:
+    """Compute log((1 - eps) q(z) + eps p(z)), eq. (3)."""
+    log_encoder = log1p(-eps) if eps < 1 else -inf
+    log_prior = log(eps) if eps > 0 else -inf
+    return torch.logaddexp(q.log_prob(z) + log_encoder, prior.log_prob(z) + log_prior)
+
+
+def ac_mwg(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    *,
+    eps: float = 0.05,
+    n_chains: int = 1,
+    history_size: int = 100,
+    uniforms: Uniforms = ambient,
+) -> Sampler[AdaptiveState, Info]:
+    """Build a sampler that proposes z from eq. (3) and accepts it by eq. (4).
+
+    Parameters
+    ----------
+    model : LatentVariableModel
+    posterior : LatentPosterior
+    eps : float in (0, 1]
+        Share of proposals from the prior.  The authors take 0.01 to 0.3.
+    n_chains : int
+        Chains that start from unconditional draws.  `init` may be given tables instead,
+        of a warm-up by `lair` for one; they enter the history, and z is drawn from the
+        prior, for the two must be independent.
+    history_size : int
+        Past imputations that are kept of each row; memory and copying in each step grow
+        with 2 * history_size * n * features.  Above the number of steps it is
+        algorithm 1 to the letter, below it is exact too, see `skvnce.samplers.history`.
+    uniforms : callable
+        Called once a step.  Numbers keyed by the row must have a seed of their own.
+
+    Returns
+    -------
+    Sampler
+    """
+
+    def of_chains(number: int, data: Incomplete, chains: tuple) -> tuple[Tensor, ...]:
+        return columns(uniforms, number, model, data, chains, _N_MORE)
+
+    @torch.no_grad()
+    def init(data: Incomplete, x: Tensor | None = None) -> AdaptiveState:
+        chains = (n_chains,) if x is None else x.shape[:-2]
+        z = draw(model.prior(), of_chains(0, data, chains)[0])
+        if x is None:
+            u_z, u_x, _ = of_chains(1, data, chains)
+            _, x = unconditional(model, data, u_z, u_x)
+        x = data.with_values(x)
+        return AdaptiveState(x, z, begin(x, history_size))
+
+    @torch.no_grad()
+    def step(state: AdaptiveState, data: Incomplete) -> tuple[AdaptiveState, Info]:
+        u_z, u_x, (u_past, u_part, u_accept, u_slot) = of_chains(
+            state.step + FIRST, data, state.x.shape[:-2]
+        )
+        q, prior = encode(posterior, pick(state.history, u_past)), model.prior()
+        proposal = draw(prior, u_z).where((u_part < eps)[..., None], draw(q, u_z))
+        pair = torch.stack([state.z, proposal])
+        log_q = log_mixture(q, prior, pair, eps)
+        moved = move(model, data, data, pair, log_q, u_accept, u_x)
+        history = record(state.history, moved.accepted, moved.x, u_slot)
+        state = AdaptiveState(moved.x, moved.z, history, state.step + 1)
+        return state, Info(moved.probability)
+
+    return Sampler(init, step)

@@ -1,0 +1,74 @@
+"""What AC-MWG remembers: past imputations in bounded memory.
+
+Algorithm 1 of Simkus and Gutmann (2023) keeps all T imputations of a row and proposes
+from those made before the current z was accepted, for these do not depend on it.  Here
+a reservoir of `size` slots holds all imputations while they fit, and then a simple
+random sample of them (algorithm R of Vitter 1985); a copy of it is taken whenever a
+proposal is accepted.  One slot of the copy, chosen at random, is a uniform draw from
+all available imputations.  It stays exact: what makes the chain's target stationary is
+that a proposal, given the past, is independent of the current z (Holden, Hauge and
+Holden 2009), and so are the copy and the random numbers that filled it.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class History(NamedTuple):
+    """Imputations of each row.
+
+    Attributes
+    ----------
+    stored, available : Tensor of shape (size, *chains, n, features)
+        A sample of all imputations so far, and of those that may be proposed from.
+    n_available : Tensor of int, of shape (*chains, n)
+        How many imputations were made before the last proposal was accepted.
+    n_stored : int
+        How many were made.
+    """
+
+    stored: Tensor
+    available: Tensor
+    n_available: Tensor
+    n_stored: int
+
+
+def begin(x: Tensor, size: int) -> History:
+    """Start from one imputation (*chains, n, features), independent of the latents."""
+    stored = x.new_zeros(size, *x.shape)
+    stored[0] = x
+    return History(stored, stored, torch.ones_like(x[..., 0], dtype=torch.long), 1)
+
+
+def pick(history: History, uniform: Tensor) -> Tensor:
+    """Draw an available imputation of each row; (*chains, n) -> (..., features)."""
+    filled = history.n_available.clamp(max=len(history.available))
+    slot = (uniform * filled).long().minimum(filled - 1)
+    index = slot[None, ..., None].expand(1, *history.available.shape[1:])
+    return history.available.gather(0, index)[0]
+
+
+def record(history: History, accepted: Tensor, x: Tensor, uniform: Tensor) -> History:
+    """Add an imputation, after making those before it available where accepted.
+
+    Parameters
+    ----------
+    history : History
+    accepted : Tensor of bool, of shape (*chains, n)
+    x : Tensor of shape (*chains, n, features)
+    uniform : Tensor of shape (*chains, n)
+        Chooses the slot that gives way.
+    """
+    stored, n = history.stored, history.n_stored
+    available = stored.where(accepted[..., None], history.available)
+    n_available = torch.where(accepted, n, history.n_available)
+    if n < len(stored):
+        slot = torch.full_like(n_available, n)
+    else:
+        slot = (uniform * (n + 1)).long()  # beyond the slots: x is not kept
+    slots = torch.arange(len(stored), device=x.device)
+    replaced = slots.view(-1, *[1] * slot.dim()) == slot
+    stored = x.where(replaced[..., None], stored)
+    return History(stored, available, n_available, n + 1)

@@ -1,0 +1,99 @@
+"""Latent-adaptive importance resampling of missing cells (LAIR).
+
+Simkus and Gutmann (2023), Conditional sampling of variational autoencoders via iterated
+approximate ancestral sampling, section 4.2, algorithm 2.  The tables of one iteration
+follow the target up to a bias of order 1 / (K + R); `skvnce.samplers.pooled` uses the
+proposals of all iterations, with a bias of order 1 / (T (K + R)).
+"""
+
+from math import inf, log
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce.models.base import LatentVariableModel, observed_log_prob
+from skvnce.samplers.base import Sampler, State
+from skvnce.samplers.latent import FIRST, columns, decode, encode, unconditional
+from skvnce.samplers.resampling import effective_size, resample, take
+from skvnce.variational.base import LatentPosterior, Uniforms, ambient, draw
+
+
+class Proposals(NamedTuple):
+    """What one iteration tells of itself.
+
+    Attributes
+    ----------
+    effective_size : Tensor of shape (*chains, n)
+        Of the K + R proposals.
+    z : Tensor of shape (K + R, *chains, n, latents)
+        Proposals.
+    log_weight : Tensor of shape (K + R, *chains, n)
+        Eq. (6): their mean, not that of logarithms, estimates p(x_obs) without bias.
+    """
+
+    effective_size: Tensor
+    z: Tensor
+    log_weight: Tensor
+
+
+def lair(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    *,
+    n_particles: int = 20,
+    n_replenish: int = 1,
+    uniforms: Uniforms = ambient,
+) -> Sampler[State, Proposals]:
+    """Build a sampler that moves K particles of each row by importance resampling.
+
+    Parameters
+    ----------
+    model : LatentVariableModel
+    posterior : LatentPosterior
+    n_particles : int
+        K, the first dimension of the tables.  They start from unconditional draws;
+        `init` may be given K tables instead.
+    n_replenish : int
+        R, proposals from the prior in each iteration.
+    uniforms : callable
+        Called once a step.  Numbers keyed by the row must have a seed of their own.
+
+    Returns
+    -------
+    Sampler
+    """
+    log_r = log(n_replenish) if n_replenish else -inf
+
+    @torch.no_grad()
+    def init(data: Incomplete, x: Tensor | None = None) -> State:
+        if x is None:
+            chains = (n_particles + n_replenish,)
+            u_z, u_x, _ = columns(uniforms, 0, model, data, chains, 1)
+            _, x = unconditional(model, data, u_z[:n_particles], u_x[:n_particles])
+        return State(data.with_values(x))
+
+    def propose(x: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw one z of each component of q^t, eq. (5); with log p(z) and log q^t."""
+        k, q, prior = len(x), encode(posterior, x), model.prior()
+        z = torch.cat([draw(q, uniform[:k]), draw(prior, uniform[k:])])
+        log_prior = prior.log_prob(z)
+        parts = [q.log_prob(z[:, None]), (log_prior + log_r)[:, None]]
+        return z, log_prior, torch.cat(parts, 1).logsumexp(1) - log(len(z))
+
+    @torch.no_grad()
+    def step(state: State, data: Incomplete) -> tuple[State, Proposals]:
+        k, *chains = state.x.shape[:-2]
+        chains = (k + n_replenish, *chains)
+        number = state.step + FIRST
+        u_z, u_x, (u_index,) = columns(uniforms, number, model, data, chains, 1)
+        z, log_prior, log_q = propose(state.x, u_z)
+        log_likelihood = observed_log_prob(model.likelihood(z), *data)
+        log_weight = log_likelihood + log_prior - log_q  # eq. (6)
+        kept = take(z, resample(log_weight, u_index[:k]))
+        x = decode(model, data, kept, u_x[:k])
+        told = Proposals(effective_size(log_weight), z, log_weight)
+        return State(x, state.step + 1), told
+
+    return Sampler(init, step)

@@ -1,0 +1,99 @@
+"""What the samplers of latent variable models share.
+
+One step takes all its uniform numbers from one call, as columns of one template: calls
+of one shape and different numbers never meet in numbers that are keyed by the row.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from skvnce._incomplete import Incomplete
+from skvnce.models.base import LatentVariableModel
+from skvnce.variational.base import LatentPosterior, Uniforms, at_quantiles, draw
+
+FIRST = 2  # number of the first step's uniforms: 0 and 1 belong to the start
+
+
+class LatentState(NamedTuple):
+    """Where a chain stands.
+
+    Attributes
+    ----------
+    x : Tensor of shape (*chains, n, features)
+    z : Tensor of shape (*chains, n, latents)
+    step : int
+    """
+
+    x: Tensor
+    z: Tensor
+    step: int = 0
+
+
+def columns(
+    uniforms: Uniforms,
+    number: int,
+    model: LatentVariableModel,
+    data: Incomplete,
+    chains: tuple[int, ...],
+    n_more: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw the uniform numbers of one step.
+
+    Returns
+    -------
+    Tensor of shape (*chains, n, latents + 1)
+        For `draw` of latents.
+    Tensor of shape (*chains, n, features)
+        For the cells.
+    Tensor of shape (n_more, *chains, n)
+        For all else.
+    """
+    widths = model.prior().event_shape[0] + 1, data.x.shape[-1], n_more
+    template = data.x.new_empty(()).expand(*chains, len(data.x), sum(widths))
+    latents, cells, more = uniforms(number, template).split(widths, -1)
+    return latents, cells, more.movedim(-1, 0)
+
+
+def encode(posterior: LatentPosterior, x: Tensor) -> Distribution:
+    """Return q(z | x) of completed rows (*chains, n, features)."""
+    return posterior(x, torch.ones_like(x, dtype=torch.bool))
+
+
+def decode(
+    model: LatentVariableModel, data: Incomplete, z: Tensor, uniform: Tensor
+) -> Tensor:
+    """Draw x_mis from p(x_mis | x_obs, z); (*chains, n, latents) -> completed tables.
+
+    Parameters
+    ----------
+    model : LatentVariableModel
+    data : Incomplete
+    z : Tensor of shape (*chains, n, latents)
+    uniform : Tensor of shape (*chains, n, features)
+    """
+    return data.with_values(at_quantiles(model.likelihood(z), uniform))
+
+
+def unconditional(
+    model: LatentVariableModel, data: Incomplete, latents: Tensor, cells: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Draw z from the prior and x_mis given it: where chains start if nothing is said.
+
+    Parameters
+    ----------
+    model : LatentVariableModel
+    data : Incomplete
+    latents : Tensor of shape (*chains, n, latents + 1)
+    cells : Tensor of shape (*chains, n, features)
+        Uniform numbers.
+
+    Returns
+    -------
+    z : Tensor of shape (*chains, n, latents)
+    x : Tensor of shape (*chains, n, features)
+    """
+    z = draw(model.prior(), latents)
+    return z, decode(model, data, z, cells)

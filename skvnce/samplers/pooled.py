@@ -1,0 +1,142 @@
+"""Use of the proposals of all iterations of LAIR, in bounded memory.
+
+Simkus and Gutmann (2023), algorithm 2, lines 10 to 12: all T (K + R) proposals, each
+with the weight of its own iteration, stand for p(z | x_obs).  They are not kept: a pool
+holds their total weight, a weighted mean, and draws with replacement.  With W_t the
+total weight of iteration t, each draw gives way to one from iteration t with
+probability W_t / (W_1 + ... + W_t), and so ends at a proposal with probability in
+proportion to its weight, independently of the other draws.
+"""
+
+from collections.abc import Callable
+from math import log
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce.models.base import LatentVariableModel
+from skvnce.samplers.base import Sampler, State, run_chain
+from skvnce.samplers.lair import Proposals
+from skvnce.samplers.latent import decode
+from skvnce.samplers.resampling import normalised, resample, take
+from skvnce.variational.base import Uniforms, ambient
+
+
+class Pool(NamedTuple):
+    """What remains of the proposals of several iterations.
+
+    Attributes
+    ----------
+    z : Tensor of shape (n_draws, *chains, n, latents)
+        Draws with replacement, in proportion to the weights.
+    mean : Tensor of shape (*chains, n, columns)
+        Weighted mean of a function of z.
+    log_total : Tensor of shape (*chains, n)
+        Logarithm of the total weight.
+    n_proposals, n_iterations : int
+    """
+
+    z: Tensor
+    mean: Tensor
+    log_total: Tensor
+    n_proposals: int
+    n_iterations: int
+
+
+def empty(z: Tensor, mean: Tensor) -> Pool:
+    """Make a pool of no proposals, of the shapes of its draws and its mean."""
+    log_total = torch.full_like(z[0, ..., 0], -torch.inf)
+    return Pool(torch.zeros_like(z), torch.zeros_like(mean), log_total, 0, 0)
+
+
+def add(pool: Pool, told: Proposals, value: Tensor, uniform: Tensor) -> Pool:
+    """Add the proposals of one iteration.
+
+    Parameters
+    ----------
+    pool : Pool
+    told : Proposals
+    value : Tensor of shape (K + R, *chains, n, columns)
+        At the proposals.
+    uniform : Tensor of shape (n_draws, *chains, n, 2)
+    """
+    log_weight = told.log_weight.nan_to_num(nan=-torch.inf)
+    log_new = log_weight.logsumexp(0)
+    log_total = torch.logaddexp(pool.log_total, log_new)
+    share = (log_new - log_total).exp().nan_to_num(nan=1.0)  # no weight yet: take it
+    mean = (normalised(log_weight)[..., None] * value).sum(0)
+    replaced = uniform[..., 0] < share
+    z = take(told.z, resample(log_weight, uniform[..., 1]))
+    return Pool(
+        z.where(replaced[..., None], pool.z),
+        pool.mean + share[..., None] * (mean - pool.mean),
+        log_total,
+        pool.n_proposals + len(log_weight),
+        pool.n_iterations + 1,
+    )
+
+
+def log_evidence(pool: Pool) -> Tensor:
+    """Estimate log p(x_obs), by the mean of all weights; (*chains, n)."""
+    return pool.log_total - log(pool.n_proposals)
+
+
+def run_pooled(
+    sampler: Sampler[State, Proposals],
+    state: State,
+    data: Incomplete,
+    value: Callable[[Tensor], Tensor],
+    *,
+    n_steps: int,
+    n_draws: int,
+    uniforms: Uniforms = ambient,
+) -> tuple[State, Pool]:
+    """Run LAIR and pool its proposals; the particles it starts from are no part of it.
+
+    Parameters
+    ----------
+    sampler : Sampler
+        Of `lair`.
+    state : State
+    data : Incomplete
+    value : callable
+        Maps z (..., latents) to numbers (..., columns) whose conditional mean is
+        wanted: ``lambda z: model.likelihood(z).mean`` for E[x | x_obs] (Rao-Blackwell).
+    n_steps, n_draws : int
+    uniforms : callable
+        Called once a step, as (n_draws, *chains, n, 2).  Numbers keyed by the row must
+        have another seed than the sampler's.
+
+    Returns
+    -------
+    State, Pool
+    """
+    pool = None
+
+    @torch.no_grad()
+    def visit(state: State, told: Proposals) -> None:
+        nonlocal pool
+        values = value(told.z)
+        pool = pool or empty(told.z[:1].expand(n_draws, *told.z.shape[1:]), values[0])
+        template = pool.z.new_empty(()).expand(*pool.z.shape[:-1], 2)
+        pool = add(pool, told, values, uniforms(pool.n_iterations, template))
+
+    state = run_chain(sampler, state, data, n_steps, visit)
+    return state, pool
+
+
+@torch.no_grad()
+def draws(
+    model: LatentVariableModel,
+    data: Incomplete,
+    pool: Pool,
+    uniforms: Uniforms = ambient,
+) -> Tensor:
+    """Draw x_mis given the draws of z; completed tables (n_draws, *chains, n, d).
+
+    Numbers keyed by the row must have a seed of their own.
+    """
+    template = data.x.new_empty(()).expand(*pool.z.shape[:-1], data.x.shape[-1])
+    return decode(model, data, pool.z, uniforms(0, template))

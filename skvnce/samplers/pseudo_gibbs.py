@@ -1,0 +1,62 @@
+"""Pseudo-Gibbs sampling of missing cells with an encoder in place of p(z | x).
+
+Rezende, Mohamed and Wierstra (2014), appendix F; Simkus and Gutmann (2023), Conditional
+sampling of variational autoencoders via iterated approximate ancestral sampling,
+section 2.2.  Exact only where the encoder is the exact posterior.
+"""
+
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce.models.base import LatentVariableModel
+from skvnce.samplers.base import Info, Sampler, State
+from skvnce.samplers.latent import FIRST, columns, decode, encode, unconditional
+from skvnce.variational.base import LatentPosterior, Uniforms, ambient, draw
+
+
+def pseudo_gibbs(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    *,
+    n_chains: int = 1,
+    bounds: tuple[Tensor, Tensor] | tuple[float, float] = (-torch.inf, torch.inf),
+    uniforms: Uniforms = ambient,
+) -> Sampler[State, Info]:
+    """Build a sampler that draws z ~ q(z | x), then x_mis ~ p(x_mis | x_obs, z).
+
+    Parameters
+    ----------
+    model : LatentVariableModel
+    posterior : LatentPosterior
+    n_chains : int
+        Chains that start from unconditional draws.  `init` may be given tables instead.
+    bounds : tuple of two tensors of shape (features,), or of two numbers
+        Least and greatest values of the columns, to which draws are clamped: nothing
+        else keeps an encoder from running away.  The authors take twice the least and
+        the greatest values of standardised data.  Draws that are not finite leave the
+        cell as it was.
+    uniforms : callable
+        Called once a step.  Numbers keyed by the row must have a seed of their own.
+
+    Returns
+    -------
+    Sampler
+    """
+
+    @torch.no_grad()
+    def init(data: Incomplete, x: Tensor | None = None) -> State:
+        if x is None:
+            u_z, u_x, _ = columns(uniforms, 0, model, data, (n_chains,))
+            _, x = unconditional(model, data, u_z, u_x)
+        return State(data.with_values(x))
+
+    @torch.no_grad()
+    def step(state: State, data: Incomplete) -> tuple[State, Info]:
+        chains, number = state.x.shape[:-2], state.step + FIRST
+        u_z, u_x, _ = columns(uniforms, number, model, data, chains)
+        x = decode(model, data, draw(encode(posterior, state.x), u_z), u_x)
+        x = x.clamp(*bounds).where(x.isfinite(), state.x)
+        return State(data.with_values(x), state.step + 1), Info()
+
+    return Sampler(init, step)

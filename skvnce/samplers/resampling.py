@@ -1,0 +1,40 @@
+"""Weights of importance sampling, and draws in proportion to them."""
+
+import torch
+from torch import Tensor
+
+
+def normalised(log_weight: Tensor) -> Tensor:
+    """Make weights that sum to 1 over the first dimension; equal where all are zero."""
+    weight = log_weight.nan_to_num(nan=-torch.inf).softmax(0)
+    return weight.nan_to_num(nan=1 / len(log_weight))
+
+
+def effective_size(log_weight: Tensor) -> Tensor:
+    """Compute the effective sample size, 1 / sum of squared weights, of dimension 0."""
+    return normalised(log_weight).square().sum(0).reciprocal()
+
+
+def resample(log_weight: Tensor, uniform: Tensor) -> Tensor:
+    """Draw indices with replacement, in proportion to the weights (multinomial).
+
+    Parameters
+    ----------
+    log_weight : Tensor of shape (m, *batch)
+    uniform : Tensor of shape (k, *batch)
+
+    Returns
+    -------
+    Tensor of int, of shape (k, *batch)
+    """
+    cumulated = normalised(log_weight).movedim(0, -1).cumsum(-1)
+    total = cumulated[..., -1:]
+    last = (cumulated < total).sum(-1)  # the last index of positive weight
+    at = uniform.movedim(0, -1) * total
+    index = torch.searchsorted(cumulated, at.contiguous(), right=True)
+    return index.movedim(-1, 0).minimum(last)
+
+
+def take(values: Tensor, index: Tensor) -> Tensor:
+    """Take values (m, *batch, columns) at indices (k, *batch) of dimension 0."""
+    return values.gather(0, index[..., None].expand(*index.shape, values.shape[-1]))
