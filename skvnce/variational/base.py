@@ -92,7 +92,7 @@ def ambient(step: int, template: Tensor) -> Tensor:
 
 def inside(uniform: Tensor) -> Tensor:
     """Keep uniform numbers off 0 and 1."""
-    return uniform.clamp(_LEAST, 1 - _LEAST)
+    return uniform.clamp(_LEAST, 1 - torch.finfo(uniform.dtype).eps / 2)
 
 
 def at_quantiles(q: Distribution, uniform: Tensor) -> Tensor:
