@@ -20,7 +20,7 @@ from skvnce.models.base import LatentVariableModel
 from skvnce.samplers.base import Sampler, State, run_chain
 from skvnce.samplers.lair import Proposals
 from skvnce.samplers.latent import decode
-from skvnce.samplers.resampling import normalised, resample, take
+from skvnce.samplers.resampling import counted, normalised, resample, take
 from skvnce.variational.base import Uniforms, ambient
 
 
@@ -62,8 +62,8 @@ def add(pool: Pool, told: Proposals, value: Tensor, uniform: Tensor) -> Pool:
         At the proposals.
     uniform : Tensor of shape (n_draws, *chains, n, 2)
     """
-    log_weight = told.log_weight.nan_to_num(nan=-torch.inf)
-    log_new = log_weight.logsumexp(0)
+    log_weight = told.log_weight
+    log_new = counted(log_weight).logsumexp(0)
     log_total = torch.logaddexp(pool.log_total, log_new)
     share = (log_new - log_total).exp().nan_to_num(nan=1.0)  # no weight yet: take it
     mean = (normalised(log_weight)[..., None] * value).sum(0)

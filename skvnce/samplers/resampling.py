@@ -4,10 +4,14 @@ import torch
 from torch import Tensor
 
 
+def counted(log_weight: Tensor) -> Tensor:
+    """Give no weight where it is not a number, as where densities overflow."""
+    return log_weight.where(~log_weight.isnan(), -torch.inf)
+
+
 def normalised(log_weight: Tensor) -> Tensor:
     """Make weights that sum to 1 over the first dimension; equal where all are zero."""
-    weight = log_weight.nan_to_num(nan=-torch.inf).softmax(0)
-    return weight.nan_to_num(nan=1 / len(log_weight))
+    return counted(log_weight).softmax(0).nan_to_num(nan=1 / len(log_weight))
 
 
 def effective_size(log_weight: Tensor) -> Tensor:

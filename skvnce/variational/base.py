@@ -21,8 +21,6 @@ from torch.distributions import Bernoulli, Distribution, Independent
 # (step, template) -> uniform numbers in [0, 1) of the shape of the template
 Uniforms = Callable[[int, Tensor], Tensor]
 
-_LEAST = 2.0**-53  # quantiles of 0 and 1 are infinite
-
 
 class Draws(NamedTuple):
     """Draws of what rows hide.
@@ -92,7 +90,8 @@ def ambient(step: int, template: Tensor) -> Tensor:
 
 def inside(uniform: Tensor) -> Tensor:
     """Keep uniform numbers off 0 and 1."""
-    return uniform.clamp(_LEAST, 1 - torch.finfo(uniform.dtype).eps / 2)
+    edge = torch.finfo(uniform.dtype).eps / 2  # the quantile of less is infinite
+    return uniform.clamp(edge, 1 - edge)
 
 
 def at_quantiles(q: Distribution, uniform: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ repository stores for its trained model, at x1 = 0, x0 = 0 and x1 = 1: pseudo-Gi
 import numpy as np
 import pytest
 import torch
+
 from samplers.toy import (
     CENTRES,
     STRETCH_MEAN,
@@ -16,7 +17,6 @@ from samplers.toy import (
     divergence,
     repeat,
 )
-
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.samplers import ac_mwg as ac_mwg_file

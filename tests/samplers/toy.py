@@ -161,5 +161,3 @@ def divergence(draws, row):
     q = exact_histogram(row)
     middle = (p + q) / 2
     return sum(stats.entropy(side, middle) for side in (p, q)) / 2
-
-

@@ -230,3 +230,10 @@ def test_numbers_are_uniform(make, seed):
         assert abs(z_mean(u**power, 1 / (power + 1))) < GATE
         assert abs(z_mean(u**2, 1 / (power + 1))) > GATE or power == 2  # control
     assert ((u >= 0) & (u < 1)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_extreme_uniform_numbers_give_finite_draws(dtype):
+    uniform = torch.tensor([0.0, 1.0], dtype=dtype)
+    q = Normal(torch.zeros(2, dtype=dtype), torch.ones(2, dtype=dtype))
+    assert at_quantiles(q, uniform).isfinite().all()

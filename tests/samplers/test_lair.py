@@ -1,0 +1,194 @@
+"""LAIR and its pool against the exact answers of factor analysis."""
+
+from math import log
+
+import numpy as np
+import pytest
+import torch
+from oracles import GATE, first_and_second, z_mean
+
+from samplers.toy import (
+    LINEAR,
+    ROWS,
+    exact_latents,
+    exact_moments,
+    linear_posterior,
+    repeat,
+)
+from skvnce._random import seeded
+from skvnce.models.factor_analysis import log_prob_observed
+from skvnce.samplers.base import run_chain
+from skvnce.samplers.lair import lair
+from skvnce.samplers.latent import decode
+from skvnce.samplers.pooled import draws, log_evidence, run_pooled
+from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
+from skvnce.samplers.resampling import normalised
+
+OFF = linear_posterior(widen=1.3, shift=0.2)
+N = 500
+
+
+def mean_of_cells(z):
+    return LINEAR.likelihood(z).mean
+
+
+def pooled(sampler, data, seed, *, n_steps, n_draws=1, particles=None):
+    with seeded(seed):
+        state = sampler.init(data, particles)
+        _, pool = run_pooled(
+            sampler, state, data, mean_of_cells, n_steps=n_steps, n_draws=n_draws
+        )
+        return pool, draws(LINEAR, data, pool)
+
+
+def of_rows(values):
+    """Split values of copies of rows, and keep the hidden cells."""
+    blocks = np.split(values, len(ROWS), -2)
+    return [b[..., np.isnan(row)] for b, row in zip(blocks, ROWS, strict=True)]
+
+
+@pytest.mark.parametrize(("k", "r", "n_steps"), [(10, 1, 60), (4, 2, 120), (1, 2, 400)])
+def test_draws_of_the_pool(k, r, n_steps, seed):
+    sampler = lair(LINEAR, OFF, n_particles=k, n_replenish=r)
+    _, x = pooled(sampler, repeat(ROWS, N), seed, n_steps=n_steps, n_draws=8)
+    for row, drawn in zip(ROWS, of_rows(x.numpy()), strict=True):
+        sample = first_and_second(drawn).mean(0)  # draws of one row are dependent
+        assert np.abs(z_mean(sample, exact_moments(row))).max() < GATE
+
+
+def test_few_particles_of_one_iteration_are_biased(seed):
+    """So that agreement above is the merit of the pool."""
+    sampler, data = lair(LINEAR, OFF, n_particles=2), repeat(ROWS, 5000)
+    with seeded(seed):
+        x = run_chain(sampler, sampler.init(data), data, 20).x.numpy()
+    z = [
+        z_mean(first_and_second(drawn).mean(0), exact_moments(row))
+        for row, drawn in zip(ROWS, of_rows(x), strict=True)
+    ]
+    assert np.abs(np.concatenate(z)).max() > 2 * GATE
+
+
+@pytest.mark.parametrize("n_steps", [1, 5])
+@pytest.mark.parametrize("r", [1, 3])
+def test_weights_estimate_the_evidence_without_bias(n_steps, r, seed):
+    data = repeat(ROWS, 4000)
+    sampler = lair(LINEAR, OFF, n_particles=4, n_replenish=r)
+    pool, _ = pooled(sampler, data, seed, n_steps=n_steps)
+    exact, _ = log_prob_observed(LINEAR.factor_model(), *data)
+    ratio = (log_evidence(pool)[:, None] - exact[:, None]).exp().numpy()
+    assert pool.n_proposals == n_steps * (4 + r)
+    for row, weight, mean in zip(
+        ROWS,
+        np.split(ratio, len(ROWS)),
+        of_rows(pool.mean.numpy()),
+        strict=True,
+    ):
+        assert np.abs(z_mean(weight, 1.0)).max() < GATE
+        expected = exact_moments(row)[: mean.shape[-1]]
+        assert np.abs(z_mean(weight * (mean - expected), 0.0)).max() < GATE
+        assert np.abs(z_mean(weight, 1.1)).max() > 2 * GATE
+
+
+# Errors
+
+
+def squared_errors(n_steps, seed):
+    """Return squared errors (2, n) of the pooled mean, and of the mean over iterations
+    each with weights of its own."""
+    data, sampler = repeat(ROWS[[0]], 300), lair(LINEAR, OFF, n_particles=4)
+    with seeded(seed):
+        z = exact_latents(data)[None]
+        x = decode(LINEAR, data, z, torch.rand(4, *data.x.shape).double())
+        unpooled = torch.zeros_like(data.x)
+
+        def value(z):
+            return mean_of_cells(z)
+
+        def visit(state, told):
+            weight = normalised(told.log_weight)[..., None]
+            unpooled.add_((weight * mean_of_cells(told.z)).sum(0) / n_steps)
+
+        run_chain(sampler, sampler.init(data, x), data, n_steps, visit)
+        pool, _ = pooled(sampler, data, seed + 1, n_steps=n_steps, particles=x)
+    hidden = np.isnan(ROWS[0])
+    truth = torch.tensor(exact_moments(ROWS[0])[: hidden.sum()])
+    means = torch.stack([pool.mean, unpooled])[..., hidden]
+    return (means - truth).square().mean(-1).numpy()
+
+
+def slope_and_error(budgets, errors, rng):
+    """Fit a line to logarithms of mean errors (budgets, n); its error by bootstrap."""
+
+    def slope(errors):
+        return np.polyfit(np.log(budgets), np.log(errors.mean(-1)), 1)[0]
+
+    n = errors.shape[-1]
+    again = [
+        slope(np.stack([e[rng.integers(n, size=n)] for e in errors]))
+        for _ in range(200)
+    ]
+    return slope(errors), np.std(again)
+
+
+def test_the_error_of_the_pool_falls_like_one_over_all_proposals(seed):
+    budgets = [20, 60, 180, 540]
+    errors = np.stack([squared_errors(t, seed + t) for t in budgets], 1)
+    rng = np.random.default_rng(seed)
+    found, error = slope_and_error(budgets, errors[0], rng)
+    assert error < 0.06
+    assert abs(found + 1) < GATE * error
+    floor, error = slope_and_error(budgets, errors[1], rng)
+    assert floor + 1 > GATE * error  # without pooling a bias remains
+
+
+# Limits
+
+
+def wide(step, template):
+    """Give the same leading columns whatever the width."""
+    generator = torch.Generator().manual_seed(step)
+    shape = (*template.shape[:-1], 32)
+    numbers = torch.rand(shape, generator=generator, dtype=template.dtype)
+    return numbers[..., : template.shape[-1]]
+
+
+def test_one_particle_and_no_prior_is_pseudo_gibbs():
+    data = repeat(ROWS, 2)
+    one = lair(LINEAR, OFF, n_particles=1, n_replenish=0, uniforms=wide)
+    gibbs = pseudo_gibbs(LINEAR, OFF, uniforms=wide)
+    states = [run_chain(s, s.init(data), data, 5) for s in (one, gibbs)]
+    assert torch.equal(states[0].x, states[1].x)
+    assert states[0].step == 5
+
+
+def test_effective_size_of_exact_proposals_is_their_number():
+    """A complete row, whose encoder is exact: all weights are p(x)."""
+    data = repeat(np.array([[1.0, -1.0, 0.5, 3.0]]), 3)
+    sampler = lair(LINEAR, linear_posterior(), n_particles=5, n_replenish=0)
+    _, told = sampler.step(sampler.init(data), data)
+    exact, _ = log_prob_observed(LINEAR.factor_model(), *data)
+    torch.testing.assert_close(told.log_weight, exact.expand(5, 3))
+    torch.testing.assert_close(told.effective_size, torch.full((3,), 5.0).double())
+
+
+def test_the_pool_resamples_all_proposals_by_weight(seed):
+    """Many draws of one row against the weights of all proposals, kept for once."""
+    data, sampler, told = repeat(ROWS[[0]], 1), lair(LINEAR, OFF, n_particles=3), []
+
+    def step(state, data):
+        state, info = sampler.step(state, data)
+        told.append(info)
+        return state, info
+
+    pool, _ = pooled(sampler._replace(step=step), data, seed, n_steps=4, n_draws=40_000)
+    log_weight = torch.cat([t.log_weight for t in told])[:, 0]
+    all_z = torch.cat([t.z for t in told])[:, 0]
+    weight = log_weight.softmax(0).numpy()
+    chosen = (pool.z[:, 0, :1] == all_z[:, 0]).double().numpy()
+    assert (chosen.sum(1) == 1).all()
+    error = np.sqrt(weight * (1 - weight) / len(chosen)) + 1e-12
+    assert np.abs((chosen.mean(0) - weight) / error).max() < GATE
+    mean = (log_weight.softmax(0)[:, None] * mean_of_cells(all_z)).sum(0)
+    torch.testing.assert_close(pool.mean[0], mean)
+    expected = log_weight.logsumexp(0) - log(len(log_weight))
+    torch.testing.assert_close(log_evidence(pool)[0], expected)
