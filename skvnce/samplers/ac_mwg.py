@@ -63,8 +63,9 @@ def ac_mwg(
     ----------
     model : LatentVariableModel
     posterior : LatentPosterior
-    eps : float in (0, 1]
-        Share of proposals from the prior.  The authors take 0.01 to 0.3.
+    eps : float in [0, 1]
+        Share of proposals from the prior.  The authors take 0.01 to 0.3; with 0 modes
+        that the encoder does not propose are never found.
     n_chains : int
         Chains that start from unconditional draws.  `init` may be given tables instead,
         of a warm-up by `lair` for one; they enter the history, and z is drawn from the

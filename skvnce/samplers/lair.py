@@ -54,7 +54,8 @@ def lair(
     posterior : LatentPosterior
     n_particles : int
         K, the first dimension of the tables.  They start from unconditional draws;
-        `init` may be given K tables instead.
+        `init` may be given K tables instead.  Every proposal is scored by all parts of
+        eq. (5): memory grows with (K + R) K n latents.
     n_replenish : int
         R, proposals from the prior in each iteration.
     uniforms : callable

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from samplers.toy import LINEAR, ROWS, linear_posterior
+from samplers.toy import LINEAR, ROWS, latents, linear_posterior
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed
 from skvnce.samplers.ac_mwg import ac_mwg
@@ -113,6 +113,24 @@ def test_no_gradient_is_kept(make, seed):
     data = Incomplete.from_array(TABLE)
     state = run_chain(sampler, sampler.init(data), data, 2)
     assert not state.x.requires_grad
+
+
+@every
+def test_single_precision(make, seed):
+    model = type(LINEAR)(*(part.float() for part in LINEAR))
+
+    def posterior(x, observed):
+        return latents(x[..., :2] / 10, torch.ones_like(x[..., :2]))
+
+    def edges(number, template):  # all that numbers in [0, 1) may be rounded to
+        return stream(seed)(number, template).round()
+
+    data = Incomplete.from_array(TABLE, torch.float32)
+    for uniforms in (stream(seed), edges):
+        sampler = make(model, posterior, uniforms=uniforms)
+        x = run_chain(sampler, sampler.init(data), data, 5).x
+        assert x.dtype == torch.float32
+        assert x.isfinite().all()
 
 
 def test_the_pool_is_a_function_of_the_row(seed):
