@@ -384,8 +384,8 @@ def setting(n_seeds, epochs, n_train, n_test, errors):
             "MissIWAE, plain for MissSIWAE; the paper froze q in all, which biases the "
             "last three.",
             f"Score: mean log p(x) of {n_test} complete rows, by a grid of "
-            f"{2 * POINTS} x {2 * POINTS} on [-{REACH:g}, {REACH:g}]^2; half as many points a side "
-            f"change it by {worst:.0e} at most.",
+            f"{2 * POINTS} x {2 * POINTS} on [-{REACH:g}, {REACH:g}]^2; half as "
+            f"many points a side change it by {worst:.0e} at most.",
         ]
     )
 

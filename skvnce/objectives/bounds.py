@@ -18,6 +18,7 @@ from torch.distributions import Distribution
 from skvnce.models.base import LatentVariableModel
 from skvnce.objectives.demiss import demiss_vae
 from skvnce.objectives.elbo import (
+    drawn,
     elbo,
     frozen,
     iwelbo,
@@ -25,7 +26,7 @@ from skvnce.objectives.elbo import (
     stratified_elbo,
     stratified_iwelbo,
 )
-from skvnce.variational.base import LatentPosterior, Uniforms, draw_latents
+from skvnce.variational.base import LatentPosterior, Uniforms
 
 Bound = Callable[
     [LatentVariableModel, LatentPosterior, Tensor, Tensor, Uniforms, int], Tensor
@@ -60,7 +61,7 @@ def miss_vae(
     Tensor of shape (*rows,)
     """
     q = posterior(x, observed)
-    z = draw_latents(q, uniforms, n_draws, x)
+    z = drawn(q, uniforms, n_draws, x)
     return elbo(log_joint(model, x, observed, z) - frozen(q).log_prob(z))
 
 
@@ -85,7 +86,7 @@ def miss_iwae(
     for Monte Carlo objectives.
     """
     q = posterior(x, observed)
-    z = draw_latents(q, uniforms, n_draws, x)
+    z = drawn(q, uniforms, n_draws, x)
     log_weight = log_joint(model, x, observed, z) - frozen(q).log_prob(z)
     if z.requires_grad:
         weight = log_weight.detach().softmax(0).unsqueeze(-1)
@@ -149,4 +150,4 @@ def _strata(q: Distribution, uniforms: Uniforms, x: Tensor, n_draws: int) -> Ten
             "Stratified bounds take a mixture, and the posterior gives "
             f"{type(q).__name__}. Use a MixtureEncoder, or the bound of MVAE or MIWAE."
         )
-    return draw_latents(q.components(), uniforms, n_draws, x).movedim(-2, 0)
+    return drawn(q.components(), uniforms, n_draws, x).movedim(-2, 0)

@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from skvnce.models.base import LatentVariableModel, observed_log_prob
-from skvnce.objectives.elbo import frozen
-from skvnce.variational.base import LatentPosterior, Uniforms, draw_latents
+from skvnce.objectives.elbo import drawn, frozen
+from skvnce.variational.base import LatentPosterior, Uniforms
 
 
 def demiss_vae(
@@ -58,7 +58,7 @@ def demiss_vae(
     """
     everything = torch.ones_like(x, dtype=torch.bool)
     q = posterior(x, everything)
-    z = draw_latents(q, uniforms, n_draws, x)
+    z = drawn(q, uniforms, n_draws, x)
     with torch.enable_grad():
         fixed = z.detach().requires_grad_()  # the model learns nothing through q
         cells, log_prior = model.likelihood(fixed), model.prior().log_prob(fixed)

@@ -26,6 +26,7 @@ from torch.distributions import Distribution
 
 from skvnce.models.base import LatentVariableModel, observed_log_prob
 from skvnce.objectives.base import Objective
+from skvnce.variational.base import Uniforms, draw_latents
 
 
 def elbo(log_weight: Tensor) -> Tensor:
@@ -71,12 +72,29 @@ def log_joint(
     return seen + model.prior().log_prob(z)
 
 
+def drawn(q: Distribution, uniforms: Uniforms, n_draws: int, like: Tensor) -> Tensor:
+    """Draw latents as `draw_latents` does, where the draws carry the gradient of q.
+
+    Raises
+    ------
+    TypeError
+        Where they do not: the posterior would not learn.
+    """
+    if not q.has_rsample:
+        raise TypeError(
+            f"The posterior gives {q}, whose draws have no gradient. "
+            "Use normal latents (IndependentNormalEncoder, MixtureEncoder)."
+        )
+    return draw_latents(q, uniforms, n_draws, like)
+
+
 def frozen(q: Distribution) -> Distribution:
     """Return a distribution whose parameters have no gradient.
 
     With log q of it in eq. (1), the gradient comes through the draws alone ("sticking
     the landing"): what is left out has mean zero in eqs. (2) and (3), and its noise is
-    large near the optimum.  In eqs. (4) and (5) it has not mean zero.
+    large near the optimum.  In eqs. (4) and (5) it has not mean zero.  Parameters are
+    looked for in attributes of the distribution and of those that it is made of.
 
     References
     ----------

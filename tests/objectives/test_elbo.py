@@ -4,11 +4,12 @@ import pytest
 import torch
 from oracles import GATE, z_mean, z_two_sample
 from torch import nn
-from torch.distributions import Normal
+from torch.distributions import Bernoulli, Independent, Normal
 from vaes import Curved, Given, Single, grid, log_evidence
 
 from skvnce.models.factor_analysis import FactorModel, log_prob_observed
 from skvnce.objectives.bounds import BOUNDS, miss_iwae, miss_siwae, miss_svae, miss_vae
+from skvnce.objectives.demiss import demiss_vae
 from skvnce.objectives.elbo import (
     elbo,
     iwelbo,
@@ -245,6 +246,20 @@ def test_a_row_without_observed_cells_has_log_evidence_0(model, seed):
 def test_strata_of_a_normal_are_refused(model):
     with pytest.raises(TypeError, match="Independent. Use a MixtureEncoder"):
         miss_svae(model, Single(*ONE, n=5), *rows(5), stream(0))
+
+
+@pytest.mark.parametrize("bound", [*SINGLE, demiss_vae])
+def test_latents_without_gradient_are_refused(model, bound):
+    """The posterior would stay where it is, and nobody would know."""
+
+    def posterior(x, observed):
+        return Independent(Bernoulli(torch.full((*x.shape[:-1], 2), 0.5)), 1)
+
+    x, observed = rows(5)
+    with pytest.raises(TypeError, match="Bernoulli.*, whose draws have no gradient"):
+        bound(
+            model, posterior, x[None] if bound is demiss_vae else x, observed, stream(0)
+        )
 
 
 def test_a_model_that_does_not_use_its_latents(model):
