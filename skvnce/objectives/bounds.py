@@ -75,7 +75,7 @@ def miss_iwae(
 ) -> Tensor:
     """Estimate the importance-weighted bound by draws of q, eq. (7) of the paper.
 
-    The gradient of the posterior is doubly reparametrised (Tucker et al. 2019, eq. 8):
+    The gradient of the posterior is doubly reparametrised (Tucker et al. 2019):
     through each draw, times its squared normalised weight.  That of the model is the
     plain one.  Parameters and returned values are those of `miss_vae`; one normal gives
     MIWAE, a mixture MissIWAE.
