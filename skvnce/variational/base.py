@@ -89,9 +89,9 @@ def ambient(step: int, template: Tensor) -> Tensor:
 
 
 def inside(uniform: Tensor) -> Tensor:
-    """Keep uniform numbers off 0 and 1."""
-    edge = torch.finfo(uniform.dtype).eps / 2  # the quantile of less is infinite
-    return uniform.clamp(edge, 1 - edge)
+    """Keep uniform numbers off 0 and 1, whose quantiles are infinite."""
+    least = torch.finfo(uniform.dtype).eps / 2  # the largest below 1 is 1 - least
+    return uniform.clamp(least, 1 - least)
 
 
 def at_quantiles(q: Distribution, uniform: Tensor) -> Tensor:
@@ -130,6 +130,27 @@ def draw(q: Distribution, uniform: Tensor) -> Tensor:
     if isinstance(q, Independent):
         return at_quantiles(q.base_dist, uniform[..., :-1])
     return q.at_uniform(uniform)
+
+
+def draw_latents(
+    q: Distribution, uniforms: Uniforms, n_draws: int, like: Tensor
+) -> Tensor:
+    """Draw latents by the numbers of step 0, of the type of a tensor.
+
+    Parameters
+    ----------
+    q : Distribution of event shape (latents,)
+        As in `draw`.
+    uniforms : Uniforms
+    n_draws : int
+    like : Tensor
+
+    Returns
+    -------
+    Tensor of shape (n_draws, *batch, latents)
+    """
+    shape = n_draws, *q.batch_shape, q.event_shape[0] + 1
+    return draw(q, uniforms(0, like.new_empty(()).expand(shape)))
 
 
 def repeated(x: Tensor, n_draws: int = 1) -> Draws:

@@ -7,6 +7,7 @@ from torch.distributions import (
     Bernoulli,
     Exponential,
     Gamma,
+    Independent,
     Laplace,
     LogNormal,
     Normal,
@@ -16,6 +17,8 @@ from torch.distributions import (
 from skvnce.variational.base import (
     ambient,
     at_quantiles,
+    draw,
+    draw_latents,
     inside,
     repeated,
     stream,
@@ -233,7 +236,28 @@ def test_numbers_are_uniform(make, seed):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_extreme_uniform_numbers_give_finite_draws(dtype):
-    uniform = torch.tensor([0.0, 1.0], dtype=dtype)
-    q = Normal(torch.zeros(2, dtype=dtype), torch.ones(2, dtype=dtype))
-    assert at_quantiles(q, uniform).isfinite().all()
+def test_no_number_has_an_infinite_quantile(dtype):
+    ends = torch.tensor([0.0, 1.0], dtype=dtype)
+    assert inside(ends).dtype == dtype
+    found = at_quantiles(Normal(ends, 1.0), ends)
+    assert found.isfinite().all()
+    assert found[0] < -5 < 5 < found[1]
+
+
+class Chosen:
+    """A mixture that says which numbers it was given."""
+
+    batch_shape, event_shape = (N,), (2,)
+
+    def at_uniform(self, uniform):
+        return uniform
+
+
+def test_latents_are_drawn_by_the_numbers_of_step_0(rows):
+    x, _ = rows
+    numbers = stream(5)(0, x.new_empty(N_DRAWS, N, 3))
+    assert (draw_latents(Chosen(), stream(5), N_DRAWS, x) == numbers).all()
+    q = Independent(posterior(x), 1)
+    z = draw_latents(q, stream(5), N_DRAWS, x)
+    assert (z == at_quantiles(posterior(x), numbers[..., :-1])).all()
+    assert (z == draw(q, numbers)).all()

@@ -1,0 +1,157 @@
+"""Mixtures of normals with independent coordinates, drawn so that all parameters learn.
+
+    q(z) = sum_k pi_k prod_d N(z_d; loc_kd, scale_kd^2)                            (1)
+
+Which component a draw comes from is not differentiable, yet the draw is: the
+distributional transform T maps z to uniform numbers,
+
+    T_d(z) = sum_k w_kd Phi((z_d - loc_kd) / scale_kd)                             (2)
+    w_kd  proportional to  pi_k prod_{e < d} N(z_e; loc_ke, scale_ke^2)            (3)
+
+and as T(z) stays where it is when the parameters move, ``dz = -(dT/dz)^-1 dT``.  The
+Jacobian is lower triangular, with q(z_d | z_<d) on its diagonal.  It is solved by
+forward substitution: the gradient of z_d passes through the w_kd to those of z_<d.
+
+References
+----------
+Figurnov, Mohamed and Mnih (2018), Implicit reparameterization gradients, section 4;
+Graves (2016), Stochastic backpropagation through mixture density distributions.
+"""
+
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Independent, Normal, constraints
+
+
+class NormalMixture(Distribution):
+    """A mixture of normals with independent coordinates, of event shape (latents,).
+
+    Parameters
+    ----------
+    logits : Tensor of shape (*batch, components)
+        Of the weights; any constant may be added.
+    loc, scale : Tensor of shape (*batch, components, latents)
+    validate_args : bool, optional
+        As in torch.
+    """
+
+    arg_constraints = {
+        "logits": constraints.real_vector,
+        "loc": constraints.independent(constraints.real, 2),
+        "scale": constraints.independent(constraints.positive, 2),
+    }
+    support = constraints.real_vector
+    has_rsample = True
+
+    def __init__(
+        self,
+        logits: Tensor,
+        loc: Tensor,
+        scale: Tensor,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.logits, self.loc, self.scale = logits, loc, scale
+        super().__init__(logits.shape[:-1], loc.shape[-1:], validate_args)
+
+    @property
+    def log_weights(self) -> Tensor:
+        """The log pi_k; (*batch, components)."""
+        return torch.log_softmax(self.logits, -1)
+
+    def components(self) -> Independent:
+        """Return the components, of batch shape (*batch, components)."""
+        return Independent(Normal(self.loc, self.scale, validate_args=False), 1)
+
+    def expand(self, batch_shape: torch.Size, _instance: None = None) -> Self:
+        """Return the mixture, repeated to a larger batch shape."""
+        shape = *batch_shape, *self.loc.shape[-2:]
+        return type(self)(
+            self.logits.expand(shape[:-1]),
+            self.loc.expand(shape),
+            self.scale.expand(shape),
+            validate_args=False,
+        )
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean; (*batch, latents)."""
+        return (self._weights() * self.loc).sum(-2)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variances; (*batch, latents)."""
+        apart = self.loc - self.mean.unsqueeze(-2)
+        return (self._weights() * (self.scale.square() + apart.square())).sum(-2)
+
+    def _weights(self) -> Tensor:
+        return self.log_weights.exp().unsqueeze(-1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Compute log q(z), eq. (1); (*sample, *batch, latents) -> (*sample, *batch).
+
+        All components count, whichever the value was drawn from.
+        """
+        inside = self.components().log_prob(value.unsqueeze(-2))
+        return torch.logsumexp(self.log_weights + inside, -1)
+
+    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:  # noqa: B008
+        """Draw (*sample, *batch, latents), with the gradient of `at_uniform`."""
+        shape = *sample_shape, *self.batch_shape, *self.event_shape
+        wide = *shape[:-1], shape[-1] + 1
+        return self.at_uniform(
+            torch.rand(wide, dtype=self.loc.dtype, device=self.loc.device)
+        )
+
+    def at_uniform(self, uniform: Tensor) -> Tensor:
+        """Turn uniform numbers into draws with the implicit gradient, once.
+
+        Of second derivatives there are none.
+
+        Parameters
+        ----------
+        uniform : Tensor of shape (*sample, *batch, latents + 1)
+            Quantiles in the component that the last number chooses.
+
+        Returns
+        -------
+        Tensor of shape (*sample, *batch, latents)
+        """
+        with torch.no_grad():
+            z = self._chosen(uniform)
+        if not torch.is_grad_enabled():
+            return z
+        return self._moved(z)
+
+    def _chosen(self, uniform: Tensor) -> Tensor:
+        """Draw from the component where the weights sum up to the last number."""
+        least = torch.finfo(uniform.dtype).eps / 2  # quantiles of 0 and 1 are infinite
+        ends = self.log_weights.exp().cumsum(-1)[..., :-1]
+        index = (uniform[..., -1:] >= ends).sum(-1)[..., None, None]
+        shape = *uniform.shape[:-1], 1, *self.event_shape
+        loc, scale = (
+            value.expand(*shape[:-2], *value.shape[-2:])
+            .gather(-2, index.expand(shape))
+            .squeeze(-2)
+            for value in (self.loc, self.scale)
+        )
+        quantiles = uniform[..., :-1].clamp(least, 1 - least)
+        return Normal(loc, scale, validate_args=False).icdf(quantiles)
+
+    def _moved(self, drawn: Tensor) -> Tensor:
+        """Give a draw its implicit gradient, coordinate by coordinate."""
+        least = torch.finfo(drawn.dtype).tiny ** 0.5  # no draw is so far from all
+        log_pi, parts = self.log_weights, []
+        for z, loc, scale in zip(
+            drawn.unbind(-1), self.loc.unbind(-1), self.scale.unbind(-1), strict=True
+        ):
+            q = Normal(loc, scale, validate_args=False)
+            log_w = torch.log_softmax(log_pi, -1)  # eq. (3)
+            uniform = (log_w.exp() * q.cdf(z.unsqueeze(-1))).sum(-1)  # eq. (2)
+            log_density = torch.logsumexp(log_w + q.log_prob(z.unsqueeze(-1)), -1)
+            step = -uniform / log_density.detach().exp().clamp(min=least)
+            z = z + (step - step.detach())
+            log_pi = log_pi + q.log_prob(z.unsqueeze(-1))
+            parts.append(z)
+        return torch.stack(parts, -1)

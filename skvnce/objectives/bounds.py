@@ -1,0 +1,153 @@
+"""Training objectives of variational autoencoders for incomplete rows, by name.
+
+All take (model, posterior, x, observed, uniforms, n_draws) and give a lower bound of
+log p(x_obs) of each row, with gradients for the model and the posterior; `BOUNDS` lists
+them.
+
+References
+----------
+Simkus and Gutmann (2024), Improving variational autoencoder estimation from incomplete
+data with mixture variational families, table 1; Mattei and Frellsen (2019), MIWAE.
+"""
+
+from collections.abc import Callable
+
+from torch import Tensor
+from torch.distributions import Distribution
+
+from skvnce.models.base import LatentVariableModel
+from skvnce.objectives.demiss import demiss_vae
+from skvnce.objectives.elbo import (
+    drawn,
+    elbo,
+    frozen,
+    iwelbo,
+    log_joint,
+    stratified_elbo,
+    stratified_iwelbo,
+)
+from skvnce.variational.base import LatentPosterior, Uniforms
+
+Bound = Callable[
+    [LatentVariableModel, LatentPosterior, Tensor, Tensor, Uniforms, int], Tensor
+]
+
+
+def miss_vae(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    x: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+    n_draws: int = 1,
+) -> Tensor:
+    """Estimate the ELBO by draws of q, eq. (4) of the paper.
+
+    Parameters
+    ----------
+    model : LatentVariableModel
+    posterior : LatentPosterior
+        One normal gives MVAE, a mixture MissVAE.
+    x : Tensor of shape (*rows, features)
+        Values under the mask may be anything.
+    observed : Tensor of bool, of shape (*rows, features)
+    uniforms : Uniforms
+        Called once.
+    n_draws : int
+        Of each row.
+
+    Returns
+    -------
+    Tensor of shape (*rows,)
+    """
+    q = posterior(x, observed)
+    z = drawn(q, uniforms, n_draws, x)
+    return elbo(log_joint(model, x, observed, z) - frozen(q).log_prob(z))
+
+
+def miss_iwae(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    x: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+    n_draws: int = 1,
+) -> Tensor:
+    """Estimate the importance-weighted bound by draws of q, eq. (7) of the paper.
+
+    The gradient of the posterior is doubly reparametrised (Tucker et al. 2019):
+    through each draw, times its squared normalised weight.  That of the model is the
+    plain one.  Parameters and returned values are those of `miss_vae`; one normal gives
+    MIWAE, a mixture MissIWAE.
+
+    References
+    ----------
+    Tucker, Lawson, Gu and Maddison (2019), Doubly reparameterized gradient estimators
+    for Monte Carlo objectives.
+    """
+    q = posterior(x, observed)
+    z = drawn(q, uniforms, n_draws, x)
+    log_weight = log_joint(model, x, observed, z) - frozen(q).log_prob(z)
+    if z.requires_grad:
+        weight = log_weight.detach().softmax(0).unsqueeze(-1)
+        z.register_hook(lambda gradient: weight * gradient)  # weighted once already
+    return iwelbo(log_weight)
+
+
+def miss_svae(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    x: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+    n_draws: int = 1,
+) -> Tensor:
+    """Estimate the ELBO by draws of each component, eq. (5) of the paper.
+
+    Parameters and returned values are those of `miss_vae`, with ``n_draws`` of each
+    component of the posterior, a mixture.
+    """
+    q = posterior(x, observed)
+    z = _strata(q, uniforms, x, n_draws)
+    log_weight = log_joint(model, x, observed, z) - frozen(q).log_prob(z)
+    return stratified_elbo(q.log_weights.movedim(-1, 0), log_weight)
+
+
+def miss_siwae(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    x: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+    n_draws: int = 1,
+) -> Tensor:
+    """Estimate the importance-weighted bound by components, eq. (8) of the paper.
+
+    Its gradient is the plain one: that of a frozen q is biased.  Parameters and
+    returned values are those of `miss_svae`.
+    """
+    q = posterior(x, observed)
+    z = _strata(q, uniforms, x, n_draws)
+    log_weight = log_joint(model, x, observed, z) - q.log_prob(z)
+    return stratified_iwelbo(q.log_weights.movedim(-1, 0), log_weight)
+
+
+BOUNDS: dict[str, Bound] = {
+    "MVAE": miss_vae,
+    "MissVAE": miss_vae,
+    "MissSVAE": miss_svae,
+    "MIWAE": miss_iwae,
+    "MissIWAE": miss_iwae,
+    "MissSIWAE": miss_siwae,
+    "DeMissVAE": demiss_vae,
+}
+
+
+def _strata(q: Distribution, uniforms: Uniforms, x: Tensor, n_draws: int) -> Tensor:
+    """Draw from each component; (components, n_draws, *rows, latents)."""
+    if not hasattr(q, "components"):
+        raise TypeError(
+            "Stratified bounds take a mixture, and the posterior gives "
+            f"{type(q).__name__}. Use a MixtureEncoder, or the bound of MVAE or MIWAE."
+        )
+    return drawn(q.components(), uniforms, n_draws, x).movedim(-2, 0)

@@ -1,0 +1,200 @@
+"""DeMissVAE: two gradients of one loss, and where they lead."""
+
+from math import log
+
+import pytest
+import torch
+from oracles import GATE, z_mean
+from torch import nn
+from torch.distributions import Independent, Normal
+from vaes import Curved, Given, log_evidence
+
+from skvnce.models.base import observed_log_prob
+from skvnce.objectives.bounds import BOUNDS, miss_vae
+from skvnce.objectives.demiss import averaged_log_prob, demiss_vae
+from skvnce.objectives.elbo import frozen
+from skvnce.variational.base import draw_latents, stream
+from skvnce.variational.encoder import Perceptron
+from skvnce.variational.latent_encoder import IndependentNormalEncoder
+
+LOADINGS, SCALE = [[1.0, 0.3], [-0.5, 0.8], [0.4, -0.6]], [0.4, 0.6, 0.5]
+K, N, L = 4, 6, 3
+
+
+class LearntPrior(Curved):
+    """A model whose prior has a parameter."""
+
+    def __init__(self):
+        super().__init__(LOADINGS, SCALE)
+        self.centre = nn.Parameter(torch.tensor([0.3, -0.2]).double())
+
+    def prior(self):
+        return Independent(Normal(self.centre, 1.0), 1)
+
+
+@pytest.fixture
+def model():
+    return LearntPrior()
+
+
+@pytest.fixture
+def encoder(seed):
+    torch.manual_seed(seed)
+    network = Perceptron(torch.zeros(3), torch.ones(3), [5], 4)
+    nn.init.normal_(network.layers[-1].weight)
+    return IndependentNormalEncoder(network).double()
+
+
+@pytest.fixture
+def completed(seed):
+    torch.manual_seed(seed)
+    observed = torch.rand(N, 3) < 0.6
+    return torch.randn(N, 3).double().where(observed, torch.randn(K, N, 3)), observed
+
+
+def gradients(value, module):
+    """Differentiate a mean of rows; zeros where a parameter has no part in it."""
+    leaves = list(module.parameters())
+    found = torch.autograd.grad(
+        value.mean(), leaves, retain_graph=True, allow_unused=True
+    )
+    pairs = zip(found, leaves, strict=True)
+    return [torch.zeros_like(p) if g is None else g for g, p in pairs]
+
+
+def two_objectives(model, encoder, x, observed):
+    """Compute eqs. (1) and (2) of each row, each in a pass of its own."""
+    complete = torch.ones_like(x).bool()
+    q = encoder(x, complete)
+    z = draw_latents(q, stream(0), L, x)
+    prior = model.prior().log_prob(z)
+    seen = observed_log_prob(model.likelihood(z), x, observed) + prior
+    whole = observed_log_prob(model.likelihood(z), x, complete) + prior
+    return seen.mean((0, 1)), (whole - frozen(q).log_prob(z)).mean((0, 1))
+
+
+def assert_equal(found, expected):
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_one_loss_has_the_gradients_of_two(model, encoder, completed):
+    loss = demiss_vae(model, encoder, *completed, stream(0), L)
+    by_theta, by_phi = two_objectives(model, encoder, *completed)
+    assert_equal(gradients(loss, model), gradients(by_theta, model))
+    assert_equal(gradients(loss, encoder), gradients(by_phi, encoder))
+    for other, module in ((by_phi, model), (by_theta, encoder)):  # controls
+        pairs = zip(gradients(loss, module), gradients(other, module), strict=True)
+        assert any(abs(a - b).max() > 1e-3 for a, b in pairs)
+    assert loss.shape == (N,)
+    assert BOUNDS["DeMissVAE"] is demiss_vae
+
+
+def test_backward_reaches_both(model, encoder, completed):
+    by_theta, by_phi = two_objectives(model, encoder, *completed)
+    demiss_vae(model, encoder, *completed, stream(0), L).mean().backward()
+    assert_equal([p.grad for p in model.parameters()], gradients(by_theta, model))
+    assert_equal([p.grad for p in encoder.parameters()], gradients(by_phi, encoder))
+
+
+def test_the_value_is_a_bound(model, encoder, completed):
+    """On average over many draws, that of the mixture of q over the imputations."""
+    x, observed = completed
+    with torch.no_grad():
+        value = demiss_vae(model, encoder, x, observed, stream(0), 400)
+        exact = log_evidence(model, x[0], observed)
+        q = encoder(x, torch.ones_like(x).bool())
+        z = draw_latents(q, stream(0), 400, x)
+    parts = [q.base_dist.mean, q.base_dist.stddev]
+    parts = [v.detach().movedim(0, 1) for v in parts]  # (n, K, latents)
+    mixture = Given([0.0] * K, torch.zeros(K, 2), torch.ones(K, 2), N)
+    for place, part in zip(list(mixture.values)[1:], parts, strict=True):
+        place.data = part
+    torch.testing.assert_close(
+        averaged_log_prob(q, z), mixture(x, observed).log_prob(z)
+    )
+    assert (value < exact).all()
+    with torch.no_grad():
+        many = [
+            miss_vae(model, mixture, x[0], observed, stream(i), 50) for i in range(99)
+        ]
+        few = [
+            demiss_vae(model, encoder, x, observed, stream(i), 13) for i in range(99)
+        ]
+    assert abs(z_mean(torch.stack(few) - torch.stack(many), 0.0)).max() < GATE
+
+
+def test_without_gradient_the_value_is_the_same(model, encoder, completed):
+    with torch.no_grad():
+        value = demiss_vae(model, encoder, *completed, stream(0), L)
+    assert not value.requires_grad
+    again = demiss_vae(model, encoder, *completed, stream(0), L)
+    torch.testing.assert_close(again.detach(), value)
+
+
+def test_complete_rows_have_the_gradients_of_the_elbo(model, encoder, completed):
+    x = completed[0][0]
+    observed = torch.ones_like(x).bool()
+    loss = demiss_vae(model, encoder, x.expand(1, -1, -1), observed, stream(0), L)
+
+    def same_numbers(step, template):
+        wide = template.new_empty(len(template), 1, *template.shape[1:])
+        return stream(0)(step, wide).squeeze(1)
+
+    elbo = miss_vae(model, encoder, x, observed, same_numbers, L)
+    torch.testing.assert_close(loss, elbo)
+    assert_equal(gradients(loss, model), gradients(elbo, model))
+    assert_equal(gradients(loss, encoder), gradients(elbo, encoder))
+
+
+def test_the_model_sees_imputations_through_latents_alone(model, completed):
+    x, observed = completed
+    fixed = Given([0.0], [[0.5, -0.3]], [[0.7, 0.8]], N)
+
+    def posterior(x, observed):  # the same draws, whatever was imputed
+        return Independent(
+            Normal(*[v[:, 0] for v in list(fixed.values)[1:]]), 1
+        ).expand(x.shape[:-1])
+
+    other = x.where(observed, x + 2)
+    losses = [
+        demiss_vae(model, posterior, v, observed, stream(0), L) for v in (x, other)
+    ]
+    assert_equal(*[gradients(loss, model) for loss in losses])
+    moved = [gradients(loss, fixed)[1] for loss in losses]
+    assert (moved[0] != moved[1]).any()  # the posterior does
+    shifted = x.where(~observed, x + 2)  # control
+    loss = demiss_vae(model, posterior, shifted, observed, stream(0), L)
+    assert (gradients(loss, model)[0] != gradients(losses[0], model)[0]).any()
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0, 5.0])
+def test_the_best_posterior_does_not_depend_on_imputations(spread, seed):
+    """Of a linear model with one latent it is exact, and no draw has a gradient."""
+    torch.manual_seed(seed)
+    linear = Curved([[1.0], [-0.5], [0.4]], SCALE, bend=0.0)
+    w = linear.loadings[:, 0].detach()
+    scaled = w / torch.tensor(SCALE).double().square()
+    precision = 1 + (w * scaled).sum()
+    exact = nn.Linear(3, 1).double()
+    exact.weight.data, exact.bias.data = (scaled / precision)[None], torch.zeros(1)
+    exact.bias.data = exact.bias.data.double()
+    deviation = nn.Parameter(precision**-0.5)
+
+    def posterior(x, observed):
+        return Independent(Normal(exact(x), deviation), 1)
+
+    leaves = nn.ParameterList([*exact.parameters(), deviation])
+    observed = torch.rand(N, 3) < 0.5
+    x = torch.randn(N, 3).double().where(observed, spread * torch.randn(K, N, 3))
+    loss = demiss_vae(linear, posterior, x.double(), observed, stream(seed), L)
+    assert max(abs(g).max() for g in gradients(loss, leaves)) < 1e-10
+    deviation.data *= 1.1  # control
+    loss = demiss_vae(linear, posterior, x.double(), observed, stream(seed), L)
+    assert max(abs(g).max() for g in gradients(loss, leaves)) > 1e-3
+
+
+def test_averages_of_equal_normals():
+    q = Independent(Normal(torch.zeros(K, N, 2), 1.0), 1)
+    found = averaged_log_prob(q, torch.zeros(L, K, N, 2))
+    torch.testing.assert_close(found, torch.full((L, K, N), -log(2 * torch.pi)))
