@@ -11,11 +11,17 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms import bounded, gaussian
-from skvnce.algorithms.margins import Margins, scored
+from skvnce.algorithms.margins import (
+    Margins,
+    choose_margins,
+    fit_margins,
+    scored,
+)
 from skvnce.distributions.bounded_normal import BoundedNormal
 from skvnce.distributions.normal import Normal
 from skvnce.variational.base import Uniforms
 
+_SETTLED = 1e-2  # change of a normal score at which margins are settled
 _LEVELS = 16  # at which a bounded cell is mapped back to average it
 
 
@@ -51,6 +57,59 @@ class Copula(NamedTuple):
     def cells(self, scores: Tensor) -> Tensor:
         """Map scores to cells."""
         return scores if self.margins is None else self.margins.inverse(scores)
+
+
+class Choice(NamedTuple):
+    """What held-out cells chose, and where a fit to all cells starts.
+
+    Attributes
+    ----------
+    strength : float
+        k of the prior, see `gaussian`.
+    margins : Margins or None
+        None where cells are scores.
+    start : Normal
+    """
+
+    strength: float
+    margins: Margins | None
+    start: Normal
+
+
+def choose(
+    data: Incomplete,
+    weights: Tensor,
+    part: tuple[Incomplete, Tensor, Tensor],
+    strengths: list[float],
+    *,
+    bend: bool,
+    max_iter: int,
+    tol: float,
+) -> Choice:
+    """Choose strength and margins by held-out cells, and fit the margins to all.
+
+    Parameters
+    ----------
+    data : Incomplete
+        Columns scaled to unit spread.
+    weights : Tensor of shape (n,)
+    part : tuple
+        Some of the rows, which of their cells are held out, and their weights.
+    strengths : list of float
+        From strong to weak.
+    bend : bool
+        Whether margins may be bent.
+    max_iter, tol
+        Of EM.
+    """
+    d, effort = data.x.shape[1], {"max_iter": max_iter, "tol": tol}
+    start = Normal(torch.zeros(d).to(data.x), torch.eye(d).to(data.x))
+    strength, start = gaussian.choose_strength(*part, strengths, start, **effort)
+    chosen = choose_margins(*part, strength, start, **effort) if bend else None
+    if chosen is None:
+        return Choice(strength, None, start)
+    bent, start = fit_margins(data, weights, strength, *chosen, tol=_SETTLED)
+    return Choice(strength, bent, start)
 
 
 def log_prob(copula: Copula, data: Incomplete) -> Tensor:

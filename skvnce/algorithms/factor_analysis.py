@@ -182,6 +182,40 @@ def fit_factors(
     return Fit(model, objectives, rise)
 
 
+def fit_covariance(
+    mean: Tensor, covariance: Tensor, rank: int, *, floor: float, n_rounds: int = 300
+) -> FactorModel:
+    """Run EM on a covariance, as of infinitely many complete rows.
+
+    It starts from the principal axes after taking off half of each column's variance
+    given all others (Joreskog 1963, image factor analysis).
+
+    Parameters
+    ----------
+    mean : Tensor of shape (features,)
+    covariance : Tensor of shape (features, features)
+        Positive definite.
+    rank : int
+    floor : float
+        Least noise variance.
+    n_rounds : int
+    """
+    noise = (0.5 / torch.cholesky_inverse(torch.linalg.cholesky(covariance)).diagonal())
+    spread = noise.sqrt()
+    values, vectors = torch.linalg.eigh(covariance / torch.outer(spread, spread))
+    signal = (values[-rank:] - 1).clamp(min=0.01)
+    loadings = vectors[:, -rank:] * signal.sqrt() * spread[:, None]
+    noise = noise.clamp(min=floor)
+    for _ in range(n_rounds):
+        model = FactorModel(mean, loadings, noise)
+        slopes = loadings.T @ model.precision()  # of z on x, (rank, features)
+        cross = covariance @ slopes.T
+        latent = torch.eye(rank).to(cross) - slopes @ loadings + slopes @ cross
+        loadings = torch.linalg.solve(latent, cross.T).T
+        noise = (covariance.diagonal() - (loadings * cross).sum(1)).clamp(min=floor)
+    return FactorModel(mean, loadings, noise)
+
+
 def choose_rank(
     data: Incomplete,
     held_out: Tensor,

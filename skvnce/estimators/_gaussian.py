@@ -37,9 +37,8 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
 )
 
-_SHARES = [1.0, 0.1, 0.01]  # prior rows a column that "auto" chooses from
-_SETTLED = 1e-2  # change of a normal score at which margins are settled
-_HELD_OUT = 0.1  # share of the observed cells on which it is chosen
+SHARES = [1.0, 0.1, 0.01]  # prior rows a column that "auto" chooses from
+HELD_OUT = 0.1  # share of the observed cells on which it is chosen
 
 
 class GaussianImputer(CallbackSupportMixin, ConstantColumns, Imputer):
@@ -339,21 +338,16 @@ class GaussianImputer(CallbackSupportMixin, ConstantColumns, Imputer):
         data = self._scaled(nodes)
         d = data.x.shape[1]
         effort = {"max_iter": self.max_iter, "tol": self.tol}
-        start = _independent(d)
-        some, hidden = hold_out(nodes, weights, _HELD_OUT)
+        some, hidden = hold_out(nodes, weights, HELD_OUT)
         part = data.take(some), hidden[some], weights[some]
-        shares = _SHARES if isinstance(self.shrinkage, str) else [self.shrinkage]
+        shares = SHARES if isinstance(self.shrinkage, str) else [self.shrinkage]
         strengths = [float(share) * d for share in shares]
-        strength, start = gaussian.choose_strength(*part, strengths, start, **effort)
+        bend = self.margins == "auto"
+        chosen = copula.choose(data, weights, part, strengths, bend=bend, **effort)
+        strength, bent, start = chosen
         self.shrinkage_ = float(shares[strengths.index(strength)])
         self.bent_, self._margins = np.zeros(d, dtype=bool), None
-        chosen = None
-        if self.margins == "auto":
-            chosen = margins.choose_margins(*part, strength, start, **effort)
-        if chosen is not None:
-            bent, start = margins.fit_margins(
-                data, weights, strength, *chosen, tol=_SETTLED
-            )
+        if bent is not None:
             self.bent_ = margins.bent(bent).numpy()
             self._margins = tuple(part.numpy() for part in bent)
             data, _ = margins.scored(bent, data)
@@ -422,6 +416,3 @@ class GaussianImputer(CallbackSupportMixin, ConstantColumns, Imputer):
     def _scaled(self, nodes):
         return Incomplete.from_array((nodes - self.location_) / self.scale_)
 
-
-def _independent(d):
-    return Normal(torch.zeros(d).double(), torch.eye(d).double())

@@ -1,6 +1,7 @@
 """The only loop over epochs: Adam on mini-batches (Kingma and Ba 2015)."""
 
 from collections.abc import Callable, Iterable
+from math import inf
 
 import torch
 from torch import Tensor
@@ -52,18 +53,72 @@ def train(
     named = list(parameters)
     optimiser = torch.optim.Adam([leaf for _, leaf in named], lr=learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max_iter)
-    losses = []
+    return descend(
+        loss,
+        named,
+        lambda: torch.randperm(n).split(batch_size),
+        optimiser=optimiser,
+        schedule=schedule,
+        max_iter=max_iter,
+        on_epoch=on_epoch,
+    )
+
+
+def descend(
+    loss: Callable[[Tensor], Tensor],
+    named: list[tuple[str, Tensor]],
+    batches: Callable[[], Iterable[Tensor]],
+    *,
+    optimiser: torch.optim.Optimizer,
+    schedule: torch.optim.lr_scheduler.LRScheduler,
+    max_iter: int,
+    on_epoch: Callable[[int, float], bool],
+    longest: float = inf,
+) -> list[float]:
+    """Take the steps of an optimiser, in place; `train` is the plain case.
+
+    Parameters
+    ----------
+    loss : callable
+        Mean of the given rows, a tensor of their places.
+    named : list of (name, Tensor)
+        What the optimiser moves.
+    batches : callable
+        Gives the batches of places that make an epoch.
+    optimiser, schedule
+        Of torch; the schedule is told of each epoch's end.
+    max_iter : int
+        Epochs.
+    on_epoch : callable
+        Shown the epoch and its mean loss; stops by returning True.
+    longest : float
+        Norm to which longer gradients are cut.
+
+    Returns
+    -------
+    list of float
+        Mean losses of the epochs.
+
+    Raises
+    ------
+    NotFinite
+        Naming the parameters whose gradient is not finite.
+    """
+    losses, leaves = [], [leaf for _, leaf in named]
     for epoch in range(1, max_iter + 1):
-        total = 0.0
-        for rows in torch.randperm(n).split(batch_size):
+        total, count = 0.0, 0
+        for rows in batches():
             optimiser.zero_grad()
             value = loss(rows)
             value.backward()
             _check_finite(value, named)
+            if longest < inf:
+                torch.nn.utils.clip_grad_norm_(leaves, longest)
             optimiser.step()
             total += float(value.detach()) * len(rows)
+            count += len(rows)
         schedule.step()
-        losses.append(total / n)
+        losses.append(total / count)
         if on_epoch(epoch, losses[-1]):
             break
     return losses

@@ -1,0 +1,80 @@
+"""Distributions that are turned and shifted: z = loc + root v.
+
+With v ~ N(0, I) it is a normal distribution of covariance root root'; with other v, a
+correction of one in the coordinates where it is a standard normal.
+"""
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Independent, constraints
+
+
+class Oblique(Distribution):
+    """The distribution of loc + root v, of event shape (latents,).
+
+    Parameters
+    ----------
+    base : Distribution of event shape (latents,) and batch shape (*batch,)
+        Of v: `Independent` of a `Normal`, or with ``at_uniform``.
+    loc : Tensor of shape (*batch, latents)
+    root : Tensor of shape (*batch, latents, latents)
+        Upper triangular.
+    """
+
+    arg_constraints: dict = {}
+    support = constraints.real_vector
+
+    def __init__(self, base: Distribution, loc: Tensor, root: Tensor) -> None:
+        self.base, self.loc, self.root = base, loc, root
+        super().__init__(base.batch_shape, base.event_shape, validate_args=False)
+
+    @property
+    def has_rsample(self) -> bool:
+        """Whether draws carry gradients."""
+        return self.base.has_rsample
+
+    @property
+    def log_weights(self) -> Tensor:
+        """The log-weights of the components; (*batch, components)."""
+        return self.base.log_weights
+
+    def components(self) -> "Oblique":
+        """Return the components, of batch shape (*batch, components)."""
+        parts = self.base.components()
+        return Oblique(parts, self.loc.unsqueeze(-2), self.root.unsqueeze(-3))
+
+    def expand(self, batch_shape: torch.Size, _instance: None = None) -> "Oblique":
+        """Return the distribution, repeated to a larger batch shape."""
+        width = self.event_shape[0]
+        return Oblique(
+            self.base.expand(batch_shape),
+            self.loc.expand(*batch_shape, width),
+            self.root.expand(*batch_shape, width, width),
+        )
+
+    @property
+    def mean(self) -> Tensor:
+        """Means; (*batch, latents)."""
+        return self.loc + self._turned(self.base.mean)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Compute log q(z); (*sample, *batch, latents) -> (*sample, *batch)."""
+        apart = (value - self.loc).unsqueeze(-1)
+        root = self.root.expand(*apart.shape[:-2], *self.root.shape[-2:])
+        v = torch.linalg.solve_triangular(root, apart, upper=True).squeeze(-1)
+        log_det = self.root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return self.base.log_prob(v) - log_det
+
+    def at_uniform(self, uniform: Tensor) -> Tensor:
+        """Turn uniform numbers (*sample, *batch, latents + 1) into draws."""
+        base = self.base
+        if isinstance(base, Independent):
+            least = torch.finfo(uniform.dtype).eps / 2
+            quantiles = uniform[..., :-1].clamp(least, 1 - least)
+            v = base.base_dist.icdf(quantiles)
+        else:
+            v = base.at_uniform(uniform)
+        return self.loc + self._turned(v)
+
+    def _turned(self, v: Tensor) -> Tensor:
+        return (self.root @ v.unsqueeze(-1)).squeeze(-1)

@@ -1,0 +1,75 @@
+"""A variational autoencoder's model: a linear one, bent by a network.
+
+    z ~ N(0, I)                                                                    (1)
+    x_j | z ~ family_j(mean_j + w_j'z + f_j(z),  scale_j e^(g_j(z)))              (2)
+
+With f = g = 0, as it starts, and normal columns it is factor analysis; a network (f, g)
+whose last layer is zero leaves it there.  Near its floor the scale follows g less.
+
+References
+----------
+Kingma and Welling (2014), Auto-encoding variational Bayes; Rezende, Mohamed and
+Wierstra (2014); Simkus et al. (2023), appendix J, for the linear model.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Independent, Normal
+from torch.nn.functional import softplus
+
+from skvnce.distributions.cells import Cells, Families
+
+_STEEPEST = 3.0  # bound of |g|
+
+
+class VariationalAutoencoderModel(nn.Module):
+    """p(z) and p(x | z), eqs. (1) and (2).
+
+    Parameters
+    ----------
+    mean : Tensor of shape (features,)
+    loadings : Tensor of shape (features, latents)
+        The w_j.
+    scale : Tensor of shape (features,)
+        Standard deviations given the latents.
+    network : nn.Module
+        z (*batch, latents) to f and g, (*batch, 2 * features).
+    families : Families
+    floor : float
+        Least standard deviation: without it the likelihood has no maximum.
+    """
+
+    def __init__(
+        self,
+        mean: Tensor,
+        loadings: Tensor,
+        scale: Tensor,
+        network: nn.Module,
+        families: Families,
+        floor: float,
+    ) -> None:
+        super().__init__()
+        self.mean = nn.Parameter(mean.clone())
+        self.loadings = nn.Parameter(loadings.clone())
+        self.free_scale = nn.Parameter(_unbounded(scale, floor))
+        self.network, self.families, self.floor = network, families, floor
+        self.register_buffer("origin", torch.zeros(loadings.shape[1]).to(loadings))
+
+    def prior(self) -> Independent:
+        """Return p(z), of event shape (latents,)."""
+        standard = Normal(self.origin, torch.ones_like(self.origin))
+        return Independent(standard, 1)
+
+    def likelihood(self, z: Tensor) -> Cells:
+        """Return p(x_j | z) of all j; (*batch, latents) -> batch (*batch, features)."""
+        f, g = self.network(z).chunk(2, -1)
+        loc = self.mean + z @ self.loadings.T + f
+        g = _STEEPEST * torch.tanh(g / _STEEPEST)
+        scale = self.floor * torch.exp(softplus(self.free_scale + g))
+        return Cells(loc, scale, self.families)
+
+
+def _unbounded(scale: Tensor, floor: float) -> Tensor:
+    """Invert the bound of the scale, at least a little above it."""
+    above = (scale / floor).clamp(min=1.05).log()
+    return above.expm1().log()

@@ -1,0 +1,87 @@
+"""An encoder that corrects the exact posterior of a linear model.
+
+    q(z | x_obs) = law of  m(x_obs) + R v,   v ~ N(shift, diag(spread^2))           (1)
+
+where N(m, R R') is the posterior of the latents of a linear model given the observed
+cells, whichever they are, and shift and log-spread are outputs of a network, zero as it
+starts.  So what is missing widens q as it should, before anything is learnt.  A mixture
+of several such v covers several humps.
+
+References
+----------
+Simkus and Gutmann (2024), Improving variational autoencoder estimation from incomplete
+data with mixture variational families, eq. (3); Kingma and Welling (2014).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Independent, Normal
+
+from skvnce.distributions.normal_mixture import NormalMixture
+from skvnce.distributions.oblique import Oblique
+
+_WIDEST = 2.0  # bound of |log spread|
+_APART = 0.5  # distance at which components of a mixture start
+
+
+class Anchor(NamedTuple):
+    """What the linear model says of rows.
+
+    Attributes
+    ----------
+    mean : Tensor of shape (*batch, latents)
+    root : Tensor of shape (*batch, latents, latents)
+        Upper triangular R.
+    filled : Tensor of shape (*batch, features)
+        Rows with missing cells at their conditional means.
+    """
+
+    mean: Tensor
+    root: Tensor
+    filled: Tensor
+
+
+class AnchoredEncoder(nn.Module):
+    """q(z | x_obs) by eq. (1).
+
+    Parameters
+    ----------
+    infer : callable
+        (x, observed) to an `Anchor`; may be an nn.Module.
+    network : nn.Module
+        (filled row, mask, anchor's mean) in one to shift and log-spread, of each
+        component in turn, after the logits of all components but one.
+    n_components, n_latents : int
+    """
+
+    def __init__(
+        self,
+        infer: Callable[[Tensor, Tensor], Anchor],
+        network: nn.Module,
+        n_components: int,
+        n_latents: int,
+    ) -> None:
+        super().__init__()
+        self.infer, self.network, self.n_components = infer, network, n_components
+        start = _APART * torch.randn(n_components, n_latents)
+        self.register_buffer("start", start - start.mean(0))  # 0 for one component
+
+    def forward(self, x: Tensor, observed: Tensor) -> Oblique:
+        """Return q(z | x_obs); event shape (latents,), batch shape (*batch,)."""
+        observed = observed.expand(x.shape)
+        anchor = self.infer(x, observed)
+        seen = torch.cat([anchor.filled, observed.to(x), anchor.mean], -1)
+        outputs, k = self.network(seen), self.n_components
+        logits, inside = outputs[..., : k - 1], outputs[..., k - 1 :]
+        shift, free = inside.unflatten(-1, (k, -1)).chunk(2, -1)
+        spread = torch.exp(_WIDEST * torch.tanh(free / _WIDEST))
+        shift = shift + self.start
+        if k == 1:
+            v = Normal(shift.squeeze(-2), spread.squeeze(-2), validate_args=False)
+            return Oblique(Independent(v, 1), anchor.mean, anchor.root)
+        logits = torch.cat([logits, torch.zeros_like(logits[..., :1])], -1)
+        mixture = NormalMixture(logits, shift, spread, validate_args=False)
+        return Oblique(mixture, anchor.mean, anchor.root)
