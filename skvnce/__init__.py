@@ -11,8 +11,10 @@ from skvnce._version import __version__
 _HOMES = {
     "GaussianImputer": "skvnce.estimators._gaussian",
     "IncompleteFactorAnalysis": "skvnce.estimators._factor_analysis",
+    "LAIRImputer": "skvnce.estimators._lair",
     "TruncatedGaussianGraphLearner": "skvnce.estimators._graph",
     "VNCEEstimator": "skvnce.estimators._vnce",
+    "VariationalAutoencoder": "skvnce.estimators._vae",
     "datasets": "skvnce.datasets",
     "inspection": "skvnce.inspection",
     "metrics": "skvnce.metrics",
@@ -24,8 +26,10 @@ _HOMES = {
 __all__ = [
     "GaussianImputer",
     "IncompleteFactorAnalysis",
+    "LAIRImputer",
     "TruncatedGaussianGraphLearner",
     "VNCEEstimator",
+    "VariationalAutoencoder",
     "__version__",
     "datasets",
     "inspection",

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.factor_analysis import rises
 from skvnce.algorithms.networks import ResidualPerceptron
 from skvnce.distributions.cells import Families
 from skvnce.models.base import observed_log_prob
@@ -272,8 +271,7 @@ def choose_rounds(
 ) -> int:
     """Train, and tell after how many rounds held-out cells are predicted best.
 
-    It is 0, the linear model, unless training raises their log predictive density by
-    more than a standard error over rows.
+    It is 0, the linear model, if training only lowers their log predictive density.
 
     Parameters
     ----------
@@ -289,15 +287,15 @@ def choose_rounds(
     """
     rows = held_out.any(1).nonzero().squeeze(1)
     part, hidden = data.take(rows), held_out[rows]
-    weights = part.x.new_ones(len(rows))
     start = held_out_log_prob(auto, part, hidden)
-    best = [0, 0.0, torch.zeros_like(start)]  # round, gain, gains of rows
+    best = (0, 0.0)  # round, gain
 
     def judge(n_round: int, loss: float) -> bool:
+        nonlocal best
         gains = held_out_log_prob(auto, part, hidden) - start
         gain = float(gains.clamp(-5.0, 5.0).mean())  # outlying rows do not decide
         if gain > best[1]:
-            best[:] = n_round, gain, gains
+            best = n_round, gain
         stop = on_round(n_round, loss, gain)
         return stop or n_round - best[0] >= patience
 
@@ -305,7 +303,7 @@ def choose_rounds(
         auto, loss, len(data.x), training,
         n_rounds=max_rounds, n_cooling=0, on_round=judge,
     )
-    return best[0] if len(rows) and rises(best[2], weights) else 0
+    return best[0]
 
 
 @torch.no_grad()

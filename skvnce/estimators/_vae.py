@@ -1,0 +1,615 @@
+"""A variational autoencoder of incomplete rows, with scikit-learn's manners."""
+
+import warnings
+
+import numpy as np
+import torch
+from sklearn.base import ClassNamePrefixFeaturesOutMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import row_lattice, seed_from, seeded
+from skvnce._threads import one_thread
+from skvnce.algorithms import copula, gaussian, vae
+from skvnce.algorithms.cell_scores import CellScores, repeated_values
+from skvnce.algorithms.factor_analysis import fit_covariance
+from skvnce.algorithms.margins import Margins
+from skvnce.distributions.cells import Families
+from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
+from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    with_callbacks,
+)
+from skvnce.estimators._gaussian import HELD_OUT, SHARES
+from skvnce.estimators._tables import column_moments, hold_out, rows_that_count
+from skvnce.estimators._validation import (
+    check_auto_or_number,
+    check_choice,
+    check_number,
+    check_spread,
+    column_name,
+    incomplete_array,
+    keeps_state_on_failure,
+)
+from skvnce.estimators._vnce_parts import load_state, state_of
+from skvnce.models.factor_analysis import FactorModel
+from skvnce.objectives.bounds import BOUNDS
+from skvnce.samplers.lair import lair
+from skvnce.training.adam import NotFinite
+
+_MOST_LATENTS = 20  # of n_components="auto"
+_LEAST_NOISE = 2e-3  # variance of a score given the latents, as training starts
+_EFFORT = {"max_iter": 200, "tol": 5e-3}  # of EM, which finds the start
+_MIXED = 5  # components of the posterior of objectives that take mixtures
+_MOVES = 5  # of the imputations of DeMissVAE before each step
+_LEVELS = 8  # of quantiles that stand for a cell
+_FAMILIES = ["auto", "normal", "student", "bernoulli", "rounded"]
+_SINGLE = ["MVAE", "MIWAE", "DeMissVAE"]  # their posterior is one normal
+
+
+class VariationalAutoencoder(
+    CallbackSupportMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    ConstantColumns,
+    IncompleteTransformer,
+):
+    """A variational autoencoder fitted to tables with missing cells.
+
+    ``z ~ N(0, I)``, and the columns are independent given z: a linear function of z
+    plus a network's, and noise whose spread is a network's too.  Training starts at the
+    linear model, factor analysis fitted by EM, where the networks add nothing, and
+    leaves it only as far as held-out observed cells are predicted better.  Rows count
+    with the cells that they have, right for values missing at random (MAR).
+
+    Parameters
+    ----------
+    n_components : "auto" or int, default="auto"
+        Number of latents.  ``"auto"``: one less than columns, at most 20.
+    objective : {"MIWAE", "MVAE", "MissVAE", "MissSVAE", "MissIWAE", "MissSIWAE", \
+            "DeMissVAE"}, default="MIWAE"
+        The bound of the log-likelihood that is raised.  MVAE (eq. 4 of the reference)
+        is the classical one; MIWAE (7) tightens it by importance sampling; the Miss
+        ones take a mixture as posterior (4, 5, 7, 8); DeMissVAE (10 and 12) trains the
+        encoder on rows that a sampler completes.
+    n_posterior_components : "auto" or int, default="auto"
+        Components of the posterior's mixture; ``"auto"``: 5 for the objectives that
+        take a mixture, else 1.
+    n_samples : int, default=5
+        Draws of the latents of each row, of each component in the stratified objectives
+        (MissSVAE, MissSIWAE); of DeMissVAE, imputations of each row.
+    likelihood : str or list of str, default="auto"
+        Family of the columns given the latents, one for all or one a column of X:
+        ``"normal"``, ``"student"`` (heavy tails, 4 degrees of freedom),
+        ``"bernoulli"`` (two values), ``"rounded"`` (a normal rounded to the nearest of
+        the column's values).  ``"auto"``: rounded where at least half of the cells
+        share their value with another, else normal.
+    margins : {"auto", "normal"}, default="auto"
+        ``"auto"`` lets columns be increasing functions of normal scores if that
+        predicts held-out cells better, see `GaussianImputer`; ``"normal"`` does not.
+    hidden_layer_sizes : tuple of int, default=(64,)
+        Widths of the residual blocks of encoder and decoder.
+    alpha : float, default=0.05
+        Weight decay of the networks.
+    dropout : float, default=0.1
+        Share of the numbers inside a block that training leaves out.
+    batch_size : int, default=128
+        Rows of a step.
+    learning_rate_init : float, default=1e-3
+        Of AdamW.
+    max_iter : int, default=40
+        Rounds of 50 steps at most.
+    n_iter_no_change : int, default=4
+        Rounds without a better prediction of held-out cells after which it stops.
+    validation_fraction : float, default=0.1
+        Share of the observed cells that are held out to choose the number of rounds;
+        then all cells are trained on for as long.  0: train for `max_iter` rounds.
+    n_importance_samples : int, default=256
+        Draws of the latents in `transform` and `score_samples`; the bound of the
+        log-likelihood rises with their number.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of the training.
+    verbose : int, default=0
+        Above 0, a line for each round.
+
+    Attributes
+    ----------
+    n_components_ : int
+        Number of latents.
+    model_state_, encoder_state_ : dict of str to ndarray
+        Parameters of the two, of scores.
+    location_, scale_ : ndarray of shape (n_nodes,)
+        Of the observed cells; what the networks see is centred, scaled and bent.
+    bent_ : bool
+        Whether columns are functions of normal scores.
+    families_ : list of str, of length n_nodes
+        The `likelihood` of each column that was used.
+    node_indices_ : ndarray of shape (n_nodes,)
+        Places in X of the columns of the model: those with two values or more.
+    constants_ : dict of int to float
+        Places and values of the other columns that have a value.
+    n_iter_ : int
+        Rounds that held-out cells chose; 0 is the linear model.
+    loss_curve_ : list of float
+        Mean loss of each round of the final training, in nats a row.
+    validation_scores_ : list of float
+        Gains in the log-density of held-out cells over the linear model, nats a row.
+    n_features_in_ : int
+        Number of columns seen at `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are strings.
+
+    Notes
+    -----
+    The linear start is the factor analysis of the covariance that EM finds with the
+    light shrinkage of `GaussianImputer`; with as many latents as columns less one it is
+    that normal distribution but for a floor of the noise.  Rows are not weighted.
+
+    References
+    ----------
+    Simkus and Gutmann (2024), Improving variational autoencoder estimation from
+    incomplete data with mixture variational families; Mattei and Frellsen (2019),
+    MIWAE: deep generative modelling and imputation of incomplete data sets.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import VariationalAutoencoder
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 1)) * [1.0, 2.0, -3.0] + rng.normal(size=(200, 3))
+    >>> X[rng.random(X.shape) < 0.3] = np.nan
+    >>> vae = VariationalAutoencoder(n_components=1, random_state=0).fit(X)
+    >>> vae.transform(X).shape
+    (200, 1)
+    >>> vae.sample(4, random_state=0).shape
+    (4, 3)
+    """
+
+    def __init__(
+        self,
+        n_components="auto",
+        *,
+        objective="MIWAE",
+        n_posterior_components="auto",
+        n_samples=5,
+        likelihood="auto",
+        margins="auto",
+        hidden_layer_sizes=(64,),
+        alpha=0.05,
+        dropout=0.1,
+        batch_size=128,
+        learning_rate_init=1e-3,
+        max_iter=40,
+        n_iter_no_change=4,
+        validation_fraction=0.1,
+        n_importance_samples=256,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_components = n_components
+        self.objective = objective
+        self.n_posterior_components = n_posterior_components
+        self.n_samples = n_samples
+        self.likelihood = likelihood
+        self.margins = margins
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.alpha = alpha
+        self.dropout = dropout
+        self.batch_size = batch_size
+        self.learning_rate_init = learning_rate_init
+        self.max_iter = max_iter
+        self.n_iter_no_change = n_iter_no_change
+        self.validation_fraction = validation_fraction
+        self.n_importance_samples = n_importance_samples
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @keeps_state_on_failure
+    @with_callbacks
+    def fit(self, X, y=None):
+        """Fit model and encoder.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing say nothing and are
+            left out.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : VariationalAutoencoder
+
+        Raises
+        ------
+        ValueError
+            For infinite or textual cells, a table without a column of two values,
+            parameters outside their range, and a training that diverges.
+        TypeError
+            For parameters of a wrong type.
+        """
+        self._check_parameters()
+        X = incomplete_array(self, X, reset=True)
+        _, kept = rows_that_count(X, None)
+        table = X[kept].astype(np.float64)
+        self.node_indices_ = self._observed_columns(table)
+        self._split_constants(table, "there is nothing that latents could explain.")
+        nodes = table[:, self.node_indices_]
+        nodes = nodes[~np.isnan(nodes).all(1)]
+        self.location_, self.scale_ = column_moments(nodes, np.ones(len(nodes)))
+        check_spread(self, self.node_indices_, self.scale_)
+        self._check_width()
+        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        with one_thread(), seeded(self.random_state):
+            try:
+                self._fit_nodes(nodes, on_round)
+            except NotFinite as error:
+                raise ValueError(
+                    f"Training diverged: {error}. Lower "
+                    f"learning_rate_init={self.learning_rate_init!r}, or raise "
+                    f"alpha={self.alpha!r}."
+                ) from error
+        finish()
+        return self
+
+    def transform(self, X):
+        """Compute the posterior means of the latents given the observed cells.
+
+        By importance sampling, with random numbers that are functions of the row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components_)
+        """
+        X = self._checked(X)
+        return self._rowwise(X, vae.latent_mean).astype(X.dtype)
+
+    def inverse_transform(self, Z):
+        """Compute the means of rows given their latents.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n_samples, n_components_)
+            Latents.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_in_)
+            In the units of X; NaN in columns that were entirely missing at `fit`.
+        """
+        check_is_fitted(self)
+        Z = check_array(Z, dtype=[np.float64, np.float32], input_name="Z")
+        if Z.shape[1] != self.n_components_:
+            raise ValueError(
+                f"Z has {Z.shape[1]} columns, but the model has "
+                f"n_components_={self.n_components_} latents."
+            )
+        cells = self._autoencoder().model.likelihood(torch.tensor(Z).double())
+        levels = (torch.arange(_LEVELS).double() + 0.5) / _LEVELS
+        drawn = [cells.icdf(level.expand(cells.loc.shape)) for level in levels]
+        mean = self._cell_scores().cells(torch.stack(drawn)).mean(0)
+        return self._widened(mean.numpy()).astype(Z.dtype)
+
+    def score_samples(self, X):
+        """Estimate the log-density of the observed cells of each row, in nats.
+
+        A lower bound on average, which rises with `n_importance_samples`.  Rounded and
+        two-valued columns count with log-probabilities of their values.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            In the units of X; 0 for a row that is entirely missing.
+        """
+        X = self._checked(X)
+        slopes = [
+            self._cell_scores().scores(Incomplete.from_array(nodes))[1].numpy()
+            for _, nodes in self._parts(X)
+        ]
+        empty = np.isnan(X[:, self.node_indices_]).all(1)
+        found = self._rowwise(X, vae.log_prob) + np.concatenate(slopes)
+        return np.where(empty, 0.0, found)
+
+    def sample(self, n_samples=1, random_state=None):
+        """Draw rows from the model.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; None gives others at every call.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_in_)
+            NaN in columns that were entirely missing at `fit`.
+        """
+        check_is_fitted(self)
+        check_number(n_samples, "n_samples", low=1, integer=True)
+        model = self._autoencoder().model
+        with seeded(random_state):
+            z = torch.randn(n_samples, self.n_components_, dtype=torch.float64)
+            cells = model.likelihood(z)
+            scores = cells.icdf(torch.rand_like(cells.loc).clamp(min=2.0**-53))
+        return self._widened(self._cell_scores().cells(scores).numpy())
+
+    @property
+    def _n_features_out(self):
+        return self.n_components_
+
+    def _fate_of_empty(self):
+        return "of no latent"
+
+    def _checked(self, X):
+        """Validate new rows, and parameters that act after the fit."""
+        check_is_fitted(self)
+        self._check_parameters()
+        return incomplete_array(self, X, reset=False)
+
+    def _check_parameters(self):
+        check_auto_or_number(self.n_components, "n_components", low=1, integer=True)
+        check_choice(self.objective, "objective", list(BOUNDS))
+        mixed = self.n_posterior_components
+        check_auto_or_number(mixed, "n_posterior_components", low=1, integer=True)
+        if self.objective in _SINGLE and mixed not in ("auto", 1):
+            raise ValueError(
+                f"objective={self.objective!r} takes n_posterior_components=1, got "
+                f"{mixed!r}. MissVAE, MissSVAE, MissIWAE and MissSIWAE take mixtures."
+            )
+        check_choice(self.margins, "margins", ["normal", "auto"])
+        for name in ("n_samples", "batch_size", "max_iter", "n_iter_no_change"):
+            check_number(getattr(self, name), name, low=1, integer=True)
+        number = self.n_importance_samples
+        check_number(number, "n_importance_samples", low=1, integer=True)
+        check_number(self.alpha, "alpha", low=0)
+        check_number(self.learning_rate_init, "learning_rate_init", low=0, above=True)
+        for name in ("dropout", "validation_fraction"):
+            check_number(getattr(self, name), name, low=0)
+            if getattr(self, name) >= 1:
+                value = getattr(self, name)
+                raise ValueError(f"{name} must be below 1, got {value!r}.")
+        sizes = self.hidden_layer_sizes
+        if isinstance(sizes, int | np.integer) or not len(sizes):
+            raise ValueError(
+                "hidden_layer_sizes must be a tuple of integers, such as (64,), got "
+                f"{sizes!r}."
+            )
+        for size in sizes:
+            check_number(size, "hidden_layer_sizes", low=1, integer=True)
+
+    def _check_width(self):
+        width = len(self.node_indices_)
+        if not isinstance(self.n_components, str) and self.n_components > width:
+            raise ValueError(
+                f"n_components={self.n_components} must be at most n_features={width}, "
+                "the columns of X with two different observed values."
+            )
+
+    def _fit_nodes(self, nodes, on_round):
+        """Find the start, choose the number of rounds, and train."""
+        raw = Incomplete.from_array(nodes)
+        scaled = Incomplete.from_array((nodes - self.location_) / self.scale_)
+        weights = torch.ones(len(nodes), dtype=torch.float64)
+        some, hidden = hold_out(nodes, weights, HELD_OUT)
+        d = nodes.shape[1]
+        chosen = copula.choose(
+            scaled,
+            weights,
+            (scaled.take(some), hidden[some], weights[some]),
+            [share * d for share in SHARES],
+            bend=self.margins == "auto",
+            **_EFFORT,
+        )
+        self._keep_scores(scaled, chosen.margins)
+        data, _ = self._cell_scores().scores(raw)
+        rank = self.n_components
+        rank = max(1, min(d - 1, _MOST_LATENTS)) if isinstance(rank, str) else rank
+        self.n_components_ = rank
+        self.validation_scores_, self.n_iter_ = [], self.max_iter
+        if self.validation_fraction:
+            self._choose_rounds(data, weights, nodes, chosen, on_round)
+        linear = _linear(data, weights, chosen, rank)
+        auto = self._built(linear)
+        loss, cooled = self._loss(auto, data), 6 if self.n_iter_ else 0
+        self.loss_curve_ = vae.train(
+            auto,
+            loss,
+            len(nodes),
+            self._training(),
+            n_rounds=self.n_iter_,
+            n_cooling=cooled,
+        )
+        self.model_state_, self.encoder_state_ = map(state_of, auto)
+        self._cache = []
+
+    def _choose_rounds(self, data, weights, nodes, chosen, on_round):
+        _, hidden = hold_out(nodes, weights, self.validation_fraction)
+        kept = Incomplete(data.x.where(~hidden, 0.0), data.observed & ~hidden)
+        auto = self._built(_linear(kept, weights, chosen, self.n_components_))
+
+        def judged(n_round, loss, gain):
+            self.validation_scores_.append(gain)
+            return on_round(n_round, loss, gain)
+
+        self.n_iter_ = vae.choose_rounds(
+            auto,
+            self._loss(auto, kept),
+            _single(data),
+            hidden,
+            self._training(),
+            max_rounds=self.max_iter,
+            patience=self.n_iter_no_change,
+            on_round=judged,
+        )
+        if self.n_iter_ == self.max_iter:
+            warnings.warn(
+                f"Held-out cells were still predicted better after max_iter="
+                f"{self.max_iter} rounds. Raise max_iter.",
+                ConvergenceWarning,
+                stacklevel=7,
+            )
+
+    def _training(self):
+        return vae.Training(
+            BOUNDS[self.objective],
+            self.n_samples,
+            self.batch_size,
+            self.learning_rate_init,
+            self.alpha,
+        )
+
+    def _architecture(self):
+        mixed = self.n_posterior_components
+        if isinstance(mixed, str):
+            mixed = 1 if self.objective in _SINGLE else _MIXED
+        return vae.Architecture(tuple(self.hidden_layer_sizes), self.dropout, mixed)
+
+    def _built(self, linear):
+        """Make model and encoder in single precision; weights from torch's stream."""
+        self._sizes = self._architecture()
+        auto = vae.build(linear, self._families(), self._sizes)
+        return vae.Autoencoder(*(part.float() for part in auto))
+
+    def _loss(self, auto, data):
+        data, training = _single(data), self._training()
+        if self.objective != "DeMissVAE":
+            return vae.bound_loss(auto, data, training)
+        sampler = lair(*auto, n_particles=self.n_samples)
+        return vae.imputed_loss(auto, data, training, sampler, _MOVES)
+
+    def _keep_scores(self, scaled, margins):
+        """Write into attributes how scores follow from cells, and their families."""
+        self.bent_ = margins is not None
+        self._margins = margins and tuple(part.numpy() for part in margins)
+        repeated, values = repeated_values(scaled)
+        found = np.full(len(self.scale_), "normal", dtype=object)
+        found[repeated.numpy()] = "rounded"
+        asked = self._asked_families()
+        families = np.where(asked == "auto", found, asked)
+        tables = dict(zip(repeated.tolist(), values, strict=True))
+        self._values = {}
+        for j in np.flatnonzero((families == "rounded") | (families == "bernoulli")):
+            unique = scaled.x[scaled.observed[:, j], j].unique()
+            if families[j] == "bernoulli" and len(unique) != 2:
+                raise ValueError(
+                    f"likelihood='bernoulli' takes columns of two values, and "
+                    f"{column_name(self, self.node_indices_[j])} has {len(unique)}. "
+                    "Use 'rounded' or 'normal' there."
+                )
+            self._values[int(j)] = tables.get(j, unique).unique().numpy()
+        self.families_ = families.tolist()
+        self._cache = []
+
+    def _asked_families(self):
+        asked = self.likelihood
+        if isinstance(asked, str):
+            asked = [asked] * self.n_features_in_
+        if len(asked) != self.n_features_in_:
+            raise ValueError(
+                f"likelihood must be a string or {self.n_features_in_} strings, one a "
+                f"column of X, got {len(asked)}."
+            )
+        for family in asked:
+            check_choice(family, "likelihood", _FAMILIES)
+        return np.array(asked, dtype=object)[self.node_indices_]
+
+    def _places(self, family):
+        return torch.tensor(
+            [j for j, name in enumerate(self.families_) if name == family],
+            dtype=torch.long,
+        )
+
+    def _cell_scores(self):
+        """Make what maps cells to scores, and back."""
+        places = torch.tensor(sorted(self._values), dtype=torch.long)
+        widest = max((len(v) for v in self._values.values()), default=2)
+        padded = [
+            np.pad(self._values[j], (0, widest - len(self._values[j])), mode="edge")
+            for j in places.tolist()
+        ]
+        values = np.array(padded).reshape(len(places), widest)
+        return CellScores(
+            torch.tensor(self.location_),
+            torch.tensor(self.scale_),
+            self._margins and Margins(*map(torch.tensor, self._margins)),
+            places,
+            torch.tensor(values, dtype=torch.float64),
+        )
+
+    def _families(self):
+        """Make what the model knows of columns that are not normal."""
+        scores = self._cell_scores()
+        values, edges = scores.values_and_edges()
+        rounded, pairs = self._places("rounded"), self._places("bernoulli")
+        among = [torch.isin(scores.rounded, places) for places in (rounded, pairs)]
+        return Families(
+            self._places("student"),
+            pairs,
+            rounded,
+            values[among[1]][:, :2],
+            values[among[0]],
+            edges[among[0]],
+        )
+
+    def _autoencoder(self):
+        """Return model and encoder in double precision; rebuilt on first use."""
+        if not self._cache:
+            d, k = len(self.scale_), self.n_components_
+            ones = torch.ones(d, dtype=torch.float64)
+            blank = FactorModel(0 * ones, ones[:, None].repeat(1, k), ones)
+            with seeded(0):
+                auto = vae.build(blank, self._families(), self._sizes)
+            states = self.model_state_, self.encoder_state_
+            for part, state in zip(auto, states, strict=True):
+                load_state(part.double(), state)
+            self._cache.append(auto.evaluated())
+        return self._cache[0]
+
+    def __getstate__(self):
+        """Leave the modules out of pickles; they are rebuilt on use."""
+        return {**super().__getstate__(), "_cache": []}
+
+    def _rowwise(self, X, function):
+        """Apply a function of the autoencoder and the rows, in chunks of rows."""
+        auto, scores = self._autoencoder(), self._cell_scores()
+        nodes = X[:, self.node_indices_].astype(np.float64)
+        number, parts = self.n_importance_samples, []
+        with one_thread(), torch.no_grad():
+            for rows in vae.chunks(auto, len(nodes), number):
+                data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
+                uniforms = row_lattice(nodes[rows], 0)
+                parts.append(function(auto, data, uniforms, number))
+        return torch.cat(parts).numpy()
+
+    def _widened(self, nodes):
+        """Put columns of the model among all columns."""
+        table = np.full((len(nodes), self.n_features_in_), np.nan)
+        table[:, list(self.constants_)] = list(self.constants_.values())
+        table[:, self.node_indices_] = nodes
+        return table
+
+
+def _single(data):
+    return Incomplete(data.x.float(), data.observed)
+
+
+def _linear(data, weights, chosen, rank):
+    """Fit the linear model that training starts from."""
+    normal = gaussian.fit_normal(
+        data, weights, chosen.strength, chosen.start, **_EFFORT
+    ).normal
+    floor = _LEAST_NOISE
+    return fit_covariance(normal.mean, normal.covariance, rank, floor=floor)
