@@ -77,7 +77,7 @@ class CellScores(NamedTuple):
         return values, torch.cat([2 * values[:, :1] - middles[:, :1], right], 1)
 
     def _bent(self, values: Tensor) -> Tensor:
-        if self.margins is None:
+        if self.margins is None or not len(values):
             return values
         knots, scores = (part[self.rounded] for part in self.margins)
         return Margins(knots, scores).forward(values.T)[0].T

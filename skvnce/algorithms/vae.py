@@ -238,6 +238,7 @@ def train(
             {"params": linear, "weight_decay": 0.0, "lr": 0.3 * rate},
         ],
         lr=rate,
+        fused=True,
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimiser, lambda n_round: _COOLING ** max(0, n_round - n_rounds)

@@ -59,9 +59,12 @@ class Oblique(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Compute log q(z); (*sample, *batch, latents) -> (*sample, *batch)."""
-        apart = (value - self.loc).unsqueeze(-1)
-        root = self.root.expand(*apart.shape[:-2], *self.root.shape[-2:])
-        v = torch.linalg.solve_triangular(root, apart, upper=True).squeeze(-1)
+        apart = value - self.loc
+        n_sample = apart.dim() - self.loc.dim()  # its dimensions share one root
+        sample = apart.shape[:n_sample]
+        columns = apart.reshape(-1, *apart.shape[n_sample:]).movedim(0, -1)
+        v = torch.linalg.solve_triangular(self.root, columns, upper=True)
+        v = v.movedim(-1, 0).reshape(*sample, *v.shape[:-1])
         log_det = self.root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         return self.base.log_prob(v) - log_det
 

@@ -70,3 +70,34 @@ def hold_out(nodes, weights, share):
     some = key <= key.unique()[:_ROWS][-1]
     enough = (weights * some) @ observed.double() >= _FEWEST
     return some, (uniform(1, observed.double()) < share) & observed & enough
+
+
+def in_container_of(table, array, names):
+    """Put an array into a data frame where the table is one; else return the array."""
+    kind = type(table).__module__.split(".")[0]
+    if kind == "pandas":
+        return type(table)(array, index=table.index, columns=names)
+    if kind == "polars":
+        return type(table)(array, schema=list(names))
+    return array
+
+
+def half_sample_mode(draws):
+    """Find where draws are densest, cell by cell (Bickel and Fruehwirth 2006).
+
+    Parameters
+    ----------
+    draws : ndarray of shape (n_draws, ...)
+
+    Returns
+    -------
+    ndarray of shape (...)
+    """
+    sorted_draws = np.sort(draws, 0)
+    while len(sorted_draws) > 2:
+        half = (len(sorted_draws) + 1) // 2
+        widths = sorted_draws[half - 1 :] - sorted_draws[: len(sorted_draws) - half + 1]
+        first = widths.argmin(0)
+        places = first[None] + np.arange(half).reshape(-1, *[1] * first.ndim)
+        sorted_draws = np.take_along_axis(sorted_draws, places, 0)
+    return sorted_draws.mean(0)

@@ -1,0 +1,342 @@
+"""An imputer that draws missing cells from variational autoencoders."""
+
+import inspect
+import warnings
+from functools import partial
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import row_keyed, seed_from, seeded
+from skvnce._threads import one_thread
+from skvnce.algorithms import vae_sampling
+from skvnce.estimators._base import ConstantColumns, Imputer
+from skvnce.estimators._tables import half_sample_mode, in_container_of
+from skvnce.estimators._vae import VariationalAutoencoder
+from skvnce.estimators._validation import (
+    check_bool,
+    check_choice,
+    check_number,
+    incomplete_array,
+    keeps_state_on_failure,
+)
+from skvnce.variational.base import ambient
+
+_STRATEGIES = {
+    "mean": partial(np.mean, axis=0),
+    "median": partial(np.median, axis=0),
+    "mode": half_sample_mode,
+}
+
+
+class LAIRImputer(ConstantColumns, Imputer):
+    """Impute by draws from variational autoencoders given the observed cells.
+
+    Autoencoders are trained on the incomplete rows, and missing cells (NaN) are drawn
+    from ``p(x_mis | x_obs)`` of the model by latent-adaptive importance resampling
+    (LAIR): proposals of the encoder at current imputations and of the prior, weighed by
+    what the observed cells say.  `transform` fills by their mean, `sample` gives draws.
+
+    Parameters
+    ----------
+    estimator : VariationalAutoencoder, FrozenEstimator of one, or None, default=None
+        What is trained, by default ``VariationalAutoencoder()``.  A fitted one in a
+        `sklearn.frozen.FrozenEstimator` is not trained, only sampled.
+    sampler : str or callable, default="lair"
+        ``"lair"``; ``"ac-mwg"``, adaptive collapsed-Metropolis-within-Gibbs;
+        ``"mwg"``, Metropolis-within-Gibbs; ``"pseudo-gibbs"``; or a function (model,
+        posterior) to a `skvnce.samplers.base.Sampler`, of which each draw is the last
+        state of a chain.
+    n_members : int, default=3
+        Autoencoders that are trained, from different networks; draws are taken from
+        each in equal parts.  One where held-out cells favour the linear model, and one
+        if `estimator` is frozen.
+    strategy : {"mean", "median", "mode"}, default="mean"
+        How `transform` sums the draws of a cell up.
+    n_steps : int, default=10
+        Iterations of LAIR, or moves of each chain of the other samplers.
+    n_particles : int, default=20
+        Imputations that an iteration of LAIR moves.
+    n_draws : int, default=200
+        Draws that `transform` sums up.
+    keep_empty_features : bool, default=False
+        Whether `transform` keeps columns that were entirely missing at `fit` (missing
+        cells filled by 0) or drops them.
+    add_indicator : bool, default=False
+        Whether `transform` appends a column of 0 and 1 for each column with missing
+        cells at `fit`, 1 where a cell is missing.  Not in `sample`.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of the training.
+
+    Attributes
+    ----------
+    estimators_ : list of VariationalAutoencoder
+        The members.
+    node_indices_ : ndarray of shape (n_nodes,)
+        Places in X of the columns of the model: those observed with two values or more.
+    constants_ : dict of int to float
+        Places and values of columns with one observed value, which fills their cells.
+    indicator_ : MissingIndicator or None
+        What `add_indicator` appends.
+    n_features_in_ : int
+        Number of columns seen at `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are strings.
+
+    Notes
+    -----
+    In columns whose values repeat, draws are values that were observed; means need not
+    be.  Random numbers of `transform` are functions of the row, so that it fills a row
+    alike in any table; with a callable `sampler` that takes no ``uniforms``, only alike
+    in the same table.
+
+    References
+    ----------
+    Simkus and Gutmann (2023), Conditional sampling of variational autoencoders via
+    iterated approximate ancestral sampling, eqs. (2)-(6), algorithms 1 and 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import LAIRImputer
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 1)) * [1.0, 2.0] + 0.1 * rng.normal(size=(100, 2))
+    >>> X[0, 1] = np.nan
+    >>> imputer = LAIRImputer(random_state=0).fit(X)
+    >>> bool(abs(imputer.transform(X)[0, 1] - 2 * X[0, 0]) < 0.5)
+    True
+    >>> [table.shape for table in imputer.sample(X, n_draws=2, random_state=0)]
+    [(100, 2), (100, 2)]
+    """
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        sampler="lair",
+        n_members=3,
+        strategy="mean",
+        n_steps=10,
+        n_particles=20,
+        n_draws=200,
+        keep_empty_features=False,
+        add_indicator=False,
+        random_state=None,
+    ):
+        self.estimator = estimator
+        self.sampler = sampler
+        self.n_members = n_members
+        self.strategy = strategy
+        self.n_steps = n_steps
+        self.n_particles = n_particles
+        self.n_draws = n_draws
+        self.keep_empty_features = keep_empty_features
+        self.add_indicator = add_indicator
+        self.random_state = random_state
+
+    @keeps_state_on_failure
+    def fit(self, X, y=None):
+        """Train the autoencoders, unless they are frozen.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : LAIRImputer
+
+        Raises
+        ------
+        ValueError
+            For infinite or textual cells, a table without an observed cell, a frozen
+            estimator of another width, parameters outside their range, and a training
+            that diverges.
+        TypeError
+            For parameters of a wrong type.
+        """
+        self._check_parameters()
+        X = incomplete_array(self, X, reset=True)
+        if isinstance(self.estimator, FrozenEstimator):
+            self.estimators_ = [self._thawed()]
+        else:
+            self._observed_columns(X)
+            self._train(X)
+        first = self.estimators_[0]
+        self.node_indices_, self.constants_ = first.node_indices_, first.constants_
+        self._fit_indicator(X)
+        return self
+
+    def transform(self, X):
+        """Fill missing cells by the mean, median or mode of draws.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+            Observed cells as they are in X.
+        """
+        X = self._checked(X)
+        filled = self._constants_filled(X)
+        shares = np.array_split(np.arange(self.n_draws), len(self.estimators_))
+        with seeded(0):  # for samplers that cannot take numbers of the row
+            for cells, nodes in self._parts(X, only_incomplete=True):
+                drawn = [
+                    self._drawn(member, nodes, len(share), partial(_of_rows, number))
+                    for number, (member, share) in enumerate(
+                        zip(self.estimators_, shares, strict=True)
+                    )
+                    if len(share)
+                ]
+                filled[cells] = _STRATEGIES[self.strategy](np.concatenate(drawn))
+        return self._with_indicator(self._columns_out(filled, X), X)
+
+    def sample(self, X, n_draws=1, random_state=None):
+        """Draw the missing cells given the observed ones.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        n_draws : int, default=1
+            Number of completed tables.
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; None gives others at every call.
+
+        Returns
+        -------
+        list of n_draws tables of shape (n_samples, n_features_out)
+            Arrays, or data frames of the kind of X; observed cells as they are in X.
+        """
+        check_number(n_draws, "n_draws", low=1, integer=True)
+        container, X = X, self._checked(X)
+        filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)
+        with seeded(random_state):
+            count = len(self.estimators_)
+            turns = torch.randperm(count).repeat(n_draws)[:n_draws].numpy()
+            for (rows, columns), nodes in self._parts(X, only_incomplete=True):
+                for turn in np.unique(turns):
+                    places = np.flatnonzero(turns == turn)
+                    member = self.estimators_[turn]
+                    drawn = self._drawn(member, nodes, len(places), _of_stream)
+                    filled[np.ix_(places, rows[:, 0], columns[0])] = drawn
+        names = self._names_in()[self._columns_kept()]
+        tables = self._columns_out(filled, X)
+        return [in_container_of(container, table, names) for table in tables]
+
+    def _check_parameters(self):
+        if not callable(self.sampler):
+            known = list(vae_sampling.SAMPLERS)
+            if not isinstance(self.sampler, str) or self.sampler not in known:
+                names = ", ".join(map(repr, known))
+                raise ValueError(
+                    f"sampler must be one of {names} or a function (model, posterior) "
+                    f"to a Sampler, got {self.sampler!r}."
+                )
+        check_choice(self.strategy, "strategy", list(_STRATEGIES))
+        for name in ("n_members", "n_steps", "n_particles", "n_draws"):
+            check_number(getattr(self, name), name, low=1, integer=True)
+        check_bool(self.keep_empty_features, "keep_empty_features")
+        check_bool(self.add_indicator, "add_indicator")
+
+    def _thawed(self):
+        """Check a frozen estimator against the table."""
+        inside = self.estimator.estimator
+        _check_kind(inside)
+        try:
+            check_is_fitted(inside)
+        except NotFittedError as error:
+            raise ValueError(
+                "estimator is frozen but not fitted. Fit the VariationalAutoencoder "
+                "first, or pass it without FrozenEstimator."
+            ) from error
+        if inside.n_features_in_ != self.n_features_in_:
+            raise ValueError(
+                f"estimator was fitted on {inside.n_features_in_} columns, and X has "
+                f"{self.n_features_in_}. Pass the columns that it was fitted on."
+            )
+        names = getattr(inside, "feature_names_in_", None)
+        mine = getattr(self, "feature_names_in_", None)
+        if names is not None and mine is not None and list(names) != list(mine):
+            wrong = next(j for j, (a, b) in enumerate(zip(names, mine, strict=True)) if a != b)
+            raise ValueError(
+                f"estimator was fitted on column {names[wrong]!r} where X has "
+                f"{mine[wrong]!r}. Pass the columns that it was fitted on, in order."
+            )
+        return inside
+
+    def _train(self, X):
+        """Train the first member, and the others for as many rounds."""
+        given = self.estimator
+        base = VariationalAutoencoder() if given is None else clone(given)
+        _check_kind(base)
+        seed = seed_from(self.random_state)
+        seeds = np.random.default_rng(seed).integers(2**31 - 1, size=self.n_members)
+        with warnings.catch_warnings():  # said already, with what transform does
+            warnings.filterwarnings("ignore", "Entirely missing")
+            if base.random_state is None or given is None:
+                base.set_params(random_state=int(seeds[0]))
+            first = base.fit(X)
+            self.estimators_ = [first]
+            for seed in seeds[1:] if first.n_iter_ else []:
+                other = clone(first).set_params(
+                    random_state=int(seed),
+                    max_iter=first.n_iter_,
+                    validation_fraction=0,
+                )
+                self.estimators_.append(other.fit(X))
+
+    def _drawn(self, member, nodes, n_draws, numbers):
+        """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""
+        auto, scores = member._autoencoder(), member._cell_scores()
+        effort = vae_sampling.Effort(self.n_steps, self.n_particles)
+        drawn = np.empty((n_draws, *nodes.shape))
+        rule = self._rule()
+        with one_thread(), torch.no_grad():
+            for rows in vae_sampling.chunks(auto, len(nodes), n_draws, effort):
+                data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
+                streams = numbers(nodes[rows])
+                found = rule(auto, data, n_draws, effort, streams)
+                drawn[:, rows] = scores.cells(found).numpy()
+        return drawn
+
+    def _rule(self):
+        """Resolve `sampler` to a rule of `vae_sampling`."""
+        if isinstance(self.sampler, str):
+            return vae_sampling.SAMPLERS[self.sampler]
+        make = self.sampler
+        if "uniforms" not in inspect.signature(make).parameters:
+            return vae_sampling.by_chains(
+                lambda model, posterior, uniforms: self.sampler(model, posterior)
+            )
+        return vae_sampling.by_chains(make)
+
+
+def _check_kind(estimator):
+    if not isinstance(estimator, VariationalAutoencoder):
+        raise ValueError(
+            "estimator must be a VariationalAutoencoder, a FrozenEstimator of one, or "
+            f"None, got {estimator!r}."
+        )
+
+
+def _of_rows(number, rows):
+    """Make uniform numbers that are functions of the row, for one member."""
+    return lambda purpose: row_keyed(rows, 16 * number + purpose)
+
+
+def _of_stream(rows):
+    """Take uniform numbers from torch's stream."""
+    return lambda purpose: ambient
