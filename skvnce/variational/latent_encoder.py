@@ -44,8 +44,7 @@ class MixtureEncoder(nn.Module):
     """Latents of a mixture of normals, eq. (3) of the paper.
 
     The components start a little apart: equal ones would stay so, as the gradient of a
-    draw is shared among them by their densities.  Far apart they would make every row's
-    posterior a wide one, whose draws the model learns to disregard.
+    draw is shared among them by their densities.
 
     Parameters
     ----------
