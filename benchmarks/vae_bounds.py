@@ -368,7 +368,7 @@ def setting(n_seeds, epochs, n_train, n_test, errors):
             f"{N_BELLS} normals in {D} columns: weights Dirichlet(1), means 3 N(0, 1), "
             f"covariances inverse Wishart with {D} degrees of freedom, standardised; "
             "of the seeds from 2024 on, the first at which no component makes half of "
-            f"the variance of a column ({DATA_SEED}), chosen before any fit. {n_train} "
+            f"the variance of a column ({DATA_SEED}), by the truths alone. {n_train} "
             f"training rows, of which exactly {MISSING:.0%} of the cells are hidden "
             f"(rows without any left are dropped); {n_seeds} seeds of mask and start.",
             f"{LATENTS} latents; encoder and decoder of {BLOCKS} residual blocks of "
@@ -390,7 +390,43 @@ def setting(n_seeds, epochs, n_train, n_test, errors):
     )
 
 
-FOUND = "TODO"
+def report(scores, minutes, errors, truth, *sizes):
+    """Write all but what was found."""
+    return [
+        "# Bounds for variational autoencoders with missing cells",
+        made_by("vae_bounds.py", "One thread."),
+        setting(*sizes, errors),
+        "## Log-likelihood of complete test rows",
+        median_table(scores, minutes, truth),
+        "## Differences at the same seed",
+        difference_table(scores),
+        "## Goals",
+        verdict(scores),
+    ]
+
+
+FOUND = (
+    "The importance-weighted bounds fit better than all three ELBOs at every seed, by "
+    "more than half a nat, and DeMissVAE, an ELBO of completed rows, stands among "
+    "them, as in the paper. Of the mixtures, MissVAE is better than MVAE at four "
+    "seeds of five and MissSVAE at three, which is no more than chance; ancestral "
+    "draws do better than strata, against figure 2. Fits of one ELBO end up to more "
+    "than a nat apart from seed to seed, and starts that differ by rounding moved one "
+    "fit of MissSVAE by 0.4: with a fiftieth of the published steps this is no "
+    "verdict on the order of the ELBOs.\n\n"
+    "That MissSVAE meets its goal by the median is not to be trusted, for the start "
+    "of the mixtures was chosen at seeds that are reported. In a first run "
+    "MixtureEncoder started its components ten times as far apart; MissSVAE scored "
+    "-5.00, -3.44, -4.72 and -4.96 at seeds 0 to 3, better than MVAE at two of them "
+    "(median difference +0.11), and the run was stopped there. The nearer start was "
+    "tried at seeds 0, 2 and 3 with MissVAE and MissSVAE and kept. A narrower "
+    "posterior at the start was tried as well (40 epochs), at seed 0 and one that is "
+    "not reported: MissSVAE was behind MVAE at both (-5.30 to -4.28, -4.66 to -4.30), "
+    "and it was dropped. Fresh seeds and more steps are what the claim needs.\n\n"
+    "The fits were run in pieces beside other work, those of MVAE, MIWAE and "
+    "DeMissVAE at seeds 0 to 3 in the first run, as the change does not concern them. "
+    "Minutes are rough."
+)
 
 
 def options_of(arguments=None):
@@ -410,17 +446,7 @@ def main():
     n_seeds, *sizes = (2, 2, 1000, 100) if options.quick else full
     torch.set_num_threads(1)
     scores, minutes, errors, truth = study(range(n_seeds), *sizes)
-    parts = [
-        "# Bounds for variational autoencoders with missing cells",
-        made_by("vae_bounds.py", "One thread."),
-        setting(n_seeds, *sizes, errors),
-        "## Log-likelihood of complete test rows",
-        median_table(scores, minutes, truth),
-        "## Differences at the same seed",
-        difference_table(scores),
-        "## Goals",
-        verdict(scores),
-    ]
+    parts = report(scores, minutes, errors, truth, n_seeds, *sizes)
     parts += [] if options.quick else ["## What was found", FOUND]
     publish(parts, options.output)
 

@@ -17,6 +17,7 @@ from torch.nn.functional import softplus
 
 from skvnce.distributions.normal_mixture import NormalMixture
 
+_APART = 0.1  # between the components at the start, where the prior's deviation is 1
 _LEAST_SCALE = 1e-5  # a hump without width has no density
 
 
@@ -42,8 +43,8 @@ class IndependentNormalEncoder(nn.Module):
 class MixtureEncoder(nn.Module):
     """Latents of a mixture of normals, eq. (3) of the paper.
 
-    The components start apart, at distances like that of prior draws: equal ones would
-    stay so, as the gradient of a draw is shared among them by their densities.
+    The components start a little apart: equal ones would stay so, as the gradient of a
+    draw is shared among them by their densities.
 
     Parameters
     ----------
@@ -56,7 +57,7 @@ class MixtureEncoder(nn.Module):
     def __init__(self, network: nn.Module, n_components: int, n_latents: int) -> None:
         super().__init__()
         self.network = network
-        start = torch.randn(n_components, n_latents)
+        start = _APART * torch.randn(n_components, n_latents)
         self.register_buffer("start", start - start.mean(0))
 
     def forward(self, x: Tensor, observed: Tensor) -> NormalMixture:
