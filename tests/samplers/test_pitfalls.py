@@ -76,8 +76,8 @@ def test_pseudo_gibbs_finds_near_modes_only(seed):
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_ac_mwg(problem, seed):
-    sampler = ac_mwg(*PARTS, eps=0.01)
-    found = distance(sampler, problem, seed, n_steps=1000, burn_in=1000)
+    sampler = ac_mwg(*PARTS, eps=0.01, history_size=20)
+    found = distance(sampler, problem, seed, n_steps=900, burn_in=700)
     assert found < WORKS
 
 
@@ -99,13 +99,13 @@ def test_lair(problem, seed):
 
 
 def test_ac_mwg_without_the_prior(seed):
-    sampler = ac_mwg(*PARTS, eps=0.0)
+    sampler = ac_mwg(*PARTS, eps=0.0, history_size=20)
     assert distance(sampler, "far modes", seed) > FAILS
     assert distance(sampler, "near modes", seed) < WORKS  # by its target
 
 
 def test_ac_mwg_with_the_target_of_mwg(seed, monkeypatch):
-    sampler, current = ac_mwg(*PARTS, eps=0.01), []
+    sampler, current = ac_mwg(*PARTS, eps=0.01, history_size=20), []
 
     def step(state, data):
         current[:] = [Incomplete(state.x, torch.ones_like(state.x, dtype=torch.bool))]
