@@ -1,9 +1,9 @@
 """Variational autoencoders fitted to incomplete rows, from a linear model on.
 
-`linear_start` fits a normal distribution by EM and takes its factors: model and encoder
+A normal distribution is fitted by EM, and its factors are taken: model and encoder
 begin there, with networks that add nothing, so that the bound begins at the exact
-log-likelihood of factor analysis.  `choose_rounds` trains on a part of the observed
-cells until the others are predicted no better; `fit` trains on all cells for as long.
+log-likelihood of factor analysis.  `train_while_better` trains on a part of the
+observed cells until the others are predicted no better, `train` on all of them.
 
 References
 ----------
@@ -35,7 +35,8 @@ from skvnce.variational.base import Uniforms, ambient, draw_latents, stream
 
 STEPS = 50  # of one round of training
 FLOOR = 0.03  # least standard deviation of a score given the latents
-_COOLING, _COOLED = 0.6, 6  # the learning rate falls by this factor, in so many rounds
+COOLING = 6  # rounds in which the learning rate falls
+_FALL = 0.6  # of the learning rate in each of them
 _LONGEST = 5.0  # norm of a gradient
 _VALIDATED = 64  # draws by which held-out cells are predicted
 _AT_ONCE = 2**21  # numbers that draws of one chunk of rows may have
@@ -59,6 +60,13 @@ class Autoencoder(NamedTuple):
             (f"{part}.{name}", leaf)
             for part, module in self._asdict().items()
             for name, leaf in module.named_parameters()
+        ]
+
+    def copied_state(self) -> list[dict[str, Tensor]]:
+        """Copy the parameters of both."""
+        return [
+            {name: value.clone() for name, value in part.state_dict().items()}
+            for part in self
         ]
 
     def evaluated(self) -> "Autoencoder":
@@ -222,7 +230,7 @@ def train(
     training: Training,
     *,
     n_rounds: int,
-    n_cooling: int = _COOLED,
+    n_cooling: int = 0,
     on_round: Callable[[int, float], bool] = lambda n_round, loss: False,
 ) -> list[float]:
     """Train for some rounds, and for some more with a falling learning rate.
@@ -241,7 +249,7 @@ def train(
         fused=True,
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda n_round: _COOLING ** max(0, n_round - n_rounds)
+        optimiser, lambda n_round: _FALL ** max(0, n_round - n_rounds)
     )
 
     def batches() -> Iterable[Tensor]:
@@ -259,7 +267,7 @@ def train(
     )
 
 
-def choose_rounds(
+def train_while_better(
     auto: Autoencoder,
     loss: Callable[[Tensor], Tensor],
     data: Incomplete,
@@ -270,9 +278,9 @@ def choose_rounds(
     patience: int,
     on_round: Callable[[int, float, float], bool],
 ) -> int:
-    """Train, and tell after how many rounds held-out cells are predicted best.
+    """Train while held-out cells are predicted better, and go back to the best round.
 
-    It is 0, the linear model, if training only lowers their log predictive density.
+    It is 0, the start, if training only lowers their log predictive density.
 
     Parameters
     ----------
@@ -289,21 +297,22 @@ def choose_rounds(
     rows = held_out.any(1).nonzero().squeeze(1)
     part, hidden = data.take(rows), held_out[rows]
     start = held_out_log_prob(auto, part, hidden)
-    best = (0, 0.0)  # round, gain
+    best = 0, 0.0, auto.copied_state()  # round, gain
 
     def judge(n_round: int, loss: float) -> bool:
         nonlocal best
         gains = held_out_log_prob(auto, part, hidden) - start
         gain = float(gains.clamp(-5.0, 5.0).mean())  # outlying rows do not decide
         if gain > best[1]:
-            best = n_round, gain
+            best = n_round, gain, auto.copied_state()
         stop = on_round(n_round, loss, gain)
         return stop or n_round - best[0] >= patience
 
     train(
-        auto, loss, len(data.x), training,
-        n_rounds=max_rounds, n_cooling=0, on_round=judge,
+        auto, loss, len(data.x), training, n_rounds=max_rounds, on_round=judge
     )
+    for module, state in zip(auto, best[2], strict=True):
+        module.load_state_dict(state)
     return best[0]
 
 

@@ -23,7 +23,6 @@ from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
 from skvnce.samplers.resampling import resample, take
 from skvnce.variational.base import Uniforms
 
-N_REPLENISH = 1  # proposals from the prior in each iteration of LAIR
 _PROPOSED = 4  # proposals for each draw that a chain starts from
 _AT_ONCE = 2**22  # numbers of one chunk of rows
 
@@ -38,12 +37,13 @@ class Effort(NamedTuple):
     ----------
     n_steps : int
         Iterations of LAIR, or moves of each chain.
-    n_particles : int
-        Of LAIR.
+    n_particles, n_replenish : int
+        Of LAIR; the latter from q(z | x_obs).
     """
 
     n_steps: int
     n_particles: int
+    n_replenish: int
 
 
 def by_lair(
@@ -53,7 +53,8 @@ def by_lair(
     sampler = lair(
         *auto,
         n_particles=effort.n_particles,
-        n_replenish=N_REPLENISH,
+        n_replenish=effort.n_replenish,
+        replenish=lambda data: auto.posterior(*data),
         uniforms=streams(0),
     )
     x = start(auto, data, effort.n_particles, streams)
@@ -119,7 +120,8 @@ def chunks(
     """Split n rows into chunks whose draws are bounded in memory."""
     d, k = auto.model.loadings.shape
     hidden = max(block[-1].out_features for block in auto.model.network.blocks)
-    wide = max(effort.n_particles + N_REPLENISH, _PROPOSED * n_draws)
+    n_proposals = effort.n_particles + effort.n_replenish
+    wide = max(n_proposals, _PROPOSED * n_draws)
     numbers = wide * (4 * d + hidden + (effort.n_particles + 1) * k)
     size = max(1, _AT_ONCE // numbers)
     for first in range(0, n, size):

@@ -52,16 +52,18 @@ class LAIRImputer(ConstantColumns, Imputer):
         ``"mwg"``, Metropolis-within-Gibbs; ``"pseudo-gibbs"``; or a function (model,
         posterior) to a `skvnce.samplers.base.Sampler`, of which each draw is the last
         state of a chain.
-    n_members : int, default=3
+    n_members : int, default=1
         Autoencoders that are trained, from different networks; draws are taken from
         each in equal parts.  One where held-out cells favour the linear model, and one
         if `estimator` is frozen.
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` sums the draws of a cell up.
-    n_steps : int, default=10
+    n_steps : int, default=20
         Iterations of LAIR, or moves of each chain of the other samplers.
-    n_particles : int, default=20
-        Imputations that an iteration of LAIR moves.
+    n_particles : int, default=4
+        Imputations whose encodings an iteration of LAIR proposes from.
+    n_replenish : int, default=20
+        Further proposals of an iteration, from the encoding of the incomplete row.
     n_draws : int, default=200
         Draws that `transform` sums up.
     keep_empty_features : bool, default=False
@@ -119,10 +121,11 @@ class LAIRImputer(ConstantColumns, Imputer):
         estimator=None,
         *,
         sampler="lair",
-        n_members=3,
+        n_members=1,
         strategy="mean",
-        n_steps=10,
-        n_particles=20,
+        n_steps=20,
+        n_particles=4,
+        n_replenish=20,
         n_draws=200,
         keep_empty_features=False,
         add_indicator=False,
@@ -134,6 +137,7 @@ class LAIRImputer(ConstantColumns, Imputer):
         self.strategy = strategy
         self.n_steps = n_steps
         self.n_particles = n_particles
+        self.n_replenish = n_replenish
         self.n_draws = n_draws
         self.keep_empty_features = keep_empty_features
         self.add_indicator = add_indicator
@@ -248,6 +252,7 @@ class LAIRImputer(ConstantColumns, Imputer):
         check_choice(self.strategy, "strategy", list(_STRATEGIES))
         for name in ("n_members", "n_steps", "n_particles", "n_draws"):
             check_number(getattr(self, name), name, low=1, integer=True)
+        check_number(self.n_replenish, "n_replenish", low=0, integer=True)
         check_bool(self.keep_empty_features, "keep_empty_features")
         check_bool(self.add_indicator, "add_indicator")
 
@@ -301,7 +306,7 @@ class LAIRImputer(ConstantColumns, Imputer):
     def _drawn(self, member, nodes, n_draws, numbers):
         """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""
         auto, scores = member._autoencoder(), member._cell_scores()
-        effort = vae_sampling.Effort(self.n_steps, self.n_particles)
+        effort = vae_sampling.Effort(self.n_steps, self.n_particles, self.n_replenish)
         drawn = np.empty((n_draws, *nodes.shape))
         rule = self._rule()
         with one_thread(), torch.no_grad():

@@ -105,7 +105,8 @@ class VariationalAutoencoder(
         Rounds without a better prediction of held-out cells after which it stops.
     validation_fraction : float, default=0.1
         Share of the observed cells that are held out to choose the number of rounds;
-        then all cells are trained on for as long.  0: train for `max_iter` rounds.
+        some more rounds, with a falling learning rate, then take all cells.  0: train
+        on all cells for `max_iter` rounds.
     n_importance_samples : int, default=256
         Draws of the latents in `transform` and `score_samples`; the bound of the
         log-likelihood rises with their number.
@@ -418,43 +419,45 @@ class VariationalAutoencoder(
         rank = self.n_components
         rank = max(1, min(d - 1, _MOST_LATENTS)) if isinstance(rank, str) else rank
         self.n_components_ = rank
-        self.validation_scores_, self.n_iter_ = [], self.max_iter
-        if self.validation_fraction:
-            self._choose_rounds(data, weights, nodes, chosen, on_round)
-        linear = _linear(data, weights, chosen, rank)
-        auto = self._built(linear)
-        loss, cooled = self._loss(auto, data), 6 if self.n_iter_ else 0
-        self.loss_curve_ = vae.train(
-            auto,
-            loss,
-            len(nodes),
-            self._training(),
-            n_rounds=self.n_iter_,
-            n_cooling=cooled,
-        )
+        auto = self._built(_linear(data, weights, chosen, rank))
+        self._train(auto, data, nodes, weights, on_round)
         self.model_state_, self.encoder_state_ = map(state_of, auto)
         self._cache = []
 
-    def _choose_rounds(self, data, weights, nodes, chosen, on_round):
-        _, hidden = hold_out(nodes, weights, self.validation_fraction)
-        kept = Incomplete(data.x.where(~hidden, 0.0), data.observed & ~hidden)
-        auto = self._built(_linear(kept, weights, chosen, self.n_components_))
+    def _train(self, auto, data, nodes, weights, on_round):
+        """Train while held-out cells are predicted better, then a little on all."""
+        single, training = _single(data), self._training()
+        self.validation_scores_, self.n_iter_ = [], self.max_iter
+        n_rounds = self.max_iter
+        if self.validation_fraction:
+            _, hidden = hold_out(nodes, weights, self.validation_fraction)
+            kept = Incomplete(single.x, single.observed & ~hidden)
 
-        def judged(n_round, loss, gain):
-            self.validation_scores_.append(gain)
-            return on_round(n_round, loss, gain)
+            def judged(n_round, loss, gain):
+                self.validation_scores_.append(gain)
+                return on_round(n_round, loss, gain)
 
-        self.n_iter_ = vae.choose_rounds(
+            self.n_iter_ = vae.train_while_better(
+                auto,
+                self._loss(auto, kept),
+                single,
+                hidden,
+                training,
+                max_rounds=self.max_iter,
+                patience=self.n_iter_no_change,
+                on_round=judged,
+            )
+            n_rounds = 0
+        self.loss_curve_ = vae.train(
             auto,
-            self._loss(auto, kept),
-            _single(data),
-            hidden,
-            self._training(),
-            max_rounds=self.max_iter,
-            patience=self.n_iter_no_change,
-            on_round=judged,
+            self._loss(auto, single),
+            len(nodes),
+            training,
+            n_rounds=n_rounds,
+            n_cooling=vae.COOLING if self.n_iter_ else 0,
+            on_round=lambda n, loss: bool(n_rounds) and on_round(n, loss, np.nan),
         )
-        if self.n_iter_ == self.max_iter:
+        if self.validation_fraction and self.n_iter_ == self.max_iter:
             warnings.warn(
                 f"Held-out cells were still predicted better after max_iter="
                 f"{self.max_iter} rounds. Raise max_iter.",
@@ -484,7 +487,7 @@ class VariationalAutoencoder(
         return vae.Autoencoder(*(part.float() for part in auto))
 
     def _loss(self, auto, data):
-        data, training = _single(data), self._training()
+        training = self._training()
         if self.objective != "DeMissVAE":
             return vae.bound_loss(auto, data, training)
         sampler = lair(*auto, n_particles=self.n_samples)

@@ -6,11 +6,13 @@ follow the target up to a bias of order 1 / (K + R); `skvnce.samplers.pooled` us
 proposals of all iterations, with a bias of order 1 / (T (K + R)).
 """
 
+from collections.abc import Callable
 from math import inf, log
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
 from skvnce.models.base import LatentVariableModel, observed_log_prob
@@ -44,6 +46,7 @@ def lair(
     *,
     n_particles: int = 20,
     n_replenish: int = 1,
+    replenish: Callable[[Incomplete], Distribution] | None = None,
     uniforms: Uniforms = ambient,
 ) -> Sampler[State, Proposals]:
     """Build a sampler that moves K particles of each row by importance resampling.
@@ -57,7 +60,11 @@ def lair(
         `init` may be given K tables instead.  Every proposal is scored by all parts of
         eq. (5): memory grows with (K + R) K n latents.
     n_replenish : int
-        R, proposals from the prior in each iteration.
+        R, further proposals in each iteration.
+    replenish : callable, optional
+        Maps the table to the distribution of these, of batch shape (n,); by default
+        the prior, as in eq. (5).  An encoder that has learnt to read incomplete rows
+        leads on where latents are many, and prior and completed rows do not.
     uniforms : callable
         Called once a step.  Numbers keyed by the row must have a seed of their own.
 
@@ -75,13 +82,16 @@ def lair(
             _, x = unconditional(model, data, u_z[:n_particles], u_x[:n_particles])
         return State(data.with_values(x))
 
-    def propose(x: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def propose(
+        x: Tensor, data: Incomplete, uniform: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Draw one z of each component of q^t, eq. (5); with log p(z) and log q^t."""
         k, q, prior = len(x), encode(posterior, x), model.prior()
-        z = torch.cat([draw(q, uniform[:k]), draw(prior, uniform[k:])])
-        log_prior = prior.log_prob(z)
-        parts = [q.log_prob(z[:, None]), (log_prior + log_r)[:, None]]
-        return z, log_prior, torch.cat(parts, 1).logsumexp(1) - log(len(z))
+        fresh = prior if replenish is None else replenish(data)
+        z = torch.cat([draw(q, uniform[:k]), draw(fresh, uniform[k:])])
+        parts = [q.log_prob(z[:, None]), (fresh.log_prob(z) + log_r)[:, None]]
+        log_q = torch.cat(parts, 1).logsumexp(1) - log(len(z))
+        return z, prior.log_prob(z), log_q
 
     @torch.no_grad()
     def step(state: State, data: Incomplete) -> tuple[State, Proposals]:
@@ -89,7 +99,7 @@ def lair(
         chains = (k + n_replenish, *chains)
         number = state.step + FIRST
         u_z, u_x, (u_index,) = columns(uniforms, number, model, data, chains, 1)
-        z, log_prior, log_q = propose(state.x, u_z)
+        z, log_prior, log_q = propose(state.x, data, u_z)
         log_likelihood = observed_log_prob(model.likelihood(z), *data)
         log_weight = log_likelihood + log_prior - log_q  # eq. (6)
         kept = take(z, resample(log_weight, u_index[:k]))
