@@ -14,7 +14,7 @@ from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skvnce import GaussianImputer
+from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
 
 COMPLETE = "complete data"
 
@@ -78,6 +78,14 @@ def extra_trees(seed):
     return IterativeImputer(trees, random_state=seed)
 
 
+def lair_of(objective):
+    """Make the maker of a LAIRImputer whose autoencoder has another objective."""
+    return lambda seed: LAIRImputer(
+        VariationalAutoencoder(objective=objective), random_state=seed
+    )
+
+
+OBJECTIVES = ["MVAE", "MissVAE", "MissSVAE", "MissIWAE", "MissSIWAE", "DeMissVAE"]
 METHODS = {
     "mean": lambda seed: SimpleImputer(),
     "KNN": lambda seed: ScaledKNN(),
@@ -89,8 +97,11 @@ METHODS = {
     "GaussianImputer": lambda seed: GaussianImputer(),
     "Gaussian, normal margins": lambda seed: GaussianImputer(margins="normal"),
     "Gaussian, fixed parameters": lambda seed: GaussianImputer(n_parameter_draws=0),
+    "LAIRImputer": lambda seed: LAIRImputer(random_state=seed),
+    **{f"LAIR, {name}": lair_of(name) for name in OBJECTIVES},
     "raw NaN": lambda seed: FunctionTransformer(),
     COMPLETE: lambda seed: FunctionTransformer(),
 }
 # methods that take minutes a cell have fewer seeds than asked for
 SEEDS_AT_MOST = {"ExtraTrees": 1, "MIWAE": 1}
+SEEDS_AT_MOST |= {f"LAIR, {name}": 1 for name in OBJECTIVES}

@@ -33,6 +33,7 @@ def judge_draws(data, draws):
     return {
         "crps": crps(*cells),
         "coverage": coverage(*cells),
+        "coverage, ties shared": coverage(*cells, ties="shared"),
         "energy": float(np.mean(distances)),
     }
 

@@ -153,7 +153,7 @@ def crps(X_true, draws, hidden, *, scale=None):
     return float(np.mean(np.abs(errors)) - np.mean(weights @ errors))
 
 
-def coverage(X_true, draws, hidden, *, level=0.9):
+def coverage(X_true, draws, hidden, *, level=0.9, ties="inside"):
     """Fraction of the hidden cells whose truth lies in the central interval of draws.
 
     The interval lies between the quantiles (1 - level) / 2 and (1 + level) / 2 of the
@@ -173,6 +173,11 @@ def coverage(X_true, draws, hidden, *, level=0.9):
         True at the cells to score.
     level : float, default=0.9
         Probability that the interval should have, in (0, 1).
+    ties : {"inside", "shared"}, default="inside"
+        What a truth counts that equals an end of the interval: 1, so that discrete
+        draws cover more than ``level`` even if they are right; or the share of the
+        orders of truth and equal draws in which the truth lies inside, so that they
+        cover ``level``.
 
     Returns
     -------
@@ -184,8 +189,9 @@ def coverage(X_true, draws, hidden, *, level=0.9):
     TypeError
         If ``hidden`` is not boolean or ``level`` is not a number.
     ValueError
-        If ``level`` is not in (0, 1), there are too few draws for it, shapes differ, no
-        cell is hidden, or a value at a hidden cell is not finite.
+        If ``level`` is not in (0, 1), ``ties`` is neither of its two, there are too few
+        draws, shapes differ, no cell is hidden, or a value at a hidden cell is not
+        finite.
 
     Examples
     --------
@@ -199,11 +205,17 @@ def coverage(X_true, draws, hidden, *, level=0.9):
         raise TypeError(f"level must be a number, got {level!r}; pass 0.9 for 90 %")
     if not 0 < level < 1:
         raise ValueError(f"level must lie in (0, 1), got {level!r}; pass 0.9 for 90 %")
+    if ties not in ("inside", "shared"):
+        raise ValueError(f"ties must be 'inside' or 'shared', got {ties!r}")
     draws = _draws(draws, int(np.ceil(round(2 / (1 - level), 9))) - 1)
     errors = np.sort(_errors(X_true, draws, "draws", hidden, None), axis=0)
     # Rounded, so that a whole rank stays whole; np.quantile would move it by an ulp,
     # past a truth that ties with a draw.
     rank = round((len(errors) + 1) * (1 - level) / 2, 9)
+    if ties == "shared":
+        below, upto = (errors < 0).sum(0), (errors <= 0).sum(0) + 1
+        inside = np.minimum(upto, len(errors) + 1 - rank) - np.maximum(below, rank)
+        return float(np.mean(inside.clip(min=0) / (upto - below)))
     k, part = int(rank), rank % 1
     low = (1 - part) * errors[k - 1] + part * errors[k]
     high = (1 - part) * errors[-k] + part * errors[-k - 1]

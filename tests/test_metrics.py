@@ -307,6 +307,31 @@ def test_coverage_needs_enough_draws(level, n_min):
         coverage(TRUE, np.zeros((n_min - 1, 2, 2)), ALL, level=level)
 
 
+def test_shared_ties_give_discrete_draws_the_level(rng):
+    """Truth and draws of one Bernoulli law are exchangeable, in spite of ties."""
+    n = 20000
+    true, draws = rng.binomial(1, 0.3, (n, 1)), rng.binomial(1, 0.3, (99, n, 1))
+    hidden, error = np.ones((n, 1), bool), np.sqrt(0.9 * 0.1 / n)
+    assert abs(coverage(true, draws, hidden, ties="shared") - 0.9) < 4 * error
+    assert coverage(true, draws, hidden) > 0.9 + 4 * error
+    assert coverage(1 - true, draws, hidden, ties="shared") < 0.9 - 4 * error
+
+
+@pytest.mark.parametrize("n_draws", [19, 99, 25])
+def test_shared_ties_change_nothing_without_ties(n_draws, rng):
+    true, draws = rng.normal(size=(500, 1)), rng.normal(size=(n_draws, 500, 1))
+    hidden = np.ones((500, 1), bool)
+    shared = coverage(true, draws, hidden, ties="shared")
+    if (n_draws + 1) % 20 == 0:  # whole ranks
+        assert shared == pytest.approx(coverage(true, draws, hidden), abs=1e-12)
+    assert abs(shared - 0.9) < 0.05
+
+
+def test_coverage_knows_its_ties():
+    with pytest.raises(ValueError, match="ties must be"):
+        coverage(TRUE, np.zeros((99, 2, 2)), ALL, ties="split")
+
+
 @pytest.mark.parametrize("level", [0, 1, 90, np.nan])
 def test_coverage_needs_a_level(level):
     with pytest.raises(ValueError, match=r"level must lie in \(0, 1\)"):

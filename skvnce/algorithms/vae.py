@@ -226,7 +226,7 @@ def imputed_loss(
 def train(
     auto: Autoencoder,
     loss: Callable[[Tensor], Tensor],
-    n: int,
+    weights: Tensor,
     training: Training,
     *,
     n_rounds: int,
@@ -235,7 +235,8 @@ def train(
 ) -> list[float]:
     """Train for some rounds, and for some more with a falling learning rate.
 
-    Rounds are `STEPS` batches of rows, drawn with replacement.  Returns mean losses.
+    Rounds are `STEPS` batches of rows, drawn with replacement in proportion to their
+    weights (n,).  Returns mean losses.
     """
     named, rate = auto.named_parameters(), training.learning_rate
     networks = [leaf for name, leaf in named if ".network." in name]
@@ -253,7 +254,9 @@ def train(
     )
 
     def batches() -> Iterable[Tensor]:
-        return torch.randint(n, (STEPS, min(n, training.batch_size))).unbind()
+        size = min(len(weights), training.batch_size)
+        rows = torch.multinomial(weights, STEPS * size, replacement=True)
+        return rows.view(STEPS, size).unbind()
 
     return descend(
         loss,
@@ -272,6 +275,7 @@ def train_while_better(
     loss: Callable[[Tensor], Tensor],
     data: Incomplete,
     held_out: Tensor,
+    weights: Tensor,
     training: Training,
     *,
     max_rounds: int,
@@ -289,6 +293,7 @@ def train_while_better(
     data : Incomplete
         All observed cells.
     held_out : Tensor of bool, of shape (n, features)
+    weights : Tensor of shape (n,)
     patience : int
         Rounds in a row without an improvement after which it stops.
     on_round : callable
@@ -296,21 +301,20 @@ def train_while_better(
     """
     rows = held_out.any(1).nonzero().squeeze(1)
     part, hidden = data.take(rows), held_out[rows]
+    shares = (weights[rows] / weights[rows].sum()).to(data.x)
     start = held_out_log_prob(auto, part, hidden)
     best = 0, 0.0, auto.copied_state()  # round, gain
 
     def judge(n_round: int, loss: float) -> bool:
         nonlocal best
         gains = held_out_log_prob(auto, part, hidden) - start
-        gain = float(gains.clamp(-5.0, 5.0).mean())  # outlying rows do not decide
+        gain = float(shares @ gains.clamp(-5.0, 5.0))  # outlying rows do not decide
         if gain > best[1]:
             best = n_round, gain, auto.copied_state()
         stop = on_round(n_round, loss, gain)
         return stop or n_round - best[0] >= patience
 
-    train(
-        auto, loss, len(data.x), training, n_rounds=max_rounds, on_round=judge
-    )
+    train(auto, loss, weights, training, n_rounds=max_rounds, on_round=judge)
     for module, state in zip(auto, best[2], strict=True):
         module.load_state_dict(state)
     return best[0]

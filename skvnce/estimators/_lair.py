@@ -19,6 +19,7 @@ from skvnce.estimators._base import ConstantColumns, Imputer
 from skvnce.estimators._tables import half_sample_mode, in_container_of
 from skvnce.estimators._vae import VariationalAutoencoder
 from skvnce.estimators._validation import (
+    check_auto_or_number,
     check_bool,
     check_choice,
     check_number,
@@ -27,6 +28,8 @@ from skvnce.estimators._validation import (
 )
 from skvnce.variational.base import ambient
 
+_SEVERAL, _FEW = 4, 20  # members where there are fewer rows a column
+_SHAPE = 2.0  # of the weights of rows: half the variance of the Bayesian bootstrap's
 _STRATEGIES = {
     "mean": partial(np.mean, axis=0),
     "median": partial(np.median, axis=0),
@@ -52,10 +55,11 @@ class LAIRImputer(ConstantColumns, Imputer):
         ``"mwg"``, Metropolis-within-Gibbs; ``"pseudo-gibbs"``; or a function (model,
         posterior) to a `skvnce.samplers.base.Sampler`, of which each draw is the last
         state of a chain.
-    n_members : int, default=1
-        Autoencoders that are trained, from different networks; draws are taken from
-        each in equal parts.  One where held-out cells favour the linear model, and one
-        if `estimator` is frozen.
+    n_members : "auto" or int, default="auto"
+        Autoencoders that are trained, each with random weights of the rows (Bayesian
+        bootstrap, Rubin 1981) if there are several.  Draws are taken from each in
+        turn, and so carry the uncertainty of the parameters.  ``"auto"``: 4 where rows
+        are fewer than 40 times the columns, else 1.
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` sums the draws of a cell up.
     n_steps : int, default=20
@@ -121,7 +125,7 @@ class LAIRImputer(ConstantColumns, Imputer):
         estimator=None,
         *,
         sampler="lair",
-        n_members=1,
+        n_members="auto",
         strategy="mean",
         n_steps=20,
         n_particles=4,
@@ -250,7 +254,8 @@ class LAIRImputer(ConstantColumns, Imputer):
                     f"to a Sampler, got {self.sampler!r}."
                 )
         check_choice(self.strategy, "strategy", list(_STRATEGIES))
-        for name in ("n_members", "n_steps", "n_particles", "n_draws"):
+        check_auto_or_number(self.n_members, "n_members", low=1, integer=True)
+        for name in ("n_steps", "n_particles", "n_draws"):
             check_number(getattr(self, name), name, low=1, integer=True)
         check_number(self.n_replenish, "n_replenish", low=0, integer=True)
         check_bool(self.keep_empty_features, "keep_empty_features")
@@ -283,25 +288,24 @@ class LAIRImputer(ConstantColumns, Imputer):
         return inside
 
     def _train(self, X):
-        """Train the first member, and the others for as many rounds."""
+        """Train a first member, and the others for as many rounds."""
         given = self.estimator
         base = VariationalAutoencoder() if given is None else clone(given)
         _check_kind(base)
-        seed = seed_from(self.random_state)
-        seeds = np.random.default_rng(seed).integers(2**31 - 1, size=self.n_members)
+        count = self.n_members
+        if isinstance(count, str):
+            count = _SEVERAL if len(X) < _FEW * X.shape[1] else 1
+        rng = np.random.default_rng(seed_from(self.random_state))
+        self.estimators_ = []
         with warnings.catch_warnings():  # said already, with what transform does
             warnings.filterwarnings("ignore", "Entirely missing")
-            if base.random_state is None or given is None:
-                base.set_params(random_state=int(seeds[0]))
-            first = base.fit(X)
-            self.estimators_ = [first]
-            for seed in seeds[1:] if first.n_iter_ else []:
-                other = clone(first).set_params(
-                    random_state=int(seed),
-                    max_iter=first.n_iter_,
-                    validation_fraction=0,
+            for _ in range(count):
+                member = clone(base).set_params(random_state=int(rng.integers(2**31)))
+                weights = rng.gamma(_SHAPE, size=len(X)) if count > 1 else None
+                self.estimators_.append(member.fit(X, sample_weight=weights))
+                base.set_params(
+                    max_iter=self.estimators_[0].n_iter_, validation_fraction=0
                 )
-                self.estimators_.append(other.fit(X))
 
     def _drawn(self, member, nodes, n_draws, numbers):
         """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""

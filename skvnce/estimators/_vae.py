@@ -100,7 +100,7 @@ class VariationalAutoencoder(
     learning_rate_init : float, default=1e-3
         Of AdamW.
     max_iter : int, default=40
-        Rounds of 50 steps at most.
+        Rounds of 50 steps at most; 0 keeps the linear model.
     n_iter_no_change : int, default=4
         Rounds without a better prediction of held-out cells after which it stops.
     validation_fraction : float, default=0.1
@@ -146,7 +146,7 @@ class VariationalAutoencoder(
     -----
     The linear start is the factor analysis of the covariance that EM finds with the
     light shrinkage of `GaussianImputer`; with as many latents as columns less one it is
-    that normal distribution but for a floor of the noise.  Rows are not weighted.
+    that normal distribution but for a floor of the noise.
 
     References
     ----------
@@ -209,7 +209,7 @@ class VariationalAutoencoder(
 
     @keeps_state_on_failure
     @with_callbacks
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, sample_weight=None):
         """Fit model and encoder.
 
         Parameters
@@ -219,6 +219,8 @@ class VariationalAutoencoder(
             left out.
         y : None
             Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights: of the rows in EM, and with which training draws them.
 
         Returns
         -------
@@ -234,19 +236,20 @@ class VariationalAutoencoder(
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
-        _, kept = rows_that_count(X, None)
-        table = X[kept].astype(np.float64)
+        weights, kept = rows_that_count(X, sample_weight)
+        table, weights = X[kept].astype(np.float64), weights[kept]
         self.node_indices_ = self._observed_columns(table)
         self._split_constants(table, "there is nothing that latents could explain.")
         nodes = table[:, self.node_indices_]
-        nodes = nodes[~np.isnan(nodes).all(1)]
-        self.location_, self.scale_ = column_moments(nodes, np.ones(len(nodes)))
+        seen = ~np.isnan(nodes).all(1)
+        nodes, weights = nodes[seen], weights[seen]
+        self.location_, self.scale_ = column_moments(nodes, weights)
         check_spread(self, self.node_indices_, self.scale_)
         self._check_width()
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with one_thread(), seeded(self.random_state):
             try:
-                self._fit_nodes(nodes, on_round)
+                self._fit_nodes(nodes, torch.from_numpy(weights), on_round)
             except NotFinite as error:
                 raise ValueError(
                     f"Training diverged: {error}. Lower "
@@ -371,7 +374,8 @@ class VariationalAutoencoder(
                 f"{mixed!r}. MissVAE, MissSVAE, MissIWAE and MissSIWAE take mixtures."
             )
         check_choice(self.margins, "margins", ["normal", "auto"])
-        for name in ("n_samples", "batch_size", "max_iter", "n_iter_no_change"):
+        check_number(self.max_iter, "max_iter", low=0, integer=True)
+        for name in ("n_samples", "batch_size", "n_iter_no_change"):
             check_number(getattr(self, name), name, low=1, integer=True)
         number = self.n_importance_samples
         check_number(number, "n_importance_samples", low=1, integer=True)
@@ -399,11 +403,10 @@ class VariationalAutoencoder(
                 "the columns of X with two different observed values."
             )
 
-    def _fit_nodes(self, nodes, on_round):
+    def _fit_nodes(self, nodes, weights, on_round):
         """Find the start, choose the number of rounds, and train."""
         raw = Incomplete.from_array(nodes)
         scaled = Incomplete.from_array((nodes - self.location_) / self.scale_)
-        weights = torch.ones(len(nodes), dtype=torch.float64)
         some, hidden = hold_out(nodes, weights, HELD_OUT)
         d = nodes.shape[1]
         chosen = copula.choose(
@@ -442,6 +445,7 @@ class VariationalAutoencoder(
                 self._loss(auto, kept),
                 single,
                 hidden,
+                weights,
                 training,
                 max_rounds=self.max_iter,
                 patience=self.n_iter_no_change,
@@ -451,13 +455,13 @@ class VariationalAutoencoder(
         self.loss_curve_ = vae.train(
             auto,
             self._loss(auto, single),
-            len(nodes),
+            weights,
             training,
             n_rounds=n_rounds,
             n_cooling=vae.COOLING if self.n_iter_ else 0,
-            on_round=lambda n, loss: bool(n_rounds) and on_round(n, loss, np.nan),
+            on_round=lambda n, loss: n <= n_rounds and on_round(n, loss, np.nan),
         )
-        if self.validation_fraction and self.n_iter_ == self.max_iter:
+        if self.validation_fraction and self.n_iter_ == self.max_iter > 0:
             warnings.warn(
                 f"Held-out cells were still predicted better after max_iter="
                 f"{self.max_iter} rounds. Raise max_iter.",
