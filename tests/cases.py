@@ -6,9 +6,13 @@ from sklearn.base import clone
 from skvnce import (
     GaussianImputer,
     IncompleteFactorAnalysis,
+    LAIRImputer,
     TruncatedGaussianGraphLearner,
+    VariationalAutoencoder,
     VNCEEstimator,
 )
+
+QUICK = {"max_iter": 1, "hidden_layer_sizes": (8,), "n_importance_samples": 32}
 
 # Every public estimator, in the configurations that take different paths.
 ESTIMATORS = [
@@ -24,8 +28,23 @@ ESTIMATORS = [
     VNCEEstimator(),
     VNCEEstimator(Bell, max_iter=30, tol=1e-2),
     VNCEEstimator(Factor, max_iter=6, tol=10.0),
+    VariationalAutoencoder(**QUICK),
+    VariationalAutoencoder(
+        objective="MissSIWAE", n_samples=1, validation_fraction=0, **QUICK
+    ),
+    LAIRImputer(VariationalAutoencoder(max_iter=0), n_steps=3, n_draws=32),
+    LAIRImputer(
+        VariationalAutoencoder(likelihood="student", max_iter=0),
+        sampler="mwg",
+        strategy="median",
+        n_members=2,
+        n_steps=2,
+        n_draws=32,
+        add_indicator=True,
+    ),
 ]
 
 # Those that the longer NaN contract suite is run over: one a method.
 CONTRACT = [ESTIMATORS[0], *ESTIMATORS[2:4], *ESTIMATORS[6:8]]
+CONTRACT += [ESTIMATORS[10], ESTIMATORS[12]]
 CONTRACT.append(clone(ESTIMATORS[4]).set_params(add_indicator=False))

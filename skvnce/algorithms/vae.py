@@ -112,7 +112,8 @@ class LinearPosterior(nn.Module):
         eye = torch.eye(found.mean.shape[1]).to(rows).expand_as(found.factor)
         root = torch.linalg.solve_triangular(found.factor.mT, eye, upper=True)
         filled = rows.where(mask, linear.mean + found.mean @ linear.loadings.T)
-        return Anchor(*(part.to(x).unflatten(0, shape) for part in (found.mean, root, filled)))
+        parts = found.mean, root, filled
+        return Anchor(*(part.to(x).reshape(*shape, *part.shape[1:]) for part in parts))
 
 
 def build(
@@ -284,7 +285,8 @@ def train_while_better(
 ) -> int:
     """Train while held-out cells are predicted better, and go back to the best round.
 
-    It is 0, the start, if training only lowers their log predictive density.
+    It is 0, the start, if training only lowers their log predictive density, or if
+    there are none.
 
     Parameters
     ----------
@@ -300,6 +302,8 @@ def train_while_better(
         Shown the round, its loss and the gain per row; stops by returning True.
     """
     rows = held_out.any(1).nonzero().squeeze(1)
+    if not len(rows):
+        return 0
     part, hidden = data.take(rows), held_out[rows]
     shares = (weights[rows] / weights[rows].sum()).to(data.x)
     start = held_out_log_prob(auto, part, hidden)
@@ -343,7 +347,7 @@ def held_out_log_prob(auto: Autoencoder, data: Incomplete, hidden: Tensor) -> Te
         found.append((log_share + inside).logsumexp(0).where(held, 0.0).sum(-1))
     for part in auto:
         part.train(training)
-    return torch.cat(found) if found else data.x.new_zeros(0)
+    return torch.cat(found)
 
 
 def chunks(auto: Autoencoder, n: int, n_draws: int) -> Iterable[Tensor]:

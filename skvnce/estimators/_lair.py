@@ -302,9 +302,9 @@ class LAIRImputer(ConstantColumns, Imputer):
             for _ in range(count):
                 member = clone(base).set_params(random_state=int(rng.integers(2**31)))
                 weights = rng.gamma(_SHAPE, size=len(X)) if count > 1 else None
-                self.estimators_.append(member.fit(X, sample_weight=weights))
+                self.estimators_.append(member._fit(X, weights))
                 base.set_params(
-                    max_iter=self.estimators_[0].n_iter_, validation_fraction=0
+                    max_iter=self.estimators_[0].n_rounds_, validation_fraction=0
                 )
 
     def _drawn(self, member, nodes, n_draws, numbers):

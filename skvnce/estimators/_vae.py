@@ -131,8 +131,11 @@ class VariationalAutoencoder(
         Places in X of the columns of the model: those with two values or more.
     constants_ : dict of int to float
         Places and values of the other columns that have a value.
+    n_rounds_ : int
+        Rounds that held-out cells chose; 0 is the linear model.  So it is where there
+        are too few rows for cells to be held out.
     n_iter_ : int
-        Rounds that held-out cells chose; 0 is the linear model.
+        Rounds that were run.
     loss_curve_ : list of float
         Mean loss of each round of the final training, in nats a row.
     validation_scores_ : list of float
@@ -209,7 +212,7 @@ class VariationalAutoencoder(
 
     @keeps_state_on_failure
     @with_callbacks
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X, y=None):
         """Fit model and encoder.
 
         Parameters
@@ -219,8 +222,6 @@ class VariationalAutoencoder(
             left out.
         y : None
             Ignored.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights: of the rows in EM, and with which training draws them.
 
         Returns
         -------
@@ -234,30 +235,7 @@ class VariationalAutoencoder(
         TypeError
             For parameters of a wrong type.
         """
-        self._check_parameters()
-        X = incomplete_array(self, X, reset=True)
-        weights, kept = rows_that_count(X, sample_weight)
-        table, weights = X[kept].astype(np.float64), weights[kept]
-        self.node_indices_ = self._observed_columns(table)
-        self._split_constants(table, "there is nothing that latents could explain.")
-        nodes = table[:, self.node_indices_]
-        seen = ~np.isnan(nodes).all(1)
-        nodes, weights = nodes[seen], weights[seen]
-        self.location_, self.scale_ = column_moments(nodes, weights)
-        check_spread(self, self.node_indices_, self.scale_)
-        self._check_width()
-        on_round, finish = report_rounds(self, self.max_iter, X=X)
-        with one_thread(), seeded(self.random_state):
-            try:
-                self._fit_nodes(nodes, torch.from_numpy(weights), on_round)
-            except NotFinite as error:
-                raise ValueError(
-                    f"Training diverged: {error}. Lower "
-                    f"learning_rate_init={self.learning_rate_init!r}, or raise "
-                    f"alpha={self.alpha!r}."
-                ) from error
-        finish()
-        return self
+        return self._fit(X)
 
     def transform(self, X):
         """Compute the posterior means of the latents given the observed cells.
@@ -363,6 +341,37 @@ class VariationalAutoencoder(
         self._check_parameters()
         return incomplete_array(self, X, reset=False)
 
+    def _fit(self, X, weights=None):
+        """Fit, with weights (n_samples,): of EM, and with which training draws rows.
+
+        Not open to users: as rows are drawn at random, a weight of two is not twice the
+        row but on average.
+        """
+        self._check_parameters()
+        X = incomplete_array(self, X, reset=True)
+        weights, kept = rows_that_count(X, weights)
+        table, weights = X[kept].astype(np.float64), weights[kept]
+        self.node_indices_ = self._observed_columns(table)
+        self._split_constants(table, "there is nothing that latents could explain.")
+        nodes = table[:, self.node_indices_]
+        seen = ~np.isnan(nodes).all(1)
+        nodes, weights = nodes[seen], weights[seen]
+        self.location_, self.scale_ = column_moments(nodes, weights)
+        check_spread(self, self.node_indices_, self.scale_)
+        self._check_width()
+        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        with one_thread(), seeded(self.random_state):
+            try:
+                self._fit_nodes(nodes, torch.from_numpy(weights), on_round)
+            except NotFinite as error:
+                raise ValueError(
+                    f"Training diverged: {error}. Lower "
+                    f"learning_rate_init={self.learning_rate_init!r}, or raise "
+                    f"alpha={self.alpha!r}."
+                ) from error
+        finish()
+        return self
+
     def _check_parameters(self):
         check_auto_or_number(self.n_components, "n_components", low=1, integer=True)
         check_choice(self.objective, "objective", list(BOUNDS))
@@ -430,7 +439,7 @@ class VariationalAutoencoder(
     def _train(self, auto, data, nodes, weights, on_round):
         """Train while held-out cells are predicted better, then a little on all."""
         single, training = _single(data), self._training()
-        self.validation_scores_, self.n_iter_ = [], self.max_iter
+        self.validation_scores_, self.n_rounds_ = [], self.max_iter
         n_rounds = self.max_iter
         if self.validation_fraction:
             _, hidden = hold_out(nodes, weights, self.validation_fraction)
@@ -440,7 +449,7 @@ class VariationalAutoencoder(
                 self.validation_scores_.append(gain)
                 return on_round(n_round, loss, gain)
 
-            self.n_iter_ = vae.train_while_better(
+            self.n_rounds_ = vae.train_while_better(
                 auto,
                 self._loss(auto, kept),
                 single,
@@ -458,10 +467,11 @@ class VariationalAutoencoder(
             weights,
             training,
             n_rounds=n_rounds,
-            n_cooling=vae.COOLING if self.n_iter_ else 0,
+            n_cooling=min(vae.COOLING, self.n_rounds_),
             on_round=lambda n, loss: n <= n_rounds and on_round(n, loss, np.nan),
         )
-        if self.validation_fraction and self.n_iter_ == self.max_iter > 0:
+        self.n_iter_ = len(self.validation_scores_) + len(self.loss_curve_)
+        if self.validation_fraction and self.n_rounds_ == self.max_iter > 0:
             warnings.warn(
                 f"Held-out cells were still predicted better after max_iter="
                 f"{self.max_iter} rounds. Raise max_iter.",
