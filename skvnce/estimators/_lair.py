@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
@@ -243,6 +244,23 @@ class LAIRImputer(ConstantColumns, Imputer):
         names = self._names_in()[self._columns_kept()]
         tables = self._columns_out(filled, X)
         return [in_container_of(container, table, names) for table in tables]
+
+    def score_samples(self, X):
+        """Estimate the log-density of the observed cells of each row, in nats.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Of the members' average density, see `VariationalAutoencoder`.
+        """
+        X = self._checked(X)
+        found = [member._log_prob(X) for member in self.estimators_]
+        return logsumexp(found, axis=0) - np.log(len(found))
 
     def _check_parameters(self):
         if not callable(self.sampler):

@@ -296,14 +296,7 @@ class VariationalAutoencoder(
         ndarray of shape (n_samples,)
             In the units of X; 0 for a row that is entirely missing.
         """
-        X = self._checked(X)
-        slopes = [
-            self._cell_scores().scores(Incomplete.from_array(nodes))[1].numpy()
-            for _, nodes in self._parts(X)
-        ]
-        empty = np.isnan(X[:, self.node_indices_]).all(1)
-        found = self._rowwise(X, vae.log_prob) + np.concatenate(slopes)
-        return np.where(empty, 0.0, found)
+        return self._log_prob(self._checked(X))
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the model.
@@ -340,6 +333,15 @@ class VariationalAutoencoder(
         check_is_fitted(self)
         self._check_parameters()
         return incomplete_array(self, X, reset=False)
+
+    def _log_prob(self, X):
+        slopes = [
+            self._cell_scores().scores(Incomplete.from_array(nodes))[1].numpy()
+            for _, nodes in self._parts(X)
+        ]
+        empty = np.isnan(X[:, self.node_indices_]).all(1)
+        found = self._rowwise(X, vae.log_prob) + np.concatenate(slopes)
+        return np.where(empty, 0.0, found)
 
     def _fit(self, X, weights=None):
         """Fit, with weights (n_samples,): of EM, and with which training draws rows.
