@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.networks import ResidualPerceptron
 from skvnce.distributions.cells import Families
-from skvnce.models.base import observed_log_prob
 from skvnce.models.factor_analysis import FactorModel, infer
 from skvnce.models.vae import VariationalAutoencoderModel
 from skvnce.objectives.bounds import Bound
@@ -104,7 +103,9 @@ class LinearPosterior(nn.Module):
         eye = torch.eye(found.mean.shape[1]).to(rows).expand_as(found.factor)
         root = torch.linalg.solve_triangular(found.factor.mT, eye, upper=True)
         filled = rows.where(mask, linear.mean + found.mean @ linear.loadings.T)
-        return Anchor(*(part.to(x).unflatten(0, shape) for part in (found.mean, root, filled)))
+        return Anchor(
+            *(part.to(x).unflatten(0, shape) for part in (found.mean, root, filled))
+        )
 
 
 def build(
@@ -125,14 +126,10 @@ def build(
         FLOOR,
     )
     encoder = network(2 * d + k, n_outputs=c * 2 * k + c - 1)
-    return Autoencoder(
-        model, AnchoredEncoder(LinearPosterior(linear), encoder, c, k)
-    )
+    return Autoencoder(model, AnchoredEncoder(LinearPosterior(linear), encoder, c, k))
 
 
-def as_family(
-    linear: FactorModel, families: Families
-) -> tuple[Tensor, Tensor, Tensor]:
+def as_family(linear: FactorModel, families: Families) -> tuple[Tensor, Tensor, Tensor]:
     """Turn means, loadings and deviations of cells into those of their families.
 
     A two-valued column of share p and spread s = sqrt(p (1 - p)) gets the tangent of
@@ -301,8 +298,13 @@ def choose_rounds(
         return stop or n_round - best[0] >= patience
 
     train(
-        auto, loss, len(data.x), training,
-        n_rounds=max_rounds, n_cooling=0, on_round=judge,
+        auto,
+        loss,
+        len(data.x),
+        training,
+        n_rounds=max_rounds,
+        n_cooling=0,
+        on_round=judge,
     )
     return best[0]
 

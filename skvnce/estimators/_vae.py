@@ -10,7 +10,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_lattice, seed_from, seeded
+from skvnce._random import row_lattice, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms import copula, gaussian, vae
 from skvnce.algorithms.cell_scores import CellScores, repeated_values
