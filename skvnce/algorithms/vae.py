@@ -103,9 +103,8 @@ class LinearPosterior(nn.Module):
         eye = torch.eye(found.mean.shape[1]).to(rows).expand_as(found.factor)
         root = torch.linalg.solve_triangular(found.factor.mT, eye, upper=True)
         filled = rows.where(mask, linear.mean + found.mean @ linear.loadings.T)
-        return Anchor(
-            *(part.to(x).unflatten(0, shape) for part in (found.mean, root, filled))
-        )
+        parts = found.mean, root, filled
+        return Anchor(*(part.to(x).view(*shape, *part.shape[1:]) for part in parts))
 
 
 def build(
