@@ -268,7 +268,8 @@ def choose_rounds(
 ) -> int:
     """Train, and tell after how many rounds held-out cells are predicted best.
 
-    It is 0, the linear model, if training only lowers their log predictive density.
+    It is 0, the linear model, if training only lowers their log predictive density,
+    and if there are no such cells.
 
     Parameters
     ----------
@@ -283,6 +284,8 @@ def choose_rounds(
         Shown the round, its loss and the gain per row; stops by returning True.
     """
     rows = held_out.any(1).nonzero().squeeze(1)
+    if not len(rows):
+        return 0
     part, hidden = data.take(rows), held_out[rows]
     start = held_out_log_prob(auto, part, hidden)
     best = (0, 0.0)  # round, gain
@@ -339,7 +342,7 @@ def chunks(auto: Autoencoder, n: int, n_draws: int) -> Iterable[Tensor]:
     d, k = auto.model.loadings.shape
     hidden = sum(block[-1].out_features for block in auto.model.network.blocks)
     size = max(1, _AT_ONCE // (n_draws * (2 * d + k + hidden) + k * k))
-    return torch.arange(n).split(size)
+    return torch.arange(n).split(size) if n else ()
 
 
 def weigh(
