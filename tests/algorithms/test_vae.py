@@ -184,7 +184,7 @@ def test_chunks_do_not_change_what_is_found(monkeypatch, seed):
     monkeypatch.setattr(vae, "stream", lambda seed: lambda step, x: 0.3 + 0 * x)
     whole = vae.held_out_log_prob(auto, single(data), hidden)
     monkeypatch.setattr(vae, "_AT_ONCE", 2**13)
-    assert len(list(vae.chunks(auto, 40, 64))) > 2
+    assert len(list(vae.chunks(auto, len(data.x), 64))) > 2
     cut = vae.held_out_log_prob(auto, single(data), hidden)
     torch.testing.assert_close(cut, whole)
 
@@ -214,10 +214,10 @@ def test_training_raises_the_likelihood(bound, seed):
             loss = vae.bound_loss(auto, data, training)
         none = vae.train(auto, loss, len(data.x), training, n_rounds=0, n_cooling=0)
         assert none == [] and all(map(torch.equal, state(auto), start))
-        losses = vae.train(auto, loss, len(data.x), training, n_rounds=4, n_cooling=1)
+        losses = vae.train(auto, loss, len(data.x), training, n_rounds=2, n_cooling=1)
         after = evidence(auto, data)
     assert z_mean(after - before, 0.0) > GATE
-    assert len(losses) == 5 and np.isfinite(losses).all()
+    assert len(losses) == 3 and np.isfinite(losses).all()
     assert losses[-1] < losses[0]
     moved = [not torch.equal(*pair) for pair in zip(state(auto), start, strict=True)]
     assert all(moved)
@@ -296,6 +296,7 @@ def test_rounds_are_batches_of_rows_drawn_with_replacement(n, size, monkeypatch,
 
 def test_imputations_persist_and_observed_cells_stay(seed):
     data, seen = table(parabola, seed, n=40), []
+    n = len(data.x)
 
     def bound(model, posterior, x, observed, uniforms):
         seen.append(x)
@@ -310,10 +311,10 @@ def test_imputations_persist_and_observed_cells_stay(seed):
     training = Training(bound, 3, 128, 0.1, 0.0)
     with seeded(seed):
         loss = vae.imputed_loss((None, None), data, training, sampler, 2)
-    rows = torch.arange(40)
+    rows = torch.arange(n)
     value = loss(rows)
     assert float(value) == pytest.approx(-float(seen[0].sum(-1).mean()))
-    assert seen[0].shape == (3, 40, 3)
+    assert seen[0].shape == (3, n, 3)
     start, hidden = seen[0] - 2.0 * ~data.observed, ~data.observed
     for j in range(3):  # from observed cells of the column, not all the same
         some = start[:, hidden[:, j], j]
@@ -322,9 +323,9 @@ def test_imputations_persist_and_observed_cells_stay(seed):
         assert len(some.unique()) > 5
     rows = torch.tensor([5, 3, 8])
     loss(rows)
-    rows = torch.arange(40)
+    rows = torch.arange(n)
     loss(rows)
-    moved = torch.full((40, 1), 2.0).double()
+    moved = torch.full((n, 1), 2.0).double()
     moved[[5, 3, 8]] = 4.0
     expected = seen[0] + moved * hidden
     torch.testing.assert_close(seen[2], expected)
@@ -428,7 +429,7 @@ def rounds_of(kind, seed, max_rounds):
 
 def test_a_linear_model_is_mostly_left_alone(seed):
     """By chance a round helps now and then; five of six hardly ever."""
-    found = [rounds_of(linear, 10 * seed + i, 2) for i in range(6)]
+    found = [rounds_of(linear, 10 * seed + i, 1) for i in range(6)]
     assert found.count(0) >= 2
 
 
