@@ -18,7 +18,6 @@ distribution function, eq. (36), for the quantiles of (1); Heitjan and Rubin (19
 Ignorability and coarse data, for (2).
 """
 
-from math import log
 from typing import NamedTuple
 
 import torch
@@ -56,7 +55,9 @@ class Families(NamedTuple):
     def places(self, x: Tensor) -> Tensor:
         """Tell which value is nearest; rounded columns (*batch, n_rounded)."""
         columns = x.movedim(-1, 0).reshape(len(self.values), -1).contiguous()
-        inner = self.edges[:, 1:-1].to(x).contiguous()
+        last = self.edges[:, -1:]  # where padding begins
+        inner = self.edges[:, 1:-1].where(self.edges[:, 1:-1] < last, torch.inf)
+        inner = inner.to(x).contiguous()
         place = torch.searchsorted(inner, columns)
         return place.view(x.movedim(-1, 0).shape).movedim(0, -1)
 
@@ -146,5 +147,3 @@ def _quantile_of_t(uniform: Tensor) -> Tensor:
     root = spread.sqrt()
     ratio = torch.cos(torch.acos(root.clamp(max=1.0)) / 3) / root
     return 2 * (uniform - 0.5).sign() * (ratio - 1).clamp(min=0.0).sqrt()
-
-

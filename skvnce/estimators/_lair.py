@@ -298,7 +298,9 @@ class LAIRImputer(ConstantColumns, Imputer):
         names = getattr(inside, "feature_names_in_", None)
         mine = getattr(self, "feature_names_in_", None)
         if names is not None and mine is not None and list(names) != list(mine):
-            wrong = next(j for j, (a, b) in enumerate(zip(names, mine, strict=True)) if a != b)
+            wrong = next(
+                j for j, (a, b) in enumerate(zip(names, mine, strict=True)) if a != b
+            )
             raise ValueError(
                 f"estimator was fitted on column {names[wrong]!r} where X has "
                 f"{mine[wrong]!r}. Pass the columns that it was fitted on, in order."

@@ -10,7 +10,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_lattice, seed_from, seeded
+from skvnce._random import row_lattice, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms import copula, gaussian, vae
 from skvnce.algorithms.cell_scores import CellScores, repeated_values
@@ -428,7 +428,7 @@ class VariationalAutoencoder(
             bend=self.margins == "auto",
             **_EFFORT,
         )
-        self._keep_scores(scaled, chosen.margins)
+        self._keep_scores(raw, chosen.margins)
         data, _ = self._cell_scores().scores(raw)
         rank = self.n_components
         rank = max(1, min(d - 1, _MOST_LATENTS)) if isinstance(rank, str) else rank
@@ -509,11 +509,11 @@ class VariationalAutoencoder(
         sampler = lair(*auto, n_particles=self.n_samples)
         return vae.imputed_loss(auto, data, training, sampler, _MOVES)
 
-    def _keep_scores(self, scaled, margins):
+    def _keep_scores(self, raw, margins):
         """Write into attributes how scores follow from cells, and their families."""
         self.bent_ = margins is not None
         self._margins = margins and tuple(part.numpy() for part in margins)
-        repeated, values = repeated_values(scaled)
+        repeated, values = repeated_values(raw)
         found = np.full(len(self.scale_), "normal", dtype=object)
         found[repeated.numpy()] = "rounded"
         asked = self._asked_families()
@@ -521,7 +521,7 @@ class VariationalAutoencoder(
         tables = dict(zip(repeated.tolist(), values, strict=True))
         self._values = {}
         for j in np.flatnonzero((families == "rounded") | (families == "bernoulli")):
-            unique = scaled.x[scaled.observed[:, j], j].unique()
+            unique = raw.x[raw.observed[:, j], j].unique()
             if families[j] == "bernoulli" and len(unique) != 2:
                 raise ValueError(
                     f"likelihood='bernoulli' takes columns of two values, and "
@@ -608,8 +608,9 @@ class VariationalAutoencoder(
         number, parts = self.n_importance_samples, []
         with one_thread(), torch.no_grad():
             for rows in vae.chunks(auto, len(nodes), number):
-                data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
-                uniforms = row_lattice(nodes[rows], 0)
+                part = nodes[rows.numpy()]  # one row stays a table
+                data, _ = scores.scores(Incomplete.from_array(part))
+                uniforms = row_lattice(part, 0)
                 parts.append(function(auto, data, uniforms, number))
         return torch.cat(parts).numpy()
 
