@@ -33,21 +33,13 @@ BUDGET = 5  # draws, components or imputations of a row: the same for all
 MORE = 15  # the same, of the long study
 BLOCKS, WIDTH = 2, 64
 BATCH, RATE = 64, 3e-3
-SHORT, LONG = 10, 26  # epochs
+SHORT, LONG = 5, 26  # epochs
 SEEDS = range(20, 25)  # the setting was chosen at others, 10 to 12
 REACH, POINTS = 5.0, 160  # of the grid of latents
 # the first from 2024 at which no bell makes half of the variance of a column: else the
 # other fourteen are specks in it
 DATA_SEED = 2027
-METHODS = (
-    "MVAE",
-    "MissVAE",
-    "MissSVAE",
-    "MIWAE",
-    "MissIWAE",
-    "MissSIWAE",
-    "DeMissVAE",
-)
+METHODS = tuple(BOUNDS)
 ELBOS = "MVAE", "MissVAE", "MissSVAE"
 IWELBOS = "MIWAE", "MissIWAE", "MissSIWAE"
 PAIRS = [
@@ -449,7 +441,7 @@ def report(found, seeds, epochs, budget, n_train, n_test, long=False):
     made = made_by("vae_bounds.py", "One thread; the seeds are fitted side by side.")
     title = "# Bounds for variational autoencoders with missing cells"
     head = [
-        *(["## Long: the three ELBOs", made] if long else [title, made]),
+        *(["\n## Long: the three ELBOs", made] if long else [title, made]),
         *([] if long else [setting(n_test, errors), "## Short: all seven bounds"]),
     ]
     return [
@@ -461,7 +453,28 @@ def report(found, seeds, epochs, budget, n_train, n_test, long=False):
     ]
 
 
-FOUND = ""
+FOUND = (
+    "MissSVAE is not shown to fit better than MVAE. In the long study its median is "
+    "higher, but it is better at three seeds of five, which is no more than chance, "
+    "and nearly all of its mean lead of 0.52 is one seed, of a bad MVAE fit (+0.04 "
+    "without it). In the short study it is behind MVAE by the median. Fits of one ELBO "
+    "end 1.2 to 2.2 nats apart from seed to seed in the long study, more than the "
+    "ELBOs differ. The paper has nineteen times the steps and wider networks; whether "
+    "that is what is missing was not tried.\n\n"
+    "Each of the importance-weighted bounds fits better than each ELBO at every seed "
+    "of the short study, by more than half a nat; so does DeMissVAE, by 0.4. The "
+    "studies differ in steps and draws: their tables are not to be compared.\n\n"
+    "The setting was chosen by MVAE and MissSVAE at seeds 10 to 12. Of the rates 0.001 "
+    "and 0.003, at 10016 steps and 5 draws, MVAE scored -3.76, -3.46, -3.46 and -3.10, "
+    "-3.65, -2.90, MissSVAE -3.24, -4.43, -3.44 and -3.11, -3.59, -3.98: the mean of "
+    "all six is better at 0.003. With 15 draws and 8138 steps MissSVAE scored -2.62, "
+    "-2.78, -2.55, so the long study has 15; that run was cut off before "
+    "MVAE had ended. The steps of both studies are what time allowed. "
+    "An earlier study of 3300 steps at "
+    "seeds 0 to 4 had MissSVAE better than MVAE at three of five as well; the start of "
+    "MixtureEncoder was chosen at some of those seeds, at none of these. Minutes are "
+    "rough: the machine did other work."
+)
 
 
 def options_of(arguments=None):
