@@ -26,7 +26,7 @@ class CellScores(NamedTuple):
     rounded : Tensor of int, of shape (n_rounded,)
         Places of the columns whose values repeat.
     values : Tensor of shape (n_rounded, n_values)
-        Scaled, increasing; the last is repeated where a column has fewer.
+        Of cells, increasing; the last is repeated where a column has fewer.
     """
 
     location: Tensor
@@ -52,12 +52,13 @@ class CellScores(NamedTuple):
         return scaled, slopes.where(data.observed, 0.0) @ smooth
 
     def cells(self, scores: Tensor) -> Tensor:
-        """Map scores (*batch, features) to cells."""
+        """Map scores (*batch, features) to cells; rounded ones to the last digit."""
         scaled = scores if self.margins is None else self.margins.inverse(scores)
+        cells = self.location + self.scale * scaled
         if len(self.rounded):
-            near = nearest(self.values, scaled[..., self.rounded])
-            scaled = scaled.index_copy(-1, self.rounded, near)
-        return self.location + self.scale * scaled
+            near = nearest(self.values, cells[..., self.rounded])
+            cells = cells.index_copy(-1, self.rounded, near)
+        return cells
 
     def values_and_edges(self) -> tuple[Tensor, Tensor]:
         """Map values of rounded columns, and the middles between them, to scores.
@@ -68,9 +69,11 @@ class CellScores(NamedTuple):
         edges : Tensor of shape (n_rounded, n_values + 1)
             The outermost values reach as far out as in.
         """
-        middles = (self.values[:, 1:] + self.values[:, :-1]) / 2
-        values, middles = self._bent(self.values), self._bent(middles)
-        counts = (self.values.diff() > 0).sum(1, keepdim=True)
+        location, scale = self.location[self.rounded], self.scale[self.rounded]
+        values = (self.values - location[:, None]) / scale[:, None]
+        counts = (values.diff() > 0).sum(1, keepdim=True)
+        middles = self._bent((values[:, 1:] + values[:, :-1]) / 2)
+        values = self._bent(values)
         last = 2 * values[:, -1:] - middles.gather(1, counts - 1)
         places = torch.arange(values.shape[1]).to(counts)
         right = torch.cat([middles, last], 1).where(places < counts, last)

@@ -56,7 +56,9 @@ class Families(NamedTuple):
     def places(self, x: Tensor) -> Tensor:
         """Tell which value is nearest; rounded columns (*batch, n_rounded)."""
         columns = x.movedim(-1, 0).reshape(len(self.values), -1).contiguous()
-        inner = self.edges[:, 1:-1].to(x).contiguous()
+        last = self.edges[:, -1:]  # where padding begins
+        inner = self.edges[:, 1:-1].where(self.edges[:, 1:-1] < last, torch.inf)
+        inner = inner.to(x).contiguous()
         place = torch.searchsorted(inner, columns)
         return place.view(x.movedim(-1, 0).shape).movedim(0, -1)
 

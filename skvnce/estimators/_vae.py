@@ -428,7 +428,7 @@ class VariationalAutoencoder(
             bend=self.margins == "auto",
             **_EFFORT,
         )
-        self._keep_scores(scaled, chosen.margins)
+        self._keep_scores(raw, chosen.margins)
         data, _ = self._cell_scores().scores(raw)
         rank = self.n_components
         rank = max(1, min(d - 1, _MOST_LATENTS)) if isinstance(rank, str) else rank
@@ -509,11 +509,11 @@ class VariationalAutoencoder(
         sampler = lair(*auto, n_particles=self.n_samples)
         return vae.imputed_loss(auto, data, training, sampler, _MOVES)
 
-    def _keep_scores(self, scaled, margins):
+    def _keep_scores(self, raw, margins):
         """Write into attributes how scores follow from cells, and their families."""
         self.bent_ = margins is not None
         self._margins = margins and tuple(part.numpy() for part in margins)
-        repeated, values = repeated_values(scaled)
+        repeated, values = repeated_values(raw)
         found = np.full(len(self.scale_), "normal", dtype=object)
         found[repeated.numpy()] = "rounded"
         asked = self._asked_families()
@@ -521,7 +521,7 @@ class VariationalAutoencoder(
         tables = dict(zip(repeated.tolist(), values, strict=True))
         self._values = {}
         for j in np.flatnonzero((families == "rounded") | (families == "bernoulli")):
-            unique = scaled.x[scaled.observed[:, j], j].unique()
+            unique = raw.x[raw.observed[:, j], j].unique()
             if families[j] == "bernoulli" and len(unique) != 2:
                 raise ValueError(
                     f"likelihood='bernoulli' takes columns of two values, and "

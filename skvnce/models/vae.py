@@ -57,8 +57,9 @@ class VariationalAutoencoderModel(nn.Module):
 
     def prior(self) -> Independent:
         """Return p(z), of event shape (latents,)."""
-        standard = Normal(self.origin, torch.ones_like(self.origin))
-        return Independent(standard, 1)
+        ones = torch.ones_like(self.origin)
+        standard = Normal(self.origin, ones, validate_args=False)
+        return Independent(standard, 1, validate_args=False)
 
     def likelihood(self, z: Tensor) -> Cells:
         """Return p(x_j | z) of all j; (*batch, latents) -> batch (*batch, features)."""
