@@ -1,0 +1,222 @@
+"""LAIRImputer: exact on a linear model, containers, frozen estimators, refusals."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from oracles import GATE, z_mean
+from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
+
+from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
+from skvnce.metrics import coverage, imputation_rmse
+from skvnce.missingness import hide, mcar
+from skvnce.samplers.metropolis_within_gibbs import mwg
+
+LINEAR = VariationalAutoencoder(max_iter=0, likelihood="normal", margins="normal")
+
+
+def normal_table(seed, n=200, d=4):
+    rng = np.random.default_rng(seed)
+    full = 0.8 * rng.normal(size=(n, 1)) + 0.6 * rng.normal(size=(n, d))
+    return full, mcar(full, 0.3, random_state=seed)
+
+
+@pytest.fixture
+def full(seed):
+    return normal_table(seed)[0]
+
+
+@pytest.fixture
+def hidden(seed):
+    return normal_table(seed)[1]
+
+
+@pytest.fixture
+def X(full, hidden):
+    return hide(full, hidden)
+
+
+@pytest.fixture
+def fitted(X):
+    return LAIRImputer(LINEAR, n_members=1, random_state=0).fit(X)
+
+
+@pytest.mark.parametrize("sampler", ["lair", "ac-mwg", "mwg", "pseudo-gibbs"])
+def test_draws_have_the_conditional_normal(X, fitted, sampler):
+    """GaussianImputer has the conditional means in closed form."""
+    X = X[:60]
+    mean = GaussianImputer(margins="normal", n_parameter_draws=0)
+    exact = mean.fit(hide(*normal_table_of(fitted))).transform(X)
+    fitted.set_params(sampler=sampler, n_steps=30)
+    draws = np.array(fitted.sample(X, n_draws=300, random_state=0))
+    cells = np.isnan(X)
+    average = draws.mean(0)[cells]
+    error = draws.std(0)[cells] / np.sqrt(300)
+    assert abs(average - exact[cells]).max() < (GATE + 1.5) * error.max()
+    assert (draws[:, ~cells] == X[~cells]).all()
+
+
+def normal_table_of(imputer):
+    """Return the table of the fixture; the imputer tells which seed it had."""
+    return imputer._table
+
+
+@pytest.fixture(autouse=True)
+def remember(fitted, full, hidden):
+    fitted._table = full, hidden
+
+
+def test_intervals_of_draws_cover(full, hidden, X):
+    draws = LAIRImputer(random_state=0).fit(X).sample(X, 99, random_state=1)
+    found, n = coverage(full, draws, hidden), hidden.sum()
+    assert abs(found - 0.9) < 0.02 + GATE * np.sqrt(0.09 / n)
+
+
+@pytest.mark.parametrize("d", [3, 8])
+def test_small_tables_are_no_worse_than_means(seed, d):
+    full, hidden = normal_table(seed, n=60, d=d)
+    X = hide(full, hidden)
+    error = imputation_rmse(full, LAIRImputer(random_state=0).fit_transform(X), hidden)
+    assert error <= imputation_rmse(full, SimpleImputer().fit_transform(X), hidden)
+
+
+def test_noise_is_imputed_as_by_means(seed):
+    """Columns that say nothing of each other, and few rows: nothing to overfit."""
+    rng = np.random.default_rng(seed)
+    full = rng.normal(size=(60, 5))
+    hidden = mcar(full, 0.3, random_state=seed)
+    X = hide(full, hidden)
+    error = imputation_rmse(full, LAIRImputer(random_state=0).fit_transform(X), hidden)
+    assert error < 1.25 * imputation_rmse(
+        full, SimpleImputer().fit_transform(X), hidden
+    )
+
+
+def test_transform_sums_draws_up(X, fitted):
+    cells = np.isnan(X)
+    means, medians, modes = (
+        fitted.set_params(strategy=strategy).transform(X)[cells]
+        for strategy in ("mean", "median", "mode")
+    )
+    exact = GaussianImputer(margins="normal").fit(X).transform(X)[cells]
+    for found, bound in ((means, 0.15), (medians, 0.2), (modes, 1.5)):
+        assert abs(found - exact).max() < bound
+    assert not np.allclose(means, medians)
+    assert not np.allclose(medians, modes)
+
+
+def test_a_row_has_one_answer(X, fitted, seed):
+    order = np.random.default_rng(seed).permutation(len(X))
+    filled = fitted.transform(X)
+    np.testing.assert_allclose(fitted.transform(X[order]), filled[order], atol=1e-9)
+    np.testing.assert_allclose(fitted.transform(X[3:7]), filled[3:7], atol=1e-9)
+
+
+@pytest.mark.parametrize("library", [pd, pl])
+def test_draws_come_in_the_container_of_the_input(X, library):
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(e=np.nan, f=2.0)
+    frame.index = frame.index + 100
+    if library is pl:
+        frame = pl.from_pandas(frame, nan_to_null=False)
+    with pytest.warns(UserWarning, match="'e'.*dropped by transform"):
+        imputer = LAIRImputer(LINEAR, random_state=0).fit(frame)
+    tables = imputer.sample(frame, n_draws=2, random_state=0)
+    assert len(tables) == 2
+    for table in tables:
+        assert type(table) is type(frame)
+        assert list(table.columns) == ["a", "b", "c", "d", "f"]
+        assert not np.isnan(table.to_numpy()).any()
+    assert not np.array_equal(tables[0].to_numpy(), tables[1].to_numpy())
+    if library is pd:
+        assert (tables[0].index == frame.index).all()
+
+
+def test_draws_repeat_by_seed_and_else_differ(X, fitted):
+    one, same, other = (
+        fitted.sample(X, random_state=seed)[0] for seed in (0, 0, 1)
+    )
+    assert (one == same).all()
+    assert not np.array_equal(one, other)
+    assert not np.array_equal(fitted.sample(X)[0], fitted.sample(X)[0])
+
+
+def test_complete_rows_are_not_sampled(full, fitted, monkeypatch):
+    monkeypatch.setattr(fitted, "_drawn", lambda *a: pytest.fail("sampled"))
+    np.testing.assert_array_equal(fitted.transform(full), full)
+    np.testing.assert_array_equal(fitted.sample(full)[0], full)
+
+
+def test_a_frozen_estimator_is_only_sampled(X):
+    vae = VariationalAutoencoder(max_iter=0).fit(X)
+    state = vae.model_state_
+    imputer = LAIRImputer(FrozenEstimator(vae), random_state=0).fit(X[:5])
+    assert imputer.estimators_ == [vae]
+    assert vae.model_state_ is state
+    assert not np.isnan(imputer.transform(X)).any()
+
+
+def test_a_frozen_estimator_must_fit_the_table(X):
+    vae = VariationalAutoencoder(max_iter=0)
+    with pytest.raises(ValueError, match="frozen but not fitted"):
+        LAIRImputer(FrozenEstimator(vae)).fit(X)
+    vae.fit(X[:, :3])
+    with pytest.raises(ValueError, match="estimator was fitted on 3 columns"):
+        LAIRImputer(FrozenEstimator(vae)).fit(X)
+    vae.fit(pd.DataFrame(X, columns=list("abcd")))
+    with pytest.raises(ValueError, match="'a' where X has 'd'"):
+        LAIRImputer(FrozenEstimator(vae)).fit(pd.DataFrame(X, columns=list("dcba")))
+
+
+def test_several_members_differ_and_all_are_drawn_from(X):
+    imputer = LAIRImputer(LINEAR, n_members=3, random_state=0).fit(X)
+    means = [member.model_state_["mean"] for member in imputer.estimators_]
+    assert len(means) == 3
+    assert not np.allclose(means[0], means[1])
+    assert len(LAIRImputer(LINEAR, n_members="auto").fit(X).estimators_) == 1
+    assert len(LAIRImputer(LINEAR, n_members="auto").fit(X[:60]).estimators_) == 4
+    one, other = (imputer.sample(X, n_draws=n, random_state=0) for n in (1, 4))
+    assert (len(one), len(other)) == (1, 4)
+    apart = [member.score_samples(X) for member in imputer.estimators_]
+    assert (imputer.score_samples(X) <= np.max(apart, 0) + 1e-12).all()
+    assert (imputer.score_samples(X) >= np.min(apart, 0) - 1e-12).all()
+
+
+def test_a_sampler_of_ones_own(X, fitted):
+    fitted.set_params(sampler=lambda model, posterior: mwg(model, posterior))
+    one, two = fitted.transform(X), fitted.transform(X)
+    assert (one == two).all()
+    exact = fitted.set_params(sampler="mwg").transform(X)
+    cells = np.isnan(X)
+    assert z_mean((one - exact)[cells]) < GATE
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"sampler": "gibbs"}, "sampler must be one of 'lair', 'ac-mwg'"),
+        ({"estimator": SimpleImputer()}, "estimator must be a VariationalAutoencoder"),
+        (
+            {"estimator": FrozenEstimator(SimpleImputer())},
+            "estimator must be a VariationalAutoencoder",
+        ),
+        ({"strategy": "max"}, "strategy must be one of"),
+        ({"n_members": 0}, "n_members"),
+        ({"n_steps": 0}, "n_steps"),
+        ({"n_particles": 0}, "n_particles"),
+        ({"n_replenish": -1}, "n_replenish"),
+        ({"n_draws": 0}, "n_draws"),
+    ],
+)
+def test_parameters_are_checked(X, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        LAIRImputer(**parameters).fit(X)
+
+
+def test_what_is_asked_of_sample_is_checked(X, fitted):
+    with pytest.raises(ValueError, match="n_draws must be finite and at least 1"):
+        fitted.sample(X, n_draws=0)
+    with pytest.raises(ValueError, match="column 'b', row 0.*text"):
+        fitted.sample(pd.DataFrame({"a": [1.0], "b": ["x"], "c": 1.0, "d": 1.0}))
+    with pytest.raises(ValueError, match="4 features"):
+        fitted.transform(X[:, :3])

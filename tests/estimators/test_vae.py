@@ -1,0 +1,207 @@
+"""VariationalAutoencoder: the linear model inside, units, families, refusals."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from oracles import GATE
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from skvnce import GaussianImputer, VariationalAutoencoder
+from skvnce.missingness import hide, mcar
+from skvnce.objectives.bounds import BOUNDS
+
+SMALL = {"hidden_layer_sizes": (8,), "max_iter": 1, "random_state": 0}
+
+
+def linear_table(seed, n=300):
+    rng = np.random.default_rng(seed)
+    factor = rng.normal(size=(n, 1))
+    full = [50.0, -3.0, 0.0, 1e3] + [10.0, 0.1, 1.0, 1e2] * (
+        0.8 * factor + 0.6 * rng.normal(size=(n, 4))
+    )
+    return hide(full, mcar(full, 0.3, random_state=seed))
+
+
+def curved_table(seed, n=600):
+    """Return points near a parabola and a third column of their height."""
+    rng = np.random.default_rng(seed)
+    t = rng.uniform(-2, 2, n)
+    full = np.column_stack([t, t**2, -(t**2)]) + 0.15 * rng.normal(size=(n, 3))
+    return full, mcar(full, 0.3, random_state=seed)
+
+
+@pytest.fixture
+def X(seed):
+    return linear_table(seed)
+
+
+@pytest.mark.parametrize("margins", ["normal", "auto"])
+def test_without_training_it_is_the_normal_distribution(X, margins):
+    """With all factors, scores are those of GaussianImputer to the floor of noise."""
+    vae = VariationalAutoencoder(
+        max_iter=0, margins=margins, likelihood="normal", n_importance_samples=8
+    ).fit(X)
+    normal = GaussianImputer(margins=margins).fit(X)
+    np.testing.assert_allclose(
+        vae.score_samples(X), normal.score_samples(X), rtol=0, atol=0.02
+    )
+
+
+def test_scores_rise_with_the_number_of_importance_samples(seed):
+    full, hidden = curved_table(seed)
+    X = hide(full, hidden)
+    vae = VariationalAutoencoder(random_state=seed, max_iter=10).fit(X)
+    assert vae.n_rounds_ > 0
+    scores = np.array(
+        [
+            vae.set_params(n_importance_samples=number).score_samples(X)
+            for number in (1, 16, 256)
+        ]
+    )
+    for rise in np.diff(scores, axis=0):
+        assert rise.mean() > -GATE * rise.std() / np.sqrt(len(rise))
+    assert scores[2].mean() > scores[0].mean()
+
+
+def test_curves_are_learnt_and_lines_left_alone(seed):
+    full, hidden = curved_table(seed)
+    train, test = np.split(hide(full, hidden), 2)
+    bent = VariationalAutoencoder(random_state=seed, max_iter=15).fit(train)
+    straight = clone(bent).set_params(max_iter=0).fit(train)
+    assert bent.n_rounds_ > 0
+    gain = bent.score_samples(test) - straight.score_samples(test)
+    assert gain.mean() > GATE * gain.std() / np.sqrt(len(gain))
+
+
+@pytest.mark.parametrize("objective", list(BOUNDS))
+def test_every_objective_trains(X, objective):
+    vae = VariationalAutoencoder(
+        objective=objective, validation_fraction=0, n_samples=2, **SMALL
+    ).fit(X)
+    assert len(vae.loss_curve_) == 2
+    assert np.isfinite(vae.score_samples(X)).all()
+    other = VariationalAutoencoder(max_iter=0, random_state=0).fit(X)
+    name = "network.last.weight"
+    assert not np.allclose(vae.model_state_[name], 0)
+    assert np.allclose(other.model_state_[name], 0)
+
+
+def test_units_do_not_matter_to_what_is_learnt(X):
+    unit, shift = np.array([1e-3, 10.0, 1e5, 1.0]), np.array([5.0, 0.0, -7.0, 1.0])
+    one = VariationalAutoencoder(**SMALL).fit(X)
+    other = VariationalAutoencoder(**SMALL).fit(X * unit + shift)
+    np.testing.assert_allclose(
+        one.transform(X), other.transform(X * unit + shift), atol=1e-3
+    )
+    jacobian = np.where(np.isnan(X), 0.0, np.log(unit)).sum(1)
+    np.testing.assert_allclose(
+        other.score_samples(X * unit + shift), one.score_samples(X) - jacobian, atol=0.01
+    )
+
+
+def test_a_row_has_one_answer(X, seed):
+    vae = VariationalAutoencoder(**SMALL).fit(X)
+    order = np.random.default_rng(seed).permutation(len(X))
+    for method in (vae.transform, vae.score_samples):
+        np.testing.assert_allclose(method(X[order]), method(X)[order], atol=1e-9)
+        np.testing.assert_allclose(method(X[:1]), method(X)[:1], atol=1e-9)
+
+
+def test_samples_and_inverse_transform_are_in_the_units_of_X(X):
+    X = np.column_stack([X, np.full(len(X), 7.0)])
+    vae = VariationalAutoencoder(**SMALL).fit(X)
+    rows = vae.sample(4000, random_state=0)
+    error = np.nanstd(X, 0) / np.sqrt(len(X)) + 1e-12
+    assert (abs(rows.mean(0) - np.nanmean(X, 0)) < 2 * GATE * error).all()
+    assert (rows[:, 4] == 7).all()
+    back = vae.inverse_transform(np.zeros((1, vae.n_components_)))
+    assert (abs(back - np.nanmean(X, 0)) < np.nanstd(X, 0) + 1e-9).all()
+    with pytest.raises(ValueError, match="n_components_"):
+        vae.inverse_transform(np.zeros((1, vae.n_components_ + 1)))
+
+
+def test_repeated_values_are_the_only_ones_drawn(seed):
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=400)
+    counts = np.round(2 * z + rng.normal(size=400)).clip(0)
+    X = np.column_stack([z, counts, np.where(z + rng.normal(size=400) > 0, 3.0, 8.0)])
+    X[rng.random(X.shape) < 0.2] = np.nan
+    vae = VariationalAutoencoder(**SMALL).fit(X)
+    assert vae.families_ == ["normal", "rounded", "rounded"]
+    rows = vae.sample(500, random_state=0)
+    for j in (1, 2):
+        assert set(rows[:, j]) <= set(X[:, j][~np.isnan(X[:, j])])
+    mixed = VariationalAutoencoder(likelihood=["student", "normal", "bernoulli"], **SMALL)
+    rows = mixed.fit(X).sample(500, random_state=0)
+    assert set(rows[:, 2]) == {3.0, 8.0}
+    share = (rows[:, 2] == 8).mean() - np.mean(X[:, 2][~np.isnan(X[:, 2])] == 8)
+    assert abs(share) < 0.15
+    assert len(set(rows[:, 1])) == 500
+
+
+def test_it_survives_pickling_and_leaves_streams_alone(X):
+    torch.manual_seed(3)
+    before, theirs = torch.get_rng_state(), np.random.get_state()[1].copy()
+    vae = VariationalAutoencoder(**SMALL).fit(X)
+    scores = vae.score_samples(X)
+    again = pickle.loads(pickle.dumps(vae))
+    assert (again.score_samples(X) == scores).all()
+    assert (torch.get_rng_state() == before).all()
+    assert (np.random.get_state()[1] == theirs).all()
+    state = {**vae.model_state_, **vae.encoder_state_}
+    assert all(isinstance(value, np.ndarray) for value in state.values())
+
+
+def test_seeds_repeat_and_differ(X):
+    one, same, other = (
+        VariationalAutoencoder(**{**SMALL, "random_state": s}).fit(X).loss_curve_
+        for s in (0, 0, 1)
+    )
+    assert one == same != other
+
+
+def test_too_few_rounds_are_told(seed):
+    full, hidden = curved_table(seed)
+    with pytest.warns(ConvergenceWarning, match="Raise max_iter"):
+        VariationalAutoencoder(max_iter=1, random_state=0).fit(hide(full, hidden))
+
+
+def test_divergence_says_what_to_change_and_leaves_the_estimator(X):
+    vae = VariationalAutoencoder(**SMALL).fit(X)
+    before = vae.score_samples(X)
+    vae.set_params(learning_rate_init=1e30, validation_fraction=0)
+    with pytest.raises(ValueError, match="Training diverged.*learning_rate_init"):
+        vae.fit(X)
+    np.testing.assert_array_equal(vae.score_samples(X), before)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"objective": "ELBO"}, "objective must be one of"),
+        ({"n_components": 9}, "n_components=9 must be at most n_features=4"),
+        ({"n_components": "many"}, "n_components"),
+        ({"n_posterior_components": 3}, "takes n_posterior_components=1"),
+        ({"likelihood": "poisson"}, "likelihood must be one of"),
+        ({"likelihood": ["normal"]}, "4 strings, one a column"),
+        ({"likelihood": "bernoulli"}, "column 0 has"),
+        ({"hidden_layer_sizes": ()}, "hidden_layer_sizes"),
+        ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes"),
+        ({"dropout": 1.0}, "dropout must be below 1"),
+        ({"validation_fraction": 1.5}, "validation_fraction must be below 1"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"learning_rate_init": 0.0}, "learning_rate_init"),
+        ({"n_importance_samples": 0}, "n_importance_samples"),
+    ],
+)
+def test_parameters_are_checked(X, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        VariationalAutoencoder(**{**SMALL, **parameters}).fit(X)
+
+
+def test_a_table_of_constants_is_refused():
+    with pytest.raises(ValueError, match="constant"):
+        VariationalAutoencoder(**SMALL).fit(np.ones((5, 2)))
