@@ -1,20 +1,20 @@
 """
-======================================
+================================
 The hidden half of a face, drawn
-======================================
+================================
 
-Frames of a video of one face, each with two of its four quarters missing.  `LAIRImputer`
-trains autoencoders on the incomplete frames, and draws the hidden quarters of frames
-that they have not seen.
+Frames of a video of one face, each with two of its four quarters missing.
+`LAIRImputer` trains autoencoders on the incomplete frames, and draws the hidden
+quarters of frames that they have not seen.
 """
 
 # %%
 # The data
 # --------
-# The Frey faces: 1965 frames of 28 x 20 grey values.  To be quick we average blocks of 2
-# x 2 pixels, and train on every fourth frame.  A random choice of test frames would leak,
-# for neighbours in a video are nearly the same; so the last sixth of the video is the
-# test, and the second before it is left out.
+# The Frey faces: 1965 frames of 28 x 20 grey values.  To be quick we average blocks of
+# 2 x 2 pixels, and take every fourth frame.  A random choice of test frames would leak,
+# for neighbours in a video are nearly the same; so the last fifth of the video is the
+# test, and twenty frames before it are left out.
 
 import sys
 import time
@@ -45,8 +45,8 @@ print(f"{(~test).sum()} frames to train on, {test.sum()} unseen ones, 140 pixels
 # %%
 # The imputers
 # ------------
-# Four autoencoders of ten latents, as rows are few.  Averages of grey values repeat, but
-# finely; we say that they are normal.
+# Four autoencoders of ten latents, as rows are few.  Averages of grey values repeat,
+# but finely; we say that they are normal.
 
 settings = {"n_components": 10, "likelihood": "normal", "margins": "normal"}
 autoencoder = VariationalAutoencoder(max_iter=8, **settings)
