@@ -165,9 +165,7 @@ def goal_table(results, ours):
     rows += everywhere(results, ours)
     measures = ("coverage", "coverage, ties shared")
     for mechanism, measure in product(CLOSEST, measures):
-        found = {
-            n: results.mean(measure, mechanism, n, ours) for n in results.tables
-        }
+        found = {n: results.mean(measure, mechanism, n, ours) for n in results.tables}
         found = {name: value for name, value in found.items() if value is not None}
         if found:
             outside = [n for n, value in found.items() if not LOW <= value <= HIGH]

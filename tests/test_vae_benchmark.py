@@ -8,7 +8,10 @@ from oracles import GATE, z_mean
 from torch.distributions import Independent, MultivariateNormal, Normal
 from vaes import Curved
 
-ROWS, LATENTS = 300, study.LATENTS
+from skvnce.objectives.bounds import BOUNDS
+from skvnce.variational.base import ambient
+
+ROWS, LATENTS, FITS = 300, study.LATENTS, 3
 
 
 def linear():
@@ -25,10 +28,10 @@ def test_the_grid_integrates_the_likelihood(seed):
     rows = x.sample((ROWS,)).clamp(-2.5, 2.5)
     wide = variance.sqrt()
     model.likelihood = lambda z: Normal(
-        z.double() @ loadings.T, wide.expand(len(z), -1)
+        z.double() @ loadings.T, wide.expand(*z.shape[:-1], -1)
     )
-    model.prior = study.Autoencoder().prior
-    found = study.log_likelihood(model, rows)
+    model.prior = study.Autoencoder(1).prior
+    (found,) = study.log_likelihood(model, rows, 1)
     assert found == pytest.approx(float(x.log_prob(rows).mean()), abs=1e-4)
 
 
@@ -53,16 +56,32 @@ def test_the_truth_is_standardised(seed):
 
 def test_resampled_imputations_keep_what_is_observed(seed):
     torch.manual_seed(seed)
-    x, observed = torch.randn(ROWS, study.D), torch.rand(ROWS, study.D) < 0.5
-    model, posterior = study.Autoencoder(), study.encoder_of("DeMissVAE")
+    shape = FITS, ROWS, study.D
+    x, observed = torch.randn(shape), torch.rand(shape) < 0.5
+    model, posterior = study.Autoencoder(FITS), study.encoder_of("DeMissVAE", FITS)
     store = study.Store(study.importance_resampled, x, observed)
-    assert store.completed.shape == (study.BUDGET, ROWS, study.D)
+    assert store.completed.shape == (study.BUDGET, *shape)
     before = store.completed.clone()
     moved = store.update(model, posterior, torch.arange(100))
-    assert (moved == x[:100])[:, observed[:100]].all()
-    assert (moved != before[:, :100])[:, ~observed[:100]].all()
-    assert (store.completed[:, :100] == moved).all()
-    assert (store.completed[:, 100:] == before[:, 100:]).all()
+    assert (moved == x[:, :100])[:, observed[:, :100]].all()
+    assert (moved != before[:, :, :100])[:, ~observed[:, :100]].all()
+    assert (store.completed[:, :, :100] == moved).all()
+    assert (store.completed[:, :, 100:] == before[:, :, 100:]).all()
+
+
+@pytest.mark.parametrize("method", study.METHODS)
+def test_fits_side_by_side_do_not_touch(method, seed):
+    """What is seen in one fit has no gradient in the others."""
+    torch.manual_seed(seed)
+    x, observed = torch.randn(FITS, 50, study.D), torch.rand(FITS, 50, study.D) < 0.5
+    model, posterior = study.Autoencoder(FITS), study.encoder_of(method, FITS)
+    inputs = x.expand(study.BUDGET, *x.shape) if method == "DeMissVAE" else x
+    n_draws = study.counts(method, study.BUDGET)[1]
+    bound = BOUNDS[method](model, posterior, inputs, observed, ambient, n_draws)
+    bound[1].sum().backward()
+    for leaf in (*model.parameters(), *posterior.parameters()):
+        assert (leaf.grad[[0, 2]] == 0).all()
+        assert (leaf.grad[1] != 0).any()
 
 
 def test_many_particles_draw_from_the_conditional(seed):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.margins import Margins, scored
+from skvnce.algorithms.margins import Margins
 
 _SHARED = 0.5  # share of the cells whose values repeat, in a column that is rounded
 

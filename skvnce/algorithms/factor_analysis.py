@@ -200,7 +200,7 @@ def fit_covariance(
         Least noise variance.
     n_rounds : int
     """
-    noise = (0.5 / torch.cholesky_inverse(torch.linalg.cholesky(covariance)).diagonal())
+    noise = 0.5 / torch.cholesky_inverse(torch.linalg.cholesky(covariance)).diagonal()
     spread = noise.sqrt()
     values, vectors = torch.linalg.eigh(covariance / torch.outer(spread, spread))
     signal = (values[-rank:] - 1).clamp(min=0.01)

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.networks import ResidualPerceptron
 from skvnce.distributions.cells import Families
-from skvnce.models.base import observed_log_prob
 from skvnce.models.factor_analysis import FactorModel, infer
 from skvnce.models.vae import VariationalAutoencoderModel
 from skvnce.objectives.bounds import Bound
+from skvnce.objectives.demiss import posterior_only
 from skvnce.objectives.elbo import iwelbo, log_joint
 from skvnce.samplers.base import Sampler, run_chain
 from skvnce.training.adam import descend
@@ -134,14 +134,10 @@ def build(
         FLOOR,
     )
     encoder = network(2 * d + k, n_outputs=c * 2 * k + c - 1)
-    return Autoencoder(
-        model, AnchoredEncoder(LinearPosterior(linear), encoder, c, k)
-    )
+    return Autoencoder(model, AnchoredEncoder(LinearPosterior(linear), encoder, c, k))
 
 
-def as_family(
-    linear: FactorModel, families: Families
-) -> tuple[Tensor, Tensor, Tensor]:
+def as_family(linear: FactorModel, families: Families) -> tuple[Tensor, Tensor, Tensor]:
     """Turn means, loadings and deviations of cells into those of their families.
 
     A two-valued column of share p and spread s = sqrt(p (1 - p)) gets the tangent of
@@ -201,7 +197,8 @@ def imputed_loss(
     """Make the loss of a bound that takes completed rows (DeMissVAE, algorithm 1).
 
     Imputations persist; before each step the sampler moves those of the batch.  They
-    start from the observed cells of their columns.
+    start from the observed cells of their columns.  The encoder learns to read the
+    incomplete rows beside, which teaches the model nothing.
 
     Parameters
     ----------
@@ -219,7 +216,8 @@ def imputed_loss(
         part = data.take(rows)
         state = run_chain(sampler, sampler.init(part, tables[:, rows]), part, n_moves)
         tables[:, rows] = state.x
-        return -training.bound(*auto, state.x, part.observed, ambient).mean()
+        bounds = training.bound(*auto, state.x, part.observed, ambient)
+        return -(bounds + posterior_only(*auto, *part, ambient)).mean()
 
     return loss
 
@@ -355,7 +353,7 @@ def chunks(auto: Autoencoder, n: int, n_draws: int) -> Iterable[Tensor]:
     d, k = auto.model.loadings.shape
     hidden = sum(block[-1].out_features for block in auto.model.network.blocks)
     size = max(1, _AT_ONCE // (n_draws * (2 * d + k + hidden) + k * k))
-    return torch.arange(n).split(size)
+    return torch.arange(n).split(size) if n else ()
 
 
 def weigh(

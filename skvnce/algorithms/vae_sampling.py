@@ -114,9 +114,7 @@ def start(
     return decode(auto.model, data, chosen, uniform[..., :-1])
 
 
-def chunks(
-    auto: Autoencoder, n: int, n_draws: int, effort: Effort
-) -> Iterator[slice]:
+def chunks(auto: Autoencoder, n: int, n_draws: int, effort: Effort) -> Iterator[slice]:
     """Split n rows into chunks whose draws are bounded in memory."""
     d, k = auto.model.loadings.shape
     hidden = max(block[-1].out_features for block in auto.model.network.blocks)

@@ -18,7 +18,6 @@ distribution function, eq. (36), for the quantiles of (1); Heitjan and Rubin (19
 Ignorability and coarse data, for (2).
 """
 
-from math import log
 from typing import NamedTuple
 
 import torch
@@ -148,5 +147,3 @@ def _quantile_of_t(uniform: Tensor) -> Tensor:
     root = spread.sqrt()
     ratio = torch.cos(torch.acos(root.clamp(max=1.0)) / 3) / root
     return 2 * (uniform - 0.5).sign() * (ratio - 1).clamp(min=0.0).sqrt()
-
-

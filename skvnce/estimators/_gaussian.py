@@ -415,4 +415,3 @@ class GaussianImputer(CallbackSupportMixin, ConstantColumns, Imputer):
 
     def _scaled(self, nodes):
         return Incomplete.from_array((nodes - self.location_) / self.scale_)
-

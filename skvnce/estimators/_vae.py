@@ -10,7 +10,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_lattice, seed_from, seeded
+from skvnce._random import row_lattice, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms import copula, gaussian, vae
 from skvnce.algorithms.cell_scores import CellScores, repeated_values
@@ -610,8 +610,9 @@ class VariationalAutoencoder(
         number, parts = self.n_importance_samples, []
         with one_thread(), torch.no_grad():
             for rows in vae.chunks(auto, len(nodes), number):
-                data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
-                uniforms = row_lattice(nodes[rows], 0)
+                part = nodes[rows.numpy()]  # one row stays a table
+                data, _ = scores.scores(Incomplete.from_array(part))
+                uniforms = row_lattice(part, 0)
                 parts.append(function(auto, data, uniforms, number))
         return torch.cat(parts).numpy()
 

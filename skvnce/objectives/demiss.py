@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from skvnce.models.base import LatentVariableModel, observed_log_prob
-from skvnce.objectives.elbo import drawn, frozen
+from skvnce.objectives.elbo import drawn, frozen, log_joint
 from skvnce.variational.base import LatentPosterior, Uniforms
 
 
@@ -64,12 +64,35 @@ def demiss_vae(
         cells, log_prior = model.likelihood(fixed), model.prior().log_prob(fixed)
         completed = observed_log_prob(cells, x, everything) + log_prior
         (slope,) = torch.autograd.grad(completed.sum(), fixed, retain_graph=True)
-    log_joint = observed_log_prob(cells, x, observed) + log_prior
+    joint = observed_log_prob(cells, x, observed) + log_prior
     with torch.no_grad():
         log_mixture = averaged_log_prob(q, z)
     # zero, with the gradient of eq. (2): the slope of the model, without its parameters
     toward = (z * slope).sum(-1) - frozen(q).log_prob(z)
-    return (log_joint - log_mixture + toward - toward.detach()).mean((0, 1))
+    return (joint - log_mixture + toward - toward.detach()).mean((0, 1))
+
+
+def posterior_only(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    x: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+    n_draws: int = 1,
+) -> Tensor:
+    """Compute zeros with the gradient of the ELBO in the posterior, not in the model.
+
+    A model that is trained otherwise gets an encoder of incomplete rows by it.
+    Parameters and returned values are those of `skvnce.objectives.bounds.miss_vae`.
+    """
+    q = posterior(x, observed)
+    z = drawn(q, uniforms, n_draws, x)
+    with torch.enable_grad():
+        fixed = z.detach().requires_grad_()
+        total = log_joint(model, x, observed, fixed).sum()
+        (slope,) = torch.autograd.grad(total, fixed)
+    toward = (z * slope).sum(-1) - frozen(q).log_prob(z)
+    return (toward - toward.detach()).mean(0)
 
 
 def averaged_log_prob(q: Distribution, z: Tensor) -> Tensor:

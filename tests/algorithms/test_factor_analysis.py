@@ -207,3 +207,80 @@ def chosen(data, rng):
         max_iter=1000,
         tol=1e-2,
     )
+
+
+# On a covariance
+
+
+def covariance_of(data):
+    centred = data.x - data.x.mean(0)
+    return centred.T @ centred / len(data.x)
+
+
+def divergence(model, covariance):
+    """Compute minus twice the log-likelihood per row, less that of the covariance."""
+    product = torch.linalg.solve(model.covariance(), covariance)
+    return product.trace() - torch.linalg.slogdet(product).logabsdet - len(product)
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_a_covariance_says_what_complete_rows_say(rank, seed):
+    data = table(np.random.default_rng(seed), rate=0.0)
+    mean, covariance = data.x.mean(0), covariance_of(data)
+    rows = fit(data, rank, tol=1e-9, max_iter=2000).model
+    found = factor_analysis.fit_covariance(
+        mean, covariance, rank, floor=FLOOR, n_rounds=2000
+    )
+    torch.testing.assert_close(found.covariance(), rows.covariance(), rtol=0, atol=1e-3)
+    assert torch.equal(found.mean, mean)
+    assert abs(divergence(found, covariance) - divergence(rows, covariance)) < 1e-6
+    few = factor_analysis.fit_covariance(mean, covariance, rank, floor=FLOOR)
+    assert divergence(few, covariance) < divergence(rows, covariance) + 1e-2
+    other = factor_analysis.fit_covariance(mean, covariance, rank + 1, floor=FLOOR)
+    assert (
+        divergence(other, covariance) < divergence(rows, covariance) - 1e-3
+    )  # control
+
+
+def test_rounds_on_a_covariance_never_lower_the_likelihood(seed):
+    rng = np.random.default_rng(seed)
+    root = torch.tensor(rng.normal(size=(6, 6)))
+    covariance, mean = root @ root.T, torch.zeros(6).double()
+    values = [
+        float(
+            divergence(
+                factor_analysis.fit_covariance(
+                    mean, covariance, 2, floor=FLOOR, n_rounds=n
+                ),
+                covariance,
+            )
+        )
+        for n in range(60)
+    ]
+    assert np.diff(values).max() < 1e-12
+    assert values[-1] < values[0] - 1e-2
+
+
+@pytest.mark.parametrize("d", [2, 4, 8])
+def test_one_latent_less_than_columns_gives_any_covariance(d, seed):
+    rng = np.random.default_rng(seed)
+    correlation = np.corrcoef(rng.normal(size=(d, 3 * d)))
+    covariance, mean = torch.tensor(correlation), torch.zeros(d).double()
+    found = factor_analysis.fit_covariance(mean, covariance, d - 1, floor=FLOOR)
+    assert 0 <= divergence(found, covariance) + 1e-12 < 1e-4
+    torch.testing.assert_close(found.covariance(), covariance, rtol=0, atol=5e-3)
+    if d > 2:
+        less = factor_analysis.fit_covariance(mean, covariance, 1, floor=FLOOR)
+        assert divergence(less, covariance) > 1e-2  # control
+
+
+def test_noise_of_a_covariance_stays_above_its_floor(seed):
+    """Also where a column is the sum of two others, but for rounding."""
+    root = np.random.default_rng(seed).normal(size=(4, 3))
+    root[3] = root[0] + root[1]
+    covariance = torch.tensor(root @ root.T + 1e-9 * np.eye(4))
+    found = factor_analysis.fit_covariance(
+        torch.zeros(4).double(), covariance, 3, floor=2e-3
+    )
+    assert (found.noise_variance >= 2e-3).all()
+    torch.testing.assert_close(found.covariance(), covariance, rtol=0, atol=2e-2)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from skvnce.training.adam import NotFinite, train
+from skvnce.training.adam import NotFinite, descend, train
 
 N = 10
 
@@ -95,3 +95,109 @@ def test_a_loss_that_is_not_finite_is_refused():
     with pytest.raises(NotFinite, match="the loss is nan; .*: v, both"):
         run(lambda rows: (v * both).sum() * torch.nan, [("v", v), ("both", both)])
     assert v.item() == 1
+
+
+# Any optimiser
+
+
+def go(loss, named, **settings):
+    """Descend by plain steps of length 1 along the gradient."""
+    leaves = [leaf for _, leaf in named]
+    optimiser = torch.optim.SGD(leaves, lr=1.0)
+    rates = []
+
+    def rate(epoch):
+        rates.append(epoch)
+        return 0.5**epoch
+
+    defaults = {
+        "batches": lambda: torch.arange(4).split(2),
+        "max_iter": 3,
+        "on_epoch": lambda epoch, loss: False,
+    }
+    settings = {**defaults, **settings}
+    found = descend(
+        loss,
+        named,
+        optimiser=optimiser,
+        schedule=torch.optim.lr_scheduler.LambdaLR(optimiser, rate),
+        **settings,
+    )
+    return found, rates
+
+
+def test_the_schedule_is_told_of_every_epoch():
+    """The first one at the start, and the steps of an epoch all alike."""
+    v, seen = leaf(0.0), []
+
+    def loss(rows):
+        seen.append(v.item())
+        return v.sum()
+
+    _, rates = go(loss, [("v", v)])
+    assert rates == [0, 1, 2, 3]
+    assert seen == [0, -1, -2, -2.5, -3, -3.25]
+    assert v.item() == -3.5
+
+
+def test_batches_are_asked_for_once_an_epoch():
+    v, asked, batches = leaf(0.0), [], []
+
+    def give():
+        asked.append(len(batches))
+        return iter([torch.tensor([3]), torch.tensor([0, 0, 1])])
+
+    def loss(rows):
+        batches.append(rows.tolist())
+        return v.sum() + rows.double().mean()
+
+    stop = []
+    found, rates = go(
+        loss,
+        [("v", v)],
+        batches=give,
+        max_iter=9,
+        on_epoch=lambda *told: stop.append(told) or len(stop) == 2,
+    )
+    assert asked == [0, 2]
+    assert batches == [[3], [0, 0, 1]] * 2
+    # the mean over rows of the values before each step
+    assert found == pytest.approx([(3 + 3 * (1 / 3 - 1)) / 4, (1 + 3 * (-13 / 6)) / 4])
+    assert stop == list(enumerate(found, 1))
+    assert rates == [0, 1, 2]
+
+
+def test_no_epochs_are_none():
+    v = leaf(1.0)
+    assert go(lambda rows: v.sum(), [("v", v)], max_iter=0)[0] == []
+    assert v.item() == 1
+
+
+@pytest.mark.parametrize(
+    ("longest", "expected"), [(math.inf, (-3.0, -4.0)), (2.5, (-1.5, -2.0))]
+)
+def test_long_gradients_are_cut_together(longest, expected):
+    """Over all parameters, and keeping their direction."""
+    a, b = leaf(0.0), leaf(0.0)
+    one = {"batches": lambda: [torch.arange(1)], "max_iter": 1}
+    go(
+        lambda _: 3 * a.sum() + 4 * b.sum(),
+        [("a", a), ("b", b)],
+        longest=longest,
+        **one,
+    )
+    assert (a.item(), b.item()) == pytest.approx(expected)
+
+
+def test_short_gradients_stay_as_they_are():
+    v = leaf(0.0, 0.0)
+    one = {"batches": lambda: [torch.arange(1)], "max_iter": 1, "longest": 2.5}
+    go(lambda _: (torch.tensor([0.3, -0.4]).double() * v).sum(), [("v", v)], **one)
+    assert v.tolist() == pytest.approx([-0.3, 0.4])
+
+
+def test_what_is_not_finite_is_named_before_it_is_cut():
+    v = leaf(0.0)
+    with pytest.raises(NotFinite, match="not finite: v$"):
+        go(lambda rows: v.sqrt().sum(), [("v", v)], longest=1.0)
+    assert v.item() == 0

@@ -1,0 +1,82 @@
+"""What fits of whole tables need: the half-sample mode, and containers."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from skvnce.estimators._tables import half_sample_mode, in_container_of
+
+
+def brute_force(draws):
+    """Follow Bickel and Fruehwirth to the letter, one cell at a time."""
+    draws = sorted(draws)
+    if len(draws) <= 2:
+        return np.mean(draws)
+    half = -(-len(draws) // 2)
+    runs = [draws[i : i + half] for i in range(len(draws) - half + 1)]
+    return brute_force(min(runs, key=lambda run: run[-1] - run[0]))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 17, 100])
+def test_the_mode_of_every_cell_by_brute_force(n, seed):
+    draws = np.random.default_rng(seed).normal(size=(n, 3, 4)) ** 3
+    found = half_sample_mode(draws)
+    assert found.shape == (3, 4)
+    expected = np.apply_along_axis(brute_force, 0, draws)
+    np.testing.assert_array_equal(found, expected)
+    shuffled = np.random.default_rng(seed + 1).permutation(draws, axis=0)
+    np.testing.assert_array_equal(half_sample_mode(shuffled), found)
+
+
+@pytest.mark.parametrize("n", [5, 20])
+def test_ties_are_settled_as_by_brute_force(n, seed):
+    draws = np.random.default_rng(seed).integers(0, 4, size=(n, 50)).astype(float)
+    expected = np.apply_along_axis(brute_force, 0, draws)
+    np.testing.assert_array_equal(half_sample_mode(draws), expected)
+
+
+def test_a_value_that_half_of_the_draws_have_is_the_mode():
+    draws = np.array([[9.0, 1.0, 1.0, 1.0, -4.0, 30.0]]).T
+    assert half_sample_mode(draws) == [1.0]
+    assert np.mean(draws) > 6  # control
+
+
+def test_the_mode_is_where_draws_are_densest(seed):
+    rng = np.random.default_rng(seed)
+    narrow, wide = rng.normal(5, 0.1, (600, 30)), rng.normal(0, 1.0, (400, 30))
+    found = half_sample_mode(np.concatenate([narrow, wide]))
+    assert (abs(found - 5) < 0.3).all()
+    assert np.mean(np.concatenate([narrow, wide])) < 4
+
+
+def test_draws_are_not_changed(seed):
+    draws = np.random.default_rng(seed).normal(size=(9, 2))
+    before = draws.copy()
+    half_sample_mode(draws)
+    np.testing.assert_array_equal(draws, before)
+
+
+# Containers
+
+ARRAY = np.array([[1.0, 2.5], [3.0, -4.0], [0.0, 7.0]])
+NAMES = np.array(["left", "right"], dtype=object)
+
+
+def test_a_data_frame_keeps_its_rows():
+    index = pd.Index(["a", "c", "b"], name="who")
+    frame = pd.DataFrame(np.zeros((3, 4)), index=index)
+    found = in_container_of(frame, ARRAY, NAMES)
+    expected = pd.DataFrame(ARRAY, index=index, columns=["left", "right"])
+    pd.testing.assert_frame_equal(found, expected)
+
+
+def test_a_polars_frame():
+    found = in_container_of(pl.DataFrame({"x": [1, 2, 3]}), ARRAY, NAMES)
+    assert found.equals(pl.DataFrame({"left": ARRAY[:, 0], "right": ARRAY[:, 1]}))
+    assert found.columns == ["left", "right"]
+
+
+@pytest.mark.parametrize("table", [np.zeros((3, 2)), [[0.0, 0.0]] * 3])
+def test_what_is_no_frame_gives_the_array(table):
+    assert in_container_of(table, ARRAY, NAMES) is ARRAY
