@@ -11,7 +11,11 @@ from vaes import Curved, Given, log_evidence
 
 from skvnce.models.base import observed_log_prob
 from skvnce.objectives.bounds import BOUNDS, miss_vae
-from skvnce.objectives.demiss import averaged_log_prob, demiss_vae
+from skvnce.objectives.demiss import (
+    averaged_log_prob,
+    demiss_vae,
+    posterior_only,
+)
 from skvnce.objectives.elbo import frozen
 from skvnce.variational.base import draw_latents, stream
 from skvnce.variational.encoder import Perceptron
@@ -198,3 +202,17 @@ def test_averages_of_equal_normals():
     q = Independent(Normal(torch.zeros(K, N, 2), 1.0), 1)
     found = averaged_log_prob(q, torch.zeros(L, K, N, 2))
     torch.testing.assert_close(found, torch.full((L, K, N), -log(2 * torch.pi)))
+
+
+def test_an_encoder_of_incomplete_rows_is_taught_beside(model, encoder, completed):
+    """Its gradient is that of the ELBO; the model gets none, and the value is 0."""
+    x, observed = completed
+    found = posterior_only(model, encoder, x[0], observed, stream(0), L)
+    bound = miss_vae(model, encoder, x[0], observed, stream(0), L)
+    assert (found == 0).all()
+    for one, other in zip(
+        gradients(found, encoder), gradients(bound, encoder), strict=True
+    ):
+        assert other.abs().max() > 0
+        torch.testing.assert_close(one, other)
+    assert all((gradient == 0).all() for gradient in gradients(found, model))
