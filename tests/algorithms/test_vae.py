@@ -319,7 +319,7 @@ def test_imputations_persist_and_observed_cells_stay(seed):
         loss = vae.imputed_loss(auto, data, training, sampler, 2)
     rows = torch.arange(n)
     value = loss(rows)
-    assert float(value) == pytest.approx(-float(seen[0].sum(-1).mean()))
+    assert value.item() == pytest.approx(-float(seen[0].sum(-1).mean()))
     assert seen[0].shape == (3, n, 3)
     start, hidden = seen[0] - 2.0 * ~data.observed, ~data.observed
     for j in range(3):  # from observed cells of the column, not all the same

@@ -202,7 +202,12 @@ def test_parameters_are_checked(X, parameters, message):
 def test_what_is_asked_of_sample_is_checked(X, fitted):
     with pytest.raises(ValueError, match="n_draws must be finite and at least 1"):
         fitted.sample(X, n_draws=0)
-    with pytest.raises(ValueError, match="column 'b', row 0"):
-        fitted.sample(pd.DataFrame({"a": [1.0], "b": ["x"], "c": 1.0, "d": 1.0}))
     with pytest.raises(ValueError, match="4 features"):
         fitted.transform(X[:, :3])
+
+
+def test_text_is_named():
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", "z"]})
+    for estimator in (LAIRImputer(), VariationalAutoencoder()):
+        with pytest.raises(ValueError, match="'x' in column 'b', row 0.*encode text"):
+            estimator.fit(frame)
