@@ -73,7 +73,7 @@ class VariationalAutoencoder(
         The bound of the log-likelihood that is raised.  MVAE (eq. 4 of the reference)
         is the classical one; MIWAE (7) tightens it by importance sampling; the Miss
         ones take a mixture as posterior (4, 5, 7, 8); DeMissVAE (10 and 12) trains the
-        encoder on rows that a sampler completes.
+        encoder on rows that a sampler completes, and beside that on incomplete ones.
     n_posterior_components : "auto" or int, default="auto"
         Components of the posterior's mixture; ``"auto"``: 5 for the objectives that
         take a mixture, else 1.
