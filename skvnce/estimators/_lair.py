@@ -43,8 +43,9 @@ class LAIRImputer(ConstantColumns, Imputer):
 
     Autoencoders are trained on the incomplete rows, and missing cells (NaN) are drawn
     from ``p(x_mis | x_obs)`` of the model by latent-adaptive importance resampling
-    (LAIR): proposals of the encoder at current imputations and of the prior, weighed by
-    what the observed cells say.  `transform` fills by their mean, `sample` gives draws.
+    (LAIR): proposals of the encoder at current imputations and at the incomplete row,
+    weighed by what the observed cells say.  `transform` fills by the mean of draws,
+    `sample` gives them.
 
     Parameters
     ----------
@@ -57,10 +58,11 @@ class LAIRImputer(ConstantColumns, Imputer):
         posterior) to a `skvnce.samplers.base.Sampler`, of which each draw is the last
         state of a chain.
     n_members : "auto" or int, default="auto"
-        Autoencoders that are trained, each with random weights of the rows (Bayesian
-        bootstrap, Rubin 1981) if there are several.  Draws are taken from each in
-        turn, and so carry the uncertainty of the parameters.  ``"auto"``: 4 where rows
-        are fewer than 40 times the columns, else 1.
+        Autoencoders that are trained.  If there are several, each has random weights of
+        the rows, half as variable as those of the Bayesian bootstrap (Rubin 1981), and
+        the rounds that held-out cells chose for the first.  Draws are taken from each
+        in turn, so that they differ by parameters, too.  ``"auto"``: 4 where rows are
+        fewer than 20 times the columns, else 1.  A frozen estimator is one.
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` sums the draws of a cell up.
     n_steps : int, default=20
@@ -68,9 +70,10 @@ class LAIRImputer(ConstantColumns, Imputer):
     n_particles : int, default=4
         Imputations whose encodings an iteration of LAIR proposes from.
     n_replenish : int, default=20
-        Further proposals of an iteration, from the encoding of the incomplete row.
+        Further proposals of an iteration of LAIR, from the encoding of the incomplete
+        row (the paper takes the prior).
     n_draws : int, default=200
-        Draws that `transform` sums up.
+        Draws that `transform` sums up; below the number of members, of some only.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit` (missing
         cells filled by 0) or drops them.
@@ -78,7 +81,7 @@ class LAIRImputer(ConstantColumns, Imputer):
         Whether `transform` appends a column of 0 and 1 for each column with missing
         cells at `fit`, 1 where a cell is missing.  Not in `sample`.
     random_state : int, RandomState instance, Generator or None, default=None
-        Seed of the training.
+        Seed of the training, in place of that of `estimator`.
 
     Attributes
     ----------
@@ -201,7 +204,8 @@ class LAIRImputer(ConstantColumns, Imputer):
         filled = self._constants_filled(X)
         shares = np.array_split(np.arange(self.n_draws), len(self.estimators_))
         with seeded(0):  # for samplers that cannot take numbers of the row
-            for cells, nodes in self._parts(X, only_incomplete=True):
+            parts = self._parts(X, only_incomplete=True, n_chains=self.n_draws)
+            for cells, nodes in parts:
                 drawn = [
                     self._drawn(member, nodes, len(share), partial(_of_rows, number))
                     for number, (member, share) in enumerate(

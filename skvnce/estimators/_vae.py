@@ -45,7 +45,7 @@ _LEAST_NOISE = 2e-3  # variance of a score given the latents, as training starts
 _EFFORT = {"max_iter": 200, "tol": 5e-3}  # of EM, which finds the start
 _MIXED = 5  # components of the posterior of objectives that take mixtures
 _MOVES = 5  # of the imputations of DeMissVAE before each step
-_LEVELS = 8  # of quantiles that stand for a cell
+_LEVELS = 32  # of quantiles that stand for a cell
 _FAMILIES = ["auto", "normal", "student", "bernoulli", "rounded"]
 _SINGLE = ["MVAE", "MIWAE", "DeMissVAE"]  # their posterior is one normal
 
@@ -73,19 +73,19 @@ class VariationalAutoencoder(
         The bound of the log-likelihood that is raised.  MVAE (eq. 4 of the reference)
         is the classical one; MIWAE (7) tightens it by importance sampling; the Miss
         ones take a mixture as posterior (4, 5, 7, 8); DeMissVAE (10 and 12) trains the
-        encoder on rows that a sampler completes.
+        encoder on rows that a sampler completes, and beside that on incomplete ones.
     n_posterior_components : "auto" or int, default="auto"
         Components of the posterior's mixture; ``"auto"``: 5 for the objectives that
         take a mixture, else 1.
     n_samples : int, default=5
-        Draws of the latents of each row, of each component in the stratified objectives
-        (MissSVAE, MissSIWAE); of DeMissVAE, imputations of each row.
+        Draws of the latents of each row in a step, of each component in the stratified
+        objectives (MissSVAE, MissSIWAE); of DeMissVAE, imputations of each row.
     likelihood : str or list of str, default="auto"
         Family of the columns given the latents, one for all or one a column of X:
         ``"normal"``, ``"student"`` (heavy tails, 4 degrees of freedom),
         ``"bernoulli"`` (two values), ``"rounded"`` (a normal rounded to the nearest of
-        the column's values).  ``"auto"``: rounded where at least half of the cells
-        share their value with another, else normal.
+        the column's values).  ``"auto"``: rounded where at least half of the observed
+        cells share their value with another, else normal.
     margins : {"auto", "normal"}, default="auto"
         ``"auto"`` lets columns be increasing functions of normal scores if that
         predicts held-out cells better, see `GaussianImputer`; ``"normal"`` does not.
@@ -98,22 +98,23 @@ class VariationalAutoencoder(
     batch_size : int, default=128
         Rows of a step.
     learning_rate_init : float, default=1e-3
-        Of AdamW.
+        Of AdamW, for the networks; the linear part takes 0.3 of it.
     max_iter : int, default=40
         Rounds of 50 steps at most; 0 keeps the linear model.
     n_iter_no_change : int, default=4
         Rounds without a better prediction of held-out cells after which it stops.
     validation_fraction : float, default=0.1
         Share of the observed cells that are held out to choose the number of rounds;
-        some more rounds, with a falling learning rate, then take all cells.  0: train
-        on all cells for `max_iter` rounds.
+        as many more, six at most, then take all cells with a falling learning rate.
+        0: `max_iter` rounds on all cells come before those.
     n_importance_samples : int, default=256
         Draws of the latents in `transform` and `score_samples`; the bound of the
         log-likelihood rises with their number.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the training.
     verbose : int, default=0
-        Above 0, a line for each round.
+        Above 0, a line for each round until the number of rounds is chosen: loss in
+        nats a row, and as "change" the last of `validation_scores_`.
 
     Attributes
     ----------
@@ -133,9 +134,10 @@ class VariationalAutoencoder(
         Places and values of the other columns that have a value.
     n_rounds_ : int
         Rounds that held-out cells chose; 0 is the linear model.  So it is where there
-        are too few rows for cells to be held out.
+        are too few rows for cells to be held out.  `max_iter` where none were asked
+        for (``validation_fraction=0``).
     n_iter_ : int
-        Rounds that were run.
+        Rounds that were run, those of the final training included.
     loss_curve_ : list of float
         Mean loss of each round of the final training, in nats a row.
     validation_scores_ : list of float
@@ -255,7 +257,7 @@ class VariationalAutoencoder(
         return self._rowwise(X, vae.latent_mean).astype(X.dtype)
 
     def inverse_transform(self, Z):
-        """Compute the means of rows given their latents.
+        """Compute the means of rows given their latents, by 32 quantiles of each cell.
 
         Parameters
         ----------
@@ -276,8 +278,8 @@ class VariationalAutoencoder(
             )
         cells = self._autoencoder().model.likelihood(torch.tensor(Z).double())
         levels = (torch.arange(_LEVELS).double() + 0.5) / _LEVELS
-        drawn = [cells.icdf(level.expand(cells.loc.shape)) for level in levels]
-        mean = self._cell_scores().cells(torch.stack(drawn)).mean(0)
+        drawn = (cells.icdf(level.expand(cells.loc.shape)) for level in levels)
+        mean = sum(map(self._cell_scores().cells, drawn)) / _LEVELS
         return self._widened(mean.numpy()).astype(Z.dtype)
 
     def score_samples(self, X):
