@@ -3,6 +3,7 @@
 import inspect
 import warnings
 from functools import partial
+from math import ceil
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from skvnce.estimators._validation import (
 )
 from skvnce.variational.base import ambient
 
-_SEVERAL, _FEW = 4, 20  # members where there are fewer rows a column
+_SEVERAL, _ENOUGH = 4, 40  # members at most; rows a column for which one is enough
 _SHAPE = 2.0  # of the weights of rows: half the variance of the Bayesian bootstrap's
 _STRATEGIES = {
     "mean": partial(np.mean, axis=0),
@@ -61,8 +62,8 @@ class LAIRImputer(ConstantColumns, Imputer):
         Autoencoders that are trained.  If there are several, each has random weights of
         the rows, half as variable as those of the Bayesian bootstrap (Rubin 1981), and
         the rounds that held-out cells chose for the first.  Draws are taken from each
-        in turn, so that they differ by parameters, too.  ``"auto"``: 4 where rows are
-        fewer than 20 times the columns, else 1.  A frozen estimator is one.
+        in turn, so that they differ by parameters, too.  ``"auto"``: 40 columns / rows,
+        rounded up, at most 4: one from 40 rows a column on.  A frozen estimator is one.
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` sums the draws of a cell up.
     n_steps : int, default=20
@@ -318,7 +319,7 @@ class LAIRImputer(ConstantColumns, Imputer):
         _check_kind(base)
         count = self.n_members
         if isinstance(count, str):
-            count = _SEVERAL if len(X) < _FEW * X.shape[1] else 1
+            count = min(_SEVERAL, ceil(_ENOUGH * X.shape[1] / len(X)))
         rng = np.random.default_rng(seed_from(self.random_state))
         self.estimators_ = []
         with warnings.catch_warnings():  # said already, with what transform does
