@@ -170,7 +170,9 @@ def test_mar_is_the_logistic_model_it_says(X, seed):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize(
-    "source", [int, np.random.RandomState, np.random.default_rng], ids=str
+    "source",
+    [int, np.random.RandomState, np.random.default_rng],
+    ids=lambda source: source.__name__,
 )
 def test_same_seed_same_mask(mechanism, source, X):
     first, again = (mechanism(X[:99], 0.4, random_state=source(3)) for _ in range(2))
