@@ -373,6 +373,11 @@ class VariationalAutoencoder(
                     f"learning_rate_init={self.learning_rate_init!r}, or raise "
                     f"alpha={self.alpha!r}."
                 ) from error
+            except torch.linalg.LinAlgError as error:
+                raise ValueError(
+                    "A covariance matrix is not positive definite: columns repeat "
+                    "others. Drop them."
+                ) from error
         finish()
         return self
 
