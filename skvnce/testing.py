@@ -20,7 +20,7 @@ from unittest import SkipTest
 import joblib
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, clone
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, clone
 from sklearn.exceptions import SkipTestWarning
 from sklearn.utils import get_tags
 
@@ -459,16 +459,26 @@ def _check_state_pickle(estimator):
 
 
 def _check_state_skops(estimator):
-    """Need no more trust from skops than in the estimator's own class."""
+    """Need no more trust from skops than in the classes of the estimators inside."""
     skops_io = _optional("skops.io")
     x = _table(estimator)
     fitted = _fit(estimator, x)
     stored = skops_io.dumps(fitted)
-    own = f"{type(fitted).__module__}.{type(fitted).__qualname__}"
+    own = _names_of_estimators(fitted)
     untrusted = skops_io.get_untrusted_types(data=stored)
-    _require(set(untrusted) <= {own}, f"skops must trust {untrusted}, not just {own}")
+    _require(set(untrusted) <= own, f"skops must trust {untrusted}, not just {own}")
     copy = skops_io.loads(stored, trusted=untrusted)
     _require_same_answers(fitted, copy, x, "after a round trip by skops")
+
+
+def _names_of_estimators(value):
+    """Name the classes of an estimator and of those in its attributes."""
+    if isinstance(value, (list, tuple)):
+        return set().union(*map(_names_of_estimators, value))
+    if not isinstance(value, BaseEstimator):
+        return set()
+    own = f"{type(value).__module__}.{type(value).__qualname__}"
+    return {own, *_names_of_estimators(list(vars(value).values()))}
 
 
 def _check_state_without_torch(estimator):

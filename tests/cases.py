@@ -32,7 +32,12 @@ ESTIMATORS = [
     VariationalAutoencoder(
         objective="MissSIWAE", n_samples=1, validation_fraction=0, **QUICK
     ),
-    LAIRImputer(VariationalAutoencoder(max_iter=0), n_steps=3, n_draws=32),
+    LAIRImputer(
+        VariationalAutoencoder(validation_fraction=0, **QUICK),
+        n_members=1,
+        n_steps=3,
+        n_draws=32,
+    ),
     LAIRImputer(
         VariationalAutoencoder(likelihood="student", max_iter=0),
         sampler="mwg",

@@ -12,6 +12,7 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.margins import Margins
 
+_FARTHEST = 1e6  # score: squares of it fit into single precision
 _SHARED = 0.5  # share of the cells whose values repeat, in a column that is rounded
 
 
@@ -38,10 +39,15 @@ class CellScores(NamedTuple):
     def scores(self, data: Incomplete) -> tuple[Incomplete, Tensor]:
         """Map a table to scores; and sum the log-slopes of each row's observed cells.
 
-        Rounded columns have no slope: they have probabilities.
+        Rounded columns have no slope: they have probabilities; cells of them count as
+        the nearest known value.
         """
-        scaled = Incomplete((data.x - self.location) / self.scale, data.observed)
-        scaled = scaled._replace(x=scaled.x.where(data.observed, 0.0))
+        cells = data.x.where(data.observed, self.location)
+        if len(self.rounded):
+            near = nearest(self.values, cells[..., self.rounded])
+            cells = cells.index_copy(-1, self.rounded, near)
+        scaled = ((cells - self.location) / self.scale).clamp(-_FARTHEST, _FARTHEST)
+        scaled = Incomplete(scaled.where(data.observed, 0.0), data.observed)
         smooth = torch.ones_like(self.scale)
         smooth[self.rounded] = 0.0
         slopes = -self.scale.log().expand_as(data.x)

@@ -29,6 +29,7 @@ from skvnce.objectives.bounds import Bound
 from skvnce.objectives.demiss import posterior_only
 from skvnce.objectives.elbo import iwelbo, log_joint
 from skvnce.samplers.base import Sampler, run_chain
+from skvnce.samplers.resampling import counted, normalised
 from skvnce.training.adam import descend
 from skvnce.variational.anchored import Anchor, AnchoredEncoder
 from skvnce.variational.base import Uniforms, ambient, draw_latents, stream
@@ -368,7 +369,7 @@ def weigh(
     """
     q = auto.posterior(*data)
     z = draw_latents(q, uniforms, n_draws, data.x)
-    return z, log_joint(auto.model, *data, z) - q.log_prob(z)
+    return z, counted(log_joint(auto.model, *data, z) - q.log_prob(z))
 
 
 def log_prob(
@@ -383,4 +384,4 @@ def latent_mean(
 ) -> Tensor:
     """Estimate E[z | x_obs] by importance sampling; (n, latents)."""
     z, log_weight = weigh(auto, data, uniforms, n_draws)
-    return (log_weight.softmax(0).unsqueeze(-1) * z).sum(0)
+    return (normalised(log_weight).unsqueeze(-1) * z).sum(0)

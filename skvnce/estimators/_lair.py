@@ -28,6 +28,7 @@ from skvnce.estimators._validation import (
     incomplete_array,
     keeps_state_on_failure,
 )
+from skvnce.samplers.base import Sampler
 from skvnce.variational.base import ambient
 
 _SEVERAL, _ENOUGH = 4, 40  # members at most; rows a column for which one is enough
@@ -204,7 +205,10 @@ class LAIRImputer(ConstantColumns, Imputer):
         X = self._checked(X)
         filled = self._constants_filled(X)
         shares = np.array_split(np.arange(self.n_draws), len(self.estimators_))
-        with seeded(0):  # for samplers that cannot take numbers of the row
+        with (
+            one_thread(),
+            seeded(0),
+        ):  # for samplers that cannot take numbers of the row
             parts = self._parts(X, only_incomplete=True, n_chains=self.n_draws)
             for cells, nodes in parts:
                 drawn = [
@@ -237,7 +241,7 @@ class LAIRImputer(ConstantColumns, Imputer):
         check_number(n_draws, "n_draws", low=1, integer=True)
         container, X = X, self._checked(X)
         filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)
-        with seeded(random_state):
+        with one_thread(), seeded(random_state):
             count = len(self.estimators_)
             turns = torch.randperm(count).repeat(n_draws)[:n_draws].numpy()
             for (rows, columns), nodes in self._parts(X, only_incomplete=True):
@@ -246,9 +250,8 @@ class LAIRImputer(ConstantColumns, Imputer):
                     member = self.estimators_[turn]
                     drawn = self._drawn(member, nodes, len(places), _of_stream)
                     filled[np.ix_(places, rows[:, 0], columns[0])] = drawn
-        names = self._names_in()[self._columns_kept()]
-        tables = self._columns_out(filled, X)
-        return [in_container_of(container, table, names) for table in tables]
+        tables, kept = self._columns_out(filled, X), self._columns_kept()
+        return [in_container_of(container, table, kept) for table in tables]
 
     def score_samples(self, X):
         """Estimate the log-density of the observed cells of each row, in nats.
@@ -266,6 +269,16 @@ class LAIRImputer(ConstantColumns, Imputer):
         X = self._checked(X)
         found = [member._log_prob(X) for member in self.estimators_]
         return logsumexp(found, axis=0) - np.log(len(found))
+
+    def _checked(self, X):
+        X = super()._checked(X)
+        for member in self.estimators_:
+            if not np.array_equal(member.node_indices_, self.node_indices_):
+                raise ValueError(
+                    "estimator was fitted anew, to other columns, since this imputer "
+                    "was. Fit the imputer again."
+                )
+        return X
 
     def _check_parameters(self):
         if not callable(self.sampler):
@@ -315,8 +328,9 @@ class LAIRImputer(ConstantColumns, Imputer):
     def _train(self, X):
         """Train a first member, and the others for as many rounds."""
         given = self.estimator
-        base = VariationalAutoencoder() if given is None else clone(given)
+        base = VariationalAutoencoder() if given is None else given
         _check_kind(base)
+        base = clone(base)
         count = self.n_members
         if isinstance(count, str):
             count = min(_SEVERAL, ceil(_ENOUGH * X.shape[1] / len(X)))
@@ -335,14 +349,15 @@ class LAIRImputer(ConstantColumns, Imputer):
     def _drawn(self, member, nodes, n_draws, numbers):
         """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""
         auto, scores = member._autoencoder(), member._cell_scores()
-        effort = vae_sampling.Effort(self.n_steps, self.n_particles, self.n_replenish)
+        sizes = self.n_steps, self.n_particles, self.n_replenish
+        effort = vae_sampling.Effort(*map(int, sizes))
         drawn = np.empty((n_draws, *nodes.shape))
         rule = self._rule()
-        with one_thread(), torch.no_grad():
+        with torch.no_grad():
             for rows in vae_sampling.chunks(auto, len(nodes), n_draws, effort):
                 data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
                 streams = numbers(nodes[rows])
-                found = rule(auto, data, n_draws, effort, streams)
+                found = rule(auto, data, int(n_draws), effort, streams)
                 drawn[:, rows] = scores.cells(found).numpy()
         return drawn
 
@@ -350,11 +365,18 @@ class LAIRImputer(ConstantColumns, Imputer):
         """Resolve `sampler` to a rule of `vae_sampling`."""
         if isinstance(self.sampler, str):
             return vae_sampling.SAMPLERS[self.sampler]
-        make = self.sampler
-        if "uniforms" not in inspect.signature(make).parameters:
-            return vae_sampling.by_chains(
-                lambda model, posterior, uniforms: self.sampler(model, posterior)
-            )
+        keyed = "uniforms" in inspect.signature(self.sampler).parameters
+
+        def make(model, posterior, uniforms):
+            options = {"uniforms": uniforms} if keyed else {}
+            found = self.sampler(model, posterior, **options)
+            if not isinstance(found, Sampler):
+                raise ValueError(
+                    "sampler must give a skvnce.samplers.base.Sampler of (model, "
+                    f"posterior), got {found!r}."
+                )
+            return found
+
         return vae_sampling.by_chains(make)
 
 

@@ -72,13 +72,21 @@ def hold_out(nodes, weights, share):
     return some, (uniform(1, observed.double()) < share) & observed & enough
 
 
-def in_container_of(table, array, names):
-    """Put an array into a data frame where the table is one; else return the array."""
+def in_container_of(table, array, kept):
+    """Put columns of a table into a data frame where it is one; else into an array.
+
+    Parameters
+    ----------
+    table : array-like
+    array : ndarray of shape (n_samples, n_kept)
+    kept : ndarray of int, of shape (n_kept,)
+        Places of the columns in the table.
+    """
     kind = type(table).__module__.split(".")[0]
     if kind == "pandas":
-        return type(table)(array, index=table.index, columns=names)
+        return type(table)(array, index=table.index, columns=table.columns[kept])
     if kind == "polars":
-        return type(table)(array, schema=list(names))
+        return type(table)(array, schema=[table.columns[j] for j in kept])
     return array
 
 

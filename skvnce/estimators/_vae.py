@@ -42,6 +42,7 @@ from skvnce.training.adam import NotFinite
 
 _MOST_LATENTS = 20  # of n_components="auto"
 _LEAST_NOISE = 2e-3  # variance of a score given the latents, as training starts
+_STRONGEST = 10.0  # rows a column that the prior of the start is worth at most
 _EFFORT = {"max_iter": 200, "tol": 5e-3}  # of EM, which finds the start
 _MIXED = 5  # components of the posterior of objectives that take mixtures
 _MOVES = 5  # of the imputations of DeMissVAE before each step
@@ -213,7 +214,6 @@ class VariationalAutoencoder(
         self.verbose = verbose
 
     @keeps_state_on_failure
-    @with_callbacks
     def fit(self, X, y=None):
         """Fit model and encoder.
 
@@ -317,7 +317,7 @@ class VariationalAutoencoder(
         check_is_fitted(self)
         check_number(n_samples, "n_samples", low=1, integer=True)
         model = self._autoencoder().model
-        with seeded(random_state):
+        with one_thread(), seeded(random_state):
             z = torch.randn(n_samples, self.n_components_, dtype=torch.float64)
             cells = model.likelihood(z)
             scores = cells.icdf(torch.rand_like(cells.loc).clamp(min=2.0**-53))
@@ -345,6 +345,7 @@ class VariationalAutoencoder(
         found = self._rowwise(X, vae.log_prob) + np.concatenate(slopes)
         return np.where(empty, 0.0, found)
 
+    @with_callbacks
     def _fit(self, X, weights=None):
         """Fit, with weights (n_samples,): of EM, and with which training draws rows.
 
@@ -369,9 +370,9 @@ class VariationalAutoencoder(
                 self._fit_nodes(nodes, torch.from_numpy(weights), on_round)
             except NotFinite as error:
                 raise ValueError(
-                    f"Training diverged: {error}. Lower "
+                    "Training diverged. Lower "
                     f"learning_rate_init={self.learning_rate_init!r}, or raise "
-                    f"alpha={self.alpha!r}."
+                    f"alpha={self.alpha!r}. ({error})"
                 ) from error
             except torch.linalg.LinAlgError as error:
                 raise ValueError(
@@ -405,7 +406,7 @@ class VariationalAutoencoder(
                 value = getattr(self, name)
                 raise ValueError(f"{name} must be below 1, got {value!r}.")
         sizes = self.hidden_layer_sizes
-        if isinstance(sizes, int | np.integer) or not len(sizes):
+        if not isinstance(sizes, tuple | list | np.ndarray) or not len(sizes):
             raise ValueError(
                 "hidden_layer_sizes must be a tuple of integers, such as (64,), got "
                 f"{sizes!r}."
@@ -431,7 +432,7 @@ class VariationalAutoencoder(
             scaled,
             weights,
             (scaled.take(some), hidden[some], weights[some]),
-            [share * d for share in SHARES],
+            [share * d for share in (_STRONGEST, *SHARES)],
             bend=self.margins == "auto",
             **_EFFORT,
         )
@@ -491,8 +492,8 @@ class VariationalAutoencoder(
     def _training(self):
         return vae.Training(
             BOUNDS[self.objective],
-            self.n_samples,
-            self.batch_size,
+            int(self.n_samples),
+            int(self.batch_size),
             self.learning_rate_init,
             self.alpha,
         )
@@ -501,12 +502,14 @@ class VariationalAutoencoder(
         mixed = self.n_posterior_components
         if isinstance(mixed, str):
             mixed = 1 if self.objective in _SINGLE else _MIXED
-        return vae.Architecture(tuple(self.hidden_layer_sizes), self.dropout, mixed)
+        hidden = tuple(map(int, self.hidden_layer_sizes))
+        return vae.Architecture(hidden, self.dropout, int(mixed))
 
     def _built(self, linear):
         """Make model and encoder in single precision; weights from torch's stream."""
-        self._sizes = self._architecture()
-        auto = vae.build(linear, self._families(), self._sizes)
+        sizes = self._architecture()
+        self._sizes = tuple(sizes)  # a plain one, for skops
+        auto = vae.build(linear, self._families(), sizes)
         return vae.Autoencoder(*(part.float() for part in auto))
 
     def _loss(self, auto, data):
@@ -541,7 +544,7 @@ class VariationalAutoencoder(
 
     def _asked_families(self):
         asked = self.likelihood
-        if isinstance(asked, str):
+        if not isinstance(asked, tuple | list | np.ndarray):
             asked = [asked] * self.n_features_in_
         if len(asked) != self.n_features_in_:
             raise ValueError(
@@ -597,7 +600,8 @@ class VariationalAutoencoder(
             ones = torch.ones(d, dtype=torch.float64)
             blank = FactorModel(0 * ones, ones[:, None].repeat(1, k), ones)
             with seeded(0):
-                auto = vae.build(blank, self._families(), self._sizes)
+                sizes = vae.Architecture(*self._sizes)
+                auto = vae.build(blank, self._families(), sizes)
             states = self.model_state_, self.encoder_state_
             for part, state in zip(auto, states, strict=True):
                 load_state(part.double(), state)
@@ -612,7 +616,7 @@ class VariationalAutoencoder(
         """Apply a function of the autoencoder and the rows, in chunks of rows."""
         auto, scores = self._autoencoder(), self._cell_scores()
         nodes = X[:, self.node_indices_].astype(np.float64)
-        number, parts = self.n_importance_samples, []
+        number, parts = int(self.n_importance_samples), []
         with one_thread(), torch.no_grad():
             for rows in vae.chunks(auto, len(nodes), number):
                 part = nodes[rows.numpy()]  # one row stays a table

@@ -88,7 +88,11 @@ def test_any_score_is_one_of_the_values(scores, seed):
 def test_scores_increase_with_cells(scores, data):
     x = torch.linspace(-50, 200, 501).double()[:, None].expand(-1, 4)
     found, _ = scores.scores(Incomplete(x, torch.ones_like(x).bool()))
-    assert (found.x.diff(dim=0) > 0).all()
+    rising = found.x.diff(dim=0)
+    assert (rising[:, 0] > 0).all()
+    assert (rising >= 0).all()  # rounded cells count as the nearest known value
+    for j, known in ((1, COUNTS), (2, GRADES), (3, PAIR)):
+        assert len(found.x[:, j].unique()) == len(known)
     grid = torch.linspace(-5, 5, 501).double()[:, None].expand(-1, 4)
     rising = scores.cells(grid).diff(dim=0)
     assert (rising >= 0).all() and (rising[:, 0] > 0).all()

@@ -180,7 +180,7 @@ def test_divergence_says_what_to_change_and_leaves_the_estimator(X):
     vae = VariationalAutoencoder(**SMALL).fit(X)
     before = vae.score_samples(X)
     vae.set_params(learning_rate_init=1e30, validation_fraction=0)
-    with pytest.raises(ValueError, match="Training diverged.*learning_rate_init"):
+    with pytest.raises(ValueError, match="Training diverged. Lower learning_rate_init"):
         vae.fit(X)
     np.testing.assert_array_equal(vae.score_samples(X), before)
 
@@ -195,6 +195,9 @@ def test_divergence_says_what_to_change_and_leaves_the_estimator(X):
         ({"likelihood": "poisson"}, "likelihood must be one of"),
         ({"likelihood": ["normal"]}, "4 strings, one a column"),
         ({"likelihood": "bernoulli"}, "column 0 has"),
+        ({"likelihood": None}, "likelihood must be one of"),
+        ({"hidden_layer_sizes": None}, "hidden_layer_sizes must be a tuple"),
+        ({"hidden_layer_sizes": "ab"}, "hidden_layer_sizes must be a tuple"),
         ({"hidden_layer_sizes": ()}, "hidden_layer_sizes"),
         ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes"),
         ({"dropout": 1.0}, "dropout must be below 1"),
@@ -212,3 +215,32 @@ def test_parameters_are_checked(X, parameters, message):
 def test_a_table_of_constants_is_refused():
     with pytest.raises(ValueError, match="constant"):
         VariationalAutoencoder(**SMALL).fit(np.ones((5, 2)))
+
+
+def test_integers_may_be_numpys(X):
+    sizes = {"hidden_layer_sizes": np.array([8, 4]), "validation_fraction": 0}
+    names = ("n_components", "n_samples", "batch_size", "max_iter")
+    numbers = {name: np.int64(2) for name in (*names, "n_importance_samples")}
+    vae = VariationalAutoencoder(**sizes, **numbers).fit(X)
+    assert np.isfinite(vae.score_samples(X)).all()
+    assert vae.transform(X).shape == (len(X), 2)
+
+
+@pytest.mark.parametrize("huge", [1e155, 1e300])
+def test_huge_cells_have_finite_answers(X, huge):
+    vae = VariationalAutoencoder(**SMALL).fit(X)
+    rows = X[:3].copy()
+    rows[0, 0] = huge
+    assert np.isfinite(vae.transform(rows)).all()
+    assert np.isfinite(vae.score_samples(rows)).all()
+
+
+def test_an_unknown_value_of_a_rounded_column_is_the_nearest(seed):
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.normal(size=80), np.arange(80) % 3])
+    vae = VariationalAutoencoder(**SMALL).fit(X)
+    known, unknown = np.array([[np.nan, 2.0]]), np.array([[np.nan, 77.0]])
+    assert vae.score_samples(known) == pytest.approx(
+        vae.score_samples(unknown), abs=0.2
+    )
+    np.testing.assert_allclose(vae.transform(known), vae.transform(unknown), atol=0.3)
