@@ -14,3 +14,10 @@ matplotlib.use("Agg")
 def seed():
     """The seed of a statistical test; sweep it with SKVNCE_TEST_SEED=0,1,2,..."""
     return int(os.environ.get("SKVNCE_TEST_SEED", "0"))
+
+
+def pytest_collection_modifyitems(items):
+    """Let one process run all that starts clusters: two would meet at a port."""
+    for item in items:
+        if "dask" in item.nodeid:
+            item.add_marker(pytest.mark.xdist_group("dask"))
