@@ -6,6 +6,14 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 
+class Density(Protocol):
+    """A normalised density of complete rows, which need not factorise."""
+
+    def log_prob(self, x: Tensor) -> Tensor:  # (*batch, features) -> (*batch,)
+        """Compute log p(x)."""
+        ...
+
+
 class UnnormalisedModel(Protocol):
     """A density up to a constant, its scale parameter included."""
 

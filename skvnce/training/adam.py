@@ -70,9 +70,9 @@ def descend(
     batches: Callable[[], Iterable[Tensor]],
     *,
     optimiser: torch.optim.Optimizer,
-    schedule: torch.optim.lr_scheduler.LRScheduler,
     max_iter: int,
-    on_epoch: Callable[[int, float], bool],
+    schedule: torch.optim.lr_scheduler.LRScheduler | None = None,
+    on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
     longest: float = inf,
 ) -> list[float]:
     """Take the steps of an optimiser, in place; `train` is the plain case.
@@ -85,10 +85,12 @@ def descend(
         What the optimiser moves.
     batches : callable
         Gives the batches of places that make an epoch.
-    optimiser, schedule
-        Of torch; the schedule is told of each epoch's end.
+    optimiser
+        Of torch.
     max_iter : int
         Epochs.
+    schedule : optional
+        Of torch; told of each epoch's end.
     on_epoch : callable
         Shown the epoch and its mean loss; stops by returning True.
     longest : float
@@ -117,7 +119,8 @@ def descend(
             optimiser.step()
             total += float(value.detach()) * len(rows)
             count += len(rows)
-        schedule.step()
+        if schedule is not None:
+            schedule.step()
         losses.append(total / count)
         if on_epoch(epoch, losses[-1]):
             break

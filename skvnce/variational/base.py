@@ -72,6 +72,40 @@ class LatentPosterior(Protocol):
         ...
 
 
+class GibbsConditionals(Protocol):
+    """A rule that gives q(x_j | x), univariate, from completed rows x."""
+
+    def all(self, x: Tensor) -> Distribution:
+        """Return q_j of all columns; (*batch, features) -> batch (*batch, features)."""
+        ...
+
+    def at(self, x: Tensor, columns: Tensor) -> Distribution:
+        """Return q_j of one column a row.
+
+        Parameters
+        ----------
+        x : Tensor of shape (*batch, features)
+        columns : Tensor of int, of shape (*batch,)
+
+        Returns
+        -------
+        Distribution of batch shape (*batch,)
+        """
+        ...
+
+    def blind(self, x: Tensor, columns: Tensor) -> Distribution:
+        """Return what `at` does, with zero in place of x_j (appendix E)."""
+        ...
+
+
+def entropy(q: Distribution, drawn: Tensor) -> Tensor:
+    """Compute the entropy, in closed form, or else by -log q at a draw of q."""
+    try:
+        return q.entropy()
+    except NotImplementedError:
+        return -q.log_prob(drawn)
+
+
 def stream(seed: int) -> Uniforms:
     """Make uniform numbers of a seed, the same in every call of one step."""
 

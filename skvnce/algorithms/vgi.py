@@ -1,0 +1,330 @@
+"""Variational Gibbs inference: fit any density to incomplete rows (algorithm 1).
+
+Rows are completed several times, and the completions are chains that go on from one
+visit of a row to the next.  A visit moves the missing cells by draws of univariate
+conditionals q, and then one gradient step raises the objective in model and q.  Before
+that, q may be warmed up as regressions of observed cells (algorithm 2), and the model
+on rows as they were first completed (algorithm 4).
+
+References
+----------
+Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+estimation from incomplete data, algorithms 1 to 6.
+"""
+
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from skvnce._incomplete import Incomplete
+from skvnce.objectives.vgi import regression, vgi
+from skvnce.samplers.base import run_chain
+from skvnce.samplers.variational_gibbs import (
+    Hypercube,
+    Scan,
+    Visit,
+    scan_order,
+    unbounded,
+    variational_gibbs,
+)
+from skvnce.training.adam import descend
+
+
+class Pair(NamedTuple):
+    """A model and its variational conditionals.
+
+    Attributes
+    ----------
+    model : nn.Module
+        With ``log_prob(x)``.
+    conditionals : nn.Module
+        As `skvnce.variational.base.GibbsConditionals`.
+    """
+
+    model: nn.Module
+    conditionals: nn.Module
+
+    def named_parameters(self) -> list[tuple[str, Tensor]]:
+        """List the parameters of both."""
+        return [
+            (f"{part}.{name}", leaf)
+            for part, module in self._asdict().items()
+            for name, leaf in module.named_parameters()
+        ]
+
+
+class Effort(NamedTuple):
+    """How to train.
+
+    Attributes
+    ----------
+    n_updates : int
+        G, cells that a visit draws anew in each chain.
+    n_selected : int
+        M, cells of the objective.
+    batch_size : int
+    learning_rate, q_learning_rate : float
+        Of Adam for the model, and of AMSGrad for q.
+    weight_decay : float
+        Of the model.
+    """
+
+    n_updates: int = 5
+    n_selected: int = 1
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    q_learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+
+
+class Chains:
+    """Completed tables of all rows, which a visit of some rows moves.
+
+    Parameters
+    ----------
+    data : Incomplete
+    x : Tensor of shape (n_chains, n, features)
+        Completed tables, of which only the missing cells are read.
+    hypercube : Hypercube, optional
+        Where draws must stay; everywhere by default.
+
+    Attributes
+    ----------
+    x : Tensor of shape (n_chains, n, features)
+        The tables now.
+    n_drawn, n_outside : Tensor of shape (features,)
+        Cells that were drawn, and those that fell outside and kept their value.
+    """
+
+    def __init__(
+        self, data: Incomplete, x: Tensor, hypercube: Hypercube | None = None
+    ) -> None:
+        d = data.x.shape[1]
+        self.data, self.x = data, data.with_values(x)
+        self.hypercube = hypercube or unbounded(d)
+        self.n_drawn, self.n_outside = torch.zeros(2, d)
+
+    def take(self, rows: Tensor) -> Tensor:
+        """Return the tables of some rows; (n_chains, n_rows, features)."""
+        return self.x[:, rows]
+
+    def move(self, conditionals: nn.Module, rows: Tensor, n_updates: int) -> Tensor:
+        """Make Gibbs updates of some rows, and keep and return where they end."""
+        part = self.data.take(rows)
+        sampler = variational_gibbs(conditionals, self.hypercube)
+
+        def count(state: Scan, visit: Visit) -> None:
+            drawn = (state.n_missing > 0).expand(visit.columns.shape)
+            for total, which in (
+                (self.n_drawn, drawn),
+                (self.n_outside, visit.outside),
+            ):
+                total += torch.bincount(visit.columns[which], minlength=len(total))
+
+        start = sampler.init(part, self.take(rows))
+        x = run_chain(sampler, start, part, n_updates, count).x
+        self.x[:, rows] = x
+        return x
+
+
+def from_marginals(data: Incomplete, n_chains: int) -> Tensor:
+    """Complete rows by observed cells of the same columns, drawn independently (f0).
+
+    Returns
+    -------
+    Tensor of shape (n_chains, n, features)
+    """
+    some = [
+        column[seen][torch.randint(int(seen.sum()), (n_chains, len(data.x)))]
+        for column, seen in zip(data.x.T, data.observed.T, strict=True)
+    ]
+    return data.with_values(torch.stack(some, -1))
+
+
+def epochs(n: int, batch_size: int) -> Callable[[], Iterable[Tensor]]:
+    """Make batches of rows that visit each once an epoch, in random order."""
+    return lambda: torch.randperm(n).split(batch_size)
+
+
+def warm_up_conditionals(
+    conditionals: nn.Module,
+    chains: Chains,
+    *,
+    n_epochs: int,
+    batch_size: int = 128,
+    learning_rate: float = 1e-3,
+) -> list[float]:
+    """Fit q as regressions of observed cells on completed rows, algorithm 2.
+
+    One observed cell of each row is scored in a visit, weighted so that all columns
+    count alike, eq. (12).  Returns mean losses, sums over columns.
+    """
+    observed = chains.data.observed
+    n_seen = observed.sum(1, keepdim=True)
+    shares = n_seen / observed.sum(0).clamp(min=1) * len(observed)  # (n, features)
+
+    def loss(rows: Tensor) -> Tensor:
+        x, seen = chains.take(rows), observed[rows]
+        columns = scan_order(~seen, torch.rand_like(x))[..., 0]
+        weights = shares[rows].expand(x.shape).gather(-1, columns.unsqueeze(-1))
+        weights = weights.squeeze(-1) * seen.any(1)
+        return -regression(conditionals, x, columns, weights.to(x)).mean()
+
+    named = list(conditionals.named_parameters())
+    return descend(
+        loss,
+        named,
+        epochs(len(observed), batch_size),
+        optimiser=torch.optim.Adam(
+            [leaf for _, leaf in named], lr=learning_rate, amsgrad=True
+        ),
+        max_iter=n_epochs,
+    )
+
+
+def warm_up_model(
+    model: nn.Module,
+    chains: Chains,
+    *,
+    n_epochs: int,
+    batch_size: int = 128,
+    learning_rate: float = 1e-3,
+) -> list[float]:
+    """Fit the model to rows as they stand completed, algorithm 4 without q."""
+    named = list(model.named_parameters())
+    return descend(
+        lambda rows: -model.log_prob(chains.take(rows)).mean(),
+        named,
+        epochs(len(chains.data.x), batch_size),
+        optimiser=torch.optim.Adam([leaf for _, leaf in named], lr=learning_rate),
+        max_iter=n_epochs,
+    )
+
+
+def visit_loss(
+    pair: Pair, chains: Chains, effort: Effort
+) -> Callable[[Tensor], Tensor]:
+    """Make the loss of a visit: move the chains of rows, then J of eq. (11).
+
+    Complete rows count with log p(x), once.
+    """
+    n_missing = (~chains.data.observed).sum(1)
+
+    def loss(rows: Tensor) -> Tensor:
+        complete, holed = (rows[n_missing[rows] == 0], rows[n_missing[rows] > 0])
+        total = pair.model.log_prob(chains.data.x[complete]).sum()
+        if len(holed):
+            x = chains.move(pair.conditionals, holed, effort.n_updates)
+            columns = select(chains.data.observed[holed], x, effort.n_selected)
+            total = total + vgi(*pair, x, columns).mean(0).sum()
+        return -total / len(rows)
+
+    return loss
+
+
+def select(observed: Tensor, x: Tensor, n_selected: int) -> Tensor:
+    """Choose missing cells of each row, none twice while there are others.
+
+    Returns
+    -------
+    Tensor of int, of shape (n_selected, *chains, n)
+    """
+    order = scan_order(observed, torch.rand_like(x))
+    n_missing = (~observed).sum(1)
+    place = torch.arange(n_selected)[:, None] % n_missing  # (n_selected, n)
+    place = place.view(n_selected, *[1] * (x.dim() - 2), -1, 1)
+    order = order.expand(n_selected, *order.shape)
+    return order.gather(-1, place.expand(*order.shape[:-1], 1)).squeeze(-1)
+
+
+def train(
+    pair: Pair,
+    chains: Chains,
+    effort: Effort,
+    *,
+    n_epochs: int,
+    batches: Callable[[], Iterable[Tensor]] | None = None,
+    schedule: Callable[[int], float] = lambda epoch: 1.0,
+    on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
+    longest: float = torch.inf,
+) -> list[float]:
+    """Run the main stage of algorithm 1, in place.
+
+    Parameters
+    ----------
+    pair : Pair
+    chains : Chains
+    effort : Effort
+    n_epochs : int
+    batches : callable, optional
+        Gives the batches of an epoch; by default all rows once.
+    schedule : callable
+        Maps the number of epochs that are over to a factor of the learning rates.
+    on_epoch : callable
+        Shown the epoch and its mean loss; stops by returning True.
+    longest : float
+        Norm to which longer gradients are cut.
+
+    Returns
+    -------
+    list of float
+        Mean losses, minus J, of the epochs.
+    """
+    optimiser = torch.optim.AdamW(
+        [
+            {
+                "params": list(pair.model.parameters()),
+                "lr": effort.learning_rate,
+                "weight_decay": effort.weight_decay,
+            },
+            {
+                "params": list(pair.conditionals.parameters()),
+                "lr": effort.q_learning_rate,
+                "weight_decay": 0.0,
+                "amsgrad": True,
+            },
+        ]
+    )
+    return descend(
+        visit_loss(pair, chains, effort),
+        pair.named_parameters(),
+        batches or epochs(len(chains.data.x), effort.batch_size),
+        optimiser=optimiser,
+        schedule=torch.optim.lr_scheduler.LambdaLR(optimiser, schedule),
+        max_iter=n_epochs,
+        on_epoch=on_epoch,
+        longest=longest,
+    )
+
+
+def fine_tune(
+    pair: Pair,
+    chains: Chains,
+    effort: Effort,
+    *,
+    n_warm_up: int = 1100,
+    n_epochs: int = 500,
+) -> tuple[nn.Module, list[float]]:
+    """Adapt a copy of q to held-out rows, and so evaluate J there, algorithm 6.
+
+    The chains first take `n_warm_up` updates that may not leave their hypercube, and
+    then any.  The model stays as it is.
+
+    Returns
+    -------
+    conditionals : nn.Module
+        The copy.
+    losses : list of float
+        Minus J of the epochs.
+    """
+    frozen = deepcopy(pair.model).requires_grad_(False)
+    tuned = Pair(frozen, deepcopy(pair.conditionals))
+    rows = (~chains.data.observed).any(1).nonzero().squeeze(1)
+    for part in rows.split(effort.batch_size):
+        chains.move(tuned.conditionals, part, n_warm_up)
+    chains.hypercube = unbounded(chains.x.shape[-1])
+    losses = train(tuned, chains, effort, n_epochs=n_epochs)
+    return tuned.conditionals, losses

@@ -1,0 +1,113 @@
+"""A normalising flow of rational-quadratic splines, from a normal distribution on.
+
+    u = T_n( ... T_1(L^-1 (x - mean))),  log p(x) = log N(u; 0, I) + log|det du/dx|  (1)
+
+Each T is a monotone spline of every coordinate, whose knots a masked network reads off
+other coordinates, after an invertible linear map.  All T are the identity as they
+start, so that p starts at N(mean, L L').
+
+References
+----------
+Durkan, Bekasov, Murray and Papamakarios (2019), Neural spline flows; Simkus, Rhodes and
+Gutmann (2023), section 6.
+"""
+
+from collections.abc import Callable
+from math import log, pi
+
+import torch
+from torch import Tensor, nn
+from torch.distributions.transforms import Transform
+from zuko.flows.autoregressive import MaskedAutoregressiveTransform
+from zuko.transforms import ComposedTransform, LULinearTransform, MonotonicRQSTransform
+
+
+class SplineFlow(nn.Module):
+    """p(x) of eq. (1).
+
+    Parameters
+    ----------
+    mean : Tensor of shape (features,)
+    factor : Tensor of shape (features, features)
+        L, lower triangular with a positive diagonal.
+    n_steps : int
+    n_bins : int
+    hidden : tuple of int
+        Sizes of the masked networks' layers.
+    n_passes : int or None
+        2 makes coupling steps: one half of the coordinates, in an order drawn from
+        torch's stream, moves the other.  None makes autoregressive ones, whose inverse
+        takes as many passes as there are columns.
+    bound : float
+        Beyond it splines are the identity.
+    """
+
+    def __init__(
+        self,
+        mean: Tensor,
+        factor: Tensor,
+        *,
+        n_steps: int = 3,
+        n_bins: int = 8,
+        hidden: tuple[int, ...] = (64, 64),
+        n_passes: int | None = 2,
+        bound: float = 5.0,
+    ) -> None:
+        super().__init__()
+        d = len(mean)
+        self.mean = nn.Parameter(mean.clone())
+        root = torch.linalg.inv(factor).tril()
+        self.whiten = nn.Parameter(root.tril(-1))
+        self.log_diagonal = nn.Parameter(root.diagonal().log())
+        self.linear = nn.ParameterList(torch.eye(d).to(mean) for _ in range(n_steps))
+        self.splines = nn.ModuleList(
+            MaskedAutoregressiveTransform(
+                d,
+                passes=n_passes if d > 1 else None,
+                order=torch.randperm(d),
+                univariate=_spline(bound),
+                shapes=[(n_bins,), (n_bins,), (n_bins - 1,)],
+                hidden_features=hidden,
+                activation=nn.SiLU,
+            )
+            for _ in range(n_steps)
+        )
+        for step in self.splines:
+            nn.init.zeros_(step.hyper[-1].weight)
+            nn.init.zeros_(step.hyper[-1].bias)
+        self.to(mean)
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Compute log p(x); (*batch, features) -> (*batch,)."""
+        u, log_det = self.to_base(x)
+        return log_det - (u.square() + log(2 * pi)).sum(-1) / 2
+
+    def to_base(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Map x to u; with log|det du/dx| of each row."""
+        u = (x - self.mean) @ self._root().T
+        log_det = self.log_diagonal.sum()
+        u, inside = self._transform().call_and_ladj(u)
+        return u, log_det + inside
+
+    def from_base(self, u: Tensor) -> Tensor:
+        """Map u (*batch, features) to x."""
+        v = self._transform().inv(u)
+        root = self._root()
+        return torch.linalg.solve_triangular(root, v.mT, upper=False).mT + self.mean
+
+    def sample(self, n: int) -> Tensor:
+        """Draw rows from torch's stream; (n, features)."""
+        return self.from_base(torch.randn(n, len(self.mean)).to(self.mean))
+
+    def _root(self) -> Tensor:
+        return self.whiten.tril(-1) + self.log_diagonal.exp().diag()
+
+    def _transform(self) -> Transform:
+        parts = []
+        for linear, spline in zip(self.linear, self.splines, strict=True):
+            parts += [LULinearTransform(linear), spline()]
+        return ComposedTransform(*parts)
+
+
+def _spline(bound: float) -> Callable[..., Transform]:
+    return lambda *knots: MonotonicRQSTransform(*knots, bound=bound)
