@@ -19,6 +19,7 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms import gaussian
 from skvnce.distributions.normal import Normal
+from skvnce.distributions.quantiles import middles
 
 _N_KNOTS = 9
 _WIDEST = 2.0  # score of the outermost of them: 2 % of the rows lie beyond each
@@ -292,9 +293,8 @@ def _crps(margins: Margins, mean: Tensor, spread: Tensor, x: Tensor) -> Tensor:
     It is twice the average over levels of the loss of quantiles (Gneiting and Raftery
     2007, section 4.2).
     """
-    levels = (torch.arange(_N_LEVELS).to(x) + 0.5) / _N_LEVELS
     total = torch.zeros_like(x)
-    for level in levels:
+    for level in middles(_N_LEVELS, x):
         error = x - margins.inverse(mean + spread * torch.special.ndtri(level))
         total += torch.maximum(level * error, (level - 1) * error)
     return 2 * total / _N_LEVELS

@@ -17,6 +17,7 @@ from skvnce.algorithms.cell_scores import CellScores, repeated_values
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.algorithms.margins import Margins
 from skvnce.distributions.cells import Families
+from skvnce.distributions.quantiles import at_quantiles, middles
 from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -277,7 +278,7 @@ class VariationalAutoencoder(
                 f"n_components_={self.n_components_} latents."
             )
         cells = self._autoencoder().model.likelihood(torch.tensor(Z).double())
-        levels = (torch.arange(_LEVELS).double() + 0.5) / _LEVELS
+        levels = middles(_LEVELS, cells.loc)
         drawn = (cells.icdf(level.expand(cells.loc.shape)) for level in levels)
         mean = sum(map(self._cell_scores().cells, drawn)) / _LEVELS
         return self._widened(mean.numpy()).astype(Z.dtype)
@@ -320,7 +321,7 @@ class VariationalAutoencoder(
         with one_thread(), seeded(random_state):
             z = torch.randn(n_samples, self.n_components_, dtype=torch.float64)
             cells = model.likelihood(z)
-            scores = cells.icdf(torch.rand_like(cells.loc).clamp(min=2.0**-53))
+            scores = at_quantiles(cells, torch.rand_like(cells.loc))
         return self._widened(self._cell_scores().cells(scores).numpy())
 
     @property
