@@ -25,6 +25,7 @@ from skvnce.estimators._callbacks import (
     with_callbacks,
 )
 from skvnce.estimators._gaussian import HELD_OUT, SHARES
+from skvnce.estimators._modules import CachedModules, load_state, state_of
 from skvnce.estimators._tables import column_moments, hold_out, rows_that_count
 from skvnce.estimators._validation import (
     check_auto_or_number,
@@ -35,7 +36,6 @@ from skvnce.estimators._validation import (
     incomplete_array,
     keeps_state_on_failure,
 )
-from skvnce.estimators._vnce_parts import load_state, state_of
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.objectives.bounds import BOUNDS
 from skvnce.samplers.lair import lair
@@ -55,6 +55,7 @@ _SINGLE = ["MVAE", "MIWAE", "DeMissVAE"]  # their posterior is one normal
 class VariationalAutoencoder(
     CallbackSupportMixin,
     ClassNamePrefixFeaturesOutMixin,
+    CachedModules,
     ConstantColumns,
     IncompleteTransformer,
 ):
@@ -608,10 +609,6 @@ class VariationalAutoencoder(
                 load_state(part.double(), state)
             self._cache.append(auto.evaluated())
         return self._cache[0]
-
-    def __getstate__(self):
-        """Leave the modules out of pickles; they are rebuilt on use."""
-        return {**super().__getstate__(), "_cache": []}
 
     def _rowwise(self, X, function):
         """Apply a function of the autoencoder and the rows, in chunks of rows."""
