@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
@@ -31,10 +30,12 @@ from skvnce.estimators._validation import (
     check_auto_or_number,
     check_choice,
     check_number,
+    check_rank,
     check_spread,
     column_name,
     incomplete_array,
     keeps_state_on_failure,
+    latent_array,
 )
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.objectives.bounds import BOUNDS
@@ -272,12 +273,7 @@ class VariationalAutoencoder(
             In the units of X; NaN in columns that were entirely missing at `fit`.
         """
         check_is_fitted(self)
-        Z = check_array(Z, dtype=[np.float64, np.float32], input_name="Z")
-        if Z.shape[1] != self.n_components_:
-            raise ValueError(
-                f"Z has {Z.shape[1]} columns, but the model has "
-                f"n_components_={self.n_components_} latents."
-            )
+        Z = latent_array(Z, self.n_components_)
         cells = self._autoencoder().model.likelihood(torch.tensor(Z).double())
         levels = middles(_LEVELS, cells.loc)
         drawn = (cells.icdf(level.expand(cells.loc.shape)) for level in levels)
@@ -365,7 +361,7 @@ class VariationalAutoencoder(
         nodes, weights = nodes[seen], weights[seen]
         self.location_, self.scale_ = column_moments(nodes, weights)
         check_spread(self, self.node_indices_, self.scale_)
-        self._check_width()
+        check_rank(self.n_components, len(self.node_indices_))
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with one_thread(), seeded(self.random_state):
             try:
@@ -415,14 +411,6 @@ class VariationalAutoencoder(
             )
         for size in sizes:
             check_number(size, "hidden_layer_sizes", low=1, integer=True)
-
-    def _check_width(self):
-        width = len(self.node_indices_)
-        if not isinstance(self.n_components, str) and self.n_components > width:
-            raise ValueError(
-                f"n_components={self.n_components} must be at most n_features={width}, "
-                "the columns of X with two different observed values."
-            )
 
     def _fit_nodes(self, nodes, weights, on_round):
         """Find the start, choose the number of rounds, and train."""
