@@ -205,10 +205,7 @@ class LAIRImputer(Imputer):
         X = self._checked(X)
         filled = self._constants_filled(X)
         shares = np.array_split(np.arange(self.n_draws), len(self.estimators_))
-        with (
-            one_thread(),
-            seeded(0),
-        ):  # for samplers that cannot take numbers of the row
+        with one_thread(), seeded(0):  # samplers may not take numbers of the row
             parts = self._parts(X, only_incomplete=True, n_chains=self.n_draws)
             for cells, nodes in parts:
                 drawn = [
