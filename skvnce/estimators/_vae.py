@@ -257,7 +257,8 @@ class VariationalAutoencoder(
         ndarray of shape (n_samples, n_components_)
         """
         X = self._checked(X)
-        return self._rowwise(X, vae.latent_mean).astype(X.dtype)
+        found, _ = self._rowwise(X, vae.latent_mean)
+        return found.astype(X.dtype)
 
     def inverse_transform(self, Z):
         """Compute the means of rows given their latents, by 32 quantiles of each cell.
@@ -335,13 +336,9 @@ class VariationalAutoencoder(
         return incomplete_array(self, X, reset=False)
 
     def _log_prob(self, X):
-        slopes = [
-            self._cell_scores().scores(Incomplete.from_array(nodes))[1].numpy()
-            for _, nodes in self._parts(X)
-        ]
+        found, log_slopes = self._rowwise(X, vae.log_prob)
         empty = np.isnan(X[:, self.node_indices_]).all(1)
-        found = self._rowwise(X, vae.log_prob) + np.concatenate(slopes)
-        return np.where(empty, 0.0, found)
+        return np.where(empty, 0.0, found + log_slopes)
 
     @with_callbacks
     def _fit(self, X, weights=None):
@@ -513,12 +510,11 @@ class VariationalAutoencoder(
         """Write into attributes how scores follow from cells, and their families."""
         self.bent_ = margins is not None
         self._margins = margins and tuple(part.numpy() for part in margins)
-        repeated, values = repeated_values(raw)
+        repeated, _ = repeated_values(raw)
         found = np.full(len(self.scale_), "normal", dtype=object)
         found[repeated.numpy()] = "rounded"
         asked = self._asked_families()
         families = np.where(asked == "auto", found, asked)
-        tables = dict(zip(repeated.tolist(), values, strict=True))
         self._values = {}
         for j in np.flatnonzero((families == "rounded") | (families == "bernoulli")):
             unique = raw.x[raw.observed[:, j], j].unique()
@@ -528,7 +524,7 @@ class VariationalAutoencoder(
                     f"{column_name(self, self.node_indices_[j])} has {len(unique)}. "
                     "Use 'rounded' or 'normal' there."
                 )
-            self._values[int(j)] = tables.get(j, unique).unique().numpy()
+            self._values[int(j)] = unique.numpy()
         self.families_ = families.tolist()
         self._cache = []
 
@@ -599,17 +595,20 @@ class VariationalAutoencoder(
         return self._cache[0]
 
     def _rowwise(self, X, function):
-        """Apply a function of the autoencoder and the rows, in chunks of rows."""
+        """Apply a function of the autoencoder and the rows, in chunks of rows.
+
+        Gives what it found, and the log-slopes of the scores, summed over each row.
+        """
         auto, scores = self._autoencoder(), self._cell_scores()
         nodes = X[:, self.node_indices_].astype(np.float64)
-        number, parts = int(self.n_importance_samples), []
+        number, found, slopes = int(self.n_importance_samples), [], []
         with one_thread(), torch.no_grad():
             for rows in vae.chunks(auto, len(nodes), number):
                 part = nodes[rows.numpy()]  # one row stays a table
-                data, _ = scores.scores(Incomplete.from_array(part))
-                uniforms = row_lattice(part, 0)
-                parts.append(function(auto, data, uniforms, number))
-        return torch.cat(parts).numpy()
+                data, log_slopes = scores.scores(Incomplete.from_array(part))
+                found.append(function(auto, data, row_lattice(part, 0), number))
+                slopes.append(log_slopes)
+        return torch.cat(found).numpy(), torch.cat(slopes).numpy()
 
     def _widened(self, nodes):
         """Put columns of the model among all columns."""
