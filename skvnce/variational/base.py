@@ -96,6 +96,10 @@ class GibbsConditionals(Protocol):
         """
         ...
 
+    def back(self, q: Distribution, x: Tensor, columns: Tensor) -> Distribution:
+        """Return q_j at rows x in which only its own cell has moved since q."""
+        ...
+
     def blind(self, x: Tensor, columns: Tensor) -> Distribution:
         """Return what `at` does, with zero in place of x_j (appendix E)."""
         ...
