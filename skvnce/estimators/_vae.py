@@ -604,7 +604,7 @@ class VariationalAutoencoder(
         number, found, slopes = int(self.n_importance_samples), [], []
         with one_thread(), torch.no_grad():
             for rows in vae.chunks(auto, len(nodes), number):
-                part = nodes[rows.numpy()]  # one row stays a table
+                part = nodes[rows]
                 data, log_slopes = scores.scores(Incomplete.from_array(part))
                 found.append(function(auto, data, row_lattice(part, 0), number))
                 slopes.append(log_slopes)
