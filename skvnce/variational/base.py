@@ -75,6 +75,22 @@ class LatentPosterior(Protocol):
         ...
 
 
+class LatentCells(Protocol):
+    """A rule that gives q(x_mis | z, x_obs), independent cells."""
+
+    def __call__(self, x: Tensor, observed: Tensor, z: Tensor) -> Distribution:
+        """Return q(x_j | z, x_obs) of all columns j; batch shape (*batch, features).
+
+        Parameters
+        ----------
+        x : Tensor of shape (*batch, features)
+            Values under the mask may be anything.
+        observed : Tensor of bool that broadcasts to (*batch, features)
+        z : Tensor of shape (*batch, latents)
+        """
+        ...
+
+
 class GibbsConditionals(Protocol):
     """A rule that gives q(x_j | x), univariate, from completed rows x."""
 
