@@ -35,7 +35,6 @@ from skvnce.algorithms.vgi import (
     from_marginals,
     train,
     warm_up_conditionals,
-    warm_up_model,
 )
 from skvnce.models.factor_analysis import FactorModel, infer
 from skvnce.models.factor_density import FactorDensity
@@ -194,7 +193,8 @@ def start_model():
 def fit_vgi(data, conditionals, seed, n_steps, effort=EFFORT):
     """Fit by variational Gibbs inference, as the paper does but for the schedule.
 
-    The learning rates fall to zero along half a cosine.
+    In the second warm-up model and conditionals learn from the objective and the chains
+    rest; then the learning rates fall to zero along half a cosine.
     """
     torch.manual_seed(seed)
     data = Incomplete(data.x.float(), data.observed)
@@ -202,20 +202,18 @@ def fit_vgi(data, conditionals, seed, n_steps, effort=EFFORT):
     pair = Pair(start_model(), conditionals())
     per_epoch = -(-len(data.x) // effort.batch_size)
     n_epochs = -(-n_steps // per_epoch)
-    warm = {"batch_size": effort.batch_size}
     warm_up_conditionals(
         pair.conditionals,
         chains,
         n_epochs=-(-4 * Q_WARM_UP // per_epoch),
         learning_rate=effort.q_learning_rate,
-        **warm,
+        batch_size=effort.batch_size,
     )
-    warm_up_model(
-        pair.model,
+    train(
+        pair,
         chains,
+        effort._replace(n_updates=0),
         n_epochs=-(-4 * WARM_UP // per_epoch),
-        learning_rate=effort.learning_rate,
-        **warm,
     )
     train(
         pair,
