@@ -65,7 +65,7 @@ class AtNodes:
 class _Node(Normal):
     def __init__(self, q, nodes):
         super().__init__(q.loc, q.scale)
-        self.nodes = nodes.view(-1, *[1] * (q.loc.dim() - 1))
+        self.nodes = nodes[:, None]  # (..., nodes, n)
 
     def rsample(self):
         return self.loc + self.scale * self.nodes

@@ -8,7 +8,6 @@ from torch.distributions import Normal
 from skvnce.variational.base import at_quantiles, entropy
 from skvnce.variational.heads import BoundedHead, MixtureHead, NormalHead, SplineHead
 
-REACH = 30.0
 LOW = torch.tensor([-1.0, -torch.inf, 0.5]).double()
 HIGH = torch.tensor([2.0, 0.7, torch.inf]).double()
 HEADS = {
@@ -38,40 +37,33 @@ def parts(head, seed):
     ]
 
 
-def line(head):
-    """Make points between bounds, kinks of splines far apart from few panels."""
-    points, weights = line_rule(REACH, 40000 if isinstance(head, BoundedHead) else 8)
-    return points[:, 0], weights
-
-
 def panels(low, high, n_panels=6000):
     """Make points and weights of Gauss-Legendre of five points on many panels."""
     nodes, weights = line_rule(1.0, 5)
-    edges = torch.linspace(low, high, n_panels + 1).double()
+    edges = torch.linspace(low, high, n_panels + 1, dtype=torch.float64)
     half = (edges[1:] - edges[:-1]) / 2
     points = (edges[:-1] + half)[:, None] + half[:, None] * nodes[:, 0]
     return points.flatten(), (half[:, None] * weights).flatten()
 
 
-def stretch(head, column):
-    """Give the interval on which a density of a column lives."""
-    if not isinstance(head, BoundedHead):
-        return -REACH, REACH
-    return max(-REACH, float(LOW[column])), min(REACH, float(HIGH[column]))
-
-
 def of_each(head, parts):
-    """Give each conditional, as a batch of one, with points and weights."""
-    for i, column in enumerate(COLUMNS):
-        one = [part[i : i + 1] for part in parts]
-        points, weights = panels(*stretch(head, column))
-        yield head(*one, COLUMNS[i : i + 1]), points[:, None], weights
+    """Give each conditional, as a batch of one, with points where it lives."""
+    ends = torch.tensor([[1e-12], [1 - 1e-12]], dtype=torch.float64)
+    for i in range(len(COLUMNS)):
+        q = head(*[part[i : i + 1] for part in parts], COLUMNS[i : i + 1])
+        points, weights = panels(*q.icdf(ends).flatten().tolist())
+        yield q, points[:, None], weights
+
+
+def precision(head):
+    """Give the error of quadrature: splines have kinks, of second order in panels."""
+    return 1e-5 if isinstance(head, SplineHead) else 1e-9
 
 
 def test_densities_integrate_to_one(head, parts):
     for q, points, weights in of_each(head, parts):
         total = q.log_prob(points).exp()[:, 0] @ weights
-        assert float(total.detach()) == pytest.approx(1, abs=1e-6)
+        assert float(total.detach()) == pytest.approx(1, abs=precision(head))
 
 
 def test_quantiles_invert_cdfs(head, parts):
@@ -96,18 +88,22 @@ def test_gradients_of_draws(head, parts):
 
 
 def test_gradients_of_draws_are_those_of_the_mean(head, parts):
-    """Of E[x], which quadrature of x q(x) gives."""
+    """Of E[x], by quadrature of x q(x), or of -F(x), which has no kinks."""
     for q, points, weights in of_each(head, parts):
-        log_q = q.log_prob(points)[:, 0]
-        mean = (points[:, 0] * log_q.exp()) @ weights
-        exact = torch.autograd.grad(mean, parts, retain_graph=True)
-        u = q.cdf(points).detach()[:, 0]
-        inner = (u > 1e-9) & (u < 1 - 1e-9)
-        draws = q.icdf(u[inner, None])[:, 0]
-        share = (log_q.detach().exp() * weights)[inner]
-        found = torch.autograd.grad(draws @ share, parts)
+        log_q, u = q.log_prob(points)[:, 0], q.cdf(points)[:, 0]
+        kinked = isinstance(head, SplineHead)
+        mean = (-u if kinked else points[:, 0] * log_q.exp()) @ weights
+        inner = (u > 1e-10) & (u < 1 - 1e-10)
+        draws = q.icdf(u[inner, None].detach())[:, 0]
+        average = draws @ (log_q.detach().exp() * weights)[inner]
+        exact, found = (
+            torch.autograd.grad(value, parts, retain_graph=True, allow_unused=True)
+            for value in (mean, average)
+        )
         for mine, known in zip(found, exact, strict=True):
-            torch.testing.assert_close(mine, known, rtol=1e-4, atol=1e-5)
+            assert (mine is None) == (known is None)
+            if mine is not None:
+                torch.testing.assert_close(mine, known, rtol=0, atol=1e-4)
 
 
 def test_entropies(head, parts, seed):
@@ -118,7 +114,9 @@ def test_entropies(head, parts, seed):
         found = entropy(q, points)
         if found.dim() == 2:  # at draws
             found = (log_q.exp() * found[:, 0]) @ weights
-        torch.testing.assert_close(found.squeeze(), exact, rtol=0, atol=1e-5)
+        torch.testing.assert_close(
+            found.squeeze(), exact, rtol=0, atol=10 * precision(head)
+        )
 
 
 @pytest.mark.parametrize("name", ["normal", "one component", "spline", "one spline"])
