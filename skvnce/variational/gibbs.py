@@ -114,7 +114,7 @@ class _Conditionals(nn.Module):
         return self.head(
             (loc + raw[:, 0]).view(columns.shape),
             (self.log_scales[flat] + raw[:, 1]).view(columns.shape),
-            raw[:, 2:].view(*columns.shape, -1),
+            raw[:, 2:].view(*columns.shape, self.head.n_parameters - 2),
             columns,
         )
 

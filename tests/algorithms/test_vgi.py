@@ -223,8 +223,7 @@ def test_complete_and_incomplete_rows_count_alike():
         found = torch.stack([loss(torch.arange(8)) for _ in range(300)])
     # the entropy is closed, and so log p of a draw is what varies
     assert abs(z_mean(found, exact.item())) < GATE
-    wrong = found + 0.1 * (marginal.mean() - exact).abs() + 0.3
-    assert abs(z_mean(wrong, exact.item())) > GATE
+    assert abs(z_mean(found, exact.item() + 0.05)) > GATE  # control
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -270,16 +269,16 @@ def test_warm_regressions_of_complete_rows_are_those_of_least_squares():
         mine = torch.cat([q.slopes[j, rest], q.intercepts[[j]]]).detach()
         assert ((mine - slopes).abs() < error).all()  # far less than rows allow
         spread = residual.square().mean().sqrt().log()
-        assert abs(float(q.log_scales[j] - spread)) < 0.05
+        assert abs(float(q.log_scales[j].detach() - spread)) < 0.05
 
 
 def test_warming_the_model_up_maximises_the_likelihood_of_completed_rows():
     x, data = simulate(300)
     chains = Chains(data, from_marginals(data, 2))
     start = density(TRUTH._replace(mean=TRUTH.mean + 2))
-    losses = warm_up_model(
-        start, chains, n_epochs=200, batch_size=300, learning_rate=0.05
-    )
+    for rate in (0.05, 0.01):
+        rates = {"batch_size": 300, "learning_rate": rate}
+        losses = warm_up_model(start, chains, n_epochs=300, **rates)
     weights = torch.ones(600).double()
     table = Incomplete(chains.x.flatten(0, 1), torch.ones(600, D).bool())
     best = fit_factors(table, weights, 1, floor=1e-6, max_iter=500, tol=1e-8)

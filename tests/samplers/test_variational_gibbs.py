@@ -62,8 +62,8 @@ def conditionals(kind=StandardConditionals, shift=0.0, widen=1.0, shake=0.0):
 
 WRONG = {
     "off": conditionals(shift=0.5, widen=1.4),
-    "off, standard networks": conditionals(shake=0.7, widen=1.3),
-    "off, extended": conditionals(ExtendedConditionals, shake=0.7, widen=1.3),
+    "off, standard networks": conditionals(shake=0.2, widen=1.3),
+    "off, extended": conditionals(ExtendedConditionals, shake=0.2, widen=1.3),
 }
 
 
