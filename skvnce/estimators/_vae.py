@@ -39,7 +39,6 @@ from skvnce.estimators._validation import (
 )
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.objectives.bounds import BOUNDS
-from skvnce.samplers.lair import lair
 from skvnce.training.adam import NotFinite
 
 _MOST_LATENTS = 20  # of n_components="auto"
@@ -47,10 +46,10 @@ _LEAST_NOISE = 2e-3  # variance of a score given the latents, as training starts
 _STRONGEST = 10.0  # rows a column that the prior of the start is worth at most
 _EFFORT = {"max_iter": 200, "tol": 5e-3}  # of EM, which finds the start
 _MIXED = 5  # components of the posterior of objectives that take mixtures
-_MOVES = 5  # of the imputations of DeMissVAE before each step
 _LEVELS = 32  # of quantiles that stand for a cell
 _FAMILIES = ["auto", "normal", "student", "bernoulli", "rounded"]
-_SINGLE = ["MVAE", "MIWAE", "DeMissVAE"]  # their posterior is one normal
+_COMPLETING = ["DeMissVAE", "VBGI-VAE", "VBGI-VAE-M"]  # objectives of completed rows
+_SINGLE = ["MVAE", "MIWAE", *_COMPLETING]  # their posterior is one normal
 
 
 class VariationalAutoencoder(
@@ -73,17 +72,20 @@ class VariationalAutoencoder(
     n_components : "auto" or int, default="auto"
         Number of latents.  ``"auto"``: one less than columns, at most 20.
     objective : {"MIWAE", "MVAE", "MissVAE", "MissSVAE", "MissIWAE", "MissSIWAE", \
-            "DeMissVAE"}, default="MIWAE"
+            "DeMissVAE", "VBGI-VAE", "VBGI-VAE-M"}, default="MIWAE"
         The bound of the log-likelihood that is raised.  MVAE (eq. 4 of the reference)
         is the classical one; MIWAE (7) tightens it by importance sampling; the Miss
-        ones take a mixture as posterior (4, 5, 7, 8); DeMissVAE (10 and 12) trains the
-        encoder on rows that a sampler completes, and beside that on incomplete ones.
+        ones take a mixture as posterior (4, 5, 7, 8).  The last three take rows that a
+        sampler completes, and train the encoder on incomplete ones beside: DeMissVAE
+        (10 and 12) for the encoder only, VBGI-VAE for both, VBGI-VAE-M with the missing
+        cells left out of the likelihood (variational block-Gibbs inference, see
+        `skvnce.objectives.vbgi`).
     n_posterior_components : "auto" or int, default="auto"
         Components of the posterior's mixture; ``"auto"``: 5 for the objectives that
         take a mixture, else 1.
     n_samples : int, default=5
         Draws of the latents of each row in a step, of each component in the stratified
-        objectives (MissSVAE, MissSIWAE); of DeMissVAE, imputations of each row.
+        objectives (MissSVAE, MissSIWAE); imputations of each row in the last three.
     likelihood : str or list of str, default="auto"
         Family of the columns given the latents, one for all or one a column of X:
         ``"normal"``, ``"student"`` (heavy tails, 4 degrees of freedom),
@@ -501,10 +503,10 @@ class VariationalAutoencoder(
 
     def _loss(self, auto, data):
         training = self._training()
-        if self.objective != "DeMissVAE":
+        if self.objective not in _COMPLETING:
             return vae.bound_loss(auto, data, training)
-        sampler = lair(*auto, n_particles=self.n_samples)
-        return vae.imputed_loss(auto, data, training, sampler, _MOVES)
+        sampler = vae.completing(auto, training.n_draws)
+        return vae.completed_loss(auto, data, training, sampler)
 
     def _keep_scores(self, raw, margins):
         """Write into attributes how scores follow from cells, and their families."""
