@@ -112,6 +112,29 @@ def _at(q, x, j):
     return numbers(q.at(x, column(j, x)))
 
 
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_columns_of_each_row(kind, shared, x):
+    """The rows need not be repeated, and extended conditionals see them once."""
+    q, columns = conditionals(kind, shared=shared), torch.randint(D, (5, 3, N))
+    tables, seen = x.expand(3, N, D) + torch.randn(3, 1, 1).double(), []
+    repeated = tables.expand(5, 3, N, D)
+    for rule in (q.at, q.blind):
+        q.body.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
+        found, known = (numbers(rule(rows, columns)) for rows in (tables, repeated))
+        torch.testing.assert_close(found, known)
+    assert seen[0] == (3 * N if kind == "extended" else 15 * N)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_row(kind, x):
+    """Without any leading shape."""
+    q = conditionals(kind)
+    one = q.at(x[0], torch.tensor(2))
+    assert one.batch_shape == ()
+    torch.testing.assert_close(numbers(one), numbers(q.at(x, column(2, x)))[:, 0])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_blind_conditionals_see_zero(kind, x):
     q, at = conditionals(kind), column(2, x)
