@@ -12,7 +12,7 @@ data with mixture variational families, table 1 and algorithm 1 (DeMissVAE); Mat
 Frellsen (2019), MIWAE.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import sqrt
 from typing import NamedTuple
@@ -349,12 +349,17 @@ def held_out_log_prob(auto: Autoencoder, data: Incomplete, hidden: Tensor) -> Te
     return torch.cat(found)
 
 
-def chunks(auto: Autoencoder, n: int, n_draws: int) -> Iterable[Tensor]:
+def chunks(auto: Autoencoder, n: int, n_draws: int) -> Iterator[slice]:
     """Split n rows into chunks whose draws are bounded in memory."""
     d, k = auto.model.loadings.shape
     hidden = sum(block[-1].out_features for block in auto.model.network.blocks)
     size = max(1, _AT_ONCE // (n_draws * (2 * d + k + hidden) + k * k))
-    return torch.arange(n).split(size) if n else ()
+    return slices(n, size)
+
+
+def slices(n: int, size: int) -> Iterator[slice]:
+    """Split n rows into slices of some size."""
+    return (slice(first, first + size) for first in range(0, n, size))
 
 
 def weigh(

@@ -215,12 +215,14 @@ def visit_loss(
 
     def loss(rows: Tensor) -> Tensor:
         complete, holed = (rows[n_missing[rows] == 0], rows[n_missing[rows] > 0])
-        total = pair.model.log_prob(chains.data.x[complete]).sum()
+        bounds = []
+        if len(complete):
+            bounds.append(pair.model.log_prob(chains.data.x[complete]))
         if len(holed):
             x = chains.move(pair.conditionals, holed, effort.n_updates)
             columns = select(chains.data.observed[holed], x, effort.n_selected)
-            total = total + vgi(*pair, x, columns).mean(0).sum()
-        return -total / len(rows)
+            bounds.append(vgi(*pair, x, columns).mean(0))
+        return -torch.cat(bounds).mean()
 
     return loss
 

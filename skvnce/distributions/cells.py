@@ -26,6 +26,8 @@ from torch.distributions import Distribution, Normal, StudentT
 from torch.nn.functional import logsigmoid
 from torch.special import log_ndtr
 
+from skvnce.distributions.columns import pick, place
+
 _DEGREES = 4.0
 _FAR = 50.0  # standard deviations at which a normal has ended
 
@@ -54,16 +56,13 @@ class Families(NamedTuple):
 
     def places(self, x: Tensor) -> Tensor:
         """Tell which value is nearest; rounded columns (*batch, n_rounded)."""
-        columns = x.movedim(-1, 0).reshape(len(self.values), -1).contiguous()
         last = self.edges[:, -1:]  # where padding begins
         inner = self.edges[:, 1:-1].where(self.edges[:, 1:-1] < last, torch.inf)
-        inner = inner.to(x).contiguous()
-        place = torch.searchsorted(inner, columns)
-        return place.view(x.movedim(-1, 0).shape).movedim(0, -1)
+        return place(inner.to(x), x)
 
     def nearest(self, x: Tensor) -> Tensor:
         """Round the rounded columns (*batch, n_rounded) to their values."""
-        return _pick(self.values, self.places(x)).to(x)
+        return pick(self.values, self.places(x)).to(x)
 
 
 class Cells(Distribution):
@@ -101,8 +100,8 @@ class Cells(Distribution):
             found = found.index_copy(-1, at, logsigmoid(sign * loc[..., at]))
         if len(families.rounded):
             at = families.rounded
-            place = families.places(value[..., at])
-            ends = (_pick(families.edges, place + k).to(value) for k in (0, 1))
+            left = families.places(value[..., at])
+            ends = (pick(families.edges, left + k).to(value) for k in (0, 1))
             inside = _log_between(*ends, loc[..., at], scale[..., at])
             found = found.index_copy(-1, at, inside)
         return found
@@ -124,11 +123,6 @@ class Cells(Distribution):
             at = families.rounded
             found = found.index_copy(-1, at, families.nearest(found[..., at]))
         return found
-
-
-def _pick(table: Tensor, place: Tensor) -> Tensor:
-    """Look values up, a row of the table for each of the last dimension of places."""
-    return table[torch.arange(len(table)), place]
 
 
 def _log_between(low: Tensor, high: Tensor, loc: Tensor, scale: Tensor) -> Tensor:

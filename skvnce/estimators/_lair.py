@@ -17,7 +17,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms import vae_sampling
-from skvnce.estimators._base import ConstantColumns, Imputer
+from skvnce.estimators._base import Imputer
 from skvnce.estimators._tables import half_sample_mode, in_container_of
 from skvnce.estimators._vae import VariationalAutoencoder
 from skvnce.estimators._validation import (
@@ -40,7 +40,7 @@ _STRATEGIES = {
 }
 
 
-class LAIRImputer(ConstantColumns, Imputer):
+class LAIRImputer(Imputer):
     """Impute by draws from variational autoencoders given the observed cells.
 
     Autoencoders are trained on the incomplete rows, and missing cells (NaN) are drawn
@@ -205,10 +205,7 @@ class LAIRImputer(ConstantColumns, Imputer):
         X = self._checked(X)
         filled = self._constants_filled(X)
         shares = np.array_split(np.arange(self.n_draws), len(self.estimators_))
-        with (
-            one_thread(),
-            seeded(0),
-        ):  # for samplers that cannot take numbers of the row
+        with one_thread(), seeded(0):  # samplers may not take numbers of the row
             parts = self._parts(X, only_incomplete=True, n_chains=self.n_draws)
             for cells, nodes in parts:
                 drawn = [
@@ -240,17 +237,9 @@ class LAIRImputer(ConstantColumns, Imputer):
         """
         check_number(n_draws, "n_draws", low=1, integer=True)
         container, X = X, self._checked(X)
-        filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)
-        with one_thread(), seeded(random_state):
-            count = len(self.estimators_)
-            turns = torch.randperm(count).repeat(n_draws)[:n_draws].numpy()
-            for (rows, columns), nodes in self._parts(X, only_incomplete=True):
-                for turn in np.unique(turns):
-                    places = np.flatnonzero(turns == turn)
-                    member = self.estimators_[turn]
-                    drawn = self._drawn(member, nodes, len(places), _of_stream)
-                    filled[np.ix_(places, rows[:, 0], columns[0])] = drawn
-        tables, kept = self._columns_out(filled, X), self._columns_kept()
+        draw = partial(self._drawn, numbers=_of_stream)
+        members, kept = self.estimators_, self._columns_kept()
+        tables = self._filled_in_turns(X, members, draw, n_draws, random_state)
         return [in_container_of(container, table, kept) for table in tables]
 
     def score_samples(self, X):

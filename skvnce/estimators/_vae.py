@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
@@ -17,6 +16,7 @@ from skvnce.algorithms.cell_scores import CellScores, repeated_values
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.algorithms.margins import Margins
 from skvnce.distributions.cells import Families
+from skvnce.distributions.quantiles import at_quantiles, middles
 from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -24,17 +24,19 @@ from skvnce.estimators._callbacks import (
     with_callbacks,
 )
 from skvnce.estimators._gaussian import HELD_OUT, SHARES
+from skvnce.estimators._modules import CachedModules, load_state, state_of
 from skvnce.estimators._tables import column_moments, hold_out, rows_that_count
 from skvnce.estimators._validation import (
     check_auto_or_number,
     check_choice,
     check_number,
+    check_rank,
     check_spread,
     column_name,
     incomplete_array,
     keeps_state_on_failure,
+    latent_array,
 )
-from skvnce.estimators._vnce_parts import load_state, state_of
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.objectives.bounds import BOUNDS
 from skvnce.samplers.lair import lair
@@ -54,6 +56,7 @@ _SINGLE = ["MVAE", "MIWAE", "DeMissVAE"]  # their posterior is one normal
 class VariationalAutoencoder(
     CallbackSupportMixin,
     ClassNamePrefixFeaturesOutMixin,
+    CachedModules,
     ConstantColumns,
     IncompleteTransformer,
 ):
@@ -254,7 +257,8 @@ class VariationalAutoencoder(
         ndarray of shape (n_samples, n_components_)
         """
         X = self._checked(X)
-        return self._rowwise(X, vae.latent_mean).astype(X.dtype)
+        found, _ = self._rowwise(X, vae.latent_mean)
+        return found.astype(X.dtype)
 
     def inverse_transform(self, Z):
         """Compute the means of rows given their latents, by 32 quantiles of each cell.
@@ -270,14 +274,9 @@ class VariationalAutoencoder(
             In the units of X; NaN in columns that were entirely missing at `fit`.
         """
         check_is_fitted(self)
-        Z = check_array(Z, dtype=[np.float64, np.float32], input_name="Z")
-        if Z.shape[1] != self.n_components_:
-            raise ValueError(
-                f"Z has {Z.shape[1]} columns, but the model has "
-                f"n_components_={self.n_components_} latents."
-            )
+        Z = latent_array(Z, self.n_components_)
         cells = self._autoencoder().model.likelihood(torch.tensor(Z).double())
-        levels = (torch.arange(_LEVELS).double() + 0.5) / _LEVELS
+        levels = middles(_LEVELS, cells.loc)
         drawn = (cells.icdf(level.expand(cells.loc.shape)) for level in levels)
         mean = sum(map(self._cell_scores().cells, drawn)) / _LEVELS
         return self._widened(mean.numpy()).astype(Z.dtype)
@@ -320,7 +319,7 @@ class VariationalAutoencoder(
         with one_thread(), seeded(random_state):
             z = torch.randn(n_samples, self.n_components_, dtype=torch.float64)
             cells = model.likelihood(z)
-            scores = cells.icdf(torch.rand_like(cells.loc).clamp(min=2.0**-53))
+            scores = at_quantiles(cells, torch.rand_like(cells.loc))
         return self._widened(self._cell_scores().cells(scores).numpy())
 
     @property
@@ -337,13 +336,9 @@ class VariationalAutoencoder(
         return incomplete_array(self, X, reset=False)
 
     def _log_prob(self, X):
-        slopes = [
-            self._cell_scores().scores(Incomplete.from_array(nodes))[1].numpy()
-            for _, nodes in self._parts(X)
-        ]
+        found, log_slopes = self._rowwise(X, vae.log_prob)
         empty = np.isnan(X[:, self.node_indices_]).all(1)
-        found = self._rowwise(X, vae.log_prob) + np.concatenate(slopes)
-        return np.where(empty, 0.0, found)
+        return np.where(empty, 0.0, found + log_slopes)
 
     @with_callbacks
     def _fit(self, X, weights=None):
@@ -363,7 +358,7 @@ class VariationalAutoencoder(
         nodes, weights = nodes[seen], weights[seen]
         self.location_, self.scale_ = column_moments(nodes, weights)
         check_spread(self, self.node_indices_, self.scale_)
-        self._check_width()
+        check_rank(self.n_components, len(self.node_indices_))
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with one_thread(), seeded(self.random_state):
             try:
@@ -413,14 +408,6 @@ class VariationalAutoencoder(
             )
         for size in sizes:
             check_number(size, "hidden_layer_sizes", low=1, integer=True)
-
-    def _check_width(self):
-        width = len(self.node_indices_)
-        if not isinstance(self.n_components, str) and self.n_components > width:
-            raise ValueError(
-                f"n_components={self.n_components} must be at most n_features={width}, "
-                "the columns of X with two different observed values."
-            )
 
     def _fit_nodes(self, nodes, weights, on_round):
         """Find the start, choose the number of rounds, and train."""
@@ -523,12 +510,11 @@ class VariationalAutoencoder(
         """Write into attributes how scores follow from cells, and their families."""
         self.bent_ = margins is not None
         self._margins = margins and tuple(part.numpy() for part in margins)
-        repeated, values = repeated_values(raw)
+        repeated, _ = repeated_values(raw)
         found = np.full(len(self.scale_), "normal", dtype=object)
         found[repeated.numpy()] = "rounded"
         asked = self._asked_families()
         families = np.where(asked == "auto", found, asked)
-        tables = dict(zip(repeated.tolist(), values, strict=True))
         self._values = {}
         for j in np.flatnonzero((families == "rounded") | (families == "bernoulli")):
             unique = raw.x[raw.observed[:, j], j].unique()
@@ -538,7 +524,7 @@ class VariationalAutoencoder(
                     f"{column_name(self, self.node_indices_[j])} has {len(unique)}. "
                     "Use 'rounded' or 'normal' there."
                 )
-            self._values[int(j)] = tables.get(j, unique).unique().numpy()
+            self._values[int(j)] = unique.numpy()
         self.families_ = families.tolist()
         self._cache = []
 
@@ -608,22 +594,21 @@ class VariationalAutoencoder(
             self._cache.append(auto.evaluated())
         return self._cache[0]
 
-    def __getstate__(self):
-        """Leave the modules out of pickles; they are rebuilt on use."""
-        return {**super().__getstate__(), "_cache": []}
-
     def _rowwise(self, X, function):
-        """Apply a function of the autoencoder and the rows, in chunks of rows."""
+        """Apply a function of the autoencoder and the rows, in chunks of rows.
+
+        Gives what it found, and the log-slopes of the scores, summed over each row.
+        """
         auto, scores = self._autoencoder(), self._cell_scores()
         nodes = X[:, self.node_indices_].astype(np.float64)
-        number, parts = int(self.n_importance_samples), []
+        number, found, slopes = int(self.n_importance_samples), [], []
         with one_thread(), torch.no_grad():
             for rows in vae.chunks(auto, len(nodes), number):
-                part = nodes[rows.numpy()]  # one row stays a table
-                data, _ = scores.scores(Incomplete.from_array(part))
-                uniforms = row_lattice(part, 0)
-                parts.append(function(auto, data, uniforms, number))
-        return torch.cat(parts).numpy()
+                part = nodes[rows]
+                data, log_slopes = scores.scores(Incomplete.from_array(part))
+                found.append(function(auto, data, row_lattice(part, 0), number))
+                slopes.append(log_slopes)
+        return torch.cat(found).numpy(), torch.cat(slopes).numpy()
 
     def _widened(self, nodes):
         """Put columns of the model among all columns."""

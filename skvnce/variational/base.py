@@ -16,7 +16,10 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Distribution, Independent
+from torch.distributions import Bernoulli, Distribution
+
+from skvnce.distributions.quantiles import at_quantiles, draw
+from skvnce.distributions.quantiles import inside as inside  # re-exported
 
 # (step, template) -> uniform numbers in [0, 1) of the shape of the template
 Uniforms = Callable[[int, Tensor], Tensor]
@@ -72,6 +75,22 @@ class LatentPosterior(Protocol):
         ...
 
 
+class LatentCells(Protocol):
+    """A rule that gives q(x_mis | z, x_obs), independent cells."""
+
+    def __call__(self, x: Tensor, observed: Tensor, z: Tensor) -> Distribution:
+        """Return q(x_j | z, x_obs) of all columns j; batch shape (*batch, features).
+
+        Parameters
+        ----------
+        x : Tensor of shape (*batch, features)
+            Values under the mask may be anything.
+        observed : Tensor of bool that broadcasts to (*batch, features)
+        z : Tensor of shape (*batch, latents)
+        """
+        ...
+
+
 class GibbsConditionals(Protocol):
     """A rule that gives q(x_j | x), univariate, from completed rows x."""
 
@@ -91,6 +110,10 @@ class GibbsConditionals(Protocol):
         -------
         Distribution of batch shape (*batch,)
         """
+        ...
+
+    def back(self, q: Distribution, x: Tensor, columns: Tensor) -> Distribution:
+        """Return q_j at rows x in which only its own cell has moved since q."""
         ...
 
     def blind(self, x: Tensor, columns: Tensor) -> Distribution:
@@ -120,50 +143,6 @@ def stream(seed: int) -> Uniforms:
 def ambient(step: int, template: Tensor) -> Tensor:
     """Draw uniform numbers from torch's stream."""
     return torch.rand_like(template)
-
-
-def inside(uniform: Tensor) -> Tensor:
-    """Keep uniform numbers off 0 and 1, whose quantiles are infinite."""
-    least = torch.finfo(uniform.dtype).eps / 2  # the largest below 1 is 1 - least
-    return uniform.clamp(least, 1 - least)
-
-
-def at_quantiles(q: Distribution, uniform: Tensor) -> Tensor:
-    """Turn uniform numbers into draws of q.
-
-    Raises
-    ------
-    TypeError
-        For a distribution that is neither Bernoulli nor has quantiles in closed form.
-    """
-    if isinstance(q, Bernoulli):
-        return (uniform < q.probs).to(uniform)
-    try:
-        return q.icdf(inside(uniform))
-    except NotImplementedError as error:
-        raise TypeError(
-            f"The posterior gives {type(q).__name__}, which has no quantiles (icdf). "
-            "Use Normal, Laplace, LogNormal, Uniform, Exponential or Bernoulli."
-        ) from error
-
-
-def draw(q: Distribution, uniform: Tensor) -> Tensor:
-    """Turn uniform numbers into draws of latents.
-
-    Parameters
-    ----------
-    q : Distribution of event shape (latents,)
-        Independent given the row, or with a method ``at_uniform(uniform)``.
-    uniform : Tensor of shape (*sample, *batch, latents + 1)
-        The last number chooses a component where q is a mixture.
-
-    Returns
-    -------
-    Tensor of shape (*sample, *batch, latents)
-    """
-    if isinstance(q, Independent):
-        return at_quantiles(q.base_dist, uniform[..., :-1])
-    return q.at_uniform(uniform)
 
 
 def draw_latents(

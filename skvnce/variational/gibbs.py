@@ -137,6 +137,10 @@ class StandardConditionals(_Conditionals):
         """Return q_j of one column a row."""
         return self.blind(x, columns)
 
+    def back(self, q: Distribution, x: Tensor, columns: Tensor) -> Distribution:
+        """Return q_j after its own cell has moved: q still."""
+        return q
+
     def all(self, x: Tensor) -> Distribution:
         """Return q_j of all columns; the body sees d views of each row."""
         rows = x.reshape(-1, x.shape[-1])
@@ -150,6 +154,10 @@ class ExtendedConditionals(_Conditionals):
     def at(self, x: Tensor, columns: Tensor) -> Distribution:
         """Return q_j of one column a row."""
         return self._at(x, columns, x)
+
+    def back(self, q: Distribution, x: Tensor, columns: Tensor) -> Distribution:
+        """Return q_j after its own cell has moved, to where x has it."""
+        return self.at(x, columns)
 
     def all(self, x: Tensor) -> Distribution:
         """Return q_j of all columns; the body sees each row once."""

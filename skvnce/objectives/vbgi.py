@@ -1,0 +1,115 @@
+"""Variational Gibbs objectives of models with latents: two blocks, or one.
+
+Where a row stands completed as x~ = (x_obs, x~_mis), with latents z~, the blocks are
+the latents and the missing cells; each is drawn anew given the other,
+
+    A = E_q(z | x~) [log p(x~, z) - log q(z | x~)]                                 (1)
+    B = E_q(x_mis | z~, x_obs) [log p(x_obs, x_mis, z~)] + H(q(x_mis | z~, x_obs)) (2)
+    J = (A + B) / 2                                                                (3)
+
+VBGI-VAE climbs J.  A is a bound of log p(x~), B of log p(x_obs, z~).  VBGI-VAE-M leaves
+the missing cells out of the likelihood,
+
+    J_M = E_q(z | x~) [log p(x_obs, z) - log q(z | x~)]                            (4)
+
+which is a bound of log p(x_obs), wherever x~ stands.
+
+References
+----------
+Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+estimation from incomplete data, sections 3.4 and 5.3: eq. (13) and the two after (14).
+"""
+
+import torch
+from torch import Tensor
+
+from skvnce.models.base import LatentVariableModel
+from skvnce.objectives.bounds import miss_vae
+from skvnce.objectives.elbo import drawn, elbo, frozen, log_joint
+from skvnce.variational.base import LatentCells, LatentPosterior, Uniforms, entropy
+
+
+def vbgi(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    cells: LatentCells,
+    x: Tensor,
+    z: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+) -> Tensor:
+    """Estimate J by one draw of each block, eq. (3).
+
+    Parameters
+    ----------
+    model : LatentVariableModel
+    posterior : LatentPosterior
+        q(z | x) of complete rows.
+    cells : LatentCells
+        With reparametrised draws.
+    x : Tensor of shape (*batch, features)
+        Completed rows.
+    z : Tensor of shape (*batch, latents)
+    observed : Tensor of bool that broadcasts to (*batch, features)
+    uniforms : Uniforms
+        Called once.
+
+    Returns
+    -------
+    Tensor of shape (*batch,)
+    """
+    everything = torch.ones_like(x, dtype=torch.bool)
+    of_latents = miss_vae(model, posterior, x, everything, uniforms)
+    return (of_latents + of_cells(model, cells, x, z, observed)) / 2
+
+
+def of_cells(
+    model: LatentVariableModel,
+    cells: LatentCells,
+    x: Tensor,
+    z: Tensor,
+    observed: Tensor,
+) -> Tensor:
+    """Estimate B by one draw of the missing cells, eq. (2).
+
+    Parameters and returned values are those of `vbgi`; of x only the observed cells are
+    read.
+    """
+    q = cells(x, observed, z)
+    some = q.rsample()
+    moved = x.where(observed, some)
+    spread = entropy(q, some).where(~observed, x.new_zeros(())).sum(-1)
+    return log_joint(model, moved, torch.ones_like(moved).bool(), z) + spread
+
+
+def vbgi_marginal(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    x: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+    n_draws: int = 1,
+) -> Tensor:
+    """Estimate J_M by draws of the latents, eq. (4).
+
+    Parameters
+    ----------
+    model : LatentVariableModel
+    posterior : LatentPosterior
+        q(z | x) of complete rows.
+    x : Tensor of shape (*batch, features)
+        Completed rows: the posterior reads all of them, the likelihood what is
+        observed.
+    observed : Tensor of bool that broadcasts to (*batch, features)
+    uniforms : Uniforms
+        Called once.
+    n_draws : int
+        Of each row.
+
+    Returns
+    -------
+    Tensor of shape (*batch,)
+    """
+    q = posterior(x, torch.ones_like(x, dtype=torch.bool))
+    z = drawn(q, uniforms, n_draws, x)
+    return elbo(log_joint(model, x, observed, z) - frozen(q).log_prob(z))

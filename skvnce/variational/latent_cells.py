@@ -1,0 +1,48 @@
+"""Missing cells, independent given the latents and what is observed of their row.
+
+    q(x_mis | z, x_obs) = prod_{j missing} N(x_j; loc_j(z, x_obs), scale_j(z, x_obs)^2)
+
+A decoder says that z tells all there is to tell of x_mis.  That holds for z of the
+exact posterior; x_obs makes up for what a z of an approximate one has lost.
+
+References
+----------
+Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+estimation from incomplete data, section 5.3.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal
+
+_STEEPEST = 12.0  # bound of log-scales
+
+
+class NormalLatentCells(nn.Module):
+    """q(x_j | z, x_obs) of all columns, normal.
+
+    Parameters
+    ----------
+    network : nn.Module
+        (observed cells, zero where missing; latents) in one, (*batch, features +
+        latents), to means and log-scales, (*batch, 2 * features).
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor, observed: Tensor, z: Tensor) -> Normal:
+        """Return q of all columns, of batch shape (*batch, features).
+
+        Parameters
+        ----------
+        x : Tensor of shape (*batch, features)
+            Values under the mask may be anything.
+        observed : Tensor of bool that broadcasts to (*batch, features)
+        z : Tensor of shape (*batch, latents)
+        """
+        seen = torch.cat([x.where(observed, x.new_zeros(())), z], -1)
+        loc, free = self.network(seen).chunk(2, -1)
+        scale = free.clamp(-_STEEPEST, _STEEPEST).exp()
+        return Normal(loc, scale, validate_args=False)
