@@ -215,10 +215,10 @@ def visit_loss(
 
     Complete rows count with log p(x), once.
     """
-    n_missing = (~chains.data.observed).sum(1)
 
     def loss(rows: Tensor) -> Tensor:
-        complete, holed = (rows[n_missing[rows] == 0], rows[n_missing[rows] > 0])
+        whole = chains.data.observed[rows].all(1)
+        complete, holed = rows[whole], rows[~whole]
         bounds = []
         if len(complete):
             bounds.append(pair.model.log_prob(chains.data.x[complete]))
