@@ -60,6 +60,7 @@ SEEDS = range(20, 23)
 SIZES = [1000, 2000, 4000, 8000, 16000]
 SIZE_SEEDS = range(20, 25)
 STEPS = 800
+QUICK = [0.5], [20], 1500, 120, [500, 1000, 2000], [20], 60
 DATA_SEED = 2027
 GOAL = 1.5
 LOWER = 0.2  # factor of the learning rates after a third of the epochs
@@ -522,7 +523,7 @@ def main():
     torch.set_num_threads(1)
     plan = FRACTIONS, SEEDS, N_TRAIN, STEPS, SIZES, SIZE_SEEDS, STEPS
     if options.quick:
-        plan = [0.5], [20], 1500, 120, [500, 1000, 2000], [20], 60
+        plan = QUICK
     fractions, seeds, n_train, n_steps, sizes, size_seeds, size_steps = plan
     records = Records(options.records)
     found = {
