@@ -55,8 +55,9 @@ class UnivariateMixture(Distribution):
     def icdf(self, value: Tensor) -> Tensor:
         """Compute quantiles at probabilities in (0, 1); (*sample, *batch)."""
         with torch.no_grad():
-            low = (self.loc - _REACH * self.scale).amin(-1).expand(value.shape)
-            high = (self.loc + _REACH * self.scale).amax(-1).expand(value.shape)
+            shape = torch.broadcast_shapes(value.shape, self.batch_shape)
+            low = (self.loc - _REACH * self.scale).amin(-1).expand(shape)
+            high = (self.loc + _REACH * self.scale).amax(-1).expand(shape)
             for _ in range(_HALVINGS[value.dtype]):
                 middle = (low + high) / 2
                 below = self.cdf(middle) < value
