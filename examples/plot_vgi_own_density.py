@@ -1,7 +1,7 @@
 """
-=============================================
+==============================================
 Your own density, fitted to a table with holes
-=============================================
+==============================================
 
 `VGIImputer` fits any torch module with a ``log_prob`` of complete rows to rows with
 holes, and then draws the holes from it.  Here the module is ten lines: a mixture of
