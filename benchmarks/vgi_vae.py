@@ -376,9 +376,9 @@ def methods(rows, linear):
     }
 
 
-def autoencoder(name, rows, linear, size):
+def autoencoder(name, rows, linear, size, seed):
     """Fit one autoencoder, select its checkpoint and score it; one record."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     reader, fit, *data = methods(rows, linear)[name]
     model, posterior = Decoder(), IndependentNormalEncoder(reader())
     every = size.n_epochs // size.n_checkpoints
@@ -441,7 +441,7 @@ def of_table(rows, truth, size, kept, key):
 
     yield kept.get(key | {"method": LINEAR}, of_linear)
     for name in methods(rows, linear):
-        make = partial(autoencoder, name, rows, linear, size)
+        make = partial(autoencoder, name, rows, linear, size, key["seed"])
         yield kept.get(key | {"method": name}, make)
 
 
@@ -491,11 +491,11 @@ def setting(size):
         f"the latents, is fitted to them ({size.n_of_truth} epochs) and generates "
         f"{train} training, {validation} validation and {test} test rows. Cells are "
         "missing completely at random in training and validation rows. A seed has its "
-        "own mask; the rows are the same.",
+        "own mask and start; the rows are the same.",
         "Methods: autoencoders of the same form, all with the same number of gradient "
         f"steps: {size.n_epochs} epochs in batches of {BATCH}, Adam at {RATE:g} (the "
-        f"paper has 5000 epochs at 0.001). MVAE and MIWAE ({IMPORTANCE} draws) read the mask "
-        f"beside the row, which in the paper they do not. VBGI-VAE, VBGI-VAE-M and VGI "
+        f"paper has 5000 epochs at 0.001). MVAE and MIWAE ({IMPORTANCE} draws) read "
+        f"the mask beside the row, which in the paper they do not. VBGI-VAE, VBGI-VAE-M and VGI "
         f"have {CHAINS} chains a row, which start at draws of factor analysis fitted "
         f"to the same rows, and move after {WARM_UP} epochs. VGI: extended "
         f"conditionals that start as those of factor analysis, {UPDATES} updates a "
