@@ -495,14 +495,14 @@ def setting(size):
         "Methods: autoencoders of the same form, all with the same number of gradient "
         f"steps: {size.n_epochs} epochs in batches of {BATCH}, Adam at {RATE:g} (the "
         f"paper has 5000 epochs at 0.001). MVAE and MIWAE ({IMPORTANCE} draws) read "
-        f"the mask beside the row, which in the paper they do not. VBGI-VAE, VBGI-VAE-M and VGI "
-        f"have {CHAINS} chains a row, which start at draws of factor analysis fitted "
-        f"to the same rows, and move after {WARM_UP} epochs. VGI: extended "
+        "the mask beside the row, which in the paper they do not. VBGI-VAE, VBGI-VAE-M "
+        f"and VGI have {CHAINS} chains a row, which start at draws of factor analysis "
+        f"fitted to the same rows, and move after {WARM_UP} epochs. VGI: extended "
         f"conditionals that start as those of factor analysis, {UPDATES} updates a "
         f"visit, {SELECTED} selected cell, draws outside the observed ranges refused, "
-        f"AMSGrad at {Q_RATE:g}. The Gaussian draws are "
-        "those that the chains start at, and they stay.",
-        f"Checkpoints: at {size.n_checkpoints} epochs each model is judged by an "
+        f"AMSGrad at {Q_RATE:g}. The Gaussian draws are those that the chains start "
+        "at, and they stay.",
+        f"Checkpoints: {size.n_checkpoints} times each model is judged by an "
         "importance-weighted estimate of log p(x_obs) of the incomplete validation "
         "rows, by the same rule for all methods, and the best is kept. No method sees "
         "a complete row before its test, but the complete-data VAE.",

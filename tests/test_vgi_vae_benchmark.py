@@ -10,11 +10,16 @@ import vgi_vae as study
 from oracles import GATE, first_and_second, z_mean
 from torch import nn
 from torch.distributions import Independent, Normal
+from vaes import grid
 
 from skvnce._incomplete import Incomplete
 from skvnce.models.factor_analysis import FactorModel, log_prob_observed
 
 N = 40
+# torch's own, as it first loads what forward-mode derivatives need
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*torch.jit.script.*:DeprecationWarning"
+)
 
 
 class Linear(nn.Module):
@@ -65,22 +70,21 @@ def test_the_estimate_is_exact_for_a_linear_model(seed):
 
 
 def test_weights_are_unbiased_off_the_line(seed):
-    """Of a curve, against quadrature, with modes that are not the highest."""
-    from vaes import grid
-
-    model, (x, observed) = Linear(0.4), rows(seed)
+    """Of a curve, against quadrature."""
+    model, (x, observed) = Linear(0.1), rows(seed)
     z, weights = grid(2, 7.0, 120)
     joint = _laplace.log_joint(model, x, observed, z[:, None].expand(-1, N, -1))
     truth = torch.logsumexp(joint + weights.log()[:, None], 0)
     modes, _ = _laplace.climb(model, x, observed, torch.zeros(N, 2).double(), 30)
-    torch.manual_seed(seed)
     found = [
-        _laplace.log_likelihood(model, x, observed, modes, 200)[0] for _ in range(30)
+        _laplace.log_likelihood(model, x, observed, modes, 100) for _ in range(200)
     ]
-    ratios = (torch.stack(found) - truth).exp()
-    good = ratios.std(0) < 0.5
-    assert good.double().mean() > 0.8
-    assert abs(z_mean(ratios[:, good], 1.0)).max() < GATE + 1  # skewed
+    ratios = torch.stack([value - truth for value, _ in found]).exp()
+    kept = torch.stack([worth for _, worth in found]).quantile(0.05, 0) > 50
+    assert kept.sum() > N / 2  # where modes stand apart few draws are worth anything
+    assert abs(z_mean(ratios[:, kept], 1.0)).max() < GATE
+    line = exact(model, x, observed) - truth  # control
+    assert abs(z_mean(ratios[:, kept], line[kept].exp())).max() > GATE
 
 
 def test_a_climb_never_goes_down(seed):
@@ -98,7 +102,8 @@ def test_completions_are_draws_of_factor_analysis(seed, monkeypatch):
     monkeypatch.setattr(study, "CHAINS", 4000)
     torch.manual_seed(seed)
     model, (x, observed) = Linear(), rows(seed)
-    x, observed = x[:1].float(), observed[:1]
+    observed = torch.tensor([[True, False, True, False, False, True]])
+    x = x[:1].float().where(observed, 0.0)
     factors = FactorModel(
         torch.ones(6).double(), model.loadings, model.log_variance.exp()
     )

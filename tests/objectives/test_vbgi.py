@@ -116,8 +116,10 @@ def test_exact_conditionals_have_no_slope(seed):
     """On average; that of the latents is zero at each draw, as its log q is frozen."""
     found, n_latent = slopes(1.0, seed), 4
     assert abs(found[:, :n_latent]).max() < 1e-10
-    assert abs(z_mean(found[:, n_latent:], 0.0)).max() < GATE
-    assert (found[:, n_latent:] != 0).any(0).all()
+    of_cells = found[:, n_latent:]
+    of_cells = of_cells[:, (of_cells != 0).any(0)]  # q_j never reads x_j
+    assert of_cells.shape[1] >= 9
+    assert abs(z_mean(of_cells, 0.0)).max() < GATE
     wrong = slopes(1.1, seed)  # control
     assert abs(z_mean(wrong[:, n_latent - 1], 0.0)) > GATE
     assert abs(z_mean(wrong[:, -3:], 0.0)).max() > GATE
@@ -172,7 +174,7 @@ def test_the_bounds_are_below_the_likelihood(encoder, cells, rows):
         second = of_cells(model, cells, *copies, observed)
         exact = log_joint(model, x[0], observed, z[0])
         holed = ~observed.all(1)
-        assert (z_mean(second, exact)[holed] < -GATE).all()
+        assert (z_mean(second[:, holed], exact[holed]) < -GATE).all()
         torch.testing.assert_close(second[:, ~holed], exact[~holed].expand(MANY, -1))
         first = miss_vae(model, encoder, x[0], everything, ambient, MANY)
         assert (first < log_evidence(model, x[0], everything)).all()
@@ -183,12 +185,13 @@ def test_the_exact_cells_reach_their_bound(linear, rows, seed):
     torch.manual_seed(seed)
     x, z, observed = rows[0][:1], rows[1][:1, :, :1], rows[2]
     copies = [v.expand(MANY, -1, -1) for v in (x[0], z[0])]
-    exact, holed = log_joint(linear, x[0], observed, z[0]), ~observed.all(1)
+    holed = ~observed.all(1)
     with torch.no_grad():
+        exact = log_joint(linear, x[0], observed, z[0])[holed]
         found = of_cells(linear, Decoded(), *copies, observed)
         wrong = of_cells(linear, Decoded(1.5), *copies, observed)
-    assert abs(z_mean(found, exact)[holed]).max() < GATE
-    assert abs(z_mean(wrong, exact)[holed]).max() > GATE  # control
+    assert abs(z_mean(found[:, holed], exact)).max() < GATE
+    assert abs(z_mean(wrong[:, holed], exact)).max() > GATE  # control
 
 
 @pytest.mark.parametrize("garbage", [torch.nan, 1e6, -torch.inf])
