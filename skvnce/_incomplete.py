@@ -37,6 +37,6 @@ class Incomplete(NamedTuple):
         """Return `x` with the observed cells put back, bit-equal."""
         return torch.where(self.observed, self.x, x)
 
-    def take(self, rows: Tensor) -> Self:
+    def take(self, rows: Tensor | slice) -> Self:
         """Return the given rows."""
         return type(self)(self.x[rows], self.observed[rows])

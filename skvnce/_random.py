@@ -8,7 +8,6 @@ deterministic methods give the same answer in any row order and any batch.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import RLock
 
 import numpy as np
 import torch
@@ -16,9 +15,9 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
+from skvnce._threads import PROCESS
 from skvnce.variational.base import Uniforms
 
-_FENCE = RLock()  # torch's stream belongs to the process: one thread at a time
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -42,7 +41,7 @@ def seeded(random_state: object) -> Iterator[int]:
     Other threads of ours wait meanwhile, so that a seed gives the same draws there.
     """
     seed = seed_from(random_state)
-    with _FENCE, torch.random.fork_rng(devices=[]):
+    with PROCESS, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield seed
 

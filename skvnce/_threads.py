@@ -11,7 +11,9 @@ from threading import RLock
 
 from threadpoolctl import ThreadpoolController
 
-_LOCK = RLock()  # the limit belongs to the process: one caller at a time
+# limits and torch's stream belong to the process: one thread at a time, and one lock
+# for both, so that no two threads wait for each other
+PROCESS = RLock()
 
 
 @cache
@@ -22,5 +24,5 @@ def _controller() -> ThreadpoolController:
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Limit linear algebra to one thread, and restore what was on exit."""
-    with _LOCK, _controller().limit(limits=1):
+    with PROCESS, _controller().limit(limits=1):
         yield

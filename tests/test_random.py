@@ -1,9 +1,13 @@
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from scipy.stats import kstest
 
 from skvnce._random import row_keyed, row_lattice, seed_from, seeded
+from skvnce._threads import one_thread
 
 
 @pytest.fixture
@@ -102,3 +106,18 @@ def test_a_lattice_is_even_and_belongs_to_the_row():
     drawn = row_lattice(rows, 0)(1, template)
     assert (row_lattice(rows, 1)(1, template) != drawn).all()
     assert (row_lattice(rows, 0)(2, template) != drawn).all()
+
+
+@pytest.mark.parametrize("first", [one_thread, partial(seeded, 0)])
+def test_the_fence_and_the_limit_are_one_lock(first):
+    """Two locks, taken in two orders, would stop both threads for good."""
+
+    def other():
+        with one_thread(), seeded(0):
+            return True
+
+    with ThreadPoolExecutor(1) as pool:
+        with first():
+            found = pool.submit(other)
+            assert not wait([found], timeout=0.2).done
+        assert found.result(timeout=60)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.margins import Margins
+from skvnce.distributions.columns import nearest
 
 _FARTHEST = 1e6  # score: squares of it fit into single precision
 _SHARED = 0.5  # share of the cells whose values repeat, in a column that is rounded
@@ -42,10 +43,7 @@ class CellScores(NamedTuple):
         Rounded columns have no slope: they have probabilities; cells of them count as
         the nearest known value.
         """
-        cells = data.x.where(data.observed, self.location)
-        if len(self.rounded):
-            near = nearest(self.values, cells[..., self.rounded])
-            cells = cells.index_copy(-1, self.rounded, near)
+        cells = self._snapped(data.x.where(data.observed, self.location))
         scaled = ((cells - self.location) / self.scale).clamp(-_FARTHEST, _FARTHEST)
         scaled = Incomplete(scaled.where(data.observed, 0.0), data.observed)
         smooth = torch.ones_like(self.scale)
@@ -60,11 +58,7 @@ class CellScores(NamedTuple):
     def cells(self, scores: Tensor) -> Tensor:
         """Map scores (*batch, features) to cells; rounded ones to the last digit."""
         scaled = scores if self.margins is None else self.margins.inverse(scores)
-        cells = self.location + self.scale * scaled
-        if len(self.rounded):
-            near = nearest(self.values, cells[..., self.rounded])
-            cells = cells.index_copy(-1, self.rounded, near)
-        return cells
+        return self._snapped(self.location + self.scale * scaled)
 
     def values_and_edges(self) -> tuple[Tensor, Tensor]:
         """Map values of rounded columns, and the middles between them, to scores.
@@ -85,19 +79,17 @@ class CellScores(NamedTuple):
         right = torch.cat([middles, last], 1).where(places < counts, last)
         return values, torch.cat([2 * values[:, :1] - middles[:, :1], right], 1)
 
+    def _snapped(self, cells: Tensor) -> Tensor:
+        if not len(self.rounded):
+            return cells
+        near = nearest(self.values, cells[..., self.rounded])
+        return cells.index_copy(-1, self.rounded, near)
+
     def _bent(self, values: Tensor) -> Tensor:
         if self.margins is None or not len(values):
             return values
         knots, scores = (part[self.rounded] for part in self.margins)
         return Margins(knots, scores).forward(values.T)[0].T
-
-
-def nearest(values: Tensor, x: Tensor) -> Tensor:
-    """Round x (*batch, n_rounded) to the nearest of the values of its column."""
-    middles = ((values[:, 1:] + values[:, :-1]) / 2).contiguous()
-    columns = x.movedim(-1, 0).reshape(len(values), -1).contiguous()
-    found = values.gather(1, torch.searchsorted(middles, columns))
-    return found.view(x.movedim(-1, 0).shape).movedim(0, -1)
 
 
 def repeated_values(data: Incomplete) -> tuple[Tensor, Tensor]:

@@ -19,6 +19,7 @@ from skvnce.algorithms.margins import (
 )
 from skvnce.distributions.bounded_normal import BoundedNormal
 from skvnce.distributions.normal import Normal
+from skvnce.distributions.quantiles import middles
 from skvnce.variational.base import Uniforms
 
 _SETTLED = 1e-2  # change of a normal score at which margins are settled
@@ -146,7 +147,7 @@ def conditional_mean(copula: Copula, data: Incomplete, uniforms: Uniforms) -> Te
 def _expected_cells(copula: Copula, scores: BoundedNormal) -> Tensor:
     if copula.margins is None:
         return scores.mean
-    levels = (torch.arange(_LEVELS).to(scores.loc) + 0.5) / _LEVELS
+    levels = middles(_LEVELS, scores.loc)
     return sum(copula.cells(scores.icdf(level)) for level in levels) / _LEVELS
 
 

@@ -18,7 +18,9 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms import gaussian
+from skvnce.distributions.columns import pick, place
 from skvnce.distributions.normal import Normal
+from skvnce.distributions.quantiles import middles
 
 _N_KNOTS = 9
 _WIDEST = 2.0  # score of the outermost of them: 2 % of the rows lie beyond each
@@ -67,12 +69,9 @@ def _mean_above(mean: Tensor, spread: Tensor) -> Tensor:
 
 
 def _interpolate(x: Tensor, at: Tensor, to: Tensor) -> tuple[Tensor, Tensor]:
-    columns = x.movedim(-1, 0).reshape(len(at), -1).contiguous()
-    piece = torch.searchsorted(at[:, 1:-1].contiguous(), columns)
-    slope = (to.diff() / at.diff()).gather(1, piece)
-    y = to.gather(1, piece) + slope * (columns - at.gather(1, piece))
-    shape = x.movedim(-1, 0).shape
-    return y.view(shape).movedim(0, -1), slope.log().view(shape).movedim(0, -1)
+    piece = place(at[:, 1:-1], x)
+    slope = pick(to.diff() / at.diff(), piece)
+    return pick(to, piece) + slope * (x - pick(at, piece)), slope.log()
 
 
 def with_tails(knots: Tensor, scores: Tensor) -> Margins:
@@ -119,8 +118,8 @@ def start(data: Incomplete, weights: Tensor) -> Margins:
     for j, (column, seen) in enumerate(zip(data.x.T, counts, strict=True)):
         values, order = column[seen].sort()
         weight = weights[seen][order]
-        place = torch.searchsorted(weight.cumsum(0) / weight.sum(), grid)
-        unique = values[place.clamp(max=len(values) - 1)].unique()
+        rank = torch.searchsorted(weight.cumsum(0) / weight.sum(), grid)
+        unique = values[rank.clamp(max=len(values) - 1)].unique()
         if len(unique) > _N_KNOTS // 2:
             knots[j] = _filled_up(unique)
             share = _weight_below(values, weight, knots[j]) / weight.sum()
@@ -292,9 +291,8 @@ def _crps(margins: Margins, mean: Tensor, spread: Tensor, x: Tensor) -> Tensor:
     It is twice the average over levels of the loss of quantiles (Gneiting and Raftery
     2007, section 4.2).
     """
-    levels = (torch.arange(_N_LEVELS).to(x) + 0.5) / _N_LEVELS
     total = torch.zeros_like(x)
-    for level in levels:
+    for level in middles(_N_LEVELS, x):
         error = x - margins.inverse(mean + spread * torch.special.ndtri(level))
         total += torch.maximum(level * error, (level - 1) * error)
     return 2 * total / _N_LEVELS

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vae import Autoencoder, weigh
+from skvnce.algorithms.vae import Autoencoder, slices, weigh
 from skvnce.samplers.ac_mwg import ac_mwg
 from skvnce.samplers.base import Sampler, run_chain
 from skvnce.samplers.lair import lair
@@ -121,6 +121,4 @@ def chunks(auto: Autoencoder, n: int, n_draws: int, effort: Effort) -> Iterator[
     n_proposals = effort.n_particles + effort.n_replenish
     wide = max(n_proposals, _PROPOSED * n_draws)
     numbers = wide * (4 * d + hidden + (effort.n_particles + 1) * k)
-    size = max(1, _AT_ONCE // numbers)
-    for first in range(0, n, size):
-        yield slice(first, first + size)
+    return slices(n, max(1, _AT_ONCE // numbers))

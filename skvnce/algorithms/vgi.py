@@ -107,6 +107,10 @@ class Chains:
         self.hypercube = hypercube or unbounded(d)
         self.n_drawn, self.n_outside = torch.zeros(2, d)
 
+    def restate(self, data: Incomplete) -> None:
+        """Go on with other observed cells: other values of them, or more."""
+        self.data, self.x = data, data.with_values(self.x)
+
     def take(self, rows: Tensor) -> Tensor:
         """Return the tables of some rows; (n_chains, n_rows, features)."""
         return self.x[:, rows]
@@ -211,16 +215,18 @@ def visit_loss(
 
     Complete rows count with log p(x), once.
     """
-    n_missing = (~chains.data.observed).sum(1)
 
     def loss(rows: Tensor) -> Tensor:
-        complete, holed = (rows[n_missing[rows] == 0], rows[n_missing[rows] > 0])
-        total = pair.model.log_prob(chains.data.x[complete]).sum()
+        whole = chains.data.observed[rows].all(1)
+        complete, holed = rows[whole], rows[~whole]
+        bounds = []
+        if len(complete):
+            bounds.append(pair.model.log_prob(chains.data.x[complete]))
         if len(holed):
             x = chains.move(pair.conditionals, holed, effort.n_updates)
             columns = select(chains.data.observed[holed], x, effort.n_selected)
-            total = total + vgi(*pair, x, columns).mean(0).sum()
-        return -total / len(rows)
+            bounds.append(vgi(*pair, x, columns).mean(0))
+        return -torch.cat(bounds).mean()
 
     return loss
 

@@ -26,6 +26,8 @@ from torch.distributions import Distribution, Normal, StudentT
 from torch.nn.functional import logsigmoid
 from torch.special import log_ndtr
 
+from skvnce.distributions.columns import pick, place
+
 _DEGREES = 4.0
 _FAR = 50.0  # standard deviations at which a normal has ended
 
@@ -54,16 +56,36 @@ class Families(NamedTuple):
 
     def places(self, x: Tensor) -> Tensor:
         """Tell which value is nearest; rounded columns (*batch, n_rounded)."""
-        columns = x.movedim(-1, 0).reshape(len(self.values), -1).contiguous()
         last = self.edges[:, -1:]  # where padding begins
         inner = self.edges[:, 1:-1].where(self.edges[:, 1:-1] < last, torch.inf)
-        inner = inner.to(x).contiguous()
-        place = torch.searchsorted(inner, columns)
-        return place.view(x.movedim(-1, 0).shape).movedim(0, -1)
+        return place(inner.to(x), x)
+
+    def spread(self, x: Tensor, uniform: Tensor) -> Tensor:
+        """Put rounded columns at a level between the edges around their values.
+
+        Parameters
+        ----------
+        x, uniform : Tensor of shape (*batch, features)
+        """
+        if not len(self.rounded):
+            return x
+        low, high = self._ends(x[..., self.rounded])
+        level = low + (high - low) * uniform[..., self.rounded]
+        return x.index_copy(-1, self.rounded, level.to(x))
+
+    def log_width(self, x: Tensor, observed: Tensor) -> Tensor:
+        """Sum logs of the distances of these edges over observed cells; (*batch,)."""
+        low, high = self._ends(x[..., self.rounded])
+        seen = observed[..., self.rounded]
+        return (high - low).log().where(seen, 0.0).sum(-1)
+
+    def _ends(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        places = self.places(x)
+        return pick(self.edges, places), pick(self.edges, places + 1)
 
     def nearest(self, x: Tensor) -> Tensor:
         """Round the rounded columns (*batch, n_rounded) to their values."""
-        return _pick(self.values, self.places(x)).to(x)
+        return pick(self.values, self.places(x)).to(x)
 
 
 class Cells(Distribution):
@@ -101,8 +123,8 @@ class Cells(Distribution):
             found = found.index_copy(-1, at, logsigmoid(sign * loc[..., at]))
         if len(families.rounded):
             at = families.rounded
-            place = families.places(value[..., at])
-            ends = (_pick(families.edges, place + k).to(value) for k in (0, 1))
+            left = families.places(value[..., at])
+            ends = (pick(families.edges, left + k).to(value) for k in (0, 1))
             inside = _log_between(*ends, loc[..., at], scale[..., at])
             found = found.index_copy(-1, at, inside)
         return found
@@ -124,11 +146,6 @@ class Cells(Distribution):
             at = families.rounded
             found = found.index_copy(-1, at, families.nearest(found[..., at]))
         return found
-
-
-def _pick(table: Tensor, place: Tensor) -> Tensor:
-    """Look values up, a row of the table for each of the last dimension of places."""
-    return table[torch.arange(len(table)), place]
 
 
 def _log_between(low: Tensor, high: Tensor, loc: Tensor, scale: Tensor) -> Tensor:

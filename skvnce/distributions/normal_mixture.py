@@ -24,6 +24,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal, constraints
 
+from skvnce.distributions.quantiles import at_quantiles
+
 
 class NormalMixture(Distribution):
     """A mixture of normals with independent coordinates, of event shape (latents,).
@@ -126,7 +128,6 @@ class NormalMixture(Distribution):
 
     def _chosen(self, uniform: Tensor) -> Tensor:
         """Draw from the component where the weights sum up to the last number."""
-        least = torch.finfo(uniform.dtype).eps / 2  # quantiles of 0 and 1 are infinite
         ends = self.log_weights.exp().cumsum(-1)[..., :-1]
         index = (uniform[..., -1:] >= ends).sum(-1)[..., None, None]
         shape = *uniform.shape[:-1], 1, *self.event_shape
@@ -136,8 +137,8 @@ class NormalMixture(Distribution):
             .squeeze(-2)
             for value in (self.loc, self.scale)
         )
-        quantiles = uniform[..., :-1].clamp(least, 1 - least)
-        return Normal(loc, scale, validate_args=False).icdf(quantiles)
+        chosen = Normal(loc, scale, validate_args=False)
+        return at_quantiles(chosen, uniform[..., :-1])
 
     def _moved(self, drawn: Tensor) -> Tensor:
         """Give a draw its implicit gradient, coordinate by coordinate."""

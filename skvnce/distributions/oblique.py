@@ -6,7 +6,9 @@ correction of one in the coordinates where it is a standard normal.
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Independent, constraints
+from torch.distributions import Distribution, constraints
+
+from skvnce.distributions.quantiles import draw
 
 
 class Oblique(Distribution):
@@ -70,14 +72,7 @@ class Oblique(Distribution):
 
     def at_uniform(self, uniform: Tensor) -> Tensor:
         """Turn uniform numbers (*sample, *batch, latents + 1) into draws."""
-        base = self.base
-        if isinstance(base, Independent):
-            least = torch.finfo(uniform.dtype).eps / 2
-            quantiles = uniform[..., :-1].clamp(least, 1 - least)
-            v = base.base_dist.icdf(quantiles)
-        else:
-            v = base.at_uniform(uniform)
-        return self.loc + self._turned(v)
+        return self.loc + self._turned(draw(self.base, uniform))
 
     def _turned(self, v: Tensor) -> Tensor:
         return (self.root @ v.unsqueeze(-1)).squeeze(-1)

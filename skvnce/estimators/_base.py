@@ -3,10 +3,13 @@
 import warnings
 
 import numpy as np
+import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.impute import MissingIndicator
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._random import seeded
+from skvnce._threads import one_thread
 from skvnce.estimators._tables import constant_columns
 from skvnce.estimators._validation import column_name, incomplete_array
 
@@ -152,8 +155,36 @@ class ConstantColumns:
         return np.zeros(self.n_features_in_)
 
 
-class Imputer(IncompleteTransformer):
+class Imputer(ConstantColumns, IncompleteTransformer):
     """Abstract: an imputer with the parameter `add_indicator`."""
+
+    def _filled_in_turns(self, X, sources, draw, n_draws, random_state):
+        """Draw the missing cells of checked rows from each of the sources in turn.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, n_features_in_)
+        sources : list
+            What draws are made from, equally often, in random order.
+        draw : callable
+            (source, nodes, number) to cells of the nodes, in the units of X, of shape
+            (number, n, n_nodes).
+        n_draws : int
+        random_state : int, RandomState instance, Generator or None
+
+        Returns
+        -------
+        ndarray of shape (n_draws, n_samples, n_features_out)
+        """
+        filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)
+        with one_thread(), seeded(random_state):
+            turns = torch.randperm(len(sources)).repeat(n_draws)[:n_draws].numpy()
+            for (rows, columns), nodes in self._parts(X, only_incomplete=True):
+                for turn in np.unique(turns):
+                    places = np.flatnonzero(turns == turn)
+                    cells = np.ix_(places, rows[:, 0], columns[0])
+                    filled[cells] = draw(sources[turn], nodes, len(places))
+        return self._columns_out(filled, X)
 
     def _names_out(self, names):
         kept = super()._names_out(names)

@@ -6,10 +6,7 @@ import numpy as np
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import (
-    check_array,
-    check_is_fitted,
-)
+from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms import factor_analysis
@@ -28,10 +25,12 @@ from skvnce.estimators._tables import (
 from skvnce.estimators._validation import (
     check_auto_or_number,
     check_number,
+    check_rank,
     check_spread,
     column_name,
     incomplete_array,
     keeps_state_on_failure,
+    latent_array,
 )
 from skvnce.models.factor_analysis import FactorModel
 
@@ -199,12 +198,7 @@ class IncompleteFactorAnalysis(
             In the units of X; NaN in columns that were entirely missing at `fit`.
         """
         check_is_fitted(self)
-        Z = check_array(Z, dtype=[np.float64, np.float32], input_name="Z")
-        if Z.shape[1] != self.n_components_:
-            raise ValueError(
-                f"Z has {Z.shape[1]} columns, but the model has "
-                f"n_components_={self.n_components_} latents."
-            )
+        Z = latent_array(Z, self.n_components_)
         return (Z @ self.components_ + self.mean_).astype(Z.dtype)
 
     def score_samples(self, X):
@@ -269,11 +263,7 @@ class IncompleteFactorAnalysis(
                 "All columns of X are constant where they are observed: there is "
                 "nothing that latents could explain."
             )
-        if not isinstance(self.n_components, str) and self.n_components > width:
-            raise ValueError(
-                f"n_components={self.n_components} must be at most n_features={width}, "
-                "the columns of X with two different observed values."
-            )
+        check_rank(self.n_components, width)
         return values
 
     def _fit_rank(self, nodes, weights, on_round):

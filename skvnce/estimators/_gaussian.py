@@ -14,7 +14,7 @@ from skvnce.algorithms import copula, gaussian, margins
 from skvnce.algorithms.copula import Copula
 from skvnce.algorithms.margins import Margins
 from skvnce.distributions.normal import Normal
-from skvnce.estimators._base import ConstantColumns, Imputer
+from skvnce.estimators._base import Imputer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -41,7 +41,7 @@ SHARES = [1.0, 0.1, 0.01]  # prior rows a column that "auto" chooses from
 HELD_OUT = 0.1  # share of the observed cells on which it is chosen
 
 
-class GaussianImputer(CallbackSupportMixin, ConstantColumns, Imputer):
+class GaussianImputer(CallbackSupportMixin, Imputer):
     """Impute by a normal distribution fitted to the incomplete rows by EM.
 
     Missing cells (NaN) are filled by their exact conditional means given the observed
@@ -269,19 +269,8 @@ class GaussianImputer(CallbackSupportMixin, ConstantColumns, Imputer):
         """
         check_number(n_draws, "n_draws", low=1, integer=True)
         X = self._checked(X)
-        filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)
         normals = self._parameter_draws() or [self._normal]
-        with one_thread(), seeded(random_state):
-            turns = torch.randperm(len(normals)).repeat(n_draws)[:n_draws].numpy()
-            for (rows, columns), nodes in self._parts(X, only_incomplete=True):
-                data = self._scaled(nodes)
-                for turn in np.unique(turns):
-                    places = np.flatnonzero(turns == turn)
-                    model = self._copula(normals[turn])
-                    scaled = copula.draw(model, data, len(places))
-                    cells = np.ix_(places, rows[:, 0], columns[0])
-                    filled[cells] = self._in_units(scaled)
-        return self._columns_out(filled, X)
+        return self._filled_in_turns(X, normals, self._drawn, n_draws, random_state)
 
     def draw_parameters(self):
         """Return the draws of mean and covariance from their posterior.
@@ -404,6 +393,11 @@ class GaussianImputer(CallbackSupportMixin, ConstantColumns, Imputer):
         finite = np.isfinite(bounds).any()
         bounds = tuple(map(torch.from_numpy, bounds)) if finite else None
         return Copula(Normal(*map(torch.from_numpy, normal)), bent, bounds)
+
+    def _drawn(self, normal, nodes, n_draws):
+        """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""
+        scaled = copula.draw(self._copula(normal), self._scaled(nodes), n_draws)
+        return self._in_units(scaled)
 
     def _parameters_in_units(self, normal):
         mean, covariance = normal

@@ -6,54 +6,50 @@ import numpy as np
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_lattice, seeded
 from skvnce._threads import one_thread
-from skvnce.algorithms import copula, gaussian, vae
-from skvnce.algorithms.cell_scores import CellScores, repeated_values
+from skvnce.algorithms import vae
 from skvnce.algorithms.factor_analysis import fit_covariance
-from skvnce.algorithms.margins import Margins
-from skvnce.distributions.cells import Families
+from skvnce.distributions.quantiles import at_quantiles, middles
 from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     with_callbacks,
 )
-from skvnce.estimators._gaussian import HELD_OUT, SHARES
-from skvnce.estimators._tables import column_moments, hold_out, rows_that_count
+from skvnce.estimators._modules import CachedModules, load_state, state_of
+from skvnce.estimators._scores import NodeScores
+from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import (
     check_auto_or_number,
     check_choice,
     check_number,
-    check_spread,
-    column_name,
+    check_rank,
     incomplete_array,
     keeps_state_on_failure,
+    latent_array,
 )
-from skvnce.estimators._vnce_parts import load_state, state_of
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.objectives.bounds import BOUNDS
-from skvnce.samplers.lair import lair
 from skvnce.training.adam import NotFinite
 
 _MOST_LATENTS = 20  # of n_components="auto"
 _LEAST_NOISE = 2e-3  # variance of a score given the latents, as training starts
-_STRONGEST = 10.0  # rows a column that the prior of the start is worth at most
-_EFFORT = {"max_iter": 200, "tol": 5e-3}  # of EM, which finds the start
 _MIXED = 5  # components of the posterior of objectives that take mixtures
-_MOVES = 5  # of the imputations of DeMissVAE before each step
 _LEVELS = 32  # of quantiles that stand for a cell
 _FAMILIES = ["auto", "normal", "student", "bernoulli", "rounded"]
-_SINGLE = ["MVAE", "MIWAE", "DeMissVAE"]  # their posterior is one normal
+_COMPLETING = ["DeMissVAE", "VBGI-VAE", "VBGI-VAE-M"]  # objectives of completed rows
+_SINGLE = ["MVAE", "MIWAE", *_COMPLETING]  # their posterior is one normal
 
 
 class VariationalAutoencoder(
     CallbackSupportMixin,
     ClassNamePrefixFeaturesOutMixin,
+    CachedModules,
+    NodeScores,
     ConstantColumns,
     IncompleteTransformer,
 ):
@@ -70,17 +66,20 @@ class VariationalAutoencoder(
     n_components : "auto" or int, default="auto"
         Number of latents.  ``"auto"``: one less than columns, at most 20.
     objective : {"MIWAE", "MVAE", "MissVAE", "MissSVAE", "MissIWAE", "MissSIWAE", \
-            "DeMissVAE"}, default="MIWAE"
+            "DeMissVAE", "VBGI-VAE", "VBGI-VAE-M"}, default="MIWAE"
         The bound of the log-likelihood that is raised.  MVAE (eq. 4 of the reference)
         is the classical one; MIWAE (7) tightens it by importance sampling; the Miss
-        ones take a mixture as posterior (4, 5, 7, 8); DeMissVAE (10 and 12) trains the
-        encoder on rows that a sampler completes, and beside that on incomplete ones.
+        ones take a mixture as posterior (4, 5, 7, 8).  The last three take rows that a
+        sampler completes, and train the encoder on incomplete ones beside: DeMissVAE
+        (10 and 12) for the encoder only, VBGI-VAE for both, VBGI-VAE-M with the missing
+        cells left out of the likelihood (variational block-Gibbs inference, see
+        `skvnce.objectives.vbgi`).
     n_posterior_components : "auto" or int, default="auto"
         Components of the posterior's mixture; ``"auto"``: 5 for the objectives that
         take a mixture, else 1.
     n_samples : int, default=5
         Draws of the latents of each row in a step, of each component in the stratified
-        objectives (MissSVAE, MissSIWAE); of DeMissVAE, imputations of each row.
+        objectives (MissSVAE, MissSIWAE); imputations of each row in the last three.
     likelihood : str or list of str, default="auto"
         Family of the columns given the latents, one for all or one a column of X:
         ``"normal"``, ``"student"`` (heavy tails, 4 degrees of freedom),
@@ -254,7 +253,8 @@ class VariationalAutoencoder(
         ndarray of shape (n_samples, n_components_)
         """
         X = self._checked(X)
-        return self._rowwise(X, vae.latent_mean).astype(X.dtype)
+        found, _ = self._rowwise(X, vae.latent_mean)
+        return found.astype(X.dtype)
 
     def inverse_transform(self, Z):
         """Compute the means of rows given their latents, by 32 quantiles of each cell.
@@ -270,14 +270,9 @@ class VariationalAutoencoder(
             In the units of X; NaN in columns that were entirely missing at `fit`.
         """
         check_is_fitted(self)
-        Z = check_array(Z, dtype=[np.float64, np.float32], input_name="Z")
-        if Z.shape[1] != self.n_components_:
-            raise ValueError(
-                f"Z has {Z.shape[1]} columns, but the model has "
-                f"n_components_={self.n_components_} latents."
-            )
+        Z = latent_array(Z, self.n_components_)
         cells = self._autoencoder().model.likelihood(torch.tensor(Z).double())
-        levels = (torch.arange(_LEVELS).double() + 0.5) / _LEVELS
+        levels = middles(_LEVELS, cells.loc)
         drawn = (cells.icdf(level.expand(cells.loc.shape)) for level in levels)
         mean = sum(map(self._cell_scores().cells, drawn)) / _LEVELS
         return self._widened(mean.numpy()).astype(Z.dtype)
@@ -320,8 +315,19 @@ class VariationalAutoencoder(
         with one_thread(), seeded(random_state):
             z = torch.randn(n_samples, self.n_components_, dtype=torch.float64)
             cells = model.likelihood(z)
-            scores = cells.icdf(torch.rand_like(cells.loc).clamp(min=2.0**-53))
+            scores = at_quantiles(cells, torch.rand_like(cells.loc))
         return self._widened(self._cell_scores().cells(scores).numpy())
+
+    def to_torch(self):
+        """Return the fitted decoder, of scores of the columns in `node_indices_`.
+
+        Returns
+        -------
+        torch.nn.Module
+            With ``prior()`` and ``likelihood(z)``.
+        """
+        check_is_fitted(self)
+        return self._autoencoder().model
 
     @property
     def _n_features_out(self):
@@ -337,13 +343,14 @@ class VariationalAutoencoder(
         return incomplete_array(self, X, reset=False)
 
     def _log_prob(self, X):
-        slopes = [
-            self._cell_scores().scores(Incomplete.from_array(nodes))[1].numpy()
-            for _, nodes in self._parts(X)
-        ]
+        return self._scored(X)[0]
+
+    def _scored(self, X):
+        """Estimate log-densities of rows; with standard errors."""
+        found, log_slopes = self._rowwise(X, vae.scored)
         empty = np.isnan(X[:, self.node_indices_]).all(1)
-        found = self._rowwise(X, vae.log_prob) + np.concatenate(slopes)
-        return np.where(empty, 0.0, found)
+        log_prob, error = found[:, 0] + log_slopes, found[:, 1]
+        return np.where(empty, 0.0, log_prob), np.where(empty, 0.0, error)
 
     @with_callbacks
     def _fit(self, X, weights=None):
@@ -354,20 +361,13 @@ class VariationalAutoencoder(
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
-        weights, kept = rows_that_count(X, weights)
-        table, weights = X[kept].astype(np.float64), weights[kept]
-        self.node_indices_ = self._observed_columns(table)
-        self._split_constants(table, "there is nothing that latents could explain.")
-        nodes = table[:, self.node_indices_]
-        seen = ~np.isnan(nodes).all(1)
-        nodes, weights = nodes[seen], weights[seen]
-        self.location_, self.scale_ = column_moments(nodes, weights)
-        check_spread(self, self.node_indices_, self.scale_)
-        self._check_width()
+        remedy = "there is nothing that latents could explain."
+        nodes, weights = self._keep_nodes(X, weights, remedy)
+        check_rank(self.n_components, len(self.node_indices_))
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with one_thread(), seeded(self.random_state):
             try:
-                self._fit_nodes(nodes, torch.from_numpy(weights), on_round)
+                self._fit_nodes(nodes, weights, on_round)
             except NotFinite as error:
                 raise ValueError(
                     "Training diverged. Lower "
@@ -414,34 +414,17 @@ class VariationalAutoencoder(
         for size in sizes:
             check_number(size, "hidden_layer_sizes", low=1, integer=True)
 
-    def _check_width(self):
-        width = len(self.node_indices_)
-        if not isinstance(self.n_components, str) and self.n_components > width:
-            raise ValueError(
-                f"n_components={self.n_components} must be at most n_features={width}, "
-                "the columns of X with two different observed values."
-            )
-
     def _fit_nodes(self, nodes, weights, on_round):
         """Find the start, choose the number of rounds, and train."""
-        raw = Incomplete.from_array(nodes)
-        scaled = Incomplete.from_array((nodes - self.location_) / self.scale_)
-        some, hidden = hold_out(nodes, weights, HELD_OUT)
-        d = nodes.shape[1]
-        chosen = copula.choose(
-            scaled,
-            weights,
-            (scaled.take(some), hidden[some], weights[some]),
-            [share * d for share in (_STRONGEST, *SHARES)],
-            bend=self.margins == "auto",
-            **_EFFORT,
+        data, normal = self._fit_normal(
+            nodes, weights, bend=self.margins == "auto", asked=self._asked_families()
         )
-        self._keep_scores(raw, chosen.margins)
-        data, _ = self._cell_scores().scores(raw)
+        d = nodes.shape[1]
         rank = self.n_components
         rank = max(1, min(d - 1, _MOST_LATENTS)) if isinstance(rank, str) else rank
         self.n_components_ = rank
-        auto = self._built(_linear(data, weights, chosen, rank))
+        linear = fit_covariance(*normal, rank, floor=_LEAST_NOISE)
+        auto = self._built(linear)
         self._train(auto, data, nodes, weights, on_round)
         self.model_state_, self.encoder_state_ = map(state_of, auto)
         self._cache = []
@@ -514,33 +497,10 @@ class VariationalAutoencoder(
 
     def _loss(self, auto, data):
         training = self._training()
-        if self.objective != "DeMissVAE":
+        if self.objective not in _COMPLETING:
             return vae.bound_loss(auto, data, training)
-        sampler = lair(*auto, n_particles=self.n_samples)
-        return vae.imputed_loss(auto, data, training, sampler, _MOVES)
-
-    def _keep_scores(self, raw, margins):
-        """Write into attributes how scores follow from cells, and their families."""
-        self.bent_ = margins is not None
-        self._margins = margins and tuple(part.numpy() for part in margins)
-        repeated, values = repeated_values(raw)
-        found = np.full(len(self.scale_), "normal", dtype=object)
-        found[repeated.numpy()] = "rounded"
-        asked = self._asked_families()
-        families = np.where(asked == "auto", found, asked)
-        tables = dict(zip(repeated.tolist(), values, strict=True))
-        self._values = {}
-        for j in np.flatnonzero((families == "rounded") | (families == "bernoulli")):
-            unique = raw.x[raw.observed[:, j], j].unique()
-            if families[j] == "bernoulli" and len(unique) != 2:
-                raise ValueError(
-                    f"likelihood='bernoulli' takes columns of two values, and "
-                    f"{column_name(self, self.node_indices_[j])} has {len(unique)}. "
-                    "Use 'rounded' or 'normal' there."
-                )
-            self._values[int(j)] = tables.get(j, unique).unique().numpy()
-        self.families_ = families.tolist()
-        self._cache = []
+        sampler = vae.completing(auto, training.n_draws)
+        return vae.completed_loss(auto, data, training, sampler)
 
     def _asked_families(self):
         asked = self.likelihood
@@ -554,44 +514,6 @@ class VariationalAutoencoder(
         for family in asked:
             check_choice(family, "likelihood", _FAMILIES)
         return np.array(asked, dtype=object)[self.node_indices_]
-
-    def _places(self, family):
-        return torch.tensor(
-            [j for j, name in enumerate(self.families_) if name == family],
-            dtype=torch.long,
-        )
-
-    def _cell_scores(self):
-        """Make what maps cells to scores, and back."""
-        places = torch.tensor(sorted(self._values), dtype=torch.long)
-        widest = max((len(v) for v in self._values.values()), default=2)
-        padded = [
-            np.pad(self._values[j], (0, widest - len(self._values[j])), mode="edge")
-            for j in places.tolist()
-        ]
-        values = np.array(padded).reshape(len(places), widest)
-        return CellScores(
-            torch.tensor(self.location_),
-            torch.tensor(self.scale_),
-            self._margins and Margins(*map(torch.tensor, self._margins)),
-            places,
-            torch.tensor(values, dtype=torch.float64),
-        )
-
-    def _families(self):
-        """Make what the model knows of columns that are not normal."""
-        scores = self._cell_scores()
-        values, edges = scores.values_and_edges()
-        rounded, pairs = self._places("rounded"), self._places("bernoulli")
-        among = [torch.isin(scores.rounded, places) for places in (rounded, pairs)]
-        return Families(
-            self._places("student"),
-            pairs,
-            rounded,
-            values[among[1]][:, :2],
-            values[among[0]],
-            edges[among[0]],
-        )
 
     def _autoencoder(self):
         """Return model and encoder in double precision; rebuilt on first use."""
@@ -608,39 +530,22 @@ class VariationalAutoencoder(
             self._cache.append(auto.evaluated())
         return self._cache[0]
 
-    def __getstate__(self):
-        """Leave the modules out of pickles; they are rebuilt on use."""
-        return {**super().__getstate__(), "_cache": []}
-
     def _rowwise(self, X, function):
-        """Apply a function of the autoencoder and the rows, in chunks of rows."""
+        """Apply a function of the autoencoder and the rows, in chunks of rows.
+
+        Gives what it found, and the log-slopes of the scores, summed over each row.
+        """
         auto, scores = self._autoencoder(), self._cell_scores()
         nodes = X[:, self.node_indices_].astype(np.float64)
-        number, parts = int(self.n_importance_samples), []
+        number, found, slopes = int(self.n_importance_samples), [], []
         with one_thread(), torch.no_grad():
             for rows in vae.chunks(auto, len(nodes), number):
-                part = nodes[rows.numpy()]  # one row stays a table
-                data, _ = scores.scores(Incomplete.from_array(part))
-                uniforms = row_lattice(part, 0)
-                parts.append(function(auto, data, uniforms, number))
-        return torch.cat(parts).numpy()
-
-    def _widened(self, nodes):
-        """Put columns of the model among all columns."""
-        table = np.full((len(nodes), self.n_features_in_), np.nan)
-        table[:, list(self.constants_)] = list(self.constants_.values())
-        table[:, self.node_indices_] = nodes
-        return table
+                part = nodes[rows]
+                data, log_slopes = scores.scores(Incomplete.from_array(part))
+                found.append(function(auto, data, row_lattice(part, 0), number))
+                slopes.append(log_slopes)
+        return torch.cat(found).numpy(), torch.cat(slopes).numpy()
 
 
 def _single(data):
     return Incomplete(data.x.float(), data.observed)
-
-
-def _linear(data, weights, chosen, rank):
-    """Fit the linear model that training starts from."""
-    normal = gaussian.fit_normal(
-        data, weights, chosen.strength, chosen.start, **_EFFORT
-    ).normal
-    floor = _LEAST_NOISE
-    return fit_covariance(normal.mean, normal.covariance, rank, floor=floor)

@@ -5,7 +5,7 @@ import numbers
 from datetime import date, timedelta
 
 import numpy as np
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_array, validate_data
 
 
 def keeps_state_on_failure(fit):
@@ -58,6 +58,17 @@ def incomplete_array(estimator, X, *, reset):
             raise
         kind = ValueError if isinstance(error, ValueError) else TypeError
         raise kind(f"{str(error).rstrip('.')}. {where}") from error
+
+
+def latent_array(Z, n_components):
+    """Validate latents (n, n_components), float64 or float32."""
+    Z = check_array(Z, dtype=[np.float64, np.float32], input_name="Z")
+    if Z.shape[1] != n_components:
+        raise ValueError(
+            f"Z has {Z.shape[1]} columns, but the model has "
+            f"n_components_={n_components} latents."
+        )
+    return Z
 
 
 def _locate(X, error):
@@ -159,6 +170,15 @@ def check_bool(value, name):
     """Refuse what is not True or False."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be a bool, got {value!r}.")
+
+
+def check_rank(n_components, width):
+    """Refuse more latents than columns of the model, unless "auto"."""
+    if not isinstance(n_components, str) and n_components > width:
+        raise ValueError(
+            f"n_components={n_components} must be at most n_features={width}, the "
+            "columns of X with two different observed values."
+        )
 
 
 def check_spread(estimator, columns, spread):

@@ -21,6 +21,7 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     with_callbacks,
 )
+from skvnce.estimators._modules import CachedModules, load_state, state_of
 from skvnce.estimators._tables import column_moments, rows_that_count
 from skvnce.estimators._validation import (
     check_auto_or_number,
@@ -51,7 +52,9 @@ _RATIO = 10  # reference noise rows a data row in `score`
 _NOISES = ["auto", "marginal", "gaussian", "conditional"]
 
 
-class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer):
+class VNCEEstimator(
+    CallbackSupportMixin, CachedModules, ConstantColumns, IncompleteTransformer
+):
     """Fit any model, normalised or not, to incomplete rows by telling them from noise.
 
     Noise-contrastive estimation needs the log-density of a model up to a constant
@@ -564,7 +567,7 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
         self._cache = [model, nn.ModuleList(steps).requires_grad_(False)]
         if self._is_conditional() and not hasattr(model.model, "log_scale"):
             model.rescale(self._integral(data))
-        self.model_state_, self.posterior_state_ = map(parts.state_of, self._cache)
+        self.model_state_, self.posterior_state_ = map(state_of, self._cache)
         self.log_scale_ = float(model.log_scale)
         if not best.converged:
             warnings.warn(
@@ -631,15 +634,11 @@ class VNCEEstimator(CallbackSupportMixin, ConstantColumns, IncompleteTransformer
                 )
                 if model is None:
                     steps = [parts.exact_cells(normal)]
-            parts.load_state(module, self.model_state_)
-            steps = parts.load_state(nn.ModuleList(steps), self.posterior_state_)
+            load_state(module, self.model_state_)
+            steps = load_state(nn.ModuleList(steps), self.posterior_state_)
             for part in (module, steps):
                 self._cache.append(part.eval().requires_grad_(False))
         return self._cache
-
-    def __getstate__(self):
-        """Leave the modules out of pickles; they are rebuilt on use."""
-        return {**super().__getstate__(), "_cache": []}
 
     def _evaluated(self, observed, n_draws=_EVALUATED):
         """Return log phi and the posterior that evaluates it at rows."""

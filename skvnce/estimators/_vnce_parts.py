@@ -343,18 +343,6 @@ def contrast_around(data, summary, noise_ratio):
     )
 
 
-def state_of(module):
-    """Turn the state of a module into arrays."""
-    return {name: value.numpy().copy() for name, value in module.state_dict().items()}
-
-
-def load_state(module, state):
-    """Put arrays back into a module."""
-    tensors = {name: torch.tensor(a) for name, a in state.items()}
-    module.load_state_dict(tensors)
-    return module
-
-
 def some_normal(d):
     """Make a normal of d columns, whose numbers a stored state will replace."""
     return Normal(torch.zeros(d).double(), torch.eye(d).double())

@@ -14,6 +14,18 @@ class Density(Protocol):
         ...
 
 
+class Flow(Density, Protocol):
+    """A density of x = T(u), T invertible and u standard normal."""
+
+    def to_base(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Map x (*batch, features) to u; with log|det du/dx|, (*batch,)."""
+        ...
+
+    def from_base(self, u: Tensor) -> Tensor:
+        """Map u (*batch, features) to x."""
+        ...
+
+
 class UnnormalisedModel(Protocol):
     """A density up to a constant, its scale parameter included."""
 

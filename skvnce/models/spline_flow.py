@@ -12,7 +12,7 @@ Durkan, Bekasov, Murray and Papamakarios (2019), Neural spline flows; Simkus, Rh
 Gutmann (2023), section 6.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import log, pi
 
 import torch
@@ -73,8 +73,8 @@ class SplineFlow(nn.Module):
             for _ in range(n_steps)
         )
         for step in self.splines:
-            nn.init.zeros_(step.hyper[-1].weight)
-            nn.init.zeros_(step.hyper[-1].bias)
+            for leaf in _last(step):
+                nn.init.zeros_(leaf)
         self.to(mean)
 
     def log_prob(self, x: Tensor) -> Tensor:
@@ -86,6 +86,8 @@ class SplineFlow(nn.Module):
         """Map x to u; with log|det du/dx| of each row."""
         u = (x - self.mean) @ self._root().T
         log_det = self.log_diagonal.sum()
+        if not u.numel():  # zuko cannot take no rows
+            return u, u.sum(-1)
         u, inside = self._transform().call_and_ladj(u)
         return u, log_det + inside
 
@@ -107,6 +109,11 @@ class SplineFlow(nn.Module):
         for linear, spline in zip(self.linear, self.splines, strict=True):
             parts += [LULinearTransform(linear), spline()]
         return ComposedTransform(*parts)
+
+
+def _last(step: nn.Module) -> Iterable[Tensor]:
+    """Find what gives the knots: the last layer, or the knots of a single column."""
+    return step.hyper[-1].parameters() if hasattr(step, "hyper") else step.phi
 
 
 def _spline(bound: float) -> Callable[..., Transform]:

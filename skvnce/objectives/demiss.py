@@ -67,9 +67,7 @@ def demiss_vae(
     joint = observed_log_prob(cells, x, observed) + log_prior
     with torch.no_grad():
         log_mixture = averaged_log_prob(q, z)
-    # zero, with the gradient of eq. (2): the slope of the model, without its parameters
-    toward = (z * slope).sum(-1) - frozen(q).log_prob(z)
-    return (joint - log_mixture + toward - toward.detach()).mean((0, 1))
+    return _steered(joint - log_mixture, q, z, slope).mean((0, 1))
 
 
 def posterior_only(
@@ -91,8 +89,18 @@ def posterior_only(
         fixed = z.detach().requires_grad_()
         total = log_joint(model, x, observed, fixed).sum()
         (slope,) = torch.autograd.grad(total, fixed)
+    return _steered(0.0, q, z, slope).mean(0)
+
+
+def _steered(
+    value: Tensor | float, q: Distribution, z: Tensor, slope: Tensor
+) -> Tensor:
+    """Add zeros with the gradient of eq. (2) in q: the model's slope, not its leaves.
+
+    Draws z of q are of shape (n_draws, *batch, latents), values (n_draws, *batch).
+    """
     toward = (z * slope).sum(-1) - frozen(q).log_prob(z)
-    return (toward - toward.detach()).mean(0)
+    return value + toward - toward.detach()
 
 
 def averaged_log_prob(q: Distribution, z: Tensor) -> Tensor:

@@ -36,9 +36,9 @@ def vgi(
     -------
     Tensor of shape (*batch,)
     """
-    x = x.expand(*columns.shape, -1)
     q = conditionals.at(x, columns)
     drawn = q.rsample()
+    x = x.expand(*columns.shape, -1)
     moved = x.scatter(-1, columns.unsqueeze(-1), drawn.unsqueeze(-1))
     return (model.log_prob(moved) + entropy(q, drawn)).mean(0)
 

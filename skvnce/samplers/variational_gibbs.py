@@ -53,11 +53,11 @@ class Visit(NamedTuple):
     Attributes
     ----------
     columns : Tensor of int, of shape (*chains, n)
-        Which was drawn; of complete rows none is.
+        Which was drawn (last); of complete rows none is.
     outside : Tensor of bool, of shape (*chains, n)
-        Whether the draw left the hypercube, and was not taken.
+        Whether a draw left the hypercube, and was not taken.
     acceptance : Tensor of shape (*chains, n) or None
-        Probability with which the draw was taken, where a model decides.
+        Probability with which the draws were taken, where a model decides.
     """
 
     columns: Tensor
@@ -105,9 +105,9 @@ def scan_order(observed: Tensor, keys: Tensor) -> Tensor:
     return keys.where(~observed, 2.0).argsort(-1)
 
 
-def visited(state: Scan) -> Tensor:
-    """Tell which column of each row the next step draws; (*chains, n)."""
-    place = state.step % state.n_missing.clamp(min=1)
+def visited(state: Scan, place: Tensor | int) -> Tensor:
+    """Tell which column of each row is drawn as the given one of all; (*chains, n)."""
+    place = place % state.n_missing.clamp(min=1)
     place = place.expand(state.order.shape[:-1]).unsqueeze(-1)
     return state.order.gather(-1, place).squeeze(-1)
 
@@ -118,10 +118,10 @@ def _start(data: Incomplete, x: Tensor, uniforms: Uniforms) -> Scan:
     return Scan(x, order, (~data.observed).sum(-1))
 
 
-def _numbers(uniforms: Uniforms, state: Scan) -> tuple[Tensor, Tensor]:
-    """Take two uniform numbers a row, none of which ordered the columns."""
+def _numbers(uniforms: Uniforms, state: Scan, count: int) -> tuple[Tensor, ...]:
+    """Take uniform numbers of each row, none of which ordered the columns."""
     number = state.step + state.x.shape[-1]
-    template = state.x.new_empty(()).expand(*state.x.shape[:-1], 2)
+    template = state.x.new_empty(()).expand(*state.x.shape[:-1], count)
     return uniforms(number, template).unbind(-1)
 
 
@@ -150,8 +150,8 @@ def variational_gibbs(
 
     @torch.no_grad()
     def step(state: Scan, data: Incomplete) -> tuple[Scan, Visit]:
-        columns = visited(state)
-        uniform, _ = _numbers(uniforms, state)
+        columns = visited(state, state.step)
+        (uniform,) = _numbers(uniforms, state, 1)
         drawn = at_quantiles(conditionals.at(state.x, columns), uniform)
         outside = hypercube.outside(drawn, columns) & (state.n_missing > 0)
         taken = ~outside & (state.n_missing > 0)
@@ -166,13 +166,19 @@ def metropolised_gibbs(
     conditionals: GibbsConditionals,
     hypercube: Hypercube,
     *,
+    n_together: int = 1,
     uniforms: Uniforms = ambient,
 ) -> Sampler[Scan, Visit]:
     """Build a sampler of p(x_mis | x_obs) of a model, whatever the conditionals.
 
-    Each draw of q is accepted by Metropolis and Hastings, with ratio
-    ``p(x') q_j(x_j | x') / (p(x) q_j(x'_j | x))``: where q is the model's own
-    conditional, always.  Outside the hypercube the target is zero.
+    A step draws some cells one after the other, x = v_0, v_1, ..., v_n = x', of columns
+    c_1, ..., c_n or, by a coin, of these in reverse.  Metropolis and Hastings decide on
+    all of them at once, with the density of the path back,
+
+        p(x') prod_k q_c_k(v_(k-1) | v_k) / (p(x) prod_k q_c_k(v_k | v_(k-1)))     (1)
+
+    which is 1 where q is the model's own conditional.  Outside the hypercube the target
+    is zero.
 
     Parameters
     ----------
@@ -181,6 +187,8 @@ def metropolised_gibbs(
         sampler is pseudo-marginal and remains right (Andrieu and Roberts 2009).
     conditionals : GibbsConditionals
     hypercube : Hypercube
+    n_together : int
+        Cells of a step, n.  The model is evaluated once a step.
     uniforms : callable
 
     Returns
@@ -195,26 +203,25 @@ def metropolised_gibbs(
 
     @torch.no_grad()
     def step(state: Scan, data: Incomplete) -> tuple[Scan, Visit]:
-        columns = visited(state)
-        for_cell, for_accept = _numbers(uniforms, state)
-        forward = conditionals.at(state.x, columns)
-        drawn = at_quantiles(forward, for_cell)
-        moved = _replaced(state.x, columns, drawn, state.n_missing > 0)
-        backward = conditionals.at(moved, columns)
-        old = state.x.gather(-1, columns.unsqueeze(-1)).squeeze(-1)
-        outside = hypercube.outside(drawn, columns) & (state.n_missing > 0)
-        log_prob = torch.where(outside, -torch.inf, model.log_prob(moved))
-        log_weight = torch.stack(
-            [
-                state.log_prob - backward.log_prob(old),
-                log_prob - forward.log_prob(drawn),
-            ]
-        )
+        holed = state.n_missing > 0
+        coin, for_accept, *for_cells = _numbers(uniforms, state, n_together + 2)
+        x, there, back, outside = state.x, 0.0, 0.0, torch.zeros_like(coin).bool()
+        for k, uniform in enumerate(for_cells):
+            place = torch.where(coin < 0.5, k, n_together - 1 - k)
+            columns = visited(state, state.step * n_together + place)
+            q = conditionals.at(x, columns)
+            drawn, old = at_quantiles(q, uniform), _cell(x, columns)
+            x = _replaced(x, columns, drawn, holed)
+            there = there + q.log_prob(drawn)
+            back = back + conditionals.back(q, x, columns).log_prob(old)
+            outside = outside | (hypercube.outside(drawn, columns) & holed)
+        log_prob = model.log_prob(x).masked_fill(outside, -torch.inf)
+        log_weight = torch.stack([state.log_prob - back, log_prob - there])
         taken, acceptance = accept(log_weight, for_accept)
-        taken = taken & (state.n_missing > 0)
+        taken = taken & holed
         return (
             state._replace(
-                x=moved.where(taken.unsqueeze(-1), state.x),
+                x=x.where(taken.unsqueeze(-1), state.x),
                 log_prob=log_prob.where(taken, state.log_prob),
                 step=state.step + 1,
             ),
@@ -224,8 +231,12 @@ def metropolised_gibbs(
     return Sampler(init, step)
 
 
+def _cell(x: Tensor, columns: Tensor) -> Tensor:
+    """Take one column of each row; (*batch,)."""
+    return x.gather(-1, columns.unsqueeze(-1)).squeeze(-1)
+
+
 def _replaced(x: Tensor, columns: Tensor, value: Tensor, taken: Tensor) -> Tensor:
     """Put a value into one column of the rows in which it is taken."""
-    place = columns.unsqueeze(-1)
-    old = x.gather(-1, place).squeeze(-1)
-    return x.scatter(-1, place, value.to(x).where(taken, old).unsqueeze(-1))
+    value = value.to(x).where(taken, _cell(x, columns))
+    return x.scatter(-1, columns.unsqueeze(-1), value.unsqueeze(-1))

@@ -16,7 +16,10 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Distribution, Independent
+from torch.distributions import Bernoulli, Distribution
+
+from skvnce.distributions.quantiles import at_quantiles, draw
+from skvnce.distributions.quantiles import inside as inside  # re-exported
 
 # (step, template) -> uniform numbers in [0, 1) of the shape of the template
 Uniforms = Callable[[int, Tensor], Tensor]
@@ -101,12 +104,16 @@ class GibbsConditionals(Protocol):
         Parameters
         ----------
         x : Tensor of shape (*batch, features)
-        columns : Tensor of int, of shape (*batch,)
+        columns : Tensor of int, of shape (*several, *batch)
 
         Returns
         -------
-        Distribution of batch shape (*batch,)
+        Distribution of batch shape (*several, *batch)
         """
+        ...
+
+    def back(self, q: Distribution, x: Tensor, columns: Tensor) -> Distribution:
+        """Return q_j at rows x in which only its own cell has moved since q."""
         ...
 
     def blind(self, x: Tensor, columns: Tensor) -> Distribution:
@@ -136,50 +143,6 @@ def stream(seed: int) -> Uniforms:
 def ambient(step: int, template: Tensor) -> Tensor:
     """Draw uniform numbers from torch's stream."""
     return torch.rand_like(template)
-
-
-def inside(uniform: Tensor) -> Tensor:
-    """Keep uniform numbers off 0 and 1, whose quantiles are infinite."""
-    least = torch.finfo(uniform.dtype).eps / 2  # the largest below 1 is 1 - least
-    return uniform.clamp(least, 1 - least)
-
-
-def at_quantiles(q: Distribution, uniform: Tensor) -> Tensor:
-    """Turn uniform numbers into draws of q.
-
-    Raises
-    ------
-    TypeError
-        For a distribution that is neither Bernoulli nor has quantiles in closed form.
-    """
-    if isinstance(q, Bernoulli):
-        return (uniform < q.probs).to(uniform)
-    try:
-        return q.icdf(inside(uniform))
-    except NotImplementedError as error:
-        raise TypeError(
-            f"The posterior gives {type(q).__name__}, which has no quantiles (icdf). "
-            "Use Normal, Laplace, LogNormal, Uniform, Exponential or Bernoulli."
-        ) from error
-
-
-def draw(q: Distribution, uniform: Tensor) -> Tensor:
-    """Turn uniform numbers into draws of latents.
-
-    Parameters
-    ----------
-    q : Distribution of event shape (latents,)
-        Independent given the row, or with a method ``at_uniform(uniform)``.
-    uniform : Tensor of shape (*sample, *batch, latents + 1)
-        The last number chooses a component where q is a mixture.
-
-    Returns
-    -------
-    Tensor of shape (*sample, *batch, latents)
-    """
-    if isinstance(q, Independent):
-        return at_quantiles(q.base_dist, uniform[..., :-1])
-    return q.at_uniform(uniform)
 
 
 def draw_latents(

@@ -23,7 +23,8 @@ from skvnce.distributions.normal import (
     arrange,
     log_prob_observed,
 )
-from skvnce.variational.base import Draws, Uniforms, inside, with_missing
+from skvnce.distributions.quantiles import inside
+from skvnce.variational.base import Draws, Uniforms, with_missing
 from skvnce.variational.encoder import Perceptron
 
 _TINY = 1e-12  # zeros have no logarithm

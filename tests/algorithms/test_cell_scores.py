@@ -6,8 +6,9 @@ import torch
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms import margins
-from skvnce.algorithms.cell_scores import CellScores, nearest, repeated_values
+from skvnce.algorithms.cell_scores import CellScores, repeated_values
 from skvnce.distributions.cells import Cells, Families
+from skvnce.distributions.columns import nearest
 
 N, NONE = 300, torch.zeros(0, dtype=torch.long)
 COUNTS = np.array([0, 1, 2, 3, 5, 8, 13])  # of column 1
