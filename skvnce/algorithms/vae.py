@@ -28,11 +28,18 @@ from skvnce.models.vae import VariationalAutoencoderModel
 from skvnce.objectives.bounds import Bound
 from skvnce.objectives.demiss import posterior_only
 from skvnce.objectives.elbo import iwelbo, log_joint
-from skvnce.samplers.base import Sampler, run_chain
+from skvnce.samplers.base import Sampler
+from skvnce.samplers.lair import lair
 from skvnce.samplers.resampling import counted, normalised
 from skvnce.training.adam import descend
 from skvnce.variational.anchored import Anchor, AnchoredEncoder
-from skvnce.variational.base import Uniforms, ambient, draw_latents, stream
+from skvnce.variational.base import (
+    Uniforms,
+    ambient,
+    at_quantiles,
+    draw_latents,
+    stream,
+)
 
 STEPS = 50  # of one round of training
 FLOOR = 0.03  # least standard deviation of a score given the latents
@@ -188,34 +195,42 @@ def bound_loss(
     return loss
 
 
-def imputed_loss(
-    auto: Autoencoder,
-    data: Incomplete,
-    training: Training,
-    sampler: Sampler,
-    n_moves: int,
-) -> Callable[[Tensor], Tensor]:
-    """Make the loss of a bound that takes completed rows (DeMissVAE, algorithm 1).
+def completing(auto: Autoencoder, n_particles: int) -> Sampler:
+    """Build the sampler that completes rows as a model and its encoder learn.
 
-    Imputations persist; before each step the sampler moves those of the batch.  They
-    start from the observed cells of their columns.  The encoder learns to read the
-    incomplete rows beside, which teaches the model nothing.
+    It is LAIR, with as many proposals from encodings of the incomplete rows: where
+    latents are many, those of completed rows alone would hardly leave them.
+    """
+    return lair(
+        *auto,
+        n_particles=n_particles,
+        n_replenish=n_particles,
+        replenish=lambda part: auto.posterior(*part),
+    )
+
+
+def completed_loss(
+    auto: Autoencoder, data: Incomplete, training: Training, sampler: Sampler
+) -> Callable[[Tensor], Tensor]:
+    """Make the loss of a bound that takes completed rows (DeMissVAE, VBGI-VAE).
+
+    Completions persist, as many as there are draws.  They start at draws of the encoder
+    given the incomplete rows; the sampler moves those of a batch before its step.  The
+    encoder learns to read incomplete rows beside, which teaches the model nothing.
 
     Parameters
     ----------
     sampler : Sampler
-        Of model and posterior, with as many chains or particles as there are draws.
-    n_moves : int
+        With as many chains or particles as there are draws; see `completing`.
     """
-    some = [
-        column[seen][torch.randint(int(seen.sum()), (training.n_draws, len(data.x)))]
-        for column, seen in zip(data.x.T, data.observed.T, strict=True)
-    ]
-    tables = data.with_values(torch.stack(some, -1))  # (n_draws, n, features)
+    with torch.no_grad():
+        z = draw_latents(auto.posterior(*data), ambient, training.n_draws, data.x)
+        cells = auto.model.likelihood(z)
+        tables = data.with_values(at_quantiles(cells, torch.rand_like(cells.loc)))
 
     def loss(rows: Tensor) -> Tensor:
         part = data.take(rows)
-        state = run_chain(sampler, sampler.init(part, tables[:, rows]), part, n_moves)
+        state, _ = sampler.step(sampler.init(part, tables[:, rows]), part)
         tables[:, rows] = state.x
         bounds = training.bound(*auto, state.x, part.observed, ambient)
         return -(bounds + posterior_only(*auto, *part, ambient)).mean()

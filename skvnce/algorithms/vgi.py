@@ -107,6 +107,10 @@ class Chains:
         self.hypercube = hypercube or unbounded(d)
         self.n_drawn, self.n_outside = torch.zeros(2, d)
 
+    def restate(self, data: Incomplete) -> None:
+        """Go on with other observed cells: other values of them, or more."""
+        self.data, self.x = data, data.with_values(self.x)
+
     def take(self, rows: Tensor) -> Tensor:
         """Return the tables of some rows; (n_chains, n_rows, features)."""
         return self.x[:, rows]

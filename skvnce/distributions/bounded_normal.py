@@ -100,7 +100,9 @@ class BoundedNormal(Distribution):
         return self.icdf(uniform)
 
     def _standard(self, value: Tensor) -> Tensor:
-        return (value - self.loc) / self.scale
+        finite = value.isfinite()  # no gradient of the scale at the others: inf * 0
+        standard = (value.where(finite, 0.0) - self.loc) / self.scale
+        return standard.where(finite, value)
 
     def _mirrored(self) -> tuple[Tensor, Tensor, Tensor]:
         a, b = (self.low - self.loc) / self.scale, (self.high - self.loc) / self.scale

@@ -60,6 +60,29 @@ class Families(NamedTuple):
         inner = self.edges[:, 1:-1].where(self.edges[:, 1:-1] < last, torch.inf)
         return place(inner.to(x), x)
 
+    def spread(self, x: Tensor, uniform: Tensor) -> Tensor:
+        """Put rounded columns at a level between the edges around their values.
+
+        Parameters
+        ----------
+        x, uniform : Tensor of shape (*batch, features)
+        """
+        if not len(self.rounded):
+            return x
+        low, high = self._ends(x[..., self.rounded])
+        level = low + (high - low) * uniform[..., self.rounded]
+        return x.index_copy(-1, self.rounded, level.to(x))
+
+    def log_width(self, x: Tensor, observed: Tensor) -> Tensor:
+        """Sum logs of the distances of these edges over observed cells; (*batch,)."""
+        low, high = self._ends(x[..., self.rounded])
+        seen = observed[..., self.rounded]
+        return (high - low).log().where(seen, 0.0).sum(-1)
+
+    def _ends(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        places = self.places(x)
+        return pick(self.edges, places), pick(self.edges, places + 1)
+
     def nearest(self, x: Tensor) -> Tensor:
         """Round the rounded columns (*batch, n_rounded) to their values."""
         return pick(self.values, self.places(x)).to(x)

@@ -11,11 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_lattice, seeded
 from skvnce._threads import one_thread
-from skvnce.algorithms import copula, gaussian, vae
-from skvnce.algorithms.cell_scores import CellScores, repeated_values
+from skvnce.algorithms import vae
 from skvnce.algorithms.factor_analysis import fit_covariance
-from skvnce.algorithms.margins import Margins
-from skvnce.distributions.cells import Families
 from skvnce.distributions.quantiles import at_quantiles, middles
 from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
 from skvnce.estimators._callbacks import (
@@ -23,40 +20,36 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     with_callbacks,
 )
-from skvnce.estimators._gaussian import HELD_OUT, SHARES
 from skvnce.estimators._modules import CachedModules, load_state, state_of
-from skvnce.estimators._tables import column_moments, hold_out, rows_that_count
+from skvnce.estimators._scores import NodeScores
+from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import (
     check_auto_or_number,
     check_choice,
     check_number,
     check_rank,
-    check_spread,
-    column_name,
     incomplete_array,
     keeps_state_on_failure,
     latent_array,
 )
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.objectives.bounds import BOUNDS
-from skvnce.samplers.lair import lair
 from skvnce.training.adam import NotFinite
 
 _MOST_LATENTS = 20  # of n_components="auto"
 _LEAST_NOISE = 2e-3  # variance of a score given the latents, as training starts
-_STRONGEST = 10.0  # rows a column that the prior of the start is worth at most
-_EFFORT = {"max_iter": 200, "tol": 5e-3}  # of EM, which finds the start
 _MIXED = 5  # components of the posterior of objectives that take mixtures
-_MOVES = 5  # of the imputations of DeMissVAE before each step
 _LEVELS = 32  # of quantiles that stand for a cell
 _FAMILIES = ["auto", "normal", "student", "bernoulli", "rounded"]
-_SINGLE = ["MVAE", "MIWAE", "DeMissVAE"]  # their posterior is one normal
+_COMPLETING = ["DeMissVAE", "VBGI-VAE", "VBGI-VAE-M"]  # objectives of completed rows
+_SINGLE = ["MVAE", "MIWAE", *_COMPLETING]  # their posterior is one normal
 
 
 class VariationalAutoencoder(
     CallbackSupportMixin,
     ClassNamePrefixFeaturesOutMixin,
     CachedModules,
+    NodeScores,
     ConstantColumns,
     IncompleteTransformer,
 ):
@@ -73,17 +66,20 @@ class VariationalAutoencoder(
     n_components : "auto" or int, default="auto"
         Number of latents.  ``"auto"``: one less than columns, at most 20.
     objective : {"MIWAE", "MVAE", "MissVAE", "MissSVAE", "MissIWAE", "MissSIWAE", \
-            "DeMissVAE"}, default="MIWAE"
+            "DeMissVAE", "VBGI-VAE", "VBGI-VAE-M"}, default="MIWAE"
         The bound of the log-likelihood that is raised.  MVAE (eq. 4 of the reference)
         is the classical one; MIWAE (7) tightens it by importance sampling; the Miss
-        ones take a mixture as posterior (4, 5, 7, 8); DeMissVAE (10 and 12) trains the
-        encoder on rows that a sampler completes, and beside that on incomplete ones.
+        ones take a mixture as posterior (4, 5, 7, 8).  The last three take rows that a
+        sampler completes, and train the encoder on incomplete ones beside: DeMissVAE
+        (10 and 12) for the encoder only, VBGI-VAE for both, VBGI-VAE-M with the missing
+        cells left out of the likelihood (variational block-Gibbs inference, see
+        `skvnce.objectives.vbgi`).
     n_posterior_components : "auto" or int, default="auto"
         Components of the posterior's mixture; ``"auto"``: 5 for the objectives that
         take a mixture, else 1.
     n_samples : int, default=5
         Draws of the latents of each row in a step, of each component in the stratified
-        objectives (MissSVAE, MissSIWAE); of DeMissVAE, imputations of each row.
+        objectives (MissSVAE, MissSIWAE); imputations of each row in the last three.
     likelihood : str or list of str, default="auto"
         Family of the columns given the latents, one for all or one a column of X:
         ``"normal"``, ``"student"`` (heavy tails, 4 degrees of freedom),
@@ -349,20 +345,13 @@ class VariationalAutoencoder(
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
-        weights, kept = rows_that_count(X, weights)
-        table, weights = X[kept].astype(np.float64), weights[kept]
-        self.node_indices_ = self._observed_columns(table)
-        self._split_constants(table, "there is nothing that latents could explain.")
-        nodes = table[:, self.node_indices_]
-        seen = ~np.isnan(nodes).all(1)
-        nodes, weights = nodes[seen], weights[seen]
-        self.location_, self.scale_ = column_moments(nodes, weights)
-        check_spread(self, self.node_indices_, self.scale_)
+        remedy = "there is nothing that latents could explain."
+        nodes, weights = self._keep_nodes(X, weights, remedy)
         check_rank(self.n_components, len(self.node_indices_))
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with one_thread(), seeded(self.random_state):
             try:
-                self._fit_nodes(nodes, torch.from_numpy(weights), on_round)
+                self._fit_nodes(nodes, weights, on_round)
             except NotFinite as error:
                 raise ValueError(
                     "Training diverged. Lower "
@@ -411,24 +400,15 @@ class VariationalAutoencoder(
 
     def _fit_nodes(self, nodes, weights, on_round):
         """Find the start, choose the number of rounds, and train."""
-        raw = Incomplete.from_array(nodes)
-        scaled = Incomplete.from_array((nodes - self.location_) / self.scale_)
-        some, hidden = hold_out(nodes, weights, HELD_OUT)
-        d = nodes.shape[1]
-        chosen = copula.choose(
-            scaled,
-            weights,
-            (scaled.take(some), hidden[some], weights[some]),
-            [share * d for share in (_STRONGEST, *SHARES)],
-            bend=self.margins == "auto",
-            **_EFFORT,
+        data, normal = self._fit_normal(
+            nodes, weights, bend=self.margins == "auto", asked=self._asked_families()
         )
-        self._keep_scores(raw, chosen.margins)
-        data, _ = self._cell_scores().scores(raw)
+        d = nodes.shape[1]
         rank = self.n_components
         rank = max(1, min(d - 1, _MOST_LATENTS)) if isinstance(rank, str) else rank
         self.n_components_ = rank
-        auto = self._built(_linear(data, weights, chosen, rank))
+        linear = fit_covariance(*normal, rank, floor=_LEAST_NOISE)
+        auto = self._built(linear)
         self._train(auto, data, nodes, weights, on_round)
         self.model_state_, self.encoder_state_ = map(state_of, auto)
         self._cache = []
@@ -501,32 +481,10 @@ class VariationalAutoencoder(
 
     def _loss(self, auto, data):
         training = self._training()
-        if self.objective != "DeMissVAE":
+        if self.objective not in _COMPLETING:
             return vae.bound_loss(auto, data, training)
-        sampler = lair(*auto, n_particles=self.n_samples)
-        return vae.imputed_loss(auto, data, training, sampler, _MOVES)
-
-    def _keep_scores(self, raw, margins):
-        """Write into attributes how scores follow from cells, and their families."""
-        self.bent_ = margins is not None
-        self._margins = margins and tuple(part.numpy() for part in margins)
-        repeated, _ = repeated_values(raw)
-        found = np.full(len(self.scale_), "normal", dtype=object)
-        found[repeated.numpy()] = "rounded"
-        asked = self._asked_families()
-        families = np.where(asked == "auto", found, asked)
-        self._values = {}
-        for j in np.flatnonzero((families == "rounded") | (families == "bernoulli")):
-            unique = raw.x[raw.observed[:, j], j].unique()
-            if families[j] == "bernoulli" and len(unique) != 2:
-                raise ValueError(
-                    f"likelihood='bernoulli' takes columns of two values, and "
-                    f"{column_name(self, self.node_indices_[j])} has {len(unique)}. "
-                    "Use 'rounded' or 'normal' there."
-                )
-            self._values[int(j)] = unique.numpy()
-        self.families_ = families.tolist()
-        self._cache = []
+        sampler = vae.completing(auto, training.n_draws)
+        return vae.completed_loss(auto, data, training, sampler)
 
     def _asked_families(self):
         asked = self.likelihood
@@ -540,44 +498,6 @@ class VariationalAutoencoder(
         for family in asked:
             check_choice(family, "likelihood", _FAMILIES)
         return np.array(asked, dtype=object)[self.node_indices_]
-
-    def _places(self, family):
-        return torch.tensor(
-            [j for j, name in enumerate(self.families_) if name == family],
-            dtype=torch.long,
-        )
-
-    def _cell_scores(self):
-        """Make what maps cells to scores, and back."""
-        places = torch.tensor(sorted(self._values), dtype=torch.long)
-        widest = max((len(v) for v in self._values.values()), default=2)
-        padded = [
-            np.pad(self._values[j], (0, widest - len(self._values[j])), mode="edge")
-            for j in places.tolist()
-        ]
-        values = np.array(padded).reshape(len(places), widest)
-        return CellScores(
-            torch.tensor(self.location_),
-            torch.tensor(self.scale_),
-            self._margins and Margins(*map(torch.tensor, self._margins)),
-            places,
-            torch.tensor(values, dtype=torch.float64),
-        )
-
-    def _families(self):
-        """Make what the model knows of columns that are not normal."""
-        scores = self._cell_scores()
-        values, edges = scores.values_and_edges()
-        rounded, pairs = self._places("rounded"), self._places("bernoulli")
-        among = [torch.isin(scores.rounded, places) for places in (rounded, pairs)]
-        return Families(
-            self._places("student"),
-            pairs,
-            rounded,
-            values[among[1]][:, :2],
-            values[among[0]],
-            edges[among[0]],
-        )
 
     def _autoencoder(self):
         """Return model and encoder in double precision; rebuilt on first use."""
@@ -610,22 +530,6 @@ class VariationalAutoencoder(
                 slopes.append(log_slopes)
         return torch.cat(found).numpy(), torch.cat(slopes).numpy()
 
-    def _widened(self, nodes):
-        """Put columns of the model among all columns."""
-        table = np.full((len(nodes), self.n_features_in_), np.nan)
-        table[:, list(self.constants_)] = list(self.constants_.values())
-        table[:, self.node_indices_] = nodes
-        return table
-
 
 def _single(data):
     return Incomplete(data.x.float(), data.observed)
-
-
-def _linear(data, weights, chosen, rank):
-    """Fit the linear model that training starts from."""
-    normal = gaussian.fit_normal(
-        data, weights, chosen.strength, chosen.start, **_EFFORT
-    ).normal
-    floor = _LEAST_NOISE
-    return fit_covariance(normal.mean, normal.covariance, rank, floor=floor)

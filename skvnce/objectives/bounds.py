@@ -2,7 +2,7 @@
 
 All take (model, posterior, x, observed, uniforms, n_draws) and give a lower bound of
 log p(x_obs) of each row, with gradients for the model and the posterior; `BOUNDS` lists
-them.
+them.  DeMissVAE and the two of `vbgi` take completed rows.
 
 References
 ----------
@@ -26,6 +26,7 @@ from skvnce.objectives.elbo import (
     stratified_elbo,
     stratified_iwelbo,
 )
+from skvnce.objectives.vbgi import of_latents, vbgi_marginal
 from skvnce.variational.base import LatentPosterior, Uniforms
 
 Bound = Callable[
@@ -140,6 +141,8 @@ BOUNDS: dict[str, Bound] = {
     "MissIWAE": miss_iwae,
     "MissSIWAE": miss_siwae,
     "DeMissVAE": demiss_vae,
+    "VBGI-VAE": of_latents,
+    "VBGI-VAE-M": vbgi_marginal,
 }
 
 

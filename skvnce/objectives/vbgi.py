@@ -24,7 +24,6 @@ import torch
 from torch import Tensor
 
 from skvnce.models.base import LatentVariableModel
-from skvnce.objectives.bounds import miss_vae
 from skvnce.objectives.elbo import drawn, elbo, frozen, log_joint
 from skvnce.variational.base import LatentCells, LatentPosterior, Uniforms, entropy
 
@@ -58,9 +57,8 @@ def vbgi(
     -------
     Tensor of shape (*batch,)
     """
-    everything = torch.ones_like(x, dtype=torch.bool)
-    of_latents = miss_vae(model, posterior, x, everything, uniforms)
-    return (of_latents + of_cells(model, cells, x, z, observed)) / 2
+    latents = of_latents(model, posterior, x, observed, uniforms)
+    return (latents + of_cells(model, cells, x, z, observed)) / 2
 
 
 def of_cells(
@@ -80,6 +78,24 @@ def of_cells(
     moved = x.where(observed, some)
     spread = entropy(q, some).where(~observed, x.new_zeros(())).sum(-1)
     return log_joint(model, moved, torch.ones_like(moved).bool(), z) + spread
+
+
+def of_latents(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    x: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+    n_draws: int = 1,
+) -> Tensor:
+    """Estimate A by draws of the latents, eq. (1).
+
+    Where the missing cells are drawn by the model itself, given the latents, no other
+    q(x_mis | z, x_obs) is better, and A is all that is left to climb.  Parameters and
+    returned values are those of `vbgi_marginal`, but `observed` is not read.
+    """
+    everything = torch.ones_like(x, dtype=torch.bool)
+    return vbgi_marginal(model, posterior, x, everything, uniforms, n_draws)
 
 
 def vbgi_marginal(

@@ -51,9 +51,9 @@ def redrawn(
     entropy : Tensor of shape (n_selected, *batch)
         Of the distributions that were drawn from.
     """
-    x = x.expand(*columns.shape, -1)
     q = conditionals.at(x, columns)
     drawn = q.rsample()
+    x = x.expand(*columns.shape, -1)
     moved = x.scatter(-1, columns.unsqueeze(-1), drawn.unsqueeze(-1))
     return moved, entropy(q, drawn)
 

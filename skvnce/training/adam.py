@@ -112,7 +112,8 @@ def descend(
         for rows in batches():
             optimiser.zero_grad()
             value = loss(rows)
-            value.backward()
+            if value.requires_grad:  # nothing that learns has a part in some batches
+                value.backward()
             _check_finite(value, named)
             if longest < inf:
                 torch.nn.utils.clip_grad_norm_(leaves, longest)

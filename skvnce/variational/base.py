@@ -104,11 +104,11 @@ class GibbsConditionals(Protocol):
         Parameters
         ----------
         x : Tensor of shape (*batch, features)
-        columns : Tensor of int, of shape (*batch,)
+        columns : Tensor of int, of shape (*several, *batch)
 
         Returns
         -------
-        Distribution of batch shape (*batch,)
+        Distribution of batch shape (*several, *batch)
         """
         ...
 

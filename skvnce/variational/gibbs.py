@@ -103,18 +103,27 @@ class _Conditionals(nn.Module):
 
     def blind(self, x: Tensor, columns: Tensor) -> Distribution:
         """Return q_j of one column a row, with zero in place of x_j."""
+        x = x.expand(*columns.shape, -1)
         return self._at(x, columns, x.scatter(-1, columns.unsqueeze(-1), 0.0))
 
     def _at(self, x: Tensor, columns: Tensor, seen: Tensor) -> Distribution:
-        """Return q_j of one column a row, whose body sees the given rows."""
-        rows, flat = x.reshape(-1, x.shape[-1]), columns.reshape(-1)
-        raw = self.networks.of_one(self.body(seen.reshape(rows.shape)), flat)
+        """Return q_j of one column a row, whose body sees the given rows.
+
+        The body sees them once, however many columns of each are asked for.
+        """
+        flat = columns.reshape(-1)
+        rows = x.expand(*columns.shape, -1).reshape(len(flat), x.shape[-1])
+        shared = self.body(seen.reshape(-1, seen.shape[-1]))
+        shared = shared.view(*seen.shape[:-1], shared.shape[-1])
+        shared = shared.expand(*columns.shape, -1)
+        shared = shared.reshape(len(flat), shared.shape[-1])
+        raw = self.networks.of_one(shared, flat)
         slopes = nn.functional.embedding(flat, self.slopes * self.others)
         loc = (rows * slopes).sum(-1) + self.intercepts[flat]
         return self.head(
             (loc + raw[:, 0]).view(columns.shape),
             (self.log_scales[flat] + raw[:, 1]).view(columns.shape),
-            raw[:, 2:].view(*columns.shape, -1),
+            raw[:, 2:].view(*columns.shape, self.head.n_parameters - 2),
             columns,
         )
 

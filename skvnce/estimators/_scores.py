@@ -1,0 +1,139 @@
+"""What models of scores share: which columns they have, and how cells become scores."""
+
+import numpy as np
+import torch
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms import copula, gaussian
+from skvnce.algorithms.cell_scores import CellScores, repeated_values
+from skvnce.algorithms.margins import Margins
+from skvnce.distributions.cells import Families
+from skvnce.estimators._gaussian import HELD_OUT, SHARES
+from skvnce.estimators._tables import column_moments, hold_out, rows_that_count
+from skvnce.estimators._validation import check_spread, column_name
+
+_STRONGEST = 10.0  # rows a column that the prior of the normal is worth at most
+_EFFORT = {"max_iter": 200, "tol": 5e-3}  # of EM, which finds the normal
+
+
+class NodeScores:
+    """Mixin of estimators whose model sees scores of the columns in `node_indices_`.
+
+    Columns are centred and scaled, bent where held-out cells ask for it, and rounded
+    where their values repeat.
+    """
+
+    def _keep_nodes(self, X, weights, remedy):
+        """Choose the columns of the model; gives their cells in rows that count."""
+        weights, kept = rows_that_count(X, weights)
+        table, weights = X[kept].astype(np.float64), weights[kept]
+        self.node_indices_ = self._observed_columns(table)
+        self._split_constants(table, remedy)
+        nodes = table[:, self.node_indices_]
+        seen = ~np.isnan(nodes).all(1)
+        nodes, weights = nodes[seen], weights[seen]
+        self.location_, self.scale_ = column_moments(nodes, weights)
+        check_spread(self, self.node_indices_, self.scale_)
+        return nodes, torch.from_numpy(weights)
+
+    def _fit_normal(self, nodes, weights, *, bend, asked):
+        """Choose margins by held-out cells, and fit a normal distribution to scores.
+
+        Parameters
+        ----------
+        nodes : ndarray of shape (n, n_nodes)
+        weights : Tensor of shape (n,)
+        bend : bool
+            Whether margins may be bent.
+        asked : ndarray of str, of shape (n_nodes,)
+            Families of the columns, ``"auto"`` among them.
+
+        Returns
+        -------
+        data : Incomplete
+            Scores.
+        normal : Normal
+        """
+        raw = Incomplete.from_array(nodes)
+        scaled = Incomplete.from_array((nodes - self.location_) / self.scale_)
+        some, hidden = hold_out(nodes, weights, HELD_OUT)
+        chosen = copula.choose(
+            scaled,
+            weights,
+            (scaled.take(some), hidden[some], weights[some]),
+            [share * nodes.shape[1] for share in (_STRONGEST, *SHARES)],
+            bend=bend,
+            **_EFFORT,
+        )
+        self._keep_scores(raw, chosen.margins, asked)
+        data, _ = self._cell_scores().scores(raw)
+        fit = gaussian.fit_normal(
+            data, weights, chosen.strength, chosen.start, **_EFFORT
+        )
+        return data, fit.normal
+
+    def _keep_scores(self, raw, margins, asked):
+        """Write into attributes how scores follow from cells, and their families."""
+        self.bent_ = margins is not None
+        self._margins = margins and tuple(part.numpy() for part in margins)
+        repeated, _ = repeated_values(raw)
+        found = np.full(len(self.scale_), "normal", dtype=object)
+        found[repeated.numpy()] = "rounded"
+        families = np.where(asked == "auto", found, asked)
+        self._values = {}
+        for j in np.flatnonzero((families == "rounded") | (families == "bernoulli")):
+            unique = raw.x[raw.observed[:, j], j].unique()
+            if families[j] == "bernoulli" and len(unique) != 2:
+                raise ValueError(
+                    f"likelihood='bernoulli' takes columns of two values, and "
+                    f"{column_name(self, self.node_indices_[j])} has {len(unique)}. "
+                    "Use 'rounded' or 'normal' there."
+                )
+            self._values[int(j)] = unique.numpy()
+        self.families_ = families.tolist()
+        self._cache = []
+
+    def _places(self, family):
+        return torch.tensor(
+            [j for j, name in enumerate(self.families_) if name == family],
+            dtype=torch.long,
+        )
+
+    def _cell_scores(self):
+        """Make what maps cells to scores, and back."""
+        places = torch.tensor(sorted(self._values), dtype=torch.long)
+        widest = max((len(v) for v in self._values.values()), default=2)
+        padded = [
+            np.pad(self._values[j], (0, widest - len(self._values[j])), mode="edge")
+            for j in places.tolist()
+        ]
+        values = np.array(padded).reshape(len(places), widest)
+        return CellScores(
+            torch.tensor(self.location_),
+            torch.tensor(self.scale_),
+            self._margins and Margins(*map(torch.tensor, self._margins)),
+            places,
+            torch.tensor(values, dtype=torch.float64),
+        )
+
+    def _families(self):
+        """Make what the model knows of columns that are not normal."""
+        scores = self._cell_scores()
+        values, edges = scores.values_and_edges()
+        rounded, pairs = self._places("rounded"), self._places("bernoulli")
+        among = [torch.isin(scores.rounded, places) for places in (rounded, pairs)]
+        return Families(
+            self._places("student"),
+            pairs,
+            rounded,
+            values[among[1]][:, :2],
+            values[among[0]],
+            edges[among[0]],
+        )
+
+    def _widened(self, nodes):
+        """Put columns of the model among all columns."""
+        table = np.full((len(nodes), self.n_features_in_), np.nan)
+        table[:, list(self.constants_)] = list(self.constants_.values())
+        table[:, self.node_indices_] = nodes
+        return table

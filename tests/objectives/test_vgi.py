@@ -1,0 +1,245 @@
+"""The variational Gibbs objective against Gaussian algebra and quadrature."""
+
+import numpy as np
+import pytest
+import torch
+from oracles import GATE, z_mean
+from torch import nn
+from torch.distributions import MultivariateNormal, Normal
+
+from skvnce.models.factor_analysis import FactorModel, infer, log_prob_observed
+from skvnce.models.factor_density import FactorDensity
+from skvnce.objectives.vgi import regression, vgi
+from skvnce.variational.gibbs import ExtendedConditionals, StandardConditionals, anchor
+from skvnce.variational.heads import MixtureHead, NormalHead
+
+D, RANK = 4, 2
+NODES = 40
+
+
+@pytest.fixture(autouse=True)
+def seeded(seed):
+    torch.manual_seed(seed)
+
+
+@pytest.fixture
+def model():
+    numbers = torch.randn(D, RANK + 2, dtype=torch.float64)
+    return FactorModel(numbers[:, 0], numbers[:, 1:-1], 0.5 + numbers[:, -1].exp())
+
+
+@pytest.fixture
+def rows(model):
+    """Make rows that miss one cell, a random one."""
+    x = MultivariateNormal(model.mean, model.covariance()).sample((12,))
+    return x, torch.randint(D, (12,))
+
+
+def exact(model, kind=StandardConditionals, shift=0.0):
+    """Make the conditionals of a model, or some that are off."""
+    q = kind(D, NormalHead(), nn.Identity(), D, (3,)).double()
+    anchor(q, model.mean, model.precision())
+    with torch.no_grad():
+        q.intercepts += shift
+    return q
+
+
+def without(x, columns):
+    return torch.ones_like(x).scatter(-1, columns[..., None], 0.0).bool()
+
+
+class AtNodes:
+    """Normal conditionals whose draws are the nodes of Gauss-Hermite quadrature.
+
+    So the mean over the first dimension of an expectation's draws, with the weights, is
+    exact, and its gradient is that of reparametrised draws.
+    """
+
+    def __init__(self, q, nodes):
+        self.q, self.nodes = q, nodes
+
+    def at(self, x, columns):
+        return _Node(self.q.at(x, columns), self.nodes)
+
+
+class _Node(Normal):
+    def __init__(self, q, nodes):
+        super().__init__(q.loc, q.scale)
+        self.nodes = nodes[:, None]  # (..., nodes, n)
+
+    def rsample(self):
+        return self.loc + self.scale * self.nodes
+
+
+def integrated(model, q, x, columns):
+    """Compute J of rows (n, D) by quadrature over the cell that q draws; (n,)."""
+    nodes, weights = (
+        torch.tensor(v) for v in np.polynomial.hermite_e.hermegauss(NODES)
+    )
+    wide = columns.expand(1, NODES, *columns.shape)  # one selected cell of each node
+    many = AtNodes(q, nodes)
+    values = vgi(model, many, x.expand(NODES, *x.shape), wide)  # (nodes, n)
+    return (weights / weights.sum()) @ values
+
+
+def test_without_a_selected_cell_there_is_nothing_to_bound(model, rows):
+    """J of complete rows is log p(x), which the training takes: see test of `train`.
+
+    One draw at a point gives log p + H there, whatever the row's cell was.
+    """
+    x, columns = rows
+    q = exact(model)
+    other = x.scatter(-1, columns[:, None], 1e3)
+    torch.manual_seed(0)
+    first = vgi(FactorDensity.of(model), q, x, columns[None])
+    torch.manual_seed(0)
+    second = vgi(FactorDensity.of(model), q, other, columns[None])
+    torch.testing.assert_close(first, second, rtol=0, atol=1e-10)
+
+
+def test_of_one_missing_cell_it_is_the_likelihood_at_the_exact_conditional(model, rows):
+    x, columns = rows
+    log_p, _ = log_prob_observed(model, x, without(x, columns))
+    found = integrated(FactorDensity.of(model), exact(model), x, columns)
+    torch.testing.assert_close(found, log_p, rtol=0, atol=1e-10)
+
+
+def test_elsewhere_it_is_below_by_the_divergence(model, rows):
+    x, columns = rows
+    log_p, _ = log_prob_observed(model, x, without(x, columns))
+    p, q = exact(model), exact(model, shift=0.4)
+    with torch.no_grad():
+        q.log_scales += 0.3
+    gap = log_p - integrated(FactorDensity.of(model), q, x, columns)
+    known = torch.distributions.kl_divergence(q.at(x, columns), p.at(x, columns))
+    torch.testing.assert_close(gap, known, rtol=0, atol=1e-9)
+    assert (known > 0.01).all()
+
+
+@pytest.mark.parametrize("kind", [StandardConditionals, ExtendedConditionals])
+def test_the_gradient_in_the_model_is_that_of_the_likelihood(kind, model, rows):
+    """One missing cell a row, by quadrature; with a wrong q it is another."""
+    x, columns = rows
+    known, density = FactorDensity.of(model), FactorDensity.of(model)
+    log_prob_of(known, x, without(x, columns)).sum().backward()
+    integrated(density, exact(model, kind), x, columns).sum().backward()
+    for mine, true in zip(density.parameters(), known.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, true.grad, rtol=1e-8, atol=1e-8)
+    wrong = FactorDensity.of(model)
+    integrated(wrong, exact(model, kind, shift=0.5), x, columns).sum().backward()
+    for mine, true in zip(wrong.parameters(), known.parameters(), strict=True):
+        assert (mine.grad - true.grad).abs().max() > 0.1
+
+
+def log_prob_of(density, x, observed):
+    """Compute log p(x_obs), a function of the parameters of the density."""
+    factors = FactorModel(density.mean, density.loadings, density.log_variance.exp())
+    S = factors.covariance()
+    return torch.stack(
+        [
+            MultivariateNormal(factors.mean[o], S[o][:, o]).log_prob(row[o])
+            for row, o in zip(x, observed, strict=True)
+        ]
+    )
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.5])
+def test_the_gradient_over_exact_chains(shift, model, seed):
+    """Of many missing cells: chains at draws of p(x_mis | x_obs), standard errors.
+
+    Batches give independent gradients; a wrong q is the control.
+    """
+    observed = torch.tensor([True, False, False, True])
+    x = torch.tensor([1.0, 0, 0, -0.7], dtype=torch.float64)
+    known = FactorDensity.of(model)
+    log_prob_of(known, x[None], observed[None]).sum().backward()
+    q, density = exact(model, shift=shift), FactorDensity.of(model)
+    gradients = []
+    for _ in range(300):
+        chains = exact_draws(model, x, observed, 200)
+        columns = torch.tensor([1, 2])[torch.randint(2, (1, 200))]
+        bound = vgi(density, q, chains, columns).mean()
+        gradients.append(torch.autograd.grad(bound, [*density.parameters()]))
+    z = [
+        np.abs(z_mean(torch.stack(mine).flatten(1), true.grad.flatten())).max()
+        for mine, true in zip(
+            zip(*gradients, strict=True), known.parameters(), strict=True
+        )
+    ]
+    assert max(z) < GATE if shift == 0 else max(z) > 2 * GATE
+
+
+def exact_draws(model, x, observed, n):
+    """Draw x_mis given x_obs of one row, n times; (n, D)."""
+    found = infer(model, x[None], observed[None])
+    z = MultivariateNormal(found.mean[0], found.covariance()[0]).sample((n,))
+    noise = model.noise_variance.sqrt() * torch.randn(n, D).double()
+    return x.where(observed, model.mean + z @ model.loadings.T + noise)
+
+
+def test_the_gradient_in_the_conditionals_vanishes_at_the_exact_ones(model, rows):
+    """Nothing of which is left where they are wrong."""
+    x, columns = rows
+    for shift, small in ((0.0, True), (0.3, False)):
+        q = exact(model, shift=shift)
+        integrated(FactorDensity.of(model), q, x, columns).sum().backward()
+        largest = max(
+            float(leaf.grad.abs().max())
+            for leaf in q.parameters()
+            if leaf.grad is not None
+        )
+        assert largest < 1e-8 if small else largest > 0.1
+
+
+def test_several_selected_cells_are_averaged_one_at_a_time(model):
+    """Each is drawn with the others as the chain has them."""
+    x = torch.randn(5, D).double()
+    columns = torch.tensor([[0, 1, 2, 3, 0], [3, 2, 1, 0, 2]])
+    q, density = exact(model), FactorDensity.of(model)
+
+    class Fixed:
+        def at(self, x, columns):
+            return _Node(q.at(x, columns), torch.zeros(1).double())
+
+    both = vgi(density, Fixed(), x, columns)
+    apart = [vgi(density, Fixed(), x, columns[[k]]) for k in (0, 1)]
+    torch.testing.assert_close(both, (apart[0] + apart[1]) / 2)
+    loc = q.at(x, columns[0]).loc
+    moved = x.scatter(-1, columns[0][:, None], loc[:, None])
+    entropy = q.at(x, columns[0]).entropy()
+    torch.testing.assert_close(apart[0], density.log_prob(moved) + entropy)
+
+
+def test_chains_are_cut(model):
+    """No gradient flows into the row, but through q."""
+    x = torch.randn(6, D).double()
+    q, columns = exact(model), torch.randint(D, (1, 6))
+    value = vgi(FactorDensity.of(model), q, x, columns).sum()
+    assert not x.requires_grad
+    value.backward()
+    assert q.slopes.grad is not None
+
+
+def test_without_a_closed_entropy_it_is_estimated(model, rows, seed):
+    """On average by -log q at the draw: the bound stays below the likelihood."""
+    x, columns = rows[0][:1], rows[1][:1]
+    log_p, _ = log_prob_observed(model, x, without(x, columns))
+    q = StandardConditionals(D, MixtureHead(1), nn.Identity(), D, (3,)).double()
+    anchor(q, model.mean, model.precision())
+    with torch.no_grad():  # the only component starts a scale to the left
+        q.intercepts += q.log_scales.exp()
+        found = vgi(FactorDensity.of(model), q, x.expand(50, -1), columns.expand(1, 50))
+    # log p - log q is then the same at every draw
+    torch.testing.assert_close(found, log_p.expand(50), rtol=0, atol=1e-8)
+
+
+def test_regressions_score_observed_cells_blindly(model, rows):
+    x, columns = rows
+    weights = torch.rand(12).double()
+    for kind in (StandardConditionals, ExtendedConditionals):
+        q = exact(model, kind)
+        found = regression(q, x, columns, weights)
+        rest = without(x, columns)
+        joint = MultivariateNormal(model.mean, model.covariance()).log_prob(x)
+        log_p, _ = log_prob_observed(model, x, rest)
+        torch.testing.assert_close(found, weights * (joint - log_p))
