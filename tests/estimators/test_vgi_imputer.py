@@ -20,7 +20,10 @@ from skvnce import (
 from skvnce.metrics import imputation_rmse
 from skvnce.missingness import hide, mcar
 
-NORMAL = {"model": "flow", "max_iter": 0}  # a flow that is still the normal it starts at
+NORMAL = {
+    "model": "flow",
+    "max_iter": 0,
+}  # a flow that is still the normal it starts at
 
 
 def normal_table(seed, n=200, d=4):
