@@ -42,7 +42,7 @@ TOGETHER = 4  # cells that are accepted at once, as chains draw them
 _FALL = 0.6  # of the learning rates in each of them
 _LONGEST = 5.0  # norm of a gradient
 _JUDGES = 8  # draws by which a held-out cell's density is normalised
-_CHAINS = 8  # of a row, that its density is scored by
+CHAINS = 8  # of a row, that its density is scored by
 _AT_ONCE = 2**23  # numbers of one chunk of rows
 _BODY = 64  # width of the body of the conditionals
 _WIDE = 30  # numbers that a cell of a row takes in a flow's networks, about
@@ -102,15 +102,20 @@ def batches_of(
 
     Rows come with replacement, in proportion to their weights.
     """
-    size = min(len(start.weights), batch_size)
 
     def batches() -> Iterable[Tensor]:
         data = start.spread()
         chains.restate(Incomplete(data.x.where(observed, 0.0), observed))
-        rows = torch.multinomial(start.weights, STEPS * size, replacement=True)
-        return rows.view(STEPS, size).unbind()
+        return rows_of(start.weights, batch_size)
 
     return batches
+
+
+def rows_of(weights: Tensor, batch_size: int) -> Iterable[Tensor]:
+    """Draw the batches of a round, rows in proportion to their weights (n,)."""
+    size = min(len(weights), batch_size)
+    rows = torch.multinomial(weights, STEPS * size, replacement=True)
+    return rows.view(STEPS, size).unbind()
 
 
 def train_while_better(
@@ -306,12 +311,12 @@ def draw(
         *fitted.pair, fitted.hypercube, n_together=together, uniforms=streams(2)
     )
     sweep, kept = ceil(n_missing / together), []
-    state = sampler.init(part, x.float())
+    state = sampler.init(part, x)
     state = run_chain(sampler, state, part, n_sweeps * sweep)
     for place in range(n_kept):
         state = run_chain(sampler, state, part, sweep if place else 0)
         kept.append(state.x)
-    return torch.cat(kept).to(data.x)
+    return torch.cat(kept)
 
 
 def count_missing(data: Incomplete) -> int:
@@ -322,7 +327,7 @@ def count_missing(data: Incomplete) -> int:
 def spread_rows(
     fitted: Fitted, data: Incomplete, uniforms: Uniforms, n_draws: int
 ) -> Incomplete:
-    """Draw cells of rounded columns from their intervals, in single precision.
+    """Draw cells of rounded columns from their intervals.
 
     Returns
     -------
@@ -330,7 +335,7 @@ def spread_rows(
         x of shape (n_draws, n, features).
     """
     like = data.x.expand(n_draws, *data.x.shape)
-    x = fitted.families.spread(like, uniforms(0, like)).float()
+    x = fitted.families.spread(like, uniforms(0, like))
     return Incomplete(x.where(data.observed, 0.0), data.observed)
 
 
@@ -370,12 +375,12 @@ def score(
     part = spread_rows(fitted, data, streams(3), n_draws)
     log_q, x = part.x.new_zeros(n_draws, len(data.x)), part.x
     if count_missing(data):
-        chains = draw(fitted, data, streams, n_chains=_CHAINS, n_sweeps=n_sweeps)
+        chains = draw(fitted, data, streams, n_chains=CHAINS, n_sweeps=n_sweeps)
         x, log_q = sweep_from(
             fitted.pair.conditionals, part, chains.float(), streams(4)
         )
     log_width = fitted.families.log_width(data.x, data.observed)
-    log_weight = (fitted.pair.model.log_prob(x) - log_q).to(data.x) + log_width
+    log_weight = fitted.pair.model.log_prob(x) - log_q + log_width
     log_mean = log_weight.logsumexp(0) - log(n_draws)
     relative = (log_weight - log_mean).exp()
     return Score(log_mean, relative.std(0) / n_draws**0.5)
@@ -402,7 +407,7 @@ def sweep_from(
     n_draws, n_chains = len(data.x), len(chains)
     own = torch.arange(n_draws) % n_chains
     states = data._replace(x=data.x.unsqueeze(1)).with_values(chains)
-    order = (~data.observed).double().sort(-1, descending=True, stable=True).indices
+    order = (~data.observed).double().sort(stable=True, dim=-1, descending=True).indices
     numbers = uniforms(0, data.x)
     log_q = 0.0
     for place in range(count_missing(data)):

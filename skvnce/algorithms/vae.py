@@ -399,6 +399,16 @@ def log_prob(
     return iwelbo(weigh(auto, data, uniforms, n_draws)[1])
 
 
+def scored(
+    auto: Autoencoder, data: Incomplete, uniforms: Uniforms, n_draws: int
+) -> Tensor:
+    """Do what `log_prob` does, and give standard errors beside; (n, 2)."""
+    log_weight = weigh(auto, data, uniforms, n_draws)[1]
+    log_mean = iwelbo(log_weight)
+    relative = (log_weight - log_mean).exp()
+    return torch.stack([log_mean, relative.std(0) / n_draws**0.5], -1)
+
+
 def latent_mean(
     auto: Autoencoder, data: Incomplete, uniforms: Uniforms, n_draws: int
 ) -> Tensor:

@@ -219,11 +219,10 @@ def visit_loss(
 
     Complete rows count with log p(x), once.
     """
-    n_missing = (~chains.data.observed).sum(1)
 
     def loss(rows: Tensor) -> Tensor:
-        complete, holed = (rows[n_missing[rows] == 0], rows[n_missing[rows] > 0])
-        whole = chains.data.x[complete]
+        complete = chains.data.observed[rows].all(1)
+        whole, holed = chains.data.x[rows[complete]], rows[~complete]
         if not len(holed):
             return -pair.model.log_prob(whole).mean()
         x = chains.move(pair.conditionals, holed, effort.n_updates)

@@ -2,23 +2,20 @@
 
 import inspect
 import warnings
-from functools import partial
 from math import ceil
 
 import numpy as np
 import torch
-from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_keyed, seed_from, seeded
-from skvnce._threads import one_thread
+from skvnce._random import seed_from
 from skvnce.algorithms import vae_sampling
 from skvnce.estimators._base import Imputer
-from skvnce.estimators._tables import half_sample_mode, in_container_of
+from skvnce.estimators._members import STRATEGIES, DrawnByMembers
 from skvnce.estimators._vae import VariationalAutoencoder
 from skvnce.estimators._validation import (
     check_auto_or_number,
@@ -29,18 +26,12 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
 )
 from skvnce.samplers.base import Sampler
-from skvnce.variational.base import ambient
 
 _SEVERAL, _ENOUGH = 4, 40  # members at most; rows a column for which one is enough
 _SHAPE = 2.0  # of the weights of rows: half the variance of the Bayesian bootstrap's
-_STRATEGIES = {
-    "mean": partial(np.mean, axis=0),
-    "median": partial(np.median, axis=0),
-    "mode": half_sample_mode,
-}
 
 
-class LAIRImputer(Imputer):
+class LAIRImputer(DrawnByMembers, Imputer):
     """Impute by draws from variational autoencoders given the observed cells.
 
     Autoencoders are trained on the incomplete rows, and missing cells (NaN) are drawn
@@ -189,86 +180,6 @@ class LAIRImputer(Imputer):
         self._fit_indicator(X)
         return self
 
-    def transform(self, X):
-        """Fill missing cells by the mean, median or mode of draws.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features_out)
-            Observed cells as they are in X.
-        """
-        X = self._checked(X)
-        filled = self._constants_filled(X)
-        shares = np.array_split(np.arange(self.n_draws), len(self.estimators_))
-        with one_thread(), seeded(0):  # samplers may not take numbers of the row
-            parts = self._parts(X, only_incomplete=True, n_chains=self.n_draws)
-            for cells, nodes in parts:
-                drawn = [
-                    self._drawn(member, nodes, len(share), partial(_of_rows, number))
-                    for number, (member, share) in enumerate(
-                        zip(self.estimators_, shares, strict=True)
-                    )
-                    if len(share)
-                ]
-                filled[cells] = _STRATEGIES[self.strategy](np.concatenate(drawn))
-        return self._with_indicator(self._columns_out(filled, X), X)
-
-    def sample(self, X, n_draws=1, random_state=None):
-        """Draw the missing cells given the observed ones.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.
-        n_draws : int, default=1
-            Number of completed tables.
-        random_state : int, RandomState instance, Generator or None, default=None
-            Seed of the draws; None gives others at every call.
-
-        Returns
-        -------
-        list of n_draws tables of shape (n_samples, n_features_out)
-            Arrays, or data frames of the kind of X; observed cells as they are in X.
-        """
-        check_number(n_draws, "n_draws", low=1, integer=True)
-        container, X = X, self._checked(X)
-        draw = partial(self._drawn, numbers=_of_stream)
-        members, kept = self.estimators_, self._columns_kept()
-        tables = self._filled_in_turns(X, members, draw, n_draws, random_state)
-        return [in_container_of(container, table, kept) for table in tables]
-
-    def score_samples(self, X):
-        """Estimate the log-density of the observed cells of each row, in nats.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Of the members' average density, see `VariationalAutoencoder`.
-        """
-        X = self._checked(X)
-        found = [member._log_prob(X) for member in self.estimators_]
-        return logsumexp(found, axis=0) - np.log(len(found))
-
-    def _checked(self, X):
-        X = super()._checked(X)
-        for member in self.estimators_:
-            if not np.array_equal(member.node_indices_, self.node_indices_):
-                raise ValueError(
-                    "estimator was fitted anew, to other columns, since this imputer "
-                    "was. Fit the imputer again."
-                )
-        return X
-
     def _check_parameters(self):
         if not callable(self.sampler):
             known = list(vae_sampling.SAMPLERS)
@@ -278,7 +189,7 @@ class LAIRImputer(Imputer):
                     f"sampler must be one of {names} or a function (model, posterior) "
                     f"to a Sampler, got {self.sampler!r}."
                 )
-        check_choice(self.strategy, "strategy", list(_STRATEGIES))
+        check_choice(self.strategy, "strategy", list(STRATEGIES))
         check_auto_or_number(self.n_members, "n_members", low=1, integer=True)
         for name in ("n_steps", "n_particles", "n_draws"):
             check_number(getattr(self, name), name, low=1, integer=True)
@@ -336,19 +247,9 @@ class LAIRImputer(Imputer):
                 )
 
     def _drawn(self, member, nodes, n_draws, numbers):
-        """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""
-        auto, scores = member._autoencoder(), member._cell_scores()
         sizes = self.n_steps, self.n_particles, self.n_replenish
         effort = vae_sampling.Effort(*map(int, sizes))
-        drawn = np.empty((n_draws, *nodes.shape))
-        rule = self._rule()
-        with torch.no_grad():
-            for rows in vae_sampling.chunks(auto, len(nodes), n_draws, effort):
-                data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
-                streams = numbers(nodes[rows])
-                found = rule(auto, data, int(n_draws), effort, streams)
-                drawn[:, rows] = scores.cells(found).numpy()
-        return drawn
+        return draw_by(self._rule(), effort, member, nodes, n_draws, numbers)
 
     def _rule(self):
         """Resolve `sampler` to a rule of `vae_sampling`."""
@@ -377,11 +278,29 @@ def _check_kind(estimator):
         )
 
 
-def _of_rows(number, rows):
-    """Make uniform numbers that are functions of the row, for one member."""
-    return lambda purpose: row_keyed(rows, 16 * number + purpose)
+def draw_by(rule, effort, member, nodes, n_draws, numbers):
+    """Draw cells of nodes from an autoencoder, in the units of X.
 
+    Parameters
+    ----------
+    rule : callable
+        Of `vae_sampling.SAMPLERS`.
+    effort : Effort
+    member : VariationalAutoencoder
+    nodes : ndarray of shape (n, n_nodes)
+    n_draws : int
+    numbers : callable
+        Maps rows and a purpose to uniform numbers.
 
-def _of_stream(rows):
-    """Take uniform numbers from torch's stream."""
-    return lambda purpose: ambient
+    Returns
+    -------
+    ndarray of shape (n_draws, n, n_nodes)
+    """
+    auto, scores = member._autoencoder(), member._cell_scores()
+    drawn = np.empty((n_draws, *nodes.shape))
+    with torch.no_grad():
+        for rows in vae_sampling.chunks(auto, len(nodes), n_draws, effort):
+            data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
+            found = rule(auto, data, int(n_draws), effort, numbers(nodes[rows]))
+            drawn[:, rows] = scores.cells(found).numpy()
+    return drawn

@@ -318,6 +318,17 @@ class VariationalAutoencoder(
             scores = at_quantiles(cells, torch.rand_like(cells.loc))
         return self._widened(self._cell_scores().cells(scores).numpy())
 
+    def to_torch(self):
+        """Return the fitted decoder, of scores of the columns in `node_indices_`.
+
+        Returns
+        -------
+        torch.nn.Module
+            With ``prior()`` and ``likelihood(z)``.
+        """
+        check_is_fitted(self)
+        return self._autoencoder().model
+
     @property
     def _n_features_out(self):
         return self.n_components_
@@ -332,9 +343,14 @@ class VariationalAutoencoder(
         return incomplete_array(self, X, reset=False)
 
     def _log_prob(self, X):
-        found, log_slopes = self._rowwise(X, vae.log_prob)
+        return self._scored(X)[0]
+
+    def _scored(self, X):
+        """Estimate log-densities of rows; with standard errors."""
+        found, log_slopes = self._rowwise(X, vae.scored)
         empty = np.isnan(X[:, self.node_indices_]).all(1)
-        return np.where(empty, 0.0, found + log_slopes)
+        log_prob, error = found[:, 0] + log_slopes, found[:, 1]
+        return np.where(empty, 0.0, log_prob), np.where(empty, 0.0, error)
 
     @with_callbacks
     def _fit(self, X, weights=None):

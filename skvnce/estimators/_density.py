@@ -1,0 +1,308 @@
+"""A density of incomplete rows, fitted by variational Gibbs inference (or MCEM).
+
+What `VGIImputer` trains where its model is not an autoencoder.
+"""
+
+import warnings
+from functools import partial
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import row_keyed, seeded
+from skvnce._threads import one_thread
+from skvnce.algorithms import density, mcem, vgi
+from skvnce.algorithms.factor_analysis import fit_covariance
+from skvnce.distributions.normal import Normal
+from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
+from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    with_callbacks,
+)
+from skvnce.estimators._modules import CachedModules, load_state, state_of
+from skvnce.estimators._scores import NodeScores
+from skvnce.estimators._tables import hold_out
+from skvnce.estimators._validation import column_name, incomplete_array
+from skvnce.models.factor_density import FactorDensity
+from skvnce.models.rowwise import checked_density
+from skvnce.models.spline_flow import SplineFlow
+from skvnce.samplers.variational_gibbs import Hypercube
+from skvnce.training.adam import NotFinite
+from skvnce.variational.heads import MixtureHead, NormalHead, SplineHead
+
+HEADS = {"normal": NormalHead, "mixture": MixtureHead, "spline": SplineHead}
+_MOST_FACTORS = 20
+_LEAST_NOISE = 2e-3  # variance of a score given the factors, as training starts
+_WARM_UP = 500  # steps of a model that does not start at the normal
+_STRAY = 0.05  # share of draws outside, from which on a column is said to run away
+CHAINS = 20  # of a row, whose tables are summed up
+_MCEM_STEPS = {1: 100, 10: 300}  # length of chains from which round on
+_MCEM_EVERY = 5  # rounds between draws
+
+
+def _factor_density(normal):
+    rank = max(1, min(len(normal.mean) - 1, _MOST_FACTORS))
+    return FactorDensity.of(fit_covariance(*normal, rank, floor=_LEAST_NOISE))
+
+
+def _flow(normal, **options):
+    return SplineFlow(normal.mean, torch.linalg.cholesky(normal.covariance), **options)
+
+
+# makers of densities that start at a normal distribution
+STARTS = {"flow": partial(_flow, n_passes=None), "factor-analysis": _factor_density}
+COUPLED = partial(_flow, n_passes=2)  # whose inverse is cheap, as Monte Carlo EM needs
+
+
+class IncompleteDensity(
+    CachedModules,
+    CallbackSupportMixin,
+    NodeScores,
+    ConstantColumns,
+    IncompleteTransformer,
+):
+    """A density of scores of incomplete rows; parameters are those of `VGIImputer`."""
+
+    def __init__(
+        self,
+        model="flow",
+        *,
+        algorithm="vgi",
+        conditionals="normal",
+        n_chains=5,
+        batch_size=128,
+        learning_rate_init=1e-3,
+        max_iter=40,
+        n_iter_no_change=4,
+        validation_fraction=0.1,
+        n_importance_samples=64,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.algorithm = algorithm
+        self.conditionals = conditionals
+        self.n_chains = n_chains
+        self.batch_size = batch_size
+        self.learning_rate_init = learning_rate_init
+        self.max_iter = max_iter
+        self.n_iter_no_change = n_iter_no_change
+        self.validation_fraction = validation_fraction
+        self.n_importance_samples = n_importance_samples
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @with_callbacks
+    def fit(self, X, y=None):
+        """Fit model and conditionals."""
+        X = incomplete_array(self, X, reset=True)
+        nodes, weights = self._keep_nodes(X, None, "there is nothing to be filled.")
+        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        with one_thread(), seeded(self.random_state):
+            try:
+                self._fit_nodes(nodes, weights, on_round)
+            except NotFinite as error:
+                raise ValueError(
+                    f"Training diverged. Lower learning_rate_init="
+                    f"{self.learning_rate_init!r}. ({error})"
+                ) from error
+            except torch.linalg.LinAlgError as error:
+                raise ValueError(
+                    "A covariance matrix is not positive definite: columns repeat "
+                    "others. Drop them."
+                ) from error
+        finish()
+        return self
+
+    def _fit_nodes(self, nodes, weights, on_round):
+        asked = np.full(nodes.shape[1], "auto", dtype=object)
+        bend = isinstance(self.model, str)  # a user's density sees straight scores
+        data, normal = self._fit_normal(nodes, weights, bend=bend, asked=asked)
+        self._normal = tuple(part.numpy() for part in normal)
+        start = density.Start(data, normal, self._families(), weights)
+        pair = self._pair(normal)
+        if self.algorithm == "vgi":
+            _, hidden = hold_out(nodes, weights, self.validation_fraction)
+            chains = self._train(pair, start, hidden, on_round)
+            self._tell_strays(chains)
+        else:
+            chains = self._maximise(pair, start, on_round)
+        self.model_state_, self.conditionals_state_ = map(state_of, pair)
+        self._hypercube = tuple(part.numpy() for part in chains.hypercube)
+        self._cache = []
+
+    def _pair(self, normal):
+        """Make model and conditionals in single precision, as training starts."""
+        if not isinstance(self.model, str):
+            d = len(normal.mean)
+            model = checked_density(self.model(d), d, "model")
+        elif self.algorithm == "mcem":
+            model = COUPLED(normal)
+        else:
+            model = STARTS[self.model](normal)
+        head = HEADS[self.conditionals]()
+        conditionals = density.anchored_conditionals(normal, head)
+        return vgi.Pair(model.float(), conditionals.float())
+
+    def _effort(self):
+        return vgi.Effort(
+            n_updates=min(8, 2 * len(self.scale_)),
+            batch_size=int(self.batch_size),
+            learning_rate=self.learning_rate_init,
+            q_learning_rate=3 * self.learning_rate_init,
+        )
+
+    def _train(self, pair, start, hidden, on_round):
+        """Train while held-out cells are predicted better, then a little on all."""
+        self.validation_scores_ = []
+        effort, n_chains = self._effort(), int(self.n_chains)
+        if not isinstance(self.model, str):
+            self._warm_up(pair.model, start, effort)
+
+        def judged(n_round, loss, gain):
+            self.validation_scores_.append(gain)
+            return on_round(n_round, loss, gain)
+
+        if self.validation_fraction:
+            self.n_rounds_, chains = density.train_while_better(
+                pair,
+                start,
+                hidden,
+                effort,
+                n_chains=n_chains,
+                max_rounds=self.max_iter,
+                patience=self.n_iter_no_change,
+                on_round=judged,
+            )
+            n_rounds = 0
+        else:
+            self.n_rounds_ = n_rounds = self.max_iter
+            chains = density.make_chains(start, n_chains)
+        chains.hypercube = density.observed_hypercube(start.spread())
+        self.loss_curve_ = density.train_on_all(
+            pair,
+            start,
+            chains,
+            effort,
+            n_rounds=n_rounds,
+            n_cooling=min(density.COOLING, self.n_rounds_),
+            on_round=lambda n, loss: n <= n_rounds and on_round(n, loss, np.nan),
+        )
+        if self.validation_fraction and self.n_rounds_ == self.max_iter > 0:
+            warnings.warn(
+                f"Held-out cells were still predicted better after max_iter="
+                f"{self.max_iter} rounds. Raise max_iter.",
+                ConvergenceWarning,
+                stacklevel=7,
+            )
+        return chains
+
+    def _warm_up(self, model, start, effort):
+        """Bring a user's density near the rows, as the normal completes them."""
+        chains = density.make_chains(start, int(self.n_chains))
+        n_batches = -(-len(start.weights) // effort.batch_size)
+        vgi.warm_up_model(
+            model,
+            chains,
+            n_epochs=-(-_WARM_UP // n_batches),
+            batch_size=effort.batch_size,
+            learning_rate=effort.learning_rate,
+        )
+
+    def _maximise(self, pair, start, on_round):
+        """Train by Monte Carlo EM; the conditionals remain those of the normal."""
+        effort = self._effort()
+        chains = density.make_chains(start, int(self.n_chains))
+        n_rounds = int(self.max_iter)
+        self.validation_scores_, self.n_rounds_ = [], n_rounds
+        self.loss_curve_ = mcem.train(
+            pair.model,
+            chains.data,
+            chains.x,
+            effort,
+            n_epochs=n_rounds,
+            n_steps=mcem.at_intervals(_MCEM_STEPS, _MCEM_EVERY),
+            hypercube=chains.hypercube,
+            batches=lambda: density.rows_of(start.weights, effort.batch_size),
+            on_epoch=lambda n, loss: on_round(n, loss, np.nan),
+        )
+        return chains
+
+    def _tell_strays(self, chains):
+        """Warn of columns whose chains wanted to leave what was observed."""
+        share = chains.n_outside / chains.n_drawn.clamp(min=1)
+        strays = (share > _STRAY).nonzero().squeeze(1).tolist()
+        if strays:
+            names = ", ".join(column_name(self, self.node_indices_[j]) for j in strays)
+            warnings.warn(
+                f"Chains ran away in {names}: more than {_STRAY:.0%} of their draws "
+                "fell outside the observed values, and were not taken. Lower "
+                f"learning_rate_init={self.learning_rate_init!r}, or take a model that "
+                "falls off faster.",
+                ConvergenceWarning,
+                stacklevel=7,
+            )
+
+    def _fitted(self):
+        """Return model and conditionals in double precision; rebuilt on first use."""
+        if not self._cache:
+            normal = Normal(*map(torch.tensor, self._normal))
+            with seeded(0):
+                pair = self._pair(normal)
+            states = self.model_state_, self.conditionals_state_
+            for part, state in zip(pair, states, strict=True):
+                load_state(part.double(), state).eval().requires_grad_(False)
+            cube = Hypercube(*(torch.tensor(end).double() for end in self._hypercube))
+            self._cache.append(density.Fitted(pair, normal, self._families(), cube))
+        return self._cache[0]
+
+    def to_torch(self):
+        """Return the fitted density."""
+        model = self._fitted().pair.model
+        return getattr(model, "module", model)
+
+    def _drawn(self, nodes, numbers, *, n_chains, n_sweeps, n_kept):
+        """Draw cells of nodes; (n_kept * n_chains, n, n_nodes), in the units of X."""
+        fitted, scores = self._fitted(), self._cell_scores()
+        drawn = np.repeat(nodes[None], n_kept * n_chains, 0)
+        data, _ = scores.scores(Incomplete.from_array(nodes))
+        for rows in density.chunks(fitted, data.observed, n_chains):
+            if data.observed[rows[0]].all():
+                continue
+            streams = numbers(nodes[rows.numpy()])  # one row stays a table
+            found = density.draw(
+                fitted,
+                data.take(rows),
+                streams,
+                n_chains=n_chains,
+                n_sweeps=n_sweeps,
+                n_kept=n_kept,
+            )
+            drawn[:, rows.numpy()] = scores.cells(found).numpy()
+        return drawn
+
+    def _scored(self, X):
+        """Estimate log-densities of rows; with standard errors."""
+        nodes = X[:, self.node_indices_].astype(np.float64)
+        fitted, number = self._fitted(), int(self.n_importance_samples)
+        data, log_slopes = self._cell_scores().scores(Incomplete.from_array(nodes))
+        found = torch.zeros(2, len(X)).double()
+        with one_thread():
+            for rows in density.chunks(fitted, data.observed, number * density.CHAINS):
+                if not data.observed[rows[0]].any():
+                    continue
+                part = nodes[rows.numpy()]
+                found[:, rows] = torch.stack(
+                    density.score(
+                        fitted,
+                        data.take(rows),
+                        lambda purpose, part=part: row_keyed(part, purpose),
+                        n_draws=number,
+                        n_sweeps=5,
+                    )
+                )
+        seen = data.observed.any(1)
+        return (found[0] + log_slopes.where(seen, 0.0)).numpy(), found[1].numpy()

@@ -1,0 +1,339 @@
+"""An imputer that draws missing cells from any density of rows."""
+
+import warnings
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from skvnce._random import seed_from
+from skvnce.algorithms import vae_sampling
+from skvnce.estimators._base import Imputer
+from skvnce.estimators._density import CHAINS, HEADS, STARTS, IncompleteDensity
+from skvnce.estimators._lair import LAIRImputer, draw_by
+from skvnce.estimators._members import STRATEGIES, DrawnByMembers
+from skvnce.estimators._vae import VariationalAutoencoder
+from skvnce.estimators._validation import (
+    check_bool,
+    check_choice,
+    check_number,
+    incomplete_array,
+    keeps_state_on_failure,
+)
+
+_MODELS = ["vae", *STARTS]
+_PROPOSALS = {"n_particles": 4, "n_replenish": 20}  # of LAIR, as in LAIRImputer
+
+
+class VGIImputer(DrawnByMembers, Imputer):
+    """Impute by draws from any density, fitted by variational Gibbs inference.
+
+    Variational Gibbs inference (VGI) fits a model with a tractable ``log p(x)`` to rows
+    with missing cells (NaN), with no more than a univariate conditional q of each
+    column: rows are completed by Gibbs sampling with these conditionals, and model and
+    conditionals climb a bound at the completed rows.  Missing cells are then drawn from
+    the model, not from q: q proposes, and Metropolis and Hastings decide.  `transform`
+    fills by the mean of draws, `sample` gives them.
+
+    Parameters
+    ----------
+    model : {"vae", "flow", "factor-analysis"}, callable, VariationalAutoencoder or \
+            None, default=None
+        ``"flow"``: an autoregressive neural spline flow.  ``"factor-analysis"``: at
+        most 20 factors.  A callable: your own density, number of columns to a
+        `torch.nn.Module` with ``log_prob(x)``, which maps a table (n, columns) to (n,);
+        columns reach it centred and scaled.  ``"vae"``: an autoencoder, the block of
+        whose latents is drawn given each row; its missing cells are independent given
+        them and are summed out, and nothing needs chains.  A `VariationalAutoencoder`
+        is one with other parameters, such as ``objective="VBGI-VAE"``.  None is
+        ``"vae"``, the most accurate on small and middling tables.
+    algorithm : {"vgi", "mcem"}, default="vgi"
+        ``"mcem"``: Monte Carlo EM with projected latent chains (PL-MCMC), which only
+        ``model="flow"`` can do, with coupling steps.  It runs all of `max_iter`.
+    conditionals : {"normal", "mixture", "spline"}, default="normal"
+        Family of q.  Not of autoencoders.
+    n_chains : int, default=5
+        Completions of each row that are kept and moved; of autoencoders, draws of the
+        latents of each row in a step.
+    batch_size : int, default=128
+        Rows of a step.
+    learning_rate_init : float, default=1e-3
+        Of AdamW for the model; conditionals have three times as much, with AMSGrad.
+    max_iter : int, default=40
+        Rounds of 50 steps at most; 0 keeps the normal distribution that all models but
+        your own start from.
+    n_iter_no_change : int, default=4
+        Rounds without a better prediction of held-out cells after which it stops.
+    validation_fraction : float, default=0.1
+        Share of the observed cells that are held out to choose the number of rounds; 0:
+        `max_iter` rounds on all cells.
+    strategy : {"mean", "median", "mode"}, default="mean"
+        How `transform` sums the draws of a cell up.
+    n_steps : int, default=20
+        Sweeps over the missing cells that a chain makes before its first draw;
+        iterations of LAIR where the model is an autoencoder.
+    n_draws : int, default=200
+        Draws that `transform` sums up.
+    n_importance_samples : int, default=64
+        Draws in `score_samples`.
+    keep_empty_features : bool, default=False
+        Whether `transform` keeps columns that were entirely missing at `fit` (missing
+        cells filled by 0) or drops them.
+    add_indicator : bool, default=False
+        Whether `transform` appends a column of 0 and 1 for each column with missing
+        cells at `fit`, 1 where a cell is missing.  Not in `sample`.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of the training.
+    verbose : int, default=0
+        Above 0, a line for each round: loss in nats a row, and as "change" the gain in
+        the log-density of held-out cells.
+
+    Attributes
+    ----------
+    estimators_ : list
+        What was fitted: autoencoders, or one density.
+    node_indices_ : ndarray of shape (n_nodes,)
+        Places in X of the columns of the model: those observed with two values or more.
+    constants_ : dict of int to float
+        Places and values of columns with one observed value, which fills their cells.
+    validation_scores_, loss_curve_ : list of float
+        Gains on held-out cells of each round, and losses of the final rounds, in nats.
+    indicator_ : MissingIndicator or None
+        What `add_indicator` appends.
+    n_features_in_ : int
+        Number of columns seen at `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are strings.
+
+    Notes
+    -----
+    All models start where EM fits a normal distribution, and training goes on while
+    held-out cells are predicted better.  Columns whose values repeat are rounded: a
+    density sees a cell of theirs as anywhere between the neighbouring values.  Chains
+    are kept within the least and the largest observed value of each column, and a
+    `ConvergenceWarning` names columns where they often wanted to leave them.
+
+    References
+    ----------
+    Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+    estimation from incomplete data, eqs. (9)-(13), algorithms 1 to 6; Cannella, Soltani
+    and Tarokh (2021), Projected latent Markov chain Monte Carlo.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import VGIImputer
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 1)) * [1.0, 2.0] + 0.1 * rng.normal(size=(100, 2))
+    >>> X[0, 1] = np.nan
+    >>> imputer = VGIImputer(model="factor-analysis", random_state=0).fit(X)
+    >>> bool(abs(imputer.transform(X)[0, 1] - 2 * X[0, 0]) < 0.5)
+    True
+    >>> [table.shape for table in imputer.sample(X, n_draws=2, random_state=0)]
+    [(100, 2), (100, 2)]
+    """
+
+    def __init__(
+        self,
+        model=None,
+        *,
+        algorithm="vgi",
+        conditionals="normal",
+        n_chains=5,
+        batch_size=128,
+        learning_rate_init=1e-3,
+        max_iter=40,
+        n_iter_no_change=4,
+        validation_fraction=0.1,
+        strategy="mean",
+        n_steps=20,
+        n_draws=200,
+        n_importance_samples=64,
+        keep_empty_features=False,
+        add_indicator=False,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.algorithm = algorithm
+        self.conditionals = conditionals
+        self.n_chains = n_chains
+        self.batch_size = batch_size
+        self.learning_rate_init = learning_rate_init
+        self.max_iter = max_iter
+        self.n_iter_no_change = n_iter_no_change
+        self.validation_fraction = validation_fraction
+        self.strategy = strategy
+        self.n_steps = n_steps
+        self.n_draws = n_draws
+        self.n_importance_samples = n_importance_samples
+        self.keep_empty_features = keep_empty_features
+        self.add_indicator = add_indicator
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @keeps_state_on_failure
+    def fit(self, X, y=None):
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : VGIImputer
+
+        Raises
+        ------
+        ValueError
+            For infinite or textual cells, a table without a column of two values,
+            parameters outside their range, a density whose `log_prob` gives a wrong
+            shape, and a training that diverges.
+        TypeError
+            For parameters of a wrong type, and a model without `log_prob`.
+        """
+        self._check_parameters()
+        X = incomplete_array(self, X, reset=True)
+        self._observed_columns(X)  # warns of empty ones
+        with warnings.catch_warnings():  # said already, with what transform does
+            warnings.filterwarnings("ignore", "Entirely missing")
+            if self._is_autoencoder():
+                members = LAIRImputer(self._autoencoder(), random_state=self._seed())
+                self.estimators_ = members.fit(X).estimators_
+            else:
+                self.estimators_ = [self._density().fit(X)]
+        first = self.estimators_[0]
+        self.node_indices_, self.constants_ = first.node_indices_, first.constants_
+        self.validation_scores_ = list(first.validation_scores_)
+        self.loss_curve_ = list(first.loss_curve_)
+        self._fit_indicator(X)
+        return self
+
+    def score_samples(self, X, return_std=False):
+        """Estimate the log-density of the observed cells of each row, in nats.
+
+        By importance sampling, with the fitted conditionals (or the encoder) as
+        proposal.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        return_std : bool, default=False
+            Whether to return standard errors, too, from how much the weights differ.
+
+        Returns
+        -------
+        log_prob : ndarray of shape (n_samples,)
+            In the units of X; rounded columns count with log-probabilities of their
+            values; 0 for a row that is entirely missing.
+        std : ndarray of shape (n_samples,)
+            Only if asked for.
+        """
+        X = self._checked(X)
+        found = np.array([member._scored(X) for member in self.estimators_])
+        log_prob, error = found[:, 0], found[:, 1]
+        total = np.logaddexp.reduce(log_prob) - np.log(len(found))
+        if not return_std:
+            return total
+        shares = np.exp(log_prob - total) / len(found)
+        return total, np.sqrt(np.square(shares * error).sum(0))
+
+    def to_torch(self):
+        """Return the fitted density, a `torch.nn.Module` with ``log_prob(x)``.
+
+        It sees scores of the columns in `node_indices_`: ``(X - location_) / scale_``
+        of ``estimators_[0]``, bent where its `bent_` says so.
+
+        Returns
+        -------
+        torch.nn.Module
+            Your own one, if you gave one; of autoencoders, the decoder.
+        """
+        check_is_fitted(self)
+        return self.estimators_[0].to_torch()
+
+    def _check_parameters(self):
+        given = self.model
+        if isinstance(given, str):
+            check_choice(given, "model", _MODELS)
+        elif not (given is None or callable(given) or self._is_autoencoder()):
+            raise TypeError(
+                "model must be None, a string, a VariationalAutoencoder, or a function "
+                f"of the number of columns that gives a torch.nn.Module, got {given!r}."
+            )
+        check_choice(self.algorithm, "algorithm", ["vgi", "mcem"])
+        if self.algorithm == "mcem" and given != "flow":
+            raise ValueError(
+                "algorithm='mcem' takes model='flow', whose latents its chains move in,"
+                f" got model={given!r}."
+            )
+        check_choice(self.conditionals, "conditionals", list(HEADS))
+        check_choice(self.strategy, "strategy", list(STRATEGIES))
+        for name in ("n_chains", "batch_size", "n_iter_no_change", "n_steps"):
+            check_number(getattr(self, name), name, low=1, integer=True)
+        check_number(self.n_draws, "n_draws", low=1, integer=True)
+        check_number(
+            self.n_importance_samples, "n_importance_samples", low=2, integer=True
+        )
+        check_number(self.max_iter, "max_iter", low=0, integer=True)
+        check_number(self.learning_rate_init, "learning_rate_init", low=0, above=True)
+        check_number(self.validation_fraction, "validation_fraction", low=0)
+        if self.validation_fraction >= 1:
+            value = self.validation_fraction
+            raise ValueError(f"validation_fraction must be below 1, got {value!r}.")
+        check_bool(self.keep_empty_features, "keep_empty_features")
+        check_bool(self.add_indicator, "add_indicator")
+
+    def _is_autoencoder(self):
+        named = self.model is None or isinstance(self.model, str)
+        return (
+            self.model in (None, "vae")
+            if named
+            else isinstance(self.model, VariationalAutoencoder)
+        )
+
+    def _autoencoder(self):
+        """Make the autoencoder that is to be fitted."""
+        if isinstance(self.model, VariationalAutoencoder):
+            return clone(self.model)
+        return VariationalAutoencoder(n_samples=self.n_chains, **self._training())
+
+    def _density(self):
+        """Make the density that is to be fitted."""
+        return IncompleteDensity(
+            self.model,
+            algorithm=self.algorithm,
+            conditionals=self.conditionals,
+            n_chains=self.n_chains,
+            random_state=self._seed(),
+            **self._training(),
+        )
+
+    def _training(self):
+        names = "batch_size", "learning_rate_init", "max_iter", "n_iter_no_change"
+        names += "validation_fraction", "n_importance_samples", "verbose"
+        return {name: getattr(self, name) for name in names}
+
+    def _seed(self):
+        return seed_from(self.random_state)
+
+    def _drawn(self, member, nodes, n_draws, numbers):
+        if isinstance(member, IncompleteDensity):
+            sizes = {"n_chains": n_draws, "n_sweeps": self.n_steps, "n_kept": 1}
+            return member._drawn(nodes, numbers, **sizes)
+        effort = vae_sampling.Effort(int(self.n_steps), **_PROPOSALS)
+        rule = vae_sampling.SAMPLERS["lair"]
+        return draw_by(rule, effort, member, nodes, n_draws, numbers)
+
+    def _summed(self, member, nodes, n_draws, numbers):
+        if not isinstance(member, IncompleteDensity):
+            return self._drawn(member, nodes, n_draws, numbers)
+        n_chains = min(n_draws, CHAINS)
+        sizes = {"n_chains": n_chains, "n_sweeps": self.n_steps}
+        drawn = member._drawn(nodes, numbers, **sizes, n_kept=-(-n_draws // n_chains))
+        return drawn[:n_draws]
