@@ -27,7 +27,8 @@ from skvnce.models.factor_density import FactorDensity
 from skvnce.variational.gibbs import ExtendedConditionals, StandardConditionals
 from skvnce.variational.heads import NormalHead
 
-SIZES = [8, 16, 32, 64, 128, 256, 350]
+SIZES = [8, 16, 32, 64, 128, 256, 350, 700, 1400]
+RANGES = [(8, 350), (64, 350), (350, 1400)]
 SMALL = [8, 16, 32, 64]  # on which all standard conditionals are computed too
 RANK, N, K = 5, 1024, 5
 EFFORT = Effort(n_updates=5, n_selected=4, batch_size=256)
@@ -127,8 +128,8 @@ def report(extended, standard, n):
     fitted = [
         [what, span, f"{value:.2f}"]
         for what, source, key, ranges in (
-            ("an epoch, extended", extended, "epoch", [(8, 350), (64, 350)]),
-            ("peak memory, extended", extended, "peak", [(8, 350), (64, 350)]),
+            ("an epoch, extended", extended, "epoch", RANGES),
+            ("peak memory, extended", extended, "peak", RANGES),
             ("an epoch, standard", standard, "epoch", [(8, 64)]),
             ("all conditionals once, extended", extended, "all", [(8, 64)]),
             ("all conditionals once, standard", standard, "all", [(8, 64)]),
@@ -148,17 +149,17 @@ def report(extended, standard, n):
         table(header, rows),
         "Slopes of logarithms over the number of columns:",
         table(["of", "columns", "slope"], fitted),
-        verdict(extended),
     ]
 
 
 def verdict(extended):
     """Say whether the goal is met: no worse than linear."""
-    (_, value), *_ = slopes(extended, "epoch", [(64, 350), (8, 350)])
-    state = "met" if value <= 1.1 else "**missed**"
+    values = [value for _, value in slopes(extended, "epoch", RANGES[1:])]
+    found = ", ".join(f"{value:.2f}" for value in values)
+    state = "met" if max(values) <= 1.1 else "**missed**"
     return (
-        "Goal: an epoch is linear in the number of columns, a slope of 1.1 at most "
-        f"from 64 columns on: {value:.2f}, {state}."
+        "Goal: an epoch costs in proportion to the columns at most, slopes of 1.1 or "
+        f"less from 64 columns on: {found}, {state}."
     )
 
 
@@ -178,7 +179,25 @@ def main():
         sizes, small, n = [8, 32], [8], 256
     extended = {d: apart("extended", d, n) for d in sizes}
     standard = {d: apart("standard", d, n) for d in small}
-    publish(report(extended, standard, n), options.output)
+    parts = report(extended, standard, n)
+    if not options.quick:
+        parts += [verdict(extended), FOUND]
+    publish(parts, options.output)
+
+
+FOUND = (
+    "An epoch costs less than in proportion to the columns, and nearly so where they "
+    "are many: what does not depend on their number, the upper layer of the body and "
+    "the networks of one column a row, weighs less and less. The linear part of the "
+    "conditionals has as many parameters as there are pairs of columns, and their "
+    "steps of the optimiser would be quadratic; up to 1400 columns that is not seen."
+    "\n\n"
+    "Standard conditionals cost an epoch no more than extended ones here: the cells to "
+    "be drawn are chosen first, and the body then sees one view of a row a cell. The "
+    "difference is where several or all conditionals of a row are computed: extended "
+    "ones need one pass of the body, standard ones as many as there are cells, so that "
+    "the cost of all grows faster than the number of columns."
+)
 
 
 if __name__ == "__main__":

@@ -255,7 +255,7 @@ def test_warm_regressions_of_complete_rows_are_those_of_least_squares():
             leaf.zero_()
     q.networks.requires_grad_(False)
     for rate in (0.05, 0.005):
-        chains = Chains(data, x.expand(8, *x.shape))
+        chains = Chains(data, x[None].clone())
         rates = {"batch_size": 400, "learning_rate": rate}
         warm_up_conditionals(q, chains, n_epochs=300, **rates)
     for j in range(D):
@@ -288,7 +288,7 @@ def test_warming_the_model_up_maximises_the_likelihood_of_completed_rows():
 # Training
 
 
-def fit(data, kind, n_epochs=150, rate=0.03):
+def fit(data, kind, n_epochs=120, rate=0.03):
     chains = Chains(data, from_marginals(data, 5))
     pair = Pair(density(FactorModel(*start())), conditionals(kind))
     warm = {"batch_size": len(data.x), "learning_rate": rate}
@@ -315,9 +315,12 @@ def fitted(data):
     return fit_factors(data, weights, 1, floor=1e-6, max_iter=2000, tol=1e-8)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.slow)],
+)
 def test_it_comes_near_em_and_beats_marginal_imputation(kind):
-    _, data = simulate(1500)
+    _, data = simulate(1000)
     pair, chains, losses = fit(data, kind)
     em = fitted(data)
     assert (np.diff(em.objectives) > -1e-8 * len(data.x)).all()
@@ -336,7 +339,7 @@ def test_it_comes_near_em_and_beats_marginal_imputation(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_conditionals_learn_those_of_a_model_that_rests(kind):
     """And their chains then draw of the exact distribution, nearly."""
-    _, data = simulate(800, hidden=0.6)
+    _, data = simulate(500, hidden=0.6)
     frozen = density().requires_grad_(False)
     pair = Pair(frozen, conditionals(kind))
     chains = Chains(data, from_marginals(data, 4))
@@ -349,8 +352,8 @@ def test_conditionals_learn_those_of_a_model_that_rests(kind):
             return kl_divergence(Normal(q.loc, q.scale), exact).mean(0)
 
     before = apart()
-    effort = Effort(3, 2, 400, 0.0, 0.02)
-    train(pair, chains, effort, n_epochs=200, schedule=lambda epoch: 1 - epoch / 200)
+    effort = Effort(3, 2, 250, 0.0, 0.03)
+    train(pair, chains, effort, n_epochs=100, schedule=lambda epoch: 1 - epoch / 100)
     assert (apart() < 0.01).all()
     assert (before > 0.1).all()
 
@@ -406,7 +409,7 @@ def test_fine_tuning_leaves_the_model_and_the_first_conditionals_alone():
     before = {name: leaf.clone() for name, leaf in pair.named_parameters()}
     chains = Chains(data, from_marginals(data, 3), observed_hypercube(data))
     effort = Effort(3, 1, 64, 0.1, 0.02)
-    tuned, losses = fine_tune(pair, chains, effort, n_warm_up=20, n_epochs=60)
+    tuned, losses = fine_tune(pair, chains, effort, n_warm_up=20, n_epochs=30)
     for name, leaf in pair.named_parameters():
         assert torch.equal(leaf, before[name])
         assert leaf.requires_grad

@@ -110,6 +110,8 @@ def test_draws(seed):
 def test_shapes_and_no_closed_entropy():
     q = UnivariateMixture(*torch.ones(3, 2, 5, 4))
     assert q.batch_shape == (2, 5)
+    assert q.icdf(torch.tensor(0.3)).shape == (2, 5)
+    assert q.icdf(torch.rand(5)).shape == (2, 5)
     assert q.rsample((7,)).shape == q.log_prob(torch.zeros(7, 2, 5)).shape == (7, 2, 5)
     with pytest.raises(NotImplementedError):
         q.entropy()
