@@ -511,7 +511,7 @@ def setting(size):
 FOUND = """Written by hand, of the full run.
 
 VGI is ahead of MVAE and of MIWAE at 83 %, at both seeds: of MVAE by 5.2 and 3.9 nats,
-of MIWAE by 0.05 and 1.3.  At 67 % it is 0.5 ahead of MVAE and behind MIWAE, at 50 %
+of MIWAE by 0.05, which is nothing, and 1.3.  At 67 % it is 0.5 ahead of MVAE and behind MIWAE, at 50 %
 behind both.  VBGI-VAE is ahead of MVAE at every share and seed, and behind MIWAE at
 every one.  VBGI-VAE-M is behind all of them, and at 83 % it learns no more than
 independent columns.  With one mask at 50 % and 67 %, and two at 83 %, this is thin:
@@ -529,10 +529,10 @@ Univariate updates of cells that the other imputed cells pin down move chains sl
 and 5 updates a visit of 18 to 29 missing cells are a sweep in 4 to 6 epochs.  More
 updates a visit did not help (below).
 
-Time: VGI takes five to eight times as long as MVAE and three to four times as long as
-MIWAE for the same number of steps (the paper: 2.4), VBGI-VAE three to five times as
-long as MVAE.  In equal time MIWAE might be ahead at 83 % too: its last checkpoint is
-its best.
+Time: VGI takes five to seven times as long as MVAE and about three times as long as
+MIWAE for the same number of steps (the paper: 2.4), VBGI-VAE three to four times as
+long as MVAE.  In equal time MIWAE might be ahead at 83 % too: its last checkpoints are
+its best, or nearly.  Seconds are rough: the machine did other work.
 
 What was tried, on another mask (seed 100), 5 chains where not said, 500 test rows
 and 83 % missing where not said; test scores were seen along with those of validation:
