@@ -59,13 +59,7 @@ class Size(NamedTuple):
     """How much is fitted."""
 
     n_rows: tuple = (2400, 400, 1000)  # train, validation, test
-    plan: tuple = (
-        (5 / 6, 0),
-        (1 / 2, 0),
-        (2 / 3, 0),
-        (5 / 6, 1),
-        (1 / 2, 1),
-    )  # shares of missing cells, seeds
+    plan: tuple = ((1 / 2, 0), (2 / 3, 0), (5 / 6, 0), (5 / 6, 1))  # missing, seed
     n_epochs: int = 120
     n_checkpoints: int = 6
     n_draws: int = 1000  # of the latents of a test row
@@ -514,7 +508,50 @@ def setting(size):
     ]
 
 
-FOUND = ""
+FOUND = """Written by hand, of the full run.
+
+VGI is ahead of MVAE and of MIWAE at 83 %, at both seeds: of MVAE by 5.2 and 3.9 nats,
+of MIWAE by 0.05, which is nothing, and 1.3.  At 67 % it is 0.5 ahead of MVAE and behind
+MIWAE, at 50 % behind both.  VBGI-VAE is ahead of MVAE at every share and seed, and behind MIWAE at
+every one.  VBGI-VAE-M is behind all of them, and at 83 % it learns no more than
+independent columns.  With one mask at 50 % and 67 %, and two at 83 %, this is thin:
+the masks differ by one or two nats in most methods.
+
+In the paper MIWAE is behind MVAE, because both overfit in 5000 epochs.  In the 120 of
+this study neither does: nearly all of the checkpoints of theirs that are kept are the
+last, and the tighter bound wins.
+
+At 83 % VGI owes most of its place to where it starts.  An autoencoder fitted to draws
+of factor analysis that stay as they are, the start of the chains, is 2.1 and 1.1 behind
+VGI and itself ahead of MVAE, at one seed of MIWAE too.  The checkpoints of VGI that are
+kept there are early ones.  At 67 % VGI is 0.2 behind these draws, at 50 % 0.6 ahead.
+Univariate updates of cells that the other imputed cells pin down move chains slowly,
+and 5 updates a visit of 18 to 29 missing cells are a sweep in 4 to 6 epochs.  More
+updates a visit did not help (below).
+
+Time: VGI takes five to seven times as long as MVAE and about three times as long as
+MIWAE for the same number of steps (the paper: 2.4), VBGI-VAE three to four times as
+long as MVAE.  In equal time MIWAE might be ahead at 83 % too: its last checkpoints are
+its best, or nearly.  Seconds are rough: the machine did other work.
+
+What was tried, on another mask (seed 100), 5 chains where not said, 500 test rows
+and 83 % missing where not said; test scores were seen along with those of validation:
+
+- Rates: at 50 %, after 100 epochs, 0.003 gave MVAE 40.0, MIWAE 41.5, VBGI-VAE 39.3 and
+  VGI 38.7 (80 epochs, 2 cells); 0.01 gave MVAE 41.8, MIWAE 42.2, VBGI-VAE 41.2.  With
+  complete data 0.001, 0.003 and 0.01 gave 39.7, 42.9 and 44.2.  So all have 0.01.
+- Start of the chains: VBGI-VAE 27.9 from the margins and 31.2 from Gaussian draws,
+  VBGI-VAE-M 18.8 from both, with a warm-up of 20 and of 10 epochs.
+- VGI: 33.5 with 5 updates, 1 cell and AMSGrad at 0.001; 31.6 with 10 updates, 2 cells,
+  0.003 and 3 chains (Adam at 0.005); 33.4 with 10 updates and 0.0003.  Without the
+  bounds of the observed ranges the chains ran away with 10 and with 20 updates
+  at 0.001 (-90 and -65), though not with 5.  With 5 draws of the latents 33.8.
+- 140 columns (squares of 2 x 2), Adam at 0.005, 60 epochs: at 83 % factor analysis
+  127.6, VAE on Gaussian draws 124.8, VGI 122.6, MIWAE 112.6, VBGI-VAE 100.0, MVAE 97.5,
+  VBGI-VAE-M 14.3, complete data 201; at 50 % factor analysis 132.2, MIWAE 198.4, MVAE
+  194.5, VBGI-VAE-M 160.4 (3 sweeps a visit), VBGI-VAE 147.5, VGI 119.9.  These rows are
+  far from linear, and no fit had ended.
+"""
 
 
 def report(size, kept):
