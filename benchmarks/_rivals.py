@@ -14,7 +14,12 @@ from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
+from skvnce import (
+    GaussianImputer,
+    LAIRImputer,
+    VariationalAutoencoder,
+    VGIImputer,
+)
 
 COMPLETE = "complete data"
 
@@ -85,6 +90,16 @@ def lair_of(objective):
     )
 
 
+def vgi_of(model):
+    """Make the maker of a VGIImputer of another model than its default."""
+    return lambda seed: VGIImputer(model, random_state=seed)
+
+
+VGI_MODELS = {
+    "VGI, flow": "flow",
+    "VGI, factor analysis": "factor-analysis",
+    "VGI, VBGI-VAE": VariationalAutoencoder(objective="VBGI-VAE"),
+}
 OBJECTIVES = ["MVAE", "MissVAE", "MissSVAE", "MissIWAE", "MissSIWAE", "DeMissVAE"]
 METHODS = {
     "mean": lambda seed: SimpleImputer(),
@@ -99,9 +114,12 @@ METHODS = {
     "Gaussian, fixed parameters": lambda seed: GaussianImputer(n_parameter_draws=0),
     "LAIRImputer": lambda seed: LAIRImputer(random_state=seed),
     **{f"LAIR, {name}": lair_of(name) for name in OBJECTIVES},
+    "VGIImputer": lambda seed: VGIImputer(random_state=seed),
+    **{name: vgi_of(model) for name, model in VGI_MODELS.items()},
     "raw NaN": lambda seed: FunctionTransformer(),
     COMPLETE: lambda seed: FunctionTransformer(),
 }
 # methods that take minutes a cell have fewer seeds than asked for
 SEEDS_AT_MOST = {"ExtraTrees": 1, "MIWAE": 1}
+SEEDS_AT_MOST |= dict.fromkeys(VGI_MODELS, 1)
 SEEDS_AT_MOST |= {f"LAIR, {name}": 1 for name in OBJECTIVES}

@@ -1,6 +1,6 @@
 """THE list: what is added here is tested for everything."""
 
-from energies import Bell, Factor
+from energies import Bell, Blob, Factor
 from sklearn.base import clone
 
 from skvnce import (
@@ -9,10 +9,14 @@ from skvnce import (
     LAIRImputer,
     TruncatedGaussianGraphLearner,
     VariationalAutoencoder,
+    VGIImputer,
     VNCEEstimator,
 )
 
 QUICK = {"max_iter": 1, "hidden_layer_sizes": (8,), "n_importance_samples": 32}
+
+DRAWN = {"max_iter": 1, "n_steps": 2, "n_draws": 16, "n_importance_samples": 16}
+DRAWN |= {"n_chains": 1, "batch_size": 8}
 
 # Every public estimator, in the configurations that take different paths.
 ESTIMATORS = [
@@ -47,9 +51,14 @@ ESTIMATORS = [
         n_draws=32,
         add_indicator=True,
     ),
+    VGIImputer(VariationalAutoencoder(max_iter=0, margins="normal"), **DRAWN),
+    VGIImputer("flow", **{**DRAWN, "max_iter": 0}),
+    VGIImputer(
+        Blob, strategy="mode", validation_fraction=0, add_indicator=True, **DRAWN
+    ),
 ]
 
 # Those that the longer NaN contract suite is run over: one a method.
 CONTRACT = [ESTIMATORS[0], *ESTIMATORS[2:4], *ESTIMATORS[6:8]]
-CONTRACT += [ESTIMATORS[10], ESTIMATORS[12]]
+CONTRACT += [ESTIMATORS[10], ESTIMATORS[12], *ESTIMATORS[14:16]]
 CONTRACT.append(clone(ESTIMATORS[4]).set_params(add_indicator=False))

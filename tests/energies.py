@@ -1,4 +1,4 @@
-"""Small models that tests pass to VNCEEstimator; importable, so that pickles load."""
+"""Small models that tests pass to estimators; importable, so that pickles load."""
 
 import torch
 from torch import nn
@@ -34,3 +34,20 @@ class Factor(nn.Module):
         residual = x - self.centre - z * self.loadings
         square = (residual.square() * (-self.log_noise).exp()).sum(1)
         return -(square + z.square().sum(1)) / 2
+
+
+class Blob(nn.Module):
+    """Two normals with independent columns: a density that is normalised."""
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.centres = nn.Parameter(
+            torch.linspace(-1, 1, 2)[:, None].repeat(1, n_features)
+        )
+        self.log_scales = nn.Parameter(torch.zeros(2, n_features))
+        self.logits = nn.Parameter(torch.zeros(2))
+
+    def log_prob(self, x):
+        parts = torch.distributions.Normal(self.centres, self.log_scales.exp())
+        inside = parts.log_prob(x[:, None]).sum(-1)
+        return torch.logsumexp(self.logits.log_softmax(0) + inside, -1)

@@ -75,6 +75,8 @@ class Families(NamedTuple):
 
     def log_width(self, x: Tensor, observed: Tensor) -> Tensor:
         """Sum logs of the distances of these edges over observed cells; (*batch,)."""
+        if not len(self.rounded):
+            return torch.zeros_like(x[..., 0])
         low, high = self._ends(x[..., self.rounded])
         seen = observed[..., self.rounded]
         return (high - low).log().where(seen, 0.0).sum(-1)

@@ -10,8 +10,8 @@ from torch.distributions import Distribution, Normal, constraints
 
 from skvnce.distributions.implicit import with_gradient
 
+_HALVINGS = {torch.float32: 26, torch.float64: 52}  # to the last digit
 _REACH = 12.0  # standard deviations beyond the outermost components
-_HALVINGS = 40
 
 
 class UnivariateMixture(Distribution):
@@ -58,7 +58,7 @@ class UnivariateMixture(Distribution):
             shape = torch.broadcast_shapes(value.shape, self.batch_shape)
             low = (self.loc - _REACH * self.scale).amin(-1).expand(shape)
             high = (self.loc + _REACH * self.scale).amax(-1).expand(shape)
-            for _ in range(_HALVINGS):
+            for _ in range(_HALVINGS[value.dtype]):
                 middle = (low + high) / 2
                 below = self.cdf(middle) < value
                 low, high = middle.where(below, low), high.where(below, middle)

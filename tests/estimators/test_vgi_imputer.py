@@ -1,0 +1,262 @@
+"""VGIImputer: exact on normal tables, its models, their draws and scores, refusals."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from energies import Blob
+from oracles import GATE
+from sklearn.exceptions import ConvergenceWarning
+from torch import nn
+
+from skvnce import (
+    GaussianImputer,
+    LAIRImputer,
+    VariationalAutoencoder,
+    VGIImputer,
+)
+from skvnce.metrics import imputation_rmse
+from skvnce.missingness import hide, mcar
+
+NORMAL = {
+    "model": "flow",
+    "max_iter": 0,
+}  # a flow that is still the normal it starts at
+
+
+def normal_table(seed, n=200, d=4):
+    rng = np.random.default_rng(seed)
+    full = 0.8 * rng.normal(size=(n, 1)) + 0.6 * rng.normal(size=(n, d))
+    return full, mcar(full, 0.3, random_state=seed)
+
+
+@pytest.fixture
+def table(seed):
+    return normal_table(seed)
+
+
+@pytest.fixture
+def X(table):
+    return hide(*table)
+
+
+@pytest.fixture
+def exact(X):
+    return GaussianImputer().fit(X)
+
+
+def test_draws_have_the_conditional_normal(X, exact):
+    """Up to the hypercube, which chains may not leave."""
+    imputer = VGIImputer(**NORMAL, n_steps=3, random_state=0).fit(X)
+    draws = np.array(imputer.sample(X[:60], n_draws=200, random_state=0))
+    cells = np.isnan(X[:60])
+    wanted = exact.transform(X[:60])[cells]
+    inside = draws[:, cells]
+    far = np.minimum(wanted - np.nanmin(X), np.nanmax(X) - wanted) > 2.5
+    assert far.sum() > 10
+    apart = (inside.mean(0) - wanted) / (inside.std(0) / np.sqrt(200))
+    assert abs(apart[far]).max() < GATE
+    assert (draws[:, ~cells] == X[:60][~cells]).all()
+
+
+def test_scores_of_a_normal_are_exact_within_their_errors(X, exact):
+    imputer = VGIImputer(**NORMAL, n_importance_samples=128, random_state=0).fit(X)
+    X = X[:80]
+    found, error = imputer.score_samples(X, return_std=True)
+    apart = found - exact.score_samples(X)
+    complete = ~np.isnan(X).any(1)
+    np.testing.assert_allclose(apart[complete], 0, atol=2e-2)  # of the EM's tolerance
+    holed = ~complete & ~np.isnan(X).all(1)
+    assert (error[holed] > 0).all() and np.median(error[holed]) < 0.1
+    assert (abs(apart[holed]) < GATE * error[holed] + 2e-2).mean() > 0.97
+    np.testing.assert_array_equal(found, imputer.score_samples(X))
+    assert imputer.score(X) == pytest.approx(found.mean())
+
+
+def curved(seed, n=150):
+    """Two columns on a parabola, and a third of noise."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, 1))
+    full = np.hstack([z, z**2, rng.normal(size=(n, 1))]) + 0.1 * rng.normal(size=(n, 3))
+    return full, mcar(full, 0.25, random_state=seed)
+
+
+@pytest.mark.parametrize("conditionals", ["normal", "mixture", "spline"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_training_leaves_the_normal_where_held_out_cells_gain(conditionals, seed):
+    X = hide(*curved(seed))
+    options = {"conditionals": conditionals, "max_iter": 3, "n_chains": 2}
+    imputer = VGIImputer("flow", random_state=0, **options).fit(X)
+    assert max(imputer.validation_scores_) > 0
+    assert imputer.score(X) > GaussianImputer().fit(X).score(X) + 0.1
+
+
+def test_monte_carlo_em_raises_the_likelihood(seed):
+    X = hide(*curved(seed))
+    imputer = VGIImputer(
+        "flow", algorithm="mcem", max_iter=3, n_chains=2, n_steps=2, random_state=0
+    ).fit(X)
+    assert len(imputer.loss_curve_) == 3 and not imputer.validation_scores_
+    assert imputer.loss_curve_[-1] < imputer.loss_curve_[0]
+    assert imputer.score(X) > VGIImputer(**NORMAL).fit(X).score(X)
+
+
+def test_the_default_is_the_autoencoder_of_lair(X):
+    ours = VGIImputer(max_iter=1, n_draws=20, random_state=0).fit(X)
+    member = VariationalAutoencoder(max_iter=1)
+    theirs = LAIRImputer(member, n_draws=20, random_state=0).fit(X)
+    np.testing.assert_array_equal(ours.transform(X), theirs.transform(X))
+    named = VGIImputer("vae", max_iter=1, n_draws=20, random_state=0).fit(X)
+    np.testing.assert_array_equal(ours.transform(X), named.transform(X))
+
+
+def test_an_autoencoder_of_ones_own(X):
+    given = VariationalAutoencoder(objective="VBGI-VAE", max_iter=1)
+    imputer = VGIImputer(given, n_draws=8, n_steps=2, random_state=0).fit(X)
+    assert imputer.estimators_[0].objective == "VBGI-VAE"
+    assert not hasattr(given, "node_indices_")  # a clone was fitted
+    assert np.isfinite(imputer.transform(X)).all()
+
+
+@pytest.mark.parametrize("model", ["flow", "factor-analysis", Blob])
+def test_a_row_has_one_answer(X, model, seed):
+    imputer = VGIImputer(model, max_iter=0, n_steps=2, n_draws=24, random_state=0)
+    whole = imputer.fit_transform(X)
+    some = np.random.default_rng(seed).permutation(len(X))[:23]
+    np.testing.assert_allclose(imputer.transform(X[some]), whole[some], atol=1e-12)
+    one = imputer.transform(X[some[:1]])
+    np.testing.assert_allclose(one, whole[some[:1]], atol=1e-12)
+    scores = imputer.score_samples(X)
+    np.testing.assert_allclose(imputer.score_samples(X[some]), scores[some], rtol=1e-9)
+
+
+def test_rounded_columns_stay_rounded_and_have_probabilities(seed):
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(300, 1))
+    full = np.hstack([z + 0.5 * rng.normal(size=(300, 1)), np.round(1.5 * z)])
+    X = hide(full, mcar(full, 0.3, random_state=seed))
+    imputer = VGIImputer(**NORMAL, n_steps=3, random_state=0).fit(X)
+    values = np.unique(X[~np.isnan(X[:, 1]), 1])
+    drawn = imputer.sample(X, 5, random_state=0)
+    assert all(np.isin(one[:, 1], values).all() for one in drawn)
+    rows = np.column_stack([np.full(len(values), np.nan), values])
+    assert np.exp(imputer.score_samples(rows)).sum() == pytest.approx(1, abs=0.1)
+
+
+def test_pickles_frames_and_names(X):
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    imputer = VGIImputer(**NORMAL, n_draws=20, n_steps=1, random_state=0).fit(frame)
+    twin = pickle.loads(pickle.dumps(imputer))
+    np.testing.assert_array_equal(twin.transform(frame), imputer.transform(frame))
+    drawn = imputer.sample(frame, 2, random_state=0)
+    assert all(list(one.columns) == list("abcd") for one in drawn)
+    assert isinstance(imputer.to_torch(), nn.Module)
+
+
+def test_a_module_of_ones_own_comes_back(X):
+    imputer = VGIImputer(Blob, max_iter=1, n_draws=8, n_steps=1, random_state=0).fit(X)
+    module = imputer.to_torch()
+    assert isinstance(module, Blob)
+    row = X[~np.isnan(X).any(1)][:1]
+    member = imputer.estimators_[0]
+    score = torch.tensor((row - member.location_) / member.scale_)
+    found = module.log_prob(score).item() - np.log(member.scale_).sum()
+    assert imputer.score_samples(row)[0] == pytest.approx(found, rel=1e-6)
+
+
+class Drifting(nn.Module):
+    """Wants the first column far above what was observed."""
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.centre = nn.Parameter(torch.zeros(n_features))
+
+    def log_prob(self, x):
+        pulled = x - self.centre - 8.0 * torch.eye(x.shape[1])[0]
+        return -pulled.square().sum(1) / 2
+
+
+def test_chains_that_run_away_are_told_and_kept(X):
+    imputer = VGIImputer(
+        Drifting,
+        max_iter=2,
+        learning_rate_init=5e-3,
+        validation_fraction=0,
+        n_draws=20,
+        random_state=0,
+    )
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    with pytest.warns(ConvergenceWarning, match="ran away in column 'a'"):
+        imputer.fit(frame)
+    filled = imputer.transform(frame)
+    assert (filled <= np.nanmax(X, 0)).all() and (filled >= np.nanmin(X, 0)).all()
+
+
+def test_fills_no_worse_than_the_normal_on_normal_rows(table, X, exact):
+    full, hidden = table
+    imputer = VGIImputer("flow", max_iter=4, n_chains=1, n_steps=5, random_state=0)
+    error = imputation_rmse(full, imputer.fit_transform(X), hidden)
+    assert error < 1.1 * imputation_rmse(full, exact.transform(X), hidden)
+
+
+class NoDensity(nn.Module):
+    def __init__(self, n_features):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(n_features))
+
+
+class Flat(NoDensity):
+    def log_prob(self, x):
+        return (x * self.weight).sum()
+
+
+class Fixed(nn.Module):
+    def __init__(self, n_features):
+        super().__init__()
+
+    def log_prob(self, x):
+        return -x.square().sum(1)
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "message"),
+    [
+        (NoDensity, TypeError, "NoDensity, which has no method log_prob"),
+        (Flat, ValueError, r"log_prob of Flat must map a table of shape \(n, 4\)"),
+        (Fixed, ValueError, "Fixed, which has no parameter"),
+        (lambda d: 3.0, TypeError, "must give a torch.nn.Module, got float"),
+        (3, TypeError, "model must be None, a string"),
+        ("gan", ValueError, "model must be one of"),
+    ],
+)
+def test_models_are_checked(X, model, error, message):
+    imputer = VGIImputer(**NORMAL).fit(X)
+    before = imputer.estimators_
+    with pytest.raises(error, match=message):
+        imputer.set_params(model=model).fit(X)
+    assert imputer.estimators_ is before
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"algorithm": "mcem"}, "algorithm='mcem' takes model='flow'"),
+        ({"algorithm": "em"}, "algorithm must be one of"),
+        ({"conditionals": "gamma"}, "conditionals must be one of"),
+        ({"n_chains": 0}, "n_chains"),
+        ({"validation_fraction": 1.0}, "validation_fraction must be below 1"),
+        ({"learning_rate_init": 0}, "learning_rate_init"),
+        ({"n_importance_samples": 1}, "n_importance_samples"),
+        ({"strategy": "max"}, "strategy must be one of"),
+    ],
+)
+def test_parameters_are_checked(X, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        VGIImputer(**parameters).fit(X)
+
+
+def test_divergence_is_told(X):
+    with pytest.raises(ValueError, match="Training diverged. Lower learning_rate_init"):
+        VGIImputer("flow", learning_rate_init=1e4, max_iter=3, random_state=0).fit(X)
