@@ -1,0 +1,135 @@
+"""
+==============================================
+Your own density, fitted to a table with holes
+==============================================
+
+`VGIImputer` fits any torch module with a ``log_prob`` of complete rows to rows with
+holes, and then draws the holes from it.  Here the module is ten lines: a mixture of
+normal distributions, for boys who grow in different ways at different ages.
+"""
+
+# %%
+# The data
+# --------
+# Age, height, weight and head circumference of 748 Dutch boys; some were not measured.
+# The last three were written down to a tenth or so.  We put a uniform error of that
+# size back, so that all columns have densities.  (Columns whose values repeat would
+# count with probabilities instead, which the other imputer below does not have.)
+
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+
+from skvnce import GaussianImputer, VGIImputer
+from skvnce.metrics import coverage, crps, imputation_rmse
+
+here = Path(__file__).parent if "__file__" in globals() else Path.cwd()
+sys.path.insert(0, str(here.resolve().parent / "benchmarks"))
+from _data import load  # noqa: E402
+
+X = load("boys")[["age", "hgt", "wgt", "hc"]]
+rng = np.random.default_rng(0)
+X[["hgt", "wgt", "hc"]] += rng.uniform(-0.05, 0.05, (len(X), 3))
+print(X.isna().sum())
+
+# %%
+# The density
+# -----------
+# Columns reach it centred and scaled.  It maps a table (n, columns) to (n,) log-
+# densities of complete rows, and knows nothing of holes.
+
+
+class Mixture(torch.nn.Module):
+    """Normal distributions with precisions R_k' R_k."""
+
+    def __init__(self, n_columns, n_parts=4):
+        super().__init__()
+        self.logits = torch.nn.Parameter(torch.zeros(n_parts))
+        self.means = torch.nn.Parameter(torch.randn(n_parts, n_columns))
+        self.roots = torch.nn.Parameter(torch.eye(n_columns).repeat(n_parts, 1, 1))
+
+    def log_prob(self, x):
+        u = torch.einsum("kij,nki->nkj", self.roots.tril(), x[:, None] - self.means)
+        log_det = self.roots.diagonal(dim1=1, dim2=2).abs().log().sum(1)
+        normals = log_det - (u**2 + np.log(2 * np.pi)).sum(2) / 2
+        return (self.logits.log_softmax(0) + normals).logsumexp(1)
+
+
+# %%
+# Two fits
+# --------
+# Both imputers see every second boy.  The parts of the mixture have far to go from
+# where they start, so its steps are larger than usual, and held-out cells are not asked
+# when to stop.
+
+train, test = X[::2], X[1::2]
+own = VGIImputer(
+    Mixture, learning_rate_init=0.02, max_iter=15, validation_fraction=0, random_state=0
+)
+imputers = {"GaussianImputer": GaussianImputer(random_state=0), "own density": own}
+for imputer in imputers.values():
+    imputer.fit(train)
+
+# %%
+# The score
+# ---------
+# Log-densities of the observed cells of the other boys.  Those of `GaussianImputer` are
+# exact; those of `VGIImputer` are estimated by importance sampling, and come with
+# standard errors, of which we print the median.
+
+scores = {name: imputer.score_samples(test) for name, imputer in imputers.items()}
+for name, score in scores.items():
+    print(f"{name}: {score.mean():.2f} nats a row")
+gain = scores["own density"] - scores["GaussianImputer"]
+print(
+    f"Difference: {gain.mean():.2f}, standard error {gain.std() / len(gain) ** 0.5:.2f}"
+)
+_, error = own.score_samples(test, return_std=True)
+holed = test.isna().any(axis=1).to_numpy()
+print(f"Standard error of {holed.sum()} rows with holes: {np.median(error[holed]):.2f}")
+
+# %%
+# The draws
+# ---------
+# Head circumferences of the boys whose heads were not measured, ten draws each.
+
+gone = X["hc"].isna().to_numpy()
+drawn = {n: i.sample(X, n_draws=10, random_state=0) for n, i in imputers.items()}
+fig, axes = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained", sharey=True)
+for ax, (name, tables) in zip(axes, drawn.items(), strict=True):
+    draws = np.array(tables)[:, gone]
+    ax.scatter(X["age"], X["hc"], c="0.8", s=8, label="observed")
+    ax.scatter(draws[..., 0], draws[..., 3], c="#D55E00", s=6, label="drawn")
+    ax.set(title=name, xlabel="age, years")
+axes[0].set_ylabel("head circumference, cm")
+axes[0].legend(frameon=False)
+plt.show()
+
+# %%
+# Heads of infants grow fast and differ little.  The draws of the mixture follow them
+# more closely than those of `GaussianImputer`, whose one spread is for all ages.
+#
+# Where the truth is known
+# ------------------------
+# We hide all measured heads of the other boys.
+
+known = test[test["hc"].notna()]
+hidden = np.zeros(known.shape, dtype=bool)
+hidden[:, 3] = True
+masked = known.mask(hidden)
+for name, imputer in imputers.items():
+    tables = np.array(imputer.sample(masked, n_draws=50, random_state=0))
+    found = {
+        "RMSE": imputation_rmse(known, imputer.transform(masked), hidden),
+        "CRPS": crps(known, tables, hidden),
+        "coverage of 90 % intervals": coverage(known, tables, hidden),
+    }
+    print(f"{name}: " + ", ".join(f"{k} {value:.2f}" for k, value in found.items()))
+
+# %%
+# The mixture has the better log-density by far, and about the same CRPS.  As a single
+# guess of a head, and in the coverage of its intervals, `GaussianImputer` is better: it
+# has fewer parameters to learn from these 374 boys.
