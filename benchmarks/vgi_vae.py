@@ -513,9 +513,9 @@ FOUND = """Written by hand, of the full run.
 VGI is ahead of MVAE and of MIWAE at 83 %, at both seeds: of MVAE by 5.2 and 3.9 nats,
 of MIWAE by 0.05, which is nothing, and 1.3.  At 67 % it is 0.5 ahead of MVAE and behind
 MIWAE, at 50 % behind both.  VBGI-VAE is ahead of MVAE at every share and seed, and
-behind MIWAE at every one.  VBGI-VAE-M is behind all other autoencoders, and at 83 % it learns no more than
-independent columns.  With one mask at 50 % and 67 %, and two at 83 %, this is thin:
-the masks differ by one or two nats in most methods.
+behind MIWAE at every one.  VBGI-VAE-M is behind all other autoencoders, and at 83 %
+it learns no more than independent columns.  With one mask at 50 % and 67 %, and two
+at 83 %, this is thin: the masks differ by one or two nats in most methods.
 
 In the paper MIWAE is behind MVAE, as it overfits more in 5000 epochs.  In the 120 of
 this study neither does: nearly all of the checkpoints of theirs that are kept are the
