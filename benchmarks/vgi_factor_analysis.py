@@ -568,7 +568,34 @@ def main():
     )
 
 
-FOUND = ""
+FOUND = (
+    "VGI is as near to the truth as EM at all fractions. At 5/6 it is nearer, which "
+    "is no merit of the bound: of so few cells EM fits noise, and VGI, averaged on "
+    "its way, has not gone all the way to that maximum. Chained regressions, whose "
+    "model is congenial here, are as good. A product over the missing cells (mean "
+    "field) is good enough for one missing cell in six, and falls far behind EM "
+    "beyond that: the univariate conditionals of VGI do not share this, as the chain "
+    "keeps the dependence of the cells. Shared and extended conditionals end alike to "
+    "three digits nearly: with the same start and random numbers, and conditionals "
+    "that are nearly exact, so are their chains.\n\n"
+    "The conditionals come within 1e-5 of those of the fitted model (median), at all "
+    "fractions and in all three forms. The paper found shared ones to gain with "
+    "missingness and extended ones to be a little worse; here all three have a linear "
+    "part of their own, which is exact for a normal model, and no such difference is "
+    "left. Their distance from the truth is that of the model, and grows with "
+    "missingness.\n\n"
+    "Rates, steps and the average were chosen at seed 10, 3/6 and 5/6 missing. Where "
+    "columns were as they are, extended conditionals diverged in four of nine tries "
+    "with rates as in the paper and lower, to divergences of 3 to 25 with chains at "
+    "4e5 where this was looked at; independent ones never did. Since columns are "
+    "standardised, and conditionals learn from the objective before chains move, no "
+    "fit did. At 5/6, 800 steps with rates that fall to zero along half a cosine had "
+    "1.1 to 2.0 times the divergence of EM, 1600 steps 1.3 times; averaged and with "
+    "batches of equal size, 800 steps had 0.97.\n\n"
+    "The fits were made in several runs (`--records`). In those at 1/6 to 4/6, and at "
+    "5/6 of seed 20, completed rows were fitted by EM over the rows; by their "
+    "moments, as now, it is the same to three digits at least where it was compared."
+)
 
 
 if __name__ == "__main__":

@@ -92,8 +92,9 @@ def completed_loss(
 
     def loss(rows: Tensor) -> Tensor:
         whole, holed = rows[complete[rows]], rows[~complete[rows]]
-        total = model.log_prob(data.x[whole]).sum()
-        return -(total + model.log_prob(x[:, holed]).mean(0).sum()) / len(rows)
+        tables = torch.cat([x[:, holed].flatten(0, 1), data.x[whole]])
+        drawn, seen = model.log_prob(tables).split([len(x) * len(holed), len(whole)])
+        return -(drawn.sum() / len(x) + seen.sum()) / len(rows)
 
     return loss
 

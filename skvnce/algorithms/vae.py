@@ -32,6 +32,7 @@ from skvnce.samplers.base import Sampler
 from skvnce.samplers.lair import lair
 from skvnce.samplers.resampling import counted, normalised
 from skvnce.training.adam import descend
+from skvnce.training.best import Best
 from skvnce.variational.anchored import Anchor, AnchoredEncoder
 from skvnce.variational.base import (
     Uniforms,
@@ -68,13 +69,6 @@ class Autoencoder(NamedTuple):
             (f"{part}.{name}", leaf)
             for part, module in self._asdict().items()
             for name, leaf in module.named_parameters()
-        ]
-
-    def copied_state(self) -> list[dict[str, Tensor]]:
-        """Copy the parameters of both."""
-        return [
-            {name: value.clone() for name, value in part.state_dict().items()}
-            for part in self
         ]
 
     def evaluated(self) -> "Autoencoder":
@@ -321,21 +315,16 @@ def train_while_better(
     part, hidden = data.take(rows), held_out[rows]
     shares = (weights[rows] / weights[rows].sum()).to(data.x)
     start = held_out_log_prob(auto, part, hidden)
-    best = 0, 0.0, auto.copied_state()  # round, gain
+    best = Best(auto, patience)
 
     def judge(n_round: int, loss: float) -> bool:
-        nonlocal best
         gains = held_out_log_prob(auto, part, hidden) - start
         gain = float(shares @ gains.clamp(-5.0, 5.0))  # outlying rows do not decide
-        if gain > best[1]:
-            best = n_round, gain, auto.copied_state()
-        stop = on_round(n_round, loss, gain)
-        return stop or n_round - best[0] >= patience
+        stop = best.judge(n_round, gain)
+        return on_round(n_round, loss, gain) or stop
 
     train(auto, loss, weights, training, n_rounds=max_rounds, on_round=judge)
-    for module, state in zip(auto, best[2], strict=True):
-        module.load_state_dict(state)
-    return best[0]
+    return best.restore()
 
 
 @torch.no_grad()

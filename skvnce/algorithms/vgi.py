@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from skvnce._incomplete import Incomplete
-from skvnce.objectives.vgi import regression, vgi
+from skvnce.objectives.vgi import redrawn, regression
 from skvnce.samplers.base import run_chain
 from skvnce.samplers.variational_gibbs import (
     Hypercube,
@@ -160,6 +160,7 @@ def warm_up_conditionals(
     n_epochs: int,
     batch_size: int = 128,
     learning_rate: float = 1e-3,
+    on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
 ) -> list[float]:
     """Fit q as regressions of observed cells on completed rows, algorithm 2.
 
@@ -186,6 +187,7 @@ def warm_up_conditionals(
             [leaf for _, leaf in named], lr=learning_rate, amsgrad=True
         ),
         max_iter=n_epochs,
+        on_epoch=on_epoch,
     )
 
 
@@ -196,6 +198,7 @@ def warm_up_model(
     n_epochs: int,
     batch_size: int = 128,
     learning_rate: float = 1e-3,
+    on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
 ) -> list[float]:
     """Fit the model to rows as they stand completed, algorithm 4 without q."""
     named = list(model.named_parameters())
@@ -205,6 +208,7 @@ def warm_up_model(
         epochs(len(chains.data.x), batch_size),
         optimiser=torch.optim.Adam([leaf for _, leaf in named], lr=learning_rate),
         max_iter=n_epochs,
+        on_epoch=on_epoch,
     )
 
 
@@ -217,16 +221,18 @@ def visit_loss(
     """
 
     def loss(rows: Tensor) -> Tensor:
-        whole = chains.data.observed[rows].all(1)
-        complete, holed = rows[whole], rows[~whole]
-        bounds = []
-        if len(complete):
-            bounds.append(pair.model.log_prob(chains.data.x[complete]))
-        if len(holed):
-            x = chains.move(pair.conditionals, holed, effort.n_updates)
-            columns = select(chains.data.observed[holed], x, effort.n_selected)
-            bounds.append(vgi(*pair, x, columns).mean(0))
-        return -torch.cat(bounds).mean()
+        complete = chains.data.observed[rows].all(1)
+        whole, holed = chains.data.x[rows[complete]], rows[~complete]
+        if not len(holed):
+            return -pair.model.log_prob(whole).mean()
+        x = chains.move(pair.conditionals, holed, effort.n_updates)
+        columns = select(chains.data.observed[holed], x, effort.n_selected)
+        moved, spread = redrawn(pair.conditionals, x, columns)
+        tables = torch.cat([moved.flatten(0, -2), whole])  # one call is much cheaper
+        log_prob = pair.model.log_prob(tables)
+        drawn, seen = log_prob.split([spread.numel(), len(whole)])
+        bound = (drawn.view_as(spread) + spread).mean((0, 1))
+        return -torch.cat([bound, seen]).mean()
 
     return loss
 

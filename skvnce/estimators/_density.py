@@ -25,7 +25,7 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._modules import CachedModules, load_state, state_of
 from skvnce.estimators._scores import NodeScores
 from skvnce.estimators._tables import hold_out
-from skvnce.estimators._validation import column_name, incomplete_array
+from skvnce.estimators._validation import incomplete_array
 from skvnce.models.factor_density import FactorDensity
 from skvnce.models.rowwise import checked_density
 from skvnce.models.spline_flow import SplineFlow
@@ -37,7 +37,7 @@ HEADS = {"normal": NormalHead, "mixture": MixtureHead, "spline": SplineHead}
 _MOST_FACTORS = 20
 _LEAST_NOISE = 2e-3  # variance of a score given the factors, as training starts
 _WARM_UP = 500  # steps of a model that does not start at the normal
-_STRAY = 0.05  # share of draws outside, from which on a column is said to run away
+STRAY = 0.05  # share of draws outside, from which on a column is said to run away
 CHAINS = 20  # of a row, whose tables are summed up
 _MCEM_STEPS = {1: 100, 10: 300}  # length of chains from which round on
 _MCEM_EVERY = 5  # rounds between draws
@@ -127,9 +127,11 @@ class IncompleteDensity(
         if self.algorithm == "vgi":
             _, hidden = hold_out(nodes, weights, self.validation_fraction)
             chains = self._train(pair, start, hidden, on_round)
-            self._tell_strays(chains)
+            share = chains.n_outside / chains.n_drawn.clamp(min=1)
+            self.strays_ = self.node_indices_[(share > STRAY).numpy()].tolist()
         else:
             chains = self._maximise(pair, start, on_round)
+            self.strays_ = []
         self.model_state_, self.conditionals_state_ = map(state_of, pair)
         self._hypercube = tuple(part.numpy() for part in chains.hypercube)
         self._cache = []
@@ -230,21 +232,6 @@ class IncompleteDensity(
             on_epoch=lambda n, loss: on_round(n, loss, np.nan),
         )
         return chains
-
-    def _tell_strays(self, chains):
-        """Warn of columns whose chains wanted to leave what was observed."""
-        share = chains.n_outside / chains.n_drawn.clamp(min=1)
-        strays = (share > _STRAY).nonzero().squeeze(1).tolist()
-        if strays:
-            names = ", ".join(column_name(self, self.node_indices_[j]) for j in strays)
-            warnings.warn(
-                f"Chains ran away in {names}: more than {_STRAY:.0%} of their draws "
-                "fell outside the observed values, and were not taken. Lower "
-                f"learning_rate_init={self.learning_rate_init!r}, or take a model that "
-                "falls off faster.",
-                ConvergenceWarning,
-                stacklevel=7,
-            )
 
     def _fitted(self):
         """Return model and conditionals in double precision; rebuilt on first use."""

@@ -4,12 +4,19 @@ import warnings
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._random import seed_from
 from skvnce.algorithms import vae_sampling
 from skvnce.estimators._base import Imputer
-from skvnce.estimators._density import CHAINS, HEADS, STARTS, IncompleteDensity
+from skvnce.estimators._density import (
+    CHAINS,
+    HEADS,
+    STARTS,
+    STRAY,
+    IncompleteDensity,
+)
 from skvnce.estimators._lair import LAIRImputer, draw_by
 from skvnce.estimators._members import STRATEGIES, DrawnByMembers
 from skvnce.estimators._vae import VariationalAutoencoder
@@ -17,6 +24,7 @@ from skvnce.estimators._validation import (
     check_bool,
     check_choice,
     check_number,
+    column_name,
     incomplete_array,
     keeps_state_on_failure,
 )
@@ -206,6 +214,7 @@ class VGIImputer(DrawnByMembers, Imputer):
                 self.estimators_ = members.fit(X).estimators_
             else:
                 self.estimators_ = [self._density().fit(X)]
+                self._tell_strays(self.estimators_[0].strays_)
         first = self.estimators_[0]
         self.node_indices_, self.constants_ = first.node_indices_, first.constants_
         self.validation_scores_ = list(first.validation_scores_)
@@ -288,6 +297,19 @@ class VGIImputer(DrawnByMembers, Imputer):
             raise ValueError(f"validation_fraction must be below 1, got {value!r}.")
         check_bool(self.keep_empty_features, "keep_empty_features")
         check_bool(self.add_indicator, "add_indicator")
+
+    def _tell_strays(self, columns):
+        """Warn of columns whose chains wanted to leave what was observed."""
+        if columns:
+            names = ", ".join(column_name(self, j) for j in columns)
+            warnings.warn(
+                f"Chains ran away in {names}: more than {STRAY:.0%} of their draws "
+                "fell outside the observed values, and were not taken. Lower "
+                f"learning_rate_init={self.learning_rate_init!r}, or take a model that "
+                "falls off faster.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
     def _is_autoencoder(self):
         named = self.model is None or isinstance(self.model, str)

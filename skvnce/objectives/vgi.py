@@ -36,11 +36,26 @@ def vgi(
     -------
     Tensor of shape (*batch,)
     """
+    moved, spread = redrawn(conditionals, x, columns)
+    return (model.log_prob(moved) + spread).mean(0)
+
+
+def redrawn(
+    conditionals: GibbsConditionals, x: Tensor, columns: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Draw one cell at a time of rows, as `vgi` does.
+
+    Returns
+    -------
+    moved : Tensor of shape (n_selected, *batch, features)
+    entropy : Tensor of shape (n_selected, *batch)
+        Of the distributions that were drawn from.
+    """
     q = conditionals.at(x, columns)
     drawn = q.rsample()
     x = x.expand(*columns.shape, -1)
     moved = x.scatter(-1, columns.unsqueeze(-1), drawn.unsqueeze(-1))
-    return (model.log_prob(moved) + entropy(q, drawn)).mean(0)
+    return moved, entropy(q, drawn)
 
 
 def regression(

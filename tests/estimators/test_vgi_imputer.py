@@ -20,7 +20,10 @@ from skvnce import (
 from skvnce.metrics import imputation_rmse
 from skvnce.missingness import hide, mcar
 
-NORMAL = {"model": "flow", "max_iter": 0}  # a flow that is still the normal it starts at
+NORMAL = {
+    "model": "flow",
+    "max_iter": 0,
+}  # a flow that is still the normal it starts at
 
 
 def normal_table(seed, n=200, d=4):
@@ -59,7 +62,8 @@ def test_draws_have_the_conditional_normal(X, exact):
 
 
 def test_scores_of_a_normal_are_exact_within_their_errors(X, exact):
-    imputer = VGIImputer(**NORMAL, n_importance_samples=256, random_state=0).fit(X)
+    imputer = VGIImputer(**NORMAL, n_importance_samples=128, random_state=0).fit(X)
+    X = X[:80]
     found, error = imputer.score_samples(X, return_std=True)
     apart = found - exact.score_samples(X)
     complete = ~np.isnan(X).any(1)
@@ -71,7 +75,7 @@ def test_scores_of_a_normal_are_exact_within_their_errors(X, exact):
     assert imputer.score(X) == pytest.approx(found.mean())
 
 
-def curved(seed, n=400):
+def curved(seed, n=150):
     """Two columns on a parabola, and a third of noise."""
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(n, 1))
@@ -79,29 +83,18 @@ def curved(seed, n=400):
     return full, mcar(full, 0.25, random_state=seed)
 
 
-@pytest.mark.parametrize(
-    ("model", "options"),
-    [
-        ("flow", {}),
-        ("flow", {"conditionals": "spline"}),
-        (Blob, {"learning_rate_init": 1e-2, "conditionals": "mixture"}),
-    ],
-)
+@pytest.mark.parametrize("conditionals", ["normal", "mixture", "spline"])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_training_leaves_the_normal_where_held_out_cells_gain(model, options, seed):
-    full, hidden = curved(seed)
-    X = hide(full, hidden)
-    imputer = VGIImputer(
-        model, max_iter=6, n_chains=3, n_steps=5, n_draws=60, random_state=0, **options
-    ).fit(X)
-    assert max(imputer.validation_scores_) > 0.02
-    before = GaussianImputer().fit(X).score(X)
-    assert imputer.score(X) > before + 0.05
+def test_training_leaves_the_normal_where_held_out_cells_gain(conditionals, seed):
+    X = hide(*curved(seed))
+    options = {"conditionals": conditionals, "max_iter": 3, "n_chains": 2}
+    imputer = VGIImputer("flow", random_state=0, **options).fit(X)
+    assert max(imputer.validation_scores_) > 0
+    assert imputer.score(X) > GaussianImputer().fit(X).score(X) + 0.1
 
 
 def test_monte_carlo_em_raises_the_likelihood(seed):
-    full, hidden = curved(seed, n=150)
-    X = hide(full, hidden)
+    X = hide(*curved(seed))
     imputer = VGIImputer(
         "flow", algorithm="mcem", max_iter=3, n_chains=2, n_steps=2, random_state=0
     ).fit(X)
@@ -187,10 +180,15 @@ class Drifting(nn.Module):
 
 def test_chains_that_run_away_are_told_and_kept(X):
     imputer = VGIImputer(
-        Drifting, max_iter=6, validation_fraction=0, n_draws=20, random_state=0
+        Drifting,
+        max_iter=2,
+        learning_rate_init=5e-3,
+        validation_fraction=0,
+        n_draws=20,
+        random_state=0,
     )
     frame = pd.DataFrame(X, columns=list("abcd"))
-    with pytest.warns(ConvergenceWarning, match="ran away in 'a'"):
+    with pytest.warns(ConvergenceWarning, match="ran away in column 'a'"):
         imputer.fit(frame)
     filled = imputer.transform(frame)
     assert (filled <= np.nanmax(X, 0)).all() and (filled >= np.nanmin(X, 0)).all()
@@ -198,7 +196,7 @@ def test_chains_that_run_away_are_told_and_kept(X):
 
 def test_fills_no_worse_than_the_normal_on_normal_rows(table, X, exact):
     full, hidden = table
-    imputer = VGIImputer("flow", max_iter=10, n_chains=2, n_steps=5, random_state=0)
+    imputer = VGIImputer("flow", max_iter=4, n_chains=1, n_steps=5, random_state=0)
     error = imputation_rmse(full, imputer.fit_transform(X), hidden)
     assert error < 1.1 * imputation_rmse(full, exact.transform(X), hidden)
 

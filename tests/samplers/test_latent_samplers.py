@@ -13,16 +13,29 @@ from skvnce.samplers.lair import lair
 from skvnce.samplers.metropolis_within_gibbs import mwg
 from skvnce.samplers.pooled import draws, run_pooled
 from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
+from skvnce.samplers.variational_block_gibbs import variational_block_gibbs
 from skvnce.variational.base import stream
 
 N, INF = np.nan, np.inf
 OFF = linear_posterior(widen=1.3, shift=0.2)
 TABLE = np.concatenate([ROWS, [[1.0, -1.0, 0.5, 3.0], [N, 0.0, 1.0, N]]])
+
+
+def block_gibbs(model, posterior, **options):
+    """With q(x_mis | z, x_obs) of the model itself."""
+
+    def cells(x, observed, z):
+        return model.likelihood(z)
+
+    return variational_block_gibbs(model, posterior, cells, **options)
+
+
 SAMPLERS = {
     "pseudo_gibbs": pseudo_gibbs,
     "mwg": mwg,
     "ac_mwg": lambda *parts, **options: ac_mwg(*parts, history_size=3, **options),
     "lair": lambda *parts, **options: lair(*parts, n_particles=4, **options),
+    "block_gibbs": block_gibbs,
 }
 every = pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
 
