@@ -15,7 +15,7 @@ proposals.
 
 from collections.abc import Callable, Iterable
 from math import ceil, log
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -69,6 +69,11 @@ class Start(NamedTuple):
     families: Families
     weights: Tensor
 
+    def without(self, held_out: Tensor) -> Self:
+        """Leave cells out."""
+        kept = self.data.observed & ~held_out
+        return self._replace(data=Incomplete(self.data.x.where(kept, 0.0), kept))
+
     def spread(self) -> Incomplete:
         """Draw cells of rounded columns from their intervals; in single precision."""
         x = self.families.spread(self.data.x, torch.rand_like(self.data.x)).float()
@@ -93,6 +98,12 @@ def make_chains(start: Start, n_chains: int) -> Chains:
     data = start.spread()
     x = gaussian.draw(start.normal, start.data, n_chains).float()
     return Chains(data, x, observed_hypercube(data))
+
+
+def renewed(chains: Chains, start: Start) -> Chains:
+    """Go on with all observed cells, their hypercube, and no draw counted yet."""
+    data = start.spread()
+    return Chains(data, chains.x, observed_hypercube(data))
 
 
 def batches_of(
@@ -151,9 +162,8 @@ def train_while_better(
         0 if training only lowers what is judged.
     chains : Chains
     """
-    kept = start.data.observed & ~held_out
-    seen = start._replace(data=Incomplete(start.data.x.where(kept, 0.0), kept))
-    chains = make_chains(seen, n_chains)
+    seen = start.without(held_out)
+    kept, chains = seen.data.observed, make_chains(seen, n_chains)
     if not held_out.any():
         return 0, chains
     cells = held_out.nonzero(as_tuple=True)

@@ -162,7 +162,7 @@ class IncompleteDensity(
         self.validation_scores_ = []
         effort, n_chains = self._effort(), int(self.n_chains)
         if not isinstance(self.model, str):
-            self._warm_up(pair.model, start, effort)
+            self._warm_up(pair.model, start.without(hidden), effort)
 
         def judged(n_round, loss, gain):
             self.validation_scores_.append(gain)
@@ -183,7 +183,7 @@ class IncompleteDensity(
         else:
             self.n_rounds_ = n_rounds = self.max_iter
             chains = density.make_chains(start, n_chains)
-        chains.hypercube = density.observed_hypercube(start.spread())
+        chains = density.renewed(chains, start)
         self.loss_curve_ = density.train_on_all(
             pair,
             start,
