@@ -4,6 +4,7 @@ What `VGIImputer` trains where its model is not an autoencoder.
 """
 
 import warnings
+from copy import deepcopy
 from functools import partial
 
 import numpy as np
@@ -27,7 +28,7 @@ from skvnce.estimators._scores import NodeScores
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import incomplete_array
 from skvnce.models.factor_density import FactorDensity
-from skvnce.models.rowwise import checked_density
+from skvnce.models.rowwise import own_density
 from skvnce.models.spline_flow import SplineFlow
 from skvnce.samplers.variational_gibbs import Hypercube
 from skvnce.training.adam import NotFinite
@@ -37,7 +38,7 @@ HEADS = {"normal": NormalHead, "mixture": MixtureHead, "spline": SplineHead}
 _MOST_FACTORS = 20
 _LEAST_NOISE = 2e-3  # variance of a score given the factors, as training starts
 _WARM_UP = 500  # steps of a model that does not start at the normal
-STRAY = 0.05  # share of draws outside, from which on a column is said to run away
+STRAY = 0.25  # share of draws outside, from which on a column is said to run away
 CHAINS = 20  # of a row, whose tables are summed up
 _MCEM_STEPS = {1: 100, 10: 300}  # length of chains from which round on
 _MCEM_EVERY = 5  # rounds between draws
@@ -123,24 +124,28 @@ class IncompleteDensity(
         data, normal = self._fit_normal(nodes, weights, bend=bend, asked=asked)
         self._normal = tuple(part.numpy() for part in normal)
         start = density.Start(data, normal, self._families(), weights)
+        self._model_seed = int(torch.randint(2**31 - 1, ()))  # the same at each rebuild
         pair = self._pair(normal)
         if self.algorithm == "vgi":
             _, hidden = hold_out(nodes, weights, self.validation_fraction)
             chains = self._train(pair, start, hidden, on_round)
             share = chains.n_outside / chains.n_drawn.clamp(min=1)
-            self.strays_ = self.node_indices_[(share > STRAY).numpy()].tolist()
+            rounded = np.array(self.families_) == "rounded"
+            stray = (share > STRAY).numpy() & ~rounded
+            self.strays_ = self.node_indices_[stray].tolist()
         else:
             chains = self._maximise(pair, start, on_round)
             self.strays_ = []
         self.model_state_, self.conditionals_state_ = map(state_of, pair)
+        self._trained = self._at_some_rows(pair.model)
         self._hypercube = tuple(part.numpy() for part in chains.hypercube)
         self._cache = []
 
     def _pair(self, normal):
         """Make model and conditionals in single precision, as training starts."""
         if not isinstance(self.model, str):
-            d = len(normal.mean)
-            model = checked_density(self.model(d), d, "model")
+            with seeded(self._model_seed):
+                model = own_density(self.model, len(normal.mean))
         elif self.algorithm == "mcem":
             model = COUPLED(normal)
         else:
@@ -243,13 +248,37 @@ class IncompleteDensity(
             for part, state in zip(pair, states, strict=True):
                 load_state(part.double(), state).eval().requires_grad_(False)
             cube = Hypercube(*(torch.tensor(end).double() for end in self._hypercube))
+            self._check_rebuilt(pair.model)
             self._cache.append(density.Fitted(pair, normal, self._families(), cube))
         return self._cache[0]
 
+    def _check_rebuilt(self, model):
+        """Compare a model that was made anew with the one that was trained."""
+        found = self._at_some_rows(model)
+        if not np.allclose(found, self._trained, rtol=1e-3, atol=1e-3):
+            raise ValueError(
+                "model gives a module that differs from the fitted one by more than "
+                "parameters and buffers. Keep what is drawn at random, or changes, in "
+                "buffers (register_buffer)."
+            )
+
+    def _at_some_rows(self, model):
+        """Evaluate a density at rows near the centre."""
+        d = len(self.scale_)
+        rows = torch.linspace(-1, 1, 3 * d, dtype=torch.float64).view(3, d)
+        training = model.training
+        with torch.no_grad():
+            found = model.double().eval().log_prob(rows).numpy()
+        model.train(training)
+        return found
+
+    def _fate_of_empty(self):
+        return "not filled"
+
     def to_torch(self):
-        """Return the fitted density."""
+        """Return a copy of the fitted density."""
         model = self._fitted().pair.model
-        return getattr(model, "module", model)
+        return deepcopy(getattr(model, "module", model))
 
     def _drawn(self, nodes, numbers, *, n_chains, n_sweeps, n_kept):
         """Draw cells of nodes; (n_kept * n_chains, n, n_nodes), in the units of X."""

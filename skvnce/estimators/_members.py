@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 from scipy.special import logsumexp
+from sklearn.base import TransformerMixin
 
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
@@ -18,7 +19,7 @@ STRATEGIES = {
 }
 
 
-class DrawnByMembers:
+class DrawnByMembers(TransformerMixin):  # which lets set_output reach transform
     """Mixin of imputers with members in `estimators_`, and `n_draws` and `strategy`."""
 
     def transform(self, X):

@@ -1,6 +1,7 @@
 """A variational autoencoder of incomplete rows, with scikit-learn's manners."""
 
 import warnings
+from copy import deepcopy
 
 import numpy as np
 import torch
@@ -324,10 +325,10 @@ class VariationalAutoencoder(
         Returns
         -------
         torch.nn.Module
-            With ``prior()`` and ``likelihood(z)``.
+            A copy, with ``prior()`` and ``likelihood(z)``.
         """
         check_is_fitted(self)
-        return self._autoencoder().model
+        return deepcopy(self._autoencoder().model)
 
     @property
     def _n_features_out(self):

@@ -50,11 +50,14 @@ class VGIImputer(DrawnByMembers, Imputer):
         ``"flow"``: an autoregressive neural spline flow.  ``"factor-analysis"``: at
         most 20 factors.  A callable: your own density, number of columns to a
         `torch.nn.Module` with ``log_prob(x)``, which maps a table (n, columns) to (n,);
-        columns reach it centred and scaled.  ``"vae"``: an autoencoder, the block of
-        whose latents is drawn given each row; its missing cells are independent given
-        them and are summed out, and nothing needs chains.  A `VariationalAutoencoder`
-        is one with other parameters, such as ``objective="VBGI-VAE"``.  None is
-        ``"vae"``, the most accurate on small and middling tables.
+        columns reach it centred and scaled, so that it must be a density of all real
+        numbers, in single and in double precision.  What it needs beside parameters are
+        buffers; pickles need a class or function of a module.  ``"vae"``: an
+        autoencoder, the block of whose latents is drawn given each row; its missing
+        cells are independent given them and are summed out, and nothing needs chains.
+        A `VariationalAutoencoder` is one with other parameters, such as
+        ``objective="VBGI-VAE"``.  None is ``"vae"``, the most accurate on small and
+        middling tables.
     algorithm : {"vgi", "mcem"}, default="vgi"
         ``"mcem"``: Monte Carlo EM with projected latent chains (PL-MCMC), which only
         ``model="flow"`` can do, with coupling steps.  It runs all of `max_iter`.
@@ -261,7 +264,8 @@ class VGIImputer(DrawnByMembers, Imputer):
         Returns
         -------
         torch.nn.Module
-            Your own one, if you gave one; of autoencoders, the decoder.
+            A copy, in double precision and without gradients: your own one, if you
+            gave one; of autoencoders, the decoder.
         """
         check_is_fitted(self)
         return self.estimators_[0].to_torch()

@@ -1,7 +1,11 @@
 """A user's own density: checked, and given free leading dimensions."""
 
+from collections.abc import Callable
+from copy import deepcopy
+
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class Rowwise(nn.Module):
@@ -25,7 +29,7 @@ class Rowwise(nn.Module):
         ValueError
             For a module whose `log_prob` gives another shape.
         """
-        rows = x.reshape(-1, x.shape[-1])
+        rows = x.reshape(-1, x.shape[-1]).clone()  # what it does to x stays there
         found = self.module.log_prob(rows)
         if not isinstance(found, Tensor) or found.shape != rows.shape[:1]:
             what = tuple(found.shape) if isinstance(found, Tensor) else type(found)
@@ -37,30 +41,66 @@ class Rowwise(nn.Module):
         return found.view(x.shape[:-1])
 
 
-def checked_density(module: object, n_features: int, name: str) -> nn.Module:
-    """Check that a module is a density of rows of some width, and wrap it.
+def own_density(make: Callable[[int], object], n_features: int) -> Rowwise:
+    """Call a user's function for a density, and check what it gives; a copy.
 
     Raises
     ------
     TypeError
         For what is no module or has no `log_prob`.
     ValueError
-        For a `log_prob` of another shape, or that is not finite anywhere.
+        For a `log_prob` that has another shape, is not finite, has no gradient, takes
+        no double precision, or mixes rows.
     """
+    module = make(n_features)
     if not isinstance(module, nn.Module):
         raise TypeError(
-            f"{name} must give a torch.nn.Module, got {type(module).__name__}."
+            f"model must give a torch.nn.Module, got {type(module).__name__}."
         )
+    name = type(module).__name__
     if not callable(getattr(module, "log_prob", None)):
         raise TypeError(
-            f"{name} gives {type(module).__name__}, which has no method log_prob(x). "
-            "Give it one that maps a table (n, features) to log-densities (n,)."
+            f"model gives {name}, which has no method log_prob(x). Give it one that "
+            "maps a table (n, columns) to log-densities (n,)."
         )
     if not any(leaf.requires_grad for leaf in module.parameters()):
+        raise ValueError(f"model gives {name}, which has no parameter to fit.")
+    if any(isinstance(part, _BatchNorm) for part in module.modules()):
         raise ValueError(
-            f"{name} gives {type(module).__name__}, which has no parameter to fit."
+            f"model gives {name}, whose batch normalisation mixes rows. Leave it out."
         )
-    density = Rowwise(module.float())
-    with torch.no_grad():
-        density.log_prob(torch.zeros(3, n_features))
-    return density
+    density = Rowwise(deepcopy(module))
+    rows = torch.linspace(-1.0, 1.0, 3 * n_features).view(3, n_features)
+    for dtype in (torch.float64, torch.float32):
+        _probe(density.to(dtype).eval(), rows.to(dtype), name)
+    return density.train()
+
+
+def _probe(density: Rowwise, rows: Tensor, name: str) -> None:
+    """Try a density at some rows, with and without gradients."""
+    try:
+        with torch.enable_grad():
+            found = density.log_prob(rows)
+        with torch.no_grad():
+            alone = density.log_prob(rows[:1])
+    except RuntimeError as error:
+        raise ValueError(
+            f"log_prob of {name} fails at rows of {rows.dtype}: {error}. It is called "
+            "in single and in double precision, with and without gradients: register "
+            "constants as buffers, and make new tensors of the type of x."
+        ) from error
+    if not found.requires_grad:
+        raise ValueError(
+            f"log_prob of {name} has no gradient in its parameters: it cannot be "
+            "fitted. Do not detach, nor turn gradients off."
+        )
+    if not found.isfinite().all():
+        raise ValueError(
+            f"log_prob of {name} is not finite at rows between -1 and 1. Columns reach "
+            "it centred and scaled: it must be a density of all real numbers."
+        )
+    if not torch.allclose(found[:1], alone, rtol=1e-3, atol=1e-4):
+        raise ValueError(
+            f"log_prob of {name} gives a row another value among other rows. It must "
+            "be a function of each row alone."
+        )

@@ -201,6 +201,69 @@ def test_fills_no_worse_than_the_normal_on_normal_rows(table, X, exact):
     assert error < 1.1 * imputation_rmse(full, exact.transform(X), hidden)
 
 
+def test_chains_of_normal_rows_do_not_run_away(X, recwarn):
+    options = {"max_iter": 1, "validation_fraction": 0, "random_state": 0}
+    VGIImputer("factor-analysis", **options).fit(X)
+    assert not [w for w in recwarn if "ran away" in str(w.message)]
+
+
+def test_an_empty_column_is_left_out(X):
+    wide = np.column_stack([X, np.full(len(X), np.nan)])
+    imputer = VGIImputer(**NORMAL, n_draws=20, n_steps=1, keep_empty_features=True)
+    with pytest.warns(UserWarning, match="Entirely missing: column 4"):
+        imputer.fit(wide)
+    assert (imputer.transform(wide)[:, 4] == 0).all()
+
+
+def test_what_a_module_draws_at_random_is_drawn_again(X):
+    imputer = VGIImputer(Turned, max_iter=1, n_draws=8, n_steps=1, random_state=5)
+    module = imputer.fit(X).to_torch()
+    again = pickle.loads(pickle.dumps(imputer)).to_torch()
+    assert torch.equal(module.order, again.order)
+
+
+def test_a_module_that_changes_is_refused(X):
+    imputer = VGIImputer(Changing(), max_iter=1, n_draws=8, n_steps=1, random_state=0)
+    with pytest.raises(ValueError, match="differs from the fitted one"):
+        imputer.fit(X).transform(X)
+
+
+def test_a_module_that_is_handed_out_twice_is_copied(X):
+    shared = Blob(4)
+    imputer = VGIImputer(lambda d: shared, max_iter=1, n_draws=8, n_steps=1)
+    for _ in range(2):
+        imputer.fit(X).transform(X)
+    assert shared.logits.requires_grad and shared.logits.dtype == torch.float32
+    imputer.to_torch().logits.data.fill_(100.0)
+    assert np.isfinite(imputer.score(X))
+
+
+class Turned(Blob):
+    """Sees its columns in an order of its own."""
+
+    def __init__(self, n_features):
+        super().__init__(n_features)
+        self.order = torch.randperm(n_features)
+        self.slant = nn.Parameter(torch.arange(float(n_features)))
+
+    def log_prob(self, x):
+        return super().log_prob(x[:, self.order] - 0.1 * self.slant)
+
+
+class Changing:
+    """A function that gives another density at each call."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, n_features):
+        self.count += 1
+        module = Blob(n_features)
+        shift, log_prob = float(self.count), module.log_prob
+        module.log_prob = lambda x: log_prob(x - shift)
+        return module
+
+
 class NoDensity(nn.Module):
     def __init__(self, n_features):
         super().__init__()
@@ -220,9 +283,37 @@ class Fixed(nn.Module):
         return -x.square().sum(1)
 
 
+class Detached(NoDensity):
+    def log_prob(self, x):
+        return (x - self.weight).square().sum(1).detach()
+
+
+class Positive(NoDensity):
+    def log_prob(self, x):
+        return (x.log() * self.weight).sum(1)
+
+
+class Single(NoDensity):
+    def __init__(self, n_features):
+        super().__init__(n_features)
+        self.turn = torch.eye(n_features)
+
+    def log_prob(self, x):
+        return ((x @ self.turn) * self.weight).sum(1)
+
+
+class Mixing(NoDensity):
+    def log_prob(self, x):
+        return ((x - x.mean(0)) * (1 + self.weight)).sum(1)
+
+
 @pytest.mark.parametrize(
     ("model", "error", "message"),
     [
+        (Detached, ValueError, "log_prob of Detached has no gradient"),
+        (Positive, ValueError, "log_prob of Positive is not finite"),
+        (Single, ValueError, "register constants as buffers"),
+        (Mixing, ValueError, "function of each row alone"),
         (NoDensity, TypeError, "NoDensity, which has no method log_prob"),
         (Flat, ValueError, r"log_prob of Flat must map a table of shape \(n, 4\)"),
         (Fixed, ValueError, "Fixed, which has no parameter"),
