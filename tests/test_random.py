@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 
@@ -121,3 +123,16 @@ def test_the_fence_and_the_limit_are_one_lock(first):
             found = pool.submit(other)
             assert not wait([found], timeout=0.2).done
         assert found.result(timeout=60)
+
+
+def test_torchs_checks_stay_on():
+    """The import of zuko turns them off."""
+    code = (
+        "from torch.distributions import Distribution as D; was = D._validate_args; "
+        "import skvnce.models.spline_flow, skvnce.variational.heads; import sys; "
+        "print('zuko' in sys.modules, was, D._validate_args)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["True", "True", "True"]

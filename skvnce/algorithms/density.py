@@ -25,6 +25,7 @@ from skvnce.algorithms import gaussian
 from skvnce.algorithms.vgi import Chains, Effort, Pair, train
 from skvnce.distributions.cells import Families
 from skvnce.distributions.normal import Normal
+from skvnce.objectives.elbo import iwelbo, standard_error
 from skvnce.samplers.base import run_chain
 from skvnce.samplers.variational_gibbs import (
     Hypercube,
@@ -391,9 +392,7 @@ def score(
         )
     log_width = fitted.families.log_width(data.x, data.observed)
     log_weight = fitted.pair.model.log_prob(x) - log_q + log_width
-    log_mean = log_weight.logsumexp(0) - log(n_draws)
-    relative = (log_weight - log_mean).exp()
-    return Score(log_mean, relative.std(0) / n_draws**0.5)
+    return Score(iwelbo(log_weight), standard_error(log_weight))
 
 
 def sweep_from(

@@ -27,7 +27,7 @@ from skvnce.models.factor_analysis import FactorModel, infer
 from skvnce.models.vae import VariationalAutoencoderModel
 from skvnce.objectives.bounds import Bound
 from skvnce.objectives.demiss import posterior_only
-from skvnce.objectives.elbo import iwelbo, log_joint
+from skvnce.objectives.elbo import iwelbo, log_joint, standard_error
 from skvnce.samplers.base import Sampler
 from skvnce.samplers.lair import lair
 from skvnce.samplers.resampling import counted, normalised
@@ -393,9 +393,7 @@ def scored(
 ) -> Tensor:
     """Do what `log_prob` does, and give standard errors beside; (n, 2)."""
     log_weight = weigh(auto, data, uniforms, n_draws)[1]
-    log_mean = iwelbo(log_weight)
-    relative = (log_weight - log_mean).exp()
-    return torch.stack([log_mean, relative.std(0) / n_draws**0.5], -1)
+    return torch.stack([iwelbo(log_weight), standard_error(log_weight)], -1)
 
 
 def latent_mean(

@@ -109,6 +109,8 @@ class VGIImputer(DrawnByMembers, Imputer):
         Places and values of columns with one observed value, which fills their cells.
     validation_scores_, loss_curve_ : list of float
         Gains on held-out cells of each round, and losses of the final rounds, in nats.
+    n_iter_ : int
+        Rounds that were run; the fit of the normal distribution counts as one.
     indicator_ : MissingIndicator or None
         What `add_indicator` appends.
     n_features_in_ : int
@@ -222,6 +224,7 @@ class VGIImputer(DrawnByMembers, Imputer):
         self.node_indices_, self.constants_ = first.node_indices_, first.constants_
         self.validation_scores_ = list(first.validation_scores_)
         self.loss_curve_ = list(first.loss_curve_)
+        self.n_iter_ = 1 + len(self.validation_scores_) + len(self.loss_curve_)
         self._fit_indicator(X)
         return self
 

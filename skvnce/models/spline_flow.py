@@ -18,8 +18,13 @@ from math import log, pi
 import torch
 from torch import Tensor, nn
 from torch.distributions.transforms import Transform
-from zuko.flows.autoregressive import MaskedAutoregressiveTransform
-from zuko.transforms import ComposedTransform, LULinearTransform, MonotonicRQSTransform
+
+from skvnce.distributions.splines import (
+    ComposedTransform,
+    LULinearTransform,
+    MaskedAutoregressiveTransform,
+    MonotonicRQSTransform,
+)
 
 
 class SplineFlow(nn.Module):

@@ -39,6 +39,18 @@ def iwelbo(log_weight: Tensor) -> Tensor:
     return torch.logsumexp(log_weight, 0) - log(len(log_weight))
 
 
+def standard_error(log_weight: Tensor) -> Tensor:
+    """Estimate the error of eq. (4), from how much weights differ; infinite of one.
+
+    The logarithm of a mean of weights is as far off as the mean is, in proportion.
+    """
+    n_draws = len(log_weight)
+    if n_draws == 1:
+        return torch.full_like(log_weight[0], torch.inf)
+    relative = (log_weight - iwelbo(log_weight)).exp()
+    return relative.std(0) / n_draws**0.5
+
+
 def stratified_elbo(log_pi: Tensor, log_weight: Tensor) -> Tensor:
     """Average over draws of each component, eq. (3).
 

@@ -14,9 +14,9 @@ from torch.distributions import (
     Normal,
     TransformedDistribution,
 )
-from zuko.transforms import MonotonicRQSTransform
 
 from skvnce.distributions.bounded_normal import BoundedNormal
+from skvnce.distributions.splines import MonotonicRQSTransform
 from skvnce.distributions.univariate_mixture import UnivariateMixture
 
 _STEEPEST = 12.0  # bound of log-scales

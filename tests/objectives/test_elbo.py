@@ -210,7 +210,10 @@ class Amortised(nn.Module):
         return self.encoder(x, observed)
 
 
-@pytest.mark.parametrize("name", [name for name in BOUNDS if name != "DeMissVAE"])
+COMPLETED = ["DeMissVAE", "VBGI-VAE", "VBGI-VAE-M"]  # they take completed rows
+
+
+@pytest.mark.parametrize("name", [name for name in BOUNDS if name not in COMPLETED])
 def test_values_under_the_mask_are_never_read(model, seed, name):
     torch.manual_seed(seed)
     posterior = Amortised(MixtureEncoder, 3) if "Miss" in name else Amortised(None, 1)
