@@ -24,12 +24,11 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal, StudentT
 from torch.nn.functional import logsigmoid
-from torch.special import log_ndtr
 
+from skvnce.distributions.bounded_normal import log_interval
 from skvnce.distributions.columns import pick, place
 
 _DEGREES = 4.0
-_FAR = 50.0  # standard deviations at which a normal has ended
 
 
 class Families(NamedTuple):
@@ -127,7 +126,7 @@ class Cells(Distribution):
             at = families.rounded
             left = families.places(value[..., at])
             ends = (pick(families.edges, left + k).to(value) for k in (0, 1))
-            inside = _log_between(*ends, loc[..., at], scale[..., at])
+            inside = log_interval(*((e - loc[..., at]) / scale[..., at] for e in ends))
             found = found.index_copy(-1, at, inside)
         return found
 
@@ -148,16 +147,6 @@ class Cells(Distribution):
             at = families.rounded
             found = found.index_copy(-1, at, families.nearest(found[..., at]))
         return found
-
-
-def _log_between(low: Tensor, high: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-    """Compute log(Phi(b) - Phi(a)), in the tail where no difference cancels."""
-    a, b = (((end - loc) / scale).clamp(-_FAR, _FAR) for end in (low, high))
-    upper = a > 0
-    a, b = torch.where(upper, -b, a), torch.where(upper, -a, b)
-    above, below = log_ndtr(b), log_ndtr(a)
-    least = torch.finfo(a.dtype).eps
-    return above + torch.log1p(-torch.exp((below - above).clamp(max=-least)))
 
 
 def _quantile_of_t(uniform: Tensor) -> Tensor:
