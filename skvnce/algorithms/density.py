@@ -33,15 +33,12 @@ from skvnce.samplers.variational_gibbs import (
     observed_hypercube,
 )
 from skvnce.training.best import Best
+from skvnce.training.rounds import LONGEST, cooling_after, rows_of
 from skvnce.variational.base import Uniforms, at_quantiles
 from skvnce.variational.gibbs import StandardConditionals, anchor
 from skvnce.variational.heads import Head
 
-STEPS = 50  # of one round of training
-COOLING = 6  # rounds in which the learning rates fall
 TOGETHER = 4  # cells that are accepted at once, as chains draw them
-_FALL = 0.6  # of the learning rates in each of them
-_LONGEST = 5.0  # norm of a gradient
 _JUDGES = 8  # draws by which a held-out cell's density is normalised
 CHAINS = 8  # of a row, that its density is scored by
 _AT_ONCE = 2**23  # numbers of one chunk of rows
@@ -108,12 +105,14 @@ def renewed(chains: Chains, start: Start) -> Chains:
 
 
 def batches_of(
-    start: Start, chains: Chains, observed: Tensor, batch_size: int
+    start: Start, chains: Chains, batch_size: int
 ) -> Callable[[], Iterable[Tensor]]:
     """Make the batches of a round, for which cells of rounded columns are drawn anew.
 
-    Rows come with replacement, in proportion to their weights.
+    Which cells count as observed is as in the chains.  Rows come with replacement, in
+    proportion to their weights.
     """
+    observed = chains.data.observed
 
     def batches() -> Iterable[Tensor]:
         data = start.spread()
@@ -123,34 +122,28 @@ def batches_of(
     return batches
 
 
-def rows_of(weights: Tensor, batch_size: int) -> Iterable[Tensor]:
-    """Draw the batches of a round, rows in proportion to their weights (n,)."""
-    size = min(len(weights), batch_size)
-    rows = torch.multinomial(weights, STEPS * size, replacement=True)
-    return rows.view(STEPS, size).unbind()
-
-
 def train_while_better(
     pair: Pair,
     start: Start,
+    chains: Chains,
     held_out: Tensor,
     effort: Effort,
     *,
-    n_chains: int,
     max_rounds: int,
     patience: int,
     on_round: Callable[[int, float, float], bool],
-) -> tuple[int, Chains]:
+) -> int:
     """Train while held-out cells are predicted better, and go back to the best round.
 
     Parameters
     ----------
     pair : Pair
     start : Start
+    chains : Chains
+        In which the held-out cells are missing.
     held_out : Tensor of bool, of shape (n, features)
         Observed cells that training does not see.
     effort : Effort
-    n_chains : int
     max_rounds, patience : int
         At most, and without an improvement.
     on_round : callable
@@ -159,14 +152,11 @@ def train_while_better(
 
     Returns
     -------
-    n_rounds : int
-        0 if training only lowers what is judged.
-    chains : Chains
+    int
+        0 if training only lowers what is judged, or if nothing is held out.
     """
-    seen = start.without(held_out)
-    kept, chains = seen.data.observed, make_chains(seen, n_chains)
     if not held_out.any():
-        return 0, chains
+        return 0
     cells = held_out.nonzero(as_tuple=True)
     truth = start.spread().x[cells]
     first = held_out_log_prob(pair, chains, cells, truth)
@@ -183,11 +173,11 @@ def train_while_better(
         chains,
         effort,
         n_epochs=max_rounds,
-        batches=batches_of(seen, chains, kept, effort.batch_size),
+        batches=batches_of(start, chains, effort.batch_size),
         on_epoch=judge,
-        longest=_LONGEST,
+        longest=LONGEST,
     )
-    return best.restore(), chains
+    return best.restore()
 
 
 def train_on_all(
@@ -206,10 +196,10 @@ def train_on_all(
         chains,
         effort,
         n_epochs=n_rounds + n_cooling,
-        batches=batches_of(start, chains, start.data.observed, effort.batch_size),
-        schedule=lambda epoch: _FALL ** max(0, epoch - n_rounds),
+        batches=batches_of(start, chains, effort.batch_size),
+        schedule=cooling_after(n_rounds),
         on_epoch=on_round,
-        longest=_LONGEST,
+        longest=LONGEST,
     )
 
 
@@ -387,9 +377,7 @@ def score(
     log_q, x = part.x.new_zeros(n_draws, len(data.x)), part.x
     if count_missing(data):
         chains = draw(fitted, data, streams, n_chains=CHAINS, n_sweeps=n_sweeps)
-        x, log_q = sweep_from(
-            fitted.pair.conditionals, part, chains.float(), streams(4)
-        )
+        x, log_q = sweep_from(fitted.pair.conditionals, part, chains, streams(4))
     log_width = fitted.families.log_width(data.x, data.observed)
     log_weight = fitted.pair.model.log_prob(x) - log_q + log_width
     return Score(iwelbo(log_weight), standard_error(log_weight))

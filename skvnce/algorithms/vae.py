@@ -12,7 +12,7 @@ data with mixture variational families, table 1 and algorithm 1 (DeMissVAE); Mat
 Frellsen (2019), MIWAE.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import sqrt
 from typing import NamedTuple
@@ -31,8 +31,9 @@ from skvnce.objectives.elbo import iwelbo, log_joint, standard_error
 from skvnce.samplers.base import Sampler
 from skvnce.samplers.lair import lair
 from skvnce.samplers.resampling import counted, normalised
-from skvnce.training.adam import descend
+from skvnce.training.adam import descend, named_leaves
 from skvnce.training.best import Best
+from skvnce.training.rounds import LONGEST, cooling_after, rows_of
 from skvnce.variational.anchored import Anchor, AnchoredEncoder
 from skvnce.variational.base import (
     Uniforms,
@@ -42,11 +43,7 @@ from skvnce.variational.base import (
     stream,
 )
 
-STEPS = 50  # of one round of training
 FLOOR = 0.03  # least standard deviation of a score given the latents
-COOLING = 6  # rounds in which the learning rate falls
-_FALL = 0.6  # of the learning rate in each of them
-_LONGEST = 5.0  # norm of a gradient
 _VALIDATED = 64  # draws by which held-out cells are predicted
 _AT_ONCE = 2**21  # numbers that draws of one chunk of rows may have
 
@@ -65,11 +62,7 @@ class Autoencoder(NamedTuple):
 
     def named_parameters(self) -> list[tuple[str, Tensor]]:
         """List the parameters of both."""
-        return [
-            (f"{part}.{name}", leaf)
-            for part, module in self._asdict().items()
-            for name, leaf in module.named_parameters()
-        ]
+        return named_leaves(self._asdict())
 
     def evaluated(self) -> "Autoencoder":
         """Turn dropout and gradients off."""
@@ -258,24 +251,16 @@ def train(
         lr=rate,
         fused=True,
     )
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda n_round: _FALL ** max(0, n_round - n_rounds)
-    )
-
-    def batches() -> Iterable[Tensor]:
-        size = min(len(weights), training.batch_size)
-        rows = torch.multinomial(weights, STEPS * size, replacement=True)
-        return rows.view(STEPS, size).unbind()
-
+    schedule = cooling_after(n_rounds)
     return descend(
         loss,
         named,
-        batches,
+        lambda: rows_of(weights, training.batch_size),
         optimiser=optimiser,
-        schedule=schedule,
+        schedule=torch.optim.lr_scheduler.LambdaLR(optimiser, schedule),
         max_iter=n_rounds + n_cooling,
         on_epoch=on_round,
-        longest=_LONGEST,
+        longest=LONGEST,
     )
 
 

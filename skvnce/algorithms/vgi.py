@@ -30,7 +30,7 @@ from skvnce.samplers.variational_gibbs import (
     unbounded,
     variational_gibbs,
 )
-from skvnce.training.adam import descend
+from skvnce.training.adam import descend, named_leaves
 
 
 class Pair(NamedTuple):
@@ -49,11 +49,7 @@ class Pair(NamedTuple):
 
     def named_parameters(self) -> list[tuple[str, Tensor]]:
         """List the parameters of both."""
-        return [
-            (f"{part}.{name}", leaf)
-            for part, module in self._asdict().items()
-            for name, leaf in module.named_parameters()
-        ]
+        return named_leaves(self._asdict())
 
 
 class Effort(NamedTuple):

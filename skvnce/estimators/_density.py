@@ -3,19 +3,16 @@
 What `VGIImputer` trains where its model is not an autoencoder.
 """
 
-import warnings
 from copy import deepcopy
 from functools import partial
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms import density, mcem, vgi
-from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
 from skvnce.estimators._callbacks import (
@@ -24,29 +21,27 @@ from skvnce.estimators._callbacks import (
     with_callbacks,
 )
 from skvnce.estimators._modules import CachedModules, load_state, state_of
-from skvnce.estimators._scores import NodeScores
+from skvnce.estimators._rounds import TrainedInRounds, failures_named
+from skvnce.estimators._scores import NodeScores, auto_rank, linear_start
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import incomplete_array
 from skvnce.models.factor_density import FactorDensity
 from skvnce.models.rowwise import own_density
 from skvnce.models.spline_flow import SplineFlow
 from skvnce.samplers.variational_gibbs import Hypercube
-from skvnce.training.adam import NotFinite
+from skvnce.training.rounds import rows_of
 from skvnce.variational.heads import MixtureHead, NormalHead, SplineHead
 
 HEADS = {"normal": NormalHead, "mixture": MixtureHead, "spline": SplineHead}
-_MOST_FACTORS = 20
-_LEAST_NOISE = 2e-3  # variance of a score given the factors, as training starts
 _WARM_UP = 500  # steps of a model that does not start at the normal
 STRAY = 0.25  # share of draws outside, from which on a column is said to run away
-CHAINS = 20  # of a row, whose tables are summed up
+SUMMED = 20  # chains of a row, whose tables are summed up
 _MCEM_STEPS = {1: 100, 10: 300}  # length of chains from which round on
 _MCEM_EVERY = 5  # rounds between draws
 
 
 def _factor_density(normal):
-    rank = max(1, min(len(normal.mean) - 1, _MOST_FACTORS))
-    return FactorDensity.of(fit_covariance(*normal, rank, floor=_LEAST_NOISE))
+    return FactorDensity.of(linear_start(normal, auto_rank(len(normal.mean))))
 
 
 def _flow(normal, **options):
@@ -61,6 +56,7 @@ COUPLED = partial(_flow, n_passes=2)  # whose inverse is cheap, as Monte Carlo E
 class IncompleteDensity(
     CachedModules,
     CallbackSupportMixin,
+    TrainedInRounds,
     NodeScores,
     ConstantColumns,
     IncompleteTransformer,
@@ -103,18 +99,10 @@ class IncompleteDensity(
         nodes, weights = self._keep_nodes(X, None, "there is nothing to be filled.")
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with one_thread(), seeded(self.random_state):
-            try:
+            with failures_named(
+                f"Lower learning_rate_init={self.learning_rate_init!r}."
+            ):
                 self._fit_nodes(nodes, weights, on_round)
-            except NotFinite as error:
-                raise ValueError(
-                    f"Training diverged. Lower learning_rate_init="
-                    f"{self.learning_rate_init!r}. ({error})"
-                ) from error
-            except torch.linalg.LinAlgError as error:
-                raise ValueError(
-                    "A covariance matrix is not positive definite: columns repeat "
-                    "others. Drop them."
-                ) from error
         finish()
         return self
 
@@ -163,48 +151,38 @@ class IncompleteDensity(
         )
 
     def _train(self, pair, start, hidden, on_round):
-        """Train while held-out cells are predicted better, then a little on all."""
-        self.validation_scores_ = []
-        effort, n_chains = self._effort(), int(self.n_chains)
+        """Train in rounds; gives the chains as they end."""
+        effort, seen = self._effort(), start.without(hidden)
         if not isinstance(self.model, str):
-            self._warm_up(pair.model, start.without(hidden), effort)
+            self._warm_up(pair.model, seen, effort)
+        chains = density.make_chains(seen, int(self.n_chains))
 
-        def judged(n_round, loss, gain):
-            self.validation_scores_.append(gain)
-            return on_round(n_round, loss, gain)
-
-        if self.validation_fraction:
-            self.n_rounds_, chains = density.train_while_better(
+        def while_better(judged):
+            return density.train_while_better(
                 pair,
                 start,
+                chains,
                 hidden,
                 effort,
-                n_chains=n_chains,
                 max_rounds=self.max_iter,
                 patience=self.n_iter_no_change,
                 on_round=judged,
             )
-            n_rounds = 0
-        else:
-            self.n_rounds_ = n_rounds = self.max_iter
-            chains = density.make_chains(start, n_chains)
-        chains = density.renewed(chains, start)
-        self.loss_curve_ = density.train_on_all(
-            pair,
-            start,
-            chains,
-            effort,
-            n_rounds=n_rounds,
-            n_cooling=min(density.COOLING, self.n_rounds_),
-            on_round=lambda n, loss: n <= n_rounds and on_round(n, loss, np.nan),
-        )
-        if self.validation_fraction and self.n_rounds_ == self.max_iter > 0:
-            warnings.warn(
-                f"Held-out cells were still predicted better after max_iter="
-                f"{self.max_iter} rounds. Raise max_iter.",
-                ConvergenceWarning,
-                stacklevel=7,
+
+        def on_all(n_rounds, n_cooling, told):
+            nonlocal chains
+            chains = density.renewed(chains, start)
+            return density.train_on_all(
+                pair,
+                start,
+                chains,
+                effort,
+                n_rounds=n_rounds,
+                n_cooling=n_cooling,
+                on_round=told,
             )
+
+        self._in_rounds(while_better, on_all, on_round)
         return chains
 
     def _warm_up(self, model, start, effort):
@@ -233,7 +211,7 @@ class IncompleteDensity(
             n_epochs=n_rounds,
             n_steps=mcem.at_intervals(_MCEM_STEPS, _MCEM_EVERY),
             hypercube=chains.hypercube,
-            batches=lambda: density.rows_of(start.weights, effort.batch_size),
+            batches=lambda: rows_of(start.weights, effort.batch_size),
             on_epoch=lambda n, loss: on_round(n, loss, np.nan),
         )
         return chains

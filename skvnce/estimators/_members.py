@@ -88,9 +88,15 @@ class DrawnByMembers(TransformerMixin):  # which lets set_output reach transform
         ndarray of shape (n_samples,)
             Of the members' average density, see `VariationalAutoencoder`.
         """
-        X = self._checked(X)
-        found = [member._log_prob(X) for member in self.estimators_]
-        return logsumexp(found, axis=0) - np.log(len(found))
+        return self._scored(self._checked(X))[0]
+
+    def _scored(self, X):
+        """Estimate the members' average density; logs and standard errors of these."""
+        found = np.array([member._scored(X) for member in self.estimators_])
+        log_prob, error = found[:, 0], found[:, 1]
+        total = logsumexp(log_prob, axis=0) - np.log(len(found))
+        shares = np.exp(log_prob - total) / len(found)
+        return total, np.sqrt(np.square(shares * error).sum(0))
 
     def _drawn(self, member, nodes, n_draws, numbers):
         """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes).

@@ -6,6 +6,7 @@ import torch
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms import copula, gaussian
 from skvnce.algorithms.cell_scores import CellScores, repeated_values
+from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.algorithms.margins import Margins
 from skvnce.distributions.cells import Families
 from skvnce.estimators._gaussian import HELD_OUT, SHARES
@@ -13,7 +14,19 @@ from skvnce.estimators._tables import column_moments, hold_out, rows_that_count
 from skvnce.estimators._validation import check_spread, column_name
 
 _STRONGEST = 10.0  # rows a column that the prior of the normal is worth at most
+_MOST_LATENTS = 20  # of those that are not asked for
+_LEAST_NOISE = 2e-3  # variance of a score given the latents, as training starts
 _EFFORT = {"max_iter": 200, "tol": 5e-3}  # of EM, which finds the normal
+
+
+def auto_rank(d):
+    """Choose the number of latents of d columns."""
+    return max(1, min(d - 1, _MOST_LATENTS))
+
+
+def linear_start(normal, rank):
+    """Fit the factor analysis of a normal distribution that training starts from."""
+    return fit_covariance(*normal, rank, floor=_LEAST_NOISE)
 
 
 class NodeScores:

@@ -1,19 +1,16 @@
 """A variational autoencoder of incomplete rows, with scikit-learn's manners."""
 
-import warnings
 from copy import deepcopy
 
 import numpy as np
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_lattice, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms import vae
-from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.distributions.quantiles import at_quantiles, middles
 from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
 from skvnce.estimators._callbacks import (
@@ -22,23 +19,22 @@ from skvnce.estimators._callbacks import (
     with_callbacks,
 )
 from skvnce.estimators._modules import CachedModules, load_state, state_of
-from skvnce.estimators._scores import NodeScores
+from skvnce.estimators._rounds import TrainedInRounds, failures_named
+from skvnce.estimators._scores import NodeScores, auto_rank, linear_start
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import (
     check_auto_or_number,
     check_choice,
     check_number,
     check_rank,
+    check_share,
     incomplete_array,
     keeps_state_on_failure,
     latent_array,
 )
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.objectives.bounds import BOUNDS
-from skvnce.training.adam import NotFinite
 
-_MOST_LATENTS = 20  # of n_components="auto"
-_LEAST_NOISE = 2e-3  # variance of a score given the latents, as training starts
 _MIXED = 5  # components of the posterior of objectives that take mixtures
 _LEVELS = 32  # of quantiles that stand for a cell
 _FAMILIES = ["auto", "normal", "student", "bernoulli", "rounded"]
@@ -50,6 +46,7 @@ class VariationalAutoencoder(
     CallbackSupportMixin,
     ClassNamePrefixFeaturesOutMixin,
     CachedModules,
+    TrainedInRounds,
     NodeScores,
     ConstantColumns,
     IncompleteTransformer,
@@ -294,7 +291,7 @@ class VariationalAutoencoder(
         ndarray of shape (n_samples,)
             In the units of X; 0 for a row that is entirely missing.
         """
-        return self._log_prob(self._checked(X))
+        return self._scored(self._checked(X))[0]
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the model.
@@ -343,9 +340,6 @@ class VariationalAutoencoder(
         self._check_parameters()
         return incomplete_array(self, X, reset=False)
 
-    def _log_prob(self, X):
-        return self._scored(X)[0]
-
     def _scored(self, X):
         """Estimate log-densities of rows; with standard errors."""
         found, log_slopes = self._rowwise(X, vae.scored)
@@ -367,19 +361,12 @@ class VariationalAutoencoder(
         check_rank(self.n_components, len(self.node_indices_))
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with one_thread(), seeded(self.random_state):
-            try:
+            remedy = (
+                f"Lower learning_rate_init={self.learning_rate_init!r}, or raise "
+                f"alpha={self.alpha!r}."
+            )
+            with failures_named(remedy):
                 self._fit_nodes(nodes, weights, on_round)
-            except NotFinite as error:
-                raise ValueError(
-                    "Training diverged. Lower "
-                    f"learning_rate_init={self.learning_rate_init!r}, or raise "
-                    f"alpha={self.alpha!r}. ({error})"
-                ) from error
-            except torch.linalg.LinAlgError as error:
-                raise ValueError(
-                    "A covariance matrix is not positive definite: columns repeat "
-                    "others. Drop them."
-                ) from error
         finish()
         return self
 
@@ -402,10 +389,7 @@ class VariationalAutoencoder(
         check_number(self.alpha, "alpha", low=0)
         check_number(self.learning_rate_init, "learning_rate_init", low=0, above=True)
         for name in ("dropout", "validation_fraction"):
-            check_number(getattr(self, name), name, low=0)
-            if getattr(self, name) >= 1:
-                value = getattr(self, name)
-                raise ValueError(f"{name} must be below 1, got {value!r}.")
+            check_share(getattr(self, name), name)
         sizes = self.hidden_layer_sizes
         if not isinstance(sizes, tuple | list | np.ndarray) or not len(sizes):
             raise ValueError(
@@ -420,30 +404,22 @@ class VariationalAutoencoder(
         data, normal = self._fit_normal(
             nodes, weights, bend=self.margins == "auto", asked=self._asked_families()
         )
-        d = nodes.shape[1]
         rank = self.n_components
-        rank = max(1, min(d - 1, _MOST_LATENTS)) if isinstance(rank, str) else rank
+        rank = auto_rank(nodes.shape[1]) if isinstance(rank, str) else rank
         self.n_components_ = rank
-        linear = fit_covariance(*normal, rank, floor=_LEAST_NOISE)
-        auto = self._built(linear)
+        auto = self._built(linear_start(normal, rank))
         self._train(auto, data, nodes, weights, on_round)
         self.model_state_, self.encoder_state_ = map(state_of, auto)
         self._cache = []
 
     def _train(self, auto, data, nodes, weights, on_round):
-        """Train while held-out cells are predicted better, then a little on all."""
+        """Train in rounds."""
         single, training = _single(data), self._training()
-        self.validation_scores_, self.n_rounds_ = [], self.max_iter
-        n_rounds = self.max_iter
-        if self.validation_fraction:
+
+        def while_better(judged):
             _, hidden = hold_out(nodes, weights, self.validation_fraction)
             kept = Incomplete(single.x, single.observed & ~hidden)
-
-            def judged(n_round, loss, gain):
-                self.validation_scores_.append(gain)
-                return on_round(n_round, loss, gain)
-
-            self.n_rounds_ = vae.train_while_better(
+            return vae.train_while_better(
                 auto,
                 self._loss(auto, kept),
                 single,
@@ -454,24 +430,20 @@ class VariationalAutoencoder(
                 patience=self.n_iter_no_change,
                 on_round=judged,
             )
-            n_rounds = 0
-        self.loss_curve_ = vae.train(
-            auto,
-            self._loss(auto, single),
-            weights,
-            training,
-            n_rounds=n_rounds,
-            n_cooling=min(vae.COOLING, self.n_rounds_),
-            on_round=lambda n, loss: n <= n_rounds and on_round(n, loss, np.nan),
-        )
-        self.n_iter_ = len(self.validation_scores_) + len(self.loss_curve_)
-        if self.validation_fraction and self.n_rounds_ == self.max_iter > 0:
-            warnings.warn(
-                f"Held-out cells were still predicted better after max_iter="
-                f"{self.max_iter} rounds. Raise max_iter.",
-                ConvergenceWarning,
-                stacklevel=7,
+
+        def on_all(n_rounds, n_cooling, told):
+            return vae.train(
+                auto,
+                self._loss(auto, single),
+                weights,
+                training,
+                n_rounds=n_rounds,
+                n_cooling=n_cooling,
+                on_round=told,
             )
+
+        self._in_rounds(while_better, on_all, on_round)
+        self.n_iter_ = len(self.validation_scores_) + len(self.loss_curve_)
 
     def _training(self):
         return vae.Training(

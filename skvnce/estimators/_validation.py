@@ -157,6 +157,13 @@ def check_number(value, name, *, low, above=False, integer=False):
         raise ValueError(f"{name} must be finite and {relation} {low}, got {value!r}.")
 
 
+def check_share(value, name):
+    """Check a number from 0 on, below 1."""
+    check_number(value, name, low=0)
+    if value >= 1:
+        raise ValueError(f"{name} must be below 1, got {value!r}.")
+
+
 def check_auto_or_number(value, name, *, low, above=False, integer=False):
     """Refuse what is neither "auto" nor a number that `check_number` takes."""
     if not isinstance(value, str):

@@ -2,7 +2,6 @@
 
 import warnings
 
-import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
@@ -11,10 +10,10 @@ from skvnce._random import seed_from
 from skvnce.algorithms import vae_sampling
 from skvnce.estimators._base import Imputer
 from skvnce.estimators._density import (
-    CHAINS,
     HEADS,
     STARTS,
     STRAY,
+    SUMMED,
     IncompleteDensity,
 )
 from skvnce.estimators._lair import LAIRImputer, draw_by
@@ -24,6 +23,7 @@ from skvnce.estimators._validation import (
     check_bool,
     check_choice,
     check_number,
+    check_share,
     column_name,
     incomplete_array,
     keeps_state_on_failure,
@@ -249,14 +249,8 @@ class VGIImputer(DrawnByMembers, Imputer):
         std : ndarray of shape (n_samples,)
             Only if asked for.
         """
-        X = self._checked(X)
-        found = np.array([member._scored(X) for member in self.estimators_])
-        log_prob, error = found[:, 0], found[:, 1]
-        total = np.logaddexp.reduce(log_prob) - np.log(len(found))
-        if not return_std:
-            return total
-        shares = np.exp(log_prob - total) / len(found)
-        return total, np.sqrt(np.square(shares * error).sum(0))
+        log_prob, error = self._scored(self._checked(X))
+        return (log_prob, error) if return_std else log_prob
 
     def to_torch(self):
         """Return the fitted density, a `torch.nn.Module` with ``log_prob(x)``.
@@ -298,10 +292,7 @@ class VGIImputer(DrawnByMembers, Imputer):
         )
         check_number(self.max_iter, "max_iter", low=0, integer=True)
         check_number(self.learning_rate_init, "learning_rate_init", low=0, above=True)
-        check_number(self.validation_fraction, "validation_fraction", low=0)
-        if self.validation_fraction >= 1:
-            value = self.validation_fraction
-            raise ValueError(f"validation_fraction must be below 1, got {value!r}.")
+        check_share(self.validation_fraction, "validation_fraction")
         check_bool(self.keep_empty_features, "keep_empty_features")
         check_bool(self.add_indicator, "add_indicator")
 
@@ -362,7 +353,7 @@ class VGIImputer(DrawnByMembers, Imputer):
     def _summed(self, member, nodes, n_draws, numbers):
         if not isinstance(member, IncompleteDensity):
             return self._drawn(member, nodes, n_draws, numbers)
-        n_chains = min(n_draws, CHAINS)
+        n_chains = min(n_draws, SUMMED)
         sizes = {"n_chains": n_chains, "n_sweeps": self.n_steps}
         drawn = member._drawn(nodes, numbers, **sizes, n_kept=-(-n_draws // n_chains))
         return drawn[:n_draws]

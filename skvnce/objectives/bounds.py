@@ -19,7 +19,7 @@ from skvnce.models.base import LatentVariableModel
 from skvnce.objectives.demiss import demiss_vae
 from skvnce.objectives.elbo import (
     drawn,
-    elbo,
+    drawn_elbo,
     frozen,
     iwelbo,
     log_joint,
@@ -61,9 +61,7 @@ def miss_vae(
     -------
     Tensor of shape (*rows,)
     """
-    q = posterior(x, observed)
-    z = drawn(q, uniforms, n_draws, x)
-    return elbo(log_joint(model, x, observed, z) - frozen(q).log_prob(z))
+    return drawn_elbo(model, posterior(x, observed), x, observed, uniforms, n_draws)
 
 
 def miss_iwae(

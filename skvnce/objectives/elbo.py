@@ -100,6 +100,19 @@ def drawn(q: Distribution, uniforms: Uniforms, n_draws: int, like: Tensor) -> Te
     return draw_latents(q, uniforms, n_draws, like)
 
 
+def drawn_elbo(
+    model: LatentVariableModel,
+    q: Distribution,
+    x: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+    n_draws: int,
+) -> Tensor:
+    """Estimate eq. (2) by draws of q, with the gradient of `frozen`; (*rows,)."""
+    z = drawn(q, uniforms, n_draws, x)
+    return elbo(log_joint(model, x, observed, z) - frozen(q).log_prob(z))
+
+
 def frozen(q: Distribution) -> Distribution:
     """Return a distribution whose parameters have no gradient.
 

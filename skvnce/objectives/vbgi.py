@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from skvnce.models.base import LatentVariableModel
-from skvnce.objectives.elbo import drawn, elbo, frozen, log_joint
+from skvnce.objectives.elbo import drawn_elbo, log_joint
 from skvnce.variational.base import LatentCells, LatentPosterior, Uniforms, entropy
 
 
@@ -127,5 +127,4 @@ def vbgi_marginal(
     Tensor of shape (*batch,)
     """
     q = posterior(x, torch.ones_like(x, dtype=torch.bool))
-    z = drawn(q, uniforms, n_draws, x)
-    return elbo(log_joint(model, x, observed, z) - frozen(q).log_prob(z))
+    return drawn_elbo(model, q, x, observed, uniforms, n_draws)

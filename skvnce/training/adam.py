@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class NotFinite(ArithmeticError):
@@ -126,6 +126,15 @@ def descend(
         if on_epoch(epoch, losses[-1]):
             break
     return losses
+
+
+def named_leaves(parts: dict[str, nn.Module]) -> list[tuple[str, Tensor]]:
+    """List the parameters of several modules, named after these."""
+    return [
+        (f"{part}.{name}", leaf)
+        for part, module in parts.items()
+        for name, leaf in module.named_parameters()
+    ]
 
 
 def _check_finite(value: Tensor, named: list[tuple[str, Tensor]]) -> None:

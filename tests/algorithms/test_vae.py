@@ -19,6 +19,7 @@ from skvnce.models.factor_analysis import FactorModel, infer
 from skvnce.objectives.bounds import BOUNDS
 from skvnce.samplers.base import Sampler, State
 from skvnce.training.adam import NotFinite
+from skvnce.training.rounds import STEPS
 from skvnce.variational.base import stream
 
 NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
@@ -286,7 +287,7 @@ def test_rounds_are_batches_of_rows_drawn_with_replacement(n, size, monkeypatch,
     batches = captured(monkeypatch, n, n_rounds=1)["batches"]
     with seeded(seed):
         first, second = (list(batches()) for _ in range(2))
-    assert [len(rows) for rows in first] == [size] * vae.STEPS
+    assert [len(rows) for rows in first] == [size] * STEPS
     drawn = torch.cat(first)
     assert 0 <= drawn.min() and drawn.max() < n
     if n == 30:

@@ -1,0 +1,23 @@
+"""Training in rounds of a fixed number of steps, the last ones with falling rates."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+
+STEPS = 50  # of one round
+COOLING = 6  # rounds in which learning rates fall
+LONGEST = 5.0  # norm of a gradient
+_FALL = 0.6  # of the learning rates in each of these rounds
+
+
+def rows_of(weights: Tensor, batch_size: int) -> Iterable[Tensor]:
+    """Draw the batches of a round, rows in proportion to their weights (n,)."""
+    size = min(len(weights), batch_size)
+    rows = torch.multinomial(weights, STEPS * size, replacement=True)
+    return rows.view(STEPS, size).unbind()
+
+
+def cooling_after(n_rounds: int) -> Callable[[int], float]:
+    """Make a schedule that is 1 for some rounds, and then falls."""
+    return lambda n_round: _FALL ** max(0, n_round - n_rounds)
