@@ -2,116 +2,272 @@
 
 import numpy as np
 
-_RISE, _FALL = "#2166ac", "#b2182b"  # blue and red that colour-blind readers tell apart
+from skvnce.inspection._common import (
+    axes_or_new,
+    check_count,
+    fitted,
+    shown_name,
+    sign_colours,
+    sign_legend,
+)
+
+_CIRCLE = 40  # nodes whose names can be read around a circle
+_SIDES = (  # of a node, where its label may stand: offset in points and alignment
+    ((0, 6), "center", "bottom"),
+    ((0, -6), "center", "top"),
+    ((6, 0), "left", "center"),
+    ((-6, 0), "right", "center"),
+)
 
 
 class GraphDisplay:
     """Picture of a graph whose edges have signed weights.
 
-    Nodes stand on a circle in the order that keeps strong links short.  Blue links join
-    variables that rise together given all others, red ones those that move against each
-    other; width shows strength.
+    Blue links join variables that rise together given all others, red ones those that
+    move against each other; width shows strength.  Up to 40 nodes stand on a circle, in
+    the order that keeps strong links short.  Of a larger graph the largest connected
+    part is drawn, linked nodes near each other, a node larger the more links it has,
+    and only the nodes with the most links are named; the title says how many nodes are
+    shown.
 
     Parameters
     ----------
     graph : networkx.Graph
-        Its edges carry ``weight``.
+        Its edges carry ``weight``; an edge without one counts as 1.
 
     Attributes
     ----------
     ax_ : matplotlib.axes.Axes
     figure_ : matplotlib.figure.Figure
+    lines_ : matplotlib.collections.LineCollection
+        The links, weakest first.
+    points_ : matplotlib.collections.PathCollection
+        The nodes.
+    labels_ : list of matplotlib.text.Text
+        The names; in a large graph those of the nodes with the most links first.
     """
 
     def __init__(self, graph):
         self.graph = graph
 
     @classmethod
-    def from_estimator(cls, estimator, *, ax=None, max_edges=60):
+    def from_estimator(cls, estimator, *, ax=None, max_edges=None, n_labels=15):
         """Draw the graph of a fitted learner.
 
         Parameters
         ----------
         estimator : fitted estimator with `to_networkx`
         ax : matplotlib.axes.Axes or None, default=None
-        max_edges : int, default=60
-            The strongest links that are drawn.
+        max_edges : int or None, default=None
+            The strongest links that are kept; None keeps 60, and three per node of a
+            graph with more than 40 nodes.
+        n_labels : int, default=15
+            Nodes of a graph with more than 40 that are named.
 
         Returns
         -------
         GraphDisplay
-        """
-        graph = estimator.to_networkx()
-        weakest_first = sorted(
-            graph.edges(data="weight"), key=lambda edge: abs(edge[2])
-        )
-        graph.remove_edges_from(weakest_first[: max(0, len(weakest_first) - max_edges)])
-        return cls(graph).plot(ax=ax)
 
-    def plot(self, *, ax=None):
+        Raises
+        ------
+        TypeError
+            If ``max_edges`` or ``n_labels`` is not an integer.
+        ValueError
+            If the estimator has no graph, a count is negative, or a weight is not
+            finite.
+        """
+        (to_networkx,) = fitted(estimator, "to_networkx")
+        graph = to_networkx().copy()
+        if max_edges is None:
+            max_edges = 60 if len(graph) <= _CIRCLE else 3 * len(graph)
+        check_count(max_edges, "max_edges")
+        edges = _weakest_first(graph)
+        graph.remove_edges_from(edges[: max(0, len(edges) - max_edges)])
+        return cls(graph).plot(ax=ax, n_labels=n_labels)
+
+    def plot(self, *, ax=None, n_labels=15):
         """Draw the graph.
 
         Parameters
         ----------
         ax : matplotlib.axes.Axes or None, default=None
             A new figure by default.
+        n_labels : int, default=15
+            Nodes of a graph with more than 40 that are named.
 
         Returns
         -------
         GraphDisplay
             Itself.
+
+        Raises
+        ------
+        TypeError
+            If ``n_labels`` is not an integer.
+        ValueError
+            If ``n_labels`` is negative or a weight is not finite.
         """
-        import matplotlib.pyplot as plt
         import networkx as nx
 
-        if ax is None:
-            _, ax = plt.subplots(figsize=(8, 8), layout="constrained")
-        place = nx.circular_layout(_seriate(self.graph))
-        weight = np.array([w for *_, w in self.graph.edges(data="weight")])
-        nx.draw_networkx_edges(
-            self.graph,
-            place,
-            ax=ax,
-            width=1 + 6 * np.abs(weight) / np.abs(weight).max(initial=1e-12),
-            edge_color=[_RISE if w > 0 else _FALL for w in weight],
-            alpha=0.7,
-        )
-        nx.draw_networkx_nodes(
-            self.graph, place, ax=ax, node_color="white", edgecolors="0.4"
-        )
-        for node, (x, y) in place.items():
-            angle = np.degrees(np.arctan2(y, x))
-            flip = abs(angle) > 90
-            ax.text(
-                1.08 * x,
-                1.08 * y,
-                str(node),
-                rotation=angle + 180 * flip,
-                rotation_mode="anchor",
-                ha="right" if flip else "left",
-                va="center",
-            )
-        for colour, meaning in ((_RISE, "rise together"), (_FALL, "move apart")):
-            ax.plot([], [], color=colour, label=meaning)
-        ax.legend(loc="lower left", frameon=False)
-        ax.set(xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), aspect="equal")
-        ax.set_axis_off()
-        self.ax_, self.figure_ = ax, ax.figure
+        check_count(n_labels, "n_labels")
+        names = [shown_name(node) for node in self.graph]
+        # numbered: a missing value is no safe key
+        graph = nx.convert_node_labels_to_integers(nx.Graph(self.graph))
+        _weakest_first(graph)
+        self.ax_ = axes_or_new(ax, 8, 8)
+        self.figure_ = self.ax_.figure
+        self.ax_.set_axis_off()
+        if len(graph) <= _CIRCLE:
+            self._plot_circle(graph, names)
+        else:
+            self._plot_largest_part(graph, names, n_labels)
         return self
+
+    def _plot_circle(self, graph, names):
+        """Draw all nodes on a circle, their names around it."""
+        import networkx as nx
+
+        place = nx.circular_layout(_seriate(graph))
+        self.lines_ = _draw_links(self.ax_, graph, place, widest=7)
+        self.points_ = self.ax_.scatter(
+            *_columns(place), s=300, color="white", edgecolors="0.4", zorder=2
+        )
+        self.labels_ = [
+            _radial_label(self.ax_, xy, names[node]) for node, xy in place.items()
+        ]
+        sign_legend(self.ax_, loc="lower left")
+        self.ax_.set(xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), aspect="equal")
+
+    def _plot_largest_part(self, graph, names, n_labels):
+        """Draw the largest connected part, its hubs named."""
+        import networkx as nx
+
+        part = graph.subgraph(max(nx.connected_components(graph), key=len))
+        place = _force_layout(part)
+        degree = np.array([part.degree[node] for node in place])
+        self.lines_ = _draw_links(self.ax_, part, place, widest=3)
+        self.points_ = self.ax_.scatter(
+            *_columns(place), s=8 + 5 * degree, color="0.35", linewidths=0, zorder=2
+        )
+        self.ax_.set_title(
+            f"{len(part)} of {len(graph)} nodes: the largest connected part, "
+            f"{part.number_of_edges()} of {graph.number_of_edges()} links"
+        )
+        sign_legend(self.ax_, loc="upper left", bbox_to_anchor=(0, 0), ncols=2)
+        nodes = list(place)
+        hubs = [nodes[i] for i in np.argsort(-degree, kind="stable")[:n_labels]]
+        self.labels_ = _label_apart(self.ax_, [(place[i], names[i]) for i in hubs])
+
+
+def _weakest_first(graph):
+    """List the edges with their weights, the strongest last."""
+    edges = list(graph.edges(data="weight", default=1.0))
+    for source, target, weight in edges:
+        if not np.isfinite(weight):
+            raise ValueError(
+                f"weights must be finite, got {weight} between {shown_name(source)} "
+                f"and {shown_name(target)}; remove that edge"
+            )
+    return sorted(edges, key=lambda edge: abs(edge[2]))
+
+
+def _columns(place):
+    """Return the x and the y of all nodes."""
+    return np.reshape(list(place.values()), (-1, 2)).T
+
+
+def _draw_links(ax, graph, place, widest):
+    """Draw the links, the strong ones wide and above the weak ones."""
+    from matplotlib.collections import LineCollection
+
+    edges = _weakest_first(graph)
+    weight = np.array([weight for *_, weight in edges])
+    lines = LineCollection(
+        [(place[source], place[target]) for source, target, _ in edges],
+        linewidths=widest * (0.15 + 0.85 * np.abs(weight) / _largest(weight)),
+        colors=sign_colours(weight),
+        alpha=0.7,
+        zorder=1,
+    )
+    return ax.add_collection(lines)
+
+
+def _largest(weight):
+    return np.abs(weight).max(initial=1e-12)
+
+
+def _radial_label(ax, xy, name):
+    """Write a name outside the unit circle, readable from its centre."""
+    angle = np.degrees(np.arctan2(*xy[::-1]))
+    flip = abs(angle) > 90
+    return ax.text(
+        *(1.08 * xy),
+        name,
+        rotation=angle + 180 * flip,
+        rotation_mode="anchor",
+        ha="right" if flip else "left",
+        va="center",
+        parse_math=False,
+    )
+
+
+def _label_apart(ax, labels):
+    """Write each name on the side of its node where it covers earlier names least."""
+    ax.figure.draw_without_rendering()  # a text knows its extent only in its place
+    texts, boxes = [], []
+    for xy, name in labels:
+        tried = [_label(ax, xy, name, *side) for side in _SIDES]
+        extents = [text.get_window_extent() for text in tried]
+        covered = [sum(_overlap(box, other) for other in boxes) for box in extents]
+        best = int(np.argmin(covered))
+        for text in tried[:best] + tried[best + 1 :]:
+            text.remove()
+        texts.append(tried[best])
+        boxes.append(extents[best])
+    return texts
+
+
+def _label(ax, xy, name, offset, ha, va):
+    """Write a name beside a point, on a white seam."""
+    from matplotlib.patheffects import withStroke
+
+    return ax.annotate(
+        name,
+        xy,
+        xytext=offset,
+        textcoords="offset points",
+        ha=ha,
+        va=va,
+        fontsize=9,
+        parse_math=False,
+        path_effects=[withStroke(linewidth=2.5, foreground="white")],
+        zorder=3,
+    )
+
+
+def _overlap(one, other):
+    """Return the area that two boxes share."""
+    width = min(one.x1, other.x1) - max(one.x0, other.x0)
+    height = min(one.y1, other.y1) - max(one.y0, other.y0)
+    return max(width, 0) * max(height, 0)
+
+
+def _force_layout(graph):
+    """Place linked nodes near each other, the same way each time."""
+    import networkx as nx
+
+    return nx.spring_layout(graph, weight=None, iterations=200, seed=0)
 
 
 def _seriate(graph):
     """Order the nodes by the Laplacian's first vectors: linked ones side by side."""
-    nodes = list(graph)
-    index = {node: i for i, node in enumerate(nodes)}
-    laplacian = np.zeros((len(nodes), len(nodes)))
-    for source, target, weight in graph.edges(data="weight"):
-        i, j = index[source], index[target]
+    laplacian = np.zeros((len(graph), len(graph)))
+    for i, j, weight in graph.edges(data="weight", default=1.0):
         laplacian[[i, j], [j, i]] -= abs(weight)
         laplacian[[i, j], [i, j]] += abs(weight)
-    laplacian += 1e-3 * (np.eye(len(nodes)) - 1 / max(len(nodes), 1))
+    laplacian += 1e-3 * (np.eye(len(graph)) - 1 / max(len(graph), 1))
     vectors = np.linalg.eigh(laplacian)[1][:, 1:3]
     if vectors.shape[1] < 2:
-        return nodes
+        return list(graph)
     angle = np.arctan2(vectors[:, 1], vectors[:, 0])
-    return [nodes[i] for i in np.argsort(angle, kind="stable")]
+    return np.argsort(angle, kind="stable").tolist()
