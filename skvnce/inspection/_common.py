@@ -2,6 +2,8 @@
 
 from numbers import Integral
 
+import numpy as np
+
 RISE, FALL = "#2166ac", "#b2182b"  # blue and red that colour-blind readers tell apart
 _NO_NAME = {"nan", "None", "NaT", "<NA>"}
 
@@ -51,3 +53,14 @@ def check_count(value, name):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < 0:
         raise ValueError(f"{name} must not be negative, got {value}")
+
+
+def finite_numbers(values, name):
+    """Return a finite array of floats."""
+    values = np.asarray(values)
+    if values.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must be numeric, got dtype {values.dtype}")
+    values = values.astype(np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite, got NaN or infinity; remove it")
+    return values

@@ -12,11 +12,16 @@ from skvnce.inspection._common import (
 )
 
 _CIRCLE = 40  # nodes whose names can be read around a circle
-_SIDES = (  # of a node, where its label may stand: offset in points and alignment
-    ((0, 6), "center", "bottom"),
-    ((0, -6), "center", "top"),
-    ((6, 0), "left", "center"),
-    ((-6, 0), "right", "center"),
+_STRESS = 400  # nodes that the better layout, cubic in time, places in seconds
+_SIDES = (  # of a node, where its label may stand: direction and alignment
+    ((0, 1), "center", "bottom"),
+    ((0, -1), "center", "top"),
+    ((1, 0), "left", "center"),
+    ((-1, 0), "right", "center"),
+    ((1, 1), "left", "bottom"),
+    ((-1, 1), "right", "bottom"),
+    ((1, -1), "left", "top"),
+    ((-1, -1), "right", "top"),
 )
 
 
@@ -59,7 +64,7 @@ class GraphDisplay:
         estimator : fitted estimator with `to_networkx`
         ax : matplotlib.axes.Axes or None, default=None
         max_edges : int or None, default=None
-            The strongest links that are kept; None keeps 60, and three per node of a
+            The strongest links that are kept; None keeps 60, and two per node of a
             graph with more than 40 nodes.
         n_labels : int, default=15
             Nodes of a graph with more than 40 that are named.
@@ -79,7 +84,7 @@ class GraphDisplay:
         (to_networkx,) = fitted(estimator, "to_networkx")
         graph = to_networkx().copy()
         if max_edges is None:
-            max_edges = 60 if len(graph) <= _CIRCLE else 3 * len(graph)
+            max_edges = 60 if len(graph) <= _CIRCLE else 2 * len(graph)
         check_count(max_edges, "max_edges")
         edges = _weakest_first(graph)
         graph.remove_edges_from(edges[: max(0, len(edges) - max_edges)])
@@ -145,9 +150,14 @@ class GraphDisplay:
         part = graph.subgraph(max(nx.connected_components(graph), key=len))
         place = _force_layout(part)
         degree = np.array([part.degree[node] for node in place])
-        self.lines_ = _draw_links(self.ax_, part, place, widest=3)
+        self.lines_ = _draw_links(self.ax_, part, place, widest=2.5)
         self.points_ = self.ax_.scatter(
-            *_columns(place), s=8 + 5 * degree, color="0.35", linewidths=0, zorder=2
+            *_columns(place),
+            s=8 + 3 * degree,
+            color="0.35",
+            edgecolors="white",
+            linewidths=0.4,
+            zorder=2,
         )
         self.ax_.set_title(
             f"{len(part)} of {len(graph)} nodes: the largest connected part, "
@@ -227,14 +237,14 @@ def _label_apart(ax, labels):
     return texts
 
 
-def _label(ax, xy, name, offset, ha, va):
+def _label(ax, xy, name, side, ha, va):
     """Write a name beside a point, on a white seam."""
     from matplotlib.patheffects import withStroke
 
     return ax.annotate(
         name,
         xy,
-        xytext=offset,
+        xytext=(6 * side[0], 6 * side[1]),
         textcoords="offset points",
         ha=ha,
         va=va,
@@ -256,7 +266,9 @@ def _force_layout(graph):
     """Place linked nodes near each other, the same way each time."""
     import networkx as nx
 
-    return nx.spring_layout(graph, weight=None, iterations=200, seed=0)
+    if len(graph) > _STRESS:
+        return nx.spring_layout(graph, weight=None, seed=0)
+    return nx.kamada_kawai_layout(graph, weight=None)
 
 
 def _seriate(graph):
