@@ -41,8 +41,8 @@ def fitted(estimator, *attributes):
     if missing:
         raise ValueError(
             f"estimator must be fitted and have {', '.join(attributes)}, got "
-            f"{type(estimator).__name__} without {', '.join(missing)}; fit it first, or "
-            "pass one that has them"
+            f"{type(estimator).__name__} without {', '.join(missing)}; fit it first, "
+            "or pass one that has them"
         )
     return [getattr(estimator, name) for name in attributes]
 
@@ -58,7 +58,7 @@ def check_count(value, name):
 def finite_numbers(values, name):
     """Return a finite array of floats."""
     values = np.asarray(values)
-    if values.dtype.kind not in "iuf":
+    if values.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be numeric, got dtype {values.dtype}")
     values = values.astype(np.float64)
     if not np.isfinite(values).all():

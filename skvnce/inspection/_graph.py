@@ -194,16 +194,13 @@ def _draw_links(ax, graph, place, widest):
     weight = np.array([weight for *_, weight in edges])
     lines = LineCollection(
         [(place[source], place[target]) for source, target, _ in edges],
-        linewidths=widest * (0.15 + 0.85 * np.abs(weight) / _largest(weight)),
+        linewidths=widest
+        * (0.15 + 0.85 * np.abs(weight) / np.abs(weight).max(initial=1e-12)),
         colors=sign_colours(weight),
         alpha=0.7,
         zorder=1,
     )
     return ax.add_collection(lines)
-
-
-def _largest(weight):
-    return np.abs(weight).max(initial=1e-12)
 
 
 def _radial_label(ax, xy, name):

@@ -22,8 +22,8 @@ class EdgePathDisplay:
     Each line is a pair of variables that are linked somewhere on the path, blue where
     they rise together and red where they move against each other.  The penalty falls to
     the right, on a log scale whose last place may be 0; the numbers of links stand
-    above.  Of more than 300 linked pairs the strongest are drawn, and the title says so.
-    The strength of a pair is its largest absolute association along the path.
+    above.  Of more than 300 linked pairs the strongest are drawn, and the title says
+    so.  The strength of a pair is its largest absolute association along the path.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class EdgePathDisplay:
         return self
 
     def _linked_pairs(self):
-        """Return the pairs ever linked and their paths (n_pairs, n_alphas), weak first."""
+        """Return the pairs ever linked, and their associations, weakest first."""
         pairs = np.column_stack(np.tril_indices(len(self.names), -1)[::-1])
         values = self.path[:, pairs[:, 1], pairs[:, 0]].T
         strength = np.abs(values).max(axis=1)
@@ -187,7 +187,12 @@ class EdgePathDisplay:
                 fontsize=9,
                 parse_math=False,
                 annotation_clip=False,
-                arrowprops={"arrowstyle": "-", "color": "0.7", "linewidth": 0.6},
+                arrowprops={
+                    "arrowstyle": "-",
+                    "color": "0.7",
+                    "linewidth": 0.6,
+                    "relpos": (0, 0.5),
+                },
             )
             for (first, second), value, height in zip(
                 pairs, values[:, -1], heights, strict=True

@@ -211,9 +211,9 @@ def _in_order(truth, nodes):
 
 
 def _has_names(table):
-    return hasattr(table, "columns") and not (
-        _numbered(table.columns) and _numbered(table.index)
-    )
+    """Whether a table has names for rows and columns, not only positions."""
+    named = hasattr(table, "columns") and hasattr(table, "index")
+    return named and not (_numbered(table.columns) and _numbered(table.index))
 
 
 def _numbered(names):
