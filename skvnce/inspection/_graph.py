@@ -160,8 +160,8 @@ class GraphDisplay:
             zorder=2,
         )
         self.ax_.set_title(
-            f"{len(part)} of {len(graph)} nodes: the largest connected part, "
-            f"{part.number_of_edges()} of {graph.number_of_edges()} links"
+            f"{len(part)} of {len(graph)} nodes, {part.number_of_edges()} links: "
+            "the largest connected part"
         )
         sign_legend(self.ax_, loc="upper left", bbox_to_anchor=(0, 0), ncols=2)
         nodes = list(place)

@@ -13,7 +13,7 @@ from skvnce.inspection._common import (
 )
 
 _MOST = 300  # lines that an eye can still follow, and a screen draws at once
-_TICKS = 8
+_TICKS = 10  # at most as many steps between them
 
 
 class EdgePathDisplay:
@@ -150,13 +150,13 @@ class EdgePathDisplay:
             ylabel="association given all others",
         )
         self.ax_.axhline(0, color="0.6", linewidth=0.8, zorder=3)
-        ticks = _tick_places(len(place))
+        ticks = _tick_places(place)
         self.ax_.set_xticks(place[ticks], [f"{self.alphas[i]:.2g}" for i in ticks])
         self.ax_.minorticks_off()
 
     def _count_links(self, place, values):
         """Write the number of links above the penalties that have a tick."""
-        ticks = _tick_places(len(place))
+        ticks = _tick_places(place)
         counts = np.count_nonzero(values, axis=0)
         above = self.ax_.secondary_xaxis("top")
         above.set_xticks(place[ticks], [f"{counts[i]:,}" for i in ticks])
@@ -222,9 +222,15 @@ def _log_places(alphas, all_alphas):
     return np.array([alpha if alpha > 0 else zero for alpha in alphas])
 
 
-def _tick_places(n_alphas):
-    """Return the indices of a few alphas, with the first and the last."""
-    return np.unique(np.linspace(0, n_alphas - 1, _TICKS).round().astype(int))
+def _tick_places(place):
+    """Return the indices of places far enough apart, with the first and the last."""
+    place = np.log(place)
+    gap = (place[0] - place[-1]) / _TICKS
+    ticks = [0]
+    for i in range(1, len(place) - 1):
+        if min(place[ticks[-1]] - place[i], place[i] - place[-1]) >= gap:
+            ticks.append(i)
+    return [*ticks, len(place) - 1]
 
 
 def _spread(heights, gap, bottom, top):

@@ -188,3 +188,9 @@ def test_an_estimator_without_a_path_is_refused():
 def test_the_number_of_labels_is_checked():
     with pytest.raises(TypeError, match="n_labels must be an integer"):
         EdgePathDisplay.from_estimator(learner(), n_labels="all")
+
+
+def test_ticks_lie_apart_where_alphas_crowd():
+    alphas = [1.0, *np.linspace(0.102, 0.1, 20), 0.001]
+    display = EdgePathDisplay(alphas, np.zeros((22, 2, 2)), "ab").plot()
+    assert (np.diff(np.log(display.ax_.get_xticks())) < -0.6).all()
