@@ -1,7 +1,8 @@
 """Learn a truncated Gaussian graph from an incomplete table by stochastic EM.
 
-One E-step, Gibbs chains on the model's own conditionals, and interchangeable M-steps:
-the next method is one more file that builds an `MStep`.  Columns are scaled to unit
+A method is an E-step, which completes the table given the model so far, and an M-step,
+which fits the model to what was completed: the next method is one more file that builds
+a `Method`.  Most share one E-step, `completed_by_gibbs`.  Columns are scaled to unit
 spread and ``theta = (K, b)`` is written around a centre, ``-z'Kz/2 + b'z`` with
 ``z = (x - centre) / scale``; `to_model` maps it back.
 """
@@ -18,6 +19,9 @@ from skvnce.distributions.truncated_normal import TruncatedNormal, fit_moments
 from skvnce.models.truncated_gaussian import TruncatedGaussian, safe_on_orthant
 from skvnce.samplers.base import State
 from skvnce.samplers.gibbs import antithetic, gibbs, missing_cells
+
+
+DIAGONAL_FLOOR = 0.25  # least K_jj, for columns scaled to unit spread
 
 
 class Theta(NamedTuple):
@@ -44,26 +48,76 @@ class Solution(NamedTuple):
     gap: float
 
 
+class Penalty(NamedTuple):
+    """sum weight |K| + ridge |K|^2 / 2 + ridge_linear |b|^2 / 2.
+
+    K off the diagonal, both triangles counted; b of the columns before centring.
+
+    Attributes
+    ----------
+    weight : Tensor of shape (features, features)
+        Strengths of the L1 term, zero on the diagonal; infinite where no link may be.
+    ridge, ridge_linear : float
+    """
+
+    weight: Tensor
+    ridge: float
+    ridge_linear: float = 0.0
+
+    def smooth(self, theta: Theta, centre: Tensor) -> Tensor:
+        """Compute the quadratic terms."""
+        off = theta.precision - theta.precision.diagonal().diag()
+        linear = theta.linear + theta.precision @ centre
+        return (
+            self.ridge * off.square().sum() + self.ridge_linear * linear.square().sum()
+        ) / 2
+
+
+class EStep(NamedTuple):
+    """How a table is completed, given the model so far.
+
+    Attributes
+    ----------
+    init : callable
+        () -> state.
+    step : callable
+        (state, model) -> (state, completed), what the M-step sums up.
+    once : bool
+        Whether the model and chance have no part in it, so that one round is enough.
+    """
+
+    init: Callable[[], Any]
+    step: Callable[[Any, TruncatedGaussian], tuple[Any, Any]]
+    once: bool
+
+
 class MStep(NamedTuple):
-    """A method: how it sums up completed tables, and how it minimises its loss.
+    """How completed tables are summed up, and how the loss is minimised.
 
     Attributes
     ----------
     summarise : callable
-        Completed table (n, features) -> summary.
+        What the E-step completed -> summary.
     merge : callable
         (old summary, new summary, weight of the new) -> summary.
     solve : callable
-        (summary, start, tolerance) -> Solution, converged.
+        (summary, start, penalty, tolerance) -> Solution, converged.
     tol : tuple of two floats
         The tolerance in the rounds, where it only has to be far below the noise of the
         draws, and that of the last solution.
     """
 
-    summarise: Callable[[Tensor], Any]
+    summarise: Callable[[Any], Any]
     merge: Callable[[Any, Any, float], Any]
-    solve: Callable[[Any, Theta, float], Solution]
+    solve: Callable[[Any, Theta, Penalty, float], Solution]
     tol: tuple[float, float]
+
+
+class Method(NamedTuple):
+    """An E-step and an M-step that belong together."""
+
+    e_step: EStep
+    m_step: MStep
 
 
 class Units(NamedTuple):
@@ -79,6 +133,9 @@ class Fit(NamedTuple):
     Attributes
     ----------
     theta : Theta
+    summary : object
+        Of the M-step, averaged over the rounds: a whole path of penalties can be solved
+        on it.
     losses : list of float
         One a round.
     gap : float
@@ -90,6 +147,7 @@ class Fit(NamedTuple):
     """
 
     theta: Theta
+    summary: Any
     losses: list[float]
     gap: float
     change: float
@@ -176,30 +234,55 @@ def empirical_bayes_ridge(data: Incomplete) -> float:
     return 1 / (n * max(tau2, 0.1 / n))
 
 
+def all_tables(old: tuple, new: tuple, weight: float) -> tuple:
+    """Keep all tables: the loss, their mean, is averaged over the rounds."""
+    return old + new
+
+
+def completed_by_gibbs(data: Incomplete) -> EStep:
+    """Build the E-step that redraws the missing cells from the model's conditionals.
+
+    Two antithetic chains a row persist over the rounds.  It completes the rows of both,
+    (2 n, features), or those of the table itself where nothing is missing.
+    """
+    complete = bool(data.observed.all())
+    shape = (1 if complete else 2, *data.x.shape)
+    missing = missing_cells(data.observed.expand(shape))
+
+    def init() -> State:
+        return State(data.x.where(data.observed, 0.0).expand(shape).clone())
+
+    def step(state: State, model: TruncatedGaussian) -> tuple[State, Tensor]:
+        if missing:
+            state, _ = gibbs(model, missing, antithetic).step(state, data)
+        return state, state.x.flatten(0, 1)
+
+    return EStep(init, step, once=complete)
+
+
 def learn_graph(
-    data: Incomplete,
-    m_step: MStep,
+    method: Method,
     start: Theta,
     centre: Tensor,
+    penalty: Penalty,
     *,
     max_iter: int,
     tol: float,
     warm_up: int = 10,
     on_round: Callable[[int, float, float], bool] = lambda n, loss, change: False,
 ) -> Fit:
-    """Alternate Gibbs sweeps over the missing cells and M-steps.
+    """Alternate E-steps and M-steps.
 
-    Two antithetic chains a row persist over the rounds.  After `warm_up` rounds the
-    summaries are averaged with weights 1, 1/2, 1/3, ..., so that the noise of the draws
-    dies out (stochastic approximation EM; Delyon, Lavielle and Moulines 1999).
+    After `warm_up` rounds the summaries are averaged with weights 1, 1/2, 1/3, ..., so
+    that the noise of the draws dies out (stochastic approximation EM; Delyon, Lavielle
+    and Moulines 1999).
 
     Parameters
     ----------
-    data : Incomplete
-        Scaled columns.
-    m_step : MStep
+    method : Method
     start : Theta
     centre : Tensor of shape (features,)
+    penalty : Penalty
     max_iter, warm_up : int
         Rounds at most, and rounds before averaging; at least as many are averaged.
     tol : float
@@ -207,18 +290,14 @@ def learn_graph(
     on_round : callable
         Shown the round, the loss and the change; stops the loop by returning True.
     """
-    complete = bool(data.observed.all())
-    shape = (1 if complete else 2, *data.x.shape)
-    missing = missing_cells(data.observed.expand(shape))
-    state = State(data.x.where(data.observed, 0.0).expand(shape).clone())
+    e_step, m_step = method
+    state = e_step.init()
     theta, summary, losses = start, None, []
     for n_round in range(1, max_iter + 1):
-        model = to_model(safe(theta), centre)
-        if missing:
-            state, _ = gibbs(model, missing, antithetic).step(state, data)
-        new, age = m_step.summarise(state.x.flatten(0, 1)), n_round - warm_up
+        state, completed = e_step.step(state, to_model(safe(theta), centre))
+        new, age = m_step.summarise(completed), n_round - warm_up
         summary = new if age <= 1 else m_step.merge(summary, new, 1 / age)
-        solution = m_step.solve(summary, theta, m_step.tol[0])
+        solution = m_step.solve(summary, theta, penalty, m_step.tol[0])
         if not isfinite(solution.loss):
             raise FloatingPointError(
                 f"The loss of round {n_round} is {solution.loss}. Look for columns "
@@ -229,12 +308,13 @@ def learn_graph(
         change = float(moved.abs().max())
         losses.append(solution.loss)
         stop = on_round(n_round, solution.loss, change)
-        if complete or stop or (age >= warm_up and change < tol):
+        if e_step.once or stop or (age >= warm_up and change < tol):
             break
-    solution = m_step.solve(summary, theta, m_step.tol[1])
+    solution = m_step.solve(summary, theta, penalty, m_step.tol[1])
     losses[-1] = solution.loss
-    theta, change = safe(solution.theta), 0.0 if complete else change
-    return Fit(theta, losses, solution.gap, change, largest_cut(solution.theta, theta))
+    theta, change = safe(solution.theta), 0.0 if e_step.once else change
+    cut = largest_cut(solution.theta, theta)
+    return Fit(theta, summary, losses, solution.gap, change, cut)
 
 
 def safe(theta: Theta) -> Theta:

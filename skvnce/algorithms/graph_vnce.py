@@ -18,14 +18,21 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.graph import MStep, Solution, Theta, off_diagonal, uncentre
+from skvnce.algorithms.graph import (
+    Method,
+    MStep,
+    Penalty,
+    Solution,
+    Theta,
+    all_tables,
+    completed_by_gibbs,
+    uncentre,
+)
+from skvnce.algorithms.graph_smooth import minimise_loss
 from skvnce.distributions.truncated_normal import TruncatedNormal
 from skvnce.models.base import observed_log_prob
 from skvnce.models.truncated_gaussian import log_marginal
 from skvnce.objectives.nce import nce
-from skvnce.training.lbfgs import minimise
-
-DIAGONAL_FLOOR = 0.25  # least K_jj, for columns scaled to unit spread
 
 
 class Rows(NamedTuple):
@@ -65,59 +72,6 @@ def log_ratio(rows: Rows, theta: Theta, centre: Tensor) -> Tensor:
     return log_phi - rows.log_noise
 
 
-def minimise_loss(
-    data: Rows,
-    noise: Rows,
-    start: Theta,
-    centre: Tensor,
-    *,
-    noise_ratio: float,
-    fit_linear: bool,
-    alpha: float,
-    ridge: float,
-    tol: float,
-) -> Solution:
-    """Minimise the VNCE loss plus alpha |K|_1 + ridge |K|^2 / 2 off the diagonal.
-
-    Parameters
-    ----------
-    data, noise : Rows
-    start : Theta
-    centre : Tensor of shape (features,)
-    noise_ratio : float
-        nu.
-    fit_linear : bool
-        Whether b is free; else it stays at `start`.
-    alpha, ridge : float
-        Penalties of the off-diagonal entries of K, both triangles counted.
-    tol : float
-        Largest entry of the (sub)gradient at the solution.
-    """
-    d = len(centre)
-    lower = torch.tril_indices(d, d)
-
-    def theta_of(vector: Tensor) -> Theta:
-        half = vector.new_zeros(d, d).index_put(tuple(lower), vector[: lower.shape[1]])
-        precision = half + half.T - half.diagonal().diag()
-        linear = vector[lower.shape[1] : -1] if fit_linear else start.linear
-        return Theta(precision, linear, vector[-1])
-
-    def loss(vector: Tensor) -> Tensor:
-        theta = theta_of(vector)
-        ratios = [log_ratio(rows, theta, centre) for rows in (data, noise)]
-        shrinkage = (off_diagonal(d) * theta.precision.square()).sum()
-        return nce(*ratios, noise_ratio).loss + ridge / 2 * shrinkage
-
-    entries = [start.precision[tuple(lower)], start.linear, start.log_scale[None]]
-    vector = torch.cat(entries if fit_linear else entries[::2])
-    weight, bound = torch.zeros_like(vector), torch.full_like(vector, -torch.inf)
-    on_diagonal = lower[0] == lower[1]
-    weight[: lower.shape[1]] = 2 * alpha * ~on_diagonal
-    bound[: lower.shape[1]][on_diagonal] = DIAGONAL_FLOOR
-    found = minimise(loss, vector.detach(), weight, bound, tol=tol)
-    return Solution(theta_of(found.point), found.objective, found.gap)
-
-
 def vnce(
     data: Incomplete,
     noise: TruncatedNormal,
@@ -125,11 +79,9 @@ def vnce(
     *,
     noise_ratio: int,
     fit_linear: bool,
-    alpha: float,
-    ridge: float,
     tol: tuple[float, float] = (3e-4, 1e-6),
-) -> MStep:
-    """Build the M-step; see `minimise_loss`.
+) -> Method:
+    """Build the method.
 
     Noise is drawn once, `noise_ratio` rows for each data row, with its missing cells.
     """
@@ -140,21 +92,18 @@ def vnce(
     def summarise(x: Tensor) -> tuple[Rows, ...]:
         return (latent_rows(x, data.observed.repeat(len(x) // len(data.x), 1), noise),)
 
-    def solve(tables: tuple[Rows, ...], start: Theta, tol: float) -> Solution:
+    def solve(
+        tables: tuple[Rows, ...], start: Theta, penalty: Penalty, tol: float
+    ) -> Solution:
         rows = Rows(*(torch.cat(part) for part in zip(*tables, strict=True)))
-        return minimise_loss(
-            rows,
-            contrast,
-            start,
-            centre,
-            noise_ratio=noise_ratio,
-            fit_linear=fit_linear,
-            alpha=alpha,
-            ridge=ridge,
-            tol=tol,
-        )
 
-    def merge(old: tuple[Rows, ...], new: tuple[Rows, ...], weight: float) -> tuple:
-        return old + new  # the objective averages over all tables
+        def loss(theta: Theta) -> Tensor:
+            ratios = [log_ratio(part, theta, centre) for part in (rows, contrast)]
+            return nce(*ratios, noise_ratio).loss
 
-    return MStep(summarise, merge, solve, tol)
+        free = {"fit_linear": fit_linear, "fit_scale": True}
+        return minimise_loss(loss, start, centre, penalty, **free, tol=tol)
+
+    return Method(
+        completed_by_gibbs(data), MStep(summarise, all_tables, solve, tol)
+    )

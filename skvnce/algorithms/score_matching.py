@@ -3,9 +3,9 @@
 For the truncated Gaussian the loss of `objectives.score_matching` is
 ``sum_j theta_j' Gamma_j theta_j / 2 - g_j' theta_j`` with ``theta_j = (K_j, b_j)``,
 ``u = (x, -1)``, ``Gamma_j = E[h(x_j) u u']`` and ``g_j = E[h'(x_j) u] + E[h(x_j)] e_j``
-(Yu, Drton and Shojaie 2019, section 3).  Penalties act on K alone, and b is free, so
-that the minimum does not depend on the origin; the columns are centred all the same,
-because the quadratic is far better conditioned there.
+(Yu, Drton and Shojaie 2019, section 3).  The columns are centred because the quadratic
+is far better conditioned there; without a penalty of b the minimum does not depend on
+the centre.
 """
 
 from typing import NamedTuple
@@ -13,11 +13,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from skvnce.algorithms.graph import MStep, Solution, Theta, off_diagonal
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.graph import (
+    DIAGONAL_FLOOR,
+    Method,
+    MStep,
+    Penalty,
+    Solution,
+    Theta,
+    completed_by_gibbs,
+    off_diagonal,
+)
 from skvnce.objectives.score_matching import Weight, saturating_weight
 from skvnce.training.proximal import Quadratic, minimise
 
-DIAGONAL_FLOOR = 0.25  # least K_jj, for columns scaled to unit spread
 _COLUMNS_AT_ONCE = 32
 
 
@@ -57,9 +66,9 @@ def running_mean(old: Statistics, new: Statistics, weight: float) -> Statistics:
 
 
 def minimise_loss(
-    stats: Statistics, start: Theta, alpha: float, ridge: float, tol: float
+    stats: Statistics, start: Theta, centre: Tensor, penalty: Penalty, tol: float
 ) -> Solution:
-    """Minimise the loss plus alpha |K|_1 + ridge |K|^2 / 2 off the diagonal.
+    """Minimise the loss plus the penalty.
 
     Parameters
     ----------
@@ -67,38 +76,42 @@ def minimise_loss(
         Of columns scaled to unit spread.
     start : Theta
         In the same centre and scale as `stats`.
-    alpha, ridge : float
-        Penalties of the off-diagonal entries of K, both triangles counted.
+    centre : Tensor of shape (features,)
+    penalty : Penalty
     tol : float
         Certified duality gap at which to stop, relative to the loss.
     """
     d, width = stats.target.shape
-    penalised = torch.zeros_like(stats.target)
-    penalised[:, :d] = off_diagonal(d)
-    lower = torch.full_like(penalised, -torch.inf)
+    weight = torch.zeros_like(stats.target)
+    weight[:, :d] = penalty.weight
+    lower = torch.full_like(weight, -torch.inf)
     lower.diagonal().fill_(DIAGONAL_FLOOR)
-    quadratic = _quadratic(stats, ridge * penalised)
+    quadratic = _quadratic(stats, penalty, centre)
     point = torch.cat([start.precision, start.linear[:, None]], 1)[:, :width]
-    found = minimise(quadratic, point, alpha * penalised, lower, tol=tol)
+    found = minimise(quadratic, point, weight, lower, tol=tol)
     linear = found.point[:, d] if width > d else torch.zeros_like(start.linear)
     theta = Theta(found.point[:, :d].contiguous(), linear, start.log_scale)
     return Solution(theta, found.objective, found.gap)
 
 
-def _quadratic(stats: Statistics, ridge: Tensor) -> Quadratic:
+def _quadratic(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadratic:
     """Write the loss as a quadratic over matrices (K, b) with symmetric K."""
-    d = len(ridge)
+    d, width = stats.target.shape
+    ridge = torch.zeros_like(stats.target)
+    ridge[:, :d] = penalty.ridge * off_diagonal(d)
+    origin = torch.cat([centre, centre.new_ones(width - d)])  # (K, b) @ origin is b
+    shrunk = penalty.ridge_linear * torch.outer(origin, origin) * (width > d)
     # the inverse of a compression is at most the compression of the inverse, so that
     # the symmetric problem is bounded by its rows taken alone
-    factor, failed = torch.linalg.cholesky_ex(stats.gamma + ridge.diag_embed())
+    rows = stats.gamma + ridge.diag_embed() + shrunk
+    factor, failed = torch.linalg.cholesky_ex(rows)
 
     def symmetric(matrix: Tensor) -> Tensor:
         square = matrix[:, :d]
         return matrix.index_copy(1, torch.arange(d), (square + square.T) / 2)
 
     def product(point: Tensor) -> Tensor:
-        smooth = torch.bmm(stats.gamma, point[:, :, None]).squeeze(-1)
-        return symmetric(smooth + ridge * point)
+        return symmetric(torch.bmm(rows, point[:, :, None]).squeeze(-1))
 
     def inverse_form(residual: Tensor) -> Tensor:
         if failed.any():  # no ridge and too few rows: nothing can be certified
@@ -110,18 +123,24 @@ def _quadratic(stats: Statistics, ridge: Tensor) -> Quadratic:
 
 
 def score_matching(
+    data: Incomplete,
     centre: Tensor,
     *,
     fit_linear: bool,
-    alpha: float,
-    ridge: float,
     tol: tuple[float, float] = (1e-3, 1e-8),
     weight: Weight = saturating_weight,
-) -> MStep:
-    """Build the M-step; see `minimise_loss`."""
-    return MStep(
+) -> Method:
+    """Build the method; see `minimise_loss`."""
+
+    def solve(
+        stats: Statistics, start: Theta, penalty: Penalty, tol: float
+    ) -> Solution:
+        return minimise_loss(stats, start, centre, penalty, tol)
+
+    m_step = MStep(
         summarise=lambda x: statistics(x, centre, fit_linear, weight),
         merge=running_mean,
-        solve=lambda stats, start, tol: minimise_loss(stats, start, alpha, ridge, tol),
+        solve=solve,
         tol=tol,
     )
+    return Method(completed_by_gibbs(data), m_step)

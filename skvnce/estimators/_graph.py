@@ -37,18 +37,17 @@ _INEXACT = 1e-3  # gap, relative to the loss, above which an M-step has not conv
 _SMALL = 64  # features up to which one BLAS thread is faster than several
 
 
-def _score_matching(estimator, data, units, penalties):
-    return score_matching(units.centre, fit_linear=estimator.fit_linear, **penalties)
+def _score_matching(estimator, data, centre):
+    return score_matching(data, centre, fit_linear=estimator.fit_linear)
 
 
-def _vnce(estimator, data, units, penalties):
+def _vnce(estimator, data, centre):
     return vnce(
         data,
         graph.marginals(data),
-        units.centre,
+        centre,
         noise_ratio=estimator.noise_ratio,
         fit_linear=estimator.fit_linear,
-        **penalties,
     )
 
 
@@ -234,12 +233,14 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
             self._check_scale(units.scale.numpy())
             scaled = Incomplete(data.x / units.scale, data.observed)
             self.ridge_ = self._ridge(scaled)
-            penalties = {"alpha": float(self.alpha), "ridge": self.ridge_}
             fit = graph.learn_graph(
-                scaled,
-                _METHODS[self.method](self, scaled, units, penalties),
+                _METHODS[self.method](self, scaled, units.centre),
                 graph.independence(scaled, units.centre, self.fit_linear),
                 units.centre,
+                graph.Penalty(
+                    float(self.alpha) * graph.off_diagonal(scaled.x.shape[1]),
+                    self.ridge_,
+                ),
                 max_iter=self.max_iter,
                 tol=self.tol,
                 on_round=on_round,

@@ -59,14 +59,15 @@ def minimise(
     ----------
     quadratic : Quadratic
     start, weight, lower : Tensor of one shape
-        Starting point, L1 weights (>= 0), lower bounds (-inf for none; a bounded
-        entry has no L1 weight).
+        Starting point, L1 weights (>= 0, infinite: the entry is zero), lower bounds
+        (-inf for none; a bounded entry has no L1 weight).
     tol : float
         Stop when the certified gap is below ``tol * max(1, |objective|)``.
     max_iter : int
         Iterations after which the best effort is returned, with its gap.
     """
     curvature = _largest_eigenvalue(quadratic, start)
+    start = start.where(weight < torch.inf, 0.0)
     point = ahead = _prox(start, torch.zeros_like(weight), lower)
     product, momentum = quadratic.product(ahead), 1.0
     for n_iter in range(1, max_iter + 1):
@@ -108,9 +109,10 @@ def certify(
     multiplier = gradient.clamp(min=0).where(bounded, gradient.new_zeros(()))
     slack = (multiplier * (point - lower).where(bounded, point.new_zeros(()))).sum()
     delta = -gradient - dual + multiplier
-    complementarity = (weight * point.abs() - dual * point).sum()
+    l1 = (weight.where(point != 0, 0.0) * point.abs()).sum()  # infinite weights too
+    complementarity = l1 - (dual * point).sum()
     smooth = ((gradient - quadratic.target) * point).sum() / 2
-    objective = smooth + (weight * point.abs()).sum()
+    objective = smooth + l1
     gap = complementarity + slack + quadratic.inverse_form(delta) / 2
     return float(objective), float(gap)
 
