@@ -136,6 +136,8 @@ class Fit(NamedTuple):
     summary : object
         Of the M-step, averaged over the rounds: a whole path of penalties can be solved
         on it.
+    completed : object
+        What the E-step gave in the last round.
     losses : list of float
         One a round.
     gap : float
@@ -148,6 +150,7 @@ class Fit(NamedTuple):
 
     theta: Theta
     summary: Any
+    completed: Any
     losses: list[float]
     gap: float
     change: float
@@ -202,36 +205,6 @@ def independence(data: Incomplete, centre: Tensor, fit_linear: bool) -> Theta:
         diagonal = dist.scale.square().reciprocal()
         linear = (dist.loc - centre) * diagonal
     return Theta(diagonal.diag(), linear, linear.new_zeros(()))
-
-
-def empirical_bayes_ridge(data: Incomplete) -> float:
-    """Choose the ridge 1 / (n tau**2), tau**2 the prior variance of a scaled K_ij.
-
-    Near independence K_ij is minus the correlation of the columns over both their
-    standard deviations, so that tau**2 is estimated by the mean over pairs of its
-    square, the squared correlation over the rows which observe both reduced by the
-    1 / n_ij that chance alone gives.  Sparse graphs of many columns are thereby shrunk
-    more than dense graphs of few.
-
-    Parameters
-    ----------
-    data : Incomplete
-        Columns in the units in which K is penalised.
-    """
-    n, d = data.x.shape
-    if d < 2:
-        return 0.0
-    centre, scale = units_of(data, fit_linear=True)
-    x = (data.x - centre * scale).where(data.observed, 0.0)
-    seen = data.observed.to(x)
-    count = (seen.T @ seen).clamp(min=1)
-    mean = x.T @ seen / count  # [i, j]: of column i where j is observed too
-    variance = x.square().T @ seen / count - mean.square()
-    covariance = x.T @ x / count - mean * mean.T
-    squared = covariance.square() / (variance * variance.T).clamp(min=1e-12)
-    excess = (squared.clamp(max=1) - 1 / count) / (scale * scale[:, None]).square()
-    tau2 = float((excess * off_diagonal(d)).sum() / (d * (d - 1)))
-    return 1 / (n * max(tau2, 0.1 / n))
 
 
 def all_tables(old: tuple, new: tuple, weight: float) -> tuple:
@@ -314,7 +287,7 @@ def learn_graph(
     losses[-1] = solution.loss
     theta, change = safe(solution.theta), 0.0 if e_step.once else change
     cut = largest_cut(solution.theta, theta)
-    return Fit(theta, summary, losses, solution.gap, change, cut)
+    return Fit(theta, summary, completed, losses, solution.gap, change, cut)
 
 
 def safe(theta: Theta) -> Theta:

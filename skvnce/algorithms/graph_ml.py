@@ -3,13 +3,14 @@
 The log-likelihood of ``theta = (K, b)`` has the gradient ``E_data[T] - E_theta[T]`` with
 ``T = (-zz'/2, z)``, its first mean over completed rows (Rhodes and Gutmann 2019, section
 5, MC-MLE).  Chains of the model itself, which persist over the rounds, give the second
-mean at the present theta_k and, with the Fisher information F = Cov(T), nearby:
+mean at the present theta_k and, with the Fisher information F, nearby:
 
     E_theta[T] = E_k[T] + F (theta - theta_k)                                      (1)
 
-So the loss is a quadratic of which the M-step finds the minimum: the natural gradient
-step, with penalties.  The means of (1) are averaged over the rounds with those of the
-data, and the noise of both kinds of chains dies out.  Products with F take n d^2.
+So the loss is a quadratic, and the M-step finds its minimum: the natural gradient step,
+with penalties.  The means of (1) are averaged over the rounds with those of the data,
+and the noise of both kinds of chains dies out.  F decides how fast, not whereto; it is
+that of a normal with the moments of the chains, whose products take d^3.
 """
 
 from typing import NamedTuple
@@ -19,7 +20,6 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.graph import (
-    DIAGONAL_FLOOR,
     EStep,
     Method,
     MStep,
@@ -27,61 +27,70 @@ from skvnce.algorithms.graph import (
     Solution,
     Theta,
     completed_by_gibbs,
-    off_diagonal,
 )
+from skvnce.algorithms.graph_quadratic import as_point, minimise_quadratic, penalised
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.samplers.base import State
 from skvnce.samplers.gibbs import antithetic, gibbs, missing_cells
-from skvnce.training.proximal import Quadratic, minimise
+from skvnce.training.proximal import Quadratic
 
 _CHAINS = 1000, 5000  # of the model, at least and at most
-_SWEEPS = 1  # of these chains in a round
-_TABLES = 5  # of the last rounds, which estimate F
 
 
-class Moments(NamedTuple):
-    """Averages over rows and rounds, each of shape (features, width); see eq. (1).
+class Spread(NamedTuple):
+    """What the information needs to know of rows of the model.
 
     Attributes
     ----------
-    data : Tensor
-        E_data[T].
-    model : Tensor
-        E_k[T].
-    theta : Tensor
-        theta_k.
-    draws : tuple of Tensor of shape (chains, features)
-        Centred rows of the model in the last rounds.
+    mean : Tensor of shape (features,)
+    second : Tensor of shape (features, features)
+        Mean of zz'.
+    fourth : Tensor of shape (features,)
+        Mean of (z - mean)^4.
+    """
+
+    mean: Tensor
+    second: Tensor
+    fourth: Tensor
+
+
+class Moments(NamedTuple):
+    """Averages over rows and rounds; see eq. (1).
+
+    Attributes
+    ----------
+    data, model : Tensor of shape (features, width)
+        E_data[T] and E_k[T]; width is features + 1 with the linear term.
+    theta : Tensor of shape (features, width)
+        theta_k, as a matrix (K, b).
+    spread : Spread
     """
 
     data: Tensor
     model: Tensor
     theta: Tensor
-    draws: tuple[Tensor, ...]
-
-
-def mean_statistic(z: Tensor, weight: Tensor, fit_linear: bool) -> Tensor:
-    """Average weight * T over rows; (n, features), (n,) -> (features, width)."""
-    weighted = z * weight[:, None] / len(z)
-    by_precision = -(weighted.T @ z) / 2
-    if not fit_linear:
-        return by_precision
-    return torch.cat([by_precision, weighted.sum(0)[:, None]], 1)
+    spread: Spread
 
 
 @torch.no_grad()
 def expected_statistic(
-    model: TruncatedGaussian,
-    x: Tensor,
-    observed: Tensor,
-    centre: Tensor,
-    fit_linear: bool,
+    model: TruncatedGaussian, x: Tensor, observed: Tensor, centre: Tensor
 ) -> Tensor:
     """Average T over rows, each hidden cell replaced by its conditional moments.
 
     The mean of x_j x_k, k not j, is that of E[x_j | x_-j] x_k (Rao-Blackwell), which
-    varies far less where the links are weak.  (*chains, n, features), the mask of a
-    shape that broadcasts to it -> (features, width).
+    varies far less where the links are weak.
+
+    Parameters
+    ----------
+    model : TruncatedGaussian
+    x : Tensor of shape (*chains, n, features)
+    observed : Tensor of bool that broadcasts to it
+    centre : Tensor of shape (features,)
+
+    Returns
+    -------
+    Tensor of shape (features, features + 1)
     """
     given = model.conditionals(x)
     z = (x - centre).flatten(0, -2)
@@ -90,25 +99,21 @@ def expected_statistic(
     variance = given.variance.flatten(0, -2).masked_fill(observed, 0.0)
     product = mean.T @ z / len(z)
     product = (product + product.T) / 2
-    square = (mean.square() + variance).mean(0)
-    product = product + (square - product.diagonal()).diag()
-    if not fit_linear:
-        return -product / 2
+    product.diagonal().copy_((mean.square() + variance).mean(0))
     return torch.cat([-product / 2, mean.mean(0)[:, None]], 1)
 
 
-def contract(z: Tensor, direction: Tensor) -> Tensor:
-    """Compute <direction, T> of each row; (n, features) -> (n,)."""
-    d = z.shape[1]
-    inner = -(z @ direction[:, :d] * z).sum(1) / 2
-    return inner + z @ direction[:, d:].sum(1)
+def spread_of(z: Tensor) -> Spread:
+    """Compute the moments of rows (n, features)."""
+    mean = z.mean(0)
+    return Spread(mean, z.T @ z / len(z), (z - mean).pow(4).mean(0))
 
 
-class GaussianInformation(NamedTuple):
+class Information(NamedTuple):
     """F as if the rows were normal, with mean m and covariance S.
 
-    With e = z - m, u = b - K m and H like S but with the spread that the squares of the
-    columns have, ``F (K, b) = (HKH / 2 - (m (Su)' + (Su) m') / 2, Su)``.
+    With u = b - K m, and H like S but with the spread that the squares of the columns
+    have, ``F (K, b) = (HKH / 2 - (m (Su)' + (Su) m') / 2, Su)``.
     """
 
     mean: Tensor
@@ -116,15 +121,13 @@ class GaussianInformation(NamedTuple):
     heavy: Tensor
 
     @classmethod
-    def of(cls, z: Tensor) -> "GaussianInformation":
-        """Estimate from rows."""
-        mean = z.mean(0)
-        e = z - mean
-        covariance = e.T @ e / len(z)
+    def of(cls, spread: Spread) -> "Information":
+        """Invert nothing yet."""
+        covariance = spread.second - torch.outer(spread.mean, spread.mean)
         variance = covariance.diagonal()
-        excess = e.square().var(0, correction=0) / (2 * variance.square())
-        inflate = excess.clamp(min=1) ** 0.25
-        return cls(mean, covariance, covariance * torch.outer(inflate, inflate))
+        excess = spread.fourth / variance.square() - 1  # 2 for a normal
+        inflate = (excess / 2).clamp(min=1) ** 0.25
+        return cls(spread.mean, covariance, covariance * torch.outer(inflate, inflate))
 
     def product(self, direction: Tensor) -> Tensor:
         """Compute F times a direction of shape (features, width)."""
@@ -135,45 +138,37 @@ class GaussianInformation(NamedTuple):
         by_precision = (self.heavy @ precision @ self.heavy - outer - outer.T) / 2
         return torch.cat([by_precision, moved[:, None]], 1)[:, : direction.shape[1]]
 
-
-def information(draws: tuple[Tensor, ...], width: int):
-    """Return the product with F and a bound of its inverse.
-
-    F is the covariance of T over the draws, shrunk towards that of a normal: with p
-    parameters and N draws in proportions N / (N + p) and p / (N + p).
-    """
-    z = torch.cat(draws)
-    d = z.shape[1]
-    gaussian = GaussianInformation.of(z)
-    empirical = len(z) / (len(z) + d * (d + 3) / 2)
-
-    def product(direction: Tensor) -> Tensor:
-        inner = contract(z, direction)
-        found = mean_statistic(z, inner - inner.mean(), width > d)
-        return torch.lerp(gaussian.product(direction), found, empirical)
-
-    return product, gaussian, empirical
+    def inverse_form(self, residual: Tensor) -> Tensor:
+        """Bound <R, F^-1 R> from above; it is equal where the linear term is free."""
+        d = len(self.mean)
+        factors, failed = torch.linalg.cholesky_ex(
+            torch.stack([self.heavy, self.covariance])
+        )
+        if failed.any():
+            return residual.new_tensor(torch.inf)
+        linear = residual[:, d:].sum(1)
+        outer = torch.outer(self.mean, linear)
+        precision = residual[:, :d] + (outer + outer.T) / 2
+        solved = torch.cholesky_solve(precision, factors[0])
+        by_linear = torch.cholesky_solve(linear[:, None], factors[1]).squeeze(1)
+        return 2 * (solved * solved.T).sum() + linear @ by_linear
 
 
 def quadratic_of(moments: Moments, penalty: Penalty, centre: Tensor) -> Quadratic:
-    """Write the loss by eq. (1), with the smooth penalties."""
-    d, width = moments.theta.shape
-    fisher, _, _ = information(moments.draws, width)
-    ridge = torch.zeros_like(moments.theta)
-    ridge[:, :d] = penalty.ridge * off_diagonal(d)
-    origin = torch.cat([centre, centre.new_ones(width - d)])
-    shrink = penalty.ridge_linear * (width > d)
+    """Write the loss by eq. (1), with the smooth penalties, as a quadratic in (K, b)."""
+    information = Information.of(moments.spread)
+    product = penalised(
+        information.product, penalty, centre, moments.theta.shape[1]
+    )
+    target = moments.data - moments.model + information.product(moments.theta)
+    return Quadratic(product, target, information.inverse_form)
 
-    def symmetric(matrix: Tensor) -> Tensor:
-        square = matrix[:, :d]
-        return matrix.index_copy(1, torch.arange(d), (square + square.T) / 2)
 
-    def product(point: Tensor) -> Tensor:
-        shrunk = shrink * torch.outer(point @ origin, origin)
-        return fisher(point) + ridge * point + symmetric(shrunk)
-
-    target = moments.data - moments.model + fisher(moments.theta)
-    return Quadratic(product, target, lambda r: r.square().sum())
+def running_mean(old: Moments, new: Moments, weight: float) -> Moments:
+    """Move all averages a fraction `weight` of the way to the new ones."""
+    means = [a.lerp(b, weight) for a, b in zip(old[:3], new[:3], strict=True)]
+    spread = [a.lerp(b, weight) for a, b in zip(old.spread, new.spread, strict=True)]
+    return Moments(*means, Spread(*spread))
 
 
 def maximum_likelihood(
@@ -181,51 +176,36 @@ def maximum_likelihood(
     centre: Tensor,
     *,
     fit_linear: bool,
-    tol: tuple[float, float] = (1e-4, 1e-8),
+    tol: tuple[float, float] = (1e-3, 1e-8),
 ) -> Method:
     """Build the method."""
-    d = data.x.shape[1]
-    gibbs_step = completed_by_gibbs(data)
+    d, width = len(centre), len(centre) + fit_linear
+    of_data = completed_by_gibbs(data)
     n_chains = min(max(len(data.x), _CHAINS[0]), _CHAINS[1])
     hidden = torch.zeros(2, n_chains // 2, d, dtype=torch.bool)
     every = missing_cells(hidden)
-    free = Incomplete(torch.zeros(hidden.shape, dtype=torch.float64), hidden)
+    unseen = Incomplete(torch.zeros(hidden.shape, dtype=torch.float64), hidden)
 
     def init() -> tuple:
-        return gibbs_step.init(), None
+        rows = of_data.init()
+        picked = torch.randint(rows.x.shape[1], hidden.shape[1:2])
+        return rows, State(rows.x[0][picked].expand(hidden.shape).clone())
 
     def step(state: tuple, model: TruncatedGaussian) -> tuple[tuple, Moments]:
-        rows, chains = state
-        rows, _ = gibbs_step.step(rows, model)
-        if chains is None:  # they start at rows of the data
-            picked = torch.randint(rows.x.shape[1], hidden.shape[1:2])
-            chains = State(rows.x[:, picked].expand(2, -1, -1).clone())
-        for _ in range(_SWEEPS):
-            chains, _ = gibbs(model, every, antithetic).step(chains, free)
+        rows, _ = of_data.step(state[0], model)
+        chains, _ = gibbs(model, every, antithetic).step(state[1], unseen)
         linear = model.linear - model.precision @ centre
-        theta = torch.cat([model.precision, linear[:, None]], 1)[:, : d + fit_linear]
-        return (rows, chains), Moments(
-            expected_statistic(model, rows.x, data.observed, centre, fit_linear),
-            expected_statistic(model, chains.x, hidden, centre, fit_linear),
-            theta.detach(),
-            (chains.x.flatten(0, 1) - centre,),
-        )
-
-    def merge(old: Moments, new: Moments, weight: float) -> Moments:
-        means = [a.lerp(b, weight) for a, b in zip(old[:3], new[:3], strict=True)]
-        return Moments(*means, (old.draws + new.draws)[-_TABLES:])
+        theta = Theta(model.precision.detach(), linear.detach(), model.log_scale)
+        means = [
+            expected_statistic(model, x, observed, centre)[:, :width]
+            for x, observed in ((rows.x, data.observed), (chains.x, hidden))
+        ]
+        spread = spread_of(chains.x.flatten(0, 1) - centre)
+        return (rows, chains), Moments(*means, as_point(theta, width), spread)
 
     def solve(moments: Moments, start: Theta, penalty: Penalty, tol: float) -> Solution:
-        weight = torch.zeros_like(moments.theta)
-        weight[:, :d] = penalty.weight
-        lower = torch.full_like(weight, -torch.inf)
-        lower.diagonal().fill_(DIAGONAL_FLOOR)
-        point = torch.cat([start.precision, start.linear[:, None]], 1)
         quadratic = quadratic_of(moments, penalty, centre)
-        found = minimise(quadratic, point[:, : d + fit_linear], weight, lower, tol=tol)
-        linear = found.point[:, d:].sum(1)
-        theta = Theta(found.point[:, :d].contiguous(), linear, start.log_scale)
-        return Solution(theta, found.objective, found.gap)
+        return minimise_quadratic(quadratic, start, penalty, tol)
 
-    e_step = EStep(init, step, once=False)
-    return Method(e_step, MStep(lambda moments: moments, merge, solve, tol))
+    m_step = MStep(lambda moments: moments, running_mean, solve, tol)
+    return Method(EStep(init, step, once=False), m_step)

@@ -8,26 +8,32 @@ is far better conditioned there; without a penalty of b the minimum does not dep
 the centre.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.graph import (
-    DIAGONAL_FLOOR,
     Method,
     MStep,
     Penalty,
     Solution,
     Theta,
     completed_by_gibbs,
-    off_diagonal,
+)
+from skvnce.algorithms.graph_quadratic import (
+    minimise_quadratic,
+    origin,
+    penalised,
+    ridges,
+    symmetric,
 )
 from skvnce.objectives.score_matching import Weight, saturating_weight
-from skvnce.training.proximal import Quadratic, minimise
-
+from skvnce.training.proximal import Quadratic
 _COLUMNS_AT_ONCE = 32
+_DENSE = 100  # features up to which the statistics are formed
+_TABLES = 4  # of the last rounds, whose rows are kept above that
 
 
 class Statistics(NamedTuple):
@@ -50,14 +56,22 @@ def statistics(
 ) -> Statistics:
     """Compute the statistics of completed rows; (n, features) -> Statistics."""
     h, slope = weight(x)
-    u = x - centre
-    if fit_linear:
-        u = torch.cat([u, -u.new_ones(len(u), 1)], 1)  # (n, width)
+    u = extended(x - centre, fit_linear)
     blocks = h.T.split(_COLUMNS_AT_ONCE)  # bounds the memory of the weighted rows
     gamma = torch.cat([(block[:, None, :] * u.T) @ u for block in blocks]).div_(len(x))
-    target = slope.T @ u / len(x)
+    return Statistics(gamma, target_of(u, h, slope))
+
+
+def extended(z: Tensor, fit_linear: bool) -> Tensor:
+    """Return u = (z, -1), or z without the linear term."""
+    return torch.cat([z, -z.new_ones(len(z), 1)], 1) if fit_linear else z
+
+
+def target_of(u: Tensor, h: Tensor, slope: Tensor) -> Tensor:
+    """Compute g_j of all j; (features, width)."""
+    target = slope.T @ u / len(u)
     target.diagonal().add_(h.mean(0))
-    return Statistics(gamma, target)
+    return target
 
 
 def running_mean(old: Statistics, new: Statistics, weight: float) -> Statistics:
@@ -68,47 +82,20 @@ def running_mean(old: Statistics, new: Statistics, weight: float) -> Statistics:
 def minimise_loss(
     stats: Statistics, start: Theta, centre: Tensor, penalty: Penalty, tol: float
 ) -> Solution:
-    """Minimise the loss plus the penalty.
-
-    Parameters
-    ----------
-    stats : Statistics
-        Of columns scaled to unit spread.
-    start : Theta
-        In the same centre and scale as `stats`.
-    centre : Tensor of shape (features,)
-    penalty : Penalty
-    tol : float
-        Certified duality gap at which to stop, relative to the loss.
-    """
-    d, width = stats.target.shape
-    weight = torch.zeros_like(stats.target)
-    weight[:, :d] = penalty.weight
-    lower = torch.full_like(weight, -torch.inf)
-    lower.diagonal().fill_(DIAGONAL_FLOOR)
-    quadratic = _quadratic(stats, penalty, centre)
-    point = torch.cat([start.precision, start.linear[:, None]], 1)[:, :width]
-    found = minimise(quadratic, point, weight, lower, tol=tol)
-    linear = found.point[:, d] if width > d else torch.zeros_like(start.linear)
-    theta = Theta(found.point[:, :d].contiguous(), linear, start.log_scale)
-    return Solution(theta, found.objective, found.gap)
+    """Minimise the loss plus the penalty; see `minimise_quadratic`."""
+    return minimise_quadratic(quadratic_of(stats, penalty, centre), start, penalty, tol)
 
 
-def _quadratic(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadratic:
-    """Write the loss as a quadratic over matrices (K, b) with symmetric K."""
-    d, width = stats.target.shape
-    ridge = torch.zeros_like(stats.target)
-    ridge[:, :d] = penalty.ridge * off_diagonal(d)
-    origin = torch.cat([centre, centre.new_ones(width - d)])  # (K, b) @ origin is b
-    shrunk = penalty.ridge_linear * torch.outer(origin, origin) * (width > d)
+def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadratic:
+    """Write the loss, with the smooth penalties, as a quadratic over (K, b)."""
+    width = stats.target.shape[1]
+    to_linear = penalty.ridge_linear**0.5 * origin(centre, width)
     # the inverse of a compression is at most the compression of the inverse, so that
     # the symmetric problem is bounded by its rows taken alone
-    rows = stats.gamma + ridge.diag_embed() + shrunk
+    rows = stats.gamma + ridges(penalty, width).diag_embed()
+    if width > len(centre):
+        rows = rows + torch.outer(to_linear, to_linear)
     factor, failed = torch.linalg.cholesky_ex(rows)
-
-    def symmetric(matrix: Tensor) -> Tensor:
-        square = matrix[:, :d]
-        return matrix.index_copy(1, torch.arange(d), (square + square.T) / 2)
 
     def product(point: Tensor) -> Tensor:
         return symmetric(torch.bmm(rows, point[:, :, None]).squeeze(-1))
@@ -122,25 +109,86 @@ def _quadratic(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadratic
     return Quadratic(product, symmetric(stats.target), inverse_form)
 
 
+class Tables(NamedTuple):
+    """Completed rows, where the statistics would be too many numbers.
+
+    Attributes
+    ----------
+    u : Tensor of shape (n, width)
+    h : Tensor of shape (n, features)
+    target : Tensor of shape (features, width)
+        As in `Statistics`.
+    n_tables : int
+        Of which the rows are.
+    """
+
+    u: Tensor
+    h: Tensor
+    target: Tensor
+    n_tables: int
+
+
+def table_of(
+    x: Tensor, centre: Tensor, fit_linear: bool, weight: Weight = saturating_weight
+) -> Tables:
+    """Prepare completed rows; (n, features) -> Tables."""
+    h, slope = weight(x)
+    u = extended(x - centre, fit_linear)
+    return Tables(u, h, target_of(u, h, slope), 1)
+
+
+def last_tables(old: Tables, new: Tables, weight: float) -> Tables:
+    """Keep the rows of the last rounds."""
+    kept = min(old.n_tables, _TABLES - 1)
+    rows = slice(-kept * len(new.u), None)
+    u, h = torch.cat([old.u[rows], new.u]), torch.cat([old.h[rows], new.h])
+    return Tables(u, h, old.target.lerp(new.target, 1 / (kept + 1)), kept + 1)
+
+
+def free_quadratic(tables: Tables, penalty: Penalty, centre: Tensor) -> Quadratic:
+    """Write the loss as a quadratic whose products go through the rows, in n d^2.
+
+    The inverse form is that of the diagonal of the quadratic: an estimate.
+    """
+    u, h, n = tables.u, tables.h, len(tables.u)
+    width = u.shape[1]
+
+    def product(point: Tensor) -> Tensor:
+        return symmetric((h * (u @ point.T)).T @ u / n)
+
+    diagonal = h.T @ u.square() / n + ridges(penalty, width)
+    diagonal[:, : len(centre)] += diagonal[:, : len(centre)].T.clone()
+    return Quadratic(
+        penalised(product, penalty, centre, width),
+        symmetric(tables.target),
+        lambda residual: (2 * residual.square() / diagonal).sum(),
+    )
+
+
 def score_matching(
     data: Incomplete,
     centre: Tensor,
     *,
     fit_linear: bool,
-    tol: tuple[float, float] = (1e-3, 1e-8),
     weight: Weight = saturating_weight,
 ) -> Method:
-    """Build the method; see `minimise_loss`."""
+    """Build the method.
 
-    def solve(
-        stats: Statistics, start: Theta, penalty: Penalty, tol: float
-    ) -> Solution:
-        return minimise_loss(stats, start, centre, penalty, tol)
+    The statistics are d^3 numbers: above `_DENSE` features the M-step keeps completed
+    rows instead, of the last rounds.
+    """
+    dense = len(centre) <= _DENSE
+    summarise, merge, quadratic, tol = (
+        (statistics, running_mean, quadratic_of, (1e-3, 1e-8))
+        if dense
+        else (table_of, last_tables, free_quadratic, (1e-2, 1e-5))
+    )
+
+    def solve(summary: Any, start: Theta, penalty: Penalty, tol: float) -> Solution:
+        posed = quadratic(summary, penalty, centre)
+        return minimise_quadratic(posed, start, penalty, tol)
 
     m_step = MStep(
-        summarise=lambda x: statistics(x, centre, fit_linear, weight),
-        merge=running_mean,
-        solve=solve,
-        tol=tol,
+        lambda x: summarise(x, centre, fit_linear, weight), merge, solve, tol
     )
     return Method(completed_by_gibbs(data), m_step)

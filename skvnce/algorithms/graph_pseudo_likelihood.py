@@ -1,0 +1,64 @@
+"""The M-step by pseudo-likelihood: all univariate conditionals at once.
+
+The loss is minus the mean over rows of ``sum_j log p(x_j | x_-j)`` (Besag 1975), each a
+normal truncated at zero; one product of the rows with K gives them all, so that a value
+and its gradient take n d^2.
+"""
+
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.graph import (
+    Method,
+    MStep,
+    Penalty,
+    Solution,
+    Theta,
+    completed_by_gibbs,
+    uncentre,
+)
+from skvnce.algorithms.graph_smooth import minimise_loss
+from skvnce.distributions.truncated_normal import TruncatedNormal
+
+_TABLES = 4  # completed tables of the last rounds over which the loss is averaged
+
+
+def negative_log_pseudo_likelihood(x: Tensor, precision: Tensor, linear: Tensor) -> Tensor:
+    """Average minus the sum of the conditionals' logarithms; (n, features) -> ()."""
+    diagonal = precision.diagonal()
+    pull = (linear - x @ precision) / diagonal
+    given = TruncatedNormal(x + pull, diagonal.rsqrt(), validate_args=False)
+    return -given.log_prob(x).sum(-1).mean()
+
+
+def last_tables(
+    old: tuple[Tensor, ...], new: tuple[Tensor, ...], weight: float
+) -> tuple[Tensor, ...]:
+    """Keep the tables of the last rounds."""
+    return (old + new)[-_TABLES:]
+
+
+def pseudo_likelihood(
+    data: Incomplete,
+    centre: Tensor,
+    *,
+    fit_linear: bool,
+    tol: tuple[float, float] = (1e-3, 1e-5),
+) -> Method:
+    """Build the method."""
+
+    def solve(
+        tables: tuple[Tensor, ...], start: Theta, penalty: Penalty, tol: float
+    ) -> Solution:
+        rows = torch.cat(tables)
+
+        def loss(theta: Theta) -> Tensor:
+            model = uncentre(theta, centre)
+            return negative_log_pseudo_likelihood(rows, model.precision, model.linear)
+
+        free = {"fit_linear": fit_linear, "fit_scale": False}
+        return minimise_loss(loss, start, centre, penalty, **free, tol=tol)
+
+    m_step = MStep(lambda x: (x,), last_tables, solve, tol)
+    return Method(completed_by_gibbs(data), m_step)

@@ -1,0 +1,85 @@
+"""M-steps whose loss is a quadratic in (K, b): exact zeros and a certified gap.
+
+The point is the matrix (K, b) of shape (features, width), with symmetric K; width is
+features + 1 with the linear term and features without.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from skvnce.algorithms.graph import (
+    DIAGONAL_FLOOR,
+    Penalty,
+    Solution,
+    Theta,
+    off_diagonal,
+)
+from skvnce.training.proximal import Quadratic, minimise
+
+
+def symmetric(matrix: Tensor) -> Tensor:
+    """Make K symmetric: the projection on the space of the points."""
+    d = len(matrix)
+    square = matrix[:, :d]
+    return matrix.index_copy(1, torch.arange(d), (square + square.T) / 2)
+
+
+def as_point(theta: Theta, width: int) -> Tensor:
+    """Write theta as a matrix."""
+    return torch.cat([theta.precision, theta.linear[:, None]], 1)[:, :width]
+
+
+def origin(centre: Tensor, width: int) -> Tensor:
+    """Return the vector that maps (K, b) to b of the columns before centring."""
+    return torch.cat([centre, centre.new_ones(width - len(centre))])
+
+
+def ridges(penalty: Penalty, width: int) -> Tensor:
+    """Return the ridge of each entry of K, zero for b; (features, width)."""
+    d = len(penalty.weight)
+    strength = penalty.weight.new_zeros(d, width)
+    strength[:, :d] = penalty.ridge * off_diagonal(d)
+    return strength
+
+
+def penalised(
+    product: Callable[[Tensor], Tensor], penalty: Penalty, centre: Tensor, width: int
+) -> Callable[[Tensor], Tensor]:
+    """Add the curvature of the quadratic penalties to a product with Q."""
+    ridge, to_linear = ridges(penalty, width), origin(centre, width)
+    strength = penalty.ridge_linear * (width > len(centre))
+
+    def sum_of(point: Tensor) -> Tensor:
+        shrunk = strength * torch.outer(point @ to_linear, to_linear)
+        return product(point) + ridge * point + symmetric(shrunk)
+
+    return sum_of
+
+
+def minimise_quadratic(
+    quadratic: Quadratic, start: Theta, penalty: Penalty, tol: float
+) -> Solution:
+    """Minimise a quadratic, smooth penalties included, plus the L1 term.
+
+    Parameters
+    ----------
+    quadratic : Quadratic
+        Over matrices (K, b), for columns scaled to unit spread.
+    start : Theta
+        In the same centre and scale.
+    penalty : Penalty
+        Of which the L1 term is added here.
+    tol : float
+        Certified duality gap at which to stop, relative to the loss.
+    """
+    d, width = quadratic.target.shape
+    weight = torch.zeros_like(quadratic.target)
+    weight[:, :d] = penalty.weight
+    lower = torch.full_like(weight, -torch.inf)
+    lower.diagonal().fill_(DIAGONAL_FLOOR)
+    found = minimise(quadratic, as_point(start, width), weight, lower, tol=tol)
+    linear = found.point[:, d] if width > d else torch.zeros_like(start.linear)
+    theta = Theta(found.point[:, :d].contiguous(), linear, start.log_scale)
+    return Solution(theta, found.objective, found.gap)
