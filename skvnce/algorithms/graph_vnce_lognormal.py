@@ -1,0 +1,119 @@
+"""VNCE with the conditionals of a joint lognormal as posterior of the missing cells."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.graph import EStep, Method, observed_mean
+from skvnce.algorithms.graph_drawn import Both, drawn, m_step
+from skvnce.algorithms.vnce import Steps, draw_both
+from skvnce.distributions.normal import Normal
+from skvnce.distributions.truncated_normal import TruncatedNormal
+from skvnce.models.base import observed_log_prob
+from skvnce.models.truncated_gaussian import TruncatedGaussian
+from skvnce.objectives.vnce import Contrast, Rows, data_term, log_ratio
+from skvnce.training.lbfgs import minimise_parameters
+from skvnce.variational.base import Uniforms, stream
+from skvnce.variational.cells import NormalCells, normal_scale
+from skvnce.variational.marginal_cells import DefendedCells, MarginalCells
+
+_FLOOR = 0.01  # share of a column's mean below which cells count as this in logarithms
+
+
+def lognormal(data: Incomplete, noise: TruncatedNormal) -> NormalCells:
+    """Make the joint lognormal, at independent columns with the observed moments."""
+    floor = _FLOOR * observed_mean(data.x, data.observed)
+    positive = torch.ones_like(floor).bool()
+    logs = normal_scale(data.x, positive, floor)
+    mean = observed_mean(logs, data.observed)
+    variance = observed_mean((logs - mean).square(), data.observed)
+    return NormalCells(Normal(mean, variance.diag()), positive, floor=floor)
+
+
+def defended(data: Incomplete, noise: TruncatedNormal) -> DefendedCells:
+    """Make the mixture of the joint lognormal and of the noise's marginals."""
+    return DefendedCells(lognormal(data, noise), MarginalCells(noise))
+
+
+def contrast_of(data: Incomplete, noise: TruncatedNormal, noise_ratio: int) -> Contrast:
+    """Draw noise, nu rows of noise for each row of data."""
+    tables = data.x, noise.sample((noise_ratio, len(data.x)))
+    parts = [
+        Rows(x, data.observed, observed_log_prob(noise, x, data.observed))
+        for x in tables
+    ]
+    return Contrast(*parts)
+
+
+def improve(
+    q: nn.Module,
+    model: TruncatedGaussian,
+    rows: Rows,
+    uniforms: Uniforms,
+    noise_ratio: float,
+    n_steps: int,
+) -> None:
+    """Raise the data term in the parameters of q, in place; no other term moves q."""
+
+    def losses() -> Iterator[Tensor]:
+        draws = q(rows.x, rows.observed, uniforms)
+        ratio = log_ratio(model.log_density, draws, rows.log_noise)
+        yield -data_term(ratio, noise_ratio, draws.log_weight).mean()
+
+    leaves = [leaf for leaf in q.parameters() if leaf.requires_grad]
+    minimise_parameters(losses, leaves, max_iter=n_steps)
+
+
+def vnce_lognormal(
+    data: Incomplete,
+    noise: TruncatedNormal,
+    centre: Tensor,
+    *,
+    noise_ratio: int,
+    fit_linear: bool,
+    n_draws: int = 5,
+    n_steps: int = 5,
+    family: Callable[[Incomplete, TruncatedNormal], nn.Module] = defended,
+    tol: tuple[float, float] = (3e-4, 1e-6),
+) -> Method:
+    """Build the method.
+
+    Parameters
+    ----------
+    data : Incomplete
+    noise : TruncatedNormal
+    centre : Tensor of shape (features,)
+    noise_ratio : int
+        Rows of noise for each row of data; drawn once.
+    fit_linear : bool
+    n_draws : int
+        Of the missing cells of each row.
+    n_steps : int
+        Iterations of L-BFGS in q, a round.
+    family : callable
+        Makes q: `defended`, or `lognormal` alone as in the paper.
+    tol : tuple of two floats
+        See `MStep`.
+    """
+    complete = bool(data.observed.all())
+    contrast = contrast_of(data, noise, noise_ratio)
+    first = int(torch.randint(2**31, ()))
+    uniforms = stream(first), stream(first + 1)
+
+    def init() -> nn.Module:
+        return Steps([family(data, noise)], n_draws)
+
+    def step(q: nn.Module, model: TruncatedGaussian) -> tuple[nn.Module, Both]:
+        if not complete:
+            at = model.requires_grad_(False), contrast.data, uniforms[0]
+            improve(q, *at, noise_ratio, n_steps)
+        with torch.no_grad():
+            pairs = zip(draw_both(q, contrast, uniforms), contrast, strict=True)
+            both = Both(*(drawn(draws, rows.log_noise) for draws, rows in pairs))
+        return q, both
+
+    options = {"noise_ratio": noise_ratio, "fit_linear": fit_linear, "tol": tol}
+    last = m_step(lambda old, new, weight: new, centre, **options)
+    return Method(EStep(init, step, once=complete), last)
