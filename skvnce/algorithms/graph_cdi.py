@@ -18,7 +18,7 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.graph import EStep, Method, observed_mean
-from skvnce.algorithms.graph_drawn import Both, Drawn, drawn, m_step
+from skvnce.algorithms.graph_drawn import Both, drawn, m_step
 from skvnce.algorithms.graph_vnce import choose_latent
 from skvnce.distributions.truncated_normal import TruncatedNormal
 from skvnce.models.base import observed_log_prob
@@ -76,12 +76,6 @@ def latent_cells(x: Tensor, observed: Tensor) -> LatentCells:
     return LatentCells(x, choose_latent(observed))
 
 
-def keep_data(old: Both, new: Both, weight: float) -> Both:
-    """Keep the data of all rounds, and the noise of the last."""
-    pairs = zip(old.data, new.data, strict=True)
-    return Both(Drawn(*(torch.cat(pair, 1) for pair in pairs)), new.noise)
-
-
 class State(NamedTuple):
     """Imputations (n, features), q and its optimiser."""
 
@@ -101,7 +95,7 @@ def vnce_cdi(
     n_steps: int = 50,
     learning_rate: float = 0.02,
     write: Write = one_draw,
-    tol: tuple[float, float] = (3e-4, 1e-6),
+    tol: tuple[float, float] = (1e-3, 1e-6),
 ) -> Method:
     """Build the method.
 
@@ -169,4 +163,4 @@ def vnce_cdi(
         return state, Both(first, second)
 
     options = {"noise_ratio": noise_ratio, "fit_linear": fit_linear, "tol": tol}
-    return Method(EStep(init, step, complete), m_step(keep_data, centre, **options))
+    return Method(EStep(init, step, complete), m_step(centre, **options))

@@ -5,9 +5,9 @@ With weighted draws z of some q(z | u), for rows u of data and of noise, the los
 the draws says how often they were drawn; no gradient leads back to q.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from skvnce.algorithms.graph import MStep, Penalty, Solution, Theta, uncentre
@@ -62,15 +62,23 @@ def loss(both: Both, theta: Theta, centre: Tensor, noise_ratio: float) -> Tensor
     ).loss
 
 
+def keep_data(old: Both, new: Both, weight: float) -> Both:
+    """Keep the data of all rounds, and the noise, of which there is more, of the last.
+
+    Both terms of the objective are means over rows: that of the data is averaged.
+    """
+    pairs = zip(old.data, new.data, strict=True)
+    return Both(Drawn(*(torch.cat(pair, 1) for pair in pairs)), new.noise)
+
+
 def m_step(
-    merge: Callable[[Both, Both, float], Both],
     centre: Tensor,
     *,
     noise_ratio: float,
     fit_linear: bool,
     tol: tuple[float, float],
 ) -> MStep:
-    """Build the M-step; `merge` says which draws of several rounds are kept."""
+    """Build the M-step; draws are kept by `keep_data`."""
 
     def solve(both: Both, start: Theta, penalty: Penalty, tol: float) -> Solution:
         def value(theta: Theta) -> Tensor:
@@ -79,4 +87,4 @@ def m_step(
         free = {"fit_linear": fit_linear, "fit_scale": True}
         return minimise_loss(value, start, centre, penalty, **free, tol=tol)
 
-    return MStep(lambda both: both, merge, solve, tol)
+    return MStep(lambda both: both, keep_data, solve, tol)

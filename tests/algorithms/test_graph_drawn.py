@@ -7,7 +7,15 @@ from oracles import GATE, orthant_rule, rejection, z_mean
 
 from skvnce._random import seeded
 from skvnce.algorithms.graph import Penalty, Theta, to_model
-from skvnce.algorithms.graph_drawn import Both, Drawn, drawn, log_ratio, loss, m_step
+from skvnce.algorithms.graph_drawn import (
+    Both,
+    Drawn,
+    drawn,
+    keep_data,
+    log_ratio,
+    loss,
+    m_step,
+)
 from skvnce.distributions.truncated_normal import TruncatedNormal
 from skvnce.models.base import observed_log_prob
 from skvnce.objectives.nce import nce
@@ -87,8 +95,8 @@ def test_draws_are_constants():
     assert not (part.x.requires_grad or part.log_base.requires_grad)
 
 
-def solve(both, tol, ridge=0.0, merge=lambda old, new, weight: new):
-    step = m_step(merge, CENTRE, noise_ratio=NU, fit_linear=True, tol=(tol, tol))
+def solve(both, tol, ridge=0.0):
+    step = m_step(CENTRE, noise_ratio=NU, fit_linear=True, tol=(tol, tol))
     penalty = Penalty(torch.zeros(D, D).double(), ridge)
     return step.solve(step.summarise(both), THETA, penalty, tol)
 
@@ -106,6 +114,19 @@ def test_the_m_step_is_the_minimum(seed):
             near = found.theta._replace(precision=K + move + move.T)
             off = float(near.precision[0, 1])
             assert float(loss(both, near, CENTRE, NU)) + 0.1 * off**2 > found.loss
+
+
+def test_the_data_of_all_rounds_and_the_noise_of_the_last_are_kept():
+    def part(value, n):
+        return Drawn(torch.full((2, n, D), value), *torch.full((2, 2, n), value))
+
+    old, new = (Both(part(v, 4), part(v, 8)) for v in (1.0, 2.0))
+    kept = keep_data(old, new, 0.5)
+    assert kept.data.x.shape == (2, 8, D)
+    assert torch.equal(
+        kept.data.log_base, torch.tensor([1.0] * 4 + [2.0] * 4).expand(2, 8)
+    )
+    assert kept.noise is new.noise
 
 
 def gradients_at_the_truth(seed, shift=0.0, n=1000):
