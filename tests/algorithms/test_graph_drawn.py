@@ -6,7 +6,7 @@ import torch
 from oracles import GATE, orthant_rule, rejection, z_mean
 
 from skvnce._random import seeded
-from skvnce.algorithms.graph import Penalty, Theta, to_model
+from skvnce.algorithms.graph import DIAGONAL_FLOOR, Penalty, Theta, to_model
 from skvnce.algorithms.graph_drawn import (
     Both,
     Drawn,
@@ -44,7 +44,11 @@ def enumerated(x, exact):
     points, weights = orthant_rule(1, 12.0, 100)
     filled = torch.stack([x[:, 0].expand(100, -1), points.expand(-1, len(x))], -1)
     posterior = MODEL.conditional(filled, 1)
-    q = posterior if exact else TruncatedNormal(filled[..., 0], torch.tensor(0.8))
+    q = (
+        posterior
+        if exact
+        else TruncatedNormal(filled[..., 0], torch.tensor(0.8).double())
+    )
     log_q = q.log_prob(filled[..., 1])
     log_noise = observed_log_prob(NOISE, x, OBSERVED.expand_as(x))
     draws = Draws((filled,), log_q, log_q + weights.log()[:, None])
@@ -111,7 +115,9 @@ def test_the_m_step_is_the_minimum(seed):
     with seeded(seed):
         for _ in range(20):
             move = 0.01 * torch.randn(D, D).double()
-            near = found.theta._replace(precision=K + move + move.T)
+            near = K + move + move.T
+            near.diagonal().clamp_(min=DIAGONAL_FLOOR)
+            near = found.theta._replace(precision=near)
             off = float(near.precision[0, 1])
             assert float(loss(both, near, CENTRE, NU)) + 0.1 * off**2 > found.loss
 
