@@ -1,18 +1,19 @@
 """VNCE with the conditionals of a joint lognormal as posterior of the missing cells.
 
 The family of Rhodes and Gutmann (2019, section 5), given the logarithms of the observed
-cells.  Some iterations of L-BFGS in q, on the data term alone, alternate with the M-step
-of `graph_drawn`, solved to the end.  The numbers behind the draws stand still inside a
-round.  The data's are new in each: few draws leave noise in K, which the mean over the
-rounds takes away (ring, 30 % missing, set 0: AUC 0.86 without, 0.91 with it).
+cells.  Some iterations of L-BFGS in q, on the data term alone, alternate with the
+M-step of `graph_drawn`, solved to the end.  The numbers behind the draws stand still
+inside a round.  Those of the data are new in each: few draws leave noise in K, which
+the mean over the rounds takes away (ring, 30 % missing, set 0: AUC 0.86 without it,
+0.91 with it).
 
 A lognormal has no mass at zero, where a truncated Gaussian may have most.  There the
 importance weights phi / q of the noise term grow faster than any power of 1 / x, and
-their variance is infinite: few are huge, most too small, and log phi of rows of noise is
-underestimated.  The model makes use of that.  `defended` bounds the weights there: half
-of the draws are from the noise's own marginals, with the density of the mixture
-(Hesterberg 1995).  Measured on a ring (set 2, d = 20, n = 1000, b = 0), at the fit with
-the lognormal alone; the last line is of the fit with the q of its column:
+their variance is infinite: few are huge, most too small, and log phi of rows of noise
+is underestimated.  The model makes use of that.  `defended` bounds the weights there:
+half of the draws are from the noise's own marginals, with the density of the mixture
+(Hesterberg 1995).  Measured on a ring (set 2, d = 20, n = 1000, b = 0), at the
+fit with the lognormal alone; the last line is of the fit with the q of its column:
 
                                               30 % missing          50 % missing
                                           lognormal defended    lognormal defended
