@@ -43,13 +43,17 @@ def auc(data, missing, weight, seed):
     incomplete = Incomplete.from_array(data.hide(missing))
     units = graph.units_of(incomplete, fit_linear=False)
     scaled = Incomplete(incomplete.x / units.scale, incomplete.observed)
-    step = score_matching(
-        units.centre, fit_linear=False, alpha=0.0, ridge=0.15, weight=weight
-    )
+    method = score_matching(scaled, units.centre, fit_linear=False, weight=weight)
+    none = torch.zeros(len(units.scale), len(units.scale), dtype=torch.float64)
     start = graph.independence(scaled, units.centre, fit_linear=False)
     with seeded(seed):
         fit = graph.learn_graph(
-            scaled, step, start, units.centre, max_iter=100, tol=2e-3
+            method,
+            start,
+            units.centre,
+            graph.Penalty(none, ridge=0.15),
+            max_iter=100,
+            tol=2e-3,
         )
     scale = torch.outer(units.scale, units.scale)
     return edge_auc(data.precision, (fit.theta.precision / scale).abs().numpy())

@@ -20,7 +20,6 @@ from skvnce.models.truncated_gaussian import TruncatedGaussian, safe_on_orthant
 from skvnce.samplers.base import State
 from skvnce.samplers.gibbs import antithetic, gibbs, missing_cells
 
-
 DIAGONAL_FLOOR = 0.25  # least K_jj, for columns scaled to unit spread
 
 

@@ -1,9 +1,9 @@
 """Stochastic maximum likelihood, with persistent chains and no step size.
 
-The log-likelihood of ``theta = (K, b)`` has the gradient ``E_data[T] - E_theta[T]`` with
-``T = (-zz'/2, z)``, its first mean over completed rows (Rhodes and Gutmann 2019, section
-5, MC-MLE).  Chains of the model itself, which persist over the rounds, give the second
-mean at the present theta_k and, with the Fisher information F, nearby:
+The log-likelihood of ``theta = (K, b)`` has the gradient ``E_data[T] - E_theta[T]``,
+``T = (-zz'/2, z)``, the first mean over completed rows (Rhodes and Gutmann 2019,
+section 5, MC-MLE).  Chains of the model itself, which persist over the rounds, give the
+second mean at the present theta_k and, with the Fisher information F, nearby:
 
     E_theta[T] = E_k[T] + F (theta - theta_k)                                      (1)
 
@@ -155,11 +155,9 @@ class Information(NamedTuple):
 
 
 def quadratic_of(moments: Moments, penalty: Penalty, centre: Tensor) -> Quadratic:
-    """Write the loss by eq. (1), with the smooth penalties, as a quadratic in (K, b)."""
+    """Write the loss by eq. (1), with the smooth penalties, as a quadratic."""
     information = Information.of(moments.spread)
-    product = penalised(
-        information.product, penalty, centre, moments.theta.shape[1]
-    )
+    product = penalised(information.product, penalty, centre, moments.theta.shape[1])
     target = moments.data - moments.model + information.product(moments.theta)
     return Quadratic(product, target, information.inverse_form)
 

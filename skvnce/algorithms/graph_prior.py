@@ -84,13 +84,13 @@ def ridge_of_linear(
 ) -> float:
     """Choose the ridge of b from an estimate without one.
 
-    The mean of b_j^2 exceeds that of the true ones by the posterior variance, and by the
-    square of a bias: the shrinkage of K moves b, all one way where most links have one
-    sign.  Three times the variance is taken off for both.  With the
-    information of a normal (`graph_ml`), K and the linear term around the mean are
-    independent given the data: ``b = u + K m``, where m is the mean, u has the
-    covariance S^-1 / n, and the entries of K have, in the basis of the eigenvectors of
-    S, the variances ``1 / (n (l_a l_b + 2 ridge))``.
+    The mean of b_j^2 exceeds that of the true ones by the posterior variance, and by
+    the square of a bias: the shrinkage of K moves b, all one way where most links have
+    one sign.  Three times the variance is taken off for both.  With the information of
+    a normal (`graph_ml`), K and the linear term around the mean are independent given
+    the data: ``b = u + K m``, where m is the mean, u has the covariance S^-1 / n, and
+    the entries of K have, in the basis of the eigenvectors of S, the variances
+    ``1 / (n (l_a l_b + 2 ridge))``.
 
     Parameters
     ----------

@@ -15,28 +15,22 @@ from skvnce.algorithms.graph import (
     Penalty,
     Solution,
     Theta,
+    all_tables,
     completed_by_gibbs,
     uncentre,
 )
 from skvnce.algorithms.graph_smooth import minimise_loss
 from skvnce.distributions.truncated_normal import TruncatedNormal
 
-_TABLES = 4  # completed tables of the last rounds over which the loss is averaged
 
-
-def negative_log_pseudo_likelihood(x: Tensor, precision: Tensor, linear: Tensor) -> Tensor:
+def negative_log_pseudo_likelihood(
+    x: Tensor, precision: Tensor, linear: Tensor
+) -> Tensor:
     """Average minus the sum of the conditionals' logarithms; (n, features) -> ()."""
     diagonal = precision.diagonal()
     pull = (linear - x @ precision) / diagonal
     given = TruncatedNormal(x + pull, diagonal.rsqrt(), validate_args=False)
     return -given.log_prob(x).sum(-1).mean()
-
-
-def last_tables(
-    old: tuple[Tensor, ...], new: tuple[Tensor, ...], weight: float
-) -> tuple[Tensor, ...]:
-    """Keep the tables of the last rounds."""
-    return (old + new)[-_TABLES:]
 
 
 def pseudo_likelihood(
@@ -60,5 +54,5 @@ def pseudo_likelihood(
         free = {"fit_linear": fit_linear, "fit_scale": False}
         return minimise_loss(loss, start, centre, penalty, **free, tol=tol)
 
-    m_step = MStep(lambda x: (x,), last_tables, solve, tol)
+    m_step = MStep(lambda x: (x,), all_tables, solve, tol)
     return Method(completed_by_gibbs(data), m_step)

@@ -104,6 +104,4 @@ def vnce(
         free = {"fit_linear": fit_linear, "fit_scale": True}
         return minimise_loss(loss, start, centre, penalty, **free, tol=tol)
 
-    return Method(
-        completed_by_gibbs(data), MStep(summarise, all_tables, solve, tol)
-    )
+    return Method(completed_by_gibbs(data), MStep(summarise, all_tables, solve, tol))

@@ -8,7 +8,7 @@ is far better conditioned there; without a penalty of b the minimum does not dep
 the centre.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +31,7 @@ from skvnce.algorithms.graph_quadratic import (
 )
 from skvnce.objectives.score_matching import Weight, saturating_weight
 from skvnce.training.proximal import Quadratic
+
 _COLUMNS_AT_ONCE = 32
 _DENSE = 100  # features up to which the statistics are formed
 _TABLES = 4  # of the last rounds, whose rows are kept above that
@@ -184,7 +185,9 @@ def score_matching(
         else (table_of, last_tables, free_quadratic, (1e-2, 1e-5))
     )
 
-    def solve(summary: Any, start: Theta, penalty: Penalty, tol: float) -> Solution:
+    def solve(
+        summary: Statistics | Tables, start: Theta, penalty: Penalty, tol: float
+    ) -> Solution:
         posed = quadratic(summary, penalty, centre)
         return minimise_quadratic(posed, start, penalty, tol)
 

@@ -2,6 +2,7 @@
 
 import warnings
 from contextlib import nullcontext
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,9 +13,12 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms import conditional, graph, graph_prior
+from skvnce.algorithms.graph_cdi import vnce_cdi
+from skvnce.algorithms.graph_imputed import FILLERS, imputed
 from skvnce.algorithms.graph_ml import maximum_likelihood
 from skvnce.algorithms.graph_pseudo_likelihood import pseudo_likelihood
 from skvnce.algorithms.graph_vnce import vnce
+from skvnce.algorithms.graph_vnce_lognormal import vnce_lognormal
 from skvnce.algorithms.score_matching import score_matching
 from skvnce.estimators._base import IncompleteTransformer
 from skvnce.estimators._callbacks import (
@@ -39,34 +43,55 @@ _INEXACT = 1e-3  # gap, relative to the loss, above which an M-step has not conv
 _SMALL = 64  # features up to which one BLAS thread is faster than several
 
 
-def _score_matching(estimator, data, centre):
+def _score_matching(estimator, data, noise, centre):
     return score_matching(data, centre, fit_linear=estimator.fit_linear)
 
 
-def _vnce(estimator, data, centre):
-    return vnce(
-        data,
-        graph.marginals(data),
-        centre,
-        noise_ratio=estimator.noise_ratio,
-        fit_linear=estimator.fit_linear,
-    )
-
-
-def _maximum_likelihood(estimator, data, centre):
+def _maximum_likelihood(estimator, data, noise, centre):
     return maximum_likelihood(data, centre, fit_linear=estimator.fit_linear)
 
 
-def _pseudo_likelihood(estimator, data, centre):
+def _pseudo_likelihood(estimator, data, noise, centre):
     return pseudo_likelihood(data, centre, fit_linear=estimator.fit_linear)
+
+
+def _by_contrast(build):
+    def method(estimator, data, noise, centre):
+        options = {
+            "noise_ratio": estimator.noise_ratio,
+            "fit_linear": estimator.fit_linear,
+        }
+        return build(data, noise, centre, **options)
+
+    return method
 
 
 _METHODS = {
     "score-matching": _score_matching,
     "maximum-likelihood": _maximum_likelihood,
     "pseudo-likelihood": _pseudo_likelihood,
-    "vnce": _vnce,
+    "vnce": _by_contrast(vnce),
+    "vnce-cdi": _by_contrast(vnce_cdi),
+    "vnce-lognormal": _by_contrast(vnce_lognormal),
+    "imputed-score-matching": _score_matching,
+    "imputed-nce": _by_contrast(vnce),
 }
+
+
+class Problem(NamedTuple):
+    """All that a fit needs but alpha, for columns scaled to unit spread."""
+
+    method: graph.Method
+    start: graph.Theta
+    units: graph.Units
+    data: Incomplete
+    ridge: float
+    ridge_linear: float
+
+    def penalty(self, alpha):
+        """Penalise all links alike."""
+        weight = alpha * graph.off_diagonal(len(self.units.centre))
+        return graph.Penalty(weight, self.ridge, self.ridge_linear)
 
 
 class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer):
@@ -93,8 +118,18 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         - ``"maximum-likelihood"``: with Markov chains of the model, the most accurate
           where columns are not nearly collinear, and the fastest with hundreds;
         - ``"pseudo-likelihood"``: the product of all univariate conditionals;
-        - ``"vnce"``: variational noise-contrastive estimation, tens of times slower
-          with missing cells; it also estimates the normalising constant.
+        - ``"vnce"``: variational noise-contrastive estimation with the model's own
+          univariate conditionals; tens of times slower with missing cells.  It and its
+          kind also estimate the normalising constant;
+        - ``"vnce-cdi"``: with learned univariate conditionals;
+        - ``"vnce-lognormal"``: with a joint lognormal posterior of the missing cells;
+        - ``"imputed-score-matching"`` and ``"imputed-nce"``: what the papers compare
+          with; missing cells are filled once (`imputation`) and then taken for
+          observed.
+    imputation : {"mean", "noise", "uniform", "zeros"}, default="mean"
+        Of the two ``"imputed-..."`` methods only: means of the observed cells of a
+        column, draws of a truncated normal fitted to them, draws of U(0, mean + 2
+        standard deviations), or zeros.
     fit_linear : bool, default=True
         Whether to fit the linear term b.  Without it the model's mode is at zero.
     ridge : "auto" or float, default="auto"
@@ -107,7 +142,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         says that it is small beside its error.  Not knowing b costs most of the
         accuracy of K where the columns reach down to 0.
     noise_ratio : int, default=10
-        Rows of noise for each row of data; ``method="vnce"`` only.
+        Rows of noise for each row of data, where the method contrasts with noise.
     n_gibbs_steps : int, default=30
         Gibbs sweeps that `transform` and `score_samples` average over, after half as
         many of burn-in.  `sample` makes as many as both together.
@@ -134,8 +169,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     location_ : ndarray of shape (n_nodes,)
         The mean ``K^-1 b`` before the truncation; only where K is positive definite.
     log_scale_ : float
-        The estimate of the logarithm of the normalising constant; only with
-        ``method="vnce"``.
+        The estimate of the logarithm of the normalising constant; only where the
+        method contrasts with noise.
     edge_strengths_ : ndarray of shape (n_nodes, n_nodes)
         ``|K_ij| / sqrt(K_ii K_jj)``, free of units; zero on the diagonal.
     nodes_ : ndarray of shape (n_nodes,)
@@ -199,6 +234,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         alpha=0.02,
         *,
         method="score-matching",
+        imputation="mean",
         fit_linear=True,
         ridge="auto",
         ridge_linear="auto",
@@ -212,6 +248,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     ):
         self.alpha = alpha
         self.method = method
+        self.imputation = imputation
         self.fit_linear = fit_linear
         self.ridge = ridge
         self.ridge_linear = ridge_linear
@@ -249,36 +286,48 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
             For parameters of a wrong type.
         """
         self._check_parameters()
+        data = self._read(X)
+        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        with self._threads(), seeded(self.random_state) as seed:
+            problem = self._pose(data)
+            fit = self._learn(problem, problem.start, float(self.alpha), on_round)
+            self._keep(fit, problem, data)
+        self._seed = seed
+        finish()
+        return self
+
+    def _read(self, X):
+        """Check the table and keep what it says; rows without a cell are left out."""
         X = incomplete_array(self, X, reset=True)
         check_non_negative(self, X)
         self.node_indices_ = self._observed_columns(X)
         check_not_constant(self, X, self.node_indices_)
         nodes = X[:, self.node_indices_]
-        data = Incomplete.from_array(nodes[~np.isnan(nodes).all(1)])
-        on_round, finish = report_rounds(self, self.max_iter, X=X)
-        with self._threads(), seeded(self.random_state) as seed:
-            units = graph.units_of(data, self.fit_linear)
-            self._check_scale(units.scale.numpy())
-            scaled = Incomplete(data.x / units.scale, data.observed)
-            start = graph.independence(scaled, units.centre, self.fit_linear)
-            start = self._keep_ridges(scaled, units.centre, start)
-            fit = graph.learn_graph(
-                _METHODS[self.method](self, scaled, units.centre),
-                start,
-                units.centre,
-                graph.Penalty(
-                    float(self.alpha) * graph.off_diagonal(scaled.x.shape[1]),
-                    self.ridge_,
-                    self.ridge_linear_,
-                ),
-                max_iter=self.max_iter,
-                tol=self.tol,
-                on_round=on_round,
-            )
-        self._seed = seed
-        self._keep(fit, units, data)
-        finish()
-        return self
+        return Incomplete.from_array(nodes[~np.isnan(nodes).all(1)])
+
+    def _pose(self, data):
+        """Scale the columns, choose the ridges, build the method."""
+        units = graph.units_of(data, self.fit_linear)
+        self._check_scale(units.scale.numpy())
+        scaled = Incomplete(data.x / units.scale, data.observed)
+        noise = graph.marginals(scaled)
+        if self.method.startswith("imputed"):
+            scaled = imputed(scaled, self.imputation)
+        start = graph.independence(scaled, units.centre, self.fit_linear)
+        ridges, start = self._ridges(scaled, units.centre, start)
+        method = _METHODS[self.method](self, scaled, noise, units.centre)
+        return Problem(method, start, units, scaled, *ridges)
+
+    def _learn(self, problem, start, alpha, on_round):
+        return graph.learn_graph(
+            problem.method,
+            start,
+            problem.units.centre,
+            problem.penalty(alpha),
+            max_iter=self.max_iter,
+            tol=self.tol,
+            on_round=on_round,
+        )
 
     def transform(self, X):
         """Fill missing cells by their conditional means given the observed ones.
@@ -446,6 +495,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     def _check_parameters(self):
         check_number(self.alpha, "alpha", low=0)
         check_choice(self.method, "method", _METHODS)
+        check_choice(self.imputation, "imputation", FILLERS)
         for name in ("ridge", "ridge_linear"):
             check_auto_or_number(getattr(self, name), name, low=0)
         check_number(self.noise_ratio, "noise_ratio", low=1, integer=True)
@@ -461,21 +511,23 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         fit = np.isfinite(products).all(0) & (scale != 0)
         check_squares(self, self.node_indices_, fit)
 
-    def _keep_ridges(self, scaled, centre, start):
-        """Choose the ridges; returns a better start where one was found on the way."""
-        automatic = [isinstance(r, str) for r in (self.ridge, self.ridge_linear)]
-        self.ridge_ = (
-            graph_prior.ridge_of_links(scaled) if automatic[0] else float(self.ridge)
+    def _ridges(self, scaled, centre, start):
+        """Choose the ridges of K and b, and a better start if a pilot finds one."""
+        ridge, linear = (
+            None if isinstance(value, str) else float(value)
+            for value in (self.ridge, self.ridge_linear)
         )
-        if automatic[1] and self.fit_linear:
-            found = graph_prior.pilot(scaled, start, centre, self.ridge_)
-            self.ridge_linear_ = found.ridge_linear
-            return found.theta
-        self.ridge_linear_ = 0.0 if automatic[1] else float(self.ridge_linear)
-        return start
+        if ridge is None:
+            ridge = graph_prior.ridge_of_links(scaled)
+        if linear is None and self.fit_linear:
+            found = graph_prior.pilot(scaled, start, centre, ridge)
+            return (ridge, found.ridge_linear), found.theta
+        return (ridge, linear or 0.0), start
 
-    def _keep(self, fit, units, data):
+    def _keep(self, fit, problem, data):
         """Write the fit into attributes, in the units of X."""
+        units = problem.units
+        self.ridge_, self.ridge_linear_ = problem.ridge, problem.ridge_linear
         precision, linear, log_scale = graph.uncentre(fit.theta, units.centre)
         scale = units.scale.numpy()
         self.precision_ = precision.numpy() / np.outer(scale, scale)
@@ -483,7 +535,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         self.mean_ = graph.observed_mean(data.x, data.observed).numpy()
         for name in ("location_", "log_scale_"):
             self.__dict__.pop(name, None)  # of an earlier fit
-        if self.method == "vnce":
+        if "nce" in self.method:
             self.log_scale_ = float(log_scale) + float(np.log(scale).sum())
         unit = precision.numpy()
         if np.linalg.eigvalsh(unit)[0] > 0:

@@ -44,10 +44,10 @@ def learn(x, alpha=0.0, ridge=0.0, **options):
     """Learn a graph by score matching; K in the units of x, and the fit."""
     data, units = scaled(x)
     fit = graph.learn_graph(
-        data,
-        score_matching(units.centre, fit_linear=True, alpha=alpha, ridge=ridge),
+        score_matching(data, units.centre, fit_linear=True),
         graph.independence(data, units.centre, True),
         units.centre,
+        graph.Penalty(alpha * graph.off_diagonal(D), ridge),
         **{"max_iter": 50, "tol": 3e-3, **options},
     )
     return fit.theta.precision.numpy() / np.outer(units.scale, units.scale), fit

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from skvnce.algorithms.graph import Theta
+from skvnce.algorithms.graph import DIAGONAL_FLOOR, Penalty, Theta, off_diagonal
 from skvnce.algorithms.score_matching import (
-    DIAGONAL_FLOOR,
     Statistics,
     minimise_loss,
     running_mean,
@@ -35,10 +34,14 @@ def start():
     return Theta(torch.eye(D).double(), zeros, zeros[0])
 
 
+def links(alpha, ridge=0.0):
+    return Penalty(alpha * off_diagonal(D), ridge)
+
+
 def solve(x, fit_linear, alpha=0.0, ridge=0.0, tol=1e-14):
     centre = x.mean(0) * fit_linear
     stats = statistics(x, centre, fit_linear)
-    return minimise_loss(stats, start(), alpha, ridge, tol), stats
+    return minimise_loss(stats, start(), centre, links(alpha, ridge), tol), stats
 
 
 def basis(width):
@@ -104,10 +107,10 @@ def test_optimality_without_a_reference(fit_linear, x):
 
 def test_the_gap_bounds_the_suboptimality(x):
     stats = statistics(x, x.mean(0), True)
-    best = minimise_loss(stats, start(), 0.05, 0.0, 1e-14).loss
+    best = minimise_loss(stats, start(), x.mean(0), links(0.05), 1e-14).loss
     gaps = []
     for tol in (1e9, 1e-1, 1e-2, 1e-4, 1e-6):
-        found = minimise_loss(stats, start(), 0.05, 0.0, tol)
+        found = minimise_loss(stats, start(), x.mean(0), links(0.05), tol)
         assert -1e-12 <= found.loss - best <= found.gap + 1e-12
         assert found.gap <= tol * max(1, abs(found.loss))
         gaps.append(found.gap)
@@ -128,7 +131,7 @@ def test_the_minimum_does_not_depend_on_the_origin(x):
     solutions = []
     for centre in (torch.zeros(D).double(), x.mean(0)):
         stats = statistics(x, centre, True)
-        theta = minimise_loss(stats, start(), 0.02, 0.1, 1e-15).theta
+        theta = minimise_loss(stats, start(), centre, links(0.02, 0.1), 1e-15).theta
         solutions.append([theta.precision, theta.linear + theta.precision @ centre])
     torch.testing.assert_close(*solutions, rtol=0, atol=1e-5)
 
@@ -143,8 +146,8 @@ def single_column(ratio):
     theta = minimise_loss(
         statistics(x, x.mean(0), True),
         Theta(none[None] + 1, none, none[0]),
-        0,
-        0,
+        x.mean(0),
+        Penalty(off_diagonal(1), 0.0),
         1e-14,
     ).theta
     return theta.precision, theta.linear + theta.precision @ x.mean(0), scale
