@@ -13,6 +13,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms import conditional, graph, graph_prior
+from skvnce.algorithms.edge_mixture import edge_probabilities
 from skvnce.algorithms.graph_cdi import vnce_cdi
 from skvnce.algorithms.graph_imputed import FILLERS, imputed
 from skvnce.algorithms.graph_ml import maximum_likelihood
@@ -173,6 +174,10 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         method contrasts with noise.
     edge_strengths_ : ndarray of shape (n_nodes, n_nodes)
         ``|K_ij| / sqrt(K_ii K_jj)``, free of units; zero on the diagonal.
+    edge_probabilities_ : ndarray of shape (n_nodes, n_nodes)
+        Posterior probability that a pair is linked, by a mixture of a null and two
+        slabs fitted to the signed strengths of all pairs, estimated without the L1
+        penalty; it learns what signs links have.  Zero on the diagonal.
     nodes_ : ndarray of shape (n_nodes,)
         Names of the columns that are nodes: those observed at least once.  Names that
         are not strings count as none, as in scikit-learn, and become x0, x1, ...
@@ -285,6 +290,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         TypeError
             For parameters of a wrong type.
         """
+        check_number(self.alpha, "alpha", low=0)
         self._check_parameters()
         data = self._read(X)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
@@ -292,6 +298,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
             problem = self._pose(data)
             fit = self._learn(problem, problem.start, float(self.alpha), on_round)
             self._keep(fit, problem, data)
+            self._keep_probabilities(fit, problem)
         self._seed = seed
         finish()
         return self
@@ -318,7 +325,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         method = _METHODS[self.method](self, scaled, noise, units.centre)
         return Problem(method, start, units, scaled, *ridges)
 
-    def _learn(self, problem, start, alpha, on_round):
+    def _learn(self, problem, start, alpha, on_round=lambda n, loss, change: False):
         return graph.learn_graph(
             problem.method,
             start,
@@ -493,7 +500,6 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         return tags
 
     def _check_parameters(self):
-        check_number(self.alpha, "alpha", low=0)
         check_choice(self.method, "method", _METHODS)
         check_choice(self.imputation, "imputation", FILLERS)
         for name in ("ridge", "ridge_linear"):
@@ -548,6 +554,13 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         self.change_, self.optimality_gap_ = fit.change, fit.gap
         self.largest_cut_ = fit.cut
         self._warn_unless_converged()
+
+    def _keep_probabilities(self, fit, problem):
+        """Judge the links by an estimate without an L1 penalty."""
+        m_step = problem.method.m_step
+        free = m_step.solve(fit.summary, fit.theta, problem.penalty(0.0), m_step.tol[0])
+        strengths = graph.edge_strengths(free.theta.precision)
+        self.edge_probabilities_ = edge_probabilities(strengths).numpy()
 
     def _warn_unless_converged(self):
         if not np.isfinite(self.optimality_gap_):

@@ -1,0 +1,83 @@
+"""How likely each link is real: a mixture fitted to all strengths at once.
+
+The signed strengths w_ij of all pairs are modelled as draws from
+
+    p(w) = pi_0 N(0, s_0^2) + pi_+ N(m_+, s_+^2) + pi_- N(m_-, s_-^2)              (1)
+
+with m_- < 0 < m_+ and slabs at least as wide as the null.  Empirical Bayes (Efron 2010,
+chapter 5): the null, the two slabs and their shares are learned from the values, and so
+are the signs that links have.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+_MAD = 0.6745  # median absolute deviation of a standard normal
+
+
+class Mixture(NamedTuple):
+    """Shares, means and standard deviations of null, positive and negative slab."""
+
+    share: Tensor
+    mean: Tensor
+    spread: Tensor
+
+
+def log_joint(w: Tensor, mixture: Mixture) -> Tensor:
+    """Compute log(share * density) of eq. (1); (n,) -> (3, n)."""
+    z = (w - mixture.mean[:, None]) / mixture.spread[:, None]
+    log_scale = mixture.share.log() - mixture.spread.log()
+    return log_scale[:, None] - z.square() / 2
+
+
+def fit_mixture(w: Tensor, max_iter: int = 500, tol: float = 1e-8) -> Mixture:
+    """Fit eq. (1) by EM; (n,) -> Mixture.
+
+    It starts with a null as wide as the bulk of the values.
+    """
+    bulk = (w.abs().median() / _MAD).clamp(min=1e-12)
+    mixture = Mixture(
+        w.new_tensor([0.8, 0.1, 0.1]),
+        bulk * w.new_tensor([0.0, 3.0, -3.0]),
+        bulk.expand(3).clone(),
+    )
+    side = w.new_tensor([0.0, 1.0, -1.0])
+    before = -torch.inf
+    for _ in range(max_iter):
+        joint = log_joint(w, mixture)
+        log_likelihood = float(joint.logsumexp(0).mean())
+        if log_likelihood - before < tol:
+            break
+        before = log_likelihood
+        weight = joint.softmax(0)
+        total = weight.sum(1).clamp(min=1e-9)
+        mean = side * (side * (weight @ w) / total).clamp(min=0)
+        variance = (weight * (w - mean[:, None]).square()).sum(1) / total
+        spread = variance.sqrt().clamp(min=float(bulk) * 1e-3)
+        mixture = Mixture(total / total.sum(), mean, spread.clamp(min=spread[0]))
+    return mixture
+
+
+def edge_probabilities(strengths: Tensor) -> Tensor:
+    """Compute the posterior probability that each pair is not of the null.
+
+    Parameters
+    ----------
+    strengths : Tensor of shape (features, features)
+        Signed and symmetric, of an estimate without an L1 penalty.
+
+    Returns
+    -------
+    Tensor of shape (features, features)
+        Zero on the diagonal, and everywhere with less than two different values.
+    """
+    d = len(strengths)
+    i, j = torch.triu_indices(d, d, 1)
+    found = torch.zeros_like(strengths)
+    w = strengths[i, j]
+    if len(w.unique()) > 1:
+        real = 1 - log_joint(w, fit_mixture(w)).softmax(0)[0]
+        found[i, j] = found[j, i] = real
+    return found

@@ -1,0 +1,333 @@
+"""A sparse graph whose L1 strength is chosen from the incomplete table."""
+
+import warnings
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.base import clone
+from sklearn.model_selection import check_cv
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import seeded
+from skvnce.algorithms import graph, graph_path
+from skvnce.estimators._callbacks import report_rounds, with_callbacks
+from skvnce.estimators._graph import TruncatedGaussianGraphLearner
+from skvnce.estimators._validation import (
+    check_choice,
+    check_number,
+    keeps_state_on_failure,
+)
+
+_RATIO = 100  # of the largest to the smallest alpha of an automatic path
+_INSTABILITY = 0.05  # at most, of `selection="stability"`
+
+
+def _fit_path(learner, X, alphas, seed):
+    """Fit all alphas to a table; the learner's state is what `_keep` needs."""
+    data = learner._read(X)
+    with learner._threads(), seeded(seed):
+        problem = learner._pose(data)
+        dense = learner._learn(problem, problem.start, 0.0)
+        m_step, penalty = problem.method.m_step, problem.penalty(0.0)
+        path = graph_path.solve_path(m_step, dense, penalty, alphas)
+    return data, problem, dense, path
+
+
+def _fold_scores(learner, X, train, test, alphas, seed):
+    """Score held-out rows for each alpha; (n_alphas,)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of folds: those of the last fit are shown
+        data, problem, dense, path = _fit_path(learner, X[train], alphas, seed)
+        learner._seed, scores = seed, []
+        for theta in path.thetas:
+            learner._keep(dense._replace(theta=theta), problem, data)
+            scores.append(learner.score(X[test]))
+    return scores
+
+
+def _selected(learner, X, rows, alphas, seed):
+    """Tell which links each alpha leaves; (n_alphas, n_features, n_features)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        *_, path = _fit_path(learner, X[rows], alphas, seed)
+    d = X.shape[1]
+    found = np.zeros((len(alphas), d, d), dtype=bool)
+    places = np.ix_(learner.node_indices_, learner.node_indices_)
+    for links, theta in zip(found, path.thetas, strict=True):
+        links[places] = theta.precision.numpy() != 0
+    return found
+
+
+class TruncatedGaussianGraphLearnerCV(TruncatedGaussianGraphLearner):
+    """`TruncatedGaussianGraphLearner` that chooses its L1 strength.
+
+    One fit without L1 penalty averages the statistics of the missing cells; a path of
+    penalties is solved on them, from the sparsest graph to the densest; a rule chooses
+    one; and the graph is fitted again with it.
+
+    Parameters
+    ----------
+    alphas : int or array-like of shape (n_alphas,), default=20
+        Number of values on a path from the smallest alpha without any link down to a
+        hundredth of it, or the values, for columns scaled to unit spread.
+    selection : {"ebic", "cv", "cv-1se", "stability"}, default="ebic"
+        - ``"ebic"``: the extended Bayesian information criterion of the links,
+          refitted without penalties.  Costs next to nothing, and finds links best;
+        - ``"cv"``: the held-out score of incomplete rows (`score_samples`), which
+          chooses for prediction: denser graphs;
+        - ``"cv-1se"``: the sparsest graph within one standard error of that;
+        - ``"stability"``: the densest graph whose links change little between random
+          halves of the rows (Liu, Roeder and Wasserman 2010).
+    gamma : float, default=0.0
+        Of the extended criterion: 0 is the BIC, larger values give sparser graphs.
+    cv : int or cross-validation splitter, default=5
+        For ``"cv"`` and ``"cv-1se"``.
+    n_subsamples : int, default=20
+        Random halves of the rows; for ``"stability"``.
+    n_jobs : int or None, default=None
+        Folds or subsamples at a time, through joblib and the backend it is set to.
+    method, imputation, fit_linear, ridge, ridge_linear, noise_ratio, n_gibbs_steps, \
+max_iter, tol, keep_empty_features, random_state, verbose
+        As in `TruncatedGaussianGraphLearner`.
+
+    Attributes
+    ----------
+    alpha_ : float
+        The chosen strength.
+    alphas_ : ndarray of shape (n_alphas,)
+        Strengths of the path, largest first.
+    path_ : ndarray of shape (n_alphas, n_nodes, n_nodes)
+        Signed associations along the path, ``-K_ij / sqrt(K_ii K_jj)``, zero on the
+        diagonal.
+    cv_results_ : dict of ndarray of shape (n_alphas,)
+        ``alpha``, ``n_edges`` and what the rule looks at: ``ebic``; or
+        ``mean_test_score``, ``std_test_score`` and ``split0_test_score`` ...; or
+        ``instability``.  ``pandas.DataFrame(cv_results_)`` is a table.
+    edge_frequencies_ : ndarray of shape (n_nodes, n_nodes)
+        Share of the subsamples in which a link was selected at `alpha_`; only with
+        ``selection="stability"``.
+    precision_, linear_, edge_strengths_, edge_probabilities_, nodes_, ...
+        As in `TruncatedGaussianGraphLearner`, of the graph at `alpha_`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import TruncatedGaussianGraphLearnerCV
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.gamma(4.0, size=(300, 4))
+    >>> X[:, 1] += X[:, 0]
+    >>> X[rng.uniform(size=X.shape) < 0.2] = np.nan
+    >>> learner = TruncatedGaussianGraphLearnerCV(random_state=0).fit(X)
+    >>> learner.edges()[["source", "target"]]
+      source target
+    0     x0     x1
+    """
+
+    def __init__(
+        self,
+        alphas=20,
+        *,
+        selection="ebic",
+        gamma=0.0,
+        cv=5,
+        n_subsamples=20,
+        n_jobs=None,
+        method="score-matching",
+        imputation="mean",
+        fit_linear=True,
+        ridge="auto",
+        ridge_linear="auto",
+        noise_ratio=10,
+        n_gibbs_steps=30,
+        max_iter=100,
+        tol=2e-3,
+        keep_empty_features=False,
+        random_state=None,
+        verbose=0,
+    ):
+        super().__init__(
+            method=method,
+            imputation=imputation,
+            fit_linear=fit_linear,
+            ridge=ridge,
+            ridge_linear=ridge_linear,
+            noise_ratio=noise_ratio,
+            n_gibbs_steps=n_gibbs_steps,
+            max_iter=max_iter,
+            tol=tol,
+            keep_empty_features=keep_empty_features,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        del self.alpha  # chosen, not given
+        self.alphas = alphas
+        self.selection = selection
+        self.gamma = gamma
+        self.cv = cv
+        self.n_subsamples = n_subsamples
+        self.n_jobs = n_jobs
+
+    @keeps_state_on_failure
+    @with_callbacks
+    def fit(self, X, y=None):
+        """Learn the path, choose, and learn the graph.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Non-negative; NaN marks missing cells.  Rows that are entirely missing say
+            nothing and are left out.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : TruncatedGaussianGraphLearnerCV
+
+        Raises
+        ------
+        ValueError, TypeError
+            As in `TruncatedGaussianGraphLearner`; and for fewer rows than folds.
+        """
+        given = self._check_parameters()
+        data = self._read(X)
+        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        with self._threads(), seeded(self.random_state) as seed:
+            problem = self._pose(data)
+            dense = self._learn(problem, problem.start, 0.0, on_round)
+            m_step, penalty = problem.method.m_step, problem.penalty(0.0)
+            if given is None:
+                top = graph_path.largest_alpha(m_step, dense, penalty)
+                given = np.geomspace(top, top / _RATIO, self.alphas)
+            path = graph_path.solve_path(m_step, dense, penalty, given.tolist())
+        self.alphas_ = given
+        self.cv_results_ = {
+            "alpha": given,
+            "n_edges": np.array([graph_path.n_edges(theta) for theta in path.thetas]),
+        }
+        rows = self._all_columns(data)
+        best = _RULES[self.selection](self, problem, dense, path, rows, seed)
+        self._warn_at_the_edge(best)
+        self.alpha_ = float(given[best])
+        self.path_ = np.array(
+            [-graph.edge_strengths(theta.precision).numpy() for theta in path.thetas]
+        )
+        self.path_[:, *np.diag_indices(self.path_.shape[1])] = 0
+        with self._threads(), seeded(seed):
+            fit = self._learn(problem, path.thetas[best], self.alpha_)
+            self._keep(fit, problem, data)
+            self._keep_probabilities(dense, problem)
+        self._seed = seed
+        finish()
+        return self
+
+    def _all_columns(self, data):
+        """Write the rows that were read as a table of nodes, NaN where missing."""
+        return np.where(data.observed, data.x, np.nan)
+
+    def _learner(self):
+        """Make the learner of folds and subsamples."""
+        names = TruncatedGaussianGraphLearner().get_params()
+        given = {name: getattr(self, name) for name in names if name != "alpha"}
+        return TruncatedGaussianGraphLearner(**{**given, "verbose": 0})
+
+    def _jobs(self, function, parts, X, seed):
+        """Run a function on parts of the rows, each with its own learner and seed."""
+        seeds = np.random.default_rng(seed).integers(2**31 - 1, size=len(parts))
+        learner = self._learner()
+        return Parallel(self.n_jobs)(
+            delayed(function)(clone(learner), X, *part, self.alphas_.tolist(), int(s))
+            for part, s in zip(parts, seeds, strict=True)
+        )
+
+    def _by_ebic(self, problem, dense, path, X, seed):
+        pairs = graph_path.mean_pairs(problem.data.observed)
+        with self._threads():
+            scores = [
+                graph_path.extended_bic(
+                    problem.method.m_step,
+                    dense,
+                    problem.penalty(0.0),
+                    theta,
+                    n_rows=len(X),
+                    n_pairs=pairs,
+                    gamma=self.gamma,
+                )
+                for theta in path.thetas
+            ]
+        self.cv_results_["ebic"] = np.array(scores)
+        return int(np.argmin(scores))
+
+    def _by_score(self, problem, dense, path, X, seed):
+        parts = list(check_cv(self.cv).split(X))
+        scores = np.array(self._jobs(_fold_scores, parts, X, seed))
+        self.cv_results_["mean_test_score"] = scores.mean(0)
+        self.cv_results_["std_test_score"] = scores.std(0)
+        for fold, row in enumerate(scores):
+            self.cv_results_[f"split{fold}_test_score"] = row
+        return int(np.argmax(scores.mean(0)))
+
+    def _by_one_error(self, problem, dense, path, X, seed):
+        best = self._by_score(problem, dense, path, X, seed)
+        mean = self.cv_results_["mean_test_score"]
+        splits = [
+            row for name, row in self.cv_results_.items() if name.startswith("split")
+        ]
+        loss = np.array(splits)[:, best, None] - splits  # paired, fold by fold
+        error = loss.std(0, ddof=1) / np.sqrt(len(splits))
+        return int(np.argmax(mean + error >= mean[best]))
+
+    def _by_stability(self, problem, dense, path, X, seed):
+        rng = np.random.default_rng(seed)
+        half = max(len(X) // 2, 2)
+        parts = [
+            (rng.choice(len(X), half, replace=False),)
+            for _ in range(self.n_subsamples)
+        ]
+        found = np.mean(self._jobs(_selected, parts, X, seed), axis=0)
+        upper = np.triu_indices(X.shape[1], 1)
+        wobble = (2 * found * (1 - found))[:, *upper].mean(1) if len(upper[0]) else [0]
+        instability = np.maximum.accumulate(np.broadcast_to(wobble, len(found)))
+        self.cv_results_["instability"] = instability
+        best = int(np.flatnonzero(instability <= _INSTABILITY).max(initial=0))
+        self.edge_frequencies_ = found[best]
+        np.fill_diagonal(self.edge_frequencies_, 0)
+        return best
+
+    def _warn_at_the_edge(self, best):
+        if len(self.alphas_) < 2 or len(self.node_indices_) < 2:
+            return
+        end = {0: "largest", len(self.alphas_) - 1: "smallest"}.get(best)
+        if end:
+            warnings.warn(
+                f"selection={self.selection!r} chose the {end} alpha of the path, "
+                f"{self.alphas_[best]:.3g} ({self.cv_results_['n_edges'][best]} links):"
+                " the best may lie beyond. Give alphas that reach further, or choose "
+                "by another rule.",
+                UserWarning,
+                stacklevel=5,
+            )
+
+    def _check_parameters(self):
+        """Check, and return the given alphas, largest first; None for automatic."""
+        super()._check_parameters()
+        check_choice(self.selection, "selection", _RULES)
+        check_number(self.gamma, "gamma", low=0)
+        check_number(self.n_subsamples, "n_subsamples", low=2, integer=True)
+        if np.ndim(self.alphas) == 0:
+            check_number(self.alphas, "alphas", low=1, integer=True)
+            return None
+        alphas = np.unique(np.asarray(self.alphas, dtype=float))[::-1]
+        if alphas.size == 0 or not np.isfinite(alphas).all() or alphas[-1] < 0:
+            raise ValueError(
+                f"alphas should be finite and not negative, got {self.alphas!r}."
+            )
+        return alphas
+
+
+_RULES = {
+    "ebic": TruncatedGaussianGraphLearnerCV._by_ebic,
+    "cv": TruncatedGaussianGraphLearnerCV._by_score,
+    "cv-1se": TruncatedGaussianGraphLearnerCV._by_one_error,
+    "stability": TruncatedGaussianGraphLearnerCV._by_stability,
+}
