@@ -4,7 +4,8 @@ The signed strengths w_ij of all pairs are modelled as draws from
 
     p(w) = pi_0 N(0, s_0^2) + pi_+ N(m_+, s_+^2) + pi_- N(m_-, s_-^2)              (1)
 
-with m_- < 0 < m_+ and slabs at least as wide as the null.  Empirical Bayes (Efron 2010,
+with m_- < 0 < m_+, slabs at least as wide as the null, and half of all pairs or more
+in the null: without that, values that are all one lump may be told to be all links.  Empirical Bayes (Efron 2010,
 chapter 5): the null, the two slabs and their shares are learned from the values, and so
 are the signs that links have.
 """
@@ -14,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+_NULL = 0.5  # least share of the null
 _MAD = 0.6745  # median absolute deviation of a standard normal
 
 
@@ -56,7 +58,10 @@ def fit_mixture(w: Tensor, max_iter: int = 500, tol: float = 1e-8) -> Mixture:
         mean = side * (side * (weight @ w) / total).clamp(min=0)
         variance = (weight * (w - mean[:, None]).square()).sum(1) / total
         spread = variance.sqrt().clamp(min=float(bulk) * 1e-3)
-        mixture = Mixture(total / total.sum(), mean, spread.clamp(min=spread[0]))
+        share = total / total.sum()
+        slabs = share[1:] * (1 - share[0].clamp(min=_NULL)) / share[1:].sum()
+        share = torch.cat([1 - slabs.sum()[None], slabs])
+        mixture = Mixture(share, mean, spread.clamp(min=spread[0]))
     return mixture
 
 
