@@ -2,12 +2,13 @@
 
 The signed strengths w_ij of all pairs are modelled as draws from
 
-    p(w) = pi_0 N(0, s_0^2) + pi_+ N(m_+, s_+^2) + pi_- N(m_-, s_-^2)              (1)
+    p(w) = pi_0 N(m_0, s_0^2) + pi_+ N(m_+, s_+^2) + pi_- N(m_-, s_-^2)              (1)
 
-with m_- < 0 < m_+, slabs at least as wide as the null, and half of all pairs or more
+with m_- < m_0 < m_+, slabs at least as wide as the null, and half of all pairs or more
 in the null: without that, values that are all one lump may be told to be all links.  Empirical Bayes (Efron 2010,
 chapter 5): the null, the two slabs and their shares are learned from the values, and so
-are the signs that links have.
+are the signs that links have.  The null has a mean of its own, because holes and
+penalties move all values of a table a little one way.
 """
 
 from typing import NamedTuple
@@ -39,10 +40,11 @@ def fit_mixture(w: Tensor, max_iter: int = 500, tol: float = 1e-8) -> Mixture:
 
     It starts with a null as wide as the bulk of the values.
     """
-    bulk = (w.abs().median() / _MAD).clamp(min=1e-12)
+    middle = w.median()
+    bulk = ((w - middle).abs().median() / _MAD).clamp(min=1e-12)
     mixture = Mixture(
         w.new_tensor([0.8, 0.1, 0.1]),
-        bulk * w.new_tensor([0.0, 3.0, -3.0]),
+        middle + bulk * w.new_tensor([0.0, 3.0, -3.0]),
         bulk.expand(3).clone(),
     )
     side = w.new_tensor([0.0, 1.0, -1.0])
@@ -55,7 +57,8 @@ def fit_mixture(w: Tensor, max_iter: int = 500, tol: float = 1e-8) -> Mixture:
         before = log_likelihood
         weight = joint.softmax(0)
         total = weight.sum(1).clamp(min=1e-9)
-        mean = side * (side * (weight @ w) / total).clamp(min=0)
+        mean = weight @ w / total
+        mean = mean[0] + side * (side * (mean - mean[0])).clamp(min=0)
         variance = (weight * (w - mean[:, None]).square()).sum(1) / total
         spread = variance.sqrt().clamp(min=float(bulk) * 1e-3)
         share = total / total.sum()
