@@ -303,4 +303,10 @@ def largest_cut(before: Theta, after: Theta) -> float:
 def edge_strengths(precision: Tensor) -> Tensor:
     """Compute K_ij / sqrt(K_ii K_jj), free of units."""
     scale = precision.diagonal().rsqrt()
-    return precision * scale * scale[:, None]
+    return precision * torch.outer(scale, scale)
+
+
+def associations(precision: Tensor) -> Tensor:
+    """Compute -K_ij / sqrt(K_ii K_jj): positive where two columns rise together."""
+    found = edge_strengths(precision)
+    return 0.0 - (found - found.diagonal().diag())

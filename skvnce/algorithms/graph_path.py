@@ -54,9 +54,7 @@ def largest_alpha(m_step: MStep, fit: Fit, penalty: Penalty) -> float:
     return high
 
 
-def solve_path(
-    m_step: MStep, fit: Fit, penalty: Penalty, alphas: list[float]
-) -> Path:
+def solve_path(m_step: MStep, fit: Fit, penalty: Penalty, alphas: list[float]) -> Path:
     """Solve for each alpha, largest first; thetas are made safe to sample from."""
     off = off_diagonal(len(penalty.weight))
     theta, thetas = fit.theta, []

@@ -7,7 +7,6 @@ from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
 
-from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms import graph, graph_path
 from skvnce.estimators._callbacks import report_rounds, with_callbacks
@@ -210,9 +209,8 @@ max_iter, tol, keep_empty_features, random_state, verbose
         self._warn_at_the_edge(best)
         self.alpha_ = float(given[best])
         self.path_ = np.array(
-            [-graph.edge_strengths(theta.precision).numpy() for theta in path.thetas]
+            [graph.associations(theta.precision).numpy() for theta in path.thetas]
         )
-        self.path_[:, *np.diag_indices(self.path_.shape[1])] = 0
         with self._threads(), seeded(seed):
             fit = self._learn(problem, path.thetas[best], self.alpha_)
             self._keep(fit, problem, data)
@@ -281,8 +279,7 @@ max_iter, tol, keep_empty_features, random_state, verbose
         rng = np.random.default_rng(seed)
         half = max(len(X) // 2, 2)
         parts = [
-            (rng.choice(len(X), half, replace=False),)
-            for _ in range(self.n_subsamples)
+            (rng.choice(len(X), half, replace=False),) for _ in range(self.n_subsamples)
         ]
         found = np.mean(self._jobs(_selected, parts, X, seed), axis=0)
         upper = np.triu_indices(X.shape[1], 1)

@@ -1,0 +1,183 @@
+"""The path of penalties, and the rules that choose on it."""
+
+import warnings
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from oracles import rejection, ring
+
+from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
+
+D = 5
+RULES = ["ebic", "cv", "cv-1se", "stability"]
+QUICK = {"n_gibbs_steps": 4, "n_subsamples": 6, "cv": 3, "alphas": 6}
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Draw a table of the thesis' ring, a fifth of it missing; X and K."""
+    rng = np.random.default_rng(0)
+    K = ring(D, rng)
+    X = rejection(K, K.sum(1), np.full(D, np.nan), 400, rng)
+    return np.where(rng.uniform(size=X.shape) < 0.2, np.nan, X), K
+
+
+def fitted(X, **options):
+    learner = TruncatedGaussianGraphLearnerCV(**{**QUICK, "random_state": 0, **options})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return learner.fit(X)
+
+
+def links(K):
+    return np.count_nonzero(np.triu(K, 1))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_each_rule_chooses_on_the_path(rule, data):
+    learner = fitted(data[0], selection=rule)
+    alphas, results = learner.alphas_, pd.DataFrame(learner.cv_results_)
+    assert learner.alpha_ in alphas
+    assert (np.diff(alphas) < 0).all()
+    assert len(results) == len(alphas) == QUICK["alphas"]
+    assert learner.path_.shape == (len(alphas), D, D)
+    for associations, n_edges in zip(learner.path_, results["n_edges"], strict=True):
+        np.testing.assert_array_equal(associations, associations.T)
+        assert (np.diag(associations) == 0).all()
+        assert links(associations) == n_edges
+    assert results["n_edges"][0] == 0  # the largest alpha leaves no link,
+    assert results["n_edges"].iloc[1:].max() > 0  # and others do
+    assert hasattr(learner, "edge_frequencies_") == (rule == "stability")
+
+
+def test_the_criterion_is_least_where_it_chose(data):
+    learner = fitted(data[0], alphas=12)
+    results = pd.DataFrame(learner.cv_results_)
+    assert results["ebic"].idxmin() == list(learner.alphas_).index(learner.alpha_)
+
+
+def test_more_gamma_gives_fewer_links(data):
+    found = [links(fitted(data[0], alphas=15, gamma=g).precision_) for g in (0, 5, 500)]
+    assert found[0] >= found[1] >= found[2] == 0
+    assert found[0] > 0
+
+
+def test_the_true_links_are_found(data):
+    X, K = data
+    learner = fitted(X, alphas=20)
+    true, found = np.triu(K, 1) != 0, np.triu(learner.precision_, 1) != 0
+    hits = (true & found).sum()
+    assert 2 * hits / (true.sum() + found.sum()) > 0.8
+
+
+def test_one_standard_error_is_not_denser(data):
+    best, sparser = (fitted(data[0], selection=r) for r in ("cv", "cv-1se"))
+    assert sparser.alpha_ >= best.alpha_
+    np.testing.assert_array_equal(
+        best.cv_results_["mean_test_score"], sparser.cv_results_["mean_test_score"]
+    )
+
+
+def test_the_held_out_score_is_that_of_the_learner(data):
+    """Scores of a fold: a learner of the same path, fitted by hand, agrees."""
+    X = data[0]
+    folds = [(np.arange(300), np.arange(300, 400))]
+    learner = fitted(X, selection="cv", cv=folds, alphas=[0.3, 0.01])
+    scores = learner.cv_results_["split0_test_score"]
+    by_hand = [
+        TruncatedGaussianGraphLearner(a, n_gibbs_steps=30, random_state=0)
+        .fit(X[:300])
+        .score(X[300:])
+        for a in learner.alphas_
+    ]
+    np.testing.assert_allclose(scores, by_hand, atol=0.05)
+    assert scores[1] > scores[0] + 0.05
+
+
+def test_frequencies_are_shares_of_the_subsamples(data):
+    learner = fitted(data[0], selection="stability", n_subsamples=6)
+    frequencies = learner.edge_frequencies_
+    np.testing.assert_array_equal(frequencies, frequencies.T)
+    assert (np.diag(frequencies) == 0).all()
+    np.testing.assert_allclose(frequencies * 6, np.round(frequencies * 6), atol=1e-9)
+    found = learner.cv_results_["instability"]
+    best = list(learner.alphas_).index(learner.alpha_)
+    assert best == 0 or found[best] <= 0.05
+    assert best == len(found) - 1 or found[best + 1] > 0.05
+    assert (np.diff(found) >= 0).all()
+
+
+def test_it_is_the_learner_at_the_chosen_alpha(data):
+    X = data[0]
+    chosen = fitted(X)
+    same = TruncatedGaussianGraphLearner(chosen.alpha_, random_state=0).fit(X)
+    np.testing.assert_allclose(chosen.precision_, same.precision_, atol=0.05)
+    assert chosen.transform(X).shape == X.shape
+    assert not np.isnan(chosen.sample(X, random_state=0)).any()
+
+
+@pytest.mark.parametrize(("gamma", "end"), [(0, "smallest"), (100, "largest")])
+def test_the_edge_of_the_grid_is_told(gamma, end, data):
+    learner = TruncatedGaussianGraphLearnerCV([0.5, 0.05], gamma=gamma, random_state=0)
+    with pytest.warns(UserWarning, match=f"the {end} alpha of the path"):
+        learner.fit(data[0])
+
+
+def test_jobs_change_nothing(data):
+    one = fitted(data[0], selection="stability")
+    with joblib.parallel_config("threading"):
+        two = fitted(data[0], selection="stability", n_jobs=2)
+    np.testing.assert_array_equal(one.precision_, two.precision_)
+    for name, column in one.cv_results_.items():
+        np.testing.assert_array_equal(column, two.cv_results_[name])
+
+
+def test_a_dask_cluster_finds_the_same(data):
+    distributed = pytest.importorskip("distributed")
+    here = fitted(data[0], selection="stability")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster),
+        joblib.parallel_config("dask"),
+    ):
+        there = fitted(data[0], selection="stability", n_jobs=2)
+    np.testing.assert_array_equal(here.edge_frequencies_, there.edge_frequencies_)
+    np.testing.assert_array_equal(here.precision_, there.precision_)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alphas": []}, "alphas"),
+        ({"alphas": [0.1, -1.0]}, "alphas"),
+        ({"alphas": [np.nan]}, "alphas"),
+        ({"alphas": 0}, "alphas"),
+        ({"selection": "bic"}, "selection"),
+        ({"gamma": -1}, "gamma"),
+        ({"n_subsamples": 1}, "n_subsamples"),
+        ({"selection": "cv", "cv": 1000}, "n_splits=1000"),
+    ],
+)
+def test_wrong_parameters_are_named(options, message, data):
+    learner = TruncatedGaussianGraphLearnerCV(**options)
+    with pytest.raises(ValueError, match=message):
+        learner.fit(data[0])
+    assert not hasattr(learner, "precision_")
+
+
+def test_a_failed_fit_leaves_the_learner_as_it_was(data):
+    learner = fitted(data[0])
+    before = learner.precision_
+    with pytest.raises(ValueError, match="negative"):
+        learner.fit(-data[0])
+    assert learner.precision_ is before
+
+
+def test_a_single_column_has_an_empty_path(data):
+    learner = fitted(data[0][:, :1])
+    assert learner.path_.shape[1:] == (1, 1)
+    assert learner.precision_.shape == (1, 1)
