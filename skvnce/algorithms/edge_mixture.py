@@ -4,11 +4,11 @@ The signed strengths w_ij of all pairs are modelled as draws from
 
     p(w) = pi_0 N(m_0, s_0^2) + pi_+ N(m_+, s_+^2) + pi_- N(m_-, s_-^2)              (1)
 
-with m_- < m_0 < m_+, slabs at least as wide as the null, and half of all pairs or more
-in the null: without that, values that are all one lump may be told to be all links.  Empirical Bayes (Efron 2010,
-chapter 5): the null, the two slabs and their shares are learned from the values, and so
-are the signs that links have.  The null has a mean of its own, because holes and
-penalties move all values of a table a little one way.
+with m_- < m_0 < m_+, slabs at least as wide as the null, and half of the pairs or more
+in the null, for else one lump of values may count as links altogether.  It is empirical
+Bayes (Efron 2010, chapter 5): the null, the slabs and their shares, and so the signs
+that links have, are learned from the values.  The null has a mean of its own, because
+holes and penalties move all values of a table a little one way.
 """
 
 from typing import NamedTuple
