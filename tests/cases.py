@@ -8,6 +8,7 @@ from skvnce import (
     IncompleteFactorAnalysis,
     LAIRImputer,
     TruncatedGaussianGraphLearner,
+    TruncatedGaussianGraphLearnerCV,
     VariationalAutoencoder,
     VGIImputer,
     VNCEEstimator,
@@ -23,6 +24,8 @@ ESTIMATORS = [
     TruncatedGaussianGraphLearner(alpha=0.01),
     TruncatedGaussianGraphLearner(alpha=0.0, fit_linear=False),
     TruncatedGaussianGraphLearner(alpha=0.01, method="vnce", max_iter=12, tol=0.2),
+    TruncatedGaussianGraphLearner(alpha=0.01, method="maximum-likelihood"),
+    TruncatedGaussianGraphLearnerCV(alphas=4),
     GaussianImputer(n_parameter_draws=2),
     GaussianImputer(
         margins="normal", max_value=1e300, add_indicator=True, n_parameter_draws=1
@@ -59,6 +62,6 @@ ESTIMATORS = [
 ]
 
 # Those that the longer NaN contract suite is run over: one a method.
-CONTRACT = [ESTIMATORS[0], *ESTIMATORS[2:4], *ESTIMATORS[6:8]]
-CONTRACT += [ESTIMATORS[10], ESTIMATORS[12], *ESTIMATORS[14:16]]
-CONTRACT.append(clone(ESTIMATORS[4]).set_params(add_indicator=False))
+CONTRACT = [ESTIMATORS[0], *ESTIMATORS[2:6], *ESTIMATORS[8:10]]
+CONTRACT += [ESTIMATORS[12], ESTIMATORS[14], *ESTIMATORS[16:18]]
+CONTRACT.append(clone(ESTIMATORS[6]).set_params(add_indicator=False))

@@ -292,15 +292,15 @@ max_iter, tol, keep_empty_features, random_state, verbose
         return best
 
     def _warn_at_the_edge(self, best):
-        if len(self.alphas_) < 2 or len(self.node_indices_) < 2:
-            return
-        end = {0: "largest", len(self.alphas_) - 1: "smallest"}.get(best)
-        if end:
+        links, alpha = self.cv_results_["n_edges"][best], self.alphas_[best]
+        sparser = best == 0 and links > 0  # the empty graph has none beyond it
+        denser = best == len(self.alphas_) - 1 and alpha > 0
+        if len(self.alphas_) > 1 and len(self.node_indices_) > 1 and sparser + denser:
+            end = "largest" if sparser else "smallest"
             warnings.warn(
                 f"selection={self.selection!r} chose the {end} alpha of the path, "
-                f"{self.alphas_[best]:.3g} ({self.cv_results_['n_edges'][best]} links):"
-                " the best may lie beyond. Give alphas that reach further, or choose "
-                "by another rule.",
+                f"{alpha:.3g} ({links} links): the best may lie beyond. Give alphas "
+                "that reach further, or choose by another rule.",
                 UserWarning,
                 stacklevel=5,
             )

@@ -118,9 +118,12 @@ def test_it_is_the_learner_at_the_chosen_alpha(data):
     assert not np.isnan(chosen.sample(X, random_state=0)).any()
 
 
-@pytest.mark.parametrize(("gamma", "end"), [(0, "smallest"), (100, "largest")])
-def test_the_edge_of_the_grid_is_told(gamma, end, data):
-    learner = TruncatedGaussianGraphLearnerCV([0.5, 0.05], gamma=gamma, random_state=0)
+@pytest.mark.parametrize(
+    ("alphas", "gamma", "end"),
+    [([0.5, 0.05], 0, "smallest"), ([0.05, 0.02], 100, "largest")],
+)
+def test_the_edge_of_the_grid_is_told(alphas, gamma, end, data):
+    learner = TruncatedGaussianGraphLearnerCV(alphas, gamma=gamma, random_state=0)
     with pytest.warns(UserWarning, match=f"the {end} alpha of the path"):
         learner.fit(data[0])
 
@@ -181,3 +184,11 @@ def test_a_single_column_has_an_empty_path(data):
     learner = fitted(data[0][:, :1])
     assert learner.path_.shape[1:] == (1, 1)
     assert learner.precision_.shape == (1, 1)
+
+
+@pytest.mark.parametrize(("alphas", "gamma"), [(4, 500), ([0.05, 0.0], 0)])
+def test_where_nothing_lies_beyond_nothing_is_told(alphas, gamma, data):
+    learner = TruncatedGaussianGraphLearnerCV(alphas, gamma=gamma, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner.fit(data[0])
