@@ -4,13 +4,16 @@ The E-step's draws cost most of a fit; a path solves only the M-step, from the s
 graph to the densest, each from the one before.
 """
 
-from math import log
+from math import inf, log
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from skvnce.algorithms.graph import Fit, MStep, Penalty, Theta, off_diagonal, safe
+
+
+_ROWS_A_NEIGHBOUR = 10
 
 
 class Path(NamedTuple):
@@ -80,14 +83,17 @@ def extended_bic(
     ``2 n L + |E| (log n_pairs + 4 gamma log d)`` (Foygel and Drton 2010), with the loss
     L of the method in place of minus a mean log-likelihood, and the number of rows that
     observe a pair, on average, in place of n where the size of a sample decides how
-    much a link must gain.
+    much a link must gain.  Infinite where a column has more than one neighbour on
+    average for ten such rows: such a refit says nothing, and is slow.
     """
+    d, links = len(theta.precision), n_edges(theta)
+    if 2 * links / d > n_pairs / _ROWS_A_NEIGHBOUR:
+        return inf
     absent = (theta.precision == 0) & (off_diagonal(len(theta.precision)) > 0)
     weight = torch.zeros_like(theta.precision).masked_fill(absent, torch.inf)
     refit = penalty._replace(weight=weight, ridge=0.0)
     loss = m_step.solve(fit.summary, theta, refit, m_step.tol[1]).loss
-    price = log(n_pairs) + 4 * gamma * log(len(weight))
-    return 2 * n_rows * loss + n_edges(theta) * price
+    return 2 * n_rows * loss + links * (log(n_pairs) + 4 * gamma * log(d))
 
 
 def mean_pairs(observed: Tensor) -> float:
