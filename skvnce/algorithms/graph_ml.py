@@ -35,6 +35,7 @@ from skvnce.samplers.gibbs import antithetic, gibbs, missing_cells
 from skvnce.training.proximal import Quadratic
 
 _CHAINS = 1000, 5000  # of the model, at least and at most
+_ASTRAY = 1e4  # ratio of variances, model to data or data to model
 
 
 class Spread(NamedTuple):
@@ -154,6 +155,26 @@ class Information(NamedTuple):
         return 2 * (solved * solved.T).sum() + linear @ by_linear
 
 
+def check_chains(x: Tensor, rows: Tensor) -> None:
+    """Refuse to go on with chains whose columns spread nothing like the data's.
+
+    Eq. (1) is local: among many correlated columns a step can lead so far from where it
+    holds that the next step is worse, and finite numbers of no meaning come out.
+
+    Parameters
+    ----------
+    x, rows : Tensor of shape (*, features)
+        Of the model and of the data.
+    """
+    ratio = x.flatten(0, -2).var(0) / rows.flatten(0, -2).var(0)
+    if not ((ratio > 1 / _ASTRAY) & (ratio < _ASTRAY)).all():
+        raise FloatingPointError(
+            "The chains of maximum likelihood have left the data. Columns are nearly "
+            "collinear or have extreme values: use method='score-matching', or a "
+            "larger ridge."
+        )
+
+
 def quadratic_of(moments: Moments, penalty: Penalty, centre: Tensor) -> Quadratic:
     """Write the loss by eq. (1), with the smooth penalties, as a quadratic."""
     information = Information.of(moments.spread)
@@ -192,6 +213,7 @@ def maximum_likelihood(
     def step(state: tuple, model: TruncatedGaussian) -> tuple[tuple, Moments]:
         rows, _ = of_data.step(state[0], model)
         chains, _ = gibbs(model, every, antithetic).step(state[1], unseen)
+        check_chains(chains.x, rows.x)
         linear = model.linear - model.precision @ centre
         theta = Theta(model.precision.detach(), linear.detach(), model.log_scale)
         means = [
