@@ -135,8 +135,8 @@ class Information(NamedTuple):
         d = len(self.mean)
         precision, linear = direction[:, :d], direction[:, d:]
         moved = self.covariance @ (linear.sum(1) - precision @ self.mean)
-        outer = torch.outer(moved, self.mean)
-        by_precision = (self.heavy @ precision @ self.heavy - outer - outer.T) / 2
+        half = self.heavy @ precision @ self.heavy / 2 - torch.outer(moved, self.mean)
+        by_precision = (half + half.T) / 2  # symmetric to the last bit
         return torch.cat([by_precision, moved[:, None]], 1)[:, : direction.shape[1]]
 
     def inverse_form(self, residual: Tensor) -> Tensor:
