@@ -292,9 +292,9 @@ def test_on_complete_data_it_is_the_maximum_of_the_likelihood(seed):
                 graph.independence(data, centre, True),
                 centre,
                 Penalty(torch.zeros(2, 2).double(), 0.0),
-                max_iter=60,
+                max_iter=40,
                 tol=0.0,
-                warm_up=15,
+                warm_up=10,
             )
         K, b = fit.theta.precision, fit.theta.linear
         found.append(np.r_[K[0, 0], K[0, 1], K[1, 1], b])
