@@ -34,7 +34,7 @@ def learner(method, **params):
     )
 
 
-def table(seed, n=60, d=4, hidden=0.2):
+def table(seed, n=40, d=4, hidden=0.2):
     """The first two columns rise together."""
     rng = np.random.default_rng(seed)
     X = rng.gamma(3.0, size=(n, d))
@@ -189,7 +189,7 @@ def duplicated_and_complete(seed):
 
 
 def hardly_observed(seed):
-    X = table(seed)
+    X = table(seed, n=60)
     X[3:, 2] = np.nan  # 95 %
     X[:3, 2] = [1.0, 2.0, 4.0]
     return X[~np.isnan(X).all(1)]
