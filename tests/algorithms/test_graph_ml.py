@@ -22,6 +22,7 @@ from skvnce.algorithms.graph_ml import (
     quadratic_of,
     running_mean,
     spread_of,
+    within_reach,
 )
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 
@@ -305,6 +306,42 @@ def test_on_complete_data_it_is_the_maximum_of_the_likelihood(seed):
 
 
 # Chains that leave the data
+
+
+@pytest.mark.parametrize("width", [D, D + 1])
+def test_steps_of_the_model_are_limited_in_the_metric_of_the_information(width, seed):
+    last = some_moments(seed, width)
+    information = Information.of(last.spread)
+    step = random_direction(np.random.default_rng([seed, 9]), width)
+    unit = step / (step * information.product(step)).sum().sqrt()
+    assert torch.equal(within_reach(last.theta, last), last.theta)
+    for length in (0.01, 0.5, 3.0, 1e6):
+        moved = within_reach(last.theta + length * unit, last) - last.theta
+        found = float((moved * information.product(moved)).sum())
+        assert found == pytest.approx(min(length**2, 0.1 * D), rel=1e-6)
+        torch.testing.assert_close(moved / moved.norm(), unit / unit.norm())
+
+
+@pytest.mark.parametrize("fit_linear", [True, False])
+def test_the_model_follows_the_solutions_step_by_step(fit_linear, seed):
+    """A far model is reached in some rounds, and not at once."""
+    x = rows_of_model(100, np.random.default_rng(seed))
+    centre = CENTRE * fit_linear
+    linear = torch.tensor([6.0, 6.0, 6.0]).double() * fit_linear
+    far = TruncatedGaussian(4 * torch.tensor(PRECISION), linear)
+    width, places = D + fit_linear, []
+    with seeded(seed):
+        method = maximum_likelihood(complete(x), centre, fit_linear=fit_linear)
+        state, _ = method.e_step.step(method.e_step.init(), model_of())
+        for _ in range(40):
+            state, moments = method.e_step.step(state, far)
+            places.append(moments.theta)
+    target = far.precision.detach(), (far.linear - far.precision @ centre).detach()
+    target = torch.cat([target[0], target[1][:, None]], 1)[:, :width]
+    distances = [float((place - target).norm()) for place in places]
+    assert distances[0] > 0.3 * float(target.norm())
+    assert distances == sorted(distances, reverse=True)
+    torch.testing.assert_close(places[-1], target)
 
 
 def test_chains_that_leave_the_data_are_refused_with_a_remedy(seed):
