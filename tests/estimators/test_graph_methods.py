@@ -173,7 +173,9 @@ def test_a_failed_fit_leaves_the_estimator_unchanged(method, X, monkeypatch):
 
 
 def few_rows(seed):
-    return table(seed, n=4, d=6)
+    X = table(seed, n=4, d=6, hidden=0.0)
+    X[np.arange(4), np.arange(4)] = np.nan
+    return X
 
 
 def duplicated(seed):
@@ -245,8 +247,6 @@ def fit_or_refuse(method, X, **params):
 def test_awkward_tables_are_fitted(method, awkward, seed):
     X = awkward(seed)
     fitted = fit_or_refuse(method, X)
-    if method == CHAINS and awkward in (dominated, zeros_but_one):
-        return  # its chains may leave the data, and the message said what to do
     assert fitted is not None
     check_fitted(fitted, X)
 
@@ -273,7 +273,7 @@ def test_collinear_columns(method, seed):
 
 
 def test_chains_stay_with_correlated_columns(seed):
-    """Unlimited steps of the model leave the data in the third round."""
+    """With unlimited steps of the model they leave the data for most seeds."""
     X = collinear(seed, hidden=0.3, d=15, correlation=0.9)
     fitted = fit_or_refuse(CHAINS, X, max_iter=12)
     check_fitted(fitted, X)
