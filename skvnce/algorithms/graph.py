@@ -19,6 +19,7 @@ from skvnce.distributions.truncated_normal import TruncatedNormal, fit_moments
 from skvnce.models.truncated_gaussian import TruncatedGaussian, safe_on_orthant
 from skvnce.samplers.base import State
 from skvnce.samplers.gibbs import antithetic, gibbs, missing_cells
+from skvnce.training.adam import NotFinite
 
 DIAGONAL_FLOOR = 0.25  # least K_jj, for columns scaled to unit spread
 
@@ -266,15 +267,16 @@ def learn_graph(
     state = e_step.init()
     theta, summary, losses = start, None, []
     for n_round in range(1, max_iter + 1):
-        state, completed = e_step.step(state, to_model(safe(theta), centre))
+        try:
+            state, completed = e_step.step(state, to_model(safe(theta), centre))
+        except NotFinite as error:
+            raise FloatingPointError(not_finite(n_round, str(error))) from error
         new, age = m_step.summarise(completed), n_round - warm_up
         summary = new if age <= 1 else m_step.merge(summary, new, 1 / age)
         solution = m_step.solve(summary, theta, penalty, m_step.tol[0])
         if not isfinite(solution.loss):
-            raise FloatingPointError(
-                f"The loss of round {n_round} is {solution.loss}. Look for columns "
-                "with extreme values and for an extreme alpha or ridge."
-            )
+            reason = f"the loss is {solution.loss}"
+            raise FloatingPointError(not_finite(n_round, reason))
         before, theta = theta, solution.theta
         moved = edge_strengths(theta.precision) - edge_strengths(before.precision)
         change = float(moved.abs().max())
@@ -287,6 +289,15 @@ def learn_graph(
     theta, change = safe(solution.theta), 0.0 if e_step.once else change
     cut = largest_cut(solution.theta, theta)
     return Fit(theta, summary, completed, losses, solution.gap, change, cut)
+
+
+def not_finite(n_round: int, reason: str) -> str:
+    """Say what may help where numbers were not finite."""
+    return (
+        f"Round {n_round} failed: {reason}. Look for columns with extreme values, for "
+        "an extreme alpha or ridge, and for too few rows: a larger ridge or "
+        "method='score-matching' may help."
+    )
 
 
 def safe(theta: Theta) -> Theta:

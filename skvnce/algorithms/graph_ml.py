@@ -9,8 +9,10 @@ second mean at the present theta_k and, with the Fisher information F, nearby:
 
 So the loss is a quadratic, and the M-step finds its minimum: the natural gradient step,
 with penalties.  The means of (1) are averaged over the rounds with those of the data,
-and the noise of both kinds of chains dies out.  F decides how fast, not whereto; it is
-that of a normal with the moments of the chains, whose products take d^3.
+and the noise of both kinds of chains dies out.  (1) is local: the chains follow the
+solutions in steps that are not too long for it (`within_reach`).  F decides how fast,
+not whereto; it is that of a normal with the moments of the chains, whose products take
+d^3.
 """
 
 from typing import NamedTuple
@@ -27,6 +29,7 @@ from skvnce.algorithms.graph import (
     Solution,
     Theta,
     completed_by_gibbs,
+    to_model,
 )
 from skvnce.algorithms.graph_quadratic import as_point, minimise_quadratic, penalised
 from skvnce.models.truncated_gaussian import TruncatedGaussian
@@ -35,6 +38,8 @@ from skvnce.samplers.gibbs import antithetic, gibbs, missing_cells
 from skvnce.training.proximal import Quadratic
 
 _CHAINS = 1000, 5000  # of the model, at least and at most
+_REACH = 0.1  # <D, F D> of a step D of the model, for each column
+_ASTRAY = 1e4  # ratio of variances, model to data or data to model
 
 
 class Spread(NamedTuple):
@@ -134,8 +139,8 @@ class Information(NamedTuple):
         d = len(self.mean)
         precision, linear = direction[:, :d], direction[:, d:]
         moved = self.covariance @ (linear.sum(1) - precision @ self.mean)
-        outer = torch.outer(moved, self.mean)
-        by_precision = (self.heavy @ precision @ self.heavy - outer - outer.T) / 2
+        half = self.heavy @ precision @ self.heavy / 2 - torch.outer(moved, self.mean)
+        by_precision = (half + half.T) / 2  # symmetric to the last bit
         return torch.cat([by_precision, moved[:, None]], 1)[:, : direction.shape[1]]
 
     def inverse_form(self, residual: Tensor) -> Tensor:
@@ -152,6 +157,38 @@ class Information(NamedTuple):
         solved = torch.cholesky_solve(precision, factors[0])
         by_linear = torch.cholesky_solve(linear[:, None], factors[1]).squeeze(1)
         return 2 * (solved * solved.T).sum() + linear @ by_linear
+
+
+def within_reach(point: Tensor, last: Moments) -> Tensor:
+    """Go from where the chains are towards a point, no further than eq. (1) holds.
+
+    Half of <D, F D> is the Kullback-Leibler divergence of a short step D.  Unlimited
+    steps leave the data for good where columns are strongly correlated and many cells
+    are missing.
+    """
+    step = point - last.theta
+    length = (step * Information.of(last.spread).product(step)).sum()
+    reach = _REACH * len(point)
+    return last.theta + (reach / length.clamp(min=reach)).sqrt() * step
+
+
+def check_chains(x: Tensor, rows: Tensor) -> None:
+    """Refuse to go on with chains whose columns spread nothing like the data's.
+
+    Else finite numbers of no meaning would come out.
+
+    Parameters
+    ----------
+    x, rows : Tensor of shape (*, features)
+        Of the model and of the data.
+    """
+    ratio = x.flatten(0, -2).var(0) / rows.flatten(0, -2).var(0)
+    if not ((ratio > 1 / _ASTRAY) & (ratio < _ASTRAY)).all():
+        raise FloatingPointError(
+            "The chains of maximum likelihood have left the data. Columns are nearly "
+            "collinear or have extreme values: use method='score-matching', or a "
+            "larger ridge."
+        )
 
 
 def quadratic_of(moments: Moments, penalty: Penalty, centre: Tensor) -> Quadratic:
@@ -187,19 +224,26 @@ def maximum_likelihood(
     def init() -> tuple:
         rows = of_data.init()
         picked = torch.randint(rows.x.shape[1], hidden.shape[1:2])
-        return rows, State(rows.x[0][picked].expand(hidden.shape).clone())
+        return rows, State(rows.x[0][picked].expand(hidden.shape).clone()), None
 
     def step(state: tuple, model: TruncatedGaussian) -> tuple[tuple, Moments]:
+        linear = (model.linear - model.precision @ centre).detach()
+        theta = Theta(model.precision.detach(), linear, model.log_scale.detach())
+        if state[2] is not None:
+            point = within_reach(as_point(theta, width), state[2])
+            linear = point[:, d] if fit_linear else linear
+            theta = theta._replace(precision=point[:, :d], linear=linear)
+            model = to_model(theta, centre)
         rows, _ = of_data.step(state[0], model)
         chains, _ = gibbs(model, every, antithetic).step(state[1], unseen)
-        linear = model.linear - model.precision @ centre
-        theta = Theta(model.precision.detach(), linear.detach(), model.log_scale)
+        check_chains(chains.x, rows.x)
         means = [
             expected_statistic(model, x, observed, centre)[:, :width]
             for x, observed in ((rows.x, data.observed), (chains.x, hidden))
         ]
         spread = spread_of(chains.x.flatten(0, 1) - centre)
-        return (rows, chains), Moments(*means, as_point(theta, width), spread)
+        moments = Moments(*means, as_point(theta, width), spread)
+        return (rows, chains, moments), moments
 
     def solve(moments: Moments, start: Theta, penalty: Penalty, tol: float) -> Solution:
         quadratic = quadratic_of(moments, penalty, centre)

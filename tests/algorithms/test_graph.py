@@ -9,6 +9,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms import graph
 from skvnce.algorithms.conditional import draw
+from skvnce.algorithms.graph_prior import ridge_of_links
 from skvnce.algorithms.score_matching import minimise_loss, score_matching, statistics
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 
@@ -116,7 +117,7 @@ def test_ridge_by_definition(seed):
     data, _ = scaled(x)
     squared = np.corrcoef(x.T)[np.triu_indices(4, 1)] ** 2
     expected = 1 / (100 * (squared - 1 / 100).mean())
-    assert graph.empirical_bayes_ridge(data) == pytest.approx(expected, rel=1e-9)
+    assert ridge_of_links(data) == pytest.approx(expected, rel=1e-9)
 
 
 def test_ridge_shrinks_weak_graphs_more(seed):
@@ -125,24 +126,24 @@ def test_ridge_shrinks_weak_graphs_more(seed):
     ridges = []
     for strength in (3.0, 1.0, 0.3):
         x = noise + strength * common
-        ridges.append(graph.empirical_bayes_ridge(scaled(x)[0]))
+        ridges.append(ridge_of_links(scaled(x)[0]))
     assert ridges == sorted(ridges)
     sparse = np.hstack([noise + common, rng.gamma(2.0, size=(200, 6))])
-    assert graph.empirical_bayes_ridge(scaled(sparse)[0]) > 2 * ridges[1]
-    assert graph.empirical_bayes_ridge(scaled(noise)[0]) <= 10  # tau**2 >= 0.1 / n
+    assert ridge_of_links(scaled(sparse)[0]) > 2 * ridges[1]
+    assert ridge_of_links(scaled(noise)[0]) <= 10  # tau**2 >= 0.1 / n
 
 
 @pytest.mark.parametrize("fit_linear", [True, False])
 def test_ridge_is_free_of_units_and_of_what_is_hidden(fit_linear, seed):
     rng = np.random.default_rng(seed)
     x = hide(rng.gamma(2.0, size=(100, 3)) + rng.gamma(2.0, size=(100, 1)), rng)
-    ridge = graph.empirical_bayes_ridge(scaled(x, fit_linear)[0])
-    again = graph.empirical_bayes_ridge(scaled(x * [1e3, 1, 1e-4], fit_linear)[0])
+    ridge = ridge_of_links(scaled(x, fit_linear)[0])
+    again = ridge_of_links(scaled(x * [1e3, 1, 1e-4], fit_linear)[0])
     assert again == pytest.approx(ridge, rel=1e-8)
 
 
 def test_ridge_of_one_column():
-    assert graph.empirical_bayes_ridge(scaled(np.array([[1.0], [2.0]]))[0]) == 0
+    assert ridge_of_links(scaled(np.array([[1.0], [2.0]]))[0]) == 0
 
 
 # EM
@@ -155,7 +156,8 @@ def test_complete_data_need_one_round(seed):
     _, fit = learn(x, alpha=0.05, ridge=0.1)
     stats = statistics(data.x, units.centre, True)
     start = graph.independence(data, units.centre, True)
-    direct = minimise_loss(stats, start, 0.05, 0.1, 1e-13)
+    penalty = graph.Penalty(0.05 * graph.off_diagonal(D), 0.1)
+    direct = minimise_loss(stats, start, units.centre, penalty, 1e-13)
     assert (len(fit.losses), fit.change) == (1, 0)
     torch.testing.assert_close(
         fit.theta.precision, direct.theta.precision, rtol=0, atol=1e-4
@@ -213,10 +215,10 @@ def learned(data):
     linked = torch.eye(D).double() + 0.2
     with seeded(0):
         return graph.learn_graph(
-            data,
-            score_matching(units.centre, fit_linear=True, alpha=0.0, ridge=0.0),
+            score_matching(data, units.centre, fit_linear=True),
             graph.Theta(linked, torch.zeros(D).double(), column(0)[0]),
             units.centre,
+            graph.Penalty(torch.zeros(D, D).double(), 0.0),
             max_iter=3,
             tol=0.0,
         ).theta.precision
@@ -225,7 +227,7 @@ def learned(data):
 READERS = {
     "units": lambda data: graph.units_of(data, True).scale,
     "marginals": lambda data: graph.marginals(data).loc,
-    "ridge": lambda data: column(graph.empirical_bayes_ridge(data)),
+    "ridge": lambda data: column(ridge_of_links(data)),
     "learn_graph": learned,
 }
 

@@ -8,15 +8,9 @@ from oracles import GATE, log_integral, orthant_rule, rejection, z_mean
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms import graph
-from skvnce.algorithms.graph import Theta
-from skvnce.algorithms.graph_vnce import (
-    DIAGONAL_FLOOR,
-    choose_latent,
-    latent_rows,
-    log_ratio,
-    minimise_loss,
-    vnce,
-)
+from skvnce.algorithms.graph import DIAGONAL_FLOOR, Penalty, Theta, off_diagonal
+from skvnce.algorithms.graph_smooth import minimise_loss
+from skvnce.algorithms.graph_vnce import choose_latent, latent_rows, log_ratio, vnce
 from skvnce.distributions.truncated_normal import TruncatedNormal
 from skvnce.objectives.nce import nce
 
@@ -58,30 +52,35 @@ def tables(data, noise, observed, seed):
 
 
 def solve(rows, centre, alpha=0.0, ridge=0.0, fit_linear=True, tol=1e-7):
+    """Run the M-step on given rows of the data and of the noise."""
+    of_data, contrast = rows
     start = Theta(torch.eye(D).double(), torch.zeros(D).double(), torch.zeros(()))
+
+    def loss(theta):
+        ratios = [log_ratio(part, theta, centre) for part in (of_data, contrast)]
+        return nce(*ratios, NU).loss
+
     return minimise_loss(
-        *rows,
+        loss,
         start._replace(log_scale=torch.zeros((), dtype=torch.float64)),
         centre,
-        noise_ratio=NU,
+        Penalty(alpha * off_diagonal(D), ridge),
         fit_linear=fit_linear,
-        alpha=alpha,
-        ridge=ridge,
+        fit_scale=True,
         tol=tol,
     )
 
 
+FREE = Penalty(torch.zeros(D, D).double(), 0.0)
+
+
 def m_step(data, noise, noise_ratio):
-    """Build the M-step of complete data, without penalties."""
-    return vnce(
-        Incomplete(data, torch.ones_like(data).bool()),
-        noise,
-        data.mean(0),
-        noise_ratio=noise_ratio,
-        fit_linear=True,
-        alpha=0.0,
-        ridge=0.0,
+    """Build the M-step of complete data."""
+    complete = Incomplete(data, torch.ones_like(data).bool())
+    built = vnce(
+        complete, noise, data.mean(0), noise_ratio=noise_ratio, fit_linear=True
     )
+    return built.m_step
 
 
 # Rows with one latent cell
@@ -135,7 +134,7 @@ def test_on_complete_data_it_is_nce(data, noise, seed):
     summary = step.summarise(data)
     assert (summary[0].latent == -1).all()
     start = graph.independence(Incomplete(data, observed), centre, True)
-    found = step.solve(summary, start, 1e-7)
+    found = step.solve(summary, start, FREE, 1e-7)
     model = graph.to_model(found.theta, centre)
     ratios = [
         (model.log_density(x) - noise.log_prob(x).sum(-1)).detach()
@@ -215,8 +214,8 @@ def test_the_objective_averages_over_all_tables(data, noise):
         Incomplete(data, torch.ones_like(data).bool()), data.mean(0), True
     )
     both = step.merge(first, second, 0.5)
-    found = step.solve(both, start, 1e-7)
-    losses = [step.solve(part, found.theta, 1e6).loss for part in (first, second)]
+    found = step.solve(both, start, FREE, 1e-7)
+    losses = [step.solve(part, found.theta, FREE, 1e6).loss for part in (first, second)]
     assert found.loss == pytest.approx(sum(losses) / 2, rel=1e-9)
     assert losses[0] != pytest.approx(losses[1], rel=1e-4)
 

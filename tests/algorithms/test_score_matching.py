@@ -4,12 +4,20 @@ import numpy as np
 import pytest
 import torch
 
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms import graph_smooth
 from skvnce.algorithms.graph import DIAGONAL_FLOOR, Penalty, Theta, off_diagonal
+from skvnce.algorithms.graph_quadratic import as_point, minimise_quadratic
 from skvnce.algorithms.score_matching import (
     Statistics,
+    free_quadratic,
+    last_tables,
     minimise_loss,
+    quadratic_of,
     running_mean,
+    score_matching,
     statistics,
+    table_of,
 )
 from skvnce.distributions.truncated_normal import TruncatedNormal
 from skvnce.models.truncated_gaussian import TruncatedGaussian
@@ -57,11 +65,20 @@ def basis(width):
     return np.array(spanned)
 
 
-def closed_form(stats, ridge=0.0):
-    """Solve the normal equations over the free parameters: (K, b) and the loss."""
-    free = basis(stats.target.shape[1])
+def closed_form(stats, ridge=0.0, ridge_linear=0.0, centre=None, left_out=()):
+    """Solve the normal equations over the free parameters: (K, b) and the loss.
+
+    Links that are left out are zero.
+    """
+    width = stats.target.shape[1]
+    free = basis(width)
+    for i, j in left_out:
+        free = free[free[:, i, j] == 0]
     curvature = np.einsum("pjk,jkl,qjl->pq", free, stats.gamma.numpy(), free)
     curvature += ridge * np.einsum("pjk,qjk->pq", free[..., :D] * OFF, free[..., :D])
+    if width > D and ridge_linear:
+        linear = free @ np.append(centre, 1)
+        curvature += ridge_linear * linear @ linear.T
     slope = np.einsum("pjk,jk->p", free, stats.target.numpy())
     solution = np.linalg.solve(curvature, slope)
     return np.tensordot(solution, free, 1), -slope @ solution / 2
@@ -180,3 +197,163 @@ def test_statistics_merge_to_weighted_means(x):
     for got, expected in zip(merged, whole, strict=True):
         torch.testing.assert_close(got, expected)
     assert isinstance(merged, Statistics)
+
+
+# The ridge of b, and links of infinite weight
+
+
+@pytest.mark.parametrize("ridge_linear", [0.05, 5.0])
+def test_the_ridge_of_b_is_that_of_the_columns_before_centring(ridge_linear, x):
+    centre = x.mean(0)
+    stats = statistics(x, centre, True)
+    penalty = Penalty(0 * off_diagonal(D), 0.1, ridge_linear)
+    theta = minimise_loss(stats, start(), centre, penalty, 1e-14).theta
+    exact, _ = closed_form(stats, 0.1, ridge_linear, centre)
+    without, _ = closed_form(stats, 0.1)
+    np.testing.assert_allclose(as_point(theta, D + 1), exact, atol=1e-5)
+    assert np.abs(exact - without).max() > 0.01
+    lengths = [np.linalg.norm(A @ np.append(centre, 1)) for A in (exact, without)]
+    assert lengths[0] < lengths[1]
+
+
+def test_the_ridge_of_b_says_nothing_without_b(x):
+    stats, zeros = statistics(x, 0 * x[0], False), torch.zeros(D).double()
+    found = [
+        minimise_loss(stats, start(), zeros, Penalty(0 * off_diagonal(D), 0.1, r), 1e-9)
+        for r in (0.0, 5.0)
+    ]
+    assert torch.equal(found[0].theta.precision, found[1].theta.precision)
+
+
+LEFT_OUT = [(0, 1), (2, 3)]
+
+
+def without_links(alpha=0.0, ridge=0.1, ridge_linear=0.2):
+    weight = alpha * off_diagonal(D)
+    for i, j in LEFT_OUT:
+        weight[i, j] = weight[j, i] = torch.inf
+    return Penalty(weight, ridge, ridge_linear)
+
+
+def smooth_solution(stats, centre, penalty):
+    """Minimise the same loss by the driver of smooth losses."""
+
+    def loss(theta):
+        point = as_point(theta, D + 1)
+        product = torch.einsum("jkl,jl->jk", stats.gamma, point)
+        return ((product / 2 - stats.target) * point).sum()
+
+    free = {"fit_linear": True, "fit_scale": False}
+    return graph_smooth.minimise_loss(
+        loss, start(), centre, penalty, **free, tol=1e-9, max_iter=10_000
+    )
+
+
+@pytest.mark.parametrize("linked_start", [False, True])
+def test_links_of_infinite_weight_are_left_out_by_both_drivers(linked_start, x):
+    centre, penalty = x.mean(0), without_links()
+    stats = statistics(x, centre, True)
+    first = start()
+    if linked_start:
+        first = first._replace(precision=first.precision + 0.3)
+    exact, loss = closed_form(stats, 0.1, 0.2, centre, LEFT_OUT)
+    for found in (
+        minimise_loss(stats, first, centre, penalty, 1e-14),
+        smooth_solution(stats, centre, penalty),
+    ):
+        np.testing.assert_allclose(as_point(found.theta, D + 1), exact, atol=1e-5)
+        assert found.loss == pytest.approx(loss, rel=1e-9)
+        assert np.isfinite(found.gap)
+        for i, j in LEFT_OUT:
+            assert found.theta.precision[i, j] == found.theta.precision[j, i] == 0
+    assert np.abs(closed_form(stats, 0.1, 0.2, centre)[0] - exact).max() > 0.01
+
+
+def test_both_drivers_agree_with_all_penalties(x):
+    centre = x.mean(0)
+    stats = statistics(x, centre, True)
+    empty = minimise_loss(stats, start(), centre, without_links(1e3), 1e-14).theta
+    quadratic = quadratic_of(stats, without_links(), centre)
+    slope = quadratic.product(as_point(empty, D + 1)) - quadratic.target
+    for i, j in LEFT_OUT:
+        slope[i, j] = slope[j, i] = 0
+    # a share of the smallest alpha that gives no links
+    penalty = without_links(0.9 * float(slope[:, :D].abs().numpy()[OFF].max()))
+    quick = minimise_loss(stats, start(), centre, penalty, 1e-14)
+    smooth = smooth_solution(stats, centre, penalty)
+    torch.testing.assert_close(
+        quick.theta.precision, smooth.theta.precision, rtol=0, atol=1e-5
+    )
+    torch.testing.assert_close(
+        quick.theta.linear, smooth.theta.linear, rtol=0, atol=1e-5
+    )
+    assert quick.loss == pytest.approx(smooth.loss, rel=1e-9)
+    zeros = (quick.theta.precision == 0).sum()
+    assert torch.equal(quick.theta.precision == 0, smooth.theta.precision == 0)
+    assert 4 < zeros < OFF.sum()  # more than those of infinite weight
+
+
+# Without statistics of d^3 numbers
+
+
+@pytest.mark.parametrize("fit_linear", [True, False])
+def test_products_through_the_rows_are_those_of_the_statistics(fit_linear, x, seed):
+    centre, penalty = x.mean(0) * fit_linear, Penalty(0.05 * off_diagonal(D), 0.1, 0.2)
+    dense = quadratic_of(statistics(x, centre, fit_linear), penalty, centre)
+    free = free_quadratic(table_of(x, centre, fit_linear), penalty, centre)
+    torch.testing.assert_close(free.target, dense.target)
+    rng = np.random.default_rng(seed)
+    for _ in range(3):
+        point = torch.tensor(
+            np.tensordot(
+                rng.normal(size=len(basis(D + fit_linear))), basis(D + fit_linear), 1
+            )
+        )
+        torch.testing.assert_close(free.product(point), dense.product(point))
+    first, second = (
+        minimise_quadratic(quadratic, start(), penalty, 1e-15)
+        for quadratic in (dense, free)
+    )
+    torch.testing.assert_close(
+        first.theta.precision, second.theta.precision, rtol=0, atol=1e-6
+    )
+    torch.testing.assert_close(
+        first.theta.linear, second.theta.linear, rtol=0, atol=1e-6
+    )
+    assert first.loss == pytest.approx(second.loss, rel=1e-9)
+    assert 0 < (first.theta.precision == 0).sum() < OFF.sum()
+
+
+def test_the_rows_of_the_last_tables_are_kept(x):
+    tables = [table_of(x + i, x.mean(0), True) for i in range(6)]
+    kept, target = tables[0], tables[0].target
+    for i, new in enumerate(tables[1:], 1):
+        kept = last_tables(kept, new, 0.5)
+        first = max(0, i - 3)
+        assert kept.n_tables == i + 1 - first <= 4
+        expected = torch.cat([table.u for table in tables[first : i + 1]])
+        assert torch.equal(kept.u, expected)
+        assert torch.equal(kept.h, torch.cat([t.h for t in tables[first : i + 1]]))
+        target = target.lerp(new.target, 1 / min(i + 1, 4))
+        torch.testing.assert_close(kept.target, target)
+        if i < 4:
+            mean = sum(table.target for table in tables[: i + 1]) / (i + 1)
+            torch.testing.assert_close(kept.target, mean)
+
+
+@pytest.mark.parametrize("d, kind", [(100, "Statistics"), (101, "Tables")])
+def test_many_columns_go_through_the_rows(d, kind, seed):
+    rng = np.random.default_rng(seed)
+    x = torch.tensor(rng.gamma(4.0, size=(20, d)))
+    data = Incomplete(x, torch.ones_like(x).bool())
+    method = score_matching(data, x.mean(0), fit_linear=True)
+    summary = method.m_step.summarise(x)
+    assert type(summary).__name__ == kind
+    if kind == "Statistics":
+        return
+    zeros = torch.zeros(d).double()
+    first = Theta(torch.eye(d).double(), zeros, zeros[0])
+    penalty = Penalty(0.05 * off_diagonal(d), 0.5, 0.1)
+    found = method.m_step.solve(summary, first, penalty, method.m_step.tol[1])
+    assert found.theta.precision.isfinite().all()
+    assert found.gap < 1e-3 * max(1, abs(found.loss))

@@ -131,6 +131,21 @@ def test_a_large_penalty_gives_exact_zeros(seed):
     assert point[0] == pytest.approx(max(0.1, problem.G[0] / problem.Q[0, 0]))
 
 
+def test_entries_of_infinite_weight_are_left_out(seed):
+    problem, left_out = Problem(seed, weight=0.0), [2, 4]
+    problem.lower[:] = -np.inf
+    problem.weight[left_out] = np.inf
+    found, free = problem.solve(tol=1e-14), np.array([0, 1, 3])
+    exact = np.zeros(5)
+    exact[free] = np.linalg.solve(problem.Q[np.ix_(free, free)], problem.G[free])
+    point = found.point.numpy().ravel()
+    assert (point[left_out] == 0).all()
+    np.testing.assert_allclose(point, exact, atol=1e-6)
+    assert found.objective == pytest.approx(-problem.G @ exact / 2, rel=1e-10)
+    assert 0 <= found.gap + 1e-15
+    assert found.gap < 1e-12 * max(1, abs(found.objective))
+
+
 def test_a_start_outside_the_bounds_and_the_start_itself(seed):
     problem = Problem(seed)
     quadratic, *limits = problem.torch()

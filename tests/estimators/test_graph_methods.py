@@ -1,0 +1,282 @@
+"""All methods of the graph learner: what they have in common, and awkward tables."""
+
+import re
+import signal
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from skvnce import TruncatedGaussianGraphLearner
+from skvnce.algorithms.graph_imputed import FILLERS
+
+CHAINS = "maximum-likelihood"
+METHODS = [
+    "score-matching",
+    CHAINS,
+    "pseudo-likelihood",
+    "vnce",
+    "vnce-cdi",
+    "vnce-lognormal",
+    "imputed-score-matching",
+    "imputed-nce",
+]
+QUICK = {"max_iter": 1, "noise_ratio": 1}
+TIME_LIMIT = 60  # seconds, of fits that take about one
+
+
+def learner(method, **params):
+    """Make a learner that is quick, and settled after any round."""
+    defaults = {"max_iter": 3, "tol": 1.0, "noise_ratio": 2, "n_gibbs_steps": 3}
+    return TruncatedGaussianGraphLearner(
+        method=method, **{**defaults, "random_state": 0, **params}
+    )
+
+
+def table(seed, n=40, d=4, hidden=0.2):
+    """The first two columns rise together."""
+    rng = np.random.default_rng(seed)
+    X = rng.gamma(3.0, size=(n, d))
+    X[:, 1] += 1.5 * X[:, 0]
+    X[rng.uniform(size=X.shape) < hidden] = np.nan
+    return X[~np.isnan(X).all(1)]
+
+
+@pytest.fixture
+def X(seed):
+    return table(seed)
+
+
+@pytest.fixture(autouse=True)
+def time_limit():
+    """Interrupt a fit that does not end."""
+
+    def interrupt(*_):
+        raise TimeoutError(f"still fitting after {TIME_LIMIT} seconds")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.alarm(TIME_LIMIT)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def check_fitted(fitted, X):
+    """Check that nothing is NaN, that K is symmetric, and that the rest works."""
+    d = len(fitted.nodes_)
+    K = fitted.precision_
+    assert K.shape == (d, d)
+    np.testing.assert_array_equal(K, K.T)
+    assert (np.diag(K) > 0).all()
+    for values in (K, fitted.linear_, fitted.edge_strengths_, fitted.loss_curve_):
+        assert np.isfinite(values).all()
+    filled = fitted.transform(X)
+    assert np.isfinite(filled).all()
+    assert (filled >= 0).all()
+    assert np.isfinite(fitted.score_samples(X)).all()
+
+
+# What they have in common
+
+
+@pytest.mark.parametrize("fit_linear", [True, False])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_table_with_holes(method, fit_linear, X):
+    fitted = learner(method, fit_linear=fit_linear).fit(X)
+    check_fitted(fitted, X)
+    assert fitted.edge_strengths_[0, 1] == fitted.edge_strengths_.max()
+    assert fitted.precision_[0, 1] < 0  # they rise together
+    assert fitted.n_iter_ == (1 if method.startswith("imputed") else 3)
+    assert hasattr(fitted, "log_scale_") == ("nce" in method)
+    if not fit_linear:
+        assert (fitted.linear_ == 0).all()
+        assert fitted.ridge_linear_ == 0
+    else:
+        assert fitted.ridge_linear_ > 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_single_column(method, X):
+    fitted = learner(method).fit(X[:, :1])
+    check_fitted(fitted, X[:, :1])
+    assert len(fitted.edges()) == 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_large_alpha_gives_exact_zeros(method, X):
+    fitted = learner(method, alpha=1e3, **QUICK).fit(X)
+    assert (fitted.edge_strengths_ == 0).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_seed_decides_all(method, X):
+    first, second, other = (
+        learner(method, random_state=i, **QUICK).fit(X).precision_ for i in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first, second)
+    fixed = method == "imputed-score-matching"  # by means: chance has no part in it
+    assert (first == other).all() == fixed
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_columns_have_no_units(method, X):
+    scale = np.array([1e3, 1.0, 1e-4, 7.0])
+    first, second = (learner(method, **QUICK).fit(part) for part in (X, X * scale))
+    # approximately: rounding may stop a solver an iteration earlier
+    np.testing.assert_allclose(second.edge_strengths_, first.edge_strengths_, atol=2e-3)
+    assert second.ridge_linear_ == pytest.approx(first.ridge_linear_, rel=1e-4)
+
+
+@pytest.mark.parametrize("imputation", FILLERS)
+@pytest.mark.parametrize("method", METHODS[-2:])
+def test_imputations(method, imputation, X):
+    fitted = learner(method, imputation=imputation).fit(X)
+    check_fitted(fitted, X)
+    assert fitted.n_iter_ == 1
+    by_mean = learner(method).fit(X)
+    same = (fitted.precision_ == by_mean.precision_).all()
+    assert same == (imputation == "mean")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_unknown_imputation_is_refused_by_name(method, X):
+    with pytest.raises(ValueError, match=re.escape("'median'")) as caught:
+        learner(method, imputation="median").fit(X)
+    assert "imputation" in str(caught.value)
+    assert "'zeros'" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [-1.0, "foo", None])
+def test_the_ridge_of_b_is_checked_by_name(value, X):
+    with pytest.raises((ValueError, TypeError), match="ridge_linear") as caught:
+        learner("score-matching", ridge_linear=value).fit(X)
+    assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_failed_fit_leaves_the_estimator_unchanged(method, X, monkeypatch):
+    fitted = learner(method, **QUICK).fit(X)
+    before = dict(vars(fitted))
+
+    def fail(*args, **kwargs):
+        raise FloatingPointError("late")
+
+    monkeypatch.setattr(type(fitted), "_keep", fail)
+    with pytest.raises(FloatingPointError, match="late"):
+        fitted.fit(X[:, :3])
+    assert vars(fitted).keys() == before.keys()
+    assert all(vars(fitted)[name] is before[name] for name in before)
+
+
+# Awkward tables
+
+
+def few_rows(seed):
+    X = table(seed, n=4, d=6, hidden=0.0)
+    X[np.arange(4), np.arange(4)] = np.nan
+    return X
+
+
+def duplicated(seed):
+    X = table(seed)
+    X[:, 2] = X[:, 0]
+    return X
+
+
+def duplicated_and_complete(seed):
+    X = table(seed, hidden=0.0)
+    X[:, 2] = X[:, 0]
+    return X
+
+
+def hardly_observed(seed):
+    X = table(seed, n=60)
+    X[3:, 2] = np.nan  # 95 %
+    X[:3, 2] = [1.0, 2.0, 4.0]
+    return X[~np.isnan(X).all(1)]
+
+
+def dominated(seed):
+    X = table(seed)
+    X[0, 2] = 1e12
+    return X
+
+
+def zeros_but_one(seed):
+    X = table(seed)
+    X[:, 2] = np.where(np.isnan(X[:, 2]), np.nan, 0.0)
+    X[0, 2] = 1.0
+    return X
+
+
+def zeros(seed):
+    X = table(seed)
+    X[:, 2] = np.where(np.isnan(X[:, 2]), np.nan, 0.0)
+    return X
+
+
+AWKWARD = [
+    few_rows,
+    duplicated,
+    duplicated_and_complete,
+    hardly_observed,
+    dominated,
+    zeros_but_one,
+]
+REMEDY = "Raise|Drop|drop|use method=|a larger ridge"
+
+
+def fit_or_refuse(method, X, **params):
+    """Fit; warnings and errors have to say what to do.  None where it was refused."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            fitted = learner(method, **params).fit(X)
+        except (ValueError, FloatingPointError) as error:
+            assert re.search(REMEDY, str(error)), error
+            fitted = None
+    for warning in caught:
+        assert issubclass(warning.category, ConvergenceWarning), warning
+        assert re.search(REMEDY, str(warning.message)), warning
+    return fitted
+
+
+@pytest.mark.parametrize("awkward", AWKWARD)
+@pytest.mark.parametrize("method", METHODS)
+def test_awkward_tables_are_fitted(method, awkward, seed):
+    X = awkward(seed)
+    fitted = fit_or_refuse(method, X)
+    assert fitted is not None
+    check_fitted(fitted, X)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_columns_of_zeros_are_named(method, seed):
+    with pytest.raises(ValueError, match="column 2 is constant.*drop the column"):
+        learner(method).fit(zeros(seed))
+
+
+def collinear(seed, hidden, d=30, correlation=0.99):
+    rng = np.random.default_rng(seed)
+    own, common = rng.normal(size=(200, d)), rng.normal(size=(200, 1))
+    X = 1 + correlation**0.5 * common + (1 - correlation) ** 0.5 * own
+    X[rng.uniform(size=X.shape) < hidden] = np.nan
+    return np.maximum(X, 0)
+
+
+@pytest.mark.parametrize("method", ["score-matching", "pseudo-likelihood", CHAINS])
+def test_collinear_columns(method, seed):
+    X = collinear(seed, hidden=0.3)
+    fitted = fit_or_refuse(method, X, max_iter=1)
+    check_fitted(fitted, X)
+
+
+def test_chains_stay_with_correlated_columns(seed):
+    """With unlimited steps of the model they leave the data for most seeds."""
+    X = collinear(seed, hidden=0.3, d=15, correlation=0.9)
+    fitted = fit_or_refuse(CHAINS, X, max_iter=12)
+    check_fitted(fitted, X)
+    assert fitted.edge_strengths_.max() < 1
+    independent = learner(CHAINS, alpha=1e3, max_iter=2).fit(X)
+    assert fitted.score(X) > independent.score(X) + 5
