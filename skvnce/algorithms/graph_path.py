@@ -12,7 +12,6 @@ from torch import Tensor
 
 from skvnce.algorithms.graph import Fit, MStep, Penalty, Theta, off_diagonal, safe
 
-
 _ROWS_A_NEIGHBOUR = 10
 
 

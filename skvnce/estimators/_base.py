@@ -77,7 +77,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         self._check_parameters()
         return incomplete_array(self, X, reset=False)
 
-    def _observed_columns(self, X):
+    def _observed_columns(self, X, stacklevel=5):
         """List the columns with an observed cell, and warn of the others."""
         empty = np.isnan(X).all(0)
         if empty.all():
@@ -87,7 +87,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             warnings.warn(
                 f"Entirely missing: {names}; left out of the model and "
                 f"{self._fate_of_empty()}.",
-                stacklevel=5,
+                stacklevel=stacklevel,
             )
         return np.flatnonzero(~empty)
 

@@ -307,7 +307,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         """Check the table and keep what it says; rows without a cell are left out."""
         X = incomplete_array(self, X, reset=True)
         check_non_negative(self, X)
-        self.node_indices_ = self._observed_columns(X)
+        self.node_indices_ = self._observed_columns(X, stacklevel=6)
         check_not_constant(self, X, self.node_indices_)
         nodes = X[:, self.node_indices_]
         return Incomplete.from_array(nodes[~np.isnan(nodes).all(1)])
