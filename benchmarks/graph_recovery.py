@@ -528,8 +528,8 @@ def report(store, options):
         "# Recovery of simulated graphs",
         made_by("graph_recovery.py", "One thread a fit; CPU seconds."),
         "Cells: median [quartiles] over the sets; n = 1000 rows, MCAR masks. AUC of "
-        "|K| over the pairs. `sets`: how many data sets each cell has, always the first "
-        "seeds from 0. `warned`: fits that gave a warning. Ours have alpha = 0: the "
+        "|K| over the pairs. `sets`: how many data sets each cell has, the first seeds "
+        "from 0. `warned`: fits that gave a warning. Ours have alpha = 0: the "
         "automatic ridges are the only penalty. Methods with few sets can be compared "
         "with others only roughly, as the sets differ more than the methods.",
         "## Goals",
