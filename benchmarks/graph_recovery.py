@@ -47,13 +47,15 @@ class Method(NamedTuple):
 
     ``fit`` maps (X, seed) to an Estimate.  ``linear`` says whether b is fitted, None
     where the method has no b: it then stands in both tables.  ``ours`` are the methods
-    that know of holes, not the imputed baselines.
+    that know of holes, not the imputed baselines.  ``thesis`` marks what only the
+    thesis compares with.
     """
 
     name: str
     fit: callable
     linear: bool | None = None
     ours: bool = False
+    thesis: bool = False
 
     @property
     def label(self):
@@ -62,7 +64,7 @@ class Method(NamedTuple):
 
     def fits(self, graph):
         """Tell whether to run it: b of the thesis is not zero."""
-        return graph != "thesis" or self.linear is not False
+        return self.linear is not False if graph == "thesis" else not self.thesis
 
 
 class Result(NamedTuple):
@@ -172,20 +174,21 @@ OURS = (
 )
 COSTLY = tuple(f"skvnce {name}" for name in OURS[2:])
 FILLED = "mean-filled score matching"
+ROUGH = tuple(("imputed-nce", filling) for filling in ("noise", "uniform", "zeros"))
 
 
 def methods(linear):
     """List the methods that have a b, fitted or not."""
-    baselines = {"imputed-score-matching": ("mean", "zeros")}
-    baselines["imputed-nce"] = "mean", "noise", "uniform", "zeros"
     yield from (
         Method(f"skvnce {name}", learner(linear, name), linear, ours=True)
         for name in OURS
     )
-    for name, fillings in baselines.items():
-        for filling in fillings:
-            fit = learner(linear, name, imputation=filling)
-            yield Method(f"skvnce {name}, {filling}", fit, linear)
+    fillings = [("imputed-score-matching", "mean"), ("imputed-score-matching", "zeros")]
+    fillings += [("imputed-nce", "mean"), *(ROUGH if linear else ())]
+    for name, filling in fillings:
+        fit = learner(linear, name, imputation=filling)
+        label = f"skvnce {name}, {filling}"
+        yield Method(label, fit, linear, thesis=(name, filling) in ROUGH)
     yield Method(FILLED, learner(linear, imputer=mean_imputer), linear)
 
 
@@ -522,6 +525,19 @@ def warning_list(store, options):
     return table(["method", "warning begins", "fits"], rows) if rows else "None."
 
 
+def absent_table(store, options):
+    """List where a method has fewer sets than were asked for."""
+    rows = []
+    for method in METHODS:
+        for graph in filter(method.fits, options.graphs):
+            sets = [len(store.cell(graph, m, method)) for m in options.missing]
+            if min(sets) < options.sets:
+                b = {None: "", False: "0", True: "fitted"}[method.linear]
+                rows.append([method.name, b, graph, *(options.sets - n for n in sets)])
+    header = ["method", "b", "graph", *(f"{m:.0%} missing" for m in options.missing)]
+    return table(header, rows) if rows else "None."
+
+
 def report(store, options):
     """Write all tables."""
     parts = [
@@ -555,6 +571,11 @@ def report(store, options):
         rival_table(store, options),
         "## Warnings",
         warning_list(store, options),
+        "## Sets not run",
+        f"How many of {options.sets} sets each cell lacks. Without `--only-report`, "
+        "`--methods`, `--graphs` and the like the command above fits them; with "
+        "`--results` it goes on from what the file has.",
+        absent_table(store, options),
     ]
     return parts
 
