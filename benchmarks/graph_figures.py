@@ -15,7 +15,7 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 from _report import made_by, publish, table
-from graph_recovery import COSTLY, METHODS, Store, against, chosen, median, values
+from graph_recovery import COSTLY, FREE, METHODS, Store, against, chosen, median, values
 from PIL import Image
 
 PAPER_RATES = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
@@ -40,6 +40,10 @@ STYLES = {
     "skvnce vnce": Style("VNCE (true)", "#D55E00", "D"),
     "skvnce vnce-cdi": Style("VNCE (approx), CDI", "#E69F00", "^"),
     "skvnce vnce-lognormal": Style("VNCE (lognormal)", "#CC79A7", "P"),
+    f"skvnce score-matching{FREE}": Style(
+        "score matching, b free", "#0072B2", "o", ":"
+    ),
+    f"skvnce maximum-likelihood{FREE}": Style("MC-MLE, b free", "k", "s", ":"),
     "skvnce imputed-nce, mean": Style("NCE (means)", "#009E73", "x", "--"),
     "skvnce imputed-nce, noise": Style("NCE (noise)", "#7F7F00", "x", ":"),
     "skvnce imputed-nce, uniform": Style("NCE (random)", "#A0522D", "x", ":"),
@@ -54,7 +58,7 @@ MLE, SCORE = "skvnce maximum-likelihood", "skvnce score-matching"
 MEANS, PARTIAL = "skvnce imputed-nce, mean", "mean-filled partial corr."
 FILLED = "skvnce imputed-score-matching, mean"
 ROUGH = tuple(f"skvnce imputed-nce, {kind}" for kind in ("noise", "uniform", "zeros"))
-PAPER = [name for name in STYLES if name not in ROUGH]
+PAPER = [name for name in STYLES if name not in ROUGH and FREE not in name]
 THESIS = [name for name in STYLES if name not in (FILLED, PARTIAL)]
 CURVES = [TRUE, APPROX, MEANS, MLE, SCORE]
 
