@@ -172,7 +172,8 @@ OURS = (
     "vnce-cdi",
     "vnce-lognormal",
 )
-COSTLY = tuple(f"skvnce {name}" for name in OURS[2:])
+FREE = ", b free"  # of a name: without the automatic ridge on b
+COSTLY = *(f"skvnce {name}" for name in OURS[2:]), f"skvnce vnce{FREE}"
 FILLED = "mean-filled score matching"
 ROUGH = tuple(("imputed-nce", filling) for filling in ("noise", "uniform", "zeros"))
 
@@ -192,13 +193,12 @@ def methods(linear):
     yield Method(FILLED, learner(linear, imputer=mean_imputer), linear)
 
 
-FREE = ", b free"  # of a name: without the automatic ridge on b
 METHODS = [
     *methods(False),
     *methods(True),
     *(
         Method(f"skvnce {name}{FREE}", learner(True, name, ridge_linear=0), True)
-        for name in OURS[:2]
+        for name in ("score-matching", "maximum-likelihood", "vnce")
     ),
     Method(
         "IterativeImputer + score m.", learner(True, imputer=iterative_imputer), True
