@@ -220,7 +220,7 @@ def curve_figure(store, options):
         plt.Line2D([], [], color=s.color, ls=s.line, label=s.shown)
         for s in (STYLES[name] for name in CURVES)
     ]
-    fig.legend(handles=handles, loc="outside lower center", ncols=7, frameon=False)
+    fig.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
     return fig
 
 
