@@ -24,6 +24,7 @@ from skvnce.algorithms.score_matching import score_matching
 
 _ROUNDS = 6  # of the pilot
 _CAUTION = 3.0  # times the posterior variance; see `ridge_of_linear`
+_ALLOWANCE = 0.1  # at most, for columns of unit spread
 
 
 def ridge_of_links(data: Incomplete) -> float:
@@ -86,8 +87,10 @@ def ridge_of_linear(
 
     The mean of b_j^2 exceeds that of the true ones by the posterior variance, and by
     the square of a bias: the shrinkage of K moves b, all one way where most links have
-    one sign.  Three times the variance is taken off for both.  With the information of
-    a normal (`graph_ml`), K and the linear term around the mean are independent given
+    one sign.  Three times the variance is taken off for both, and 0.1 at most,
+    for with many holes the variance says little.  Where the mean square is above 0.2, b
+    is not small: it is left free, for any pull towards 0 moves K.  With the information
+    of a normal (`graph_ml`), K and the linear term around the mean are independent given
     the data: ``b = u + K m``, where m is the mean, u has the covariance S^-1 / n, and
     the entries of K have, in the basis of the eigenvectors of S, the variances
     ``1 / (n (l_a l_b + 2 ridge))``.
@@ -112,5 +115,8 @@ def ridge_of_linear(
     spread = (of_links @ (vectors.T @ mean).square()).mean()
     spread = spread + (1 / values).mean() / n_pairs
     square = float(theta.linear.square().mean())
-    tau2 = max(square - _CAUTION * float(spread), 0.1 * float(spread))
+    allowance = min(_CAUTION * float(spread), _ALLOWANCE)
+    if square > 2 * _ALLOWANCE:
+        return 0.0
+    tau2 = max(square - allowance, 0.1 * float(spread))
     return 1 / (len(data.x) * tau2)

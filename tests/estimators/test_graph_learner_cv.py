@@ -186,7 +186,7 @@ def test_a_single_column_has_an_empty_path(data):
     assert learner.precision_.shape == (1, 1)
 
 
-@pytest.mark.parametrize(("alphas", "gamma"), [(4, 500), ([0.05, 0.0], 0)])
+@pytest.mark.parametrize(("alphas", "gamma"), [(4, 500), ([0.5, 0.0], 0)])
 def test_where_nothing_lies_beyond_nothing_is_told(alphas, gamma, data):
     learner = TruncatedGaussianGraphLearnerCV(alphas, gamma=gamma, random_state=0)
     with warnings.catch_warnings():
