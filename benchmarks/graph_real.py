@@ -64,19 +64,18 @@ penalties, and is not part of this page. Maximum likelihood was not run: its cha
 badly where columns are nearly collinear. The hubs below are those of the first graph of
 the path with two links per gene, a choice by hand."""
 SACHS = """\
-No method recovers the published network, and none of ours ranks its links better than
-the marginal correlation of the mean-filled table, which ignores all other molecules: in
-a causal network whose hubs are kinases, strong correlations are mostly direct. On the
-log scale our fits without L1 penalty rank about as the partial correlation of the
-complete table does, and a little worse than that of the mean-filled table at 50 %
-hidden: filling by means shrinks weak correlations, and that helps here. What is better
-is the choice: EBIC keeps few links, and most or all of them are published, where the
-graphical lasso's cross-validation keeps more, of which about two thirds are. At 50 %
-hidden EBIC keeps fewer still. The methods of contrast agree on the complete table,
-where there is nothing to impute; with missing cells VNCE and its kinds took minutes a
-fit and were not run, nor was pseudo-likelihood. One condition of one experiment, a
-consensus of the literature as truth, and three masks: differences of 0.02 to 0.04 mean
-little."""
+No method recovers the published network, and none of ours ranks its links reliably
+better than the marginal correlation of the mean-filled table, which asks nothing about
+the other molecules. On the log scale the default fit without L1 penalty ranks a little
+better than the partial correlation on the complete table, and worse than that of the
+mean-filled table at 50 % hidden: filling by means shrinks weak correlations, and that
+seems to help here. What is better is the choice of links: EBIC keeps few, of which four
+in five or more are published, where the cross-validated graphical lasso keeps more, of
+which half to two thirds are. The more cells are hidden, the fewer links EBIC keeps. On
+the complete table there is nothing to impute, and the methods of contrast are one.
+With missing cells a fit of VNCE and its kinds takes minutes: they were not run, nor
+was pseudo-likelihood. One condition of one experiment, a consensus of the literature as
+truth, and three masks: differences of a few hundredths mean little."""
 LUNG = """\
 What this shows. Missing at random is wrong here, and the model overestimates what is
 missing. Where the smallest cells of one column are hidden, the imputed values lie 0.6
