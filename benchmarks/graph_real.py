@@ -52,14 +52,14 @@ NO_PATH = {"imputed-nce", "vnce-lognormal"}  # takes a minute or more
 CENSORED = 0.35  # share of the cells of a column of proteins
 
 TCGA_FIT = """\
-An earlier version took 224 s and 1.9 GB for this fit. The times of this page were
-taken on two cores that other processes shared, so that they are some times too long;
-memory compares."""
+An earlier version took 224 s and 1.9 GB for this fit. The times of this page were taken
+on two cores that other processes shared, and are several times too long: the same fit,
+run again when fewer did, took 115 s (100 s of one core) and 563 MiB."""
 TCGA_PATH = """\
 EBIC is no use here: it keeps most of the pairs, at gamma 1 still half of them. The
 likely reason is that it takes the loss of score matching for a log-likelihood, and that
 loss gains far more where genes are nearly determined by the others. The path of all 353
-genes was given up after seven minutes on the busy machine, complete table and eight
+genes was given up after five minutes on the busy machine, complete table and eight
 penalties, and is not part of this page. Maximum likelihood was not run: its chains mix
 badly where columns are nearly collinear. The hubs below are those of the first graph of
 the path with two links per gene, a choice by hand."""
