@@ -76,9 +76,10 @@ def test_the_error_of_b_is_that_of_a_normal_posterior(d, ridge, seed):
     covariance = torch.atleast_2d(data.x.T.cov())
     mean = data.x.mean(0).numpy()
     variance = posterior_variance_of_linear(covariance.numpy(), mean, 60, ridge)
-    linear = torch.full((d,), 10.0).double()
+    linear = torch.full((d,), 0.4, dtype=torch.float64)
     found = ridge_of_linear(data, theta_of(linear), covariance, ridge)
-    assert found == pytest.approx(1 / (60 * (100 - 3 * variance)), rel=1e-9)
+    tau2 = max(0.16 - min(3 * variance, 0.1), 0.1 * variance)
+    assert found == pytest.approx(1 / (60 * tau2), rel=1e-9)
     # at least a tenth of the error is left to b, whatever the estimate
     found = ridge_of_linear(data, theta_of(0 * linear), covariance, ridge)
     assert found == pytest.approx(1 / (60 * 0.1 * variance), rel=1e-9)
@@ -100,12 +101,19 @@ def test_holes_leave_fewer_rows_for_a_pair(seed):
 def test_collinear_columns_give_a_finite_ridge(seed):
     x = np.random.default_rng(seed).gamma(2.0, size=(50, 1)).repeat(D, 1)
     data, _ = scaled(x)
-    linear = torch.ones(D).double()
+    linear = torch.ones(D).double() / 3
     found = ridge_of_linear(data, theta_of(linear), data.x.T.cov(), 0.0)
     assert 0 < found < np.inf
 
 
 # The ridge
+
+
+@pytest.mark.parametrize(("size", "free"), [(0.44, False), (0.46, True), (10.0, True)])
+def test_b_is_left_free_where_it_is_not_small(size, free, seed):
+    data, _ = scaled(np.random.default_rng(seed).gamma(2.0, size=(50, D)))
+    theta, covariance = theta_of(torch.full((D,), size).double()), data.x.T.cov()
+    assert (ridge_of_linear(data, theta, covariance, 0.1) == 0) == free
 
 
 def test_b_is_shrunk_where_it_is_nothing_and_left_where_it_is_large(seed):
