@@ -10,9 +10,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from skvnce.algorithms.graph import Fit, MStep, Penalty, Theta, off_diagonal, safe
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.graph import (
+    Fit,
+    MStep,
+    Penalty,
+    Theta,
+    completed_by_gibbs,
+    off_diagonal,
+    safe,
+    to_model,
+)
+from skvnce.algorithms.graph_ml import Information, spread_of
+from skvnce.algorithms.graph_quadratic import as_point, minimise_quadratic, penalised
+from skvnce.training.proximal import Quadratic
 
 _ROWS_A_NEIGHBOUR = 10
+_SWEEPS = 10  # that complete the rows which estimate the information
+_PRECISE = 1e-6
 
 
 class Path(NamedTuple):
@@ -59,40 +74,85 @@ def largest_alpha(m_step: MStep, fit: Fit, penalty: Penalty) -> float:
 def solve_path(m_step: MStep, fit: Fit, penalty: Penalty, alphas: list[float]) -> Path:
     """Solve for each alpha, largest first; thetas are made safe to sample from."""
     off = off_diagonal(len(penalty.weight))
-    theta, thetas = fit.theta, []
+    theta, thetas, tol = fit.theta, [], _between(m_step.tol)
     for alpha in alphas:
         weighted = penalty._replace(weight=alpha * off)
-        theta = m_step.solve(fit.summary, theta, weighted, m_step.tol[1]).theta
+        theta = m_step.solve(fit.summary, theta, weighted, tol).theta
         thetas.append(safe(theta))
     return Path(alphas, thetas)
 
 
-def extended_bic(
-    m_step: MStep,
-    fit: Fit,
-    penalty: Penalty,
-    theta: Theta,
-    *,
-    n_rows: int,
-    n_pairs: float,
-    gamma: float,
-) -> float:
+def _between(tol: tuple[float, float]) -> float:
+    """Take a tolerance between that of the rounds and that of a final answer."""
+    return (tol[0] * tol[1]) ** 0.5
+
+
+class Evidence(NamedTuple):
+    """The log-likelihood around an estimate of all links, as a quadratic.
+
+    The ridge of b stays: b would else make up for links that are left out.
+
+    Attributes
+    ----------
+    quadratic : Quadratic
+        Its product is that of the Fisher information, and of the ridge of b.
+    deviance : float
+        That of the estimate, which `quadratic` leaves out.
+    n_rows, n_pairs : float
+        Rows, and those that observe a pair, on average.
+    """
+
+    quadratic: Quadratic
+    deviance: float
+    n_rows: float
+    n_pairs: float
+
+
+def evidence(
+    m_step: MStep, fit: Fit, penalty: Penalty, centre: Tensor, data: Incomplete
+) -> Evidence:
+    """Approximate the log-likelihood by least squares (Wang and Leng 2007).
+
+    Parameters
+    ----------
+    m_step, fit, penalty
+        The dense fit, of which the L1 term is nothing and the ridge of K is dropped.
+    centre : Tensor of shape (features,)
+    data : Incomplete
+        Scaled columns.
+    """
+    free = penalty._replace(ridge=0.0)
+    best = m_step.solve(fit.summary, fit.theta, free, _between(m_step.tol)).theta
+    e_step = completed_by_gibbs(data)
+    state, model = e_step.init(), to_model(fit.theta, centre)
+    for _ in range(_SWEEPS):
+        state, rows = e_step.step(state, model)
+    information = Information.of(spread_of(rows - centre))
+    point = as_point(best, len(centre) + bool(best.linear.any()))
+    product = penalised(information.product, free, centre, point.shape[1])
+    target = product(point)
+    quadratic = Quadratic(product, target, information.inverse_form)
+    deviance = float((point * target).sum())
+    return Evidence(quadratic, deviance, len(data.x), mean_pairs(data.observed))
+
+
+def extended_bic(known: Evidence, theta: Theta, gamma: float) -> float:
     """Compute the extended BIC of a graph, its links refitted without penalties.
 
-    ``2 n L + |E| (log n_pairs + 4 gamma log d)`` (Foygel and Drton 2010), with the loss
-    L of the method in place of minus a mean log-likelihood, and the number of rows that
-    observe a pair, on average, in place of n where the size of a sample decides how
-    much a link must gain.  Infinite where a column has more than one neighbour on
-    average for ten such rows: such a refit says nothing, and is slow.
+    ``n D + |E| (log n_pairs + 4 gamma log d)`` (Foygel and Drton 2010), where D is the
+    deviance a row, by the quadratic approximation of `evidence`.  It needs nothing of
+    the method but its estimate, whatever the scale of its loss.  Infinite where a
+    column has more than one neighbour on average for ten rows that observe a pair: such
+    a refit says nothing, and is slow.
     """
     d, links = len(theta.precision), n_edges(theta)
-    if 2 * links / d > n_pairs / _ROWS_A_NEIGHBOUR:
+    if 2 * links / d > known.n_pairs / _ROWS_A_NEIGHBOUR:
         return inf
-    absent = (theta.precision == 0) & (off_diagonal(len(theta.precision)) > 0)
+    absent = (theta.precision == 0) & (off_diagonal(d) > 0)
     weight = torch.zeros_like(theta.precision).masked_fill(absent, torch.inf)
-    refit = penalty._replace(weight=weight, ridge=0.0)
-    loss = m_step.solve(fit.summary, theta, refit, m_step.tol[1]).loss
-    return 2 * n_rows * loss + links * (log(n_pairs) + 4 * gamma * log(d))
+    refit = minimise_quadratic(known.quadratic, theta, Penalty(weight, 0.0), _PRECISE)
+    deviance = 2 * refit.loss + known.deviance
+    return known.n_rows * deviance + links * (log(known.n_pairs) + 4 * gamma * log(d))
 
 
 def mean_pairs(observed: Tensor) -> float:

@@ -89,11 +89,12 @@ def ridge_of_linear(
     the square of a bias: the shrinkage of K moves b, all one way where most links have
     one sign.  Three times the variance is taken off for both, and 0.1 at most,
     for with many holes the variance says little.  Where the mean square is above 0.2, b
-    is not small: it is left free, for any pull towards 0 moves K.  With the information
-    of a normal (`graph_ml`), K and the linear term around the mean are independent given
-    the data: ``b = u + K m``, where m is the mean, u has the covariance S^-1 / n, and
-    the entries of K have, in the basis of the eigenvectors of S, the variances
-    ``1 / (n (l_a l_b + 2 ridge))``.
+    is not small: it is left free, for any pull towards 0 moves K.
+
+    With the information of a normal (`graph_ml`), K and the linear term around the mean
+    are independent given the data: ``b = u + K m``, where m is the mean, u has the
+    covariance S^-1 / n, and the entries of K have, in the basis of the eigenvectors of
+    S, the variances ``1 / (n (l_a l_b + 2 ridge))``.
 
     Parameters
     ----------

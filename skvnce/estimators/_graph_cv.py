@@ -239,18 +239,16 @@ max_iter, tol, keep_empty_features, random_state, verbose
         )
 
     def _by_ebic(self, problem, dense, path, X, seed):
-        pairs = graph_path.mean_pairs(problem.data.observed)
-        with self._threads():
+        with self._threads(), seeded(seed):
+            known = graph_path.evidence(
+                problem.method.m_step,
+                dense,
+                problem.penalty(0.0),
+                problem.units.centre,
+                problem.data,
+            )
             scores = [
-                graph_path.extended_bic(
-                    problem.method.m_step,
-                    dense,
-                    problem.penalty(0.0),
-                    theta,
-                    n_rows=len(X),
-                    n_pairs=pairs,
-                    gamma=self.gamma,
-                )
+                graph_path.extended_bic(known, theta, self.gamma)
                 for theta in path.thetas
             ]
         self.cv_results_["ebic"] = np.array(scores)
