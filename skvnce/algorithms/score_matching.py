@@ -34,7 +34,7 @@ from skvnce.training.proximal import Quadratic
 
 _COLUMNS_AT_ONCE = 32
 _DENSE = 100  # features up to which the statistics are formed
-_TABLES = 4  # of the last rounds, whose rows are kept above that
+_TABLES = 4  # whose number of rows are kept above that
 
 
 class Statistics(NamedTuple):
@@ -116,34 +116,36 @@ class Tables(NamedTuple):
     Attributes
     ----------
     u : Tensor of shape (n, width)
-    h : Tensor of shape (n, features)
-    target : Tensor of shape (features, width)
-        As in `Statistics`.
-    n_tables : int
-        Of which the rows are.
+    h, slope : Tensor of shape (n, features)
+        h and h' of the rows.
     """
 
     u: Tensor
     h: Tensor
-    target: Tensor
-    n_tables: int
+    slope: Tensor
 
 
 def table_of(
     x: Tensor, centre: Tensor, fit_linear: bool, weight: Weight = saturating_weight
 ) -> Tables:
     """Prepare completed rows; (n, features) -> Tables."""
-    h, slope = weight(x)
-    u = extended(x - centre, fit_linear)
-    return Tables(u, h, target_of(u, h, slope), 1)
+    return Tables(extended(x - centre, fit_linear), *weight(x))
 
 
-def last_tables(old: Tables, new: Tables, weight: float) -> Tables:
-    """Keep the rows of the last rounds."""
-    kept = min(old.n_tables, _TABLES - 1)
-    rows = slice(-kept * len(new.u), None)
-    u, h = torch.cat([old.u[rows], new.u]), torch.cat([old.h[rows], new.h])
-    return Tables(u, h, old.target.lerp(new.target, 1 / (kept + 1)), kept + 1)
+def pooled(old: Tables, new: Tables, weight: float) -> Tables:
+    """Let new rows into the pool, at the expense of as many old ones once it is full.
+
+    Every round then has about the same share of the rows, and a round changes less and
+    less of them, as in a running mean.
+    """
+    n, room = len(new.u), _TABLES * len(new.u)
+    if len(old.u) + n <= room:
+        return Tables(*(torch.cat(parts) for parts in zip(old, new, strict=True)))
+    some = min(n, round(weight * len(old.u)))
+    coming, going = torch.randperm(n)[:some], torch.randperm(len(old.u))[:some]
+    return Tables(
+        *(a.index_copy(0, going, b[coming]) for a, b in zip(old, new, strict=True))
+    )
 
 
 def free_quadratic(tables: Tables, penalty: Penalty, centre: Tensor) -> Quadratic:
@@ -161,7 +163,7 @@ def free_quadratic(tables: Tables, penalty: Penalty, centre: Tensor) -> Quadrati
     diagonal[:, : len(centre)] += diagonal[:, : len(centre)].T.clone()
     return Quadratic(
         penalised(product, penalty, centre, width),
-        symmetric(tables.target),
+        symmetric(target_of(u, h, tables.slope)),
         lambda residual: (2 * residual.square() / diagonal).sum(),
     )
 
@@ -176,13 +178,13 @@ def score_matching(
     """Build the method.
 
     The statistics are d^3 numbers: above `_DENSE` features the M-step keeps completed
-    rows instead, of the last rounds.
+    rows of several rounds instead.
     """
     dense = len(centre) <= _DENSE
     summarise, merge, quadratic, tol = (
         (statistics, running_mean, quadratic_of, (1e-3, 1e-8))
         if dense
-        else (table_of, last_tables, free_quadratic, (1e-2, 1e-5))
+        else (table_of, pooled, free_quadratic, (1e-2, 1e-5))
     )
 
     def solve(

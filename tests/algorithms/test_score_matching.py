@@ -5,14 +5,15 @@ import pytest
 import torch
 
 from skvnce._incomplete import Incomplete
+from skvnce._random import seeded
 from skvnce.algorithms import graph_smooth
 from skvnce.algorithms.graph import DIAGONAL_FLOOR, Penalty, Theta, off_diagonal
 from skvnce.algorithms.graph_quadratic import as_point, minimise_quadratic
 from skvnce.algorithms.score_matching import (
     Statistics,
     free_quadratic,
-    last_tables,
     minimise_loss,
+    pooled,
     quadratic_of,
     running_mean,
     score_matching,
@@ -324,21 +325,21 @@ def test_products_through_the_rows_are_those_of_the_statistics(fit_linear, x, se
     assert 0 < (first.theta.precision == 0).sum() < OFF.sum()
 
 
-def test_the_rows_of_the_last_tables_are_kept(x):
-    tables = [table_of(x + i, x.mean(0), True) for i in range(6)]
-    kept, target = tables[0], tables[0].target
-    for i, new in enumerate(tables[1:], 1):
-        kept = last_tables(kept, new, 0.5)
-        first = max(0, i - 3)
-        assert kept.n_tables == i + 1 - first <= 4
-        expected = torch.cat([table.u for table in tables[first : i + 1]])
-        assert torch.equal(kept.u, expected)
-        assert torch.equal(kept.h, torch.cat([t.h for t in tables[first : i + 1]]))
-        target = target.lerp(new.target, 1 / min(i + 1, 4))
-        torch.testing.assert_close(kept.target, target)
-        if i < 4:
-            mean = sum(table.target for table in tables[: i + 1]) / (i + 1)
-            torch.testing.assert_close(kept.target, mean)
+def test_the_pool_holds_rows_of_all_rounds(x, seed):
+    tables = [table_of(x + i, x.mean(0), True) for i in range(12)]
+    pool = tables[0]
+    with seeded(seed):
+        for i, new in enumerate(tables[1:], 2):
+            before, pool = pool, pooled(pool, new, 1 / i)
+            assert len(pool.u) == min(i, 4) * len(x)
+            if i > 4:  # less and less of it changes
+                moved = (pool.u != before.u).any(1).sum()
+                assert 0 < moved <= min(len(x), round(len(before.u) / i))
+    whole = torch.cat([table.u for table in tables]), torch.cat([t.h for t in tables])
+    places = [(whole[0] == row).all(1).nonzero()[0, 0] for row in pool.u]
+    rounds = torch.stack(places) // len(x)
+    assert set(rounds.tolist()) == set(range(12))
+    torch.testing.assert_close(pool.h, whole[1][torch.stack(places)])
 
 
 @pytest.mark.parametrize("d, kind", [(100, "Statistics"), (101, "Tables")])
