@@ -291,9 +291,11 @@ max_iter, tol, keep_empty_features, random_state, verbose
 
     def _warn_at_the_edge(self, best):
         links, alpha = self.cv_results_["n_edges"][best], self.alphas_[best]
-        sparser = best == 0 and links > 0  # the empty graph has none beyond it
-        denser = best == len(self.alphas_) - 1 and alpha > 0
-        if len(self.alphas_) > 1 and len(self.node_indices_) > 1 and sparser + denser:
+        d = len(self.node_indices_)
+        # beyond the empty graph and the complete one there is nothing
+        sparser = best == 0 and links > 0
+        denser = best == len(self.alphas_) - 1 and alpha > 0 and 2 * links < d * (d - 1)
+        if len(self.alphas_) > 1 and (sparser or denser):
             end = "largest" if sparser else "smallest"
             warnings.warn(
                 f"selection={self.selection!r} chose the {end} alpha of the path, "
