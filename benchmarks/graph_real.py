@@ -12,7 +12,6 @@ detection limit.  Ends with status 1 if a default fit warns.
 """
 
 import argparse
-import resource
 import sys
 import time
 import warnings
@@ -22,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from _data import load
+from _memory import peak_mib
 from _report import made_by, publish, table
 from sklearn.covariance import GraphicalLassoCV
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
@@ -111,12 +111,6 @@ class Run(NamedTuple):
     peak: float
     growth: float
     warned: list
-
-
-def peak_mib():
-    """Return the largest resident memory of this process so far, in MiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def fit(X):

@@ -10,18 +10,16 @@ than GraphicalLassoCV takes on the filled table.
 """
 
 import argparse
-import resource
-import sys
 import time
 import warnings
 from multiprocessing import get_context
 
 import numpy as np
+from _memory import peak_mib
 from _report import made_by, publish, table
+from graph_recovery import mean_filled
 from graph_simulation import simulate
 from sklearn.covariance import GraphicalLassoCV
-from sklearn.impute import SimpleImputer
-from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from skvnce import TruncatedGaussianGraphLearner
@@ -43,16 +41,11 @@ def learner(**options):
     return fit
 
 
-def filled(X):
-    """Fill by means and standardise."""
-    return StandardScaler().fit_transform(SimpleImputer().fit_transform(X))
-
-
 METHODS = {
     "skvnce score matching": learner(),
     ML: learner(method="maximum-likelihood"),
-    LASSO: lambda X: GraphicalLassoCV().fit(filled(X)).precision_,
-    "mean-filled marginal corr.": lambda X: np.corrcoef(filled(X).T),
+    LASSO: lambda X: GraphicalLassoCV().fit(mean_filled(X)).precision_,
+    "mean-filled marginal corr.": lambda X: np.corrcoef(mean_filled(X).T),
 }
 
 
@@ -69,12 +62,6 @@ def measure(method, d, seed):
         seconds = time.perf_counter() - begin
     auc = edge_auc(data.precision, np.abs(K))
     return seconds, peak_mib() - before, auc, len(caught)
-
-
-def peak_mib():
-    """Return the largest resident memory of this process so far, in MiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def run(options):

@@ -64,6 +64,10 @@ class Penalty(NamedTuple):
     ridge: float
     ridge_linear: float = 0.0
 
+    def with_alpha(self, alpha: float) -> "Penalty":
+        """Penalise all links alike."""
+        return self._replace(weight=alpha * off_diagonal(len(self.weight)))
+
     def smooth(self, theta: Theta, centre: Tensor) -> Tensor:
         """Compute the quadratic terms."""
         off = theta.precision - theta.precision.diagonal().diag()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from skvnce.algorithms.graph import MStep, Penalty, Solution, Theta, uncentre
 from skvnce.algorithms.graph_smooth import minimise_loss
+from skvnce.models.truncated_gaussian import log_phi
 from skvnce.objectives import vnce
 from skvnce.variational.base import Draws
 
@@ -49,8 +50,8 @@ def drawn(draws: Draws, log_noise: Tensor) -> Drawn:
 def log_ratio(part: Drawn, theta: Theta, centre: Tensor) -> Tensor:
     """Compute G = log phi - log q - log p_y of each draw; (n_draws, rows)."""
     precision, linear, log_scale = uncentre(theta, centre)
-    log_phi = ((linear - part.x @ precision / 2) * part.x).sum(-1) - log_scale
-    return (log_phi - part.log_base).flatten(1)
+    unscaled = log_phi(part.x, precision, linear)
+    return (unscaled - log_scale - part.log_base).flatten(1)
 
 
 def loss(both: Both, theta: Theta, centre: Tensor, noise_ratio: float) -> Tensor:

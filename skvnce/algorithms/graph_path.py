@@ -51,11 +51,8 @@ def largest_alpha(m_step: MStep, fit: Fit, penalty: Penalty) -> float:
     ).theta
 
     def links(alpha: float) -> int:
-        return n_edges(
-            m_step.solve(
-                fit.summary, empty, penalty._replace(weight=alpha * off), m_step.tol[0]
-            ).theta
-        )
+        weighted = penalty.with_alpha(alpha)
+        return n_edges(m_step.solve(fit.summary, empty, weighted, m_step.tol[0]).theta)
 
     if len(off) < 2:
         return 1.0
@@ -73,10 +70,9 @@ def largest_alpha(m_step: MStep, fit: Fit, penalty: Penalty) -> float:
 
 def solve_path(m_step: MStep, fit: Fit, penalty: Penalty, alphas: list[float]) -> Path:
     """Solve for each alpha, largest first; thetas are made safe to sample from."""
-    off = off_diagonal(len(penalty.weight))
     theta, thetas, tol = fit.theta, [], _between(m_step.tol)
     for alpha in alphas:
-        weighted = penalty._replace(weight=alpha * off)
+        weighted = penalty.with_alpha(alpha)
         theta = m_step.solve(fit.summary, theta, weighted, tol).theta
         thetas.append(safe(theta))
     return Path(alphas, thetas)
@@ -109,7 +105,13 @@ class Evidence(NamedTuple):
 
 
 def evidence(
-    m_step: MStep, fit: Fit, penalty: Penalty, centre: Tensor, data: Incomplete
+    m_step: MStep,
+    fit: Fit,
+    penalty: Penalty,
+    centre: Tensor,
+    data: Incomplete,
+    *,
+    fit_linear: bool,
 ) -> Evidence:
     """Approximate the log-likelihood by least squares (Wang and Leng 2007).
 
@@ -120,6 +122,8 @@ def evidence(
     centre : Tensor of shape (features,)
     data : Incomplete
         Scaled columns.
+    fit_linear : bool
+        Whether b is free.
     """
     free = penalty._replace(ridge=0.0)
     best = m_step.solve(fit.summary, fit.theta, free, _between(m_step.tol)).theta
@@ -128,7 +132,7 @@ def evidence(
     for _ in range(_SWEEPS):
         state, rows = e_step.step(state, model)
     information = Information.of(spread_of(rows - centre))
-    point = as_point(best, len(centre) + bool(best.linear.any()))
+    point = as_point(best, len(centre) + fit_linear)
     product = penalised(information.product, free, centre, point.shape[1])
     target = product(point)
     quadratic = Quadratic(product, target, information.inverse_form)

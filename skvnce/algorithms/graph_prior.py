@@ -106,6 +106,9 @@ def ridge_of_linear(
     ridge : float
         Of the links.
     """
+    square = float(theta.linear.square().mean())
+    if square > 2 * _ALLOWANCE:
+        return 0.0
     seen = data.observed.to(data.x)
     n_pairs = float((seen.T @ seen).mean())
     mean = observed_mean(data.x, data.observed)
@@ -115,9 +118,6 @@ def ridge_of_linear(
     of_links.diagonal().mul_(2)
     spread = (of_links @ (vectors.T @ mean).square()).mean()
     spread = spread + (1 / values).mean() / n_pairs
-    square = float(theta.linear.square().mean())
     allowance = min(_CAUTION * float(spread), _ALLOWANCE)
-    if square > 2 * _ALLOWANCE:
-        return 0.0
     tau2 = max(square - allowance, 0.1 * float(spread))
     return 1 / (len(data.x) * tau2)

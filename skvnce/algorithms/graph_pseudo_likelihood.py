@@ -20,17 +20,14 @@ from skvnce.algorithms.graph import (
     uncentre,
 )
 from skvnce.algorithms.graph_smooth import minimise_loss
-from skvnce.distributions.truncated_normal import TruncatedNormal
+from skvnce.models.truncated_gaussian import conditionals
 
 
 def negative_log_pseudo_likelihood(
     x: Tensor, precision: Tensor, linear: Tensor
 ) -> Tensor:
     """Average minus the sum of the conditionals' logarithms; (n, features) -> ()."""
-    diagonal = precision.diagonal()
-    pull = (linear - x @ precision) / diagonal
-    given = TruncatedNormal(x + pull, diagonal.rsqrt(), validate_args=False)
-    return -given.log_prob(x).sum(-1).mean()
+    return -conditionals(x, precision, linear).log_prob(x).sum(-1).mean()
 
 
 def pseudo_likelihood(

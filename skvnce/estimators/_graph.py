@@ -44,16 +44,11 @@ _INEXACT = 1e-3  # gap, relative to the loss, above which an M-step has not conv
 _SMALL = 64  # features up to which one BLAS thread is faster than several
 
 
-def _score_matching(estimator, data, noise, centre):
-    return score_matching(data, centre, fit_linear=estimator.fit_linear)
+def _of_data(build):
+    def method(estimator, data, noise, centre):
+        return build(data, centre, fit_linear=estimator.fit_linear)
 
-
-def _maximum_likelihood(estimator, data, noise, centre):
-    return maximum_likelihood(data, centre, fit_linear=estimator.fit_linear)
-
-
-def _pseudo_likelihood(estimator, data, noise, centre):
-    return pseudo_likelihood(data, centre, fit_linear=estimator.fit_linear)
+    return method
 
 
 def _by_contrast(build):
@@ -68,13 +63,13 @@ def _by_contrast(build):
 
 
 _METHODS = {
-    "score-matching": _score_matching,
-    "maximum-likelihood": _maximum_likelihood,
-    "pseudo-likelihood": _pseudo_likelihood,
+    "score-matching": _of_data(score_matching),
+    "maximum-likelihood": _of_data(maximum_likelihood),
+    "pseudo-likelihood": _of_data(pseudo_likelihood),
     "vnce": _by_contrast(vnce),
     "vnce-cdi": _by_contrast(vnce_cdi),
     "vnce-lognormal": _by_contrast(vnce_lognormal),
-    "imputed-score-matching": _score_matching,
+    "imputed-score-matching": _of_data(score_matching),
     "imputed-nce": _by_contrast(vnce),
 }
 
@@ -91,8 +86,8 @@ class Problem(NamedTuple):
 
     def penalty(self, alpha):
         """Penalise all links alike."""
-        weight = alpha * graph.off_diagonal(len(self.units.centre))
-        return graph.Penalty(weight, self.ridge, self.ridge_linear)
+        links = graph.off_diagonal(len(self.units.centre))
+        return graph.Penalty(alpha * links, self.ridge, self.ridge_linear)
 
 
 class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer):

@@ -21,15 +21,22 @@ _RATIO = 100  # of the largest to the smallest alpha of an automatic path
 _INSTABILITY = 0.05  # at most, of `selection="stability"`
 
 
+def _learn_path(learner, data, alphas, on_round=lambda n, loss, change: False):
+    """Learn all links, and solve the path; alphas or the number of automatic ones."""
+    problem = learner._pose(data)
+    dense = learner._learn(problem, problem.start, 0.0, on_round)
+    m_step, penalty = problem.method.m_step, problem.penalty(0.0)
+    if np.ndim(alphas) == 0:
+        top = graph_path.largest_alpha(m_step, dense, penalty)
+        alphas = np.geomspace(top, top / _RATIO, alphas).tolist()
+    return problem, dense, graph_path.solve_path(m_step, dense, penalty, alphas)
+
+
 def _fit_path(learner, X, alphas, seed):
     """Fit all alphas to a table; the learner's state is what `_keep` needs."""
     data = learner._read(X)
     with learner._threads(), seeded(seed):
-        problem = learner._pose(data)
-        dense = learner._learn(problem, problem.start, 0.0)
-        m_step, penalty = problem.method.m_step, problem.penalty(0.0)
-        path = graph_path.solve_path(m_step, dense, penalty, alphas)
-    return data, problem, dense, path
+        return data, *_learn_path(learner, data, alphas)
 
 
 def _fold_scores(learner, X, train, test, alphas, seed):
@@ -188,26 +195,20 @@ max_iter, tol, keep_empty_features, random_state, verbose
         ValueError, TypeError
             As in `TruncatedGaussianGraphLearner`; and for fewer rows than folds.
         """
-        given = self._check_parameters()
+        alphas = self._check_parameters()
         data = self._read(X)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._threads(), seeded(self.random_state) as seed:
-            problem = self._pose(data)
-            dense = self._learn(problem, problem.start, 0.0, on_round)
-            m_step, penalty = problem.method.m_step, problem.penalty(0.0)
-            if given is None:
-                top = graph_path.largest_alpha(m_step, dense, penalty)
-                given = np.geomspace(top, top / _RATIO, self.alphas)
-            path = graph_path.solve_path(m_step, dense, penalty, given.tolist())
-        self.alphas_ = given
+            problem, dense, path = _learn_path(self, data, alphas, on_round)
+        self.alphas_ = np.array(path.alphas)
         self.cv_results_ = {
-            "alpha": given,
+            "alpha": self.alphas_,
             "n_edges": np.array([graph_path.n_edges(theta) for theta in path.thetas]),
         }
-        rows = self._all_columns(data)
+        rows = np.where(data.observed, data.x, np.nan)
         best = _RULES[self.selection](self, problem, dense, path, rows, seed)
         self._warn_at_the_edge(best)
-        self.alpha_ = float(given[best])
+        self.alpha_ = path.alphas[best]
         self.path_ = np.array(
             [graph.associations(theta.precision).numpy() for theta in path.thetas]
         )
@@ -218,10 +219,6 @@ max_iter, tol, keep_empty_features, random_state, verbose
         self._seed = seed
         finish()
         return self
-
-    def _all_columns(self, data):
-        """Write the rows that were read as a table of nodes, NaN where missing."""
-        return np.where(data.observed, data.x, np.nan)
 
     def _learner(self):
         """Make the learner of folds and subsamples."""
@@ -246,6 +243,7 @@ max_iter, tol, keep_empty_features, random_state, verbose
                 problem.penalty(0.0),
                 problem.units.centre,
                 problem.data,
+                fit_linear=self.fit_linear,
             )
             scores = [
                 graph_path.extended_bic(known, theta, self.gamma)
@@ -254,23 +252,25 @@ max_iter, tol, keep_empty_features, random_state, verbose
         self.cv_results_["ebic"] = np.array(scores)
         return int(np.argmin(scores))
 
-    def _by_score(self, problem, dense, path, X, seed):
+    def _score_folds(self, X, seed):
+        """Score all alphas on held-out rows; (n_splits, n_alphas)."""
         parts = list(check_cv(self.cv).split(X))
         scores = np.array(self._jobs(_fold_scores, parts, X, seed))
         self.cv_results_["mean_test_score"] = scores.mean(0)
         self.cv_results_["std_test_score"] = scores.std(0)
         for fold, row in enumerate(scores):
             self.cv_results_[f"split{fold}_test_score"] = row
-        return int(np.argmax(scores.mean(0)))
+        return scores
+
+    def _by_score(self, problem, dense, path, X, seed):
+        return int(np.argmax(self._score_folds(X, seed).mean(0)))
 
     def _by_one_error(self, problem, dense, path, X, seed):
-        best = self._by_score(problem, dense, path, X, seed)
-        mean = self.cv_results_["mean_test_score"]
-        splits = [
-            row for name, row in self.cv_results_.items() if name.startswith("split")
-        ]
-        loss = np.array(splits)[:, best, None] - splits  # paired, fold by fold
-        error = loss.std(0, ddof=1) / np.sqrt(len(splits))
+        scores = self._score_folds(X, seed)
+        mean = scores.mean(0)
+        best = np.argmax(mean)
+        loss = scores[:, best, None] - scores  # paired, fold by fold
+        error = loss.std(0, ddof=1) / np.sqrt(len(scores))
         return int(np.argmax(mean + error >= mean[best]))
 
     def _by_stability(self, problem, dense, path, X, seed):
@@ -306,20 +306,20 @@ max_iter, tol, keep_empty_features, random_state, verbose
             )
 
     def _check_parameters(self):
-        """Check, and return the given alphas, largest first; None for automatic."""
+        """Check; returns the alphas, largest first, or the number of automatic ones."""
         super()._check_parameters()
         check_choice(self.selection, "selection", _RULES)
         check_number(self.gamma, "gamma", low=0)
         check_number(self.n_subsamples, "n_subsamples", low=2, integer=True)
         if np.ndim(self.alphas) == 0:
             check_number(self.alphas, "alphas", low=1, integer=True)
-            return None
+            return self.alphas
         alphas = np.unique(np.asarray(self.alphas, dtype=float))[::-1]
         if alphas.size == 0 or not np.isfinite(alphas).all() or alphas[-1] < 0:
             raise ValueError(
                 f"alphas should be finite and not negative, got {self.alphas!r}."
             )
-        return alphas
+        return alphas.tolist()
 
 
 _RULES = {

@@ -34,8 +34,7 @@ class TruncatedGaussian(nn.Module):
 
     def log_density(self, x: Tensor) -> Tensor:
         """Compute log phi(x), -inf outside the support; (*batch, d) -> (*batch,)."""
-        energy = (x @ self.precision / 2 - self.linear) * x
-        inside = -self.log_scale - energy.sum(-1)
+        inside = -self.log_scale + log_phi(x, self.precision, self.linear)
         return inside.masked_fill((x < 0).any(-1), -torch.inf)
 
     def conditional(self, x: Tensor, feature: int) -> TruncatedNormal:
@@ -49,15 +48,27 @@ class TruncatedGaussian(nn.Module):
         self, x: Tensor, features: Tensor | None = None
     ) -> TruncatedNormal:
         """Return p(x_j | x_-j) of all (or given) j, of batch shape (*batch, n_j)."""
-        j = torch.arange(x.shape[-1]) if features is None else features
-        diagonal = self.precision.diagonal()[j]
-        pull = (self.linear[j] - x @ self.precision[:, j]) / diagonal
-        return TruncatedNormal(x[..., j] + pull, diagonal.rsqrt(), validate_args=False)
+        return conditionals(x, self.precision, self.linear, features)
 
     def log_marginal(self, x: Tensor, latent: Tensor) -> Tensor:
         """Compute log phi with one feature a row integrated out; see `log_marginal`."""
         unscaled = log_marginal(x, latent, self.precision, self.linear)
         return unscaled - self.log_scale
+
+
+def log_phi(x: Tensor, precision: Tensor, linear: Tensor) -> Tensor:
+    """Compute log phi (with c = 0) of x >= 0; (*batch, d) -> (*batch,)."""
+    return ((linear - x @ precision / 2) * x).sum(-1)
+
+
+def conditionals(
+    x: Tensor, precision: Tensor, linear: Tensor, features: Tensor | None = None
+) -> TruncatedNormal:
+    """Return p(x_j | x_-j) of all (or given) j, of batch shape (*batch, n_j)."""
+    j = torch.arange(x.shape[-1]) if features is None else features
+    diagonal = precision.diagonal()[j]
+    pull = (linear[j] - x @ precision[:, j]) / diagonal
+    return TruncatedNormal(x[..., j] + pull, diagonal.rsqrt(), validate_args=False)
 
 
 def log_marginal(
