@@ -288,11 +288,22 @@ def learn_graph(
         stop = on_round(n_round, solution.loss, change)
         if e_step.once or stop or (age >= warm_up and change < tol):
             break
-    solution = m_step.solve(summary, theta, penalty, m_step.tol[1])
-    losses[-1] = solution.loss
-    theta, change = safe(solution.theta), 0.0 if e_step.once else change
-    cut = largest_cut(solution.theta, theta)
-    return Fit(theta, summary, completed, losses, solution.gap, change, cut)
+    if e_step.once:
+        change = 0.0
+    fit = Fit(theta, summary, completed, losses, 0.0, change, 0.0)
+    return concluded(m_step, fit, penalty)
+
+
+def concluded(m_step: MStep, fit: Fit, penalty: Penalty) -> Fit:
+    """Solve the last M-step precisely, also for another penalty than the rounds had."""
+    solution = m_step.solve(fit.summary, fit.theta, penalty, m_step.tol[1])
+    theta = safe(solution.theta)
+    return fit._replace(
+        theta=theta,
+        losses=[*fit.losses[:-1], solution.loss],
+        gap=solution.gap,
+        cut=largest_cut(solution.theta, theta),
+    )
 
 
 def not_finite(n_round: int, reason: str) -> str:

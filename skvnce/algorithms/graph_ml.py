@@ -31,7 +31,12 @@ from skvnce.algorithms.graph import (
     completed_by_gibbs,
     to_model,
 )
-from skvnce.algorithms.graph_quadratic import as_point, minimise_quadratic, penalised
+from skvnce.algorithms.graph_quadratic import (
+    as_point,
+    minimise_quadratic,
+    penalised,
+    symmetric,
+)
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.samplers.base import State
 from skvnce.samplers.gibbs import antithetic, gibbs, missing_cells
@@ -143,6 +148,21 @@ class Information(NamedTuple):
         by_precision = (half + half.T) / 2  # symmetric to the last bit
         return torch.cat([by_precision, moved[:, None]], 1)[:, : direction.shape[1]]
 
+    def diagonal(self) -> Tensor:
+        """Compute <E, F E>, E the symmetric matrix of unit norm for each entry."""
+        variance, heavy = self.covariance.diagonal(), self.heavy.diagonal()
+        by_linear = self.mean.square() * variance[:, None]
+        crossed = torch.outer(self.mean, self.mean) * self.covariance
+        links = (torch.outer(heavy, heavy) + self.heavy.square()) / 2
+        links += (by_linear + by_linear.T) / 2 + crossed
+        links.diagonal().div_(2)
+        return torch.cat([links, variance[:, None]], 1)
+
+    def quadratic(self, target: Tensor) -> Quadratic:
+        """Write <A, F A> / 2 - <target, A>."""
+        diagonal = symmetric(self.diagonal())[:, : target.shape[1]]
+        return Quadratic(self.product, target, self.inverse_form, diagonal)
+
     def inverse_form(self, residual: Tensor) -> Tensor:
         """Bound <R, F^-1 R> from above; it is equal where the linear term is free."""
         d = len(self.mean)
@@ -194,9 +214,8 @@ def check_chains(x: Tensor, rows: Tensor) -> None:
 def quadratic_of(moments: Moments, penalty: Penalty, centre: Tensor) -> Quadratic:
     """Write the loss by eq. (1), with the smooth penalties, as a quadratic."""
     information = Information.of(moments.spread)
-    product = penalised(information.product, penalty, centre, moments.theta.shape[1])
     target = moments.data - moments.model + information.product(moments.theta)
-    return Quadratic(product, target, information.inverse_form)
+    return penalised(information.quadratic(target), penalty, centre)
 
 
 def running_mean(old: Moments, new: Moments, weight: float) -> Moments:

@@ -22,12 +22,12 @@ from skvnce.algorithms.graph import (
     to_model,
 )
 from skvnce.algorithms.graph_ml import Information, spread_of
-from skvnce.algorithms.graph_quadratic import as_point, minimise_quadratic, penalised
+from skvnce.algorithms.graph_quadratic import as_point, penalised
+from skvnce.training.conjugate import minimise_over
 from skvnce.training.proximal import Quadratic
 
 _ROWS_A_NEIGHBOUR = 10
 _SWEEPS = 10  # that complete the rows which estimate the information
-_PRECISE = 1e-6
 
 
 class Path(NamedTuple):
@@ -133,9 +133,9 @@ def evidence(
         state, rows = e_step.step(state, model)
     information = Information.of(spread_of(rows - centre))
     point = as_point(best, len(centre) + fit_linear)
-    product = penalised(information.product, free, centre, point.shape[1])
-    target = product(point)
-    quadratic = Quadratic(product, target, information.inverse_form)
+    posed = penalised(information.quadratic(point), free, centre)
+    target = posed.product(point)
+    quadratic = posed._replace(target=target)
     deviance = float((point * target).sum())
     return Evidence(quadratic, deviance, len(data.x), mean_pairs(data.observed))
 
@@ -152,11 +152,16 @@ def extended_bic(known: Evidence, theta: Theta, gamma: float) -> float:
     d, links = len(theta.precision), n_edges(theta)
     if 2 * links / d > known.n_pairs / _ROWS_A_NEIGHBOUR:
         return inf
-    absent = (theta.precision == 0) & (off_diagonal(d) > 0)
-    weight = torch.zeros_like(theta.precision).masked_fill(absent, torch.inf)
-    refit = minimise_quadratic(known.quadratic, theta, Penalty(weight, 0.0), _PRECISE)
-    deviance = 2 * refit.loss + known.deviance
+    deviance = 2 * least_on(known.quadratic, theta) + known.deviance
     return known.n_rows * deviance + links * (log(known.n_pairs) + 4 * gamma * log(d))
+
+
+def least_on(quadratic: Quadratic, theta: Theta) -> float:
+    """Compute the least value of a quadratic over the links of theta, and b."""
+    free = as_point(theta, quadratic.target.shape[1]) != 0
+    free.diagonal().fill_(True)
+    free[:, len(free) :] = True
+    return minimise_over(quadratic, free)
 
 
 def mean_pairs(observed: Tensor) -> float:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.graph import (
+    Method,
     Penalty,
     Theta,
     learn_graph,
@@ -66,14 +67,16 @@ class Pilot(NamedTuple):
 
 def pilot(data: Incomplete, start: Theta, centre: Tensor, ridge: float) -> Pilot:
     """Fit a few rounds without a ridge of b."""
+    e_step, m_step = score_matching(data, centre, fit_linear=True)
+    coarse = m_step.tol[0]
     fit = learn_graph(
-        score_matching(data, centre, fit_linear=True),
+        Method(e_step, m_step._replace(tol=(coarse, coarse))),
         start,
         centre,
         Penalty(torch.zeros(len(centre), len(centre)).to(centre), ridge),
         max_iter=_ROUNDS,
         tol=0.0,
-        warm_up=_ROUNDS // 2,
+        warm_up=_ROUNDS,
     )
     covariance = torch.atleast_2d(fit.completed.T.cov())
     theta = uncentre(fit.theta, centre)

@@ -4,8 +4,6 @@ The point is the matrix (K, b) of shape (features, width), with symmetric K; wid
 features + 1 with the linear term and features without.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -44,18 +42,20 @@ def ridges(penalty: Penalty, width: int) -> Tensor:
     return strength
 
 
-def penalised(
-    product: Callable[[Tensor], Tensor], penalty: Penalty, centre: Tensor, width: int
-) -> Callable[[Tensor], Tensor]:
-    """Add the curvature of the quadratic penalties to a product with Q."""
+def penalised(quadratic: Quadratic, penalty: Penalty, centre: Tensor) -> Quadratic:
+    """Add the quadratic penalties; the bound of the inverse still holds."""
+    width = quadratic.target.shape[1]
     ridge, to_linear = ridges(penalty, width), origin(centre, width)
     strength = penalty.ridge_linear * (width > len(centre))
 
-    def sum_of(point: Tensor) -> Tensor:
+    def product(point: Tensor) -> Tensor:
         shrunk = strength * torch.outer(point @ to_linear, to_linear)
-        return product(point) + ridge * point + symmetric(shrunk)
+        return quadratic.product(point) + ridge * point + symmetric(shrunk)
 
-    return sum_of
+    along = symmetric(strength * to_linear.square().expand_as(ridge))
+    return quadratic._replace(
+        product=product, diagonal=quadratic.diagonal + ridge + along
+    )
 
 
 def minimise_quadratic(

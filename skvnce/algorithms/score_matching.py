@@ -107,7 +107,8 @@ def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadrat
         half = torch.linalg.solve_triangular(factor, residual[:, :, None], upper=False)
         return half.square().sum()
 
-    return Quadratic(product, symmetric(stats.target), inverse_form)
+    diagonal = symmetric(rows.diagonal(dim1=1, dim2=2))
+    return Quadratic(product, symmetric(stats.target), inverse_form, diagonal)
 
 
 class Tables(NamedTuple):
@@ -154,18 +155,19 @@ def free_quadratic(tables: Tables, penalty: Penalty, centre: Tensor) -> Quadrati
     The inverse form is that of the diagonal of the quadratic: an estimate.
     """
     u, h, n = tables.u, tables.h, len(tables.u)
-    width = u.shape[1]
 
     def product(point: Tensor) -> Tensor:
         return symmetric((h * (u @ point.T)).T @ u / n)
 
-    diagonal = h.T @ u.square() / n + ridges(penalty, width)
-    diagonal[:, : len(centre)] += diagonal[:, : len(centre)].T.clone()
-    return Quadratic(
-        penalised(product, penalty, centre, width),
+    diagonal = symmetric(h.T @ u.square() / n)
+    free = Quadratic(
+        product,
         symmetric(target_of(u, h, tables.slope)),
-        lambda residual: (2 * residual.square() / diagonal).sum(),
+        lambda residual: (residual.square() / posed.diagonal).sum(),
+        diagonal,
     )
+    posed = penalised(free, penalty, centre)
+    return posed
 
 
 def score_matching(

@@ -68,8 +68,8 @@ class TruncatedGaussianGraphLearnerCV(TruncatedGaussianGraphLearner):
     """`TruncatedGaussianGraphLearner` that chooses its L1 strength.
 
     One fit without L1 penalty averages the statistics of the missing cells; a path of
-    penalties is solved on them, from the sparsest graph to the densest; a rule chooses
-    one; and the graph is fitted again with it.
+    penalties is solved on them, from the sparsest graph to the densest; and a rule
+    chooses one.
 
     Parameters
     ----------
@@ -212,8 +212,10 @@ max_iter, tol, keep_empty_features, random_state, verbose
         self.path_ = np.array(
             [graph.associations(theta.precision).numpy() for theta in path.thetas]
         )
-        with self._threads(), seeded(seed):
-            fit = self._learn(problem, path.thetas[best], self.alpha_)
+        with self._threads():
+            chosen = dense._replace(theta=path.thetas[best])
+            penalty = problem.penalty(self.alpha_)
+            fit = graph.concluded(problem.method.m_step, chosen, penalty)
             self._keep(fit, problem, data)
             self._keep_probabilities(dense, problem)
         self._seed = seed

@@ -3,7 +3,8 @@
 Minimises ``f(A) + sum_kl weight_kl |A_kl|`` subject to ``A_kl >= lower_kl`` over a
 linear space of matrices that contains every gradient, with
 ``f(A) = <A, Q A> / 2 - <G, A>``.  Wherever it stops, the duality gap is bounded: a
-certificate that needs no reference solution.
+certificate that needs no reference solution.  Steps are in units of the curvature of
+each entry: a diagonal metric, in which the L1 term keeps its closed form.
 
 References
 ----------
@@ -16,9 +17,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+_FLAT = 1e-6  # of the largest diagonal entry: the least that is divided by
+
 
 class Quadratic(NamedTuple):
-    """The smooth part f and a bound of its inverse.
+    """The smooth part f, a bound of its inverse, and its diagonal.
 
     Attributes
     ----------
@@ -28,11 +31,14 @@ class Quadratic(NamedTuple):
         G.
     inverse_form : callable
         R -> an upper bound of <R, Q^-1 R>.
+    diagonal : Tensor
+        Curvature of f along each entry, positive: the units in which steps are taken.
     """
 
     product: Callable[[Tensor], Tensor]
     target: Tensor
     inverse_form: Callable[[Tensor], Tensor]
+    diagonal: Tensor
 
 
 class Certified(NamedTuple):
@@ -66,22 +72,24 @@ def minimise(
     max_iter : int
         Iterations after which the best effort is returned, with its gap.
     """
-    curvature = _largest_eigenvalue(quadratic, start)
+    metric = quadratic.diagonal.clamp(min=_FLAT * float(quadratic.diagonal.max()))
+    curvature = _largest_eigenvalue(quadratic.product, metric)
     start = start.where(weight < torch.inf, 0.0)
     point = ahead = _prox(start, torch.zeros_like(weight), lower)
     product, momentum = quadratic.product(ahead), 1.0
     for n_iter in range(1, max_iter + 1):
-        descended = ahead - (product - quadratic.target) / curvature
-        following = _prox(descended, weight / curvature, lower)
+        unit = curvature * metric
+        descended = ahead - (product - quadratic.target) / unit
+        following = _prox(descended, weight / unit, lower)
         move = following - point
-        if _dot(ahead - following, move) > 0:
+        if _dot((ahead - following) * metric, move) > 0:
             momentum = 1.0  # the momentum points uphill: restart
         faster = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
         before, product_before = ahead, product
         ahead = torch.add(following, move, alpha=(momentum - 1) / faster)
         point, momentum, product = following, faster, quadratic.product(ahead)
         path = ahead - before
-        if _dot(path, product - product_before) > curvature * _dot(path, path):
+        if _dot(path, product - product_before) > curvature * _dot(path * metric, path):
             curvature = 2 * curvature  # the power iteration had missed a direction
         if n_iter % 10 == 0 or n_iter == max_iter:
             objective, gap = certify(quadratic, point, weight, lower)
@@ -117,14 +125,16 @@ def certify(
     return float(objective), float(gap)
 
 
-def _largest_eigenvalue(quadratic: Quadratic, shape: Tensor) -> float:
-    """Estimate the largest eigenvalue of Q by power iteration, with a fifth to spare.
+def _largest_eigenvalue(product: Callable[[Tensor], Tensor], metric: Tensor) -> float:
+    """Estimate the largest eigenvalue of Q in the metric by power iteration.
 
-    It starts from a fixed vector and may miss the largest; `minimise` watches for that.
+    With a fifth to spare.  It starts from a fixed vector and may miss the largest;
+    `minimise` watches for that.
     """
-    vector = torch.linspace(1, 2, shape.numel()).to(shape).reshape(shape.shape)
+    root = metric.sqrt()
+    vector = root * torch.linspace(1, 2, metric.numel()).to(metric).view(metric.shape)
     for _ in range(8):
-        vector = quadratic.product(vector / vector.norm())
+        vector = product(vector / vector.norm() / root) / root
     return 1.2 * float(vector.norm())
 
 

@@ -184,6 +184,21 @@ def test_the_inverse_form_against_a_dense_solve(width, heavier, seed):
             assert exact * (1 - 1e-9) < found < 100 * exact
 
 
+@pytest.mark.parametrize("width", [D, D + 1])
+def test_the_diagonal_of_the_quadratic_with_penalties(width, seed):
+    spread, _ = normal_spread(seed, heavier=3.0)
+    point = random_direction(np.random.default_rng([seed, 7]), width)
+    moments = Moments(point, point, point, spread)
+    penalty = Penalty(torch.zeros(D, D).double(), ridge=0.3, ridge_linear=0.7)
+    quadratic = quadratic_of(moments, penalty, CENTRE)
+    for matrix in basis(width):
+        entry = matrix != 0
+        unit = matrix / matrix.norm()
+        found = quadratic.diagonal[entry]
+        exact = (unit * quadratic.product(unit)).sum()
+        torch.testing.assert_close(found, exact.expand_as(found))
+
+
 def test_nothing_is_certified_of_chains_that_are_collinear(seed):
     z = torch.tensor(np.random.default_rng(seed).normal(size=(50, 1))).expand(-1, D)
     information = Information.of(spread_of(z))

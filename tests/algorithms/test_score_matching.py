@@ -303,6 +303,11 @@ def test_products_through_the_rows_are_those_of_the_statistics(fit_linear, x, se
     dense = quadratic_of(statistics(x, centre, fit_linear), penalty, centre)
     free = free_quadratic(table_of(x, centre, fit_linear), penalty, centre)
     torch.testing.assert_close(free.target, dense.target)
+    torch.testing.assert_close(free.diagonal, dense.diagonal)
+    for matrix in map(torch.tensor, basis(D + fit_linear)):
+        found, unit = dense.diagonal[matrix != 0], matrix / matrix.norm()
+        exact = (unit * dense.product(unit)).sum()
+        torch.testing.assert_close(found, exact.expand_as(found))
     rng = np.random.default_rng(seed)
     for _ in range(3):
         point = torch.tensor(

@@ -109,11 +109,26 @@ def test_frequencies_are_shares_of_the_subsamples(data):
     assert (np.diff(found) >= 0).all()
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_the_graph_is_the_one_on_the_path(rule, data):
+    chosen = fitted(data[0], selection=rule)
+    on_path = chosen.path_[list(chosen.alphas_).index(chosen.alpha_)]
+    found = chosen.edge_strengths_
+    np.testing.assert_allclose(found, np.abs(on_path), atol=2e-3)
+    assert links(found) == links(on_path)
+
+
 def test_it_is_the_learner_at_the_chosen_alpha(data):
-    X = data[0]
+    X = np.nan_to_num(data[0], nan=1.0)
     chosen = fitted(X)
     same = TruncatedGaussianGraphLearner(chosen.alpha_, random_state=0).fit(X)
-    np.testing.assert_allclose(chosen.precision_, same.precision_, atol=0.05)
+    assert links(chosen.precision_) > 0
+    np.testing.assert_allclose(chosen.precision_, same.precision_, atol=1e-4)
+
+
+def test_it_completes_tables(data):
+    X = data[0]
+    chosen = fitted(X)
     assert chosen.transform(X).shape == X.shape
     assert not np.isnan(chosen.sample(X, random_state=0)).any()
 

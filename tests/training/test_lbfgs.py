@@ -50,7 +50,10 @@ def test_the_same_minimum_as_proximal_gradient(quadratic):
     found = minimise(lambda v: v @ Q @ v / 2 - G @ v, start, weight, lower, tol=1e-9)
     certified = proximal.minimise(
         proximal.Quadratic(
-            lambda A: Q @ A, G[:, None], lambda R: (R * torch.linalg.solve(Q, R)).sum()
+            lambda A: Q @ A,
+            G[:, None],
+            lambda R: (R * torch.linalg.solve(Q, R)).sum(),
+            Q.diagonal()[:, None],
         ),
         start[:, None],
         weight[:, None],

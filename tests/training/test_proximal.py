@@ -32,6 +32,7 @@ class Problem:
             product=lambda A: Q @ A,
             target=torch.tensor(self.G)[:, None],
             inverse_form=lambda R: (R * torch.linalg.solve(Q, R)).sum(),
+            diagonal=Q.diagonal()[:, None],
         )
         return quadratic, *(torch.tensor(v)[:, None] for v in (self.weight, self.lower))
 

@@ -1,0 +1,45 @@
+"""The least value of a quadratic over some of its entries, by conjugate gradients."""
+
+import numpy as np
+from scipy.sparse import diags_array
+from scipy.sparse.linalg import LinearOperator, cg
+from torch import Tensor, as_tensor
+
+from skvnce.training.proximal import Quadratic
+
+_PRECISE = 1e-6  # residual, relative to the target
+_STEPS = 3000
+
+
+def minimise_over(quadratic: Quadratic, free: Tensor) -> float:
+    """Minimise ``<A, Q A> / 2 - <G, A>`` where A is zero outside the free entries.
+
+    Parameters
+    ----------
+    quadratic : Quadratic
+    free : Tensor of bool, of the shape of A
+        The linear space of A restricted to them has to contain their gradients.
+
+    Returns
+    -------
+    float
+        The least value, to about ``1e-12 |G|^2`` over the least eigenvalue of Q.
+    """
+    target = quadratic.target[free]
+
+    def embed(values: np.ndarray) -> Tensor:
+        zeros = quadratic.target.new_zeros(free.shape)
+        return zeros.masked_scatter(free, as_tensor(values))
+
+    def product(values: np.ndarray) -> np.ndarray:
+        return quadratic.product(embed(values))[free].numpy()
+
+    found, _ = cg(
+        LinearOperator((len(target),) * 2, product, dtype=float),
+        target.numpy(),
+        rtol=_PRECISE,
+        maxiter=_STEPS,
+        M=diags_array(1 / quadratic.diagonal[free].numpy()),
+    )
+    point = embed(found)
+    return float((point * (quadratic.product(point) / 2 - quadratic.target)).sum())
