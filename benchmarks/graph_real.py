@@ -37,18 +37,19 @@ from skvnce.metrics import edge_auc, imputation_rmse
 from skvnce.missingness import hide, mcar
 
 PATIENCE = 60  # seconds that an imputer may take
-N_GENES = 60  # of the path
 SHARES = (0.0, 0.3, 0.5)  # of the cells of sachs that are hidden
 VERSIONS = ("literature20", "validated17", "cdt18")  # of its published network
 MASKS = {  # per method of sachs, of each share
     "score-matching": 3,
     "maximum-likelihood": 1,
-    "pseudo-likelihood": 0,  # no incomplete table: a fit takes minutes
+    "pseudo-likelihood": 1,
     "imputed-score-matching": 3,
     "imputed-nce": 3,
-    "vnce-lognormal": 0,
+    "vnce": 1,
+    "vnce-lognormal": 1,
+    "vnce-cdi": 1,
 }
-NO_PATH = {"imputed-nce", "vnce-lognormal"}  # takes a minute or more
+CHOOSE = {"score-matching", "maximum-likelihood", "imputed-score-matching"}
 CENSORED = 0.35  # share of the cells of a column of proteins
 
 TCGA_FIT = """\
@@ -172,6 +173,7 @@ def imputation_table(run, X, hidden):
     seconds = run.seconds + time.perf_counter() - begin
     rows = [["skvnce", *rmse(X, filled, hidden), f"{seconds:.1f}"]]
     peers = {
+        "GaussianImputer (ours)": GaussianImputer(),
         "mean": SimpleImputer(),
         "KNNImputer": KNNImputer(),
         "IterativeImputer": IterativeImputer(min_value=0, random_state=0),
@@ -208,7 +210,10 @@ def path_table(learner):
     price = 4 * np.log(len(learner.nodes_))  # of a link, by gamma = 1
     scores = found["ebic"], found["ebic"] + price * found["n_edges"]
     columns = zip(found["alpha"], found["n_edges"], *scores, strict=True)
-    rows = [[f"{a:.3g}", n, f"{x:.0f}", f"{y:.0f}"] for a, n, x, y in columns]
+    rows = [
+        [f"{a:.3g}", n, *(f"{x:.0f}" if x < np.inf else "-" for x in values)]
+        for a, n, *values in columns
+    ]
     for column, score in enumerate(scores, start=2):
         best = rows[int(np.argmin(score))]
         best[column] = f"**{best[column]}**"
@@ -218,7 +223,16 @@ def path_table(learner):
 def associations_at(learner, n_links):
     """Take the first graph of a path that has as many links; a frame."""
     enough = learner.cv_results_["n_edges"] >= n_links
-    place = int(np.argmax(enough)) if enough.any() else len(enough) - 1
+    return on_path(learner, int(np.argmax(enough)) if enough.any() else -1)
+
+
+def at_choice(learner):
+    """Take the chosen graph; a frame."""
+    return on_path(learner, list(learner.alphas_).index(learner.alpha_))
+
+
+def on_path(learner, place):
+    """Take a graph of the path; a frame."""
     return pd.DataFrame(
         learner.path_[place], index=learner.nodes_, columns=learner.nodes_
     )
@@ -240,20 +254,22 @@ def tcga():
     X = np.log1p(load("tcga_brca_rnaseq").drop(columns="sample"))
     hidden = mcar(X, 0.1, random_state=0)
     run = fit(hide(X, hidden))
-    variable = X[X.var().nlargest(N_GENES).index]
-    path, seconds, _ = path_of(variable)
-    graph = associations_at(path, 2 * N_GENES)
+    path, seconds, _ = path_of(X)
+    graph = associations_at(path, 2 * X.shape[1])
     chosen = np.count_nonzero(np.triu(path.precision_, 1))
     return run, [
         f"{len(X)} tumours, log(1 + count), {hidden.mean():.1%} of the cells hidden.",
         fit_table(run),
         TCGA_FIT,
         imputation_table(run, X, hidden),
-        f"The path of the {N_GENES} most variable genes, no cell hidden "
-        f"(`TruncatedGaussianGraphLearnerCV`), in {seconds:.0f} s; EBIC chooses "
-        f"{chosen} links:",
+        "The path of all genes, no cell hidden (`TruncatedGaussianGraphLearnerCV`), in "
+        f"{seconds:.0f} s; EBIC chooses {chosen} links, and none of the graphs too "
+        "dense for a refit:",
         path_table(path),
         TCGA_PATH,
+        "Hubs of the graph that EBIC chooses:",
+        hub_table(at_choice(path)),
+        f"Hubs of the first graph with two links per gene ({2 * X.shape[1]}):",
         hub_table(graph),
     ]
 
@@ -307,7 +323,7 @@ def by_method(method):
     def learn(X):
         options = {"method": method, "random_state": 0}
         free = TruncatedGaussianGraphLearner(alpha=0, **options).fit(X)
-        if method in NO_PATH:
+        if method not in CHOOSE:
             return free.edge_strengths_, None
         chosen = TruncatedGaussianGraphLearnerCV(**options).fit(X)
         return free.edge_strengths_, chosen.edge_strengths_

@@ -8,6 +8,7 @@ is far better conditioned there; without a penalty of b the minimum does not dep
 the centre.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -159,15 +160,16 @@ def free_quadratic(tables: Tables, penalty: Penalty, centre: Tensor) -> Quadrati
     def product(point: Tensor) -> Tensor:
         return symmetric((h * (u @ point.T)).T @ u / n)
 
+    target = symmetric(target_of(u, h, tables.slope))
     diagonal = symmetric(h.T @ u.square() / n)
-    free = Quadratic(
-        product,
-        symmetric(target_of(u, h, tables.slope)),
-        lambda residual: (residual.square() / posed.diagonal).sum(),
-        diagonal,
-    )
+    free = Quadratic(product, target, form_over(diagonal), diagonal)
     posed = penalised(free, penalty, centre)
-    return posed
+    return posed._replace(inverse_form=form_over(posed.diagonal))
+
+
+def form_over(diagonal: Tensor) -> Callable[[Tensor], Tensor]:
+    """Make the inverse form of a diagonal quadratic."""
+    return lambda residual: (residual.square() / diagonal).sum()
 
 
 def score_matching(
