@@ -47,7 +47,7 @@ display.figure_.set_layout_engine("constrained")
 plt.show()
 
 # %%
-# The dashed line is the penalty that EBIC chooses.  Its graph has about seven links a
+# The dashed line is the penalty that EBIC chooses.  Its graph has about nine links a
 # gene: hubs can be counted in it, but a picture of it is a ball of wool.  For the
 # picture we go back on the path, to the last graph with fewer than two links a gene.
 

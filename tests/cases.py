@@ -24,7 +24,9 @@ ESTIMATORS = [
     TruncatedGaussianGraphLearner(alpha=0.01),
     TruncatedGaussianGraphLearner(alpha=0.0, fit_linear=False),
     TruncatedGaussianGraphLearner(alpha=0.01, method="vnce", max_iter=12, tol=0.2),
-    TruncatedGaussianGraphLearner(alpha=0.01, method="maximum-likelihood"),
+    TruncatedGaussianGraphLearner(
+        alpha=0.01, method="maximum-likelihood", max_iter=12, tol=0.2
+    ),
     TruncatedGaussianGraphLearnerCV(alphas=4),
     GaussianImputer(n_parameter_draws=2),
     GaussianImputer(

@@ -91,17 +91,22 @@ def log_predictive(
     -------
     Tensor of shape (n,)
     """
-    d = data.x.shape[1]
-    total = data.x.new_zeros(len(data.x))
-    for block in range(min(N_BLOCKS, d)):
-        columns = torch.arange(block, d, N_BLOCKS)
-        rest = Incomplete(data.x, data.observed.index_fill(1, columns, False))
-        sampler = gibbs(model, missing_cells(rest.observed[None]), uniforms(block))
-        state = sampler.init(rest, start.expand(1, *data.x.shape))
-        state = run_chain(sampler, state, rest, burn_in)
-        score = _average_density(model, sampler, state, rest, n_steps, columns)
-        total += score.where(data.observed[:, columns], 0.0).sum(-1)
-    return total
+    n_blocks = min(N_BLOCKS, data.x.shape[1])
+    block_of = torch.arange(data.x.shape[1]) % n_blocks
+    left = block_of != torch.arange(n_blocks)[:, None, None]  # (blocks, 1, features)
+    rest = Incomplete(data.x, data.observed & left)
+    sources = [uniforms(block) for block in range(n_blocks)]
+
+    def each(step: int, x: Tensor) -> Tensor:
+        return torch.cat(
+            [u(step, one[None]) for u, one in zip(sources, x, strict=True)]
+        )
+
+    sampler = gibbs(model, missing_cells(rest.observed), each)
+    state = sampler.init(rest, start.expand_as(rest.observed))
+    state = run_chain(sampler, state, rest, burn_in)
+    score = _average_density(model, sampler, state, rest, n_steps)
+    return score.where(data.observed & ~left, 0.0).sum((0, 2))
 
 
 def _average_density(
@@ -110,16 +115,16 @@ def _average_density(
     state: State,
     rest: Incomplete,
     n_steps: int,
-    columns: Tensor,
 ) -> Tensor:
-    """Average the conditional density of the hidden cells over a chain, in logarithms.
+    """Average the conditional density of each cell over chains, in logarithms.
 
-    Their true values are in `rest.x`, under the mask.
+    The cells' true values are in `rest.x`, under the mask.
     """
-    logs, hidden = [], rest.x[:, columns]
+    total = torch.full(rest.observed.shape, -torch.inf, dtype=rest.x.dtype)
 
     def score(state: State, info: Info) -> None:
-        logs.append(model.conditionals(state.x[0], columns).log_prob(hidden))
+        density = model.conditionals(state.x).log_prob(rest.x)
+        torch.logaddexp(total, density, out=total)
 
     run_chain(sampler, state, rest, n_steps, score)
-    return torch.logsumexp(torch.stack(logs), 0) - log(n_steps)
+    return total - log(n_steps)

@@ -417,7 +417,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         scores = np.empty(len(X))
         model, start = self.to_torch(), torch.from_numpy(self.mean_)
         with self._threads():
-            for (rows, _), nodes in self._parts(X):
+            for (rows, _), nodes in self._parts(X, n_chains=conditional.N_BLOCKS):
                 scores[rows[:, 0]] = conditional.log_predictive(
                     model,
                     Incomplete.from_array(nodes),
