@@ -1,7 +1,7 @@
 """Fill the holes once, then learn the graph as if the table were complete.
 
-These are the baselines that the papers compare VNCE with.  The noise is that of the
-other methods, fitted to the observed cells.
+These are the baselines that the papers compare VNCE with: any method of complete
+tables, on tables that are completed here.
 
 References
 ----------
@@ -14,10 +14,7 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.graph import Method, marginals, units_of
-from skvnce.algorithms.graph_vnce import vnce
-from skvnce.algorithms.score_matching import score_matching as score_matching_of_draws
-from skvnce.distributions.truncated_normal import TruncatedNormal
+from skvnce.algorithms.graph import marginals, units_of
 
 
 def _zeros(data: Incomplete) -> Tensor:
@@ -69,25 +66,3 @@ def imputed(data: Incomplete, strategy: str) -> Incomplete:
         )
     filled = data.with_values(FILLERS[strategy](data))
     return Incomplete(filled, torch.ones_like(data.observed))
-
-
-def nce(
-    data: Incomplete,
-    noise: TruncatedNormal,
-    centre: Tensor,
-    *,
-    strategy: str,
-    noise_ratio: int,
-    fit_linear: bool,
-) -> Method:
-    """Build plain NCE on the imputed table: VNCE of complete rows."""
-    filled, options = imputed(data, strategy), {"fit_linear": fit_linear}
-    return vnce(filled, noise, centre, noise_ratio=noise_ratio, **options)
-
-
-def score_matching(
-    data: Incomplete, centre: Tensor, *, strategy: str, fit_linear: bool
-) -> Method:
-    """Build score matching on the imputed table."""
-    filled = imputed(data, strategy)
-    return score_matching_of_draws(filled, centre, fit_linear=fit_linear)

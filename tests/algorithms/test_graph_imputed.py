@@ -7,10 +7,7 @@ from oracles import GATE, z_mean
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
-from skvnce.algorithms import graph, graph_imputed
 from skvnce.algorithms.graph_imputed import FILLERS, imputed
-from skvnce.algorithms.graph_vnce import vnce
-from skvnce.algorithms.score_matching import score_matching
 
 D, N = 3, 4000
 
@@ -79,41 +76,3 @@ def test_uniform_draws_reach_two_deviations_above_the_mean(data, seed):
 def test_an_unknown_strategy_is_refused(data):
     with pytest.raises(ValueError, match="'median'.*'mean'"):
         imputed(data, "median")
-
-
-def learn(data, method):
-    centre = graph.units_of(data, True).centre
-    penalty = graph.Penalty(torch.zeros(D, D).double(), 0.01)
-    start = graph.independence(data, centre, True)
-    return graph.learn_graph(method, start, centre, penalty, max_iter=5, tol=0.0)
-
-
-@pytest.mark.parametrize("strategy", FILLERS)
-def test_they_are_the_methods_of_complete_tables(strategy, data, seed):
-    data = data.take(slice(300))
-    scale = graph.units_of(data, True).scale
-    data = Incomplete(data.x / scale, data.observed)
-    centre, noise = graph.units_of(data, True).centre, graph.marginals(data)
-    free = {"fit_linear": True}
-    pairs = (
-        (
-            lambda: graph_imputed.nce(
-                data, noise, centre, strategy=strategy, noise_ratio=3, **free
-            ),
-            lambda filled: vnce(filled, noise, centre, noise_ratio=3, **free),
-        ),
-        (
-            lambda: graph_imputed.score_matching(
-                data, centre, strategy=strategy, **free
-            ),
-            lambda filled: score_matching(filled, centre, **free),
-        ),
-    )
-    for build, build_complete in pairs:
-        with seeded(seed):
-            found = learn(data, build())
-        with seeded(seed):
-            expected = learn(data, build_complete(imputed(data, strategy)))
-        assert len(found.losses) == 1
-        assert torch.equal(found.theta.precision, expected.theta.precision)
-        assert torch.equal(found.theta.linear, expected.theta.linear)

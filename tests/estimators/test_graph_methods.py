@@ -278,3 +278,18 @@ def test_chains_stay_with_correlated_columns(seed):
     assert fitted.edge_strengths_.max() < 1
     independent = learner(CHAINS, alpha=1e3, max_iter=2).fit(X)
     assert fitted.score(X) > independent.score(X) + 5
+
+
+@pytest.mark.parametrize("method", ["imputed-score-matching", "imputed-nce"])
+@pytest.mark.parametrize("imputation", ["mean", "zeros"])
+def test_baselines_learn_from_the_table_that_was_filled(method, imputation, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.gamma(4.0, size=(60, 3)) * [1.0, 10.0, 0.1]
+    X[rng.uniform(size=X.shape) < 0.3] = np.nan
+    learner = TruncatedGaussianGraphLearner(method=method, imputation=imputation)
+    problem = learner._pose(learner._read(X))
+    assert problem.method.e_step.once
+    values = np.nanmean(X, 0) if imputation == "mean" else 0.0
+    filled = np.where(np.isnan(X), values, X)[~np.isnan(X).all(1)]
+    found = problem.data.to_array() * problem.units.scale.numpy()
+    np.testing.assert_allclose(found, filled, rtol=1e-12)
