@@ -17,6 +17,7 @@ from skvnce.samplers.gibbs import gibbs, missing_cells
 from skvnce.variational.base import Uniforms
 
 N_BLOCKS = 5  # of columns, hidden in turn by `log_predictive`
+N_CHAINS = 2 * N_BLOCKS  # that it runs for each row
 
 
 @torch.no_grad()
@@ -76,11 +77,12 @@ def log_predictive(
 ) -> Tensor:
     """Sum over observed cells of log p(cell | observed cells outside its block).
 
-    Column j is in block j modulo `N_BLOCKS`.  The cells of one block are hidden at a
-    time, chains fill them and what was missing, and each hidden cell is scored by the
-    average over the chain of its conditional density: a proper score of the held-out
-    rows that needs no normalising constant.  With at most `N_BLOCKS` columns and
-    nothing missing no chain is needed, and it is the pseudo-log-likelihood.
+    The cells of one block are hidden at a time, chains fill them and what was missing,
+    and each hidden cell is scored by the average over the chain of its conditional
+    density: a proper score of the held-out rows that needs no normalising constant.
+    It is the mean over the ways of `blocks_of` to divide the columns.  With at most
+    `N_BLOCKS` columns and nothing missing no chain is needed, and it is the
+    pseudo-log-likelihood.
 
     Parameters
     ----------
@@ -91,11 +93,9 @@ def log_predictive(
     -------
     Tensor of shape (n,)
     """
-    n_blocks = min(N_BLOCKS, data.x.shape[1])
-    block_of = torch.arange(data.x.shape[1]) % n_blocks
-    left = block_of != torch.arange(n_blocks)[:, None, None]  # (blocks, 1, features)
-    rest = Incomplete(data.x, data.observed & left)
-    sources = [uniforms(block) for block in range(n_blocks)]
+    blocks, n_ways = blocks_of(data.x.shape[1])
+    rest = Incomplete(data.x, data.observed & ~blocks[:, None])
+    sources = [uniforms(block) for block in range(len(blocks))]
 
     def each(step: int, x: Tensor) -> Tensor:
         return torch.cat(
@@ -106,7 +106,27 @@ def log_predictive(
     state = sampler.init(rest, start.expand_as(rest.observed))
     state = run_chain(sampler, state, rest, burn_in)
     score = _average_density(model, sampler, state, rest, n_steps)
-    return score.where(data.observed & ~left, 0.0).sum((0, 2))
+    hidden = data.observed & blocks[:, None]
+    return score.where(hidden, 0.0).sum((0, 2)) / n_ways
+
+
+def blocks_of(d: int) -> tuple[Tensor, int]:
+    """Divide d columns into blocks: (blocks, d) of bool, and the number of ways.
+
+    With the digits of j to the base `N_BLOCKS`, column j is in the block of its last
+    digit, and in that of the sum of its digits.  Columns that are hidden together in
+    one way, and say nothing of each other, are apart in the other; up to the square of
+    `N_BLOCKS` columns that is true of all pairs.  Few columns need but one way.
+    """
+    columns, blocks = torch.arange(d), torch.arange(min(N_BLOCKS, d))[:, None]
+    last = columns % N_BLOCKS == blocks
+    if d <= N_BLOCKS:
+        return last, 1
+    digits, rest = columns.clone(), columns.clone()
+    while rest.any():
+        rest = rest // N_BLOCKS
+        digits = digits + rest * (1 - N_BLOCKS)
+    return torch.cat([last, digits % N_BLOCKS == blocks]), 2
 
 
 def _average_density(

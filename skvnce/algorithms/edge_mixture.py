@@ -11,11 +11,13 @@ that links have, are learned from the values.  The null has a mean of its own, b
 holes and penalties move all values of a table a little one way.
 """
 
+from math import log
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+_PARAMETERS = 6  # of the slabs: shares, means and deviations
 _NULL = 0.5  # least share of the null
 _MAD = 0.6745  # median absolute deviation of a standard normal
 
@@ -79,13 +81,19 @@ def edge_probabilities(strengths: Tensor) -> Tensor:
     Returns
     -------
     Tensor of shape (features, features)
-        Zero on the diagonal, and everywhere with less than two different values.
+        Zero on the diagonal; and everywhere with less than two different values, or
+        where the mixture is no better than its null alone, a normal, by BIC.
     """
     d = len(strengths)
     i, j = torch.triu_indices(d, d, 1)
     found = torch.zeros_like(strengths)
     w = strengths[i, j]
     if len(w.unique()) > 1:
-        real = 1 - log_joint(w, fit_mixture(w)).softmax(0)[0]
+        joint = log_joint(w, fit_mixture(w))
+        alone = -w.std(correction=0).log() - 0.5  # mean log-likelihood of one normal
+        gain = len(w) * (joint.logsumexp(0).mean() - alone)
+        if gain < _PARAMETERS / 2 * log(len(w)):
+            return found
+        real = 1 - joint.softmax(0)[0]
         found[i, j] = found[j, i] = real
     return found

@@ -24,6 +24,7 @@ from skvnce.algorithms.graph import (
 from skvnce.algorithms.score_matching import score_matching
 
 _ROUNDS = 6  # of the pilot
+_FEW = 10  # rows with both columns, below which a correlation says nothing
 _CAUTION = 3.0  # times the posterior variance; see `ridge_of_linear`
 _ALLOWANCE = 0.1  # at most, for columns of unit spread
 
@@ -35,7 +36,7 @@ def ridge_of_links(data: Incomplete) -> float:
     standard deviations, so that tau**2 is estimated by the mean over pairs of its
     square, the squared correlation over the rows which observe both reduced by the
     1 / n_ij that chance alone gives.  Sparse graphs of many columns are thereby shrunk
-    more than dense graphs of few.
+    more than dense graphs of few.  Pairs that hardly any row observes are left out.
 
     Parameters
     ----------
@@ -54,7 +55,8 @@ def ridge_of_links(data: Incomplete) -> float:
     covariance = x.T @ x / count - mean * mean.T
     squared = covariance.square() / (variance * variance.T).clamp(min=1e-12)
     excess = (squared.clamp(max=1) - 1 / count) / (scale * scale[:, None]).square()
-    tau2 = float((excess * off_diagonal(d)).sum() / (d * (d - 1)))
+    known = off_diagonal(d) * (count >= _FEW)
+    tau2 = float((excess * known).sum() / known.sum().clamp(min=1))
     return 1 / (n * max(tau2, 0.1 / n))
 
 

@@ -37,6 +37,7 @@ from skvnce.estimators._validation import (
     check_squares,
     incomplete_array,
     keeps_state_on_failure,
+    warn_of_dominated,
 )
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 
@@ -112,7 +113,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         - ``"score-matching"``: a quadratic problem with a certified optimality gap, the
           fastest up to about 50 columns, and robust;
         - ``"maximum-likelihood"``: with Markov chains of the model, the most accurate
-          where columns are not nearly collinear, and the fastest with hundreds;
+          where columns are not nearly collinear or the same, and the fastest with
+          hundreds;
         - ``"pseudo-likelihood"``: the product of all univariate conditionals;
         - ``"vnce"``: variational noise-contrastive estimation with the model's own
           univariate conditionals; tens of times slower with missing cells.  It and its
@@ -172,7 +174,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     edge_probabilities_ : ndarray of shape (n_nodes, n_nodes)
         Posterior probability that a pair is linked, by a mixture of a null and two
         slabs fitted to the signed strengths of all pairs, estimated without the L1
-        penalty; it learns what signs links have.  Zero on the diagonal.
+        penalty; it learns what signs links have.  Zero on the diagonal, and everywhere
+        if slabs explain the strengths no better than one normal does (by BIC).
     nodes_ : ndarray of shape (n_nodes,)
         Names of the columns that are nodes: those observed at least once.  Names that
         are not strings count as none, as in scikit-learn, and become x0, x1, ...
@@ -284,6 +287,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
             at least two rows that are not empty, and parameters outside their range.
         TypeError
             For parameters of a wrong type.
+        FloatingPointError
+            Where numbers overflow or the chains of maximum likelihood leave the data;
+            the message says what may help.
         """
         check_number(self.alpha, "alpha", low=0)
         self._check_parameters()
@@ -304,6 +310,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         check_non_negative(self, X)
         self.node_indices_ = self._observed_columns(X, stacklevel=6)
         check_not_constant(self, X, self.node_indices_)
+        warn_of_dominated(self, X, self.node_indices_, stacklevel=6)
         nodes = X[:, self.node_indices_]
         return Incomplete.from_array(nodes[~np.isnan(nodes).all(1)])
 
@@ -397,11 +404,11 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     def score_samples(self, X):
         """Compute a held-out log-score of each row, in nats.
 
-        The columns are hidden in five interleaved blocks, one at a time, and each
-        hidden cell that was observed is scored by its log predictive density given the
-        observed cells of the other blocks; a row's score is the sum.  It needs no
-        normalising constant, it is proper, and it is a function of the row alone (up
-        to rounding).
+        The columns are divided into five blocks which are hidden one at a time, and
+        each hidden cell that was observed is scored by its log predictive density given
+        the observed cells of the other blocks; a row's score is the sum, averaged over
+        two ways to divide the columns.  It needs no normalising constant, it is proper,
+        and it is a function of the row alone (up to rounding).
 
         Parameters
         ----------
@@ -417,7 +424,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         scores = np.empty(len(X))
         model, start = self.to_torch(), torch.from_numpy(self.mean_)
         with self._threads():
-            for (rows, _), nodes in self._parts(X, n_chains=conditional.N_BLOCKS):
+            for (rows, _), nodes in self._parts(X, n_chains=conditional.N_CHAINS):
                 scores[rows[:, 0]] = conditional.log_predictive(
                     model,
                     Incomplete.from_array(nodes),

@@ -14,11 +14,14 @@ from skvnce.estimators._graph import TruncatedGaussianGraphLearner
 from skvnce.estimators._validation import (
     check_choice,
     check_number,
+    incomplete_array,
+    is_constant,
     keeps_state_on_failure,
 )
 
 _RATIO = 100  # of the largest to the smallest alpha of an automatic path
-_INSTABILITY = 0.05  # at most, of `selection="stability"`
+_INSTABILITY = 0.1  # at most, of `selection="stability"`
+_SAME = 1e-9  # relative difference of criteria below which they are equal
 
 
 def _learn_path(learner, data, alphas, on_round=lambda n, loss, change: False):
@@ -33,8 +36,12 @@ def _learn_path(learner, data, alphas, on_round=lambda n, loss, change: False):
 
 
 def _fit_path(learner, X, alphas, seed):
-    """Fit all alphas to a table; the learner's state is what `_keep` needs."""
-    data = learner._read(X)
+    """Fit all alphas to some rows; the learner's state is what `_keep` needs.
+
+    Columns that are constant there are left out: they are linked to nothing.
+    """
+    constant = [is_constant(column[~np.isnan(column)]) for column in X.T]
+    data = learner._read(np.where(constant, np.nan, X))
     with learner._threads(), seeded(seed):
         return data, *_learn_path(learner, data, alphas)
 
@@ -74,11 +81,12 @@ class TruncatedGaussianGraphLearnerCV(TruncatedGaussianGraphLearner):
     Parameters
     ----------
     alphas : int or array-like of shape (n_alphas,), default=20
-        Number of values on a path from the smallest alpha without any link down to a
-        hundredth of it, or the values, for columns scaled to unit spread.
+        Number, 2 or more, of values on a path from the smallest alpha without any link
+        down to a hundredth of it, or the values, for columns scaled to unit spread.
     selection : {"ebic", "cv", "cv-1se", "stability"}, default="ebic"
         - ``"ebic"``: the extended Bayesian information criterion of the links,
-          refitted without penalties.  Costs next to nothing, and finds links best;
+          refitted without penalties.  Costs next to nothing, and finds links best.  Of
+          strengths with the same links the smallest is taken;
         - ``"cv"``: the held-out score of incomplete rows (`score_samples`), which
           chooses for prediction: denser graphs;
         - ``"cv-1se"``: the sparsest graph within one standard error of that;
@@ -202,10 +210,11 @@ max_iter, tol, keep_empty_features, random_state, verbose
             problem, dense, path = _learn_path(self, data, alphas, on_round)
         self.alphas_ = np.array(path.alphas)
         self.cv_results_ = {
-            "alpha": self.alphas_,
+            "alpha": self.alphas_.copy(),
             "n_edges": np.array([graph_path.n_edges(theta) for theta in path.thetas]),
         }
-        rows = np.where(data.observed, data.x, np.nan)
+        rows = incomplete_array(self, X, reset=False)[:, self.node_indices_]
+        self.__dict__.pop("edge_frequencies_", None)  # of an earlier fit
         best = _RULES[self.selection](self, problem, dense, path, rows, seed)
         self._warn_at_the_edge(best)
         self.alpha_ = path.alphas[best]
@@ -251,12 +260,20 @@ max_iter, tol, keep_empty_features, random_state, verbose
                 graph_path.extended_bic(known, theta, self.gamma)
                 for theta in path.thetas
             ]
-        self.cv_results_["ebic"] = np.array(scores)
-        return int(np.argmin(scores))
+        self.cv_results_["ebic"] = scores = np.array(scores)
+        least = scores.min()
+        # of alphas with the same links, the one that shrinks them least
+        return int(np.flatnonzero(scores <= least + _SAME * abs(least)).max())
 
-    def _score_folds(self, X, seed):
+    def _score_folds(self, X, seed, least):
         """Score all alphas on held-out rows; (n_splits, n_alphas)."""
         parts = list(check_cv(self.cv).split(X))
+        if len(parts) < least:
+            raise ValueError(
+                f"cv gives {len(parts)} splits, and selection={self.selection!r} needs "
+                f"at least {least}. (A generator of splits is used up by one fit: give "
+                "a list or a splitter.)"
+            )
         scores = np.array(self._jobs(_fold_scores, parts, X, seed))
         self.cv_results_["mean_test_score"] = scores.mean(0)
         self.cv_results_["std_test_score"] = scores.std(0)
@@ -265,10 +282,10 @@ max_iter, tol, keep_empty_features, random_state, verbose
         return scores
 
     def _by_score(self, problem, dense, path, X, seed):
-        return int(np.argmax(self._score_folds(X, seed).mean(0)))
+        return int(np.argmax(self._score_folds(X, seed, 1).mean(0)))
 
     def _by_one_error(self, problem, dense, path, X, seed):
-        scores = self._score_folds(X, seed)
+        scores = self._score_folds(X, seed, 2)
         mean = scores.mean(0)
         best = np.argmax(mean)
         loss = scores[:, best, None] - scores  # paired, fold by fold
@@ -287,6 +304,14 @@ max_iter, tol, keep_empty_features, random_state, verbose
         instability = np.maximum.accumulate(np.broadcast_to(wobble, len(found)))
         self.cv_results_["instability"] = instability
         best = int(np.flatnonzero(instability <= _INSTABILITY).max(initial=0))
+        if instability[0] > _INSTABILITY:
+            warnings.warn(
+                "No graph of the path is stable: even the sparsest changes too much "
+                f"between halves of the rows (instability {instability[0]:.2f}, limit "
+                f"{_INSTABILITY}). Choose by selection='ebic', or collect more rows.",
+                UserWarning,
+                stacklevel=6,
+            )
         self.edge_frequencies_ = found[best]
         np.fill_diagonal(self.edge_frequencies_, 0)
         return best
@@ -314,14 +339,19 @@ max_iter, tol, keep_empty_features, random_state, verbose
         check_number(self.gamma, "gamma", low=0)
         check_number(self.n_subsamples, "n_subsamples", low=2, integer=True)
         if np.ndim(self.alphas) == 0:
-            check_number(self.alphas, "alphas", low=1, integer=True)
+            check_number(self.alphas, "alphas", low=2, integer=True)
             return self.alphas
-        alphas = np.unique(np.asarray(self.alphas, dtype=float))[::-1]
-        if alphas.size == 0 or not np.isfinite(alphas).all() or alphas[-1] < 0:
+        alphas = np.asarray(self.alphas)
+        if alphas.ndim != 1 or alphas.size == 0 or alphas.dtype.kind not in "iuf":
+            raise ValueError(
+                "alphas should be an integer, or a sequence of at least one number, "
+                f"got {self.alphas!r}."
+            )
+        if not np.isfinite(alphas).all() or alphas.min() < 0:
             raise ValueError(
                 f"alphas should be finite and not negative, got {self.alphas!r}."
             )
-        return alphas.tolist()
+        return np.unique(alphas.astype(float))[::-1].tolist()
 
 
 _RULES = {

@@ -2,10 +2,13 @@
 
 import functools
 import numbers
+import warnings
 from datetime import date, timedelta
 
 import numpy as np
 from sklearn.utils.validation import check_array, validate_data
+
+_DOMINATES = 1e4  # times as far from the median as the next cell
 
 
 def keeps_state_on_failure(fit):
@@ -134,15 +137,42 @@ def check_non_negative(estimator, X):
         )
 
 
+def is_constant(values):
+    """Tell whether observed cells of a column are all equal, up to rounding."""
+    if len(values) == 0:
+        return True
+    return values.max() - values.min() <= 1e-10 * abs(values).max()
+
+
 def check_not_constant(estimator, X, columns):
     """Refuse columns whose observed cells are all equal."""
     for column in columns:
         values = X[:, column][~np.isnan(X[:, column])]
-        if values.max() - values.min() <= 1e-10 * abs(values).max():
+        if is_constant(values):
             raise ValueError(
                 f"{column_name(estimator, column)} is constant: all its observed cells "
                 f"({len(values)}) equal {values[0]}. A constant depends on nothing; "
                 "drop the column."
+            )
+
+
+def warn_of_dominated(estimator, X, columns, stacklevel):
+    """Warn of columns where one cell lies ten thousand times further out than others.
+
+    Columns of which all other cells are equal are none of them: such are indicators.
+    """
+    for column in columns:
+        values = X[:, column][~np.isnan(X[:, column])]
+        if len(values) < 3:
+            continue
+        distance = np.sort(abs(values - np.median(values)))
+        if 0 < distance[-2] < distance[-1] / _DOMINATES:
+            far = values[np.argmax(abs(values - np.median(values)))]
+            warnings.warn(
+                f"One cell of {column_name(estimator, column)}, {far:g}, dominates it: "
+                "its links and imputations are those of this cell. If it is an error, "
+                "make it missing (NaN); else use the logarithm of the column.",
+                stacklevel=stacklevel,
             )
 
 

@@ -17,6 +17,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seeded
 from skvnce.algorithms.conditional import (
     N_BLOCKS,
+    blocks_of,
     conditional_mean,
     draw,
     log_predictive,
@@ -213,3 +214,14 @@ def test_answers_belong_to_rows(model):
 
     torch.testing.assert_close(mean(rows[order]), mean(rows)[order], rtol=0, atol=1e-12)
     torch.testing.assert_close(mean(rows[3:4]), mean(rows)[3:4], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("d", [1, 4, 5, 6, 25, 26, 130])
+def test_each_way_divides_the_columns_and_all_pairs_of_25_are_apart_in_one(d):
+    blocks, n_ways = blocks_of(d)
+    assert blocks.shape == (n_ways * min(d, N_BLOCKS), d)
+    assert (blocks.reshape(n_ways, -1, d).sum(1) == 1).all()
+    together = blocks.double().T @ blocks.double()
+    always = int((together == n_ways).sum() - d) // 2
+    assert (always == 0) == (d <= N_BLOCKS**2)
+    assert always <= d * d / 50

@@ -33,6 +33,16 @@ def as_matrix(w, d):
     return matrix
 
 
+@pytest.mark.parametrize("d", [5, 20])
+def test_one_lump_has_no_links(d, seed):
+    for i in range(10):
+        w = np.random.default_rng([seed, i]).normal(0.1, 0.05, size=d * (d - 1) // 2)
+        assert (edge_probabilities(as_matrix(torch.tensor(w), d)) == 0).all()
+        w[:2] += 0.6  # and two that stand out
+        found = edge_probabilities(as_matrix(torch.tensor(w), d))
+        assert (found[0, [1, 2]] > 0.9).all()
+
+
 def test_the_joint_is_share_times_density(seed):
     w, _ = draws(50, np.random.default_rng(seed))
     expected = [

@@ -153,3 +153,19 @@ def test_columns_have_no_units(seed):
         for scale in (np.ones(D), np.array([1e3, 1.0, 1e-3]))
     ]
     assert ridges[0] == pytest.approx(ridges[1], rel=1e-6)
+
+
+def test_pairs_that_are_never_observed_together_say_nothing(seed):
+    rng = np.random.default_rng(seed)
+    x = rng.gamma(4.0, size=(1000, 6))
+    x[:, 1] += x[:, 0]
+    x[:, 4] += x[:, 3]
+    whole = ridge_of_links(scaled(x)[0])
+    two_forms = x.copy()
+    two_forms[:500, 3:] = np.nan
+    two_forms[500:, :3] = np.nan
+    # links within a form are all that is seen: no smaller a share of the pairs
+    assert ridge_of_links(scaled(two_forms)[0]) < 2 * whole
+    rare = x.copy()
+    rare[2:, 5] = np.nan
+    assert ridge_of_links(scaled(rare)[0]) < 2 * whole

@@ -55,7 +55,70 @@ def test_each_rule_chooses_on_the_path(rule, data):
 def test_the_criterion_is_least_where_it_chose(data):
     learner = fitted(data[0], alphas=12)
     results = pd.DataFrame(learner.cv_results_)
-    assert results["ebic"].idxmin() == list(learner.alphas_).index(learner.alpha_)
+    same = results[np.isclose(results["ebic"], results["ebic"].min(), rtol=1e-9)]
+    assert learner.alpha_ == same["alpha"].min()
+    assert 1 < len(same) < len(results)  # links are shrunk no more than they need be
+
+
+def test_another_rule_leaves_no_frequencies(data):
+    learner = fitted(data[0], selection="stability")
+    assert hasattr(learner, "edge_frequencies_")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        learner.set_params(selection="ebic").fit(data[0])
+    assert not hasattr(learner, "edge_frequencies_")
+
+
+def test_splits_are_of_the_rows_of_the_table(data):
+    X = data[0]
+    empty = np.concatenate([np.full((3, D), np.nan), X])
+    train, test = np.arange(300), np.arange(300, 400)
+    options = {"selection": "cv", "alphas": [0.3, 0.01]}
+    plain = fitted(X, cv=[(train, test)], **options)
+    shifted = fitted(empty, cv=[(train + 3, test + 3)], **options)
+    for key in plain.cv_results_:
+        np.testing.assert_array_equal(plain.cv_results_[key], shifted.cv_results_[key])
+
+
+@pytest.mark.parametrize(("rule", "n_splits"), [("cv-1se", 1), ("cv", 0)])
+def test_too_few_splits_are_refused(rule, n_splits, data):
+    splits = iter([(np.arange(300), np.arange(300, 400))] * n_splits)
+    with pytest.raises(ValueError, match="cv gives .* splits, and selection="):
+        fitted(data[0], selection=rule, cv=splits)
+
+
+@pytest.mark.parametrize("rule", ["stability", "cv"])
+def test_columns_may_be_constant_in_a_part_of_the_rows(rule, data):
+    X = data[0].copy()
+    X[2:, 4] = np.nan
+    X[:2, 4] = [1.0, 2.0]
+    learner = fitted(X, selection=rule, n_subsamples=4)
+    assert len(learner.nodes_) == D
+
+
+def test_where_nothing_is_stable_it_is_told(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.gamma(4.0, size=(60, 12))
+    learner = TruncatedGaussianGraphLearnerCV(
+        alphas=[0.08, 0.07], selection="stability", random_state=0
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        learner.fit(X)
+    assert learner.cv_results_["instability"][0] > 0.1
+    assert any("No graph of the path is stable" in str(w.message) for w in caught)
+
+
+@pytest.mark.parametrize("rule", ["cv", "stability"])
+def test_the_order_of_the_columns_does_not_matter(rule, seed):
+    """Columns five apart, which are hidden together in one way to divide them."""
+    rng = np.random.default_rng(seed)
+    X = rng.gamma(4.0, size=(300, 7))
+    X[:, 5] = 0.3 * X[:, 5] + X[:, 0]
+    for order in (np.arange(7), [0, 5, 1, 2, 3, 4, 6]):
+        learner = fitted(X[:, order], selection=rule, cv=3, n_subsamples=8)
+        found = learner.edge_strengths_[np.ix_(np.argsort(order), np.argsort(order))]
+        assert found[0, 5] > 0.3
 
 
 def test_more_gamma_gives_fewer_links(data):

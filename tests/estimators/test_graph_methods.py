@@ -5,6 +5,7 @@ import signal
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
@@ -222,7 +223,7 @@ AWKWARD = [
     dominated,
     zeros_but_one,
 ]
-REMEDY = "Raise|Drop|drop|use method=|a larger ridge"
+REMEDY = "Raise|Drop|drop|use method=|a larger ridge|make it missing"
 
 
 def fit_or_refuse(method, X, **params):
@@ -235,7 +236,7 @@ def fit_or_refuse(method, X, **params):
             assert re.search(REMEDY, str(error)), error
             fitted = None
     for warning in caught:
-        assert issubclass(warning.category, ConvergenceWarning), warning
+        assert issubclass(warning.category, UserWarning), warning
         assert re.search(REMEDY, str(warning.message)), warning
     return fitted
 
@@ -247,6 +248,20 @@ def test_awkward_tables_are_fitted(method, awkward, seed):
     fitted = fit_or_refuse(method, X)
     assert fitted is not None
     check_fitted(fitted, X)
+
+
+def test_a_cell_that_dominates_its_column_is_told(seed):
+    X = pd.DataFrame(dominated(seed)).add_prefix("c")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        learner("score-matching").fit(X)
+    assert "One cell of column 'c2', 1e+12, dominates it" in str(caught[0].message)
+    assert caught[0].filename == __file__
+    X["c2"] = np.log1p(X["c2"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        learner("score-matching").fit(X)
 
 
 @pytest.mark.parametrize("method", METHODS)
