@@ -53,12 +53,12 @@ CHOOSE = {"score-matching", "maximum-likelihood", "imputed-score-matching"}
 CENSORED = 0.35  # share of the cells of a column of proteins
 
 TCGA_FIT = """\
-The times of this page were taken on two cores that four processes shared, and are two to
-three times too long. The default fit does not settle here: with 400 observed cells a gene
-and 353 genes nearly all links are in it, and every round moves some; it says so. As an
-imputer it is behind the normal distribution of `GaussianImputer`, whose shrinkage suits
-such a table, and takes fifty times as long. Take the graph from the path below.
-Maximum likelihood diverges from these columns, which are nearly collinear."""
+The times of this page were taken on cores that other processes shared. The default fit
+does not settle here, and says so: with 400 observed cells a gene and 353 genes nearly
+all links are in it, and every round moves some. As an imputer it is behind the normal
+distribution of `GaussianImputer`, whose shrinkage suits such a table, and takes fifty
+times as long. Take the graph from the path below. Maximum likelihood was given up: its
+first steps go far astray where columns are nearly collinear."""
 TCGA_PATH = """\
 A dash: the graph has more links than a tenth of the rows can tell, and is not refitted.
 The choice lies inside of the path; gamma 1 keeps a ninth of its links, and the first
