@@ -122,10 +122,9 @@ def blocks_of(d: int) -> tuple[Tensor, int]:
     last = columns % N_BLOCKS == blocks
     if d <= N_BLOCKS:
         return last, 1
-    digits, rest = columns.clone(), columns.clone()
+    digits, rest = torch.zeros_like(columns), columns
     while rest.any():
-        rest = rest // N_BLOCKS
-        digits = digits + rest * (1 - N_BLOCKS)
+        digits, rest = digits + rest % N_BLOCKS, rest // N_BLOCKS
     return torch.cat([last, digits % N_BLOCKS == blocks]), 2
 
 

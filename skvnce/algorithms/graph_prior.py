@@ -55,7 +55,7 @@ def ridge_of_links(data: Incomplete) -> float:
     covariance = x.T @ x / count - mean * mean.T
     squared = covariance.square() / (variance * variance.T).clamp(min=1e-12)
     excess = (squared.clamp(max=1) - 1 / count) / (scale * scale[:, None]).square()
-    known = off_diagonal(d) * (count >= _FEW)
+    known = off_diagonal(d) * (count >= min(_FEW, float(count.max())))
     tau2 = float((excess * known).sum() / known.sum().clamp(min=1))
     return 1 / (n * max(tau2, 0.1 / n))
 
@@ -70,7 +70,7 @@ class Pilot(NamedTuple):
 def pilot(data: Incomplete, start: Theta, centre: Tensor, ridge: float) -> Pilot:
     """Fit a few rounds without a ridge of b."""
     e_step, m_step = score_matching(data, centre, fit_linear=True)
-    coarse = m_step.tol[0]
+    coarse = m_step.tol[0]  # is enough of a first estimate, and far cheaper
     fit = learn_graph(
         Method(e_step, m_step._replace(tol=(coarse, coarse))),
         start,
