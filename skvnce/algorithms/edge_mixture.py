@@ -11,7 +11,6 @@ that links have, are learned from the values.  The null has a mean of its own, b
 holes and penalties move all values of a table a little one way.
 """
 
-from math import log
 from typing import NamedTuple
 
 import torch
@@ -82,7 +81,7 @@ def edge_probabilities(strengths: Tensor) -> Tensor:
     -------
     Tensor of shape (features, features)
         Zero on the diagonal; and everywhere with less than two different values, or
-        where the mixture is no better than its null alone, a normal, by BIC.
+        where the mixture is no better than its null alone, a normal, by AIC.
     """
     d = len(strengths)
     i, j = torch.triu_indices(d, d, 1)
@@ -92,7 +91,7 @@ def edge_probabilities(strengths: Tensor) -> Tensor:
         joint = log_joint(w, fit_mixture(w))
         alone = -w.std(correction=0).log() - 0.5  # mean log-likelihood of one normal
         gain = len(w) * (joint.logsumexp(0).mean() - alone)
-        if gain < _PARAMETERS / 2 * log(len(w)):
+        if gain < _PARAMETERS:  # AIC
             return found
         real = 1 - joint.softmax(0)[0]
         found[i, j] = found[j, i] = real
