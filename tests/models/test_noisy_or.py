@@ -1,0 +1,101 @@
+"""Noisy-OR against brute force with scipy's logarithms and sums over all states."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from skvnce._incomplete import Incomplete
+from skvnce.models.noisy_or import (
+    Cells,
+    NoisyOrModel,
+    all_states,
+    enumerate_joint,
+    log1mexp,
+    log_likelihood,
+)
+
+D, K, N = 6, 3, 8
+
+
+def cells_of(table):
+    return Cells.of(*Incomplete.from_array(table))
+
+
+@pytest.fixture
+def model(seed):
+    rng = np.random.default_rng(seed)
+    sizes = (rng.gamma(1.0, size=(D, K)) + 0.01, rng.gamma(0.3, size=D) + 0.01)
+    prior = rng.uniform(0.1, 0.6, K)
+    return NoisyOrModel(*map(torch.tensor, (*sizes, prior))), (*sizes, prior)
+
+
+@pytest.fixture
+def table(seed):
+    rng = np.random.default_rng([seed, 1])
+    x = (rng.uniform(size=(N, D)) < 0.5).astype(float)
+    x[rng.uniform(size=x.shape) < 0.2] = np.nan
+    return x
+
+
+def test_the_logarithm_is_exact_for_small_and_large_arguments():
+    s = torch.tensor(
+        [1e-300, 1e-12, 1e-3, 0.6931, 0.6932, 1.0, 30.0, 700.0], dtype=torch.float64
+    )
+    expected = [np.log(-np.expm1(-v)) for v in s.tolist()[:6]]
+    expected += [-np.exp(-30.0), -np.exp(-700.0)]
+    np.testing.assert_allclose(log1mexp(s), expected, rtol=1e-12)
+
+
+def test_its_gradient_is_finite_everywhere():
+    s = torch.tensor([1e-8, 0.5, 1.0, 800.0], dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(log1mexp(s).sum(), s)
+    expected = [1e8, 1 / np.expm1(0.5), 1 / np.expm1(1.0), 0.0]
+    np.testing.assert_allclose(slope, expected, rtol=1e-7, atol=1e-300)
+
+
+def test_the_parameters_are_those_it_starts_from(model):
+    found, given = model[0].causes(), model[1]
+    np.testing.assert_allclose(found.weight.detach(), given[0], rtol=1e-10)
+    np.testing.assert_allclose(found.leak.detach(), given[1], rtol=1e-10)
+    np.testing.assert_allclose(found.prior_logit.sigmoid().detach(), given[2])
+
+
+def by_hand(parameters, x):
+    """Sum over all states with probabilities, not logarithms; (states, n)."""
+    weight, leak, prior = parameters
+    joint = []
+    for z in product([0, 1], repeat=K):
+        off = np.exp(-leak - weight @ np.array(z))
+        cells = np.where(np.isnan(x), 1.0, np.where(x == 1, 1 - off, off))
+        joint.append(cells.prod(1) * np.prod(np.where(z, prior, 1 - prior)))
+    return np.array(joint)
+
+
+def test_the_joint_of_all_states(model, table):
+    data = cells_of(table)
+    found = enumerate_joint(model[0].causes(), data).detach()
+    np.testing.assert_allclose(found.exp(), by_hand(model[1], table), rtol=1e-9)
+
+
+def test_all_tables_have_probability_one(model):
+    rows = np.array(list(product([0.0, 1.0], repeat=D)))
+    joint = enumerate_joint(model[0].causes(), cells_of(rows)).detach()
+    assert float(joint.exp().sum()) == pytest.approx(1, rel=1e-10)
+
+
+def test_cells_under_the_mask_are_never_read(model, table):
+    data = Incomplete.from_array(table)
+    z = all_states(K)[:, None].expand(-1, N, -1)
+    expected = log_likelihood(model[0].causes(), Cells.of(*data), z)
+    for value in (np.nan, 1.0, 7.0):
+        x = data.x.where(data.observed, torch.tensor(value).double())
+        found = log_likelihood(model[0].causes(), Cells.of(x, data.observed), z)
+        assert torch.equal(found, expected)
+
+
+def test_a_row_without_cells_is_certain(model):
+    data = cells_of(np.full((1, D), np.nan))
+    joint = enumerate_joint(model[0].causes(), data).detach()
+    assert float(joint.logsumexp(0)) == pytest.approx(0, abs=1e-12)
