@@ -17,6 +17,7 @@ from skvnce.estimators._validation import (
     incomplete_array,
     is_constant,
     keeps_state_on_failure,
+    observed_cells,
 )
 
 _RATIO = 100  # of the largest to the smallest alpha of an automatic path
@@ -40,7 +41,7 @@ def _fit_path(learner, X, alphas, seed):
 
     Columns that are constant there are left out: they are linked to nothing.
     """
-    constant = [is_constant(column[~np.isnan(column)]) for column in X.T]
+    constant = [is_constant(observed_cells(column)) for column in X.T]
     data = learner._read(np.where(constant, np.nan, X))
     with learner._threads(), seeded(seed):
         return data, *_learn_path(learner, data, alphas)

@@ -137,6 +137,11 @@ def check_non_negative(estimator, X):
         )
 
 
+def observed_cells(column):
+    """Leave out the missing cells of a column."""
+    return column[~np.isnan(column)]
+
+
 def is_constant(values):
     """Tell whether observed cells of a column are all equal, up to rounding."""
     if len(values) == 0:
@@ -147,7 +152,7 @@ def is_constant(values):
 def check_not_constant(estimator, X, columns):
     """Refuse columns whose observed cells are all equal."""
     for column in columns:
-        values = X[:, column][~np.isnan(X[:, column])]
+        values = observed_cells(X[:, column])
         if is_constant(values):
             raise ValueError(
                 f"{column_name(estimator, column)} is constant: all its observed cells "
@@ -162,12 +167,13 @@ def warn_of_dominated(estimator, X, columns, stacklevel):
     Columns of which all other cells are equal are none of them: such are indicators.
     """
     for column in columns:
-        values = X[:, column][~np.isnan(X[:, column])]
+        values = observed_cells(X[:, column])
         if len(values) < 3:
             continue
-        distance = np.sort(abs(values - np.median(values)))
-        if 0 < distance[-2] < distance[-1] / _DOMINATES:
-            far = values[np.argmax(abs(values - np.median(values)))]
+        distance = abs(values - np.median(values))
+        *_, next_one, farthest = np.argsort(distance)
+        if 0 < distance[next_one] < distance[farthest] / _DOMINATES:
+            far = values[farthest]
             warnings.warn(
                 f"One cell of {column_name(estimator, column)}, {far:g}, dominates it: "
                 "its links and imputations are those of this cell. If it is an error, "

@@ -23,6 +23,11 @@ _LEAST = 1e-12  # of the weights r
 _SHARES = (1.0, 0.5, 0.1, 0.01, 0.0)  # of the way to the fixed point
 
 
+def slope(s: Tensor) -> Tensor:
+    """Compute f'(s), at which the line of eq. (1) touches f."""
+    return 1 / torch.expm1(s.clamp(min=FLOOR))
+
+
 def conjugate_dual(psi: Tensor) -> Tensor:
     """Compute g of eq. (1); psi >= 0."""
     return torch.special.xlog1py(psi + 1, psi) - torch.special.xlogy(psi, psi)
@@ -58,7 +63,7 @@ def tighter_line(causes: Causes, cells: Cells, psi: Tensor) -> Tensor:
     maybe too far: of some shares of the way each row takes the best.
     """
     q = (causes.prior_logit + conjugate_shift(causes, cells, psi)).sigmoid()
-    target = 1 / torch.expm1(activation(causes, q).clamp(min=FLOOR))
+    target = slope(activation(causes, q))
     ways = torch.stack([torch.lerp(psi, target, share) for share in _SHARES])
     bounds = torch.stack([upper_bound(causes, cells, way) for way in ways])
     return ways[bounds.argmin(0), torch.arange(len(psi))]
@@ -89,8 +94,10 @@ def tighter_chord(causes: Causes, cells: Cells, r: Tensor) -> Tensor:
     """Make one step of the fixed point of the tightest lower bound, LB-CDI."""
     q = (causes.prior_logit + chord_shift(causes, cells, r)).sigmoid()
     r = r.clamp(min=_LEAST)
-    slope = 1 / torch.expm1(causes.leak.clamp(min=FLOOR)[:, None] + causes.weight / r)
-    share = q[..., None, :] * (chord(causes, r) - causes.weight * slope).clamp(min=0)
+    falls = causes.weight * slope(
+        causes.leak.clamp(min=FLOOR)[:, None] + causes.weight / r
+    )
+    share = q[..., None, :] * (chord(causes, r) - falls).clamp(min=0)
     total = share.sum(-1, keepdim=True)
     return torch.where(total > 0, share / total.clamp(min=_LEAST), r)
 
