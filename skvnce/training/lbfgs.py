@@ -9,6 +9,9 @@ Byrd, Lu, Nocedal and Zhu (1995), through ``scipy.optimize.minimize``.
 """
 
 from collections.abc import Callable, Iterable
+from math import inf
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +20,16 @@ from torch import Tensor
 
 from skvnce.training.adam import NotFinite
 from skvnce.training.proximal import Certified
+
+_RESTARTS = 5  # after steps to where the loss is not finite
+_loss = attrgetter("loss")
+
+
+class Lowest(NamedTuple):
+    """The lowest loss so far, and the parameters (n_parameters,) that have it."""
+
+    loss: float
+    point: Tensor
 
 
 def minimise(
@@ -108,9 +121,11 @@ def minimise_parameters(
     Raises
     ------
     NotFinite
-        Where the sum is NaN or infinite.
+        Where the sum is NaN or infinite at the start, or again after each of some
+        restarts from the best point before.
     """
     leaves = list(parameters)
+    best = Lowest(inf, flat([leaf.detach() for leaf in leaves]))
 
     def move(vector: Tensor) -> None:
         with torch.no_grad():
@@ -126,12 +141,21 @@ def minimise_parameters(
             at, slope = at + part.detach(), slope + flat(gradients)
         if not (at.isfinite() and slope.isfinite().all()):
             raise NotFinite(f"the loss is {float(at)}, or its gradient is not finite")
+        nonlocal best
+        best = min(best, Lowest(float(at), vector.detach().clone()), key=_loss)
         # the tangent at this point: it has the value and the gradient of the loss
         return at + slope @ (vector - vector.detach())
 
-    start = flat([leaf.detach() for leaf in leaves])
-    free = torch.zeros_like(start), torch.full_like(start, -torch.inf)
-    found = minimise(value, start, *free, tol=tol, max_iter=max_iter, on_step=on_step)
+    free = torch.zeros_like(best.point), torch.full_like(best.point, -inf)
+    options = {"tol": tol, "max_iter": max_iter, "on_step": on_step}
+    for left in reversed(range(_RESTARTS + 1)):
+        before = best.loss
+        try:
+            found = minimise(value, best.point, *free, **options)
+            break
+        except NotFinite:  # a step too long: without its memory the next is short
+            if not left or best.loss == before:
+                raise
     move(found.point)
     return found
 

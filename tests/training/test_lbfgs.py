@@ -163,3 +163,18 @@ def test_a_loss_that_is_not_finite_is_refused(where):
     power = {"value": lambda: v.log() + v, "gradient": lambda: v.sqrt()}[where]
     with pytest.raises(NotFinite, match="its gradient is not finite"):
         minimise_parameters(lambda: [v.square(), power()], [v])
+
+
+def test_steps_beyond_the_finite_region_are_taken_back():
+    """A line that ends at a wall, behind which the loss overflows."""
+    v = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    values = []
+
+    def parts():
+        values.append((-v + (200 * (v - 5)).exp()).sum())
+        yield values[-1]
+
+    found = minimise_parameters(parts, [v])
+    assert not all(value.isfinite() for value in values)  # it did go there
+    assert float(v.detach()) == pytest.approx(5 - np.log(200) / 200, abs=1e-6)
+    assert found.gap < 1e-6
