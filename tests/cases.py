@@ -67,3 +67,6 @@ ESTIMATORS = [
 CONTRACT = [ESTIMATORS[0], *ESTIMATORS[2:6], *ESTIMATORS[8:10]]
 CONTRACT += [ESTIMATORS[12], ESTIMATORS[14], *ESTIMATORS[16:18]]
 CONTRACT.append(clone(ESTIMATORS[6]).set_params(add_indicator=False))
+
+# Of these, those that a cluster of dask runs, too: loky sends all to other processes.
+CLUSTERED = [0, 7]

@@ -5,7 +5,8 @@ With causes z in {0, 1}^K and a_i = leak_i + sum_k weight_ik z_k,
     p(x_i = 0 | z) = exp(-a_i),    p(z_k = 1) = prior_k                            (1)
 
 Cells that were not observed are left out of the likelihood: given z the columns are
-independent.
+independent.  Tables are sparse: what is written out are the cells that are on or
+missing; what the others say is a sum over all columns less theirs.
 
 References
 ----------
@@ -19,7 +20,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid, softplus
+from torch.nn.functional import embedding, logsigmoid, softplus
 
 FLOOR = 1e-6  # of a_i, where its logarithm is taken
 
@@ -81,39 +82,75 @@ def log1mexp(s: Tensor) -> Tensor:
 
 
 class Cells(NamedTuple):
-    """Which cells of rows were observed to be on, and which to be off.
+    """The cells of n rows that are on or missing; all others are off.
 
     Attributes
     ----------
-    on, off : Tensor of shape (n, features)
-        Of zeros and ones; both are zero where nothing was observed.
+    columns : Tensor of int, of shape (n, n_listed)
+        Places of the cells; rows with fewer of them are filled up with anything.
+    on : Tensor of shape (n, n_listed)
+        1 where the cell is on, 0 where it is missing, or no cell of the row.
+    missing : Tensor of shape (n, n_listed)
+        1 where the cell is missing, else 0.
     """
 
+    columns: Tensor
     on: Tensor
-    off: Tensor
-
-    @classmethod
-    def of(cls, x: Tensor, observed: Tensor) -> "Cells":
-        """Read a table of zeros and ones; (n, features) each."""
-        on = (x > 0) & observed
-        return cls(on.to(x), (observed & ~on).to(x))
+    missing: Tensor
 
 
-def activation(causes: Causes, z: Tensor) -> Tensor:
-    """Compute a_i; (*batch, causes) -> (*batch, features)."""
-    return causes.leak + z @ causes.weight.T
+class Evidence(NamedTuple):
+    """What n rows say of the causes: parameters at the cells of each.
+
+    Attributes
+    ----------
+    weight : Tensor of shape (n, n_listed, causes)
+    leak, on : Tensor of shape (n, n_listed)
+        Of the listed cells; those that are not on do not count.
+    off_weight : Tensor of shape (n, causes)
+    off_leak : Tensor of shape (n,)
+        Sums over the cells that are off.
+    prior_logit : Tensor of shape (causes,)
+    """
+
+    weight: Tensor
+    leak: Tensor
+    on: Tensor
+    off_weight: Tensor
+    off_leak: Tensor
+    prior_logit: Tensor
 
 
-def log_likelihood(causes: Causes, cells: Cells, z: Tensor) -> Tensor:
-    """Compute log p(x_obs | z); z (*batch, n, causes) -> (*batch, n)."""
-    a = activation(causes, z)
-    return (cells.on * log1mexp(a.clamp(min=FLOOR)) - cells.off * a).sum(-1)
+def gather(causes: Causes, cells: Cells) -> Evidence:
+    """Look up what the model says of the cells of rows."""
+    weight = embedding(cells.columns, causes.weight)  # (n, n_listed, causes)
+    leak = causes.leak[cells.columns]
+    listed = cells.on + cells.missing
+    return Evidence(
+        weight,
+        leak,
+        cells.on,
+        causes.weight.sum(0) - (listed[..., None] * weight).sum(-2),
+        causes.leak.sum() - (listed * leak).sum(-1),
+        causes.prior_logit,
+    )
 
 
-def log_prior(causes: Causes, z: Tensor) -> Tensor:
+def activation(evidence: Evidence, z: Tensor) -> Tensor:
+    """Compute a_i of the listed cells; (*batch, n, causes) -> (*batch, n, n_listed)."""
+    return evidence.leak + torch.einsum("...nk,nik->...ni", z, evidence.weight)
+
+
+def log_likelihood(evidence: Evidence, z: Tensor) -> Tensor:
+    """Compute log p(x_obs | z); (*batch, n, causes) -> (*batch, n)."""
+    switched = log1mexp(activation(evidence, z).clamp(min=FLOOR))
+    silent = evidence.off_leak + (z * evidence.off_weight).sum(-1)
+    return (evidence.on * switched).sum(-1) - silent
+
+
+def log_prior(prior_logit: Tensor, z: Tensor) -> Tensor:
     """Compute log p(z); (*batch, causes) -> (*batch,)."""
-    on, off = logsigmoid(causes.prior_logit), logsigmoid(-causes.prior_logit)
-    return (z * on + (1 - z) * off).sum(-1)
+    return (z * logsigmoid(prior_logit) + (1 - z) * logsigmoid(-prior_logit)).sum(-1)
 
 
 def all_states(n_causes: int) -> Tensor:
@@ -121,8 +158,8 @@ def all_states(n_causes: int) -> Tensor:
     return torch.tensor(list(product([0.0, 1.0], repeat=n_causes))).double()
 
 
-def enumerate_joint(causes: Causes, cells: Cells) -> Tensor:
+def enumerate_joint(evidence: Evidence) -> Tensor:
     """Compute log p(x_obs, z) of all z; (2 ** causes, n).  For few causes."""
-    z = all_states(len(causes.prior_logit)).to(causes.weight)[:, None]
-    z = z.expand(-1, len(cells.on), -1)
-    return log_likelihood(causes, cells, z) + log_prior(causes, z)
+    z = all_states(len(evidence.prior_logit)).to(evidence.weight)[:, None]
+    z = z.expand(-1, len(evidence.on), -1)
+    return log_likelihood(evidence, z) + log_prior(evidence.prior_logit, z)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
-from skvnce.models.noisy_or import FLOOR, Causes, Cells, activation, log1mexp
+from skvnce.models.noisy_or import FLOOR, Evidence, activation, log1mexp
 
 _LEAST = 1e-12  # of the weights r
 _SHARES = (1.0, 0.5, 0.1, 0.01, 0.0)  # of the way to the fixed point
@@ -33,92 +33,115 @@ def conjugate_dual(psi: Tensor) -> Tensor:
     return torch.special.xlog1py(psi + 1, psi) - torch.special.xlogy(psi, psi)
 
 
-def conjugate_shift(causes: Causes, cells: Cells, psi: Tensor) -> Tensor:
+def conjugate_shift(evidence: Evidence, psi: Tensor) -> Tensor:
     """Compute what the cells add to the logits of the causes; (n, causes).
 
     Eq. (11) of the paper less the prior; cells that are on add ``psi * weight``.
     """
-    on, off = cells
-    return (on * psi - off) @ causes.weight
+    shift = torch.einsum("ni,nik->nk", evidence.on * psi, evidence.weight)
+    return shift - evidence.off_weight
 
 
-def upper_bound(causes: Causes, cells: Cells, psi: Tensor) -> Tensor:
-    """Bound log p(x_obs) from above by eq. (1); psi (n, features) -> (n,)."""
-    on, off = cells
-    at_zero = on * (psi * causes.leak - conjugate_dual(psi)) - off * causes.leak
-    shift = conjugate_shift(causes, cells, psi)
-    return at_zero.sum(-1) + _summed_causes(causes, shift)
+def upper_bound(evidence: Evidence, psi: Tensor) -> Tensor:
+    """Bound log p(x_obs) from above by eq. (1); psi (n, n_listed) -> (n,)."""
+    at_zero = evidence.on * (psi * evidence.leak - conjugate_dual(psi))
+    shift = conjugate_shift(evidence, psi)
+    return at_zero.sum(-1) - evidence.off_leak + _summed_causes(evidence, shift)
 
 
-def _summed_causes(causes: Causes, shift: Tensor) -> Tensor:
+def _summed_causes(evidence: Evidence, shift: Tensor) -> Tensor:
     """Sum over k log(1 - prior + prior exp(shift)); (n, causes) -> (n,)."""
-    prior = causes.prior_logit
+    prior = evidence.prior_logit
     return (softplus(prior + shift) - softplus(prior)).sum(-1)
 
 
-def tighter_line(causes: Causes, cells: Cells, psi: Tensor) -> Tensor:
+def tighter_line(evidence: Evidence, psi: Tensor) -> Tensor:
     """Make one step of the fixed point of the tightest upper bound, UB-CDI.
 
     The bound is convex in psi, and the fixed point of its slope lies downhill, but
     maybe too far: of some shares of the way each row takes the best.
     """
-    q = (causes.prior_logit + conjugate_shift(causes, cells, psi)).sigmoid()
-    target = slope(activation(causes, q))
+    q = (evidence.prior_logit + conjugate_shift(evidence, psi)).sigmoid()
+    target = slope(activation(evidence, q))
     ways = torch.stack([torch.lerp(psi, target, share) for share in _SHARES])
-    bounds = torch.stack([upper_bound(causes, cells, way) for way in ways])
+    bounds = torch.stack([upper_bound(evidence, way) for way in ways])
     return ways[bounds.argmin(0), torch.arange(len(psi))]
 
 
-def chord(causes: Causes, r: Tensor) -> Tensor:
-    """Compute r_ik [f(xi_ik) - f(leak_i)]; (*batch, features, causes)."""
-    leak = causes.leak.clamp(min=FLOOR)[:, None]
+def chord(evidence: Evidence, r: Tensor) -> Tensor:
+    """Compute r_ik [f(xi_ik) - f(leak_i)]; (n, n_listed, causes)."""
+    leak = evidence.leak.clamp(min=FLOOR)[..., None]
     r = r.clamp(min=_LEAST)
-    return r * (log1mexp(leak + causes.weight / r) - log1mexp(leak))
+    return r * (log1mexp(leak + evidence.weight / r) - log1mexp(leak))
 
 
-def chord_shift(causes: Causes, cells: Cells, r: Tensor) -> Tensor:
+def chord_shift(evidence: Evidence, r: Tensor) -> Tensor:
     """Compute what the cells add to the logits by eq. (2); (n, causes)."""
-    on, off = cells
-    return (on[..., None] * chord(causes, r)).sum(-2) - off @ causes.weight
+    shift = (evidence.on[..., None] * chord(evidence, r)).sum(-2)
+    return shift - evidence.off_weight
 
 
-def lower_bound(causes: Causes, cells: Cells, r: Tensor) -> Tensor:
-    """Bound log p(x_obs) from below by eq. (2); r (n, features, causes) -> (n,)."""
-    on, off = cells
-    at_zero = on * log1mexp(causes.leak.clamp(min=FLOOR)) - off * causes.leak
-    shift = chord_shift(causes, cells, r)
-    return at_zero.sum(-1) + _summed_causes(causes, shift)
+def at_leak(evidence: Evidence) -> Tensor:
+    """Compute log p(x_obs) without any cause; (n,)."""
+    switched = evidence.on * log1mexp(evidence.leak.clamp(min=FLOOR))
+    return switched.sum(-1) - evidence.off_leak
 
 
-def tighter_chord(causes: Causes, cells: Cells, r: Tensor) -> Tensor:
-    """Make one step of the fixed point of the tightest lower bound, LB-CDI."""
-    q = (causes.prior_logit + chord_shift(causes, cells, r)).sigmoid()
+def lower_bound(evidence: Evidence, r: Tensor) -> Tensor:
+    """Bound log p(x_obs) from below by eq. (2); r (n, n_listed, causes) -> (n,)."""
+    return at_leak(evidence) + _summed_causes(evidence, chord_shift(evidence, r))
+
+
+def lower_elbo(evidence: Evidence, logit: Tensor, r: Tensor) -> Tensor:
+    """Bound the ELBO of any q from below by eq. (2); equals `lower_bound` at its best.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        Of n rows.
+    logit : Tensor of shape (n, causes)
+        Of q(z_k = 1).
+    r : Tensor of shape (n, n_listed, causes)
+
+    Returns
+    -------
+    Tensor of shape (n,)
+    """
+    expected = (logit.sigmoid() * chord_shift(evidence, r)).sum(-1)
+    return at_leak(evidence) + expected - divergence(evidence.prior_logit, logit)
+
+
+def tighter_chord(evidence: Evidence, logit: Tensor, r: Tensor) -> Tensor:
+    """Make one step of the fixed point of the tightest lower bound, LB-CDI.
+
+    At causes with these logits (n, causes); those of r itself are
+    ``prior_logit + chord_shift(evidence, r)``.
+    """
     r = r.clamp(min=_LEAST)
-    falls = causes.weight * slope(
-        causes.leak.clamp(min=FLOOR)[:, None] + causes.weight / r
-    )
-    share = q[..., None, :] * (chord(causes, r) - falls).clamp(min=0)
+    leak = evidence.leak.clamp(min=FLOOR)[..., None]
+    falls = evidence.weight * slope(leak + evidence.weight / r)
+    rise = (chord(evidence, r) - falls).clamp(min=0)
+    share = logit.sigmoid()[:, None, :] * rise
     total = share.sum(-1, keepdim=True)
     return torch.where(total > 0, share / total.clamp(min=_LEAST), r)
 
 
-def divergence(causes: Causes, logit: Tensor) -> Tensor:
+def divergence(prior_logit: Tensor, logit: Tensor) -> Tensor:
     """Compute KL(q || prior) of Bernoulli causes; (*batch, causes) -> (*batch,)."""
-    q, prior = logit.sigmoid(), causes.prior_logit
-    on = logsigmoid(logit) - logsigmoid(prior)
-    off = logsigmoid(-logit) - logsigmoid(-prior)
+    q = logit.sigmoid()
+    on = logsigmoid(logit) - logsigmoid(prior_logit)
+    off = logsigmoid(-logit) - logsigmoid(-prior_logit)
     return (q * on + (1 - q) * off).sum(-1)
 
 
-def elbo(causes: Causes, cells: Cells, logit: Tensor, z: Tensor) -> Tensor:
+def elbo(evidence: Evidence, logit: Tensor, z: Tensor) -> Tensor:
     """Average eq. (16) of the paper over draws of the causes.
 
     Only what the cells that are on say needs the draws.
 
     Parameters
     ----------
-    causes : Causes
-    cells : Cells
+    evidence : Evidence
         Of n rows.
     logit : Tensor of shape (n, causes)
         Of q(z_k = 1 | x).
@@ -129,7 +152,7 @@ def elbo(causes: Causes, cells: Cells, logit: Tensor, z: Tensor) -> Tensor:
     -------
     Tensor of shape (n,)
     """
-    on, off = cells
-    switched = log1mexp(activation(causes, z).clamp(min=FLOOR)).mean(0)
-    silent = activation(causes, logit.sigmoid())
-    return (on * switched - off * silent).sum(-1) - divergence(causes, logit)
+    switched = log1mexp(activation(evidence, z).clamp(min=FLOOR)).mean(0)
+    silent = evidence.off_leak + (logit.sigmoid() * evidence.off_weight).sum(-1)
+    said = (evidence.on * switched).sum(-1) - silent
+    return said - divergence(evidence.prior_logit, logit)

@@ -137,7 +137,7 @@ def test_an_energy_learns_from_incomplete_rows(noise, seed):
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_a_latent_variable(missing, seed):
     X, z = factor_table(seed, missing=missing)
-    found = VNCEEstimator(Factor, noise="gaussian", tol=2e-4, random_state=seed).fit(X)
+    found = VNCEEstimator(Factor, noise="gaussian", tol=1e-3, random_state=seed).fit(X)
     complete, _ = factor_table(seed)
     exact = FactorAnalysis(1).fit(complete)
     sign = np.sign(exact.components_[0, 0] * module(found).loadings[0].item())
@@ -334,8 +334,8 @@ class Bump(Bell):
 
 
 def test_grid_search_chooses_a_model():
-    X = gaussian_table(3, n=400)
-    estimator = make_pipeline(StandardScaler(), VNCEEstimator(random_state=0, tol=1e-3))
+    X = gaussian_table(3, n=200)
+    estimator = make_pipeline(StandardScaler(), VNCEEstimator(random_state=0, tol=1e-2))
     grid = {"vnceestimator__model": [Bump, Bell]}
     search = GridSearchCV(estimator, grid, cv=2, error_score="raise").fit(X)
     assert search.best_params_ == {"vnceestimator__model": Bell}
