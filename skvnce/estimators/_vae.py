@@ -28,6 +28,7 @@ from skvnce.estimators._validation import (
     check_number,
     check_rank,
     check_share,
+    check_sizes,
     incomplete_array,
     keeps_state_on_failure,
     latent_array,
@@ -390,14 +391,7 @@ class VariationalAutoencoder(
         check_number(self.learning_rate_init, "learning_rate_init", low=0, above=True)
         for name in ("dropout", "validation_fraction"):
             check_share(getattr(self, name), name)
-        sizes = self.hidden_layer_sizes
-        if not isinstance(sizes, tuple | list | np.ndarray) or not len(sizes):
-            raise ValueError(
-                "hidden_layer_sizes must be a tuple of integers, such as (64,), got "
-                f"{sizes!r}."
-            )
-        for size in sizes:
-            check_number(size, "hidden_layer_sizes", low=1, integer=True)
+        check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
 
     def _fit_nodes(self, nodes, weights, on_round):
         """Find the start, choose the number of rounds, and train."""

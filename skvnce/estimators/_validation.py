@@ -3,6 +3,7 @@
 import functools
 import numbers
 import warnings
+from contextlib import contextmanager
 from datetime import date, timedelta
 
 import numpy as np
@@ -46,7 +47,7 @@ def incomplete_array(estimator, X, *, reset):
     ValueError
         For infinite values and for text, naming row and column; for a wrong width.
     """
-    try:
+    with cell_errors_named(X):
         return validate_data(
             estimator,
             X,
@@ -55,6 +56,13 @@ def incomplete_array(estimator, X, *, reset):
             ensure_all_finite="allow-nan",
             ensure_min_samples=2 if reset else 1,
         )
+
+
+@contextmanager
+def cell_errors_named(X):
+    """Add to errors about a cell of X which it is, and what to do."""
+    try:
+        yield
     except (ValueError, TypeError) as error:
         where = _locate(X, error)
         if where is None:
@@ -236,6 +244,16 @@ def check_squares(estimator, columns, fit):
         raise ValueError(
             f"{name} has values whose squares leave the range of float64. Rescale it."
         )
+
+
+def check_sizes(value, name):
+    """Refuse what is not some integers, sizes of layers."""
+    if not isinstance(value, tuple | list | np.ndarray) or not len(value):
+        raise ValueError(
+            f"{name} must be a tuple of integers, such as (64,), got {value!r}."
+        )
+    for size in value:
+        check_number(size, name, low=1, integer=True)
 
 
 def check_choice(value, name, choices):

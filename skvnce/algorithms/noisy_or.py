@@ -1,0 +1,350 @@
+"""Learning noisy-OR: five ways to infer the causes, behind one interface.
+
+============ ================================ ==========================================
+way          posterior of the causes          what learning raises
+============ ================================ ==========================================
+`acp`        conjugate to lines above the     ELBO, by relaxed draws
+             likelihood, slopes by a network
+`avi`        free, by a network               ELBO, by relaxed draws
+`svi`        free, kept for each row          ELBO of chords below the likelihood
+`lb_cdi`     conjugate to the best chords     likelihood of these chords
+`ub_cdi`     conjugate to the best lines      likelihood of these lines
+============ ================================ ==========================================
+
+References
+----------
+Shu, Naradowsky, Chen and Sha (2019), Amortized inference of variational bounds for
+learning noisy-OR, table 1; Jaakkola and Jordan (1999), Variational probabilistic
+inference and the QMR-DT network; Jang, Gu and Poole (2017), Categorical
+reparameterization with Gumbel-softmax.
+"""
+
+from collections.abc import Callable
+from math import exp
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from skvnce.models.noisy_or import Cells, Evidence, NoisyOrModel, gather
+from skvnce.models.noisy_or_bounds import (
+    chord_shift,
+    conjugate_shift,
+    elbo,
+    lower_bound,
+    lower_elbo,
+    tighter_chord,
+    tighter_line,
+    upper_bound,
+)
+from skvnce.training.adam import descend, named_leaves, train
+from skvnce.variational.binary_causes import CauseNetwork, LineNetwork, RowNetwork
+
+_HOTTEST, _COLDEST = 0.5, 0.2  # temperatures of the relaxed draws
+_COOLING = 1e-3  # rate at which they fall, in a step
+_CDI_STEPS = 30  # of a fixed point
+_START_LEAK = 0.1  # share of what is on
+_START_WITHIN = (1e-3, 0.9)  # probabilities
+_WARM_UP = 0.2  # share of the passes
+_FREE_STEP = 0.3  # share of the way to the best free parameters of a row, at a visit
+
+
+class Rows(NamedTuple):
+    """A sparse table: the cells that are on or missing, row after row.
+
+    Attributes
+    ----------
+    start : Tensor of int, of shape (n + 1,)
+        Where rows begin in the other two.
+    columns : Tensor of int, of shape (n_listed,)
+    on : Tensor of bool, of shape (n_listed,)
+        False where the cell is missing.
+    """
+
+    start: Tensor
+    columns: Tensor
+    on: Tensor
+
+    def cells(self, rows: Tensor, dtype: torch.dtype = torch.float32) -> Cells:
+        """List the cells of some rows; the longest of them sets the width."""
+        first, count = self.start[rows], self.start[rows + 1] - self.start[rows]
+        place = torch.arange(max(1, int(count.max())))
+        inside = place < count[:, None]
+        place = (first[:, None] + place).where(inside, 0)
+        if not len(self.columns):
+            return Cells(place, inside.to(dtype), inside.to(dtype))
+        on = self.on[place]
+        return Cells(
+            self.columns[place], (on & inside).to(dtype), (~on & inside).to(dtype)
+        )
+
+
+class Inference(NamedTuple):
+    """A way to infer the causes.
+
+    Attributes
+    ----------
+    network : nn.Module
+        What is learned beside the model; without parameters if nothing is.
+    posterior : callable
+        (evidence, cells) to the logits of q, (n, causes); for rows never seen.
+    bound : callable
+        (evidence, cells, rows) to what learning raises, (n,); `rows` are their places.
+    """
+
+    network: nn.Module
+    posterior: Callable[[Evidence, Cells], Tensor]
+    bound: Callable[[Evidence, Cells, Tensor], Tensor]
+
+
+class Relaxation:
+    """Draws of Bernoulli causes, softened such that gradients pass (binary Concrete).
+
+    Parameters
+    ----------
+    n_draws : int
+    n_steps : int
+        Steps that were made before: the temperature falls, from 0.5 to 0.2.
+    """
+
+    def __init__(self, n_draws: int, n_steps: int = 0) -> None:
+        self.n_draws, self.n_steps = n_draws, n_steps
+
+    def __call__(self, logit: Tensor) -> Tensor:
+        """Draw at the temperature of this step; (n_draws, n, causes)."""
+        temperature = max(_COLDEST, _HOTTEST * exp(-_COOLING * self.n_steps))
+        self.n_steps += 1
+        noise = torch.rand(self.n_draws, *logit.shape, dtype=logit.dtype)
+        tiny = torch.finfo(logit.dtype).eps
+        return ((logit + noise.logit(eps=tiny)) / temperature).sigmoid()
+
+
+class Sizes(NamedTuple):
+    """What networks are built for: table, causes, hidden units, listed cells a row."""
+
+    n_features: int
+    n_causes: int
+    hidden: tuple[int, ...]
+    n_listed: float
+
+    def rows(self) -> RowNetwork:
+        """Build the part that reads rows."""
+        return RowNetwork(self.n_features, self.hidden, self.n_listed)
+
+
+def acp(sizes: Sizes, relaxed: Relaxation) -> Inference:
+    """Amortise the conjugate posterior, eqs. (11), (14)-(16).
+
+    Nothing is detached: the model learns through the posterior, too.
+    """
+    network = LineNetwork(sizes.rows(), sizes.hidden[-1], sizes.n_features)
+
+    def posterior(evidence: Evidence, cells: Cells) -> Tensor:
+        return evidence.prior_logit + conjugate_shift(evidence, network(*cells))
+
+    return _amortised(network, posterior, relaxed)
+
+
+def avi(sizes: Sizes, relaxed: Relaxation) -> Inference:
+    """Amortise a posterior that knows nothing of the model, section 2.5."""
+    network = CauseNetwork(sizes.rows(), sizes.hidden[-1], sizes.n_causes)
+    return _amortised(network, lambda evidence, cells: network(*cells), relaxed)
+
+
+def _amortised(
+    network: nn.Module,
+    posterior: Callable[[Evidence, Cells], Tensor],
+    relaxed: Relaxation,
+) -> Inference:
+    def bound(evidence: Evidence, cells: Cells, rows: Tensor) -> Tensor:
+        logit = posterior(evidence, cells)
+        return elbo(evidence, logit, relaxed(logit))
+
+    return Inference(network, posterior, bound)
+
+
+def svi(sizes: Sizes, relaxed: Relaxation) -> Inference:
+    """Keep a free posterior and chords for each row, section 2.4.
+
+    A visit moves them a part of the way to the best ones, which for the posterior is a
+    step along its natural gradient.  Rows never seen take the best ones.
+    """
+    kept: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def bound(evidence: Evidence, cells: Cells, rows: Tensor) -> Tensor:
+        fixed = _detached(evidence)
+        logit, r = _start_of_chords(fixed)
+        for place, row in enumerate(rows.tolist()):
+            if row in kept:
+                own_logit, own_r = kept[row]
+                logit[place], r[place, : len(own_r)] = own_logit, own_r
+        best = tighter_chord(fixed, logit, r)
+        r = torch.lerp(r, best, _FREE_STEP)
+        best = fixed.prior_logit + chord_shift(fixed, r)
+        logit = torch.lerp(logit, best, _FREE_STEP)
+        listed = (cells.on + cells.missing).sum(-1).long().tolist()
+        for place, row in enumerate(rows.tolist()):
+            kept[row] = logit[place], r[place, : listed[place]]
+        return lower_elbo(evidence, logit, r)
+
+    return Inference(nn.Module(), _chord_posterior, bound)
+
+
+def lb_cdi(sizes: Sizes, relaxed: Relaxation) -> Inference:
+    """Take the chords of the tightest lower bound; no network."""
+
+    def bound(evidence: Evidence, cells: Cells, rows: Tensor) -> Tensor:
+        return lower_bound(evidence, best_chords(_detached(evidence)))
+
+    return Inference(nn.Module(), _chord_posterior, bound)
+
+
+def ub_cdi(sizes: Sizes, relaxed: Relaxation) -> Inference:
+    """Take the lines of the tightest upper bound, eq. (12); no network."""
+
+    def posterior(evidence: Evidence, cells: Cells) -> Tensor:
+        return evidence.prior_logit + conjugate_shift(evidence, best_lines(evidence))
+
+    def bound(evidence: Evidence, cells: Cells, rows: Tensor) -> Tensor:
+        return upper_bound(evidence, best_lines(_detached(evidence)))
+
+    return Inference(nn.Module(), posterior, bound)
+
+
+INFERENCES = {
+    "acp": acp,
+    "avi": avi,
+    "svi": svi,
+    "lb-cdi": lb_cdi,
+    "ub-cdi": ub_cdi,
+}
+
+
+def best_chords(evidence: Evidence, n_steps: int = _CDI_STEPS) -> Tensor:
+    """Find the chords of the tightest lower bound; (n, n_listed, causes)."""
+    logit, r = _start_of_chords(evidence)
+    for _ in range(n_steps):
+        r = tighter_chord(evidence, logit, r)
+        logit = evidence.prior_logit + chord_shift(evidence, r)
+    return r
+
+
+def best_lines(evidence: Evidence, n_steps: int = _CDI_STEPS) -> Tensor:
+    """Find the lines of the tightest upper bound; (n, n_listed)."""
+    psi = torch.ones_like(evidence.leak)
+    for _ in range(n_steps):
+        psi = tighter_line(evidence, psi)
+    return psi
+
+
+def _start_of_chords(evidence: Evidence) -> tuple[Tensor, Tensor]:
+    r = torch.full_like(evidence.weight, 1 / evidence.weight.shape[-1])
+    return evidence.prior_logit + chord_shift(evidence, r), r
+
+
+def _chord_posterior(evidence: Evidence, cells: Cells) -> Tensor:
+    return evidence.prior_logit + chord_shift(evidence, best_chords(evidence))
+
+
+def _detached(evidence: Evidence) -> Evidence:
+    return Evidence(*(part.detach() for part in evidence))
+
+
+def hard_elbo(evidence: Evidence, logit: Tensor, uniform: Tensor) -> Tensor:
+    """Average the ELBO over true draws; uniform numbers (n_draws, n, causes)."""
+    return elbo(evidence, logit, (uniform < logit.sigmoid()).to(logit))
+
+
+def start(table: Rows, components: Tensor) -> NoisyOrModel:
+    """Make the model that learning starts from.
+
+    Leaks explain a tenth of what is on in each column: those that explain more leave
+    the causes nothing to do.
+
+    Parameters
+    ----------
+    table : Rows
+    components : Tensor of shape (causes, features)
+        Probabilities with which causes switch columns on.
+    """
+    n_causes, n_features = components.shape
+    on = torch.bincount(table.columns[table.on], minlength=n_features)
+    missing = torch.bincount(table.columns[~table.on], minlength=n_features)
+    rate = (on + 0.5) / (len(table.start) - missing)
+    leak = -_START_LEAK * torch.log1p(-rate)
+    weight = -torch.log1p(-components.clamp(*_START_WITHIN))
+    prior = torch.full((n_causes,), min(0.5, 1 / n_causes))
+    return NoisyOrModel(weight.T.float(), leak.float(), prior)
+
+
+class Learner(NamedTuple):
+    """A model and what infers its causes."""
+
+    model: NoisyOrModel
+    inference: Inference
+
+    def named_parameters(self) -> list[tuple[str, Tensor]]:
+        """List the parameters of both."""
+        return named_leaves({"model": self.model}) + self.network_parameters()
+
+    def network_parameters(self) -> list[tuple[str, Tensor]]:
+        """List the parameters of what infers the causes; empty without a network."""
+        return named_leaves({"network": self.inference.network})
+
+
+def loss(learner: Learner, table: Rows) -> Callable[[Tensor], Tensor]:
+    """Make what training lowers, in nats a row; of places of rows."""
+
+    def of(rows: Tensor) -> Tensor:
+        cells = table.cells(rows)
+        evidence = gather(learner.model.causes(), cells)
+        return -learner.inference.bound(evidence, cells, rows).mean()
+
+    return of
+
+
+def learn(
+    learner: Learner,
+    table: Rows,
+    *,
+    batch_size: int,
+    learning_rate: float,
+    max_iter: int,
+    on_epoch: Callable[[int, float], bool],
+) -> list[float]:
+    """Pass over the rows, in place; `train` tells more.
+
+    A network learns the posterior of the start first, in the first fifth of the passes:
+    otherwise what it does not know yet spoils the model.
+    """
+    value = loss(learner, table)
+    steps = {"batch_size": batch_size, "learning_rate": learning_rate}
+    n, network = len(table.start) - 1, learner.network_parameters()
+    first, warm = int(_WARM_UP * max_iter) if network else 0, []
+    if first:
+        warm = train(value, network, n, max_iter=first, on_epoch=on_epoch, **steps)
+        if len(warm) < first:  # a callback asked to stop
+            return warm
+    return warm + train(
+        value,
+        learner.named_parameters(),
+        n,
+        max_iter=max_iter - first,
+        on_epoch=lambda epoch, mean: on_epoch(first + epoch, mean),
+        **steps,
+    )
+
+
+def learn_once(
+    learner: Learner, table: Rows, optimiser: torch.optim.Optimizer, batch_size: int
+) -> float:
+    """Pass over the rows once more, in place; returns the mean loss."""
+    n = len(table.start) - 1
+    (mean,) = descend(
+        loss(learner, table),
+        learner.named_parameters(),
+        lambda: torch.randperm(n).split(batch_size),
+        optimiser=optimiser,
+        max_iter=1,
+    )
+    return mean

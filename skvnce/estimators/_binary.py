@@ -1,0 +1,163 @@
+"""Tables of zeros and ones, kept sparse: border checks, and what fits need of them.
+
+A checked table is a CSR array that stores the cells that are on, as 1, and the missing
+ones, as NaN.
+"""
+
+import warnings
+
+import numpy as np
+import torch
+from scipy import sparse
+from sklearn.decomposition import NMF
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import validate_data
+
+from skvnce.algorithms.noisy_or import Rows
+from skvnce.estimators._validation import cell_errors_named, column_name
+
+_NMF_ROUNDS = 50  # enough for a start
+_STRONG = 50  # the fiftieth part of the rows shows a component at its full strength
+_SPREAD = 0.02  # of the noise that tells components apart
+
+
+def binary_table(estimator, X, *, reset):
+    """Validate a table of zeros, ones and NaN, or of what `binarize` makes such of.
+
+    Returns
+    -------
+    csr_array of shape (n, features), float64 or float32
+
+    Raises
+    ------
+    ValueError
+        For infinite values, text and other numbers, naming row and column; for a wrong
+        width.
+    """
+    with cell_errors_named(X):
+        table = validate_data(
+            estimator,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=2 if reset else 1,
+        )
+    if estimator.binarize is not None:
+        table = _binarized(table, estimator.binarize)
+    table = sparse.csr_array(table, copy=True)
+    table.sum_duplicates()
+    table.eliminate_zeros()
+    _check_binary(estimator, table)
+    return table
+
+
+def _binarized(table, threshold):
+    """Turn cells into 1 above a threshold and into 0 below; NaN stays."""
+    if not sparse.issparse(table):
+        return np.where(np.isnan(table), table, table > threshold).astype(table.dtype)
+    if threshold < 0:
+        raise ValueError(
+            f"binarize={threshold!r} would switch on the cells that a sparse X does "
+            "not store. Take a threshold of 0 or above, or a dense X."
+        )
+    table = table.copy()
+    table.sum_duplicates()
+    on = np.where(np.isnan(table.data), np.nan, table.data > threshold)
+    return _with_data(table, on.astype(table.dtype))
+
+
+def _check_binary(estimator, table):
+    wrong = np.flatnonzero(~np.isnan(table.data) & (table.data != 1))
+    if len(wrong):
+        place = wrong[0]
+        row = np.searchsorted(table.indptr, place, side="right") - 1
+        raise ValueError(
+            f"{type(estimator).__name__} takes zeros and ones, and NaN where a cell is "
+            f"missing, got {table.data[place]:g} in "
+            f"{column_name(estimator, table.indices[place])}, row {row}. Set "
+            "binarize=0 to count all values above 0 as ones."
+        )
+
+
+def observed_counts(table):
+    """Count the observed cells of each column; (features,)."""
+    missing = table.indices[np.isnan(table.data)]
+    return table.shape[0] - np.bincount(missing, minlength=table.shape[1])
+
+
+def observed_rows(table):
+    """Leave out the rows that are entirely missing."""
+    missing = _with_data(table, np.isnan(table.data).astype(int))
+    return table[missing.sum(1) < table.shape[1]]
+
+
+def without_columns(table, columns):
+    """Count all cells of some columns as missing."""
+    if not len(columns):
+        return table
+    table = table.tolil()
+    table[:, columns] = np.nan
+    return table.tocsr()
+
+
+def fingerprints(table):
+    """Make a number of each row's cells, the same in any company; (n, 1)."""
+    rng = np.random.default_rng(0)
+    on, missing = rng.random((2, table.shape[1]))
+    weight = np.where(np.isnan(table.data), missing[table.indices], on[table.indices])
+    return _with_data(table, weight).sum(1)[:, None]
+
+
+def torch_rows(table):
+    """Hand the stored cells to torch."""
+    return Rows(
+        torch.from_numpy(table.indptr.astype(np.int64)),
+        torch.from_numpy(table.indices.astype(np.int64)),
+        torch.from_numpy(~np.isnan(table.data)),
+    )
+
+
+def factorised(table, n_components, rng):
+    """Guess components by non-negative matrix factorisation.
+
+    Columns weigh less the more often they are on: those that nearly always are would
+    take a component of their own.
+
+    Parameters
+    ----------
+    table : csr_array of shape (n, features)
+    n_components : int
+    rng : RandomState instance
+
+    Returns
+    -------
+    ndarray of shape (n_components, features)
+        Probabilities.
+    """
+    on = _with_data(table, np.nan_to_num(table.data))
+    rarity = 1 - on.mean(0)
+    factors = NMF(n_components, max_iter=_NMF_ROUNDS, random_state=rng)
+    found = np.zeros((n_components, table.shape[1]))
+    if (weighted := on @ sparse.diags_array(rarity)).sum() > 0:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            strength = np.sort(factors.fit_transform(weighted), 0)
+        strong = strength[-max(2, len(strength) // _STRONG) :].mean(0)
+        found = factors.components_ * strong[:, None] / np.maximum(rarity, 1e-3)
+    return found + _SPREAD * rng.random(found.shape)
+
+
+def scattered(table, n_components, rng):
+    """Draw components at random, around the rates of the columns, as `factorised`."""
+    on = _with_data(table, np.nan_to_num(table.data))
+    rate = on.sum(0) / np.maximum(observed_counts(table), 1)
+    return rate * rng.random((n_components, table.shape[1]))
+
+
+STARTS = {"nmf": factorised, "random": scattered}
+
+
+def _with_data(table, data):
+    return sparse.csr_array((data, table.indices, table.indptr), shape=table.shape)

@@ -1,0 +1,572 @@
+"""Noisy-OR as a transformer of sparse binary tables into probabilities of causes."""
+
+import numbers
+import warnings
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from skvnce._random import row_lattice, seed_from, seeded
+from skvnce._threads import one_thread
+from skvnce.algorithms import noisy_or
+from skvnce.estimators._binary import (
+    STARTS,
+    binary_table,
+    fingerprints,
+    observed_counts,
+    observed_rows,
+    torch_rows,
+    without_columns,
+)
+from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    with_callbacks,
+)
+from skvnce.estimators._modules import CachedModules, load_state, state_of
+from skvnce.estimators._rounds import failures_named
+from skvnce.estimators._validation import (
+    check_choice,
+    check_number,
+    check_sizes,
+    column_name,
+    keeps_state_on_failure,
+    latent_array,
+)
+from skvnce.models.noisy_or import NoisyOrModel, gather
+
+_N_SCORED = 100  # draws of the causes in score_samples
+_CHUNK = 2**22  # numbers that one array of a chunk of rows may have
+
+
+class NoisyOr(
+    CallbackSupportMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    CachedModules,
+    TransformerMixin,
+    BaseEstimator,
+):
+    """Hidden binary causes of binary columns, such as topics of words.
+
+    Each cause that is present switches each column on with a probability of its own,
+    independently of the others; a leak switches columns on without any cause::
+
+        P(x_i = 0 | z) = (1 - leak_i) prod_k (1 - components_ki) ** z_k
+
+    A row may have several causes, or none.  Rows count with the cells that were
+    observed, right for cells missing at random (MAR).
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Number of causes.
+    inference : {"acp", "avi", "svi", "lb-cdi", "ub-cdi"}, default="acp"
+        How the causes of a row are inferred.  ``"acp"``: amortised conjugate posterior,
+        whose form follows from the model and whose parameters are a network's; best
+        where rows are few.  ``"avi"``: posterior probabilities are a network's.
+        ``"svi"``: free ones for each row, raised along a lower bound of the likelihood.
+        ``"lb-cdi"`` and ``"ub-cdi"``: those of the tightest lower and upper bound of
+        the likelihood (conjugate dual inference); the last one infers badly, and is
+        here for comparison.
+    binarize : float or None, default=None
+        Cells above it are on, others off.  None: X must be of zeros and ones.
+    init : {"nmf", "random"}, default="nmf"
+        Where learning starts: at components of a non-negative matrix factorisation, or
+        at random ones, from which it mostly ends with causes that are joined or split.
+    hidden_layer_sizes : tuple of int, default=(64,)
+        Of the network that reads rows; not used by the last three.
+    n_samples : int, default=10
+        Relaxed draws of the causes of each row in a step; not used by the last three.
+    batch_size : int, default=128
+        Rows of a step.
+    learning_rate_init : float, default=0.01
+        Of Adam; `fit` lets it fall to 0 along half a cosine.
+    max_iter : int, default=200
+        Passes over the rows.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of the start and of the training.
+    verbose : int, default=0
+        Above 0, a line for each pass.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features_in_)
+        Probabilities with which a cause alone switches columns on.
+    leak_ : ndarray of shape (n_features_in_,)
+        Probabilities with which columns are on without any cause; NaN for columns that
+        were never observed.
+    prior_ : ndarray of shape (n_components,)
+        Probabilities of the causes.
+    n_observed_ : ndarray of int, of shape (n_features_in_,)
+        Cells of each column that learning has seen, each once.
+    model_state_, network_state_ : dict of str to ndarray
+        Parameters of the model, and of what infers its causes.
+    optimizer_state_ : dict of str to ndarray
+        Where Adam stands, for `partial_fit`.
+    n_steps_ : int
+        Steps of Adam so far.
+    n_iter_ : int
+        Passes of the last `fit`, or calls of `partial_fit`.
+    loss_curve_ : list of float
+        Mean of the negative bound in each pass, in nats a row, by relaxed draws where
+        there are any.
+    n_features_in_ : int
+        Number of columns seen at `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are strings.
+
+    Notes
+    -----
+    Sparse tables stay sparse: time and memory of a step grow with the cells that are on
+    or missing.  In a sparse X, cells that are not stored are off; missing ones are
+    stored as NaN.
+
+    References
+    ----------
+    Shu, Naradowsky, Chen and Sha (2019), Amortized inference of variational bounds for
+    learning noisy-OR, eqs. (4), (11), (14)-(16); Jaakkola and Jordan (1999),
+    Variational probabilistic inference and the QMR-DT network.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import NoisyOr
+    >>> rng = np.random.default_rng(0)
+    >>> causes = rng.random((500, 2)) < 0.3
+    >>> X = (causes @ [[1, 1, 1, 0, 0], [0, 0, 1, 1, 1]] > 0).astype(float)
+    >>> X[rng.random(X.shape) < 0.1] = np.nan
+    >>> model = NoisyOr(n_components=2, random_state=0).fit(X)
+    >>> model.components_[model.components_[:, 0].argsort()].round(1)
+    >>> model.transform([[0, 0, np.nan, 1, 1]]).shape
+    (1, 2)
+    """
+
+    def __init__(
+        self,
+        n_components=10,
+        *,
+        inference="acp",
+        binarize=None,
+        init="nmf",
+        hidden_layer_sizes=(64,),
+        n_samples=10,
+        batch_size=128,
+        learning_rate_init=0.01,
+        max_iter=200,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_components = n_components
+        self.inference = inference
+        self.binarize = binarize
+        self.init = init
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.n_samples = n_samples
+        self.batch_size = batch_size
+        self.learning_rate_init = learning_rate_init
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @keeps_state_on_failure
+    @with_callbacks
+    def fit(self, X, y=None):
+        """Learn the causes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Zeros and ones; NaN marks missing cells.  Rows that are entirely missing say
+            nothing and are left out.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : NoisyOr
+
+        Raises
+        ------
+        ValueError
+            For other values than zeros and ones, a table without an observed cell,
+            parameters outside their range, and a training that diverges.
+        TypeError
+            For parameters of a wrong type.
+        """
+        self._check_parameters()
+        table = binary_table(self, X, reset=True)
+        self._forget()
+        table = self._observed(table)
+        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        with self._training():
+            learner = self._started(table)
+            losses = noisy_or.learn(
+                learner,
+                torch_rows(table),
+                batch_size=self.batch_size,
+                learning_rate=self.learning_rate_init,
+                max_iter=self.max_iter,
+                on_epoch=lambda n, loss: on_round(n, loss, np.nan),
+            )
+        self._keep(learner, losses, table.shape[0])
+        finish()
+        return self
+
+    @keeps_state_on_failure
+    def partial_fit(self, X, y=None):
+        """Go on learning from more rows, which are passed over once.
+
+        The first call starts the model, at the rates of its rows: let it have some
+        hundred.  All calls take `learning_rate_init` as it is.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Zeros and ones; NaN marks missing cells.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : NoisyOr
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`; ValueError for another number of columns than before, and for
+            parameters that the model was not made with.
+        """
+        self._check_parameters()
+        first = not hasattr(self, "model_state_")
+        table = binary_table(self, X, reset=first)
+        if first:
+            self._forget()
+        else:
+            self._check_made_with()
+        table = self._observed(table)
+        with self._training():
+            learner = self._started(table) if first else self._rebuilt()
+            adam = self._optimizer(learner)
+            rows = torch_rows(table)
+            loss = noisy_or.learn_once(learner, rows, adam, self.batch_size)
+        self.optimizer_state_ = _arrays_of(adam)
+        self._keep(learner, [loss], table.shape[0])
+        return self
+
+    def transform(self, X):
+        """Compute the posterior probabilities of the causes given the observed cells.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Zeros and ones; NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+        """
+        table = self._checked(X)
+        found = self._rowwise(table, 1, lambda evidence, logit, part: logit.sigmoid())
+        return found.astype(table.dtype)
+
+    def score_samples(self, X):
+        """Estimate the evidence lower bound of each row, in nats.
+
+        The mean over 100 draws of the causes, by random numbers that are functions of
+        the row: but for their error it is no larger than the log-probability of the
+        observed cells.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Zeros and ones; NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+
+        def scored(evidence, logit, part):
+            like = logit.expand(_N_SCORED, *logit.shape)
+            uniform = row_lattice(fingerprints(part), 0)(0, like)
+            return noisy_or.hard_elbo(evidence, logit, uniform)
+
+        return self._rowwise(self._checked(X), _N_SCORED, scored)
+
+    def score(self, X, y=None):
+        """Average `score_samples` over rows; larger is better.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Zeros and ones; NaN marks missing cells.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+        """
+        return float(self.score_samples(X).mean())
+
+    def inverse_transform(self, Z):
+        """Compute the probabilities of ones given those of the causes.
+
+        ``1 - (1 - leak_i) prod_k (1 - Z_k components_ki)``: exact for causes that are
+        present or absent, and for independent ones of these probabilities.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n_samples, n_components)
+            From 0 to 1.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_in_)
+            NaN in columns that were never observed.
+
+        Raises
+        ------
+        ValueError
+            For values outside 0 to 1, and another number of causes.
+        """
+        check_is_fitted(self)
+        Z = latent_array(Z, len(self.prior_))
+        outside = np.argwhere((Z < 0) | (Z > 1))
+        if len(outside):
+            row, cause = outside[0]
+            raise ValueError(
+                f"Z must hold probabilities, from 0 to 1, got {Z[row, cause]} in "
+                f"column {cause}, row {row}."
+            )
+        off = np.repeat(1 - self.leak_[None].astype(Z.dtype), len(Z), 0)
+        for presence, component in zip(Z.T, self.components_, strict=True):
+            off *= 1 - presence[:, None] * component.astype(Z.dtype)
+        return 1 - off
+
+    def sample(self, n_samples=1, random_state=None):
+        """Draw rows from the model.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; None gives others at every call.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_in_)
+            Zeros and ones; NaN in columns that were never observed.
+        """
+        check_is_fitted(self)
+        check_number(n_samples, "n_samples", low=1, integer=True)
+        rng = np.random.default_rng(seed_from(random_state))
+        causes = rng.random((n_samples, len(self.prior_))) < self.prior_
+        chance = self.inverse_transform(causes.astype(float))
+        rows = (rng.random(chance.shape) < chance).astype(float)
+        return np.where(np.isnan(chance), np.nan, rows)
+
+    def top_terms(self, n_terms=10, feature_names=None):
+        """List the columns that each cause switches on most likely.
+
+        Parameters
+        ----------
+        n_terms : int, default=10
+        feature_names : array-like of str of shape (n_features_in_,), default=None
+            Names of the columns, such as ``vectorizer.get_feature_names_out()``; by
+            default `feature_names_in_`, or x0, x1, ...
+
+        Returns
+        -------
+        list of list of str
+            Of each cause, the most likely first.
+        """
+        check_is_fitted(self)
+        check_number(n_terms, "n_terms", low=1, integer=True)
+        width = self.n_features_in_
+        if feature_names is None:
+            generic = [f"x{j}" for j in range(width)]
+            feature_names = getattr(self, "feature_names_in_", generic)
+        names = np.asarray(feature_names, dtype=object)
+        if names.shape != (width,):
+            raise ValueError(
+                f"feature_names must be {width} names, one a column, got an array of "
+                f"shape {names.shape}."
+            )
+        order = np.argsort(-self.components_, axis=1, kind="stable")
+        return [names[first].tolist() for first in order[:, :n_terms]]
+
+    def __sklearn_tags__(self):
+        """Declare that NaN and sparse tables are welcome, and that dtypes are kept."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    @property
+    def _n_features_out(self):
+        return len(self.prior_)
+
+    def _check_parameters(self):
+        check_number(self.n_components, "n_components", low=1, integer=True)
+        check_choice(self.inference, "inference", list(noisy_or.INFERENCES))
+        check_choice(self.init, "init", list(STARTS))
+        if self.binarize is not None:
+            check_number(self.binarize, "binarize (unless None)", low=-np.inf)
+        check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
+        for name in ("n_samples", "batch_size", "max_iter"):
+            check_number(getattr(self, name), name, low=1, integer=True)
+        check_number(self.learning_rate_init, "learning_rate_init", low=0, above=True)
+
+    def _checked(self, X):
+        """Validate new rows; cells of columns that were never observed do not count."""
+        check_is_fitted(self)
+        self._check_parameters()
+        table = binary_table(self, X, reset=False)
+        return without_columns(table, np.flatnonzero(self.n_observed_ == 0))
+
+    def _observed(self, table):
+        """Leave out empty rows, and count cells; warn of columns never observed."""
+        table = observed_rows(table)
+        if not table.shape[0]:
+            raise ValueError("X has no observed cell: there is nothing to learn.")
+        self.n_observed_ = self.n_observed_ + observed_counts(table)
+        if not self.n_observed_.all():
+            never = np.flatnonzero(self.n_observed_ == 0)
+            names = ", ".join(column_name(self, j) for j in never)
+            warnings.warn(
+                f"Entirely missing: {names}; no cause switches them on, and their "
+                "probabilities are NaN.",
+                stacklevel=5,
+            )
+        return table
+
+    def _forget(self):
+        """Begin anew."""
+        self.n_observed_ = np.zeros(self.n_features_in_, dtype=int)
+        self.n_steps_, self.optimizer_state_, self.loss_curve_ = 0, {}, []
+        self._made_with = self._parts()
+
+    def _parts(self):
+        """Give the parameters that the sizes of model and network follow from."""
+        return {
+            "n_components": int(self.n_components),
+            "inference": self.inference,
+            "hidden_layer_sizes": [int(size) for size in self.hidden_layer_sizes],
+        }
+
+    def _check_made_with(self):
+        for name, value in self._parts().items():
+            if value != self._made_with[name]:
+                raise ValueError(
+                    f"{name}={value!r}, but partial_fit goes on with "
+                    f"{self._made_with[name]!r}. Set it back, or begin anew by fit."
+                )
+
+    @contextmanager
+    def _training(self):
+        """Fence the random numbers, others at every call of partial_fit."""
+        seed = self.random_state
+        if isinstance(seed, numbers.Integral):
+            seed = check_random_state(seed).randint(2**31 - 1) + self.n_steps_
+        remedy = f"Lower learning_rate_init={self.learning_rate_init!r}."
+        with one_thread(), seeded(seed), failures_named(remedy):
+            yield
+
+    def _started(self, table):
+        """Guess the model, and make what infers its causes."""
+        rng = np.random.RandomState(int(torch.randint(2**31 - 1, ())))
+        guess = STARTS[self.init](table, int(self.n_components), rng)
+        model = noisy_or.start(torch_rows(table), torch.from_numpy(guess))
+        return noisy_or.Learner(model, self._inference(table.nnz / table.shape[0]))
+
+    def _inference(self, n_listed=1.0):
+        made = self._made_with
+        hidden = tuple(made["hidden_layer_sizes"])
+        sizes = noisy_or.Sizes(
+            self.n_features_in_, made["n_components"], hidden, n_listed
+        )
+        draws = noisy_or.Relaxation(int(self.n_samples), self.n_steps_)
+        return noisy_or.INFERENCES[made["inference"]](sizes, draws)
+
+    def _rebuilt(self):
+        """Make the learner again from its state."""
+        k = self._made_with["n_components"]
+        blank = torch.ones(self.n_features_in_, k), torch.ones(self.n_features_in_)
+        model = NoisyOrModel(*blank, torch.full((k,), 0.5))
+        with seeded(0):
+            learner = noisy_or.Learner(model, self._inference())
+        load_state(model, self.model_state_)
+        load_state(learner.inference.network, self.network_state_)
+        return learner
+
+    def _optimizer(self, learner):
+        """Make Adam, where it stands."""
+        leaves = [leaf for _, leaf in learner.named_parameters()]
+        adam = torch.optim.Adam(leaves, lr=self.learning_rate_init)
+        state = {}
+        for name, value in self.optimizer_state_.items():
+            place, _, key = name.partition(".")
+            state.setdefault(int(place), {})[key] = torch.tensor(value)
+        adam.load_state_dict({**adam.state_dict(), "state": state})
+        return adam
+
+    def _keep(self, learner, losses, n_rows):
+        """Write what was learned into attributes."""
+        self.loss_curve_ = [*self.loss_curve_, *losses]
+        self.n_iter_ = len(self.loss_curve_)
+        self.n_steps_ += len(losses) * -(-n_rows // self.batch_size)
+        self.model_state_ = state_of(learner.model)
+        self.network_state_ = state_of(learner.inference.network)
+        self._cache = []
+        causes = learner.model.double().causes()
+        weight, leak, prior_logit = (part.detach() for part in causes)
+        never = self.n_observed_ == 0
+        self.components_ = -np.expm1(-weight.T.numpy())
+        self.components_[:, never] = 0.0
+        self.leak_ = -np.expm1(-leak.numpy())
+        self.leak_[never] = np.nan
+        self.prior_ = prior_logit.sigmoid().numpy()
+
+    def _rowwise(self, table, n_draws, function):
+        """Apply a function of evidence, logits and rows to a table, in chunks of rows.
+
+        The function takes no more than `n_draws` numbers a cell that is listed.
+        """
+        if not self._cache:
+            learner = self._rebuilt()
+            learner.model.double()
+            learner.inference.network.double()
+            self._cache.append(learner)
+        model, inference = self._cache[0]
+        widest = max(1, int(np.diff(table.indptr).max()))
+        size = max(1, _CHUNK // (widest * max(n_draws, len(self.prior_))))
+        found = []
+        with one_thread(), torch.no_grad():
+            causes = model.causes()
+            for first in range(0, table.shape[0], size):
+                part = table[first : first + size]
+                rows = torch_rows(part)
+                cells = rows.cells(torch.arange(part.shape[0]), torch.float64)
+                evidence = gather(causes, cells)
+                logit = inference.posterior(evidence, cells)
+                found.append(function(evidence, logit, part))
+        return torch.cat(found).numpy()
+
+
+def _arrays_of(optimizer):
+    """Turn the state of an optimiser into arrays, named place.key."""
+    return {
+        f"{place}.{key}": value.numpy().copy()
+        for place, entry in optimizer.state_dict()["state"].items()
+        for key, value in entry.items()
+    }

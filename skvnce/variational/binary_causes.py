@@ -1,0 +1,104 @@
+"""Networks that read rows of sparse binary tables, for posteriors of binary causes.
+
+Both take the cells of a row that are on or missing, `columns`, `on` and `missing` of
+shape (n, n_listed), as `skvnce.models.noisy_or.Cells` lists them, and cost no more than
+these.
+
+References
+----------
+Shu, Naradowsky, Chen and Sha (2019), Amortized inference of variational bounds for
+learning noisy-OR, eqs. (14)-(15).
+"""
+
+from math import sqrt
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, softplus
+
+
+class RowNetwork(nn.Module):
+    """Hidden units of rows: a sum over cells, and layers upon it.
+
+    Parameters
+    ----------
+    n_features : int
+    hidden : sequence of int
+        Sizes of the layers.
+    n_listed : float
+        Cells of a usual row that are on or missing; scales the first weights.
+    """
+
+    def __init__(
+        self, n_features: int, hidden: tuple[int, ...], n_listed: float
+    ) -> None:
+        super().__init__()
+        spread = 1 / sqrt(max(n_listed, 1.0))
+        self.on = nn.Parameter(spread * torch.randn(n_features, hidden[0]))
+        self.missing = nn.Parameter(torch.zeros(n_features, hidden[0]))
+        self.bias = nn.Parameter(torch.zeros(hidden[0]))
+        self.layers = nn.ModuleList(
+            nn.Linear(a, b) for a, b in zip(hidden[:-1], hidden[1:], strict=True)
+        )
+
+    def forward(self, columns: Tensor, on: Tensor, missing: Tensor) -> Tensor:
+        """Map rows to hidden units; (n, hidden[-1])."""
+        total = self.bias + _summed(self.on, columns, on)
+        if missing.any():
+            total = total + _summed(self.missing, columns, missing)
+        for layer in self.layers:
+            total = layer(total.relu())
+        return total.relu()
+
+
+def _summed(weight: Tensor, columns: Tensor, listed: Tensor) -> Tensor:
+    """Sum weights (features, hidden) over the listed cells of each row."""
+    return torch.einsum("ni,nih->nh", listed, embedding(columns, weight))
+
+
+class CauseNetwork(nn.Module):
+    """Logits of the causes, free of the model: amortised inference, AVI.
+
+    Parameters
+    ----------
+    rows : RowNetwork
+    n_hidden : int
+        Units of its last layer.
+    n_causes : int
+    """
+
+    def __init__(self, rows: RowNetwork, n_hidden: int, n_causes: int) -> None:
+        super().__init__()
+        self.rows = rows
+        self.last = nn.Linear(n_hidden, n_causes)
+
+    def forward(self, columns: Tensor, on: Tensor, missing: Tensor) -> Tensor:
+        """Map rows to logits; (n, causes)."""
+        return self.last(self.rows(columns, on, missing))
+
+
+class LineNetwork(nn.Module):
+    """Slopes psi > 0 of the lines above the likelihood of cells, eq. (14).
+
+    They need only be known where cells are on.
+
+    Parameters
+    ----------
+    rows : RowNetwork
+    n_hidden : int
+        Units of its last layer.
+    n_features : int
+    """
+
+    def __init__(self, rows: RowNetwork, n_hidden: int, n_features: int) -> None:
+        super().__init__()
+        self.rows = rows
+        spread = 1 / sqrt(n_hidden)
+        self.weight = nn.Parameter(spread * torch.randn(n_features, n_hidden))
+        self.bias = nn.Parameter(torch.zeros(n_features))
+
+    def forward(self, columns: Tensor, on: Tensor, missing: Tensor) -> Tensor:
+        """Map rows to slopes of their listed cells; (n, n_listed)."""
+        hidden = self.rows(columns, on, missing)
+        weight = embedding(columns, self.weight)  # (n, n_listed, n_hidden)
+        return softplus(self.bias[columns] + torch.einsum("nh,nih->ni", hidden, weight))
