@@ -44,7 +44,7 @@ _HOTTEST, _COLDEST = 0.5, 0.2  # temperatures of the relaxed draws
 _COOLING = 1e-3  # rate at which they fall, in a step
 _CDI_STEPS = 30  # of a fixed point
 _START_LEAK = 0.1  # share of what is on
-_START_WITHIN = (1e-3, 0.9)  # probabilities
+_START_WITHIN = (1e-4, 0.9)  # probabilities
 _WARM_UP = 0.2  # share of the passes
 _FREE_STEP = 0.3  # share of the way to the best free parameters of a row, at a visit
 

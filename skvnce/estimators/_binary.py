@@ -18,7 +18,7 @@ from skvnce.estimators._validation import cell_errors_named, column_name
 
 _NMF_ROUNDS = 50  # enough for a start
 _STRONG = 50  # the fiftieth part of the rows shows a component at its full strength
-_SPREAD = 0.02  # of the noise that tells components apart
+_SPREAD = 0.2  # of the noise that tells components apart, in rates of the columns
 
 
 def binary_table(estimator, X, *, reset):
@@ -146,7 +146,7 @@ def factorised(table, n_components, rng):
             strength = np.sort(factors.fit_transform(weighted), 0)
         strong = strength[-max(2, len(strength) // _STRONG) :].mean(0)
         found = factors.components_ * strong[:, None] / np.maximum(rarity, 1e-3)
-    return found + _SPREAD * rng.random(found.shape)
+    return found + _SPREAD * scattered(table, n_components, rng)
 
 
 def scattered(table, n_components, rng):

@@ -3,6 +3,7 @@
 import numbers
 import warnings
 from contextlib import contextmanager
+from math import ceil
 
 import numpy as np
 import torch
@@ -34,6 +35,7 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._modules import CachedModules, load_state, state_of
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._validation import (
+    check_auto_or_number,
     check_choice,
     check_number,
     check_sizes,
@@ -85,11 +87,11 @@ class NoisyOr(
         Of the network that reads rows; not used by the last three.
     n_samples : int, default=10
         Relaxed draws of the causes of each row in a step; not used by the last three.
-    batch_size : int, default=128
-        Rows of a step.
-    learning_rate_init : float, default=0.01
+    batch_size : "auto" or int, default="auto"
+        Rows of a step.  ``"auto"``: a twentieth of them, from 16 to 128.
+    learning_rate_init : float, default=0.02
         Of Adam; `fit` lets it fall to 0 along half a cosine.
-    max_iter : int, default=200
+    max_iter : int, default=100
         Passes over the rows.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the start and of the training.
@@ -158,9 +160,9 @@ class NoisyOr(
         init="nmf",
         hidden_layer_sizes=(64,),
         n_samples=10,
-        batch_size=128,
-        learning_rate_init=0.01,
-        max_iter=200,
+        batch_size="auto",
+        learning_rate_init=0.02,
+        max_iter=100,
         random_state=None,
         verbose=0,
     ):
@@ -211,12 +213,12 @@ class NoisyOr(
             losses = noisy_or.learn(
                 learner,
                 torch_rows(table),
-                batch_size=self.batch_size,
+                batch_size=self._rows_of_step(table),
                 learning_rate=self.learning_rate_init,
                 max_iter=self.max_iter,
                 on_epoch=lambda n, loss: on_round(n, loss, np.nan),
             )
-        self._keep(learner, losses, table.shape[0])
+        self._keep(learner, losses, table)
         finish()
         return self
 
@@ -256,9 +258,10 @@ class NoisyOr(
             learner = self._started(table) if first else self._rebuilt()
             adam = self._optimizer(learner)
             rows = torch_rows(table)
-            loss = noisy_or.learn_once(learner, rows, adam, self.batch_size)
+            size = self._rows_of_step(table)
+            loss = noisy_or.learn_once(learner, rows, adam, size)
         self.optimizer_state_ = _arrays_of(adam)
-        self._keep(learner, [loss], table.shape[0])
+        self._keep(learner, [loss], table)
         return self
 
     def transform(self, X):
@@ -423,7 +426,8 @@ class NoisyOr(
         if self.binarize is not None:
             check_number(self.binarize, "binarize (unless None)", low=-np.inf)
         check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
-        for name in ("n_samples", "batch_size", "max_iter"):
+        check_auto_or_number(self.batch_size, "batch_size", low=1, integer=True)
+        for name in ("n_samples", "max_iter"):
             check_number(getattr(self, name), name, low=1, integer=True)
         check_number(self.learning_rate_init, "learning_rate_init", low=0, above=True)
 
@@ -471,6 +475,11 @@ class NoisyOr(
                     f"{name}={value!r}, but partial_fit goes on with "
                     f"{self._made_with[name]!r}. Set it back, or begin anew by fit."
                 )
+
+    def _rows_of_step(self, table):
+        if not isinstance(self.batch_size, str):
+            return int(self.batch_size)
+        return int(np.clip(table.shape[0] // 20, 16, 128))
 
     @contextmanager
     def _training(self):
@@ -520,11 +529,11 @@ class NoisyOr(
         adam.load_state_dict({**adam.state_dict(), "state": state})
         return adam
 
-    def _keep(self, learner, losses, n_rows):
+    def _keep(self, learner, losses, table):
         """Write what was learned into attributes."""
         self.loss_curve_ = [*self.loss_curve_, *losses]
         self.n_iter_ = len(self.loss_curve_)
-        self.n_steps_ += len(losses) * -(-n_rows // self.batch_size)
+        self.n_steps_ += len(losses) * ceil(table.shape[0] / self._rows_of_step(table))
         self.model_state_ = state_of(learner.model)
         self.network_state_ = state_of(learner.inference.network)
         self._cache = []
