@@ -18,6 +18,7 @@ from skvnce.estimators._validation import cell_errors_named, column_name
 
 _NMF_ROUNDS = 50  # enough for a start
 _STRONG = 50  # the fiftieth part of the rows shows a component at its full strength
+_RAREST = 1e-3  # of the weights of columns
 _SPREAD = 0.2  # of the noise that tells components apart, in rates of the columns
 
 
@@ -137,15 +138,17 @@ def factorised(table, n_components, rng):
         Probabilities.
     """
     on = _with_data(table, np.nan_to_num(table.data))
-    rarity = 1 - on.mean(0)
+    rarity = np.maximum(1 - on.mean(0), _RAREST)
     factors = NMF(n_components, max_iter=_NMF_ROUNDS, random_state=rng)
     found = np.zeros((n_components, table.shape[1]))
-    if (weighted := on @ sparse.diags_array(rarity)).sum() > 0:
-        with warnings.catch_warnings():
+    if on.nnz:
+        # the reconstruction error of an exact one may be the root of -1e-17
+        with warnings.catch_warnings(), np.errstate(invalid="ignore"):
             warnings.simplefilter("ignore", ConvergenceWarning)
+            weighted = on @ sparse.diags_array(rarity)
             strength = np.sort(factors.fit_transform(weighted), 0)
         strong = strength[-max(2, len(strength) // _STRONG) :].mean(0)
-        found = factors.components_ * strong[:, None] / np.maximum(rarity, 1e-3)
+        found = factors.components_ * strong[:, None] / rarity
     return found + _SPREAD * scattered(table, n_components, rng)
 
 

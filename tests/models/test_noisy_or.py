@@ -5,22 +5,18 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from tables import cells_of
 
-from skvnce._incomplete import Incomplete
 from skvnce.models.noisy_or import (
-    Cells,
     NoisyOrModel,
     all_states,
     enumerate_joint,
+    gather,
     log1mexp,
     log_likelihood,
 )
 
 D, K, N = 6, 3, 8
-
-
-def cells_of(table):
-    return Cells.of(*Incomplete.from_array(table))
 
 
 @pytest.fixture
@@ -62,6 +58,10 @@ def test_the_parameters_are_those_it_starts_from(model):
     np.testing.assert_allclose(found.prior_logit.sigmoid().detach(), given[2])
 
 
+def joint_of(model, x):
+    return enumerate_joint(gather(model[0].causes(), cells_of(x))).detach()
+
+
 def by_hand(parameters, x):
     """Sum over all states with probabilities, not logarithms; (states, n)."""
     weight, leak, prior = parameters
@@ -74,28 +74,30 @@ def by_hand(parameters, x):
 
 
 def test_the_joint_of_all_states(model, table):
-    data = cells_of(table)
-    found = enumerate_joint(model[0].causes(), data).detach()
+    found = joint_of(model, table)
     np.testing.assert_allclose(found.exp(), by_hand(model[1], table), rtol=1e-9)
 
 
 def test_all_tables_have_probability_one(model):
     rows = np.array(list(product([0.0, 1.0], repeat=D)))
-    joint = enumerate_joint(model[0].causes(), cells_of(rows)).detach()
+    joint = joint_of(model, rows)
     assert float(joint.exp().sum()) == pytest.approx(1, rel=1e-10)
 
 
-def test_cells_under_the_mask_are_never_read(model, table):
-    data = Incomplete.from_array(table)
+def test_rows_filled_up_are_the_same(model, table):
+    """Cells of other rows widen the list; what stands there is never read."""
+    narrow = cells_of(table)
+    columns, on, missing = (
+        torch.cat([part, torch.zeros_like(part[:, :3])], 1) for part in narrow
+    )
+    columns[:, -3:] = torch.tensor([0, D - 1, 2])
     z = all_states(K)[:, None].expand(-1, N, -1)
-    expected = log_likelihood(model[0].causes(), Cells.of(*data), z)
-    for value in (np.nan, 1.0, 7.0):
-        x = data.x.where(data.observed, torch.tensor(value).double())
-        found = log_likelihood(model[0].causes(), Cells.of(x, data.observed), z)
-        assert torch.equal(found, expected)
+    causes = model[0].causes()
+    expected = log_likelihood(gather(causes, narrow), z)
+    wide = narrow._replace(columns=columns, on=on, missing=missing)
+    torch.testing.assert_close(log_likelihood(gather(causes, wide), z), expected)
 
 
 def test_a_row_without_cells_is_certain(model):
-    data = cells_of(np.full((1, D), np.nan))
-    joint = enumerate_joint(model[0].causes(), data).detach()
+    joint = joint_of(model, np.full((1, D), np.nan))
     assert float(joint.logsumexp(0)) == pytest.approx(0, abs=1e-12)

@@ -6,14 +6,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import GATE, z_mean
+from tables import cells_of
 from torch.nn.functional import logsigmoid
 
-from skvnce._incomplete import Incomplete
+from skvnce.datasets import make_binary_patterns
 from skvnce.models.noisy_or import (
     Causes,
-    Cells,
     all_states,
     enumerate_joint,
+    gather,
     log1mexp,
     log_prior,
 )
@@ -24,6 +25,7 @@ from skvnce.models.noisy_or_bounds import (
     divergence,
     elbo,
     lower_bound,
+    lower_elbo,
     tighter_chord,
     tighter_line,
     upper_bound,
@@ -33,8 +35,8 @@ D, K, N = 5, 3, 6
 SEEDS = st.integers(0, 10**6)
 
 
-def problem(seed, n_causes=K):
-    """Draw a model and a table with holes."""
+def drawn(seed, n_causes=K):
+    """Draw a model and the cells of a table with holes."""
     rng = np.random.default_rng(seed)
     size = 10 ** rng.uniform(-1, 1)
     causes = Causes(
@@ -44,19 +46,32 @@ def problem(seed, n_causes=K):
     )
     x = (rng.uniform(size=(N, D)) < rng.uniform(0.2, 0.8)).astype(float)
     x[rng.uniform(size=x.shape) < 0.2] = np.nan
-    return causes, Cells.of(*Incomplete.from_array(x)), rng
+    x[0, 0] = 1.0  # so that something is listed
+    return causes, cells_of(x), rng
 
 
-def evidence(causes, cells):
-    return enumerate_joint(causes, cells).logsumexp(0)
+def problem(seed, n_causes=K):
+    causes, cells, rng = drawn(seed, n_causes)
+    return gather(causes, cells), rng
 
 
-def lines(rng):
-    return torch.tensor(10 ** rng.uniform(-4, 2, size=(N, D)))
+def log_evidence(evidence):
+    return enumerate_joint(evidence).logsumexp(0)
 
 
-def chords(rng, n_causes=K):
-    return torch.tensor(rng.dirichlet(np.full(n_causes, 0.5), size=(N, D)))
+def lines(evidence, rng):
+    return torch.tensor(10 ** rng.uniform(-4, 2, size=tuple(evidence.on.shape)))
+
+
+def chords(evidence, rng):
+    shape = tuple(evidence.on.shape)
+    n_causes = len(evidence.prior_logit)
+    return torch.tensor(rng.dirichlet(np.full(n_causes, 0.5), size=shape))
+
+
+def next_chord(evidence, r):
+    logit = evidence.prior_logit + chord_shift(evidence, r)
+    return tighter_chord(evidence, logit, r)
 
 
 def test_the_dual_touches_the_logarithm():
@@ -71,31 +86,34 @@ def test_the_dual_touches_the_logarithm():
 @settings(deadline=None, max_examples=60)
 @given(SEEDS)
 def test_each_bound_is_on_its_side(seed):
-    causes, cells, rng = problem(seed)
-    exact = evidence(causes, cells)
-    assert (upper_bound(causes, cells, lines(rng)) > exact - 1e-9).all()
-    assert (lower_bound(causes, cells, chords(rng)) < exact + 1e-9).all()
+    evidence, rng = problem(seed)
+    exact = log_evidence(evidence)
+    assert (upper_bound(evidence, lines(evidence, rng)) > exact - 1e-9).all()
+    assert (lower_bound(evidence, chords(evidence, rng)) < exact + 1e-9).all()
 
 
 @settings(deadline=None, max_examples=30)
 @given(SEEDS)
 def test_the_conjugate_posterior_is_that_of_brute_force(seed):
-    causes, cells, rng = problem(seed)
+    evidence, rng = problem(seed)
     z = all_states(K)[:, None].expand(-1, N, -1)
-    a = causes.leak + z @ causes.weight.T
-    psi, r = lines(rng), chords(rng)
+    a = evidence.leak + torch.einsum("snk,nik->sni", z, evidence.weight)
+    psi, r = lines(evidence, rng), chords(evidence, rng)
     line = psi * a - conjugate_dual(psi)
-    leak = log1mexp(causes.leak)
-    rise = r * (log1mexp(causes.leak[:, None] + causes.weight / r) - leak[:, None])
+    leak = log1mexp(evidence.leak)
+    sloped = log1mexp(evidence.leak[..., None] + evidence.weight / r)
+    rise = r * (sloped - leak[..., None])
     chord = leak + (z[:, :, None] * rise).sum(-1)
     pairs = (
-        (line, conjugate_shift(causes, cells, psi), upper_bound(causes, cells, psi)),
-        (chord, chord_shift(causes, cells, r), lower_bound(causes, cells, r)),
+        (line, conjugate_shift(evidence, psi), upper_bound(evidence, psi)),
+        (chord, chord_shift(evidence, r), lower_bound(evidence, r)),
     )
     for term, shift, bound in pairs:
-        joint = (cells.on * term - cells.off * a).sum(-1) + log_prior(causes, z)
+        silent = evidence.off_leak + (z * evidence.off_weight).sum(-1)
+        prior = log_prior(evidence.prior_logit, z)
+        joint = (evidence.on * term).sum(-1) - silent + prior
         torch.testing.assert_close(bound, joint.logsumexp(0))
-        logit = causes.prior_logit + shift
+        logit = evidence.prior_logit + shift
         factorised = (z * logsigmoid(logit) + (1 - z) * logsigmoid(-logit)).sum(-1)
         exact = joint - joint.logsumexp(0)
         torch.testing.assert_close(factorised, exact, rtol=1e-7, atol=1e-7)
@@ -104,73 +122,111 @@ def test_the_conjugate_posterior_is_that_of_brute_force(seed):
 @settings(deadline=None, max_examples=20)
 @given(SEEDS)
 def test_fixed_points_tighten_until_the_bound_is_stationary(seed):
-    causes, cells, rng = problem(seed)
+    evidence, rng = problem(seed)
     sides = (
-        (upper_bound, tighter_line, lines(rng), -1),
-        (lower_bound, tighter_chord, torch.full((N, D, K), 1 / K).double(), 1),
+        (upper_bound, tighter_line, lines(evidence, rng), -1),
+        (lower_bound, next_chord, torch.full_like(evidence.weight, 1 / K), 1),
     )
     for bound, tighter, state, sign in sides:
-        before = bound(causes, cells, state)
+        before = bound(evidence, state)
         for _ in range(50):
-            state = tighter(causes, cells, state)
-            after = bound(causes, cells, state)
+            state = tighter(evidence, state)
+            after = bound(evidence, state)
             assert (sign * (after - before) > -1e-8 * (1 + before.abs())).all()
             before = after
 
 
 def test_the_tightest_line_has_no_slope(seed):
-    causes, cells, rng = problem(seed)
-    psi = lines(rng)
+    evidence, rng = problem(seed)
+    psi = lines(evidence, rng)
     for _ in range(3000):
-        psi = tighter_line(causes, cells, psi)
+        psi = tighter_line(evidence, psi)
     psi = psi.log().requires_grad_()
-    (slope,) = torch.autograd.grad(upper_bound(causes, cells, psi.exp()).sum(), psi)
-    assert slope[cells.on > 0].abs().max() < 1e-6
+    (slope,) = torch.autograd.grad(upper_bound(evidence, psi.exp()).sum(), psi)
+    assert slope[evidence.on > 0].abs().max() < 1e-6
 
 
 @settings(deadline=None, max_examples=20)
 @given(SEEDS)
 def test_with_one_cause_the_lower_bound_is_exact(seed):
-    causes, cells, rng = problem(seed, n_causes=1)
-    exact = evidence(causes, cells)
-    found = lower_bound(causes, cells, torch.ones(N, D, 1).double())
+    evidence, rng = problem(seed, n_causes=1)
+    exact = log_evidence(evidence)
+    found = lower_bound(evidence, torch.ones_like(evidence.weight))
     torch.testing.assert_close(found, exact)
-    above = upper_bound(causes, cells, lines(rng)) - exact
-    assert (above[cells.on.any(1)] > 0).all()
+    above = upper_bound(evidence, lines(evidence, rng)) - exact
+    assert (above[evidence.on.sum(1) > 0] > 0).all()
+
+
+@settings(deadline=None, max_examples=20)
+@given(SEEDS)
+def test_free_posteriors_reach_the_lower_bound_only_at_its_own(seed):
+    evidence, rng = problem(seed)
+    r = chords(evidence, rng)
+    logit = evidence.prior_logit + chord_shift(evidence, r)
+    bound = lower_bound(evidence, r)
+    torch.testing.assert_close(lower_elbo(evidence, logit, r), bound)
+    other = logit + torch.tensor(rng.normal(size=(N, K)))
+    assert (lower_elbo(evidence, other, r) < bound).all()
 
 
 @settings(deadline=None, max_examples=20)
 @given(SEEDS)
 def test_the_divergence_by_enumeration(seed):
-    causes, _, rng = problem(seed)
+    evidence, rng = problem(seed)
     logit = torch.tensor(rng.normal(0, 3, size=(N, K)))
     z = all_states(K)[:, None].expand(-1, N, -1)
     log_q = (z * logsigmoid(logit) + (1 - z) * logsigmoid(-logit)).sum(-1)
-    expected = (log_q.exp() * (log_q - log_prior(causes, z))).sum(0)
-    torch.testing.assert_close(divergence(causes, logit), expected)
+    expected = (log_q.exp() * (log_q - log_prior(evidence.prior_logit, z))).sum(0)
+    torch.testing.assert_close(divergence(evidence.prior_logit, logit), expected)
 
 
 def test_the_elbo_by_enumeration_and_below_the_evidence(seed):
-    causes, cells, rng = problem(seed)
+    evidence, rng = problem(seed)
     logit = torch.tensor(rng.normal(0, 2, size=(N, K)))
     z = all_states(K)[:, None].expand(-1, N, -1)
     log_q = (z * logsigmoid(logit) + (1 - z) * logsigmoid(-logit)).sum(-1)
-    exact = (log_q.exp() * (enumerate_joint(causes, cells) - log_q)).sum(0)
+    exact = (log_q.exp() * (enumerate_joint(evidence) - log_q)).sum(0)
     draws = torch.tensor(rng.uniform(size=(4000, N, K))) < logit.sigmoid()
-    each = [elbo(causes, cells, logit, one[None]).numpy() for one in draws.double()]
+    each = [elbo(evidence, logit, one[None]).numpy() for one in draws.double()]
     z_scores = z_mean(np.array(each), exact.numpy())
     assert np.abs(z_scores).max() < GATE
-    assert (exact < evidence(causes, cells)).all()
-    wrong = z_mean(np.array(each), evidence(causes, cells).numpy())
+    assert (exact < log_evidence(evidence)).all()
+    wrong = z_mean(np.array(each), log_evidence(evidence).numpy())
     assert np.abs(wrong).max() > GATE
 
 
+def test_the_upper_bound_tightens_while_its_elbo_falls():
+    """The phenomenon of figure 3b, on the pictures of the benchmark."""
+    pictures = make_binary_patterns(60, random_state=0)
+    causes = Causes(
+        torch.tensor(-np.log1p(-pictures.components)).T.clamp(min=1e-6),
+        torch.tensor(-np.log1p(-pictures.leak)).clamp(min=1e-6),
+        torch.full((8,), 1 / 8).double().logit(),
+    )
+    evidence = gather(causes, cells_of(pictures.data))
+    psi = torch.ones_like(evidence.leak)
+    bounds, elbos = [], []
+    for _ in range(11):
+        bounds.append(float(upper_bound(evidence, psi).mean()))
+        logit = evidence.prior_logit + conjugate_shift(evidence, psi)
+        z = all_states(8)[:, None].expand(-1, 60, -1)
+        log_q = (z * logsigmoid(logit) + (1 - z) * logsigmoid(-logit)).sum(-1)
+        terms = log_q.exp() * (enumerate_joint(evidence) - log_q)
+        elbos.append(float(terms.sum(0).mean()))
+        psi = tighter_line(evidence, psi)
+    assert (np.diff(bounds) <= 1e-9).all()
+    assert bounds[-1] < bounds[0] - 1
+    assert bounds[-1] > float(log_evidence(evidence).mean())
+    assert elbos[-1] < elbos[0] - 5
+
+
 def test_gradients_reach_all_parameters(seed):
-    causes, cells, rng = problem(seed)
+    causes, cells, rng = drawn(seed)
     causes = Causes(*(p.requires_grad_() for p in causes))
-    logit = causes.prior_logit + conjugate_shift(causes, cells, lines(rng))
+    evidence = gather(causes, cells)
+    logit = causes.prior_logit + conjugate_shift(evidence, lines(evidence, rng))
     z = torch.tensor(rng.uniform(size=(3, N, K))) * logit.sigmoid()
-    slopes = torch.autograd.grad(elbo(causes, cells, logit, z).sum(), causes)
+    slopes = torch.autograd.grad(elbo(evidence, logit, z).sum(), causes)
     for slope in slopes:
         assert torch.isfinite(slope).all()
         assert (slope != 0).any()
@@ -178,12 +234,13 @@ def test_gradients_reach_all_parameters(seed):
 
 @pytest.mark.parametrize("scale", [1e-8, 1e4])
 def test_extreme_weights_stay_finite(scale, seed):
-    causes, cells, rng = problem(seed)
+    causes, cells, rng = drawn(seed)
     causes = causes._replace(weight=scale * causes.weight, leak=0 * causes.leak)
-    r = chords(rng)
+    evidence = gather(causes, cells)
+    r = chords(evidence, rng)
     for value in (
-        lower_bound(causes, cells, r),
-        tighter_chord(causes, cells, r),
-        tighter_line(causes, cells, lines(rng)),
+        lower_bound(evidence, r),
+        next_chord(evidence, r),
+        tighter_line(evidence, lines(evidence, rng)),
     ):
         assert torch.isfinite(value).all()
