@@ -46,7 +46,7 @@ from skvnce.estimators._validation import (
 from skvnce.models.noisy_or import NoisyOrModel, gather
 
 _N_SCORED = 100  # draws of the causes in score_samples
-_CHUNK = 2**22  # numbers that one array of a chunk of rows may have
+_CHUNK = 2**20  # numbers that one array of a chunk of rows may have
 
 
 class NoisyOr(
