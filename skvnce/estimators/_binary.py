@@ -137,8 +137,7 @@ def factorised(table, n_components, rng):
     ndarray of shape (n_components, features)
         Probabilities.
     """
-    on = _with_data(table, np.nan_to_num(table.data))
-    rarity = np.maximum(1 - on.mean(0), _RAREST)
+    on, rarity = _on(table), np.maximum(1 - _rates(table), _RAREST)
     factors = NMF(n_components, max_iter=_NMF_ROUNDS, random_state=rng)
     found = np.zeros((n_components, table.shape[1]))
     if on.nnz:
@@ -154,9 +153,17 @@ def factorised(table, n_components, rng):
 
 def scattered(table, n_components, rng):
     """Draw components at random, around the rates of the columns, as `factorised`."""
-    on = _with_data(table, np.nan_to_num(table.data))
-    rate = on.sum(0) / np.maximum(observed_counts(table), 1)
-    return rate * rng.random((n_components, table.shape[1]))
+    return _rates(table) * rng.random((n_components, table.shape[1]))
+
+
+def _on(table):
+    """Count missing cells as off."""
+    return _with_data(table, np.nan_to_num(table.data))
+
+
+def _rates(table):
+    """Compute the share of ones among the observed cells of each column."""
+    return _on(table).sum(0) / np.maximum(observed_counts(table), 1)
 
 
 STARTS = {"nmf": factorised, "random": scattered}
