@@ -39,7 +39,7 @@ ESTIMATORS = [
     IncompleteFactorAnalysis(n_components=2),
     IncompleteFactorAnalysis(),
     VNCEEstimator(),
-    VNCEEstimator(Bell, max_iter=30, tol=1e-2),
+    VNCEEstimator(Bell, max_iter=3, tol=1e-2),
     VNCEEstimator(Factor, max_iter=6, tol=10.0),
     VariationalAutoencoder(**QUICK),
     VariationalAutoencoder(

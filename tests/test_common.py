@@ -13,7 +13,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skvnce
+from skvnce.estimators import _density
 from skvnce.testing import nan_checks
+from skvnce.training import rounds
 
 pytestmark = pytest.mark.filterwarnings(
     # small or shapeless tables of the checks, on which a short fit does not settle
@@ -39,6 +41,14 @@ EXTRA = [
 
 # some checks have few rows, far from where a model of one's own starts
 UNSETTLED = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(autouse=True)
+def short_training(request, monkeypatch):
+    """Shorten what no parameter shortens, but where other processes train, too."""
+    if "parallel" not in request.node.name:
+        monkeypatch.setattr(rounds, "STEPS", 10)
+        monkeypatch.setattr(_density, "_WARM_UP", 20)
 
 
 @UNSETTLED

@@ -142,11 +142,13 @@ class NoisyOr(
     >>> import numpy as np
     >>> from skvnce import NoisyOr
     >>> rng = np.random.default_rng(0)
-    >>> causes = rng.random((500, 2)) < 0.3
+    >>> causes = rng.random((300, 2)) < 0.3
     >>> X = (causes @ [[1, 1, 1, 0, 0], [0, 0, 1, 1, 1]] > 0).astype(float)
     >>> X[rng.random(X.shape) < 0.1] = np.nan
     >>> model = NoisyOr(n_components=2, random_state=0).fit(X)
     >>> model.components_[model.components_[:, 0].argsort()].round(1)
+    array([[0., 0., 1., 1., 1.],
+           [1., 1., 1., 0., 0.]])
     >>> model.transform([[0, 0, np.nan, 1, 1]]).shape
     (1, 2)
     """
