@@ -146,7 +146,7 @@ def inference_part(seeds, parallel):
         f"-log p(x) of the same held-out rows, by enumeration: {floor:.2f}. Means over "
         f"{len(seeds)} seeds; networks of 64 hidden units take the best of 12 rounds "
         f"of 150 steps on {HELD_OUT} validation rows. A draw that leaves a cell that "
-        "is on without a cause costs log(1e-6): nearly all of what lies above -log p.",
+        "is on without a cause costs about log(1e-6).",
     ]
 
 

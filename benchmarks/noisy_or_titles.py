@@ -139,7 +139,7 @@ def reuters_part(seeds, parallel, effort):
 
 
 def time_part(effort):
-    """Report a fit of the default to all titles, with all cores."""
+    """Report a fit of the default to all titles."""
     rows, _ = neurips()
     start = perf_counter()
     NoisyOr(N_TOPICS, random_state=0, **effort).fit(rows)

@@ -274,7 +274,7 @@ def start(table: Rows, components: Tensor) -> NoisyOrModel:
     leak = -_START_LEAK * torch.log1p(-rate)
     weight = -torch.log1p(-components.clamp(*_START_WITHIN))
     prior = torch.full((n_causes,), min(0.5, 1 / n_causes))
-    return NoisyOrModel(weight.T.float(), leak.float(), prior)
+    return NoisyOrModel(weight.T, leak, prior).float()
 
 
 class Learner(NamedTuple):
@@ -317,22 +317,29 @@ def learn(
     A network learns the posterior of the start first, in the first fifth of the passes:
     otherwise what it does not know yet spoils the model.
     """
-    value = loss(learner, table)
-    steps = {"batch_size": batch_size, "learning_rate": learning_rate}
     n, network = len(table.start) - 1, learner.network_parameters()
-    first, warm = int(_WARM_UP * max_iter) if network else 0, []
-    if first:
-        warm = train(value, network, n, max_iter=first, on_epoch=on_epoch, **steps)
-        if len(warm) < first:  # a callback asked to stop
-            return warm
-    return warm + train(
-        value,
-        learner.named_parameters(),
-        n,
-        max_iter=max_iter - first,
-        on_epoch=lambda epoch, mean: on_epoch(first + epoch, mean),
-        **steps,
-    )
+    first = int(_WARM_UP * max_iter) if network else 0
+    losses: list[float] = []
+    stopped = False
+
+    def shown(epoch: int, mean: float) -> bool:
+        nonlocal stopped
+        stopped = on_epoch(len(losses) + epoch, mean)
+        return stopped
+
+    together = learner.named_parameters()
+    for moved, passes in ((network, first), (together, max_iter - first)):
+        if passes and not stopped:
+            losses += train(
+                loss(learner, table),
+                moved,
+                n,
+                batch_size=batch_size,
+                learning_rate=learning_rate,
+                max_iter=passes,
+                on_epoch=shown,
+            )
+    return losses
 
 
 def learn_once(

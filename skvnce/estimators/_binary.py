@@ -42,9 +42,12 @@ def binary_table(estimator, X, *, reset):
             reset=reset,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan",
+            ensure_all_finite=False if sparse.issparse(X) else "allow-nan",
             ensure_min_samples=2 if reset else 1,
         )
+    if sparse.issparse(table):
+        infinite = np.isinf(table.data)
+        _refuse(estimator, sparse.csr_array(table), infinite, "Input X contains inf")
     if estimator.binarize is not None:
         table = _binarized(table, estimator.binarize)
     table = sparse.csr_array(table, copy=True)
@@ -70,16 +73,20 @@ def _binarized(table, threshold):
 
 
 def _check_binary(estimator, table):
-    wrong = np.flatnonzero(~np.isnan(table.data) & (table.data != 1))
-    if len(wrong):
-        place = wrong[0]
+    wrong = ~np.isnan(table.data) & (table.data != 1)
+    name = type(estimator).__name__
+    takes = f"{name} takes zeros and ones, and NaN where a cell is missing"
+    _refuse(estimator, table, wrong, takes, "Set binarize=0 to count values above 0.")
+
+
+def _refuse(estimator, table, wrong, reason, remedy="Replace it by NaN if missing."):
+    """Raise an error about the first stored cell that is wrong, if there is one."""
+    if wrong.any():
+        place = np.flatnonzero(wrong)[0]
         row = np.searchsorted(table.indptr, place, side="right") - 1
-        raise ValueError(
-            f"{type(estimator).__name__} takes zeros and ones, and NaN where a cell is "
-            f"missing, got {table.data[place]:g} in "
-            f"{column_name(estimator, table.indices[place])}, row {row}. Set "
-            "binarize=0 to count all values above 0 as ones."
-        )
+        column = column_name(estimator, table.indices[place])
+        value = float(table.data[place])
+        raise ValueError(f"{reason}, got {value!r} in {column}, row {row}. {remedy}")
 
 
 def observed_counts(table):
@@ -95,12 +102,40 @@ def observed_rows(table):
 
 
 def without_columns(table, columns):
-    """Count all cells of some columns as missing."""
+    """Leave out the stored cells of some columns."""
     if not len(columns):
         return table
-    table = table.tolil()
-    table[:, columns] = np.nan
-    return table.tocsr()
+    kept = np.ones(table.shape[1], dtype=table.dtype)
+    kept[columns] = 0
+    # products with NaN are NaN: leave out by a mask of what is stored
+    stored = _with_data(table, kept[table.indices])
+    data = table.data[stored.data > 0]
+    stored.eliminate_zeros()
+    return _with_data(stored, data)
+
+
+def parts_by_length(table, cost_of_cell, cost_of_row, budget):
+    """Yield places of rows of similar length, as many as the budget allows.
+
+    Parameters
+    ----------
+    table : csr_array of shape (n, features)
+    cost_of_cell, cost_of_row : int
+        Numbers that a listed cell takes, where all rows have as many as the longest,
+        and that a row takes besides.
+    budget : int
+        Of numbers; one row may take more.
+    """
+    length = np.maximum(np.diff(table.indptr), 1)
+    order = np.argsort(length, kind="stable")
+    cost = np.maximum(length[order] * cost_of_cell, cost_of_row)
+    first = 0
+    while first < len(order):
+        rows = cost[first : first + budget]
+        total = rows * np.arange(1, len(rows) + 1)
+        count = max(1, int(np.searchsorted(total, budget, side="right")))
+        yield order[first : first + count]
+        first += count
 
 
 def fingerprints(table):

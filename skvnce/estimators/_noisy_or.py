@@ -24,6 +24,7 @@ from skvnce.estimators._binary import (
     fingerprints,
     observed_counts,
     observed_rows,
+    parts_by_length,
     torch_rows,
     without_columns,
 )
@@ -44,8 +45,10 @@ from skvnce.estimators._validation import (
     latent_array,
 )
 from skvnce.models.noisy_or import NoisyOrModel, gather
+from skvnce.variational.binary_causes import RowNetwork
 
 _N_SCORED = 100  # draws of the causes in score_samples
+_MOST_NAMES = 10  # of columns in a warning
 _CHUNK = 2**20  # numbers that one array of a chunk of rows may have
 
 
@@ -108,7 +111,8 @@ class NoisyOr(
     prior_ : ndarray of shape (n_components,)
         Probabilities of the causes.
     n_observed_ : ndarray of int, of shape (n_features_in_,)
-        Cells of each column that learning has seen, each once.
+        Observed cells of each column, counted once in `fit`, and at each call of
+        `partial_fit`.
     model_state_, network_state_ : dict of str to ndarray
         Parameters of the model, and of what infers its causes.
     optimizer_state_ : dict of str to ndarray
@@ -116,7 +120,7 @@ class NoisyOr(
     n_steps_ : int
         Steps of Adam so far.
     n_iter_ : int
-        Passes of the last `fit`, or calls of `partial_fit`.
+        Passes of the last `fit`, and calls of `partial_fit` since.
     loss_curve_ : list of float
         Mean of the negative bound in each pass, in nats a row, by relaxed draws where
         there are any.
@@ -127,9 +131,9 @@ class NoisyOr(
 
     Notes
     -----
-    Sparse tables stay sparse: time and memory of a step grow with the cells that are on
-    or missing.  In a sparse X, cells that are not stored are off; missing ones are
-    stored as NaN.
+    Sparse tables stay sparse: time and memory of a step grow with its rows times the
+    cells that are on or missing in the longest of them.  In a sparse X, cells that are
+    not stored are off; missing ones are stored as NaN.
 
     References
     ----------
@@ -200,8 +204,9 @@ class NoisyOr(
         Raises
         ------
         ValueError
-            For other values than zeros and ones, a table without an observed cell,
-            parameters outside their range, and a training that diverges.
+            For other values than zeros and ones, fewer than two rows, a table without
+            an observed cell, parameters outside their range, and a training that
+            diverges.
         TypeError
             For parameters of a wrong type.
         """
@@ -229,7 +234,9 @@ class NoisyOr(
         """Go on learning from more rows, which are passed over once.
 
         The first call starts the model, at the rates of its rows: let it have some
-        hundred.  All calls take `learning_rate_init` as it is.
+        hundred, and ones in each column; a column that comes later is learned slowly.
+        All calls take `learning_rate_init` as it is; the first one after `fit` starts
+        Adam anew.  Rows that are entirely missing are left out.
 
         Parameters
         ----------
@@ -279,7 +286,7 @@ class NoisyOr(
         ndarray of shape (n_samples, n_components)
         """
         table = self._checked(X)
-        found = self._rowwise(table, 1, lambda evidence, logit, part: logit.sigmoid())
+        found = self._rowwise(table, 1, lambda _, logit, part: logit.sigmoid())
         return found.astype(table.dtype)
 
     def score_samples(self, X):
@@ -425,18 +432,21 @@ class NoisyOr(
         check_number(self.n_components, "n_components", low=1, integer=True)
         check_choice(self.inference, "inference", list(noisy_or.INFERENCES))
         check_choice(self.init, "init", list(STARTS))
-        if self.binarize is not None:
-            check_number(self.binarize, "binarize (unless None)", low=-np.inf)
+        self._check_binarize()
         check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
         check_auto_or_number(self.batch_size, "batch_size", low=1, integer=True)
         for name in ("n_samples", "max_iter"):
             check_number(getattr(self, name), name, low=1, integer=True)
         check_number(self.learning_rate_init, "learning_rate_init", low=0, above=True)
 
+    def _check_binarize(self):
+        if self.binarize is not None:
+            check_number(self.binarize, "binarize (unless None)", low=-np.inf)
+
     def _checked(self, X):
         """Validate new rows; cells of columns that were never observed do not count."""
         check_is_fitted(self)
-        self._check_parameters()
+        self._check_binarize()
         table = binary_table(self, X, reset=False)
         return without_columns(table, np.flatnonzero(self.n_observed_ == 0))
 
@@ -448,7 +458,9 @@ class NoisyOr(
         self.n_observed_ = self.n_observed_ + observed_counts(table)
         if not self.n_observed_.all():
             never = np.flatnonzero(self.n_observed_ == 0)
-            names = ", ".join(column_name(self, j) for j in never)
+            names = ", ".join(column_name(self, j) for j in never[:_MOST_NAMES])
+            if len(never) > _MOST_NAMES:
+                names += f" and {len(never) - _MOST_NAMES} more"
             warnings.warn(
                 f"Entirely missing: {names}; no cause switches them on, and their "
                 "probabilities are NaN.",
@@ -507,13 +519,15 @@ class NoisyOr(
             self.n_features_in_, made["n_components"], hidden, n_listed
         )
         draws = noisy_or.Relaxation(int(self.n_samples), self.n_steps_)
-        return noisy_or.INFERENCES[made["inference"]](sizes, draws)
+        inference = noisy_or.INFERENCES[made["inference"]](sizes, draws)
+        inference.network.float()  # whatever torch's default
+        return inference
 
     def _rebuilt(self):
         """Make the learner again from its state."""
         k = self._made_with["n_components"]
         blank = torch.ones(self.n_features_in_, k), torch.ones(self.n_features_in_)
-        model = NoisyOrModel(*blank, torch.full((k,), 0.5))
+        model = NoisyOrModel(*blank, torch.full((k,), 0.5)).float()
         with seeded(0):
             learner = noisy_or.Learner(model, self._inference())
         load_state(model, self.model_state_)
@@ -549,29 +563,40 @@ class NoisyOr(
         self.prior_ = prior_logit.sigmoid().numpy()
 
     def _rowwise(self, table, n_draws, function):
-        """Apply a function of evidence, logits and rows to a table, in chunks of rows.
+        """Apply a function of evidence, logits and rows to a table, in parts.
 
-        The function takes no more than `n_draws` numbers a cell that is listed.
+        The function draws `n_draws` times the causes of each row.
         """
-        if not self._cache:
-            learner = self._rebuilt()
-            learner.model.double()
-            learner.inference.network.double()
-            self._cache.append(learner)
-        model, inference = self._cache[0]
-        widest = max(1, int(np.diff(table.indptr).max()))
-        size = max(1, _CHUNK // (widest * max(n_draws, len(self.prior_))))
-        found = []
+        model, inference = self._evaluated()
+        never = torch.from_numpy(self.n_observed_ == 0)
+        k, hidden = len(self.prior_), self._made_with["hidden_layer_sizes"]
+        costs = max(n_draws, k, *hidden), n_draws * k
+        found, order = [], []
         with one_thread(), torch.no_grad():
             causes = model.causes()
-            for first in range(0, table.shape[0], size):
-                part = table[first : first + size]
-                rows = torch_rows(part)
-                cells = rows.cells(torch.arange(part.shape[0]), torch.float64)
+            causes.weight[never], causes.leak[never] = 0.0, 0.0
+            for places in parts_by_length(table, *costs, _CHUNK):
+                part = table[places]
+                rows = torch.arange(len(places))
+                cells = torch_rows(part).cells(rows, torch.float64)
                 evidence = gather(causes, cells)
                 logit = inference.posterior(evidence, cells)
                 found.append(function(evidence, logit, part))
-        return torch.cat(found).numpy()
+                order.append(torch.from_numpy(places))
+        joined = torch.cat(found)
+        return torch.empty_like(joined).index_copy_(0, torch.cat(order), joined).numpy()
+
+    def _evaluated(self):
+        """Return the learner in double precision; rebuilt on first use."""
+        if not self._cache:
+            learner = self._rebuilt()
+            learner.model.double()
+            never = torch.from_numpy(np.flatnonzero(self.n_observed_ == 0))
+            for part in learner.inference.network.double().modules():
+                if isinstance(part, RowNetwork):
+                    part.always_missing(never)
+            self._cache.append(learner)
+        return self._cache[0]
 
 
 def _arrays_of(optimizer):

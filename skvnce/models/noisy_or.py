@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, logsigmoid, softplus
 
-FLOOR = 1e-6  # of a_i, where its logarithm is taken
+FLOOR = 1e-6  # of leaks, and so of a_i: no cell is certain to be off
 
 
 class Causes(NamedTuple):
@@ -51,20 +51,20 @@ class NoisyOrModel(nn.Module):
     weight : Tensor of shape (features, causes)
     leak : Tensor of shape (features,)
     prior : Tensor of shape (causes,)
-        Where learning starts: positive, and prior below 1.
+        Where learning starts: positive, leak above 1e-6, and prior below 1.
     """
 
     def __init__(self, weight: Tensor, leak: Tensor, prior: Tensor) -> None:
         super().__init__()
         self.raw_weight = nn.Parameter(_inverse_softplus(weight))
-        self.raw_leak = nn.Parameter(_inverse_softplus(leak))
+        above = (leak - FLOOR).clamp(min=FLOOR / 100)
+        self.raw_leak = nn.Parameter(_inverse_softplus(above))
         self.prior_logit = nn.Parameter(prior.logit())
 
     def causes(self) -> Causes:
         """Return the parameters under their bounds."""
-        return Causes(
-            softplus(self.raw_weight), softplus(self.raw_leak), self.prior_logit
-        )
+        leak = FLOOR + softplus(self.raw_leak)
+        return Causes(softplus(self.raw_weight), leak, self.prior_logit)
 
 
 def _inverse_softplus(value: Tensor) -> Tensor:

@@ -147,17 +147,24 @@ def minimise_parameters(
         return at + slope @ (vector - vector.detach())
 
     free = torch.zeros_like(best.point), torch.full_like(best.point, -inf)
-    options = {"tol": tol, "max_iter": max_iter, "on_step": on_step}
-    for left in reversed(range(_RESTARTS + 1)):
-        before = best.loss
+    shown: list[float] = []
+
+    def count(loss: float) -> None:
+        shown.append(loss)
+        on_step(loss)
+
+    for restarts in reversed(range(_RESTARTS + 1)):
+        before, left = best.loss, max(1, max_iter - len(shown))
+        options = {"tol": tol, "max_iter": left, "on_step": count}
         try:
             found = minimise(value, best.point, *free, **options)
             break
         except NotFinite:  # a step too long: without its memory the next is short
-            if not left or best.loss == before:
+            move(best.point)
+            if not restarts or best.loss == before:
                 raise
     move(found.point)
-    return found
+    return found._replace(n_iter=len(shown))
 
 
 def flat(tensors: Iterable[Tensor]) -> Tensor:

@@ -50,6 +50,11 @@ class RowNetwork(nn.Module):
             total = layer(total.relu())
         return total.relu()
 
+    @torch.no_grad()
+    def always_missing(self, features: Tensor) -> None:
+        """Count the cells of some columns as missing in all rows, unlisted."""
+        self.bias += self.missing[features].sum(0)
+
 
 def _summed(weight: Tensor, columns: Tensor, listed: Tensor) -> Tensor:
     """Sum weights (features, hidden) over the listed cells of each row."""

@@ -199,18 +199,20 @@ def test_learning_raises_its_bound(way, pictures, seed):
     assert losses[-1] < losses[0] - 1
 
 
-def test_the_network_learns_before_the_model_moves(pictures, seed):
+@pytest.mark.parametrize("stop", [1, 2, 3, 7])
+def test_the_network_learns_before_the_model_moves(stop, pictures, seed):
+    """In two passes of ten; and who asks to stop is heard in any of them."""
     rows, learner = learner_of("avi", pictures.data, pictures.components, seed)
     before = learner.model.raw_weight.clone()
     moved = []
 
     def look(epoch, value):
         moved.append(bool((learner.model.raw_weight != before).any()))
-        return epoch == 3
+        return epoch == stop
 
     effort = {"batch_size": 20, "learning_rate": 0.01, "max_iter": 10}
     losses = learn(learner, rows, **effort, on_epoch=look)
-    assert moved == [False, False, True] and len(losses) == 3
+    assert moved == ([False] * 2 + [True] * 8)[:stop] and len(losses) == stop
 
 
 def test_one_more_pass(pictures, seed):

@@ -82,6 +82,18 @@ def test_scores_lie_below_the_log_probability(fitted):
     assert fitted.score(held_out) == pytest.approx(scores.mean())
 
 
+def test_scores_of_words_never_seen_lie_below_too():
+    """Where only the floor of the leak explains a cell that is on."""
+    x = make_binary_patterns(300, random_state=0).data
+    x[:, 10:14] = 0.0
+    model = NoisyOr(8, max_iter=40, random_state=0).fit(x)
+    row = (np.arange(64) == 10).astype(float)[None]
+    exact = evidence_of(model, row)
+    assert exact < -8  # rare, not impossible
+    assert model.score_samples(row)[0] < exact + 0.2
+    assert (model.leak_ >= 1e-6 * (1 - 1e-6)).all()
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_learns_from_missing_cells(way, X):
     model = NoisyOr(3, inference=way, **QUICK).fit(X)
@@ -136,7 +148,7 @@ def test_stored_zeros_are_zeros_and_the_table_is_left_alone(X):
 def test_other_values_are_refused_by_name(X):
     frame = pd.DataFrame(X, columns=[f"w{j}" for j in range(20)])
     model = NoisyOr(3, **QUICK).fit(frame)
-    for value, shown in ((2.0, "2"), (-1.0, "-1"), (0.5, "0.5")):
+    for value, shown in ((2.0, "2.0"), (-1.0, "-1.0"), (0.5, "0.5")):
         wrong = frame.copy()
         wrong.iloc[7, 4] = value
         match = rf"got {shown} in column 'w4', row 7\. Set binarize=0"
@@ -144,11 +156,17 @@ def test_other_values_are_refused_by_name(X):
             with pytest.raises(ValueError, match=match):
                 call(wrong)
     counts = sparse.csr_array(np.nan_to_num(X) * 3)
-    with pytest.raises(ValueError, match="got 3 in column"):
+    with pytest.raises(ValueError, match="got 3.0 in column"):
         NoisyOr(3, **QUICK).fit(counts)
     wrong = frame.copy()
     wrong.iloc[2, 3] = np.inf
     with pytest.raises(ValueError, match="infinity.*column 'w3', row 2"):
+        model.fit(wrong)
+    for binarize in (None, 0):
+        with pytest.raises(ValueError, match="inf in column 3, row 2"):
+            NoisyOr(3, binarize=binarize, **QUICK).fit(sparse.csr_array(wrong))
+    wrong.iloc[2, 3] = 1 + 1e-9
+    with pytest.raises(ValueError, match="got 1.000000001 in column 'w3'"):
         model.fit(wrong)
 
 
@@ -218,6 +236,38 @@ def test_a_column_never_observed_says_nothing(X):
     drawn = model.sample(5, random_state=0)
     assert (np.isnan(drawn) == (np.arange(20) == 2)).all()
     assert np.isnan(model.inverse_transform(model.transform(X))[:, 2]).all()
+
+
+def test_columns_never_observed_are_not_written_out(X):
+    """Dropping their cells is counting them as missing in every row."""
+    X[:, 2] = np.nan
+    with pytest.warns(UserWarning, match="Entirely missing"):
+        model = NoisyOr(3, **QUICK).fit(X)
+    model.network_state_["rows.missing"] += 1.0  # or else 0, as at the start
+    X[:, 2] = 1.0
+    found = model.transform(X)
+    model.n_observed_ = np.ones(20)
+    model._cache = []
+    X[:, 2] = np.nan
+    np.testing.assert_allclose(found, model.transform(X), rtol=1e-9)
+
+
+def test_rows_of_any_length_come_back_in_their_order():
+    rng = np.random.default_rng(0)
+    x = (rng.random((400, 50)) < rng.random((400, 1)) ** 4).astype(float)
+    model = NoisyOr(3, **QUICK).fit(x)
+    alone = [model.transform(row[None])[0] for row in x[:40]]
+    np.testing.assert_allclose(model.transform(x)[:40], alone, rtol=1e-9)
+
+
+def test_any_default_dtype_of_torch(X):
+    expected = NoisyOr(3, **QUICK).fit(X).transform(X)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = NoisyOr(3, **QUICK).fit(X).partial_fit(X).transform(X)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found.shape == expected.shape and np.isfinite(found).all()
 
 
 def test_empty_rows_say_nothing(X):

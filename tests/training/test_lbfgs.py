@@ -174,7 +174,12 @@ def test_steps_beyond_the_finite_region_are_taken_back():
         values.append((-v + (200 * (v - 5)).exp()).sum())
         yield values[-1]
 
-    found = minimise_parameters(parts, [v])
+    steps = []
+    found = minimise_parameters(parts, [v], on_step=steps.append)
     assert not all(value.isfinite() for value in values)  # it did go there
+    assert found.n_iter == len(steps)
     assert float(v.detach()) == pytest.approx(5 - np.log(200) / 200, abs=1e-6)
     assert found.gap < 1e-6
+    with torch.no_grad():
+        v.zero_()
+    assert minimise_parameters(parts, [v], max_iter=4).n_iter <= 5
