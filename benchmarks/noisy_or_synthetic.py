@@ -147,8 +147,8 @@ def inference_part(seeds, n_rounds, parallel):
         table(header, rows),
         f"-log p(x) of the same held-out rows, by enumeration: {floor:.2f}. Means over "
         f"{len(seeds)} seeds; networks of 64 hidden units take the best of {n_rounds} "
-        f"rounds of 150 steps on {HELD_OUT} validation rows. A draw that leaves a cell that "
-        "is on without a cause costs about log(1e-6).",
+        f"rounds of 150 steps on {HELD_OUT} validation rows. A draw that leaves a "
+        "cell that is on without a cause costs about log(1e-6).",
     ]
 
 
