@@ -23,6 +23,20 @@ N_TOPICS, N_TERMS, N_CAUSES = 20, 10, 50
 TEST = 1000  # titles held out, as in the paper
 SIZES = (250, 1000, 5000)
 
+FOUND = (
+    "The topics of NMF are the most coherent by this measure, those of LDA the least; "
+    "noisy-OR lies between. That of ACP over AVI, which the paper reports for 2000 "
+    "titles, is not seen: they are level there, and with all titles AVI is ahead, "
+    "while ACP has the better held-out ELBO in both. Learning lowers the coherence of "
+    "the factorisation that it starts from, and spreads topics over more words.\n\n"
+    "On Reuters ACP is ahead of AVI with 250 and 1000 rows, by less than the spread of "
+    "AVI, and behind with all, the order of the paper. Both are ahead of LDA, but for "
+    "AVI with 250 rows, which is level; NMF is level with ACP at 250 rows and ahead of "
+    "all from 1000 on. Nothing of 50 features reaches the words themselves.\n\n"
+    "The vocabulary is of all titles, those held out included. Seconds are those of a "
+    "machine that did other work."
+)
+
 
 def learners(n_topics, seed, **effort):
     """Make the methods, by name."""
@@ -168,6 +182,7 @@ def main():
         *time_part(effort),
         *topics_part(seeds, parallel, effort),
         *reuters_part(seeds, parallel, effort),
+        *([] if options.quick else ["## What was found", FOUND]),
     ]
     publish(parts, options.output)
 
