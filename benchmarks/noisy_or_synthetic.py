@@ -51,6 +51,27 @@ PASSES = {  # of which the validation rows choose
     "lb-cdi": {1000: (3, 8)},
 }
 
+FOUND = (
+    "Under the true model the order is the paper's with 100 and 20 rows, where ACP is "
+    "far ahead of AVI; with 1000 they are level (the paper has AVI ahead by 0.4). The "
+    "values are lower than the paper's, but for AVI with 20 rows: its patterns are "
+    "known from a picture only, and ours are others, of which the exact answer is "
+    "7.07. SVI and LB-CDI infer far better here than there, as well as networks of "
+    "1000 rows.\n\n"
+    "All patterns are recovered from 1000 rows, by ACP and AVI, at every seed, where "
+    "learning starts at the factorisation; from random components neither does (2 to 6 "
+    "of 8). With 200 rows both find all at every seed: that ACP does so more often "
+    "than AVI is not seen, only its better likelihood. With 50 rows they find the "
+    "same, but AVI's likelihood is 4 nats behind. The factorisation that scikit-learn "
+    "makes of the raw table finds 6 or 7: a cell that is nearly always on takes a "
+    "component.\n\n"
+    "In table 4 ACP is ahead from 5000 rows on, as in the paper. With 1000 rows the "
+    "order is turned: ACP overfits, and no method is better than independent columns; "
+    "with a draw of the model whose columns are as weakly linked as ours, AVI and SVI "
+    "hardly leave these with 20000 rows either. The numbers of passes that validation "
+    "chose among were few, and no other size was tuned, as the paper did in 100 draws."
+)
+
 
 def sparse_rows(array):
     """Hand a table of zeros and ones to torch."""
@@ -333,6 +354,8 @@ def main():
     if not options.quick:
         parts += recovery_part(seeds, parallel)
     parts += table_4(sizes, n_test, parallel)
+    if not options.quick:
+        parts += ["## What was found", FOUND]
     publish(parts, options.output)
 
 
