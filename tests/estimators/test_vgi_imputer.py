@@ -228,9 +228,11 @@ def test_a_module_that_changes_is_refused(X):
         imputer.fit(X).transform(X)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_module_that_is_handed_out_twice_is_copied(X):
     shared = Blob(4)
-    imputer = VGIImputer(lambda d: shared, max_iter=1, n_draws=8, n_steps=1)
+    options = {"max_iter": 1, "n_draws": 8, "n_steps": 1, "random_state": 0}
+    imputer = VGIImputer(lambda d: shared, **options)
     for _ in range(2):
         imputer.fit(X).transform(X)
     assert shared.logits.requires_grad and shared.logits.dtype == torch.float32
