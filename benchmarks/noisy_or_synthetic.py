@@ -266,12 +266,17 @@ def random_rows(rng, model, n):
     return (rng.random(chance.shape) < chance).astype(float)
 
 
-def generative(way, n, n_test):
-    """Learn SYN-RANDOM; returns held-out -ELBO, the passes chosen, and seconds."""
+def random_tables(n, n_test):
+    """Draw a model, and rows to learn from, to validate and test; always the same."""
     rng = np.random.default_rng(0)
     model = random_model(rng)
     valid, test = (random_rows(rng, model, n_test) for _ in range(2))
-    x = random_rows(rng, model, n)
+    return random_rows(rng, model, n), valid, test
+
+
+def generative(way, n, n_test):
+    """Learn SYN-RANDOM; returns held-out -ELBO, the passes chosen, and seconds."""
+    x, valid, test = random_tables(n, n_test)
     found = []
     for passes in PASSES[way].get(n, (1,)):
         learner = NoisyOr(100, inference=way, max_iter=passes, random_state=0)
@@ -284,10 +289,8 @@ def generative(way, n, n_test):
 
 def independent(n, n_test):
     """Return -log p of held-out rows by the rates of the columns."""
-    rng = np.random.default_rng(0)
-    model = random_model(rng)
-    _, test = (random_rows(rng, model, n_test) for _ in range(2))
-    rate = (random_rows(rng, model, n).sum(0) + 0.5) / (n + 1)
+    x, _, test = random_tables(n, n_test)
+    rate = (x.sum(0) + 0.5) / (n + 1)
     return -(test * np.log(rate) + (1 - test) * np.log1p(-rate)).sum(1).mean()
 
 
@@ -308,7 +311,7 @@ def table_4(sizes, n_test, parallel):
         )
         for n, old in ((n, TABLE_4.get(n, (None,) * 4)) for n in sizes)
     ]
-    zeros = 100 * (1 - random_rows(*_model_of(), 2000).mean())
+    zeros = 100 * (1 - random_tables(1, n_test)[1].mean())
     return [
         "## Generative modelling (table 4: D = 500, K = 100)",
         table(("rows", "independent columns", *ways), rows),
@@ -317,11 +320,6 @@ def table_4(sizes, n_test, parallel):
         f"seed, started by NMF. As many validation rows chose among {PASSES} passes. "
         "10000 and 40000 rows were not run.",
     ]
-
-
-def _model_of():
-    rng = np.random.default_rng(0)
-    return rng, random_model(rng)
 
 
 def _cell(found, paper):

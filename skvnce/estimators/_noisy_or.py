@@ -13,7 +13,7 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from skvnce._random import row_lattice, seed_from, seeded
 from skvnce._threads import one_thread
@@ -405,8 +405,7 @@ class NoisyOr(
         check_number(n_terms, "n_terms", low=1, integer=True)
         width = self.n_features_in_
         if feature_names is None:
-            generic = [f"x{j}" for j in range(width)]
-            feature_names = getattr(self, "feature_names_in_", generic)
+            feature_names = _check_feature_names_in(self)
         names = np.asarray(feature_names, dtype=object)
         if names.shape != (width,):
             raise ValueError(

@@ -10,7 +10,6 @@ Byrd, Lu, Nocedal and Zhu (1995), through ``scipy.optimize.minimize``.
 
 from collections.abc import Callable, Iterable
 from math import inf
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +21,6 @@ from skvnce.training.adam import NotFinite
 from skvnce.training.proximal import Certified
 
 _RESTARTS = 5  # after steps to where the loss is not finite
-_loss = attrgetter("loss")
 
 
 class Lowest(NamedTuple):
@@ -142,7 +140,8 @@ def minimise_parameters(
         if not (at.isfinite() and slope.isfinite().all()):
             raise NotFinite(f"the loss is {float(at)}, or its gradient is not finite")
         nonlocal best
-        best = min(best, Lowest(float(at), vector.detach().clone()), key=_loss)
+        if at < best.loss:
+            best = Lowest(float(at), vector.detach().clone())
         # the tangent at this point: it has the value and the gradient of the loss
         return at + slope @ (vector - vector.detach())
 
