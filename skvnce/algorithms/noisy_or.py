@@ -292,13 +292,19 @@ class Learner(NamedTuple):
         return named_leaves({"network": self.inference.network})
 
 
-def loss(learner: Learner, table: Rows) -> Callable[[Tensor], Tensor]:
-    """Make what training lowers, in nats a row; of places of rows."""
+def loss(
+    learner: Learner, table: Rows, penalty: float = 0.0
+) -> Callable[[Tensor], Tensor]:
+    """Make what training lowers, in nats a row; of places of rows.
+
+    `penalty` is the price of a unit of weight: the log of an exponential prior.
+    """
 
     def of(rows: Tensor) -> Tensor:
-        cells = table.cells(rows)
-        evidence = gather(learner.model.causes(), cells)
-        return -learner.inference.bound(evidence, cells, rows).mean()
+        cells, causes = table.cells(rows), learner.model.causes()
+        evidence = gather(causes, cells)
+        fit = learner.inference.bound(evidence, cells, rows).mean()
+        return penalty * causes.weight.sum() - fit
 
     return of
 
@@ -307,6 +313,7 @@ def learn(
     learner: Learner,
     table: Rows,
     *,
+    alpha: float,
     batch_size: int,
     learning_rate: float,
     max_iter: int,
@@ -315,7 +322,8 @@ def learn(
     """Pass over the rows, in place; `train` tells more.
 
     A network learns the posterior of the start first, in the first fifth of the passes:
-    otherwise what it does not know yet spoils the model.
+    otherwise what it does not know yet spoils the model.  `alpha` is the rate of the
+    exponential prior of the weights.
     """
     n, network = len(table.start) - 1, learner.network_parameters()
     first = int(_WARM_UP * max_iter) if network else 0
@@ -331,7 +339,7 @@ def learn(
     for moved, passes in ((network, first), (together, max_iter - first)):
         if passes and not stopped:
             losses += train(
-                loss(learner, table),
+                loss(learner, table, alpha / n),
                 moved,
                 n,
                 batch_size=batch_size,
@@ -343,12 +351,17 @@ def learn(
 
 
 def learn_once(
-    learner: Learner, table: Rows, optimiser: torch.optim.Optimizer, batch_size: int
+    learner: Learner,
+    table: Rows,
+    optimiser: torch.optim.Optimizer,
+    *,
+    penalty: float,
+    batch_size: int,
 ) -> float:
     """Pass over the rows once more, in place; returns the mean loss."""
     n = len(table.start) - 1
     (mean,) = descend(
-        loss(learner, table),
+        loss(learner, table, penalty),
         learner.named_parameters(),
         lambda: torch.randperm(n).split(batch_size),
         optimiser=optimiser,

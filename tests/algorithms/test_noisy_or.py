@@ -190,6 +190,7 @@ def test_learning_raises_its_bound(way, pictures, seed):
     losses = learn(
         learner,
         rows,
+        alpha=1.0,
         batch_size=20,
         learning_rate=0.03,
         max_iter=10,
@@ -210,7 +211,7 @@ def test_the_network_learns_before_the_model_moves(stop, pictures, seed):
         moved.append(bool((learner.model.raw_weight != before).any()))
         return epoch == stop
 
-    effort = {"batch_size": 20, "learning_rate": 0.01, "max_iter": 10}
+    effort = {"alpha": 0.0, "batch_size": 20, "learning_rate": 0.01, "max_iter": 10}
     losses = learn(learner, rows, **effort, on_epoch=look)
     assert moved == ([False] * 2 + [True] * 8)[:stop] and len(losses) == stop
 
@@ -219,8 +220,24 @@ def test_one_more_pass(pictures, seed):
     rows, learner = learner_of("acp", pictures.data, pictures.components, seed)
     leaves = [leaf for _, leaf in learner.named_parameters()]
     adam = torch.optim.Adam(leaves, lr=0.02)
-    losses = [learn_once(learner, rows, adam, 20) for _ in range(10)]
+    effort = {"penalty": 0.1, "batch_size": 20}
+    losses = [learn_once(learner, rows, adam, **effort) for _ in range(10)]
     assert losses[-1] < losses[0] - 1
+
+
+@pytest.mark.parametrize("way", INFERENCES)
+def test_the_penalty_is_the_log_of_an_exponential_prior(way, pictures):
+    rows, learner = learner_of(way, pictures.data, pictures.components, 0)
+    places = torch.arange(10)
+    values = []
+    for penalty in (0.0, 0.25):
+        torch.manual_seed(0)
+        values.append(float(loss(learner, rows, penalty)(places).detach()))
+        rows, learner = learner_of(way, pictures.data, pictures.components, 0)
+    weight = learner.model.causes().weight.detach().double()
+    prior = torch.distributions.Exponential(0.25)
+    expected = (np.log(0.25) - prior.log_prob(weight)).sum()
+    assert values[1] - values[0] == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_the_start_explains_the_rates_of_columns(pictures):

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from oracles import GATE
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
@@ -113,7 +114,7 @@ def test_missing_cells_are_not_zeros(pictures):
     """Half of the cells hidden: rates and patterns come back; zeros halve them."""
     x = pictures.data.copy()
     x[np.random.default_rng(1).random(x.shape) < 0.5] = np.nan
-    options = {"max_iter": 60, "random_state": 0}
+    options = {"max_iter": 25, "random_state": 0}
     right = NoisyOr(8, **options).fit(x)
     wrong = NoisyOr(8, **options).fit(np.nan_to_num(x))
     on = pictures.components > 0
@@ -124,6 +125,24 @@ def test_missing_cells_are_not_zeros(pictures):
         for model in (right, wrong)
     ]
     assert strength[0] > 0.65 > 0.5 > strength[1]
+
+
+def test_a_prior_keeps_noise_out_of_the_components(seed):
+    """Columns without causes, and few rows: new rows pay for what was learned."""
+    noise = (np.random.default_rng(seed).random((400, 30)) < 0.2) * 1.0
+    free, held = (
+        NoisyOr(5, alpha=alpha, max_iter=100, random_state=seed).fit(noise[:60])
+        for alpha in (0.0, 30.0)
+    )
+    assert held.components_.sum() < 0.5 * free.components_.sum()
+    gain = held.score_samples(noise[60:]) - free.score_samples(noise[60:])
+    assert gain.mean() > GATE * gain.std() / np.sqrt(len(gain))
+
+
+def test_parts_weigh_the_prior_by_all_rows_so_far(X):
+    model = NoisyOr(3, **QUICK).partial_fit(X).partial_fit(X[:25])
+    assert model.n_rows_ == len(X) + 25
+    assert NoisyOr(3, **QUICK).fit(X).n_rows_ == len(X)
 
 
 def test_sparse_and_dense_are_the_same(X):
@@ -336,7 +355,7 @@ def test_partial_fit_learns_from_parts():
         for part in np.array_split(x.data, 4):
             model.partial_fit(sparse.csr_array(part))
         scores.append(model.score(held_out))
-    assert scores[-1] > scores[0] + 1
+    assert scores[-1] > scores[0] + 0.8
     assert assigned(model.components_, x.components)[0].min() > 0.9
     assert model.n_iter_ == len(model.loss_curve_) == 24
     assert model.n_steps_ == 24 * 16
