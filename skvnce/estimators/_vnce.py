@@ -343,21 +343,21 @@ class VNCEEstimator(
         check_number(n_draws, "n_draws", low=1, integer=True)
         X = self._checked(X)
         place = 1 if self.n_latents_ else 0
+        tiled = np.tile(X, (n_draws, 1))
         if place:
-            out = np.empty((n_draws, len(X), self.n_latents_), X.dtype)
+            out = np.empty((len(tiled), self.n_latents_), X.dtype)
         else:
-            out = np.repeat(self._constants_filled(X)[None], n_draws, 0)
+            out = self._constants_filled(tiled)
         with one_thread(), seeded(random_state), torch.no_grad():
             for (rows, columns), nodes in self._parts(
-                X, only_incomplete=not place, n_chains=self._chains(_CANDIDATES)
+                tiled, only_incomplete=not place, n_chains=self._chains(_CANDIDATES)
             ):
-                data = self._scaled(nodes)
-                for draw in range(n_draws):
-                    chosen = self._choose(data, place)
-                    if place:
-                        out[draw, rows[:, 0]] = chosen.numpy()
-                    else:
-                        out[draw, rows, columns] = self._in_units(chosen)
+                chosen = self._choose(self._scaled(nodes), place)
+                if place:
+                    out[rows[:, 0]] = chosen.numpy()
+                else:
+                    out[rows, columns] = self._in_units(chosen)
+        out = out.reshape(n_draws, len(X), -1)
         return out if place else self._columns_out(out, X)
 
     def score_samples(self, X):
