@@ -83,7 +83,7 @@ def test_units_do_not_matter(X):
 def test_intervals_of_draws_cover(seed):
     """Over independent tables, and not with the spread of the draws halved."""
     found = []
-    for i in range(20):
+    for i in range(12):
         full = complete_table([seed, i], n=60)
         hidden = mcar(full, 0.3, random_state=seed * 100 + i)
         X = hide(full, hidden)
@@ -277,7 +277,7 @@ def test_an_unfinished_em_warns(X):
 # Bounds, margins, indicator, draws on demand
 
 
-def skewed_table(seed, n=500):
+def skewed_table(seed, n=200):
     full = complete_table(seed, n)
     full[:, 2] = np.exp(full[:, 2])
     full[:, 3] = np.abs(full[:, 3] - LOCATION[3])

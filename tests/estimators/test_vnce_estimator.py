@@ -117,7 +117,7 @@ def test_constant_columns_are_filled():
 def test_an_energy_learns_from_incomplete_rows(noise, seed):
     rng = np.random.default_rng(seed)
     covariance = np.linalg.inv(np.diag([1.0, 2.0]) + np.outer([0.8, -0.8], [0.8, -0.8]))
-    X = rng.multivariate_normal([0.5, -0.5], covariance, 1500)
+    X = rng.multivariate_normal([0.5, -0.5], covariance, 800)
     X[rng.random(X.shape) < 0.2] = np.nan
     found = VNCEEstimator(Bell, noise=noise, tol=1e-5, random_state=seed).fit(X)
     mean, S = bell_moments(module(found))
@@ -136,9 +136,9 @@ def test_an_energy_learns_from_incomplete_rows(noise, seed):
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_a_latent_variable(missing, seed):
-    X, z = factor_table(seed, missing=missing)
+    X, z = factor_table(seed, n=400, missing=missing)
     found = VNCEEstimator(Factor, noise="gaussian", tol=1e-3, random_state=seed).fit(X)
-    complete, _ = factor_table(seed)
+    complete, _ = factor_table(seed, n=400)
     exact = FactorAnalysis(1).fit(complete)
     sign = np.sign(exact.components_[0, 0] * module(found).loadings[0].item())
     np.testing.assert_allclose(
@@ -188,7 +188,7 @@ class Enumerated(nn.Module):
 
 KINDS = {
     "integrated": (partial(RestrictedBoltzmann, n_latents=2), {}),
-    "enumerated": (Enumerated, {"tol": 1e-6, "max_iter": 300}),
+    "enumerated": (Enumerated, {"tol": 1e-5, "max_iter": 200}),
     "drawn": (
         partial(RestrictedBoltzmann, n_latents=2),
         {"posterior": "bernoulli", "learning_rate_init": 0.05, "max_iter": 150},
@@ -334,7 +334,7 @@ class Bump(Bell):
 
 
 def test_grid_search_chooses_a_model():
-    X = gaussian_table(3, n=200)
+    X = gaussian_table(3, n=120)
     estimator = make_pipeline(StandardScaler(), VNCEEstimator(random_state=0, tol=1e-2))
     grid = {"vnceestimator__model": [Bump, Bell]}
     search = GridSearchCV(estimator, grid, cv=2, error_score="raise").fit(X)
@@ -598,9 +598,9 @@ class TwoHumps(nn.Module):
 
 def test_two_humps_are_drawn_with_their_weights(seed):
     rng = np.random.default_rng(seed)
-    X = rng.normal(size=(2000, 2))
-    X[:, 1] = np.where(rng.random(2000) < 0.7, 2, -2) + X[:, 1] / 8**0.5
-    X[rng.random(2000) < 0.2, 1] = np.nan
+    X = rng.normal(size=(1500, 2))
+    X[:, 1] = np.where(rng.random(1500) < 0.7, 2, -2) + X[:, 1] / 8**0.5
+    X[rng.random(1500) < 0.2, 1] = np.nan
     found = VNCEEstimator(TwoHumps, random_state=seed).fit(X)
     share = 1 / (1 + np.exp(-2 * float(module(found).tilt)))
     assert share == pytest.approx(0.7, abs=0.06)
@@ -614,7 +614,7 @@ def test_two_humps_are_drawn_with_their_weights(seed):
     assert (abs(abs(drawn) - 2) < 1.5).mean() > 0.95
 
 
-def ising_table(seed, n=400):
+def ising_table(seed, n=300):
     """Draw pairs of zeros and ones that mostly agree; the second is often missing."""
     rng = np.random.default_rng(seed)
     first = rng.integers(2, size=n)
@@ -790,7 +790,7 @@ def test_a_fitted_flow_is_noise():
 def test_a_second_fit_forgets_the_first():
     X = gaussian_table(0, n=100) - MEAN
     found = VNCEEstimator(random_state=0).fit(X)
-    options = {"model": Bell, "noise": "gaussian", "max_iter": 20, "tol": 1e-3}
+    options = {"model": Bell, "noise": "gaussian", "max_iter": 20, "tol": 1e-2}
     found.set_params(**options).fit(X)
     assert not hasattr(found, "mean_")
     alone = VNCEEstimator(random_state=0, **options).fit(X)

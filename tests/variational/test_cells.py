@@ -398,7 +398,7 @@ def test_importance_weights_of_the_mixture_are_unbiased(make, observed, seed):
     torch.manual_seed(seed)
     with torch.no_grad():
         estimates = []
-        for _ in range(2000):
+        for _ in range(500):
             draws = cells(repeated(x, 4), observed, ambient)
             log_p = target.log_prob(draws.values[0], observed)
             inside = (log_p - draws.log_prob + draws.log_weight).exp()
