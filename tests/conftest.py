@@ -17,7 +17,7 @@ def seed():
 
 
 def pytest_collection_modifyitems(items):
-    """Let one process run all that starts clusters: two would meet at a port."""
+    """Let one process run all that starts others: clusters would meet at a port."""
     for item in items:
-        if "dask" in item.nodeid:
-            item.add_marker(pytest.mark.xdist_group("dask"))
+        if "dask" in item.nodeid or "loky" in item.nodeid:
+            item.add_marker(pytest.mark.xdist_group("processes"))

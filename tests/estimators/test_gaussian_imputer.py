@@ -292,16 +292,15 @@ def test_bounds_hold(margins, seed):
     X[X[:, 2] > 20, 2] = np.nan
     imputer = fitted(X, margins=margins, min_value=low, max_value=high)
     free = fitted(X, margins=margins)
-    for filled in (imputer.transform(X), imputer.sample(X, 5, random_state=0)):
-        assert (filled >= low).all()
-        assert (filled <= high).all()
+    filled = imputer.transform(X)
+    for table in (filled, imputer.sample(X, 5, random_state=0)):
+        assert (table >= low).all()
+        assert (table <= high).all()
     if margins == "normal":
         assert free.sample(X, 5, random_state=0)[..., 3].min() < 0
     np.testing.assert_array_equal(free.covariance_, imputer.covariance_)
-    # rows in another order, and alone
-    np.testing.assert_array_equal(
-        imputer.transform(X[::-1])[::-1][:9], imputer.transform(X[:9])
-    )
+    # some rows, in another order
+    np.testing.assert_array_equal(imputer.transform(X[8::-1])[::-1], filled[:9])
 
 
 def test_bounds_that_exclude_observed_values_name_them(X):

@@ -86,7 +86,7 @@ def curved(seed, n=150):
 @pytest.mark.parametrize("conditionals", ["normal", "mixture", "spline"])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_training_leaves_the_normal_where_held_out_cells_gain(conditionals, seed):
-    X = hide(*curved(seed))
+    X = hide(*curved(seed, n=100))
     options = {"conditionals": conditionals, "max_iter": 2, "n_chains": 1}
     imputer = VGIImputer("flow", random_state=0, **options).fit(X)
     assert max(imputer.validation_scores_) > 0
