@@ -11,6 +11,8 @@ from _miwae import MIWAE
 from _rivals import METHODS, ChainedDraws
 from sklearn.datasets import load_diabetes
 
+pytestmark = pytest.mark.xdist_group("imputation")  # which share a run
+
 SHORT = ["--tables", "diabetes", "--mechanisms", "MCAR 50", "--seeds", "1"]
 BOTH = ["--methods", "mean", "GaussianImputer"]
 

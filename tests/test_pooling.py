@@ -106,7 +106,9 @@ def test_an_estimator_is_fitted_to_each_draw(rng):
         fit_each(model, draws[0], y)
 
 
-@pytest.mark.parametrize("mechanism", ["MCAR", "MAR"])
+@pytest.mark.parametrize(
+    "mechanism", [pytest.param("MCAR", marks=pytest.mark.slow), "MAR"]
+)
 def test_pooled_intervals_cover(mechanism, seed):
     """In short; ``benchmarks/pooling_coverage.py`` runs 200 repetitions and more."""
     rng = np.random.default_rng([seed, len(mechanism)])

@@ -62,6 +62,7 @@ def test_starts_have_the_conditional_normal(fitted, data, seed):
     assert abs(z_mean(square[:, missing], spread.square()[missing])).max() < GATE
 
 
+@pytest.mark.slow
 def test_chains_of_the_exact_conditionals_always_accept_and_keep_the_law(
     fitted, data, seed
 ):

@@ -149,6 +149,7 @@ def test_rotation_keeps_the_covariance_and_is_the_same_from_any_start(data, seed
     assert inner[0, 0] > inner[1, 1]
 
 
+@pytest.mark.slow
 def test_the_toy_data_of_the_paper_are_recovered(seed):
     """Over independent tables, and not with the sign that the paper prints."""
     rng = np.random.default_rng(seed)

@@ -150,6 +150,7 @@ def test_q_learns_from_the_data_alone(seed, monkeypatch):
     assert torch.equal(first.intercepts, second.intercepts)
 
 
+@pytest.mark.slow
 def test_single_draws_have_the_spread_of_the_data_and_means_have_not(seed):
     """Completed rows against the complete ones, whose moments they should have."""
     complete = simulate(3000, 0.0, seed).x

@@ -179,6 +179,7 @@ def loadings(contrast, seeds, learn):
     return found
 
 
+@pytest.mark.slow
 def test_random_draws_reach_nce_on_average(seed):
     rng = np.random.default_rng(seed)
     x, y = rng.normal(size=(200, 1)) * 5**0.5, rng.normal(size=(NU, 200, 1)) * 2

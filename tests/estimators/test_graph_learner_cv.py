@@ -1,6 +1,8 @@
 """The path of penalties, and the rules that choose on it."""
 
 import warnings
+from copy import deepcopy
+from functools import cache
 
 import joblib
 import numpy as np
@@ -9,6 +11,8 @@ import pytest
 from oracles import rejection, ring
 
 from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
+
+pytestmark = pytest.mark.xdist_group("graph_learner_cv")  # which share their fits
 
 D = 5
 RULES = ["ebic", "cv", "cv-1se", "stability"]
@@ -31,13 +35,19 @@ def fitted(X, **options):
         return learner.fit(X)
 
 
+@pytest.fixture(scope="module")
+def by_rule(data):
+    """Fit by each rule once; of the rule."""
+    return cache(lambda rule: fitted(data[0], selection=rule))
+
+
 def links(K):
     return np.count_nonzero(np.triu(K, 1))
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_each_rule_chooses_on_the_path(rule, data):
-    learner = fitted(data[0], selection=rule)
+def test_each_rule_chooses_on_the_path(rule, by_rule):
+    learner = by_rule(rule)
     alphas, results = learner.alphas_, pd.DataFrame(learner.cv_results_)
     assert learner.alpha_ in alphas
     assert (np.diff(alphas) < 0).all()
@@ -60,8 +70,8 @@ def test_the_criterion_is_least_where_it_chose(data):
     assert 1 < len(same) < len(results)  # links are shrunk no more than they need be
 
 
-def test_another_rule_leaves_no_frequencies(data):
-    learner = fitted(data[0], selection="stability")
+def test_another_rule_leaves_no_frequencies(data, by_rule):
+    learner = deepcopy(by_rule("stability"))
     assert hasattr(learner, "edge_frequencies_")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -135,8 +145,8 @@ def test_the_true_links_are_found(data):
     assert 2 * hits / (true.sum() + found.sum()) > 0.8
 
 
-def test_one_standard_error_is_not_denser(data):
-    best, sparser = (fitted(data[0], selection=r) for r in ("cv", "cv-1se"))
+def test_one_standard_error_is_not_denser(by_rule):
+    best, sparser = by_rule("cv"), by_rule("cv-1se")
     assert sparser.alpha_ >= best.alpha_
     np.testing.assert_array_equal(
         best.cv_results_["mean_test_score"], sparser.cv_results_["mean_test_score"]
@@ -159,8 +169,9 @@ def test_the_held_out_score_is_that_of_the_learner(data):
     assert scores[1] > scores[0] + 0.05
 
 
-def test_frequencies_are_shares_of_the_subsamples(data):
-    learner = fitted(data[0], selection="stability", n_subsamples=6)
+def test_frequencies_are_shares_of_the_subsamples(by_rule):
+    learner = by_rule("stability")
+    assert learner.n_subsamples == 6
     frequencies = learner.edge_frequencies_
     np.testing.assert_array_equal(frequencies, frequencies.T)
     assert (np.diag(frequencies) == 0).all()
@@ -173,8 +184,8 @@ def test_frequencies_are_shares_of_the_subsamples(data):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_graph_is_the_one_on_the_path(rule, data):
-    chosen = fitted(data[0], selection=rule)
+def test_the_graph_is_the_one_on_the_path(rule, by_rule):
+    chosen = by_rule(rule)
     on_path = chosen.path_[list(chosen.alphas_).index(chosen.alpha_)]
     found = chosen.edge_strengths_
     np.testing.assert_allclose(found, np.abs(on_path), atol=2e-3)
@@ -206,8 +217,8 @@ def test_the_edge_of_the_grid_is_told(alphas, gamma, end, data):
         learner.fit(data[0])
 
 
-def test_jobs_change_nothing(data):
-    one = fitted(data[0], selection="stability")
+def test_jobs_change_nothing(data, by_rule):
+    one = by_rule("stability")
     with joblib.parallel_config("threading"):
         two = fitted(data[0], selection="stability", n_jobs=2)
     np.testing.assert_array_equal(one.precision_, two.precision_)
@@ -215,9 +226,9 @@ def test_jobs_change_nothing(data):
         np.testing.assert_array_equal(column, two.cv_results_[name])
 
 
-def test_a_dask_cluster_finds_the_same(data):
+def test_a_dask_cluster_finds_the_same(data, by_rule):
     distributed = pytest.importorskip("distributed")
-    here = fitted(data[0], selection="stability")
+    here = by_rule("stability")
     with (
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None

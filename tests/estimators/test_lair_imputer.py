@@ -71,6 +71,7 @@ def test_small_tables_are_no_worse_than_means(seed, d):
     assert error <= imputation_rmse(full, SimpleImputer().fit_transform(X), hidden)
 
 
+@pytest.mark.slow
 def test_noise_is_imputed_as_by_means(seed):
     """Columns that say nothing of each other, and few rows: nothing to overfit."""
     rng = np.random.default_rng(seed)

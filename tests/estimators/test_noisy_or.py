@@ -19,6 +19,8 @@ from skvnce import NoisyOr
 from skvnce.datasets import make_binary_patterns
 from skvnce.models.noisy_or import NoisyOrModel, enumerate_joint, gather
 
+pytestmark = pytest.mark.xdist_group("noisy_or")  # which share a fit
+
 WAYS = ["acp", "avi", "svi", "lb-cdi", "ub-cdi"]
 QUICK = {"max_iter": 5, "hidden_layer_sizes": (8,), "random_state": 0}
 

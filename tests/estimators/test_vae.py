@@ -51,6 +51,7 @@ def test_without_training_it_is_the_normal_distribution(X, margins):
     )
 
 
+@pytest.mark.slow
 def test_scores_rise_with_the_number_of_importance_samples(seed):
     full, hidden = curved_table(seed)
     X = hide(full, hidden)

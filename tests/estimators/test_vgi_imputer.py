@@ -83,7 +83,10 @@ def curved(seed, n=150):
     return full, mcar(full, 0.25, random_state=seed)
 
 
-@pytest.mark.parametrize("conditionals", ["normal", "mixture", "spline"])
+@pytest.mark.parametrize(
+    "conditionals",
+    ["normal", "mixture", pytest.param("spline", marks=pytest.mark.slow)],
+)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_training_leaves_the_normal_where_held_out_cells_gain(conditionals, seed):
     X = hide(*curved(seed, n=100))
@@ -194,6 +197,7 @@ def test_chains_that_run_away_are_told_and_kept(X):
     assert (filled <= np.nanmax(X, 0)).all() and (filled >= np.nanmin(X, 0)).all()
 
 
+@pytest.mark.slow
 def test_fills_no_worse_than_the_normal_on_normal_rows(table, X, exact):
     full, hidden = table
     imputer = VGIImputer("flow", max_iter=4, n_chains=1, n_steps=5, random_state=0)

@@ -113,7 +113,13 @@ def test_constant_columns_are_filled():
 # models of one's own ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("noise", ["marginal", "gaussian", "conditional"])
+@pytest.mark.parametrize(
+    "noise",
+    [
+        "gaussian",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("marginal", "conditional")),
+    ],
+)
 def test_an_energy_learns_from_incomplete_rows(noise, seed):
     rng = np.random.default_rng(seed)
     covariance = np.linalg.inv(np.diag([1.0, 2.0]) + np.outer([0.8, -0.8], [0.8, -0.8]))
@@ -134,7 +140,7 @@ def test_an_energy_learns_from_incomplete_rows(noise, seed):
     assert draws.var() == pytest.approx(S[1, 1] - S[0, 1] ** 2 / S[0, 0], rel=0.2)
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.2])
+@pytest.mark.parametrize("missing", [0.0, pytest.param(0.2, marks=pytest.mark.slow)])
 def test_a_latent_variable(missing, seed):
     X, z = factor_table(seed, n=400, missing=missing)
     found = VNCEEstimator(Factor, noise="gaussian", tol=1e-3, random_state=seed).fit(X)
@@ -596,6 +602,7 @@ class TwoHumps(nn.Module):
         return (humps + tilt).logsumexp(0) - x[:, 0].square() / 2
 
 
+@pytest.mark.slow
 def test_two_humps_are_drawn_with_their_weights(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(1500, 2))
