@@ -51,9 +51,19 @@ def short_training(request, monkeypatch):
         monkeypatch.setattr(_density, "_WARM_UP", 20)
 
 
+FIRST = {type(estimator).__name__: estimator for estimator in reversed(ESTIMATORS)}
+
+
 @UNSETTLED
-@parametrize_with_checks(ESTIMATORS)
+@parametrize_with_checks(list(FIRST.values()))
 def test_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@UNSETTLED
+@parametrize_with_checks([one for one in ESTIMATORS if one not in FIRST.values()])
+def test_scikit_learn_of_other_configurations(estimator, check):
     check(estimator)
 
 
@@ -94,7 +104,7 @@ def test_every_public_estimator_is_listed():
 def test_array_api_input_is_checked_too():
     """Scikit-learn skips this check without a variable set before scipy's import."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    selection = ["-k", "test_scikit_learn and array_api", __file__]
+    selection = ["-m", "", "-k", "test_scikit_learn and array_api", __file__]
     done = subprocess.run(
         command + selection,
         env=os.environ | {"SCIPY_ARRAY_API": "1"},
