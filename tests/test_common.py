@@ -31,12 +31,15 @@ EXTRA = [
     checks.check_set_output_transform,
     checks.check_set_output_transform_pandas,
     checks.check_set_output_transform_polars,
-    checks.check_global_output_transform_pandas,
-    checks.check_global_set_output_transform_polars,
     checks.check_dataframe_column_names_consistency,
     checks.check_get_feature_names_out_error,
     checks.check_inplace_ensure_writeable,
 ]
+GLOBAL = [  # the same by an option for all estimators
+    checks.check_global_output_transform_pandas,
+    checks.check_global_set_output_transform_polars,
+]
+EXTRA += [pytest.param(check, marks=pytest.mark.slow) for check in GLOBAL]
 
 
 # some checks have few rows, far from where a model of one's own starts

@@ -164,6 +164,7 @@ def test_draws_of_parameters_with_holes_have_their_known_posterior(seed):
     assert kstest(z, norm.cdf).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_weights_count_rows_in_the_draws_of_the_parameters(seed):
     rng = np.random.default_rng(seed)
     x, observed = rng.normal(size=(30, 2)), np.ones((30, 2), dtype=bool)

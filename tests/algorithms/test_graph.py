@@ -241,6 +241,7 @@ def test_cells_under_the_mask_are_never_read(reader, value, seed):
     assert torch.equal(READERS[reader](filled), READERS[reader](data))
 
 
+@pytest.mark.slow
 def test_em_recovers_the_graph_of_the_thesis(seed):
     """Tables of 2000 rows with 30 % of the cells hidden, new K each."""
     errors, filled_errors = [], []

@@ -296,6 +296,7 @@ def exact_fit(x, centre):
     return found.x
 
 
+@pytest.mark.slow
 def test_on_complete_data_it_is_the_maximum_of_the_likelihood(seed):
     x = rows_of_model(150, np.random.default_rng(seed), 2)
     data = complete(x / x.std(0))

@@ -175,6 +175,7 @@ def errors_of_the_noise_term(family, n_draws, seed):
     return torch.stack(found)
 
 
+@pytest.mark.slow
 def test_the_mixture_estimates_the_noise_term_well(seed):
     """The lognormal alone does not: it has no mass at zero, where the model has most.
 

@@ -76,6 +76,7 @@ def scores(model, data, x):
     return torch.stack(found)
 
 
+@pytest.mark.slow
 def test_imputations_give_the_score_of_the_observed_cells(seed):
     """Fisher's identity: it is zero where EM ends."""
     data = table(seed, 0.4)

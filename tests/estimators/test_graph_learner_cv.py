@@ -106,6 +106,7 @@ def test_columns_may_be_constant_in_a_part_of_the_rows(rule, data):
     assert len(learner.nodes_) == D
 
 
+@pytest.mark.slow
 def test_where_nothing_is_stable_it_is_told(seed):
     rng = np.random.default_rng(seed)
     X = rng.gamma(4.0, size=(60, 12))

@@ -155,6 +155,7 @@ def test_a_frozen_estimator_must_fit_the_table(X):
         LAIRImputer(FrozenEstimator(vae)).fit(pd.DataFrame(X, columns=list("dcba")))
 
 
+@pytest.mark.slow
 def test_several_members_differ_and_all_are_drawn_from(X):
     imputer = LAIRImputer(LINEAR, n_members=3, random_state=0).fit(X)
     means = [member.model_state_["mean"] for member in imputer.estimators_]

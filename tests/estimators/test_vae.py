@@ -68,6 +68,7 @@ def test_scores_rise_with_the_number_of_importance_samples(seed):
     assert scores[2].mean() > scores[0].mean()
 
 
+@pytest.mark.slow
 def test_curves_are_learnt_and_lines_left_alone(seed):
     full, hidden = curved_table(seed)
     train, test = np.split(hide(full, hidden), 2)

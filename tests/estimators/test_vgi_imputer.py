@@ -83,10 +83,11 @@ def curved(seed, n=150):
     return full, mcar(full, 0.25, random_state=seed)
 
 
-@pytest.mark.parametrize(
-    "conditionals",
-    ["normal", "mixture", pytest.param("spline", marks=pytest.mark.slow)],
-)
+TRAINED = ["normal"]
+TRAINED += [pytest.param(one, marks=pytest.mark.slow) for one in ("mixture", "spline")]
+
+
+@pytest.mark.parametrize("conditionals", TRAINED)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_training_leaves_the_normal_where_held_out_cells_gain(conditionals, seed):
     X = hide(*curved(seed, n=100))
@@ -96,6 +97,7 @@ def test_training_leaves_the_normal_where_held_out_cells_gain(conditionals, seed
     assert imputer.score(X) > GaussianImputer().fit(X).score(X) + 0.1
 
 
+@pytest.mark.slow
 def test_monte_carlo_em_raises_the_likelihood(seed):
     X = hide(*curved(seed))
     imputer = VGIImputer(
@@ -181,6 +183,7 @@ class Drifting(nn.Module):
         return -pulled.square().sum(1) / 2
 
 
+@pytest.mark.slow
 def test_chains_that_run_away_are_told_and_kept(X):
     imputer = VGIImputer(
         Drifting,

@@ -227,6 +227,7 @@ def test_a_boltzmann_machine(kind, seed):
     )
 
 
+@pytest.mark.slow
 def test_a_boltzmann_machine_with_missing_cells(seed):
     X, truth = machine_table(seed, n=800)
     hidden = np.random.default_rng(seed).random(X.shape) < 0.2
@@ -641,6 +642,7 @@ class Ising(nn.Module):
         return self.link * sign[:, 0] * sign[:, 1] + x @ self.field
 
 
+@pytest.mark.slow
 def test_the_order_of_rows_does_not_choose_the_solver(seed):
     X = ising_table(seed)
     by_holes = np.argsort(np.isnan(X[:, 1]), kind="stable")
@@ -758,6 +760,7 @@ def test_a_failed_start_does_not_fail_the_fit():
     assert len(Lucky.calls) == 3
 
 
+@pytest.mark.slow
 def test_zero_inflated_columns(seed):
     rng = np.random.default_rng(seed)
     X = np.where(rng.random((400, 3)) < 0.3, 0.0, rng.gamma(2.0, size=(400, 3)))

@@ -130,6 +130,7 @@ def slope_and_error(budgets, errors, rng):
     return slope(errors), np.std(again)
 
 
+@pytest.mark.slow
 def test_the_error_of_the_pool_falls_like_one_over_all_proposals(seed):
     budgets = [20, 60, 180, 540]
     errors = np.stack([squared_errors(t, seed + t) for t in budgets], 1)

@@ -132,6 +132,7 @@ def test_too_few_steps_are_seen(rows, seed):
     assert worst_z(chains(normal_flow(), rows, seed, 1).x, rows, normal_moments) > GATE
 
 
+@pytest.mark.slow
 def test_without_the_determinant_chains_are_wrong(seed):
     state = chains(Flat(CURVED), PAIR, seed)
     assert worst_z(state.x, PAIR, curved_moments) > 2 * GATE
