@@ -65,16 +65,18 @@ ESTIMATORS = [
     VGIImputer(
         Blob, strategy="mode", validation_fraction=0, add_indicator=True, **DRAWN
     ),
-    NoisyOr(2, inference="svi", **CAUSES),
-    NoisyOr(2, init="random", **{**CAUSES, "binarize": 0}),
+    NoisyOr(2, **CAUSES),
+    NoisyOr(2, inference="svi", init="random", **{**CAUSES, "binarize": 0}),
 ]
 
-# Those that the longer NaN contract suite is run over, at least one a class; all
-# methods of the graph learner share its borders, and have tests of their own.
+# Those that the longer NaN contract suite is run over, at least one a class.
 CONTRACT = [ESTIMATORS[0], *ESTIMATORS[4:6], *ESTIMATORS[8:10]]
 CONTRACT += [ESTIMATORS[12], ESTIMATORS[14], *ESTIMATORS[16:18]]
 CONTRACT.append(clone(ESTIMATORS[6]).set_params(add_indicator=False))
-CONTRACT.append(NoisyOr(2, **CAUSES))
+CONTRACT.append(ESTIMATORS[-2])
+
+# Those that it is run over with the slow tests.
+CONTRACT_SLOWLY = ESTIMATORS[2:4]
 
 # Of these, those that a cluster of dask runs, too: loky sends all to other processes.
 CLUSTERED = [0]

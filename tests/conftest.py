@@ -19,5 +19,6 @@ def seed():
 def pytest_collection_modifyitems(items):
     """Let one process run all that starts others: clusters would meet at a port."""
     for item in items:
-        if "dask" in item.nodeid or "loky" in item.nodeid:
+        starts = "dask" in item.nodeid or "loky" in item.nodeid
+        if starts and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group("processes"))

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import sklearn.utils.estimator_checks as checks
-from cases import CLUSTERED, CONTRACT, ESTIMATORS
+from cases import CLUSTERED, CONTRACT, CONTRACT_SLOWLY, ESTIMATORS
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -82,8 +82,12 @@ def test_scikit_learn_extra(check, name):
 
 
 CASES = [
-    pytest.param(check, id=f"{i}-{name}")
-    for i, estimator in enumerate(CONTRACT)
+    pytest.param(
+        check,
+        id=f"{i}-{name}",
+        marks=[pytest.mark.slow] if i >= len(CONTRACT) else [],
+    )
+    for i, estimator in enumerate([*CONTRACT, *CONTRACT_SLOWLY])
     for name, check in nan_checks(estimator)
     if i in CLUSTERED or name != "parallel_dask"  # clusters start slowly
 ]

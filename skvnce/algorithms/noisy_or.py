@@ -297,7 +297,8 @@ def loss(
 ) -> Callable[[Tensor], Tensor]:
     """Make what training lowers, in nats a row; of places of rows.
 
-    `penalty` is the price of a unit of weight: the log of an exponential prior.
+    `penalty` is the price of a unit of weight, which an exponential prior of `penalty`
+    times the number of rows as its rate puts on it.
     """
 
     def of(rows: Tensor) -> Tensor:

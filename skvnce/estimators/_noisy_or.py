@@ -47,6 +47,7 @@ from skvnce.estimators._validation import (
 from skvnce.models.noisy_or import NoisyOrModel, gather
 from skvnce.variational.binary_causes import RowNetwork
 
+_LARGEST_ALPHA = 1e9  # squares of gradients are finite in single precision
 _N_SCORED = 100  # draws of the causes in score_samples
 _MOST_NAMES = 10  # of columns in a warning
 _CHUNK = 2**20  # numbers that one array of a chunk of rows may have
@@ -85,9 +86,10 @@ class NoisyOr(
         Cells above it are on, others off.  None: X must be of zeros and ones.
     alpha : float, default=1.0
         Rate of the exponential prior of the weights ``-log(1 - components_)``: the
-        larger, the fewer columns a cause switches on.  Raise it where the held-out
-        `score` is far below that of the training rows, for few rows of many columns to
-        30 or 100; 0 is maximum likelihood.
+        larger, the fewer columns a cause switches on, once training has settled: short
+        training shrinks less, whatever `alpha`.  Raise it, up to 100, where the
+        held-out `score` is far below that of the training rows; 0 raises the bound
+        alone.
     init : {"nmf", "random"}, default="nmf"
         Where learning starts: at components of a non-negative matrix factorisation, or
         at random ones, from which it mostly ends with causes that are joined or split.
@@ -246,7 +248,9 @@ class NoisyOr(
         The first call starts the model, at the rates of its rows: let it have some
         hundred, and ones in each column; a column that comes later is learned slowly.
         All calls take `learning_rate_init` as it is; the first one after `fit` starts
-        Adam anew.  Rows that are entirely missing are left out.
+        Adam anew.  The prior counts once for all rows so far: rows that are passed over
+        again count as new ones, and weaken it.  Rows that are entirely missing are left
+        out.
 
         Parameters
         ----------
@@ -451,7 +455,7 @@ class NoisyOr(
         for name in ("n_samples", "max_iter"):
             check_number(getattr(self, name), name, low=1, integer=True)
         check_number(self.learning_rate_init, "learning_rate_init", low=0, above=True)
-        check_number(self.alpha, "alpha", low=0)
+        check_number(self.alpha, "alpha", low=0, high=_LARGEST_ALPHA)
 
     def _check_binarize(self):
         if self.binarize is not None:
@@ -517,7 +521,10 @@ class NoisyOr(
         seed = self.random_state
         if isinstance(seed, numbers.Integral):
             seed = check_random_state(seed).randint(2**31 - 1) + self.n_steps_
-        remedy = f"Lower learning_rate_init={self.learning_rate_init!r}."
+        remedy = (
+            f"Lower learning_rate_init={self.learning_rate_init!r} or "
+            f"alpha={self.alpha!r}."
+        )
         with one_thread(), seeded(seed), failures_named(remedy):
             yield
 

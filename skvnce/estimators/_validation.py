@@ -2,6 +2,7 @@
 
 import functools
 import numbers
+import sys
 import warnings
 from contextlib import contextmanager
 from datetime import date, timedelta
@@ -190,15 +191,18 @@ def warn_of_dominated(estimator, X, columns, stacklevel):
             )
 
 
-def check_number(value, name, *, low, above=False, integer=False):
-    """Refuse parameters that are not numbers, or not at least (or above) `low`."""
+def check_number(value, name, *, low, high=np.inf, above=False, integer=False):
+    """Refuse what is no number, not at least (or above) `low`, or above `high`."""
     kind = numbers.Integral if integer else numbers.Real
     if isinstance(value, bool | np.bool_) or not isinstance(value, kind):
         wanted = "an integer" if integer else "a number"
         raise TypeError(f"{name} must be {wanted}, got {value!r}.")
-    if not np.isfinite(value) or value < low or (above and value == low):
+    finite = abs(value) <= sys.float_info.max  # False for NaN; integers may be longer
+    if not finite or value < low or (above and value == low):
         relation = "above" if above else "at least"
         raise ValueError(f"{name} must be finite and {relation} {low}, got {value!r}.")
+    if value > high:
+        raise ValueError(f"{name} must be at most {high:g}, got {value!r}.")
 
 
 def check_share(value, name):

@@ -12,7 +12,7 @@ from oracles import rejection, ring
 
 from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
 
-pytestmark = pytest.mark.xdist_group("graph_learner_cv")  # which share their fits
+pytestmark = pytest.mark.xdist_group("processes")  # share fits, and one has a cluster
 
 D = 5
 RULES = ["ebic", "cv", "cv-1se", "stability"]

@@ -145,6 +145,11 @@ def test_parts_weigh_the_prior_by_all_rows_so_far(X):
     model = NoisyOr(3, **QUICK).partial_fit(X).partial_fit(X[:25])
     assert model.n_rows_ == len(X) + 25
     assert NoisyOr(3, **QUICK).fit(X).n_rows_ == len(X)
+    start = NoisyOr(3, alpha=0.0, **QUICK).partial_fit(X)
+    same = NoisyOr(3, alpha=20.0, **QUICK).partial_fit(X)
+    weight = -np.log1p(-start.components_).sum()
+    prior = same.loss_curve_[0] - start.loss_curve_[0]
+    assert prior == pytest.approx(20 * weight / len(X), rel=0.2)  # moved by two steps
 
 
 def test_sparse_and_dense_are_the_same(X):
@@ -216,6 +221,12 @@ def test_binarize(X):
         ({"batch_size": "all"}, ValueError, "batch_size"),
         ({"learning_rate_init": 0}, ValueError, "learning_rate_init"),
         ({"max_iter": 0}, ValueError, "max_iter"),
+        ({"max_iter": -(10**400)}, ValueError, "max_iter must be finite"),
+        ({"alpha": -1.0}, ValueError, "alpha must be finite and at least 0"),
+        ({"alpha": float("nan")}, ValueError, "alpha must be finite"),
+        ({"alpha": 10**400}, ValueError, "alpha must be finite"),
+        ({"alpha": 1e10}, ValueError, r"alpha must be at most 1e\+09"),
+        ({"alpha": "1"}, TypeError, "alpha must be a number"),
     ],
 )
 def test_parameters_are_checked_and_failures_leave_no_trace(params, error, match, X):
