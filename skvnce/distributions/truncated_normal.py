@@ -28,11 +28,13 @@ _MAX_SQUARED_CV = 0.98  # of the moment fit: an exponential has 1
 def mean_excess(a: Tensor) -> Tensor:
     """Compute E[v - a | v > a] of a standard normal v, for any real a."""
     near = sqrt(2 / pi) / torch.special.erfcx(a.clamp(max=_TAIL) / sqrt(2)) - a
-    far = a.clamp(min=_TAIL)
-    fraction = far
+    tail = a > _TAIL
+    if not tail.any():
+        return near
+    far = fraction = a[tail]
     for n in range(_DEPTH, 1, -1):  # 1 / (a + 2 / (a + 3 / (a + ...)))
         fraction = far + n / fraction
-    return torch.where(a > _TAIL, 1 / fraction, near)
+    return near.masked_scatter(tail, 1 / fraction)
 
 
 def unit_mean(t: Tensor) -> Tensor:
