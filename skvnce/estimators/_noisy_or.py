@@ -77,7 +77,8 @@ class NoisyOr(
     inference : {"acp", "avi", "svi", "lb-cdi", "ub-cdi"}, default="acp"
         How the causes of a row are inferred.  ``"acp"``: amortised conjugate posterior,
         whose form follows from the model and whose parameters are a network's; far
-        ahead of the next one where rows are few.  ``"avi"``: posterior probabilities are a network's.
+        ahead of the next one where rows are few.  ``"avi"``: posterior probabilities
+        are a network's.
         ``"svi"``: free ones for each row, raised along a lower bound of the likelihood.
         ``"lb-cdi"`` and ``"ub-cdi"``: those of the tightest lower and upper bound of
         the likelihood (conjugate dual inference); the last one infers badly, and is
