@@ -7,6 +7,7 @@ python benchmarks/noisy_or_synthetic.py --quick
 import argparse
 from copy import deepcopy
 from itertools import product
+from operator import itemgetter
 from time import perf_counter
 
 import numpy as np
@@ -45,17 +46,14 @@ TABLE_4 = {  # -ELBO of avi, svi, lb-cdi, acp
     5000: (157.6, 157.4, None, 151.2),
     20000: (151.0, 156.5, None, 149.8),
 }
+NETWORKS = {
+    1000: ((15, 50), (1, 30, 100)),
+    5000: ((10, 30), (1, 30)),
+    20000: ((8,), (1,)),
+}
 EFFORTS = {  # passes and alphas, of which the validation rows choose
-    "acp": {
-        1000: ((15, 50), (1, 30, 100)),
-        5000: ((10, 30), (1, 30)),
-        20000: ((8,), (1,)),
-    },
-    "avi": {
-        1000: ((15, 50), (1, 30, 100)),
-        5000: ((10, 30), (1, 30)),
-        20000: ((8,), (1,)),
-    },
+    "acp": NETWORKS,
+    "avi": NETWORKS,
     "svi": {1000: ((8,), (1, 100)), 5000: ((8,), (1, 30)), 20000: ((2,), (1,))},
     "lb-cdi": {1000: ((2,), (1, 100))},
 }
@@ -315,10 +313,9 @@ def table_4(efforts, n_test, parallel):
         for passes, alpha in product(*choices)
     ]
     found = parallel(delayed(generative)(*s, n_test) for s in settings)
-    best = {}
-    for (way, n, *effort), scores in sorted(
-        zip(settings, found, strict=True), key=_valid
-    ):
+    best, by_score = {}, itemgetter(1)
+    for setting, scores in sorted(zip(settings, found, strict=True), key=by_score):
+        way, n, *effort = setting
         best.setdefault((way, n), (*effort, *scores))
     rows = [
         (
@@ -340,10 +337,6 @@ def table_4(efforts, n_test, parallel):
         "one seed, started by NMF. As many validation rows chose the passes and alpha "
         f"of (passes), (alphas) in {efforts}. 10000 and 40000 rows were not run.",
     ]
-
-
-def _valid(found):
-    return found[1][0]
 
 
 def _cell(found, paper):

@@ -314,7 +314,7 @@ def learn(
     learner: Learner,
     table: Rows,
     *,
-    alpha: float,
+    penalty: float,
     batch_size: int,
     learning_rate: float,
     max_iter: int,
@@ -323,8 +323,7 @@ def learn(
     """Pass over the rows, in place; `train` tells more.
 
     A network learns the posterior of the start first, in the first fifth of the passes:
-    otherwise what it does not know yet spoils the model.  `alpha` is the rate of the
-    exponential prior of the weights.
+    otherwise what it does not know yet spoils the model.
     """
     n, network = len(table.start) - 1, learner.network_parameters()
     first = int(_WARM_UP * max_iter) if network else 0
@@ -340,7 +339,7 @@ def learn(
     for moved, passes in ((network, first), (together, max_iter - first)):
         if passes and not stopped:
             losses += train(
-                loss(learner, table, alpha / n),
+                loss(learner, table, penalty),
                 moved,
                 n,
                 batch_size=batch_size,

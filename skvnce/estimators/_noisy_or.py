@@ -232,7 +232,7 @@ class NoisyOr(
             losses = noisy_or.learn(
                 learner,
                 torch_rows(table),
-                alpha=self.alpha,
+                penalty=self.alpha / self.n_rows_,
                 batch_size=self._rows_of_step(table),
                 learning_rate=self.learning_rate_init,
                 max_iter=self.max_iter,

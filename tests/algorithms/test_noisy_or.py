@@ -190,7 +190,7 @@ def test_learning_raises_its_bound(way, pictures, seed):
     losses = learn(
         learner,
         rows,
-        alpha=1.0,
+        penalty=1.0 / len(pictures.data),
         batch_size=20,
         learning_rate=0.03,
         max_iter=10,
@@ -211,7 +211,7 @@ def test_the_network_learns_before_the_model_moves(stop, pictures, seed):
         moved.append(bool((learner.model.raw_weight != before).any()))
         return epoch == stop
 
-    effort = {"alpha": 0.0, "batch_size": 20, "learning_rate": 0.01, "max_iter": 10}
+    effort = {"penalty": 0.0, "batch_size": 20, "learning_rate": 0.01, "max_iter": 10}
     losses = learn(learner, rows, **effort, on_epoch=look)
     assert moved == ([False] * 2 + [True] * 8)[:stop] and len(losses) == stop
 

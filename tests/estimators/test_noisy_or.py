@@ -362,13 +362,13 @@ def test_names(pictures):
 def test_partial_fit_learns_from_parts():
     x = make_binary_patterns(2000, random_state=3)
     held_out = make_binary_patterns(300, random_state=4).data
-    model = NoisyOr(8, random_state=0, batch_size=32)
+    model = NoisyOr(8, alpha=0.0, random_state=0, batch_size=32)
     scores = []
     for _ in range(6):
         for part in np.array_split(x.data, 4):
             model.partial_fit(sparse.csr_array(part))
         scores.append(model.score(held_out))
-    assert scores[-1] > scores[0] + 0.8
+    assert scores[-1] > scores[0] + 1
     assert assigned(model.components_, x.components)[0].min() > 0.9
     assert model.n_iter_ == len(model.loss_curve_) == 24
     assert model.n_steps_ == 24 * 16
