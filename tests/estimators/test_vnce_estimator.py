@@ -39,12 +39,12 @@ def factor_table(seed, n=800, missing=0.0):
 
 
 def machine_table(seed, n=600, d=5):
-    """Draw from a Boltzmann machine exactly, by enumeration of the visible states."""
-    rng = np.random.default_rng(seed)
+    """Draw from one Boltzmann machine exactly, by enumeration of the visible states."""
+    fixed, rng = np.random.default_rng(0), np.random.default_rng(seed)
     machine = RestrictedBoltzmann(d, 2).double()
     with torch.no_grad():
         for parameter in machine.parameters():
-            parameter.copy_(torch.tensor(rng.normal(size=parameter.shape)))
+            parameter.copy_(torch.tensor(fixed.normal(size=parameter.shape)))
         states = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * d).double()
         log_p = machine.log_marginal(states, states >= 0) - machine.log_normaliser()
     chosen = rng.choice(len(states), n, p=log_p.exp().numpy())
