@@ -390,8 +390,9 @@ def test_half_of_the_draws_are_of_each_normal(make, observed, positive, n_draws)
 
 
 def test_importance_weights_of_the_mixture_are_unbiased(make, observed, seed):
-    """E p / q = 1 for another normal p, also where the learnt q is far from p."""
-    cells, target = defensive(make, REAL), shaken(make(REAL), 0.2)
+    """E p / q = 1 for a normal p near the pilot, also where the learnt q is far."""
+    cells = defensive(make, REAL)
+    target = shaken(copy.deepcopy(cells.fixed), 0.2)
     cells.learnt.free.shift.data += 2.0
     x, patterns = table(observed, REAL), (~observed).sum(1) == 2
     x, observed = x[patterns], observed[patterns]
