@@ -38,9 +38,9 @@ def factor_table(seed, n=800, missing=0.0):
     return np.where(rng.random(X.shape) < missing, np.nan, X), z[:, 0]
 
 
-def machine_table(seed, n=600, d=5):
+def machine_table(seed, n=1200, d=5):
     """Draw from one Boltzmann machine exactly, by enumeration of the visible states."""
-    fixed, rng = np.random.default_rng(0), np.random.default_rng(seed)
+    fixed, rng = np.random.default_rng(0), np.random.default_rng([seed, 1])
     machine = RestrictedBoltzmann(d, 2).double()
     with torch.no_grad():
         for parameter in machine.parameters():
