@@ -1,0 +1,241 @@
+"""What the values of each column can be: a range, repeated values, integers.
+
+Imputed cells stay possible by default.  The range of a column is what the user says, or
+else a rule:
+
+- of columns whose values repeat, the observed range, and draws are observed values;
+- of other columns the observed range, widened at each end by three times the mean
+  excess of the outermost values (the sqrt(n) most extreme of n) over the next one.  A
+  new value lies beyond that with probability ``exp(-3) / n`` where the tail is
+  exponential, and less often where it is lighter.  A range that does not cross zero is
+  not widened across zero.
+"""
+
+from math import ceil, sqrt
+from numbers import Real
+from typing import NamedTuple
+
+import numpy as np
+
+from skvnce.estimators._validation import column_name
+
+WIDENED = 3.0  # mean excesses by which a continuous column may leave what was observed
+REPEATED = 0.5  # share of the cells whose values repeat, in a column of repeated values
+OBSERVED = "observed"
+
+
+class PossibleValues(NamedTuple):
+    """What the values of each column can be.
+
+    Attributes
+    ----------
+    low, high : ndarray of shape (n_features,)
+        Least and largest possible value; 0 and 0 of a column without an observed cell,
+        moved into the range that the user gave.
+    given : ndarray of bool, of shape (2, n_features)
+        Which of `low` and `high` the user gave, as opposed to the rule.
+    values : dict of int to ndarray
+        Sorted observed values of the columns whose values repeat.
+    integers : ndarray of bool, of shape (n_features,)
+        Columns of which all observed cells are integers.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    given: np.ndarray
+    values: dict
+    integers: np.ndarray
+
+    @property
+    def ranges(self):
+        """Both ends, of shape (2, n_features): the attribute `feature_ranges_`."""
+        return np.stack([self.low, self.high])
+
+    def clipped(self, cells, columns):
+        """Move cells (..., n_columns) of some columns into their ranges."""
+        return np.clip(cells, self.low[columns], self.high[columns])
+
+    def possible(self, cells, columns):
+        """Move cells (..., n_columns) of some columns to the nearest possible value."""
+        found = self.clipped(cells, columns)
+        for place, column in enumerate(columns):
+            if column in self.values:
+                found[..., place] = nearest(self.values[column], found[..., place])
+            elif self.integers[column]:
+                found[..., place] = found[..., place].round()
+        return found
+
+
+def nearest(values, cells):
+    """Find the nearest of some increasing values to each cell; shape of the cells."""
+    halves = values[:-1] + np.diff(values) / 2
+    return values[np.searchsorted(halves, cells)]
+
+
+def possible_values(estimator, X, min_value=None, max_value=None):
+    """Learn what the values of each column can be.
+
+    Parameters
+    ----------
+    estimator : BaseEstimator
+        Its `n_features_in_` and `feature_names_in_` name the columns in errors.
+    X : ndarray of shape (n_samples, n_features)
+        NaN marks missing cells.
+    min_value, max_value : float, array-like of shape (n_features,), dict, "observed" \
+            or None, default=None
+        Bounds of all columns, of each column, or of those that a dict names (by column
+        name, or by place); in a dict and in a sequence each may be a number,
+        ``"observed"`` or None.  ``"observed"`` is the least or the largest observed
+        value.  None is the rule of this module; ``-inf`` and ``inf`` are no bound.
+
+    Returns
+    -------
+    PossibleValues
+
+    Raises
+    ------
+    ValueError
+        For bounds of a wrong shape, NaN, unknown names, observed cells outside the
+        bounds, and a lower bound that is not below the upper one.
+    TypeError
+        For bounds that are no numbers.
+    """
+    d = X.shape[1]
+    asked = [
+        _as_list(estimator, value, name, d)
+        for value, name in ((min_value, "min_value"), (max_value, "max_value"))
+    ]
+    given = np.array([[value is not None for value in side] for side in asked])
+    ranges, values, integers = np.zeros((2, d)), {}, np.zeros(d, dtype=bool)
+    for j, column in enumerate(X.T.astype(np.float64)):
+        seen = np.sort(column[~np.isnan(column)])
+        observed = (seen[0], seen[-1]) if len(seen) else (0.0, 0.0)
+        if len(seen):
+            integers[j] = (seen == np.round(seen)).all()
+            if repeats(seen):
+                values[j] = np.unique(seen)
+        ruled = observed if j in values or len(seen) < 2 else widened(seen)
+        for side, ends in enumerate(asked):
+            end = observed[side] if isinstance(ends[j], str) else ends[j]
+            ranges[side, j] = ruled[side] if end is None else end
+        if not len(seen):
+            ranges[:, j] = _of_empty(*(ends[j] for ends in asked))
+    _check_order(estimator, ranges, given)
+    _check_inside(estimator, X, ranges)
+    most = np.finfo(X.dtype).max
+    ranges = np.where(given, ranges, np.clip(ranges, -most, most))
+    return PossibleValues(*ranges, given, values, integers)
+
+
+def repeats(values):
+    """Tell whether at least half of some values share theirs with another one."""
+    unique, counts = np.unique(values, return_counts=True)
+    shared = counts[counts > 1].sum() >= REPEATED * len(values)
+    return bool(shared and len(unique) > 1)
+
+
+def widened(values):
+    """Widen the range of sorted values, see the rule of this module; (low, high)."""
+    low, high = values[0], values[-1]
+    with np.errstate(over="ignore"):
+        left = low - WIDENED * mean_excess(-values[::-1])
+        right = high + WIDENED * mean_excess(values)
+    if low >= 0:
+        left = max(left, 0.0)
+    if high <= 0:
+        right = min(right, 0.0)
+    return left, right
+
+
+def mean_excess(values):
+    """Average how far the sqrt(n) largest of n sorted values exceed the next one."""
+    count = min(ceil(sqrt(len(values))), len(values) - 1)
+    top = values[-count - 1 :]
+    return np.mean(top[1:] - top[0])
+
+
+def _of_empty(low, high):
+    """Choose the range of a column without an observed cell, around 0."""
+    ends = [
+        default if end is None or isinstance(end, str) else end
+        for end, default in ((low, -np.inf), (high, np.inf))
+    ]
+    return np.clip(0.0, *ends)
+
+
+def _as_list(estimator, value, name, d):
+    """Turn the bounds of a side into a list, one for each column."""
+    if value is None or isinstance(value, str | Real):
+        return [_checked_bound(value, name)] * d
+    if isinstance(value, dict):
+        found = [None] * d
+        for key, bound in value.items():
+            found[_place(estimator, key, name, d)] = _checked_bound(bound, name, key)
+        return found
+    try:
+        listed = list(value)
+    except TypeError as error:
+        raise TypeError(
+            f"{name} must be a number, {d} numbers, a dict by column, {OBSERVED!r} or "
+            f"None, got {value!r}."
+        ) from error
+    if len(listed) != d:
+        raise ValueError(
+            f"{name} must be a number or {d} numbers, one a column of X, got "
+            f"{len(listed)}."
+        )
+    return [_checked_bound(bound, name) for bound in listed]
+
+
+def _checked_bound(value, name, key=None):
+    name = name if key is None else f"{name}[{key!r}]"
+    if value is None:
+        return None
+    if isinstance(value, str):
+        if value != OBSERVED:
+            raise ValueError(
+                f"{name} must be a number, {OBSERVED!r} or None, got {value!r}."
+            )
+        return value
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise TypeError(
+            f"{name} must be a number, {OBSERVED!r} or None, got {value!r}."
+        )
+    if np.isnan(value):
+        raise ValueError(f"{name} must not be NaN; None is no bound of your own.")
+    return float(value)
+
+
+def _place(estimator, key, name, d):
+    """Find the column that a key of a dict of bounds names."""
+    names = list(getattr(estimator, "feature_names_in_", ()))
+    if key in names:
+        return names.index(key)
+    if not names and isinstance(key, int | np.integer) and 0 <= key < d:
+        return int(key)
+    known = ", ".join(map(repr, names)) if names else f"0 to {d - 1}"
+    raise ValueError(f"{name} has the key {key!r}, no column of X: {known}.")
+
+
+def _check_order(estimator, ranges, given):
+    low, high = ranges
+    for column in np.flatnonzero((low > high) & given.any(0))[:1]:
+        raise ValueError(
+            f"min_value must be below max_value, got {low[column]} and {high[column]} "
+            f"for {column_name(estimator, column)}."
+        )
+
+
+def _check_inside(estimator, X, ranges):
+    """Refuse observed cells outside the range of their column."""
+    with np.errstate(over="ignore"):
+        low, high = ranges.astype(X.dtype)  # 0.1 in single precision is above 0.1
+    outside = (X < low) | (X > high)
+    if outside.any():
+        row, column = np.argwhere(outside)[0]
+        low, high = ranges[:, column]
+        raise ValueError(
+            f"X has {X[row, column]} in {column_name(estimator, column)}, row {row}, "
+            f"outside its bounds [{low}, {high}]. Widen min_value or max_value, or "
+            "mark the cell as missing."
+        )

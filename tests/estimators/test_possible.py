@@ -1,0 +1,133 @@
+"""What the values of each column can be."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from skvnce.estimators._possible import mean_excess, possible_values
+
+
+def learnt(X, *bounds):
+    estimator = BaseEstimator()
+    X = validate_data(estimator, X, ensure_all_finite="allow-nan", dtype=np.float64)
+    return possible_values(estimator, X, *bounds)
+
+
+@pytest.fixture
+def frame(seed):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "continuous": rng.normal(size=200),
+            "positive": rng.exponential(size=200),
+            "grade": rng.integers(5, size=200).astype(float),
+            "count": 1000 + rng.permutation(200).astype(float),
+            "empty": np.nan,
+        }
+    )
+    frame.iloc[::7, :4] = np.nan
+    return frame
+
+
+def test_ranges_of_the_rule(frame):
+    found = learnt(frame)
+    low, high = found.ranges
+    least, most = frame.min().to_numpy(), frame.max().to_numpy()
+    assert (low[0], high[0]) < (least[0], np.inf)
+    assert high[0] > most[0]
+    assert low[1] == 0.0 and high[1] > most[1]
+    assert (low[2], high[2]) == (least[2], most[2])
+    assert low[3] < least[3] and high[3] > most[3]
+    assert (low[4], high[4]) == (0.0, 0.0)
+    assert not found.given.any()
+    assert found.integers.tolist() == [False, False, True, True, False]
+    np.testing.assert_array_equal(found.values[2], np.arange(5.0))
+    assert list(found.values) == [2]
+
+
+def test_mean_excess_by_hand():
+    # the three largest of nine exceed the fourth, 6, by 1, 2 and 10
+    values = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 16.0])
+    assert mean_excess(values) == pytest.approx(13 / 3)
+    found = learnt(values[:, None])
+    assert found.high[0] == pytest.approx(16 + 13)
+    assert found.low[0] == 0.0  # 1 - 3 * 2 were below zero
+
+
+def test_new_values_hardly_ever_leave_the_range_of_an_exponential_tail():
+    # exp(-3) / n and the error of the mean excess: below 0.3 / n, by many tables
+    rng = np.random.default_rng(0)
+    outside = 0
+    for _ in range(400):
+        x = rng.exponential(size=(100, 1))
+        outside += (rng.exponential(size=1000) > learnt(x).high[0]).mean()
+    assert outside / 400 < 0.3 / 100
+    assert outside / 400 > 0.005 / 100  # the rule does bind
+
+
+@pytest.mark.parametrize(
+    ("bounds", "low", "high"),
+    [
+        ((0.5, 9), 0.5, 9),
+        ((None, "observed"), 0.0, 4.0),
+        (({"a": -3}, {"b": 1e9}), -3.0, 22.0),
+        (([-1, None], [5, 99]), -1.0, 5.0),
+        ((-np.inf, np.inf), -np.inf, np.inf),
+    ],
+)
+def test_vocabulary_of_bounds(bounds, low, high):
+    table = pd.DataFrame({"a": [1.0, 2.5, 4.0, np.nan], "b": [7.0, 8.0, 9.0, 3.0]})
+    found = learnt(table, *bounds)
+    if high == 22.0:  # 4 + 3 * ((2.5 - 1) + (4 - 1)) / 2 of the rule
+        high = 4 + 3 * 2.25
+    assert (found.low[0], found.high[0]) == (low, pytest.approx(high))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "error", "message"),
+    [
+        (({"c": 1}, None), ValueError, "min_value has the key 'c'"),
+        ((None, {"a": "seen"}), ValueError, r"max_value\['a'\] must be a number"),
+        (([1, 2, 3], None), ValueError, "min_value must be a number or 2 numbers"),
+        ((np.nan, None), ValueError, "min_value must not be NaN"),
+        ((True, None), TypeError, "min_value must be a number"),
+        ((None, object()), TypeError, "max_value must be a number"),
+        ((2, 1), ValueError, "min_value must be below max_value, got 2.0 and 1.0"),
+        ((2, None), ValueError, "X has 1.0 in column 'a', row 0, outside its bounds"),
+    ],
+)
+def test_bad_bounds_are_named(bounds, error, message):
+    table = pd.DataFrame({"a": [1.0, 2.0, 4.0], "b": [7.0, 8.0, 9.0]})
+    with pytest.raises(error, match=message):
+        learnt(table, *bounds)
+
+
+def test_possible_moves_to_values_integers_and_ranges():
+    table = np.array([[0.0, 1.0, 0.1], [0.0, 5.0, 0.2], [1.0, 9.0, 0.3]])
+    found = learnt(table, None, "observed")
+    cells = np.array([[0.4, 3.4, 7.0], [0.6, 99.0, 0.25]])
+    expected = [[0.0, 3.0, 0.3], [1.0, 9.0, 0.25]]
+    np.testing.assert_array_equal(found.possible(cells, [0, 1, 2]), expected)
+    assert cells[0, 0] == 0.4
+
+
+@settings(deadline=None)
+@given(
+    hnp.arrays(
+        np.float64,
+        st.tuples(st.integers(2, 20), st.integers(1, 4)),
+        elements=st.floats(allow_nan=True, allow_infinity=False, width=64),
+    )
+)
+def test_observed_cells_are_possible(X):
+    found = learnt(X)
+    inside = np.isnan(X) | ((found.low <= X) & (found.high >= X))
+    assert inside.all() and np.isfinite(found.ranges).all()
+    moved = found.possible(np.nan_to_num(X), range(X.shape[1]))
+    same = (moved == X) | np.isnan(X)
+    assert same.all()
