@@ -32,8 +32,8 @@ def binary_table(estimator, X, *, reset):
     Raises
     ------
     ValueError
-        For infinite values, text and other numbers, naming row and column; for a wrong
-        width.
+        For infinite values and text, and if `binarize` is None for other numbers than
+        0 and 1, naming row and column; for a wrong width.
     """
     with cell_errors_named(X):
         table = validate_data(
@@ -63,8 +63,9 @@ def _binarized(table, threshold):
         return np.where(np.isnan(table), table, table > threshold).astype(table.dtype)
     if threshold < 0:
         raise ValueError(
-            f"binarize={threshold!r} would switch on the cells that a sparse X does "
-            "not store. Take a threshold of 0 or above, or a dense X."
+            f"binarize={threshold!r} is negative, but X is sparse: cells that are not "
+            "stored would count as ones. Use a threshold of at least 0, or pass "
+            "X.toarray()."
         )
     table = table.copy()
     table.sum_duplicates()
@@ -75,8 +76,9 @@ def _binarized(table, threshold):
 def _check_binary(estimator, table):
     wrong = ~np.isnan(table.data) & (table.data != 1)
     name = type(estimator).__name__
-    takes = f"{name} takes zeros and ones, and NaN where a cell is missing"
-    _refuse(estimator, table, wrong, takes, "Set binarize=0 to count values above 0.")
+    takes = f"With binarize=None, {name} takes zeros, ones and NaN"
+    remedy = "Set binarize=0.0 to count values above 0 as ones."
+    _refuse(estimator, table, wrong, takes, remedy)
 
 
 def _refuse(estimator, table, wrong, reason, remedy="Replace it by NaN if missing."):

@@ -83,8 +83,10 @@ class NoisyOr(
         ``"lb-cdi"`` and ``"ub-cdi"``: those of the tightest lower and upper bound of
         the likelihood (conjugate dual inference); the last one infers badly, and is
         here for comparison.
-    binarize : float or None, default=None
-        Cells above it are on, others off.  None: X must be of zeros and ones.
+    binarize : float or None, default=0.0
+        Cells above this threshold count as ones, others as zeros; NaN stays missing.
+        For a sparse X it must be at least 0: cells that are not stored are zeros.
+        None: X must consist of zeros, ones and NaN; other values raise an error.
     alpha : float, default=1.0
         Rate of the exponential prior of the weights ``-log(1 - components_)``: the
         larger, the fewer columns a cause switches on, once training has settled: short
@@ -172,7 +174,7 @@ class NoisyOr(
         n_components=10,
         *,
         inference="acp",
-        binarize=None,
+        binarize=0.0,
         alpha=1.0,
         init="nmf",
         hidden_layer_sizes=(64,),
@@ -204,8 +206,8 @@ class NoisyOr(
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Zeros and ones; NaN marks missing cells.  Rows that are entirely missing say
-            nothing and are left out.
+            Cells above `binarize` count as ones, others as zeros; NaN marks missing
+            cells.  Rows that are entirely missing say nothing and are left out.
         y : None
             Ignored.
 
@@ -216,9 +218,9 @@ class NoisyOr(
         Raises
         ------
         ValueError
-            For other values than zeros and ones, fewer than two rows, a table without
-            an observed cell, parameters outside their range, and a training that
-            diverges.
+            For fewer than two rows, a table without an observed cell, parameters
+            outside their range, a negative `binarize` with a sparse X, values other
+            than 0, 1 and NaN if `binarize` is None, and a training that diverges.
         TypeError
             For parameters of a wrong type.
         """
@@ -256,7 +258,8 @@ class NoisyOr(
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Zeros and ones; NaN marks missing cells.
+            Cells above `binarize` count as ones, others as zeros; NaN marks missing
+            cells.
         y : None
             Ignored.
 
@@ -298,7 +301,8 @@ class NoisyOr(
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Zeros and ones; NaN marks missing cells.
+            Cells above `binarize` count as ones, others as zeros; NaN marks missing
+            cells.
 
         Returns
         -------
@@ -318,7 +322,8 @@ class NoisyOr(
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Zeros and ones; NaN marks missing cells.
+            Cells above `binarize` count as ones, others as zeros; NaN marks missing
+            cells.
 
         Returns
         -------
@@ -338,7 +343,8 @@ class NoisyOr(
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Zeros and ones; NaN marks missing cells.
+            Cells above `binarize` count as ones, others as zeros; NaN marks missing
+            cells.
         y : None
             Ignored.
 

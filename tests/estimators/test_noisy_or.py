@@ -10,6 +10,7 @@ from oracles import GATE
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -173,17 +174,17 @@ def test_stored_zeros_are_zeros_and_the_table_is_left_alone(X):
 
 def test_other_values_are_refused_by_name(X):
     frame = pd.DataFrame(X, columns=[f"w{j}" for j in range(20)])
-    model = NoisyOr(3, **QUICK).fit(frame)
+    model = NoisyOr(3, binarize=None, **QUICK).fit(frame)
     for value, shown in ((2.0, "2.0"), (-1.0, "-1.0"), (0.5, "0.5")):
         wrong = frame.copy()
         wrong.iloc[7, 4] = value
-        match = rf"got {shown} in column 'w4', row 7\. Set binarize=0"
+        match = rf"got {shown} in column 'w4', row 7\. Set binarize=0\.0"
         for call in (model.fit, model.transform, model.score, model.partial_fit):
             with pytest.raises(ValueError, match=match):
                 call(wrong)
     counts = sparse.csr_array(np.nan_to_num(X) * 3)
     with pytest.raises(ValueError, match="got 3.0 in column"):
-        NoisyOr(3, **QUICK).fit(counts)
+        NoisyOr(3, binarize=None, **QUICK).fit(counts)
     wrong = frame.copy()
     wrong.iloc[2, 3] = np.inf
     with pytest.raises(ValueError, match="infinity.*column 'w3', row 2"):
@@ -198,13 +199,25 @@ def test_other_values_are_refused_by_name(X):
 
 def test_binarize(X):
     values = np.where(X == 1, 7.0, X - 3.0)
-    expected = NoisyOr(3, **QUICK).fit(X).transform(X)
-    model = NoisyOr(3, binarize=0, **QUICK).fit(values)
+    expected = NoisyOr(3, binarize=None, **QUICK).fit(X).transform(X)
+    model = NoisyOr(3, **QUICK).fit(values)
     np.testing.assert_array_equal(model.transform(values), expected)
     counts = sparse.csr_array(np.where(X == 1, 7.0, X))
     np.testing.assert_array_equal(model.transform(counts), expected)
-    with pytest.raises(ValueError, match="binarize=-1 would switch on"):
+    with pytest.raises(ValueError, match="binarize=-1 is negative, but X is sparse"):
         NoisyOr(3, binarize=-1, **QUICK).fit(counts)
+    negative = NoisyOr(3, binarize=-1, **QUICK).fit(np.where(X == 1, -0.5, X - 3.0))
+    np.testing.assert_array_equal(negative.transform(X - 1.5), expected)
+
+
+def test_counts_of_words_need_no_preparation():
+    texts = ["red red rose", "blue sea", "red sea sea", "rose rose rose"]
+    counts, binary = (
+        make_pipeline(CountVectorizer(binary=binary), NoisyOr(2, **QUICK))
+        for binary in (False, True)
+    )
+    found = counts.fit_transform(texts)
+    np.testing.assert_array_equal(found, binary.fit_transform(texts))
 
 
 @pytest.mark.parametrize(
