@@ -16,8 +16,20 @@ def seed():
     return int(os.environ.get("SKVNCE_TEST_SEED", "0"))
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+    parser.addoption(
+        "--seeded-only",
+        action="store_true",
+        help="run only the tests that depend on SKVNCE_TEST_SEED, to sweep the seeds",
+    )
+
+
+def pytest_collection_modifyitems(config, items):
     """Let one process run all that starts others: clusters would meet at a port."""
+    if config.getoption("--seeded-only"):
+        chosen = [item for item in items if "seed" in item.fixturenames]
+        config.hook.pytest_deselected(items=[i for i in items if i not in set(chosen)])
+        items[:] = chosen
     for item in items:
         starts = "dask" in item.nodeid or "loky" in item.nodeid
         if starts and not item.get_closest_marker("xdist_group"):
