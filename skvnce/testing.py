@@ -25,6 +25,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, clone
 from sklearn.exceptions import SkipTestWarning
 from sklearn.utils import get_tags
 
+from skvnce._warnings import warn_user
+
 __all__ = ["check_nan_contract", "nan_checks"]
 
 
@@ -85,7 +87,7 @@ def check_nan_contract(estimator):
         try:
             check()
         except SkipTest as skipped:
-            warnings.warn(f"{name}: {skipped}", SkipTestWarning, stacklevel=2)
+            warn_user(f"{name}: {skipped}", SkipTestWarning)
         except AssertionError as error:
             failures.append(str(error))
     _require(not failures, "\n\n".join(failures))

@@ -11,6 +11,7 @@ import skvnce
 
 ROOT = Path(skvnce.__file__).parent
 PROTOCOLS = {"models.base", "variational.base"}
+EVERYWHERE = {"_version", "_warnings"}  # which import the standard library only
 LAYERS = {
     "distributions": set(),
     "models": {"distributions"},
@@ -55,12 +56,12 @@ def imported(source):
 
 def violations(layer, source):
     """List the imports that a layer may not have."""
-    allowed = {layer, *LAYERS[layer]}
+    allowed = {layer, *LAYERS[layer], *EVERYWHERE}
     for name in imported(source):
         top, _, inside = name.partition(".")
         if top in NEVER[layer]:
             yield name
-        if top == "skvnce" and inside and inside != "_version":
+        if top == "skvnce" and inside:
             known = any(inside == a or inside.startswith(f"{a}.") for a in allowed)
             # `from skvnce.models import base` names the package first
             if not known and not any(a.startswith(f"{inside}.") for a in allowed):
@@ -139,3 +140,9 @@ def test_every_public_name_is_in_the_docs():
         for member in members:
             entry = member if isinstance(value, type) else f"{name}.{member}"
             assert entry in pages
+
+
+@pytest.mark.parametrize("name", sorted(EVERYWHERE))
+def test_what_all_layers_import_needs_the_standard_library_only(name):
+    found = imported((ROOT / f"{name}.py").read_text())
+    assert {module.partition(".")[0] for module in found} <= sys.stdlib_module_names

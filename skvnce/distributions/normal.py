@@ -14,12 +14,13 @@ gathered into a batch as wide as the largest; rows with smaller ones take column
 an identity matrix that stands below S or P.
 """
 
-import warnings
 from math import log, pi
 from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
+
+from skvnce._warnings import warn_user
 
 _CELLS_AT_ONCE = 2**16  # of a batch of blocks: half a MiB stays in the cache
 _JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)
@@ -285,12 +286,11 @@ def cholesky(matrix: Tensor) -> Tensor:
         extra = (jitter * diagonal.mean(-1, keepdim=True)).expand_as(diagonal)
         factor, info = torch.linalg.cholesky_ex(matrix + torch.diag_embed(extra))
         if not info.any():
-            warnings.warn(
+            warn_user(
                 f"A covariance matrix is singular to working precision: {jitter:g} of "
                 "its diagonal was added. Columns repeat others; drop them, or raise "
                 "shrinkage.",
                 RuntimeWarning,
-                stacklevel=2,
             )
             return factor
     raise torch.linalg.LinAlgError("matrix is not positive definite")

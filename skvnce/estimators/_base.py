@@ -1,7 +1,5 @@
 """What estimators of incomplete tables share: empty columns, names, chunks of rows."""
 
-import warnings
-
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -10,6 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._random import seeded
 from skvnce._threads import one_thread
+from skvnce._warnings import warn_user
 from skvnce.estimators._tables import constant_columns
 from skvnce.estimators._validation import column_name, incomplete_array
 
@@ -77,17 +76,16 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         self._check_parameters()
         return incomplete_array(self, X, reset=False)
 
-    def _observed_columns(self, X, stacklevel=5):
+    def _observed_columns(self, X):
         """List the columns with an observed cell, and warn of the others."""
         empty = np.isnan(X).all(0)
         if empty.all():
             raise ValueError("All columns of X are entirely missing: nothing to learn.")
         if empty.any():
             names = ", ".join(column_name(self, j) for j in np.flatnonzero(empty))
-            warnings.warn(
+            warn_user(
                 f"Entirely missing: {names}; left out of the model and "
                 f"{self._fate_of_empty()}.",
-                stacklevel=stacklevel,
             )
         return np.flatnonzero(~empty)
 

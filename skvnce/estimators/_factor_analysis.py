@@ -1,7 +1,5 @@
 """Factor analysis as a transformer of incomplete tables into their latents."""
 
-import warnings
-
 import numpy as np
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
@@ -9,6 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
+from skvnce._warnings import warn_user
 from skvnce.algorithms import factor_analysis
 from skvnce.estimators._base import IncompleteTransformer
 from skvnce.estimators._callbacks import (
@@ -299,20 +298,18 @@ class IncompleteFactorAnalysis(
         at_floor = self.node_indices_[noise <= 1.001 * _FLOOR]
         if len(at_floor):
             names = ", ".join(column_name(self, j) for j in at_floor)
-            warnings.warn(
+            warn_user(
                 f"Noise at its floor, {_FLOOR:g} of the variance: {names}. They repeat "
                 "other columns (drop them), or there are too many latents for the rows "
                 f"(lower n_components={self.n_components_}).",
                 ConvergenceWarning,
-                stacklevel=5,
             )
         if self.n_iter_ == self.max_iter and fit.rise > self.tol:
-            warnings.warn(
+            warn_user(
                 f"EM stopped after max_iter={self.max_iter} rounds, with the "
                 f"log-likelihood still rising by {fit.rise:.2g} a round. Raise "
                 f"max_iter or tol={self.tol:g}.",
                 ConvergenceWarning,
-                stacklevel=5,
             )
 
     def _checked(self, X):

@@ -1,7 +1,5 @@
 """An imputer that fits a normal distribution to the incomplete rows."""
 
-import warnings
-
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
@@ -10,6 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seed_from, seeded
 from skvnce._threads import one_thread
+from skvnce._warnings import warn_user
 from skvnce.algorithms import copula, gaussian, margins
 from skvnce.algorithms.copula import Copula
 from skvnce.algorithms.margins import Margins
@@ -378,12 +377,11 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self.loss_curve_ = [-objective / total for objective in fit.objectives]
         self.n_iter_ = fit.n_rounds
         if self.n_iter_ == self.max_iter and fit.change > self.tol:
-            warnings.warn(
+            warn_user(
                 f"EM stopped after max_iter={self.max_iter} rounds, with mean or "
                 f"covariance still moving by {fit.change:.2g}. Raise max_iter, "
                 f"shrinkage or tol={self.tol:g}.",
                 ConvergenceWarning,
-                stacklevel=6,
             )
 
     def _copula(self, normal):

@@ -1,6 +1,5 @@
 """A sparse graph from an incomplete non-negative table."""
 
-import warnings
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
+from skvnce._warnings import warn_user
 from skvnce.algorithms import conditional, graph, graph_prior
 from skvnce.algorithms.edge_mixture import edge_probabilities
 from skvnce.algorithms.graph_cdi import vnce_cdi
@@ -308,9 +308,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         """Check the table and keep what it says; rows without a cell are left out."""
         X = incomplete_array(self, X, reset=True)
         check_non_negative(self, X)
-        self.node_indices_ = self._observed_columns(X, stacklevel=6)
+        self.node_indices_ = self._observed_columns(X)
         check_not_constant(self, X, self.node_indices_)
-        warn_of_dominated(self, X, self.node_indices_, stacklevel=6)
+        warn_of_dominated(self, X, self.node_indices_)
         nodes = X[:, self.node_indices_]
         return Incomplete.from_array(nodes[~np.isnan(nodes).all(1)])
 
@@ -566,27 +566,24 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
 
     def _warn_unless_converged(self):
         if not np.isfinite(self.optimality_gap_):
-            warnings.warn(
+            warn_user(
                 "K is not identified: there are too few rows (or too few that are not "
                 f"zero) for ridge={self.ridge_:g}. Raise ridge.",
                 ConvergenceWarning,
-                stacklevel=6,
             )
         elif self.optimality_gap_ > _INEXACT * max(1.0, abs(self.loss_curve_[-1])):
-            warnings.warn(
+            warn_user(
                 "The last M-step stopped before its minimum (optimality_gap_="
                 f"{self.optimality_gap_:.2g}, loss {self.loss_curve_[-1]:.2g}). Drop "
                 f"columns that repeat others, or change ridge={self.ridge_:g}.",
                 ConvergenceWarning,
-                stacklevel=6,
             )
         elif self.n_iter_ == self.max_iter and self.change_ > self.tol:
-            warnings.warn(
+            warn_user(
                 f"EM stopped after max_iter={self.max_iter} rounds, with an edge "
                 f"strength still moving by {self.change_:.2g} a round. Raise max_iter "
                 f"or tol={self.tol:g}.",
                 ConvergenceWarning,
-                stacklevel=6,
             )
 
     def _checked(self, X):

@@ -8,6 +8,7 @@ from sklearn.base import clone
 from sklearn.model_selection import check_cv
 
 from skvnce._random import seeded
+from skvnce._warnings import warn_user
 from skvnce.algorithms import graph, graph_path
 from skvnce.estimators._callbacks import report_rounds, with_callbacks
 from skvnce.estimators._graph import TruncatedGaussianGraphLearner
@@ -306,12 +307,11 @@ max_iter, tol, keep_empty_features, random_state, verbose
         self.cv_results_["instability"] = instability
         best = int(np.flatnonzero(instability <= _INSTABILITY).max(initial=0))
         if instability[0] > _INSTABILITY:
-            warnings.warn(
+            warn_user(
                 "No graph of the path is stable: even the sparsest changes too much "
                 f"between halves of the rows (instability {instability[0]:.2f}, limit "
                 f"{_INSTABILITY}). Choose by selection='ebic', or collect more rows.",
                 UserWarning,
-                stacklevel=6,
             )
         self.edge_frequencies_ = found[best]
         np.fill_diagonal(self.edge_frequencies_, 0)
@@ -325,12 +325,11 @@ max_iter, tol, keep_empty_features, random_state, verbose
         denser = best == len(self.alphas_) - 1 and alpha > 0 and 2 * links < d * (d - 1)
         if len(self.alphas_) > 1 and (sparser or denser):
             end = "largest" if sparser else "smallest"
-            warnings.warn(
+            warn_user(
                 f"selection={self.selection!r} chose the {end} alpha of the path, "
                 f"{alpha:.3g} ({links} links): the best may lie beyond. Give alphas "
                 "that reach further, or choose by another rule.",
                 UserWarning,
-                stacklevel=5,
             )
 
     def _check_parameters(self):

@@ -1,7 +1,6 @@
 """Noisy-OR as a transformer of sparse binary tables into probabilities of causes."""
 
 import numbers
-import warnings
 from contextlib import contextmanager
 from math import ceil
 
@@ -17,6 +16,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from skvnce._random import row_lattice, seed_from, seeded
 from skvnce._threads import one_thread
+from skvnce._warnings import warn_user
 from skvnce.algorithms import noisy_or
 from skvnce.estimators._binary import (
     STARTS,
@@ -487,10 +487,9 @@ class NoisyOr(
             names = ", ".join(column_name(self, j) for j in never[:_MOST_NAMES])
             if len(never) > _MOST_NAMES:
                 names += f" and {len(never) - _MOST_NAMES} more"
-            warnings.warn(
+            warn_user(
                 f"Entirely missing: {names}; no cause switches them on, and their "
                 "probabilities are NaN.",
-                stacklevel=5,
             )
         return table
 

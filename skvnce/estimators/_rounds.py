@@ -1,12 +1,12 @@
 """What estimators that are trained in rounds share: how many, and what went wrong."""
 
-import warnings
 from contextlib import contextmanager
 
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
+from skvnce._warnings import warn_user
 from skvnce.training.adam import NotFinite
 from skvnce.training.rounds import COOLING
 
@@ -57,9 +57,8 @@ class TrainedInRounds:
             lambda n, loss: n <= n_rounds and on_round(n, loss, np.nan),
         )
         if self.validation_fraction and self.n_rounds_ == self.max_iter > 0:
-            warnings.warn(
+            warn_user(
                 f"Held-out cells were still predicted better after max_iter="
                 f"{self.max_iter} rounds. Raise max_iter.",
                 ConvergenceWarning,
-                stacklevel=8,
             )

@@ -3,12 +3,13 @@
 import functools
 import numbers
 import sys
-import warnings
 from contextlib import contextmanager
 from datetime import date, timedelta
 
 import numpy as np
 from sklearn.utils.validation import check_array, validate_data
+
+from skvnce._warnings import warn_user
 
 _DOMINATES = 1e4  # times as far from the median as the next cell
 
@@ -170,7 +171,7 @@ def check_not_constant(estimator, X, columns):
             )
 
 
-def warn_of_dominated(estimator, X, columns, stacklevel):
+def warn_of_dominated(estimator, X, columns):
     """Warn of columns where one cell lies ten thousand times further out than others.
 
     Columns of which all other cells are equal are none of them: such are indicators.
@@ -183,11 +184,10 @@ def warn_of_dominated(estimator, X, columns, stacklevel):
         *_, next_one, farthest = np.argsort(distance)
         if 0 < distance[next_one] < distance[farthest] / _DOMINATES:
             far = values[farthest]
-            warnings.warn(
+            warn_user(
                 f"One cell of {column_name(estimator, column)}, {far:g}, dominates it: "
                 "its links and imputations are those of this cell. If it is an error, "
                 "make it missing (NaN); else use the logarithm of the column.",
-                stacklevel=stacklevel,
             )
 
 

@@ -7,6 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._random import seed_from
+from skvnce._warnings import warn_user
 from skvnce.algorithms import vae_sampling
 from skvnce.estimators._base import Imputer
 from skvnce.estimators._density import (
@@ -300,13 +301,12 @@ class VGIImputer(DrawnByMembers, Imputer):
         """Warn of columns whose chains wanted to leave what was observed."""
         if columns:
             names = ", ".join(column_name(self, j) for j in columns)
-            warnings.warn(
+            warn_user(
                 f"Chains ran away in {names}: more than {STRAY:.0%} of their draws "
                 "fell outside the observed values, and were not taken. Lower "
                 f"learning_rate_init={self.learning_rate_init!r}, or take a model that "
                 "falls off faster.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
     def _is_autoencoder(self):

@@ -1,7 +1,5 @@
 """Variational noise-contrastive estimation of any model of incomplete rows."""
 
-import warnings
-
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
@@ -12,6 +10,7 @@ from torch.distributions import Distribution
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, row_lattice, seeded
 from skvnce._threads import one_thread
+from skvnce._warnings import warn_user
 from skvnce.algorithms import vnce
 from skvnce.estimators import _vnce_fit as fitting
 from skvnce.estimators import _vnce_parts as parts
@@ -570,12 +569,11 @@ class VNCEEstimator(
         self.model_state_, self.posterior_state_ = map(state_of, self._cache)
         self.log_scale_ = float(model.log_scale)
         if not best.converged:
-            warnings.warn(
+            warn_user(
                 f"The objective still moved after {self.n_iter_} iterations. Raise "
                 f"max_iter={self.max_iter} (or tol={self.tol:g}, which acts where what "
                 "rows hide is drawn or enumerated).",
                 ConvergenceWarning,
-                stacklevel=6,
             )
 
     def _check_scale(self, data, noise):
@@ -584,13 +582,12 @@ class VNCEEstimator(
         found = self._against(noise, some, self.noise_ratio)
         self.log_scale_gap_ = float(vnce.log_mean(found.noise))
         if self.log_scale_gap_ > _GAP:
-            warnings.warn(
+            warn_user(
                 f"Fresh noise finds an integral exp({self.log_scale_gap_:.2g}) times "
                 "that of log_scale_: the model has mass where neither data nor noise "
                 f"were, and nothing held it down. Raise noise_ratio={self.noise_ratio} "
                 "or alpha, or take a noise closer to the data.",
                 ConvergenceWarning,
-                stacklevel=6,
             )
 
     def _is_conditional(self):
