@@ -1,7 +1,7 @@
 """How often a right implementation may fail a statistical test, and functions for it.
 
-.ci/run takes the seed of the tests from the commit.  Were there 1000 statistical tests, each
-failing a right implementation with probability FAILURE, one run in 100 would fail.
+.ci/run takes the seed of the tests from the commit.  Were there 1000 statistical tests,
+each failing a right implementation with probability FAILURE, one run in 100 would fail.
 
 Each function `p_...` returns a p-value: the probability that a right implementation
 gets at least as far from the truth.  It is adjusted for the number of comparisons
