@@ -3,10 +3,14 @@
 An entry makes, from a seed, an object with ``fit(X)`` on the training rows with NaN,
 ``transform(X)`` to a filled table, and, if it can draw, ``sample(X, n_draws=,
 random_state=)`` to (n_draws, n, d).  One that leaves NaN is judged by the predictions
-made from its table only.
+made from its table only.  One that cannot afford as many draws as the others says how
+many it makes (``draws_at_most``).
 """
 
+from functools import partial
+
 import numpy as np
+from _mice import Mice, installed
 from _miwae import MIWAE
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
@@ -100,6 +104,7 @@ VGI_MODELS = {
     "VGI, factor analysis": "factor-analysis",
     "VGI, VBGI-VAE": VariationalAutoencoder(objective="VBGI-VAE"),
 }
+MICE = {f"mice {kind}": kind for kind in ("pmm", "norm", "cart")}
 OBJECTIVES = ["MVAE", "MissVAE", "MissSVAE", "MissIWAE", "MissSIWAE", "DeMissVAE"]
 METHODS = {
     "mean": lambda seed: SimpleImputer(),
@@ -108,6 +113,7 @@ METHODS = {
     "BR draws": ChainedDraws,
     "BR mean of draws": ChainedDrawsMean,
     "ExtraTrees": extra_trees,
+    **{name: partial(Mice, kind) for name, kind in MICE.items()},
     "MIWAE": lambda seed: MIWAE(random_state=seed),
     "GaussianImputer": lambda seed: GaussianImputer(),
     "Gaussian, normal margins": lambda seed: GaussianImputer(margins="normal"),
@@ -122,4 +128,11 @@ METHODS = {
 # methods that take minutes a cell have fewer seeds than asked for
 SEEDS_AT_MOST = {"ExtraTrees": 1, "MIWAE": 1}
 SEEDS_AT_MOST |= dict.fromkeys(VGI_MODELS, 1)
+SEEDS_AT_MOST |= {"mice cart": 1}
 SEEDS_AT_MOST |= {f"LAIR, {name}": 1 for name in OBJECTIVES}
+
+
+def lacking(methods):
+    """List the methods whose software is not installed here."""
+    asked = [method for method in methods if method in MICE]
+    return asked if asked and not installed() else []

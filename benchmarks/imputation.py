@@ -3,13 +3,14 @@
     python benchmarks/imputation.py --results FILE [--only-report]
         [--tables diabetes digits] [--mechanisms "MCAR 50" "MAR 50"]
         [--methods BR GaussianImputer] [--seeds 3] [--n-jobs 2]
-        [--output doc/benchmarks/imputation.md]
+        [--output doc/benchmarks/imputation.md] [--title "Imputers compared"]
         [--picture doc/images/imputation.png]
 
 Tables and masks are those of `imputation_tables`, methods those of `_rivals`.  Every
 method learns from the masked training rows and is judged on the masked unseen rows.
 Each result is one line of FILE; cells that are there are not computed again, and the
-report is written from FILE alone (without --results they are not kept).
+report is written from FILE alone (without --results they are not kept).  R's mice needs
+Rscript and the package mice; where they are not installed it is left out.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 from _report import publish
-from _rivals import COMPLETE, METHODS, SEEDS_AT_MOST
+from _rivals import COMPLETE, METHODS, SEEDS_AT_MOST, lacking
 from imputation_report import picture, report
 from imputation_scores import DRAWS, judge_draws, judge_points, judge_predictions
 from imputation_tables import MECHANISMS, TABLES, split
@@ -43,15 +44,15 @@ def measure(name, mechanism, method, seed):
     imputer = METHODS[method](seed)
     before = resident("VmRSS")
     forget_peak()
-    start = time.process_time()
+    start = cpu_seconds()
     imputer.fit(train)
-    fitted = time.process_time()
+    fitted = cpu_seconds()
     filled = imputer.transform(test)
-    done = time.process_time()
+    done = cpu_seconds()
     found = {
         "fit": fitted - start,
         "transform": done - fitted,
-        "peak": resident("VmHWM") - before,
+        "peak": getattr(imputer, "peak", resident("VmHWM") - before),
         "rows": len(train),
         "columns": train.shape[1],
     }
@@ -59,10 +60,17 @@ def measure(name, mechanism, method, seed):
         found |= judge_points(data, filled)
     found |= judge_predictions(data, imputer.transform(train), filled)
     if getattr(imputer, "sample", None):
-        start = time.process_time()
-        draws = imputer.sample(test, n_draws=DRAWS, random_state=seed)
-        found |= {"sample": time.process_time() - start} | judge_draws(data, draws)
-    return found
+        number = getattr(imputer, "draws_at_most", DRAWS)
+        start = cpu_seconds()
+        draws = imputer.sample(test, n_draws=number, random_state=seed)
+        found |= {"sample": cpu_seconds() - start} | judge_draws(data, draws)
+    return found | getattr(imputer, "remarks", {})
+
+
+def cpu_seconds():
+    """Return the CPU time of this process and of those that it has waited for."""
+    others = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + others.ru_utime + others.ru_stime
 
 
 def resident(kind):
@@ -98,7 +106,10 @@ def measure_all(name, method, masks, warm=True):
 def missing_cells(results, options):
     """List what is asked for and not there yet, (table, method, masks)."""
     there = {tuple(result[k] for k in KEY) for result in results}
+    absent = lacking(options.methods)
     for method, name in product(options.methods, options.tables):
+        if method in absent:
+            continue
         n_seeds = min(options.seeds, SEEDS_AT_MOST.get(method, options.seeds))
         masks = [
             (mechanism, seed)
@@ -156,6 +167,7 @@ def options_of(arguments=None):
     parser.add_argument("--results", help="file of results, one JSON object a line")
     parser.add_argument("--only-report", action="store_true", help="compute nothing")
     parser.add_argument("--output", help="file of the report")
+    parser.add_argument("--title", default="Imputers compared", help="of the report")
     parser.add_argument("--picture", help="file of the picture")
     return parser.parse_args(arguments)
 

@@ -7,6 +7,7 @@ import imputation
 import imputation_tables
 import numpy as np
 import pytest
+from _mice import IMPUTATIONS, Mice, installed, run_r
 from _miwae import MIWAE
 from _rivals import METHODS, ChainedDraws
 from sklearn.datasets import load_diabetes
@@ -87,6 +88,47 @@ def test_reference_methods_are_in_the_report(tmp_path):
     assert "at most 0.98 of BR draws | 0.640 (2 tables" in report
 
 
+def written(path, crps):
+    """Write results of equal scores but CRPS, {(table, method): crps}."""
+    scores = dict.fromkeys(("rmse", "mae", "trees", "fit", "transform", "peak"), 1.0)
+    scores |= {"coverage": 0.9, "energy": 1.0, "sample": 1.0}
+    with path.open("w") as file:
+        for (name, method), score in crps.items():
+            key = dict(zip(imputation.KEY, (name, "MCAR 50", method, 0), strict=True))
+            file.write(json.dumps(key | scores | {"crps": score}) + "\n")
+    return ["--results", str(path), "--only-report", *SHORT[2:]]
+
+
+def test_goals_set_against_mice(tmp_path, capsys):
+    crps = {}
+    for place, name in enumerate(imputation_tables.TABLES):
+        crps[name, "mice pmm"] = 0.5
+        crps[name, "mice cart"] = 0.4 if place else 0.6
+        crps[name, "GaussianImputer"] = 0.5 if place else 0.51
+        crps[name, "LAIRImputer"] = 0.4 if place < 5 else 0.45
+    imputation.main(written(tmp_path / "results.jsonl", crps))
+    said = capsys.readouterr().out
+    goal = "CRPS, MCAR 50: no worse than mice pmm on at least 7 of 7 tables"
+    assert f"| {goal} | 6 of 7; ratio to the best: 1.020 diabetes, 1.000" in said
+    goal = goal.replace("pmm", "pmm and mice cart").replace("7 of", "5 of")
+    line = next(line for line in said.splitlines() if goal in line)
+    assert "| 5 of 7; ratio to the best: 0.800 diabetes, 1.000" in line
+    assert "1.125 miniboone, 1.125 digits | met |" in line
+    assert "need R with the package mice: mice norm." in said
+
+
+def test_mice_is_left_out_where_r_is_not_installed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    installed.cache_clear()
+    methods = ["--methods", "mean", "mice pmm"]
+    try:
+        found = imputation.main([*SHORT, *methods, "--n-jobs", "0"])
+    finally:
+        installed.cache_clear()
+    assert [result["method"] for result in found] == ["mean"]
+    assert "mice: mice pmm, mice norm, mice cart." in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("mechanism", imputation_tables.MECHANISMS)
 def test_masks(mechanism):
     data = imputation_tables.split("diabetes", mechanism, 0)
@@ -127,3 +169,37 @@ def test_rivals_fill_and_draw(imputer, incomplete):
     for one in tables:
         assert np.isfinite(one).all()
         np.testing.assert_array_equal(one[observed], unseen[observed])
+
+
+@pytest.fixture
+def needs_r():
+    if not installed():
+        pytest.skip("Rscript with the package mice is not installed")
+
+
+@pytest.mark.usefixtures("needs_r")
+def test_mice_learns_from_the_training_rows_only():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 1)) + 0.1 * rng.normal(size=(80, 3))
+    X[:60] = np.where(rng.uniform(size=(60, 3)) < 0.2, np.nan, X[:60])
+    X[60:, 0] += 1000  # learned from, it would be the first donor of these rows
+    X[60:70, 0] = np.nan
+    mice = Mice("pmm", 0, n_draws=4, maxit=2).fit(X[:60])
+    filled = mice.transform(X[60:])
+    draws = mice.sample(X[60:], 4, random_state=0)
+    assert draws.shape == (4, 20, 3)
+    assert np.isin(draws[:, :10, 0], X[:60, 0]).all()  # donors are observed values
+    np.testing.assert_array_equal(draws[:, :, 1:], np.tile(X[60:, 1:], (4, 1, 1)))
+    np.testing.assert_allclose(filled[:10, 0], draws[:, :10, 0].mean(0), rtol=1e-12)
+    observed = ~np.isnan(X[60:])
+    np.testing.assert_array_equal(filled[observed], X[60:][observed])
+    train = mice.transform(X[:60])
+    assert np.isfinite(train).all()
+    assert mice.remarks["cells filled by means"] == 0
+    assert Mice.draws_at_most == IMPUTATIONS
+
+
+@pytest.mark.usefixtures("needs_r")
+def test_errors_of_r_are_raised():
+    with pytest.raises(RuntimeError, match="no such thing"):
+        run_r("-e", "stop('no such thing')")
