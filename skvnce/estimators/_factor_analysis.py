@@ -7,6 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
+from skvnce._threads import threads_for
 from skvnce._warnings import warn_user
 from skvnce.algorithms import factor_analysis
 from skvnce.estimators._base import IncompleteTransformer
@@ -162,8 +163,9 @@ class IncompleteFactorAnalysis(
         check_spread(self, self.node_indices_, scale)
         nodes = (nodes - mean) / scale
         on_round, finish = report_rounds(self, self.max_iter, X=X)
-        found = self._fit_rank(nodes, torch.from_numpy(weights), on_round)
-        self._keep(found, mean, scale, constants, weights.sum())
+        with threads_for(len(self.node_indices_)):
+            found = self._fit_rank(nodes, torch.from_numpy(weights), on_round)
+            self._keep(found, mean, scale, constants, weights.sum())
         finish()
         return self
 
@@ -224,7 +226,7 @@ class IncompleteFactorAnalysis(
             In the units of X; 0 for columns that are not in the model.
         """
         check_is_fitted(self)
-        return self._square(self._model().covariance())
+        return self._square(FactorModel.covariance)
 
     def get_precision(self):
         """Compute the inverse of the covariance of the columns of the model.
@@ -235,7 +237,7 @@ class IncompleteFactorAnalysis(
             In the inverse units of X; 0 for columns that are not in the model.
         """
         check_is_fitted(self)
-        return self._square(self._model().precision())
+        return self._square(FactorModel.precision)
 
     @property
     def _n_features_out(self):
@@ -320,10 +322,12 @@ class IncompleteFactorAnalysis(
     def _rowwise(self, X, function):
         """Apply a function of the model and the rows, in chunks of rows."""
         model = self._model()
-        parts = [
-            function(model, Incomplete.from_array(nodes)) for _, nodes in self._parts(X)
-        ]
-        return torch.cat(parts).numpy()
+        with threads_for(len(self.node_indices_)):
+            parts = [
+                function(model, Incomplete.from_array(nodes))
+                for _, nodes in self._parts(X)
+            ]
+            return torch.cat(parts).numpy()
 
     def _model(self):
         columns = self.node_indices_
@@ -333,8 +337,10 @@ class IncompleteFactorAnalysis(
             torch.from_numpy(self.noise_variance_[columns]),
         )
 
-    def _square(self, matrix):
+    def _square(self, function):
         """Put a matrix of the columns of the model into one of all columns."""
+        with threads_for(len(self.node_indices_)):
+            matrix = function(self._model())
         result = np.zeros((self.n_features_in_, self.n_features_in_))
         result[np.ix_(self.node_indices_, self.node_indices_)] = matrix.numpy()
         return result

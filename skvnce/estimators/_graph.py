@@ -1,6 +1,5 @@
 """A sparse graph from an incomplete non-negative table."""
 
-from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seeded
-from skvnce._threads import one_thread
+from skvnce._threads import threads_for
 from skvnce._warnings import warn_user
 from skvnce.algorithms import conditional, graph, graph_prior
 from skvnce.algorithms.edge_mixture import edge_probabilities
@@ -42,7 +41,6 @@ from skvnce.estimators._validation import (
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 
 _INEXACT = 1e-3  # gap, relative to the loss, above which an M-step has not converged
-_SMALL = 64  # features up to which one BLAS thread is faster than several
 
 
 def _of_data(build):
@@ -592,6 +590,4 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         return X
 
     def _threads(self):
-        """Use one BLAS thread for small matrices, where several only wait."""
-        small = len(self.node_indices_) <= _SMALL
-        return one_thread() if small else nullcontext()
+        return threads_for(len(self.node_indices_))

@@ -1,0 +1,23 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).with_name("thread_checks.py")
+
+
+def alone(*names):
+    """Run checks where nothing limits threads: the tests have one, see conftest.py."""
+    limits = {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", SCRIPT, *names],
+        capture_output=True,
+        text=True,
+        env={k: v for k, v in os.environ.items() if k not in limits},
+        timeout=120,
+    )
+    assert not done.returncode, done.stderr
+
+
+def test_small_matrices_take_one_thread():
+    alone("limits", "estimators")
