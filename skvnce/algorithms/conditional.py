@@ -13,7 +13,7 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.samplers.base import Info, Sampler, State, chain_average, run_chain
-from skvnce.samplers.gibbs import gibbs, missing_cells
+from skvnce.samplers.blocks import block_gibbs, missing_of
 from skvnce.variational.base import Uniforms
 
 N_BLOCKS = 5  # of columns, hidden in turn by `log_predictive`
@@ -39,7 +39,7 @@ def conditional_mean(
     Tensor of shape (n, features)
         Observed cells as they were.
     """
-    sampler = gibbs(model, missing_cells(data.observed[None]), uniforms)
+    sampler = block_gibbs(model, missing_of(data.observed[None]), uniforms)
     mean = chain_average(
         sampler,
         sampler.init(data, start.expand(1, *data.x.shape)),
@@ -61,7 +61,7 @@ def draw(
 ) -> Tensor:
     """Draw from p(x_mis | x_obs), one chain a draw; (n_draws, n, features)."""
     x = start.expand(n_draws, *data.x.shape)
-    sampler = gibbs(model, missing_cells(data.observed.expand_as(x)))
+    sampler = block_gibbs(model, missing_of(data.observed.expand_as(x)))
     return run_chain(sampler, sampler.init(data, x), data, n_steps).x
 
 
@@ -102,7 +102,7 @@ def log_predictive(
             [u(step, one[None]) for u, one in zip(sources, x, strict=True)]
         )
 
-    sampler = gibbs(model, missing_cells(rest.observed), each)
+    sampler = block_gibbs(model, missing_of(rest.observed), each)
     state = sampler.init(rest, start.expand_as(rest.observed))
     state = run_chain(sampler, state, rest, burn_in)
     score = _average_density(model, sampler, state, rest, n_steps)

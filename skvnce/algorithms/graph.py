@@ -18,7 +18,8 @@ from skvnce._incomplete import Incomplete
 from skvnce.distributions.truncated_normal import TruncatedNormal, fit_moments
 from skvnce.models.truncated_gaussian import TruncatedGaussian, safe_on_orthant
 from skvnce.samplers.base import State
-from skvnce.samplers.gibbs import antithetic, gibbs, missing_cells
+from skvnce.samplers.blocks import block_gibbs, missing_of
+from skvnce.samplers.gibbs import antithetic
 from skvnce.training.adam import NotFinite
 
 DIAGONAL_FLOOR = 0.25  # least K_jj, for columns scaled to unit spread
@@ -224,14 +225,14 @@ def completed_by_gibbs(data: Incomplete) -> EStep:
     """
     complete = bool(data.observed.all())
     shape = (1 if complete else 2, *data.x.shape)
-    missing = missing_cells(data.observed.expand(shape))
+    missing = missing_of(data.observed.expand(shape))
 
     def init() -> State:
         return State(data.x.where(data.observed, 0.0).expand(shape).clone())
 
     def step(state: State, model: TruncatedGaussian) -> tuple[State, Tensor]:
-        if missing:
-            state, _ = gibbs(model, missing, antithetic).step(state, data)
+        if not complete:
+            state, _ = block_gibbs(model, missing, antithetic).step(state, data)
         return state, state.x.flatten(0, 1)
 
     return EStep(init, step, once=complete)

@@ -39,7 +39,8 @@ from skvnce.algorithms.graph_quadratic import (
 )
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.samplers.base import State
-from skvnce.samplers.gibbs import antithetic, gibbs, missing_cells
+from skvnce.samplers.blocks import block_gibbs, missing_of
+from skvnce.samplers.gibbs import antithetic
 from skvnce.training.proximal import Quadratic
 
 _CHAINS = 1000, 5000  # of the model, at least and at most
@@ -237,7 +238,7 @@ def maximum_likelihood(
     of_data = completed_by_gibbs(data)
     n_chains = min(max(len(data.x), _CHAINS[0]), _CHAINS[1])
     hidden = torch.zeros(2, n_chains // 2, d, dtype=torch.bool)
-    every = missing_cells(hidden)
+    every = missing_of(hidden)
     unseen = Incomplete(torch.zeros(hidden.shape, dtype=torch.float64), hidden)
 
     def init() -> tuple:
@@ -254,7 +255,7 @@ def maximum_likelihood(
             theta = theta._replace(precision=point[:, :d], linear=linear)
             model = to_model(theta, centre)
         rows, _ = of_data.step(state[0], model)
-        chains, _ = gibbs(model, every, antithetic).step(state[1], unseen)
+        chains, _ = block_gibbs(model, every, antithetic).step(state[1], unseen)
         check_chains(chains.x, rows.x)
         means = [
             expected_statistic(model, x, observed, centre)[:, :width]

@@ -8,6 +8,7 @@ K need not be positive definite: on the orthant, copositive is enough.
 import torch
 from torch import Tensor, nn
 
+from skvnce.distributions.bounded_normal import BoundedNormal
 from skvnce.distributions.truncated_normal import TruncatedNormal, log_normaliser
 
 
@@ -49,6 +50,23 @@ class TruncatedGaussian(nn.Module):
     ) -> TruncatedNormal:
         """Return p(x_j | x_-j) of all (or given) j, of batch shape (*batch, n_j)."""
         return conditionals(x, self.precision, self.linear, features)
+
+    def cells(
+        self, x: Tensor, rows: tuple[Tensor, ...], feature: int
+    ) -> TruncatedNormal:
+        """Return p(x_j | x_-j) of one feature of some rows."""
+        return self.conditional(x[rows], feature)
+
+    def bounds(self) -> tuple[Tensor, Tensor]:
+        """Return the bounds of all cells."""
+        zero = self.linear.new_zeros(())
+        return zero, zero + torch.inf
+
+    def segment(
+        self, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor
+    ) -> BoundedNormal:
+        """Return a normal distribution conditioned on a segment of a line."""
+        return BoundedNormal(loc, scale, low, high, validate_args=False)
 
     def log_marginal(self, x: Tensor, latent: Tensor) -> Tensor:
         """Compute log phi with one feature a row integrated out; see `log_marginal`."""

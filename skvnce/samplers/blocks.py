@@ -1,0 +1,275 @@
+"""Gibbs sampling along lines, for a normal distribution truncated to a box.
+
+Draws of single cells mix slowly where missing columns are strongly correlated: with
+correlation r of two columns the autocorrelation is r^2.  What is slow is known: the
+directions v with ``v'Kv`` small beside ``v' diag(K) v``.  So each sweep over the cells
+is followed by draws along these directions.  On a line ``x + t v`` the conditional
+distribution of t is a normal one, truncated to the segment of the line inside the box,
+and is drawn exactly: no step is rejected and no step size is tuned.
+
+The directions span the eigenvectors of the smallest eigenvalues of K, scaled to unit
+diagonal, restricted to the missing cells of the row, and are conjugate in the row's own
+K (a small Cholesky factor for each pattern of missing cells).  Where the truncation is
+far they are independent.  That is multigrid Monte Carlo with a spectral coarse space: a
+vector u of missing cells lies outside that space by at most ``u'Ku`` over the least
+eigenvalue left out, so that the rate of convergence is bounded for every pattern,
+however strong the correlations are.  Nothing is done where no eigenvalue is small.
+
+References
+----------
+Goodman and Sokal (1989), Multigrid Monte Carlo method; Li and Ghosh (2015), Efficient
+sampling methods for truncated multivariate normal and Student-t distributions.
+"""
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from skvnce._incomplete import Incomplete
+from skvnce.samplers.base import Info, Sampler, State
+from skvnce.samplers.gibbs import Cells, missing_cells
+from skvnce.variational.base import Uniforms, ambient
+
+_SLOW = 0.2  # eigenvalues, for unit diagonal, below which single cells mix slowly
+_MOST = 32  # directions at most
+_LEAST = 1e-9  # eigenvalue for which a direction is made
+_STRAIGHT = 0.1  # share of the curvature meant, below which a direction is left out
+_AT_ONCE = 2**22  # numbers in a batch
+
+
+class LineModel(Protocol):
+    """A normal distribution truncated to a box: what `block_gibbs` asks of it."""
+
+    precision: Tensor
+    linear: Tensor
+
+    def bounds(self) -> tuple[Tensor, Tensor]:
+        """Return bounds that broadcast to the completed tables."""
+        ...
+
+    def cells(self, x: Tensor, rows: tuple[Tensor, ...], feature: int) -> Distribution:
+        """Return p(x_j | x_-j) of one feature of some rows."""
+        ...
+
+    def segment(
+        self, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor
+    ) -> Distribution:
+        """Return a normal distribution conditioned on a segment of a line."""
+        ...
+
+
+class Patterns(NamedTuple):
+    """Rows that miss two cells or more, and which cells.
+
+    Attributes
+    ----------
+    rows : Tensor of int64, of shape (n_rows,)
+        Places among all rows of all chains.
+    which : Tensor of int64, of shape (n_rows,)
+        The pattern of each.
+    missing : Tensor of bool, of shape (n_patterns, features)
+    """
+
+    rows: Tensor
+    which: Tensor
+    missing: Tensor
+
+
+class Missing(NamedTuple):
+    """The missing cells by column and by row: listed once, not in each sweep."""
+
+    cells: Cells
+    patterns: Patterns
+
+
+class Lines(NamedTuple):
+    """Directions for the rows that need them.
+
+    Attributes
+    ----------
+    rows : Tensor of int64, of shape (n_rows,)
+        Places among all rows of all chains.
+    which : Tensor of int64, of shape (n_rows,)
+        The pattern of each.
+    missing : Tensor of shape (features, n_rows)
+        1 where a cell is missing, else 0.
+    basis : Tensor of shape (features, width)
+        What the directions are combinations of, before the observed cells are left out.
+    weights : Tensor of shape (n_patterns, width, width)
+        Row k: direction k in terms of the basis.
+    changes : Tensor of shape (n_patterns, width, width)
+        Row k: how a step along direction k lowers the forces along the basis.
+    curvature : Tensor of shape (n_patterns, width)
+        ``v'Kv``; 0 where the direction is left out.
+    """
+
+    rows: Tensor
+    which: Tensor
+    missing: Tensor
+    basis: Tensor
+    weights: Tensor
+    changes: Tensor
+    curvature: Tensor
+
+
+def missing_of(observed: Tensor) -> Missing:
+    """List what is missing in the tables of all chains; (*chains, n, features)."""
+    missing = ~observed.flatten(0, -2)
+    rows = (missing.sum(1) > 1).nonzero().squeeze(1)
+    which, first = _distinct(missing[rows])
+    return Missing(missing_cells(observed), Patterns(rows, which, missing[rows[first]]))
+
+
+def _distinct(missing: Tensor) -> tuple[Tensor, Tensor]:
+    """Find the distinct rows of bool: the place of each row, and one row of each."""
+    bits = 2 ** torch.arange(62)
+    words = [(part * bits[: part.shape[1]]).sum(1) for part in missing.split(62, 1)]
+    found, which = torch.unique(torch.stack(words, 1), dim=0, return_inverse=True)
+    first = torch.zeros(len(found), dtype=torch.int64)
+    return which, first.scatter_(0, which, torch.arange(len(which)))
+
+
+@torch.no_grad()
+def lines_of(precision: Tensor, patterns: Patterns) -> Lines | None:
+    """Make the directions in which single cells mix slowly; None if there are none."""
+    scale = precision.diagonal().rsqrt()
+    unit = precision * torch.outer(scale, scale)
+    values, vectors = torch.linalg.eigh(unit)
+    width = min(int((values < _SLOW).sum()), _MOST)
+    if not width or not len(patterns.rows):
+        return None
+    lifted = values.clamp(min=_LEAST)
+    positive = unit
+    if values[0] < _LEAST:  # a copositive K: the directions of a matrix close to it
+        positive = unit + (vectors * (lifted - values)) @ vectors.T
+    slow = vectors[:, :width].T
+    negligible = slow.square() < 0.1 * lifted[:width, None] / len(unit)
+    slow = slow.masked_fill(negligible, 0.0)
+    batch = max(1, _AT_ONCE // slow.numel())
+    parts = [
+        _conjugate(slow, missing, unit, positive)
+        for missing in patterns.missing.split(batch)
+    ]
+    *parts, needed = (torch.cat(part) for part in zip(*parts, strict=True))
+    chosen = needed[patterns.which].nonzero().squeeze(1)
+    if not len(chosen):
+        return None
+    which = patterns.which[chosen]
+    missing = patterns.missing[which].T.to(slow).contiguous()
+    basis = (slow * scale).T.contiguous()
+    return Lines(patterns.rows[chosen], which, missing, basis, *parts)
+
+
+def _conjugate(
+    slow: Tensor, missing: Tensor, unit: Tensor, positive: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Combine the basis into conjugate directions; see `Lines`.
+
+    The last tensor says which patterns need them: those for which no bound shows that
+    all their directions are quick.
+    """
+    part = slow * missing[:, None]
+    inner = (part @ unit) @ part.mT
+    meant = inner if positive is unit else (part @ positive) @ part.mT
+    eye = torch.eye(len(slow)).to(slow)
+    factor = torch.linalg.cholesky(meant + _LEAST * eye)
+    weights = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False)
+    changes = weights @ inner
+    curvature = (weights * changes).sum(2)
+    curvature = curvature.where(curvature > _STRAIGHT, 0.0)
+    directions = weights @ part
+    slowness = torch.linalg.matrix_norm(directions @ directions.mT)
+    return weights, changes, curvature, slowness > 1 / _SLOW
+
+
+def move_along(lines: Lines, model: LineModel, x: Tensor, uniform: Tensor) -> Tensor:
+    """Draw along each direction in turn, in all rows at once.
+
+    Parameters
+    ----------
+    x : Tensor of shape (*chains, n, features)
+        Inside of the bounds where cells are missing.
+    uniform : Tensor of shape (*chains, n, width)
+    """
+    flat, rows, which = x.flatten(0, -2).clone(), lines.rows, lines.which
+    low, high = (_of_rows(edge, x, rows) for edge in model.bounds())
+    uniform, given = uniform.flatten(0, -2)[rows], flat[rows]
+    force = (model.linear - given @ model.precision) * lines.missing.T @ lines.basis
+    part = given.T.contiguous()  # columns of numbers, which are quicker
+    for k in range(lines.basis.shape[1]):
+        weight, curvature = lines.weights[which, k], lines.curvature[which, k]
+        usable = curvature > 0
+        curvature = curvature.where(usable, 1.0)
+        direction = lines.basis @ weight.T * lines.missing
+        start, end = _segment(part, direction, low, high)
+        loc = (force * weight).sum(1) / curvature
+        segment = model.segment(loc, curvature.rsqrt(), start, end)
+        step = segment.icdf(uniform[:, k]).where(usable, 0.0)
+        part = part + step * direction
+        force = force - step[:, None] * lines.changes[which, k]
+    inside = part.maximum(low).minimum(high)  # but for rounding it is
+    flat[rows] = inside.T.where(lines.missing.T > 0, given)
+    return flat.view(x.shape)
+
+
+def _of_rows(edge: Tensor, x: Tensor, rows: Tensor) -> Tensor:
+    """Take the bounds of some rows of all chains; (features, rows) or that broadcasts.
+
+    Nothing is copied where all rows have the same.
+    """
+    if edge.dim() < 2:
+        return edge[..., None]
+    return edge.expand(x.shape).flatten(0, -2)[rows].T
+
+
+def _segment(
+    x: Tensor, direction: Tensor, low: Tensor, high: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Find the steps t with low <= x + t direction <= high; (rows,) each.
+
+    ``t >= -(x - low) / direction`` for positive directions, so that the largest
+    ``direction / (x - low)`` binds; and so forth.
+    """
+    least = torch.finfo(x.dtype).tiny
+    towards = direction / (x - low).clamp(min=least)
+    back, ahead = towards.amax(0), -towards.amin(0)
+    if high.isfinite().any():
+        towards = direction / (high - x).clamp(min=least)
+        back, ahead = back.maximum(-towards.amin(0)), ahead.maximum(towards.amax(0))
+    return -1 / back.clamp(min=0).abs(), 1 / ahead.clamp(min=0).abs()  # no -0.0
+
+
+def block_gibbs(
+    model: LineModel, missing: Missing, uniforms: Uniforms = ambient
+) -> Sampler[State, Info]:
+    """Build a sampler of sweeps over the missing cells, then along slow directions.
+
+    Parameters
+    ----------
+    model : LineModel
+    missing : Missing
+        Of `missing_of`, of all chains.
+    uniforms : callable
+        Maps (step, template) to numbers in [0, 1) of the shape of the template, here
+        (*chains, n, features + directions).
+    """
+    lines = lines_of(model.precision, missing.patterns)
+    width = 0 if lines is None else lines.basis.shape[1]
+
+    def init(data: Incomplete, x: Tensor) -> State:
+        return State(data.with_values(x))
+
+    @torch.no_grad()
+    def step(state: State, data: Incomplete) -> tuple[State, Info]:
+        x = state.x.clone()
+        template = x.new_empty(*x.shape[:-1], x.shape[-1] + width) if width else x
+        u = uniforms(state.step, template)
+        for j, rows in missing.cells:
+            x[(*rows, j)] = model.cells(x, rows, j).icdf(u[(*rows, j)])
+        if lines is not None:
+            x = move_along(lines, model, x, u[..., -width:])
+        return State(x, state.step + 1), Info()
+
+    return Sampler(init, step)
