@@ -11,7 +11,7 @@ import skvnce
 
 ROOT = Path(skvnce.__file__).parent
 PROTOCOLS = {"models.base", "variational.base"}
-EVERYWHERE = {"_version", "_warnings"}  # which import the standard library only
+EVERYWHERE = {"_progress", "_version", "_warnings"}  # of the standard library only
 LAYERS = {
     "distributions": set(),
     "models": {"distributions"},

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import tell
 from skvnce.algorithms import gaussian
 from skvnce.distributions.bounded_normal import BoundedNormal
 from skvnce.distributions.normal import Normal, prepare
@@ -91,7 +92,8 @@ def draw(
     x = gaussian.draw(normal, data, n_draws)
     hidden = ~data.observed.expand_as(x)
     outside = _outside(x, hidden, low, high)
-    for _ in range(_TRIES):
+    for n_try in range(1, _TRIES + 1):
+        tell("try", n_try, _TRIES)
         if not outside.any():
             return x
         again = data.take(outside.nonzero()[:, 1])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import step
 from skvnce.algorithms import bounded, gaussian
 from skvnce.algorithms.margins import (
     Margins,
@@ -106,10 +107,14 @@ def choose(
     d, effort = data.x.shape[1], {"max_iter": max_iter, "tol": tol}
     start = Normal(torch.zeros(d).to(data.x), torch.eye(d).to(data.x))
     strength, start = gaussian.choose_strength(*part, strengths, start, **effort)
-    chosen = choose_margins(*part, strength, start, **effort) if bend else None
+    if not bend:
+        return Choice(strength, None, start)
+    with step("choosing the margins"):
+        chosen = choose_margins(*part, strength, start, **effort)
     if chosen is None:
         return Choice(strength, None, start)
-    bent, start = fit_margins(data, weights, strength, *chosen, tol=_SETTLED)
+    with step("fitting the margins"):
+        bent, start = fit_margins(data, weights, strength, *chosen, tol=_SETTLED)
     return Choice(strength, bent, start)
 
 

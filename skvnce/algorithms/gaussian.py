@@ -8,7 +8,7 @@ accelerating the convergence of any EM algorithm).  The posterior under the same
 is explored by data augmentation (Schafer 1997, section 5.4).
 """
 
-from collections.abc import Callable
+from itertools import count
 from math import ceil, log, pi, sqrt
 from typing import NamedTuple, Self
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import OnRound, step, steps, tell, tell_round
 from skvnce.distributions.normal import (
     Batch,
     Inverted,
@@ -66,7 +67,8 @@ class Fit(NamedTuple):
     ----------
     normal : Normal
     objectives : list of float
-        Penalised log-likelihoods.
+        Penalised log-likelihoods, one a round; of a round that takes a jump back, that
+        of the round before it.
     change : float
         Largest change of a parameter in the last round.
     n_rounds : int
@@ -114,7 +116,7 @@ def fit_normal(
     *,
     max_iter: int,
     tol: float,
-    on_round: Callable[[int, float, float], bool] = lambda n, loss, change: False,
+    on_round: OnRound = tell_round,
 ) -> Fit:
     """Run EM until no entry of mean and covariance changes by more than `tol`.
 
@@ -143,6 +145,7 @@ def fit_normal(
         objective = float(log_likelihood - penalty(inverted, strength))
         if before_jump is not None and objective < objectives[-1]:
             trail, before_jump = [before_jump], None
+            objectives.append(objectives[-1])
             continue
         before_jump = None
         objectives.append(objective)
@@ -193,7 +196,8 @@ def rate_of_em(
     total, sizes = weights.sum(), []
     moments = drawn_moments(normal, batches, weights)
     point = draw_parameters(normal.mean, moments, total, strength)
-    for _ in range(20):
+    for n_round in range(1, 21):
+        tell("round", n_round, 20)
         moments, _ = expected_moments(prepare(point), batches, weights)
         before, point = point, maximise(point, moments, total, strength)
         sizes.append(sum(_squares(a - b) for a, b in zip(point, before, strict=True)))
@@ -299,13 +303,22 @@ def posterior_draws(
     draws follow the rate of EM; twice as many are made first.
     """
     batches, total, found = arrange(*data), weights.sum(), []
-    n_steps = steps_between_draws(rate_of_em(start, batches, weights, strength))
-    normal = start
-    for n_done in range(1, (2 + n_draws) * n_steps + 1):
-        moments = drawn_moments(normal, batches, weights)
-        normal = draw_parameters(normal.mean, moments, total, strength)
-        if n_done > 2 * n_steps and n_done % n_steps == 0:
-            found.append(normal)
+    with step("measuring how fast draws of parameters forget"):
+        rate = rate_of_em(start, batches, weights, strength)
+    n_steps = steps_between_draws(rate)
+
+    def moved(normal: Normal, times: int) -> Normal:
+        for n_done in range(1, times + 1):
+            tell("step", n_done, times)
+            moments = drawn_moments(normal, batches, weights)
+            normal = draw_parameters(normal.mean, moments, total, strength)
+        return normal
+
+    with step("burning in the draws of parameters"):
+        normal = moved(start, 2 * n_steps)
+    for _ in steps("drawing parameters", range(n_draws), n_draws):
+        normal = moved(normal, n_steps)
+        found.append(normal)
     return found
 
 
@@ -347,13 +360,16 @@ def choose_strength(
         Fitted with it to the cells that are not held out.
     """
     kept = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
+    number = count(1)
+    work = "choosing the shrinkage" if len(strengths) > 1 else "fitting a start"
 
     def tried(place: int, begin: Normal) -> tuple[float, int, Normal]:
-        normal = fit_normal(
-            kept, weights, strengths[place], begin, max_iter=max_iter, tol=tol
-        ).normal
-        moments = conditional_moments(normal, kept)
-        loss = held_out_loss(data.x, held_out, *moments, weights)
+        with step(work, next(number), len(strengths)):
+            normal = fit_normal(
+                kept, weights, strengths[place], begin, max_iter=max_iter, tol=tol
+            ).normal
+            moments = conditional_moments(normal, kept)
+            loss = held_out_loss(data.x, held_out, *moments, weights)
         return loss, place, normal
 
     middle = len(strengths) // 2

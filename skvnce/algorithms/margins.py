@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import tell
 from skvnce.algorithms import gaussian
 from skvnce.distributions.columns import pick, place
 from skvnce.distributions.normal import Normal
@@ -226,7 +227,8 @@ def fit_margins(
         Nearly converged on the scores.
     """
     bends, below = bent(margins), observed_below(margins, data, weights)
-    for _ in range(_ROUNDS):
+    for n_round in range(1, _ROUNDS + 1):
+        tell("round of margins", n_round, _ROUNDS)
         scores, _ = scored(margins, data)
         normal = gaussian.fit_normal(
             scores, weights, strength, normal, max_iter=2, tol=tol

@@ -6,6 +6,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.impute import MissingIndicator
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._progress import step
 from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
@@ -96,13 +97,14 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     def _parts(self, X, only_incomplete=False, n_chains=1):
         """Yield the cells and float64 values of the nodes, in chunks of rows."""
         nodes = X[:, self.node_indices_]
-        rows = np.arange(len(X))
+        rows, work = np.arange(len(X)), "scoring rows"
         if only_incomplete:
-            rows = np.flatnonzero(np.isnan(nodes).any(1))
+            rows, work = np.flatnonzero(np.isnan(nodes).any(1)), "filling rows"
         size = max(1, _CHUNK // (nodes.shape[1] * n_chains))
         for first in range(0, len(rows), size):
             part = rows[first : first + size]
-            yield np.ix_(part, self.node_indices_), nodes[part].astype(np.float64)
+            with step(work, first + len(part), len(rows), is_brief=True):
+                yield np.ix_(part, self.node_indices_), nodes[part].astype(np.float64)
 
     def _columns_out(self, filled, X):
         """Put observed cells back bit by bit, and keep or drop the empty columns."""

@@ -1,7 +1,17 @@
-"""The bridge to scikit-learn's callbacks (experimental there, since 1.9).
+"""How estimators show where they are: lines by `verbose`, tasks of callbacks.
 
-With an older scikit-learn the same names do nothing.
+It is the bridge to scikit-learn's callbacks, too (experimental there, since 1.9).  With
+an older scikit-learn the same names do nothing.
 """
+
+import functools
+from math import isnan
+from time import monotonic
+from typing import Any, NamedTuple
+
+from skvnce import _progress
+from skvnce._progress import Step
+from skvnce.estimators._validation import check_verbose
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -18,13 +28,37 @@ except ImportError:
         return method
 
 
+_EVERY = 1.0  # seconds after which a step that goes on is shown again
+
+
+def shows_progress(method):
+    """Decorate a method of a fitted estimator so that `verbose` shows its steps."""
+
+    @functools.wraps(method)
+    def shown(self, *args, **kwargs):
+        with _progress.heard_by(Progress(self)):
+            return method(self, *args, **kwargs)
+
+    return shown
+
+
+def reports_fit(fit):
+    """Decorate `fit` so that lines and callbacks tell where it is.
+
+    It calls `report_rounds` once it has checked its input.
+    """
+    return with_callbacks(shows_progress(fit))
+
+
 def report_rounds(estimator, max_iter, *, X):
     """Begin a fit and return what a training loop calls after each round.
 
     Parameters
     ----------
     estimator : CallbackSupportMixin with a `verbose` parameter
+        The method that calls this is decorated by `reports_fit`.
     max_iter : int
+        Rounds at most.
     X : ndarray
         The training data, which callbacks may ask for.
 
@@ -35,23 +69,195 @@ def report_rounds(estimator, max_iter, *, X):
     finish : callable
         To be called once at the end.
     """
-    context = estimator._init_callback_context(max_subtasks=max_iter)
-    if context is not None:
-        context.call_on_fit_task_begin(estimator=estimator, X=X)
+    progress = _progress.listener()
+    progress.tasks = Tasks.begun(estimator, X)
 
     def on_round(n_round, loss, change):
-        if estimator.verbose:
-            name = type(estimator).__name__
-            print(f"[{name}] round {n_round}: loss {loss:.6g}, change {change:.2g}")
-        if context is None:
+        return progress.show_round(Round(n_round, loss, change, max_iter))
+
+    return on_round, progress.finish
+
+
+def rounds_of_tuning():
+    """Count the rounds so far that were not shown to `on_round`."""
+    return _progress.listener().n_untold
+
+
+class Round(NamedTuple):
+    """A round of a fit; loss and change are NaN where there are none."""
+
+    number: int
+    loss: float
+    change: float
+    total: int
+
+    def __str__(self):
+        """Write "round 3: loss 1.2, change 0.1"."""
+        known = [
+            f"{name} {value:{form}}"
+            for name, value, form in (
+                ("loss", self.loss, ".6g"),
+                ("change", self.change, ".2g"),
+            )
+            if not isnan(value)
+        ]
+        return f"round {self.number}" + ": " * bool(known) + ", ".join(known)
+
+
+class Progress:
+    """The listener of one call of a method of an estimator.
+
+    It prints by `verbose`, tells the callbacks of the estimator, and passes all on to
+    the estimator that made the call, if one did.
+    """
+
+    def __init__(self, estimator):
+        check_verbose(estimator)
+        self.name = type(estimator).__name__
+        self.verbose = int(getattr(estimator, "verbose", 0))
+        self.outer = _progress.listener()
+        self.tasks, self.n_untold = None, 0
+        self._path, self._names, self._last = [], (), monotonic()
+
+    @property
+    def prints(self):
+        """Whether it, or one further out, prints."""
+        return self.verbose > 0 or (self.outer is not None and self.outer.prints)
+
+    def begin(self, step):
+        """Hear that a step begins."""
+        task = self.tasks and self.tasks.begin(step)
+        begun = Begun(step, task, self.outer and self.outer.begin(step))
+        self._path.append(begun)
+        names = tuple(one.step.name for one in self._path)
+        if step.has_parts or (names != self._names and not step.is_brief):
+            self._print(self._where())
+        else:
+            self._print_if_due(self._where)
+        self._names = names
+        return begun
+
+    def end(self, begun):
+        """Hear that a step ends, with all that are left open inside of it."""
+        places = [k for k, one in enumerate(self._path) if one is begun]
+        if not places:
+            return
+        if self.tasks:
+            self.tasks.end(begun.task)
+        del self._path[places[0] :]
+        if self.outer is not None:
+            self.outer.end(begun.outer)
+
+    def tell(self, step):
+        """Hear where a loop is."""
+        self.n_untold += step.name == "round"
+        fitting = [Step("fitting")] if self.tasks and not self._path else []
+        self._print_if_due(lambda: self._where(*fitting, step))
+        if self.outer is not None:
+            self.outer.tell(step)
+
+    def show_round(self, one):
+        """Show a round; gives whether a callback asks to stop."""
+        self._print(self._where(one))
+        stop = self.tasks is not None and self.tasks.show_round(one)
+        outer = self.outer is not None and self.outer.show_round(one)
+        return stop or outer
+
+    def finish(self):
+        """End the tasks of the fit."""
+        if self.tasks:
+            self.tasks.finish()
+
+    def _where(self, *inside):
+        return ": ".join(str(one) for one in (*(b.step for b in self._path), *inside))
+
+    def _print_if_due(self, text):
+        if self.verbose > 1 or monotonic() - self._last >= _EVERY:
+            self._print(text())
+
+    def _print(self, text):
+        inner = self.outer is not None and self.outer.prints
+        if self.verbose and not inner:
+            print(f"[{self.name}] {text}", flush=True)
+        self._last = monotonic()
+
+
+class Begun(NamedTuple):
+    """A step that goes on: at the listener, its callbacks, and the next listener."""
+
+    step: Step
+    task: Any
+    outer: Any
+
+
+class Task:
+    """A task of callbacks, and the group of equal tasks inside it that is open."""
+
+    def __init__(self, context, *, has_parts):
+        self.context, self.has_parts = context, has_parts
+        self.group, self.name, self.room = None, None, 0
+
+
+class Tasks:
+    """The tasks of a fit, as scikit-learn's callbacks see them.
+
+    The fit has groups, one for each name of a step, and a group has the steps, or
+    rounds.  Steps that have no parts for callbacks hide what is inside them.
+    """
+
+    def __init__(self, estimator, X, context):
+        self._given = {"estimator": estimator, "X": X}
+        self._open = [Task(context, has_parts=True)]
+        context.call_on_fit_task_begin(**self._given)
+
+    @classmethod
+    def begun(cls, estimator, X):
+        """Begin the root task; None before scikit-learn 1.9."""
+        context = estimator._init_callback_context(max_subtasks=None)
+        return None if context is None else cls(estimator, X, context)
+
+    def begin(self, step):
+        """Begin the task of a step; None where it is hidden."""
+        if not self._open[-1].has_parts:
+            return None
+        most = None if step.has_parts else 0
+        context = self._inside(step.name, step.total, step.name, most)
+        self._open.append(Task(context, has_parts=step.has_parts))
+        return self._open[-1]
+
+    def end(self, task):
+        """End a task, and those inside it."""
+        while task in self._open:
+            last = self._open.pop()
+            self._close_group(last)
+            last.context.call_on_fit_task_end(**self._given)
+
+    def show_round(self, one):
+        """Begin and end the task of a round; gives whether to stop."""
+        if not self._open[-1].has_parts:
             return False
-        task = context.subcontext(task_name="round")
-        task.call_on_fit_task_begin(estimator=estimator, X=X)
-        metadata = {"loss": loss, "change": change}
-        return task.call_on_fit_task_end(estimator=estimator, X=X, metadata=metadata)
+        context = self._inside("fitting", one.total, "round", 0)
+        metadata = {"loss": one.loss, "change": one.change}
+        return context.call_on_fit_task_end(**self._given, metadata=metadata)
 
-    def finish():
-        if context is not None:
-            context.call_on_fit_task_end(estimator=estimator, X=X)
+    def finish(self):
+        """End all tasks."""
+        self.end(self._open[0])
 
-    return on_round, finish
+    def _inside(self, group, total, name, most):
+        """Begin a task in a group of the last open task."""
+        task = self._open[-1]
+        if task.name != group or task.room == 0:
+            self._close_group(task)
+            task.group = task.context.subcontext(group, max_subtasks=total)
+            task.name, task.room = group, -1 if total is None else total
+            task.group.call_on_fit_task_begin(**self._given)
+        task.room -= 1
+        context = task.group.subcontext(name, max_subtasks=most)
+        context.call_on_fit_task_begin(**self._given)
+        return context
+
+    def _close_group(self, task):
+        if task.group is not None:
+            task.group.call_on_fit_task_end(**self._given)
+        task.group = task.name = None

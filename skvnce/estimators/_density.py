@@ -18,7 +18,7 @@ from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
-    with_callbacks,
+    reports_fit,
 )
 from skvnce.estimators._modules import CachedModules, load_state, state_of
 from skvnce.estimators._rounds import TrainedInRounds, failures_named
@@ -92,7 +92,7 @@ class IncompleteDensity(
         self.random_state = random_state
         self.verbose = verbose
 
-    @with_callbacks
+    @reports_fit
     def fit(self, X, y=None):
         """Fit model and conditionals."""
         X = incomplete_array(self, X, reset=True)

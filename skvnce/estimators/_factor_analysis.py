@@ -14,7 +14,8 @@ from skvnce.estimators._base import IncompleteTransformer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
-    with_callbacks,
+    reports_fit,
+    shows_progress,
 )
 from skvnce.estimators._tables import (
     column_moments,
@@ -124,7 +125,7 @@ class IncompleteFactorAnalysis(
         self.verbose = verbose
 
     @keeps_state_on_failure
-    @with_callbacks
+    @reports_fit
     def fit(self, X, y=None, sample_weight=None):
         """Fit mean, components and noise variance.
 
@@ -169,6 +170,7 @@ class IncompleteFactorAnalysis(
         finish()
         return self
 
+    @shows_progress
     def transform(self, X):
         """Compute the posterior means of the latents given the observed cells.
 
@@ -202,6 +204,7 @@ class IncompleteFactorAnalysis(
         Z = latent_array(Z, self.n_components_)
         return (Z @ self.components_ + self.mean_).astype(Z.dtype)
 
+    @shows_progress
     def score_samples(self, X):
         """Compute the log-density of the observed cells of each row, in nats.
 

@@ -17,7 +17,9 @@ from skvnce.estimators._base import Imputer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
-    with_callbacks,
+    reports_fit,
+    rounds_of_tuning,
+    shows_progress,
 )
 from skvnce.estimators._tables import (
     column_moments,
@@ -82,7 +84,8 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the draws of the parameters.
     verbose : int, default=0
-        Above 0, a line for each round.
+        1 prints a line for each round of `fit`, and for each other step of `fit`,
+        `transform` and `sample` that takes a second.  2 prints all steps.
 
     Attributes
     ----------
@@ -104,9 +107,11 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     indicator_ : MissingIndicator or None
         What `add_indicator` appends.
     n_iter_ : int
-        Rounds of EM.
+        Rounds of EM of the final fit.
+    n_tuning_iter_ : int
+        Rounds of EM before it, which chose shrinkage and margins.
     loss_curve_ : list of float
-        Penalised log-likelihood per row in each round, negated.
+        Penalised log-likelihood per row in each round of the final fit, negated.
     n_features_in_ : int
         Number of columns seen at `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -166,7 +171,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self.verbose = verbose
 
     @keeps_state_on_failure
-    @with_callbacks
+    @reports_fit
     def fit(self, X, y=None, sample_weight=None):
         """Fit mean and covariance.
 
@@ -222,6 +227,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         finish()
         return self
 
+    @shows_progress
     def transform(self, X):
         """Fill missing cells by their conditional means given the observed ones.
 
@@ -249,6 +255,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             filled[cells] = self._in_units(scaled)
         return self._with_indicator(self._columns_out(filled, X), X)
 
+    @shows_progress
     def sample(self, X, n_draws=1, random_state=None):
         """Draw the missing cells from their conditional distribution.
 
@@ -271,6 +278,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         normals = self._parameter_draws() or [self._normal]
         return self._filled_in_turns(X, normals, self._drawn, n_draws, random_state)
 
+    @shows_progress
     def draw_parameters(self):
         """Return the draws of mean and covariance from their posterior.
 
@@ -286,6 +294,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         means = np.array([mean for mean, _ in found]).reshape(-1, d)
         return means, np.array([cov for _, cov in found]).reshape(-1, d, d)
 
+    @shows_progress
     def score_samples(self, X):
         """Compute the log-density of the observed cells of each row, in nats.
 
@@ -332,6 +341,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         strengths = [float(share) * d for share in shares]
         bend = self.margins == "auto"
         chosen = copula.choose(data, weights, part, strengths, bend=bend, **effort)
+        self.n_tuning_iter_ = rounds_of_tuning()
         strength, bent, start = chosen
         self.shrinkage_ = float(shares[strengths.index(strength)])
         self.bent_, self._margins = np.zeros(d, dtype=bool), None

@@ -24,7 +24,8 @@ from skvnce.estimators._base import IncompleteTransformer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
-    with_callbacks,
+    reports_fit,
+    shows_progress,
 )
 from skvnce.estimators._validation import (
     check_auto_or_number,
@@ -262,7 +263,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         self.verbose = verbose
 
     @keeps_state_on_failure
-    @with_callbacks
+    @reports_fit
     def fit(self, X, y=None):
         """Learn the graph.
 
@@ -336,6 +337,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
             on_round=on_round,
         )
 
+    @shows_progress
     def transform(self, X):
         """Fill missing cells by their conditional means given the observed ones.
 
@@ -367,6 +369,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
                 )
         return self._columns_out(filled, X)
 
+    @shows_progress
     def sample(self, X, n_draws=1, random_state=None):
         """Draw the missing cells from their conditional distribution.
 
@@ -399,6 +402,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
                 )
         return self._columns_out(filled, X)
 
+    @shows_progress
     def score_samples(self, X):
         """Compute a held-out log-score of each row, in nats.
 

@@ -10,7 +10,7 @@ from sklearn.model_selection import check_cv
 from skvnce._random import seeded
 from skvnce._warnings import warn_user
 from skvnce.algorithms import graph, graph_path
-from skvnce.estimators._callbacks import report_rounds, with_callbacks
+from skvnce.estimators._callbacks import report_rounds, reports_fit
 from skvnce.estimators._graph import TruncatedGaussianGraphLearner
 from skvnce.estimators._validation import (
     check_choice,
@@ -184,7 +184,7 @@ max_iter, tol, keep_empty_features, random_state, verbose
         self.n_jobs = n_jobs
 
     @keeps_state_on_failure
-    @with_callbacks
+    @reports_fit
     def fit(self, X, y=None):
         """Learn the path, choose, and learn the graph.
 

@@ -8,6 +8,7 @@ from sklearn.base import TransformerMixin
 
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
+from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._tables import half_sample_mode, in_container_of
 from skvnce.estimators._validation import check_number
 from skvnce.variational.base import ambient
@@ -22,6 +23,7 @@ STRATEGIES = {
 class DrawnByMembers(TransformerMixin):  # which lets set_output reach transform
     """Mixin of imputers with members in `estimators_`, and `n_draws` and `strategy`."""
 
+    @shows_progress
     def transform(self, X):
         """Fill missing cells by the mean, median or mode of draws.
 
@@ -51,6 +53,7 @@ class DrawnByMembers(TransformerMixin):  # which lets set_output reach transform
                 filled[cells] = STRATEGIES[self.strategy](np.concatenate(drawn))
         return self._with_indicator(self._columns_out(filled, X), X)
 
+    @shows_progress
     def sample(self, X, n_draws=1, random_state=None):
         """Draw the missing cells given the observed ones.
 
@@ -75,6 +78,7 @@ class DrawnByMembers(TransformerMixin):  # which lets set_output reach transform
         tables = self._filled_in_turns(X, members, draw, n_draws, random_state)
         return [in_container_of(container, table, kept) for table in tables]
 
+    @shows_progress
     def score_samples(self, X):
         """Estimate the log-density of the observed cells of each row, in nats.
 

@@ -31,7 +31,8 @@ from skvnce.estimators._binary import (
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
-    with_callbacks,
+    reports_fit,
+    shows_progress,
 )
 from skvnce.estimators._modules import CachedModules, load_state, state_of
 from skvnce.estimators._rounds import failures_named
@@ -199,7 +200,7 @@ class NoisyOr(
         self.verbose = verbose
 
     @keeps_state_on_failure
-    @with_callbacks
+    @reports_fit
     def fit(self, X, y=None):
         """Learn the causes.
 
@@ -245,6 +246,7 @@ class NoisyOr(
         return self
 
     @keeps_state_on_failure
+    @shows_progress
     def partial_fit(self, X, y=None):
         """Go on learning from more rows, which are passed over once.
 
@@ -295,6 +297,7 @@ class NoisyOr(
         self._keep(learner, [loss], table)
         return self
 
+    @shows_progress
     def transform(self, X):
         """Compute the posterior probabilities of the causes given the observed cells.
 
@@ -312,6 +315,7 @@ class NoisyOr(
         found = self._rowwise(table, 1, lambda _, logit, part: logit.sigmoid())
         return found.astype(table.dtype)
 
+    @shows_progress
     def score_samples(self, X):
         """Estimate the evidence lower bound of each row, in nats.
 

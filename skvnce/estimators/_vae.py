@@ -16,7 +16,8 @@ from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
-    with_callbacks,
+    reports_fit,
+    shows_progress,
 )
 from skvnce.estimators._modules import CachedModules, load_state, state_of
 from skvnce.estimators._rounds import TrainedInRounds, failures_named
@@ -237,6 +238,7 @@ class VariationalAutoencoder(
         """
         return self._fit(X)
 
+    @shows_progress
     def transform(self, X):
         """Compute the posterior means of the latents given the observed cells.
 
@@ -276,6 +278,7 @@ class VariationalAutoencoder(
         mean = sum(map(self._cell_scores().cells, drawn)) / _LEVELS
         return self._widened(mean.numpy()).astype(Z.dtype)
 
+    @shows_progress
     def score_samples(self, X):
         """Estimate the log-density of the observed cells of each row, in nats.
 
@@ -348,7 +351,7 @@ class VariationalAutoencoder(
         log_prob, error = found[:, 0] + log_slopes, found[:, 1]
         return np.where(empty, 0.0, log_prob), np.where(empty, 0.0, error)
 
-    @with_callbacks
+    @reports_fit
     def _fit(self, X, weights=None):
         """Fit, with weights (n_samples,): of EM, and with which training draws rows.
 

@@ -205,6 +205,13 @@ def check_number(value, name, *, low, high=np.inf, above=False, integer=False):
         raise ValueError(f"{name} must be at most {high:g}, got {value!r}.")
 
 
+def check_verbose(estimator):
+    """Check `verbose`, where an estimator has it; True counts as 1."""
+    value = getattr(estimator, "verbose", 0)
+    if not isinstance(value, bool | np.bool_):
+        check_number(value, "verbose", low=0, integer=True)
+
+
 def check_share(value, name):
     """Check a number from 0 on, below 1."""
     check_number(value, name, low=0)

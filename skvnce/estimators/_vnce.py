@@ -18,7 +18,8 @@ from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
-    with_callbacks,
+    reports_fit,
+    shows_progress,
 )
 from skvnce.estimators._modules import CachedModules, load_state, state_of
 from skvnce.estimators._tables import column_moments, rows_that_count
@@ -237,7 +238,7 @@ class VNCEEstimator(
         self.verbose = verbose
 
     @keeps_state_on_failure
-    @with_callbacks
+    @reports_fit
     def fit(self, X, y=None):
         """Fit the model.
 
@@ -294,6 +295,7 @@ class VNCEEstimator(
         finish()
         return self
 
+    @shows_progress
     def transform(self, X):
         """Compute the posterior means of what rows hide.
 
@@ -321,6 +323,7 @@ class VNCEEstimator(
             filled[cells] = self._in_units(self._completed(nodes))
         return self._columns_out(filled, X)
 
+    @shows_progress
     def sample(self, X, n_draws=1, random_state=None):
         """Draw what rows hide from the posterior of the model.
 
@@ -359,6 +362,7 @@ class VNCEEstimator(
         out = out.reshape(n_draws, len(X), -1)
         return out if place else self._columns_out(out, X)
 
+    @shows_progress
     def score_samples(self, X):
         """Compute the log-density of the observed cells of each row, in nats.
 
@@ -386,6 +390,7 @@ class VNCEEstimator(
             scores[rows[:, 0]] = found.numpy() - units
         return scores
 
+    @shows_progress
     def score(self, X, y=None):
         """Compute the objective J_VNCE at rows of X; larger is better.
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import tell
 
 
 class State(NamedTuple):
@@ -66,7 +67,8 @@ def run_chain(
     visit: Callable[[StateT, InfoT], None] = ignore,
 ) -> StateT:
     """Make `n_steps` moves and show the state and the info after each to `visit`."""
-    for _ in range(n_steps):
+    for n_step in range(1, n_steps + 1):
+        tell("sweep", n_step, n_steps)
         state, info = sampler.step(state, data)
         visit(state, info)
     return state

@@ -6,6 +6,8 @@ from math import inf
 import torch
 from torch import Tensor, nn
 
+from skvnce._progress import tell
+
 
 class NotFinite(ArithmeticError):
     """The loss, or a gradient, is NaN or infinite."""
@@ -109,7 +111,8 @@ def descend(
     losses, leaves = [], [leaf for _, leaf in named]
     for epoch in range(1, max_iter + 1):
         total, count = 0.0, 0
-        for rows in batches():
+        for n_batch, rows in enumerate(batches(), 1):
+            tell("batch", n_batch)
             optimiser.zero_grad()
             value = loss(rows)
             if value.requires_grad:  # nothing that learns has a part in some batches

@@ -455,7 +455,10 @@ def test_callbacks_see_the_rounds_and_stop_them(X):
     assert fitted.n_iter_ == len(callback.losses) == 3
     assert callback.losses[:2] == fitted.loss_curve_[:2]
     rounds = ["begin round", "end round"] * 3
-    assert callback.calls == ["setup", "begin fit", *rounds, "end fit", "teardown"]
+    fitting = ["begin fitting", *rounds, "end fitting"]
+    assert callback.calls[:2] == ["setup", "begin fit"]
+    assert "".join(fitting) in "".join(callback.calls)
+    assert callback.calls[-2:] == ["end fit", "teardown"]
 
 
 def test_a_stop_by_callback_is_not_blamed_on_max_iter(X):
@@ -481,8 +484,10 @@ def test_failing_callbacks_are_torn_down(X):
 def test_verbose_prints_a_line_a_round(verbose, X, capsys):
     fitted = learner(verbose=verbose).fit(X)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == verbose * fitted.n_iter_
-    for i, line in enumerate(lines):
+    assert verbose or not lines
+    rounds = [line for line in lines if "] round " in line]
+    assert len(rounds) == verbose * fitted.n_iter_
+    for i, line in enumerate(rounds):
         assert line.startswith(f"[TruncatedGaussianGraphLearner] round {i + 1}: loss ")
 
 

@@ -1,0 +1,223 @@
+"""Nothing is silent for long: lines by `verbose`, tasks of callbacks, rounds."""
+
+import re
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, clone
+
+from skvnce import GaussianImputer
+from skvnce._progress import Step, heard_by, listener, step, steps, tell, tell_round
+from skvnce.estimators import _callbacks
+from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    reports_fit,
+    shows_progress,
+)
+
+
+class Worker(CallbackSupportMixin, BaseEstimator):
+    """Works in steps, and lets others work."""
+
+    def __init__(self, verbose=0, helper=None, fails=False):
+        self.verbose = verbose
+        self.helper = helper
+        self.fails = fails
+
+    @reports_fit
+    def fit(self, X, y=None):
+        on_round, finish = report_rounds(self, 3, X=X)
+        for n_tried in steps("choosing", range(2), 2):
+            tell_round(n_tried)
+        if self.fails:
+            raise ValueError
+        self.n_untold_ = _callbacks.rounds_of_tuning()
+        for _ in steps("helper", range(bool(self.helper)), 1, has_parts=True):
+            self.helper.fit(X)
+        self.n_rounds_ = 0
+        for n_round in range(1, 4):
+            self.n_rounds_ = n_round
+            if on_round(n_round, 1 / n_round, np.nan):
+                break
+        finish()
+        return self
+
+    @shows_progress
+    def transform(self, X):
+        with step("filling", 1, 2):
+            tell("sweep", 3, 4)
+
+
+class Recorder:
+    """A callback that lists tasks, and stops rounds after some."""
+
+    def __init__(self, most=np.inf):
+        self.tasks, self.rounds, self.most = [], [], most
+
+    def setup(self, estimator, context):
+        self.tasks.append("setup")
+
+    def teardown(self, estimator, context):
+        self.tasks.append("teardown")
+
+    def on_fit_task_begin(self, estimator, context):
+        self.tasks.append(f"+{context.task_name}")
+
+    def on_fit_task_end(self, estimator, context, *, metadata=None):
+        self.tasks.append(f"-{context.task_name}")
+        if context.task_name == "round":
+            self.rounds.append(metadata)
+            return len(self.rounds) >= self.most
+        return False
+
+
+def lines(capsys):
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Every step takes long enough to be shown again."""
+    monkeypatch.setattr(_callbacks, "_EVERY", 0.0)
+
+
+def test_steps_are_written_as_a_reader_counts():
+    assert str(Step("drawing", 3, 20)) == "drawing 3 of 20"
+    assert str(Step("drawing", 3)) == "drawing 3"
+    assert str(Step("drawing", 1, 1)) == str(Step("drawing")) == "drawing"
+
+
+def test_nobody_need_listen():
+    with step("alone"):
+        tell("sweep")
+    assert list(steps("alone", "ab")) == ["a", "b"]
+    assert listener() is None
+    assert tell_round(1, 2.0, 3.0) is False
+
+
+def test_quick_work_is_one_line_a_step_and_a_round(capsys):
+    Worker(verbose=True).fit([[0.0]])
+    rounds = [f"[Worker] round {k}: loss {1 / k:.6g}" for k in (1, 2, 3)]
+    assert lines(capsys) == ["[Worker] choosing 1 of 2", *rounds]
+    Worker().fit([[0.0]])
+    assert lines(capsys) == []
+
+
+def test_long_work_is_shown_again(slow, capsys):
+    Worker(verbose=1).transform(None)
+    found = lines(capsys)
+    assert found == ["[Worker] filling 1 of 2", f"{found[0]}: sweep 3 of 4"]
+
+
+def test_a_second_level_shows_every_step(capsys):
+    Worker(verbose=2).fit([[0.0]])
+    assert "[Worker] choosing 2 of 2: round 1" in lines(capsys)
+
+
+def test_one_line_for_work_of_two(capsys):
+    Worker(verbose=1, helper=Worker(verbose=1)).fit([[0.0]])
+    found = lines(capsys)
+    assert not [line for line in found if not line.startswith("[Worker] ")]
+    assert found[1:4] == [
+        "[Worker] helper",
+        "[Worker] helper: choosing 1 of 2",
+        "[Worker] helper: round 1: loss 1",
+    ]
+    assert len(found) == 1 + 2 + 3 + 3
+    Worker(helper=Worker(verbose=1)).fit([[0.0]])
+    assert lines(capsys)[0] == "[Worker] choosing 1 of 2"
+
+
+def test_callbacks_see_a_tree_of_tasks():
+    pytest.importorskip("sklearn.callback")
+    recorder = Recorder()
+    worker = Worker().set_callbacks(recorder).fit([[0.0]])
+    chosen = ["+choosing", "+choosing", "-choosing", "+choosing", "-choosing"]
+    rounds = ["+fitting", *["+round", "-round"] * 3, "-fitting"]
+    between = ["setup", "+fit", *chosen, "-choosing", *rounds, "-fit", "teardown"]
+    assert recorder.tasks == between
+    assert recorder.rounds[1]["loss"] == 0.5
+    assert worker.n_untold_ == 2
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_callbacks_stop_rounds(most):
+    pytest.importorskip("sklearn.callback")
+    assert Worker().set_callbacks(Recorder(most)).fit([[0.0]]).n_rounds_ == most
+
+
+def test_callbacks_see_and_stop_the_work_of_helpers():
+    pytest.importorskip("sklearn.callback")
+    recorder, helper = Recorder(2), Worker()
+    Worker(helper=helper).set_callbacks(recorder).fit([[0.0]])
+    inside = ["+helper", "+helper", "+choosing"]
+    place = recorder.tasks.index("+helper")
+    assert recorder.tasks[place : place + 3] == inside
+    assert helper.n_rounds_ == 2
+
+
+def test_a_failure_leaves_nobody_listening():
+    with pytest.raises(ValueError):
+        Worker(verbose=1, fails=True).fit([[0.0]])
+    assert listener() is None
+
+
+def test_a_step_that_was_left_open_is_closed_by_the_next(capsys):
+    progress = _callbacks.Progress(Worker(verbose=1))
+    with heard_by(progress), step("outer"):
+        for _ in steps("inner", range(3), 3):
+            break
+        with step("other"):
+            pass
+    assert lines(capsys)[-1] == "[Worker] outer: other"
+
+
+@pytest.mark.parametrize("verbose", [-1, "yes", 1.5, None])
+def test_a_wrong_verbose_is_named(verbose):
+    with pytest.raises((TypeError, ValueError), match="verbose must be"):
+        GaussianImputer(verbose=verbose).fit([[1.0], [2.0]])
+
+
+@pytest.fixture
+def X(seed):
+    rng = np.random.default_rng(seed)
+    X = 10 + rng.normal(size=(60, 1)) + rng.normal(size=(60, 4))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    return X
+
+
+def steps_of(found):
+    """Name the steps of lines, without class, numbers and what was measured."""
+    names = [re.sub(r"\[\w+\] |:? (loss|change) .*", "", line) for line in found]
+    names = [re.sub(r" \d+( of \d+)?", "", name) for name in names]
+    return list(dict.fromkeys(names))
+
+
+def test_gaussian_imputer_names_its_steps(X, capsys, slow):
+    imputer = GaussianImputer(
+        verbose=1, min_value=0.0, n_parameter_draws=3, random_state=0
+    ).fit(X)
+    found = steps_of(lines(capsys))
+    for name in ("choosing the shrinkage", "choosing the margins", "round"):
+        assert name in found
+    assert f"{found[0]}: round" in found
+    imputer.sample(X)
+    found = lines(capsys)
+    assert "[GaussianImputer] drawing parameters 2 of 3" in found
+    assert "filling rows" in steps_of(found)
+    imputer.set_params(min_value=9.0).fit(np.maximum(X, 9.0))
+    lines(capsys)
+    imputer.transform(X)
+    assert "filling rows: sweep" in steps_of(lines(capsys))
+
+
+def test_gaussian_imputer_counts_its_rounds(X):
+    pytest.importorskip("sklearn.callback")
+    recorder = Recorder(2)
+    imputer = GaussianImputer(tol=1e-9, random_state=0).set_callbacks(recorder).fit(X)
+    assert imputer.n_iter_ == len(imputer.loss_curve_) == len(recorder.rounds) == 2
+    assert imputer.n_tuning_iter_ > 2
+    fixed = clone(imputer).set_params(shrinkage=0.1, margins="normal", tol=5e-3).fit(X)
+    assert fixed.n_iter_ == len(fixed.loss_curve_)
+    assert fixed.n_tuning_iter_ < imputer.n_tuning_iter_
