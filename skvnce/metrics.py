@@ -20,6 +20,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.metrics import roc_auc_score
 
+from skvnce._containers import readable
 from skvnce.missingness import _check_hidden, _table
 
 _EDGE = 1e-5  # smaller true entries are rounding errors of a matrix inverse
@@ -327,7 +328,7 @@ def edge_auc(precision_true, strengths):
 
 def _draws(draws, n_min):
     """Return the draws as an array of at least n_min tables."""
-    draws = np.asarray(draws)
+    draws = np.asarray(readable(draws, "draws"))
     if draws.ndim != 3:
         raise ValueError(
             "draws must have shape (n_draws, n_samples, n_features), got "
@@ -361,7 +362,8 @@ def _errors(X_true, value, name, hidden, scale):
 def _scales(scale, shape):
     """Return one positive scale per cell."""
     try:
-        scales = np.asarray(1.0 if scale is None else scale, dtype=np.float64)
+        scale = 1.0 if scale is None else readable(scale, "scale")
+        scales = np.asarray(scale, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"scale must be a number or an array of numbers, got {scale!r}; pass for "

@@ -17,10 +17,11 @@ The last two are logistic: with column intercepts :math:`a_j` and scores
 where :math:`a_j` is solved so that the mean over the observed cells of column j is
 the fraction asked for.
 
-Cells that are NaN already are never marked, and fractions count the observed cells. A
-fraction is an expectation: the number of cells hidden varies from seed to seed. With
-the same integer seed the cells hidden at a smaller fraction are among those hidden at
-a larger one. Nothing keeps a row or a column from losing all its cells.
+Cells that are NaN, or masked in a numpy masked array, are never marked, and fractions
+count the observed cells. A fraction is an expectation: the number of cells hidden
+varies from seed to seed. With the same integer seed the cells hidden at a smaller
+fraction are among those hidden at a larger one. Nothing keeps a row or a column from
+losing all its cells.
 
 References
 ----------
@@ -32,6 +33,8 @@ from numbers import Integral, Real
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, logit
+
+from skvnce._containers import cell_errors_named, check_exact, readable
 
 _STRONGEST = 1e6  # a hard threshold in all but name
 
@@ -224,7 +227,7 @@ def hide(X, hidden):
     hidden = _check_hidden(hidden, _table(X).shape)
     if hasattr(X, "iloc"):
         return X.apply(_as_float).mask(hidden)
-    x = _as_float(np.asarray(X))
+    x = _as_float(np.asarray(readable(X)))
     x[hidden] = np.nan
     return x
 
@@ -237,10 +240,10 @@ def _as_float(x):
 def _table(X, name="X"):
     """Return a table as a float64 array, NaN where it is missing."""
     try:
-        if hasattr(X, "iloc"):  # pandas: only to_numpy turns every pd.NA into NaN
-            x = X.to_numpy(dtype=np.float64, na_value=np.nan)
-        else:
-            x = np.asarray(X, dtype=np.float64)
+        cells = readable(X, name)
+        with cell_errors_named(X):
+            x = _converted(cells)
+        check_exact(X, x, name)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"{name} must be a dense numeric table, got one that does not convert to "
@@ -254,9 +257,15 @@ def _table(X, name="X"):
     return x
 
 
+def _converted(X):
+    if hasattr(X, "iloc"):  # pandas: only to_numpy turns every pd.NA into NaN
+        return X.to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.asarray(X, dtype=np.float64)
+
+
 def _check_hidden(hidden, shape):
     """Return the mask as a boolean array of the shape expected."""
-    hidden = np.asarray(hidden)
+    hidden = np.asarray(readable(hidden, "hidden"))
     if hidden.dtype != bool:
         raise TypeError(
             f"hidden must be boolean, got dtype {hidden.dtype}; use hidden.astype(bool)"
@@ -273,7 +282,7 @@ def _check_hidden(hidden, shape):
 def _fractions(fraction, n_features):
     """Return one fraction per column, in a new array."""
     try:
-        fractions = np.asarray(fraction, dtype=np.float64)
+        fractions = np.asarray(readable(fraction, "fraction"), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"fraction must be a number or an array of numbers, got {fraction!r}; pass "

@@ -22,6 +22,8 @@ import numpy as np
 from scipy.stats import t as student
 from sklearn.base import clone
 
+from skvnce._containers import readable
+
 
 class Pooled(NamedTuple):
     """What `pool` returns; arrays of the shape of one estimate, or numbers.
@@ -160,11 +162,17 @@ def fit_each(estimator, draws, y=None, **fit_params):
             "draws must be tables of shape (n_draws, n_samples, n_features), as "
             f"sample() returns them; one draw has {np.ndim(draws[0])} dimensions."
         )
+    for table in draws:
+        if np.ma.is_masked(table):
+            raise ValueError("draws must be completed tables, but have masked cells.")
     return [clone(estimator).fit(table, y, **fit_params) for table in draws]
 
 
 def _checked(estimates, variances):
-    Q, U = np.asarray(estimates, dtype=float), np.asarray(variances, dtype=float)
+    given = {"estimates": estimates, "variances": variances}
+    Q, U = (
+        np.asarray(readable(value, name), dtype=float) for name, value in given.items()
+    )
     if Q.ndim not in (1, 2) or len(Q) < 2:
         raise ValueError(
             "estimates must have shape (n_draws,) or (n_draws, n_estimates), with two "

@@ -13,8 +13,9 @@ from sklearn.decomposition import NMF
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
+from skvnce._containers import cell_errors_named, readable
 from skvnce.algorithms.noisy_or import Rows
-from skvnce.estimators._validation import cell_errors_named, column_name
+from skvnce.estimators._validation import column_name
 
 _NMF_ROUNDS = 50  # enough for a start
 _STRONG = 50  # the fiftieth part of the rows shows a component at its full strength
@@ -35,10 +36,11 @@ def binary_table(estimator, X, *, reset):
         For infinite values and text, and if `binarize` is None for other numbers than
         0 and 1, naming row and column; for a wrong width.
     """
+    cells = readable(X, sparse=True)
     with cell_errors_named(X):
         table = validate_data(
             estimator,
-            X,
+            cells,
             reset=reset,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],

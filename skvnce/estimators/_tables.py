@@ -5,6 +5,7 @@ import torch
 from scipy.stats import rankdata
 from sklearn.utils.validation import _check_sample_weight
 
+from skvnce._containers import readable
 from skvnce._random import row_keyed
 
 _FEWEST = 10  # observed cells of a column that may lose some of them
@@ -19,6 +20,7 @@ def rows_that_count(X, sample_weight):
     weights : ndarray of shape (n_samples,)
     kept : ndarray of bool, of shape (n_samples,)
     """
+    sample_weight = readable(sample_weight, "sample_weight")
     weights = _check_sample_weight(
         sample_weight, X, dtype=np.float64, ensure_non_negative=True
     )

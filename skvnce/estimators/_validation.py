@@ -3,12 +3,11 @@
 import functools
 import numbers
 import sys
-from contextlib import contextmanager
-from datetime import date, timedelta
 
 import numpy as np
 from sklearn.utils.validation import check_array, validate_data
 
+from skvnce._containers import cell_errors_named, check_exact, readable
 from skvnce._warnings import warn_user
 
 _DOMINATES = 1e4  # times as far from the median as the next cell
@@ -37,7 +36,7 @@ def column_name(estimator, column):
 
 
 def incomplete_array(estimator, X, *, reset):
-    """Validate a table in which NaN means missing.
+    """Validate a table in which NaN, or a mask, means missing.
 
     Returns
     -------
@@ -47,92 +46,35 @@ def incomplete_array(estimator, X, *, reset):
     Raises
     ------
     ValueError
-        For infinite values and for text, naming row and column; for a wrong width.
+        For infinite values, text and integers that float64 cannot hold, naming row and
+        column; for a wrong width.
+    TypeError
+        For dates and durations, naming row and column, and for containers that cannot
+        be read, see `readable`.
     """
+    cells = readable(X)
     with cell_errors_named(X):
-        return validate_data(
+        table = validate_data(
             estimator,
-            X,
+            cells,
             reset=reset,
             dtype=[np.float64, np.float32],
             ensure_all_finite="allow-nan",
             ensure_min_samples=2 if reset else 1,
         )
-
-
-@contextmanager
-def cell_errors_named(X):
-    """Add to errors about a cell of X which it is, and what to do."""
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        where = _locate(X, error)
-        if where is None:
-            raise
-        kind = ValueError if isinstance(error, ValueError) else TypeError
-        raise kind(f"{str(error).rstrip('.')}. {where}") from error
+    check_exact(X, table)
+    return table
 
 
 def latent_array(Z, n_components):
     """Validate latents (n, n_components), float64 or float32."""
-    Z = check_array(Z, dtype=[np.float64, np.float32], input_name="Z")
+    Z = check_array(readable(Z, "Z"), dtype=[np.float64, np.float32], input_name="Z")
     if Z.shape[1] != n_components:
         raise ValueError(
             f"Z has {Z.shape[1]} columns, but the model has "
             f"n_components_={n_components} latents."
         )
     return Z
-
-
-def _locate(X, error):
-    """Say which cell an input error is about, if it is about one."""
-    message = str(error)
-    if "infinity" in message:
-        unfit, remedy = _is_infinite, "Replace it by NaN if it is missing."
-    elif "could not convert" in message:
-        unfit = _is_text
-        remedy = (
-            "Drop or encode text columns, for example with a ColumnTransformer; mark "
-            "missing values by NaN."
-        )
-    elif "NAType" in message:
-        unfit, remedy = _is_na, "Mark missing cells by NaN: X.astype(float)."
-    elif isinstance(error, TypeError):
-        unfit, remedy = _is_time, "Drop dates and durations, or turn them into numbers."
-    else:
-        return None
-    names = getattr(X, "columns", None)
-    cells = np.asarray(X, dtype=object)
-    for column in range(cells.shape[1] if cells.ndim == 2 else 0):
-        for row, value in enumerate(cells[:, column]):
-            if unfit(value):
-                name = column if names is None else repr(names[column])
-                return (
-                    f"First such cell: {value!r} in column {name}, row {row}. {remedy}"
-                )
-    return None
-
-
-def _is_infinite(value):
-    return isinstance(value, numbers.Real) and bool(np.isinf(value))
-
-
-def _is_na(value):
-    return type(value).__name__ == "NAType"
-
-
-def _is_time(value):
-    return isinstance(value, date | timedelta | np.datetime64 | np.timedelta64)
-
-
-def _is_text(value):
-    if not isinstance(value, str | bytes):
-        return False
-    try:
-        float(value)
-    except ValueError:
-        return True
-    return False
 
 
 def check_non_negative(estimator, X):

@@ -1,0 +1,321 @@
+"""Read tables of any container: masks become NaN, what is no number is refused."""
+
+import numbers
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import date, time, timedelta
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+_EXACT = 2.0**53  # all integers up to here are float64 numbers
+_LONGEST = 80  # text of a cell in an error
+_TIME_REMEDY = "Drop dates and durations, or turn them into numbers."
+_TIME_NAMES = ("Period", "NaTType", "datetime64", "timedelta64")
+
+
+def readable(X: ArrayLike, name: str = "X", *, sparse: bool = False) -> ArrayLike:
+    """Return a table that numpy can convert to float, NaN where it is masked.
+
+    Parameters
+    ----------
+    X : array-like
+        It is not modified.
+    name : str
+        What errors call it.
+    sparse : bool
+        Whether data frames of sparse columns are accepted.
+
+    Returns
+    -------
+    array-like
+        X, or for a masked array a copy.
+
+    Raises
+    ------
+    TypeError
+        For dates and durations, records, polars' LazyFrame, tensors that numpy cannot
+        read and data frames of sparse columns.
+    """
+    _refuse_containers(X, name)
+    _refuse_sparse_frames(X, name, accepted=sparse)
+    _refuse_times(X, name)
+    if isinstance(X, list | tuple) and any(
+        isinstance(row, np.ma.MaskedArray) for row in X
+    ):
+        X = np.ma.stack(X)
+    return _unmasked(X) if isinstance(X, np.ma.MaskedArray) else X
+
+
+def check_exact(X: ArrayLike, table: np.ndarray, name: str = "X") -> None:
+    """Refuse integers that were rounded when X became the table of floats.
+
+    Raises
+    ------
+    ValueError
+        Naming column and row.
+    """
+    if getattr(getattr(X, "dtype", None), "kind", "") == "f":
+        return
+    large = abs(table) >= _EXACT
+    for column in np.flatnonzero(large.any(0)):
+        rows = np.flatnonzero(large[:, column])
+        cells = _values(_column(X, column))[rows]
+        for row, value in zip(rows, cells, strict=True):
+            integer = isinstance(value, numbers.Integral)
+            if integer and int(value) != int(table[row, column]):
+                raise ValueError(
+                    f"{name} has an integer that no float64 equals: {value} in column "
+                    f"{column_label(X, column)}, row {row}. Subtract a constant from "
+                    "the column, or drop it if it identifies rows."
+                )
+
+
+@contextmanager
+def cell_errors_named(X: ArrayLike) -> Iterator[None]:
+    """Add to errors about a cell of X which it is, and what to do."""
+    try:
+        with np.errstate(over="ignore"):  # values too large are refused as infinite
+            yield
+    except (ValueError, TypeError, OverflowError) as error:
+        where = _locate(X, error)
+        if where is None:
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{str(error).rstrip('.')}. {where}") from error
+
+
+def column_label(X: ArrayLike, column: int) -> str:
+    """Show the name of a column of a data frame, or its place."""
+    names = getattr(X, "column_names", getattr(X, "columns", None))
+    return str(column) if names is None else repr(names[column])
+
+
+def _refuse_containers(X: ArrayLike, name: str) -> None:
+    """Refuse containers that are no tables of cells."""
+    kind = type(X).__name__
+    first = X[0] if isinstance(X, list | tuple) and len(X) else X
+    if kind == "LazyFrame":
+        raise TypeError(
+            f"{name} is a LazyFrame, which holds no cells. collect() it first."
+        )
+    if type(first).__module__.split(".")[0] == "torch":
+        _refuse_tensors(first, name)
+    if isinstance(first, dict) and not hasattr(first, "toarray"):  # dok_array
+        raise TypeError(
+            f"{name} is made of dicts. Turn it into a table, for example by "
+            f"pandas.DataFrame({name})."
+        )
+    dtype = getattr(X, "dtype", None)
+    if getattr(dtype, "kind", "") == "V":
+        fields = ", ".join(map(repr, dtype.names or ()))
+        raise TypeError(
+            f"{name} is an array of records, with fields {fields or 'of raw bytes'}. "
+            f"Turn it into a table, for example by pandas.DataFrame({name})."
+        )
+
+
+def _refuse_tensors(X: ArrayLike, name: str) -> None:
+    """Refuse tensors that numpy cannot read."""
+    calls = [
+        call
+        for wanted, call in (
+            (X.requires_grad, ".detach()"),
+            (X.device.type != "cpu", ".cpu()"),
+            (str(X.layout) != "torch.strided", ".to_dense()"),
+            (str(X.dtype) == "torch.bfloat16", ".float()"),
+        )
+        if wanted
+    ]
+    if calls:
+        raise TypeError(
+            f"{name} is a tensor that numpy cannot read: pass {name}{''.join(calls)}."
+        )
+
+
+def _refuse_sparse_frames(X: ArrayLike, name: str, accepted: bool) -> None:
+    """Refuse frames of sparse columns, or only those that leave out other than 0."""
+    if not (hasattr(X, "iloc") and hasattr(X, "sparse")):
+        return
+    for column, dtype in enumerate(X.dtypes):
+        if not accepted or dtype.fill_value != 0:
+            raise TypeError(
+                f"{name} is a data frame of sparse columns: column "
+                f"{column_label(X, column)} is {dtype}. Pass {name}.sparse.to_dense()."
+            )
+
+
+def _refuse_times(X: ArrayLike, name: str) -> None:
+    """Refuse columns of dates or durations, which numpy counts in units of time."""
+    found = next(_times(X), None)
+    if found is not None:
+        raise TypeError(
+            f"{name} has dates or durations where numbers are expected. "
+            f"{_first(X, *found)} {_TIME_REMEDY}"
+        )
+
+
+def _times(X: ArrayLike) -> Iterator[tuple[object, int, int]]:
+    """Yield cells of dates or durations, NaT included, with their column and row."""
+    if _is_frame(X):
+        for column in range(X.shape[1]):
+            cells = _column(X, column)
+            if len(cells) and _is_time_type(cells):
+                yield _values(cells)[0], column, 0
+        return
+    cells = _listed(X) if isinstance(X, list | tuple) else X
+    if isinstance(cells, np.ndarray) and cells.ndim == 2 and cells.dtype.kind in "mMO":
+        for row, values in enumerate(cells):
+            for column, value in enumerate(values):
+                if _is_time(value):
+                    yield value, column, row
+
+
+def _listed(X: list | tuple) -> ArrayLike:
+    """Convert a list, whose rows may differ in length, to an array."""
+    try:
+        found = np.asarray(X)
+        return found if found.dtype.kind in "mM" else np.asarray(X, dtype=object)
+    except (ValueError, TypeError):
+        pass
+    try:
+        return np.asarray(X, dtype=object)
+    except (ValueError, TypeError):
+        return None  # scikit-learn's checks explain why
+
+
+def _is_frame(X: ArrayLike) -> bool:
+    return hasattr(X, "columns") and hasattr(X, "shape")
+
+
+def _column(X: ArrayLike, column: int) -> ArrayLike:
+    """Select a column of a table, in its own type."""
+    if hasattr(X, "iloc"):
+        return X.iloc[:, column]
+    if hasattr(X, "column_names"):  # pyarrow
+        return X.column(int(column))
+    if _is_frame(X):
+        return X[:, int(column)]
+    listed = isinstance(X, list | tuple)
+    return np.asarray(X, dtype=object if listed else None)[:, column]
+
+
+def _values(cells: ArrayLike) -> np.ndarray:
+    """List the cells of a column as objects."""
+    if hasattr(cells, "to_pylist"):  # pyarrow
+        cells = cells.to_pylist()
+    return np.asarray(cells, dtype=object)
+
+
+def _is_time_type(cells: ArrayLike) -> bool:
+    """Tell whether the type of a column is one of dates or durations."""
+    dtype = getattr(cells, "dtype", None)
+    if dtype is None:  # pyarrow
+        return str(cells.type).startswith(("date", "time", "duration"))
+    if hasattr(dtype, "is_temporal"):  # polars
+        return dtype.is_temporal()
+    period = type(dtype).__name__ == "PeriodDtype"
+    return period or getattr(dtype, "kind", "") in ("m", "M")
+
+
+def _is_time(value: object) -> bool:
+    named = type(value).__name__ in _TIME_NAMES
+    return named or isinstance(value, date | time | timedelta)
+
+
+def _unmasked(X: np.ma.MaskedArray) -> np.ndarray:
+    """Copy a masked array, with NaN for the masked cells."""
+    kind = X.dtype.kind
+    dtype = np.float64 if kind in "biu" else X.dtype if kind in "fc" else object
+    cells = np.array(np.ma.getdata(X), dtype=dtype)
+    cells[np.ma.getmaskarray(X)] = np.nan
+    return cells
+
+
+def _locate(X: ArrayLike, error: Exception) -> str | None:
+    """Say which cell an input error is about, if it is about one."""
+    unfit, remedy = _culprit(str(error), error)
+    if unfit is None:
+        return None
+    try:
+        cells = np.asarray(X, dtype=object)
+    except (ValueError, TypeError, RuntimeError):  # no table: the error stays as it is
+        return None
+    for column in range(cells.shape[1] if cells.ndim == 2 else 0):
+        for row, value in enumerate(cells[:, column]):
+            if unfit(value):
+                if _is_time(value):
+                    remedy = _TIME_REMEDY
+                return f"{_first(X, value, column, row)} {remedy}"
+    return None
+
+
+def _culprit(
+    message: str, error: Exception
+) -> tuple[Callable[[object], bool] | None, str]:
+    """Choose what cell to look for, and what to do about it."""
+    if "infinity" in message:
+        return _is_infinite, "Replace it by NaN if it is missing."
+    if "could not convert" in message:
+        return _is_text, (
+            "Drop or encode text columns, for example with a ColumnTransformer; mark "
+            "missing values by NaN."
+        )
+    if "NAType" in message:
+        return _is_na, "Mark missing cells by NaN: X.astype(float)."
+    if isinstance(error, OverflowError):
+        return _is_too_large, "Rescale the column."
+    if isinstance(error, TypeError) or "with a sequence" in message:
+        return _is_no_number, "Each cell must be one number, or NaN if it is missing."
+    return None, ""
+
+
+def _first(X: ArrayLike, value: object, column: int, row: int) -> str:
+    """Show a cell and its place."""
+    shown = repr(value)
+    if len(shown) > _LONGEST:
+        shown = shown[:_LONGEST] + "..."
+    return f"First such cell: {shown} in column {column_label(X, column)}, row {row}."
+
+
+def _is_infinite(value: object) -> bool:
+    try:
+        return isinstance(value, numbers.Real) and bool(np.isinf(float(value)))
+    except OverflowError:
+        return True
+
+
+def _is_na(value: object) -> bool:
+    return type(value).__name__ == "NAType"
+
+
+def _is_text(value: object) -> bool:
+    if not isinstance(value, str | bytes):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return True
+    return False
+
+
+def _is_too_large(value: object) -> bool:
+    try:
+        float(value)
+    except OverflowError:
+        return True
+    except (TypeError, ValueError):
+        pass
+    return False
+
+
+def _is_no_number(value: object) -> bool:
+    if value is None:  # which numpy reads as NaN
+        return False
+    try:
+        float(value)
+    except (TypeError, RuntimeError):
+        return True
+    except (ValueError, OverflowError):
+        pass
+    return False
