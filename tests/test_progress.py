@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
 
-from skvnce import GaussianImputer
+from skvnce import (
+    GaussianImputer,
+    LAIRImputer,
+    VariationalAutoencoder,
+    VGIImputer,
+)
 from skvnce._progress import Step, heard_by, listener, step, steps, tell, tell_round
 from skvnce.estimators import _callbacks
 from skvnce.estimators._callbacks import (
@@ -15,6 +20,7 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
+from skvnce.training import rounds
 
 
 class Worker(CallbackSupportMixin, BaseEstimator):
@@ -221,3 +227,65 @@ def test_gaussian_imputer_counts_its_rounds(X):
     fixed = clone(imputer).set_params(shrinkage=0.1, margins="normal", tol=5e-3).fit(X)
     assert fixed.n_iter_ == len(fixed.loss_curve_)
     assert fixed.n_tuning_iter_ < imputer.n_tuning_iter_
+
+
+VAE = VariationalAutoencoder(max_iter=2, hidden_layer_sizes=(8,), random_state=0)
+VGI = {"max_iter": 2, "n_steps": 2, "n_draws": 4, "n_chains": 1, "random_state": 0}
+TRAINED = [
+    VAE,
+    LAIRImputer(VAE, n_members=2, n_steps=2, n_draws=4, random_state=0),
+    VGIImputer(VAE, n_steps=2, n_draws=4, random_state=0),
+    VGIImputer("factor-analysis", **VGI),
+    VGIImputer("flow", algorithm="mcem", **VGI),
+]
+
+
+SHORT = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture
+def short_training(monkeypatch):
+    monkeypatch.setattr(rounds, "STEPS", 2)
+
+
+def name_of(estimator):
+    return type(estimator).__name__
+
+
+@SHORT
+@pytest.mark.parametrize("estimator", TRAINED, ids=name_of)
+def test_training_names_its_steps(estimator, X, capsys, slow, short_training):
+    fitted = clone(estimator).set_params(verbose=1).fit(X)
+    shown = lines(capsys)
+    assert all(line.startswith(f"[{name_of(fitted)}] ") for line in shown)
+    found = [name.removeprefix("member: ") for name in steps_of(shown)]
+    for name in ("choosing the shrinkage", "choosing the margins", "round"):
+        assert name in found
+    assert "nan" not in "".join(shown)
+    if hasattr(fitted, "strategy"):
+        fitted.transform(X)
+        assert "filling rows: sweep" in steps_of(lines(capsys))
+        fitted.sample(X)
+        assert "filling rows: sweep" in steps_of(lines(capsys))
+
+
+@SHORT
+@pytest.mark.parametrize("estimator", TRAINED, ids=name_of)
+def test_training_counts_its_rounds(estimator, X, short_training):
+    fitted = clone(estimator).fit(X)
+    for one in getattr(fitted, "estimators_", [fitted]):
+        assert len(one.validation_scores_) <= len(one.loss_curve_)
+        assert one.n_tuning_iter_ > 0
+    if hasattr(fitted, "n_iter_"):
+        assert fitted.n_iter_ == len(fitted.loss_curve_) >= 2
+
+
+@SHORT
+@pytest.mark.parametrize("estimator", TRAINED, ids=name_of)
+def test_callbacks_stop_training(estimator, X, short_training):
+    pytest.importorskip("sklearn.callback")
+    recorder = Recorder(1)
+    fitted = clone(estimator).set_callbacks(recorder).fit(X)
+    for one in getattr(fitted, "estimators_", [fitted])[:1]:
+        assert len(one.validation_scores_) <= 1
+    assert {"+choosing the shrinkage", "+fitting", "-fitting"} <= set(recorder.tasks)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import tell
 from skvnce.algorithms import gaussian
 from skvnce.algorithms.vgi import Chains, Effort, Pair, train
 from skvnce.distributions.cells import Families
@@ -432,4 +433,6 @@ def chunks(fitted: Fitted, observed: Tensor, n_draws: int) -> Iterable[Tensor]:
     )
     size = max(1, _AT_ONCE // (n_draws * width))
     for count in n_missing.unique():
-        yield from (n_missing == count).nonzero().squeeze(1).split(size)
+        for rows in (n_missing == count).nonzero().squeeze(1).split(size):
+            tell(f"rows with {int(count)} missing cells")
+            yield rows

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import tell
 from skvnce.algorithms.networks import ResidualPerceptron
 from skvnce.distributions.cells import Families
 from skvnce.models.factor_analysis import FactorModel, infer
@@ -348,7 +349,9 @@ def chunks(auto: Autoencoder, n: int, n_draws: int) -> Iterator[slice]:
 
 def slices(n: int, size: int) -> Iterator[slice]:
     """Split n rows into slices of some size."""
-    return (slice(first, first + size) for first in range(0, n, size))
+    for first in range(0, n, size):
+        tell("rows", min(first + size, n), n)
+        yield slice(first, first + size)
 
 
 def weigh(

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import step
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms import density, mcem, vgi
@@ -154,7 +155,8 @@ class IncompleteDensity(
         """Train in rounds; gives the chains as they end."""
         effort, seen = self._effort(), start.without(hidden)
         if not isinstance(self.model, str):
-            self._warm_up(pair.model, seen, effort)
+            with step("bringing the density near the rows"):
+                self._warm_up(pair.model, seen, effort)
         chains = density.make_chains(seen, int(self.n_chains))
 
         def while_better(judged):

@@ -12,9 +12,15 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import steps
 from skvnce._random import seed_from
 from skvnce.algorithms import vae_sampling
 from skvnce.estimators._base import Imputer
+from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    reports_fit,
+)
 from skvnce.estimators._members import STRATEGIES, DrawnByMembers
 from skvnce.estimators._vae import VariationalAutoencoder
 from skvnce.estimators._validation import (
@@ -31,7 +37,7 @@ _SEVERAL, _ENOUGH = 4, 40  # members at most; rows a column for which one is eno
 _SHAPE = 2.0  # of the weights of rows: half the variance of the Bayesian bootstrap's
 
 
-class LAIRImputer(DrawnByMembers, Imputer):
+class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     """Impute by draws from variational autoencoders given the observed cells.
 
     Autoencoders are trained on the incomplete rows, and missing cells (NaN) are drawn
@@ -75,6 +81,9 @@ class LAIRImputer(DrawnByMembers, Imputer):
         cells at `fit`, 1 where a cell is missing.  Not in `sample`.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the training, in place of that of `estimator`.
+    verbose : int, default=0
+        1 prints a line for each round of each member, and for each other step of `fit`,
+        `transform` and `sample` that takes a second.  2 prints all steps.
 
     Attributes
     ----------
@@ -131,6 +140,7 @@ class LAIRImputer(DrawnByMembers, Imputer):
         keep_empty_features=False,
         add_indicator=False,
         random_state=None,
+        verbose=0,
     ):
         self.estimator = estimator
         self.sampler = sampler
@@ -143,8 +153,10 @@ class LAIRImputer(DrawnByMembers, Imputer):
         self.keep_empty_features = keep_empty_features
         self.add_indicator = add_indicator
         self.random_state = random_state
+        self.verbose = verbose
 
     @keeps_state_on_failure
+    @reports_fit
     def fit(self, X, y=None):
         """Train the autoencoders, unless they are frozen.
 
@@ -170,6 +182,7 @@ class LAIRImputer(DrawnByMembers, Imputer):
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
+        _, finish = report_rounds(self, None, X=X)
         if isinstance(self.estimator, FrozenEstimator):
             self.estimators_ = [self._thawed()]
         else:
@@ -178,6 +191,7 @@ class LAIRImputer(DrawnByMembers, Imputer):
         first = self.estimators_[0]
         self.node_indices_, self.constants_ = first.node_indices_, first.constants_
         self._fit_indicator(X)
+        finish()
         return self
 
     def _check_parameters(self):
@@ -238,7 +252,7 @@ class LAIRImputer(DrawnByMembers, Imputer):
         self.estimators_ = []
         with warnings.catch_warnings():  # said already, with what transform does
             warnings.filterwarnings("ignore", "Entirely missing")
-            for _ in range(count):
+            for _ in steps("member", range(count), count, has_parts=True):
                 member = clone(base).set_params(random_state=int(rng.integers(2**31)))
                 weights = rng.gamma(_SHAPE, size=len(X)) if count > 1 else None
                 self.estimators_.append(member._fit(X, weights))

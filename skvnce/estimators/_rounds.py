@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
+from skvnce._progress import tell
 from skvnce._warnings import warn_user
 from skvnce.training.adam import NotFinite
 from skvnce.training.rounds import COOLING
@@ -31,6 +32,8 @@ class TrainedInRounds:
     def _in_rounds(self, while_better, on_all, on_round):
         """Train while held-out cells are predicted better, then a little on all.
 
+        `loss_curve_` has the losses of all rounds, in this order.
+
         Parameters
         ----------
         while_better : callable
@@ -45,17 +48,19 @@ class TrainedInRounds:
 
         def judged(n_round, loss, gain):
             self.validation_scores_.append(gain)
+            losses.append(loss)
             return on_round(n_round, loss, gain)
 
-        self.validation_scores_, self.n_rounds_ = [], self.max_iter
+        def told(n_round, loss):
+            tell("cooling round", n_round - n_rounds)
+            return n_round <= n_rounds and on_round(n_round, loss, np.nan)
+
+        losses, self.validation_scores_, self.n_rounds_ = [], [], self.max_iter
         n_rounds = self.max_iter
         if self.validation_fraction:
             self.n_rounds_, n_rounds = while_better(judged), 0
-        self.loss_curve_ = on_all(
-            n_rounds,
-            min(COOLING, self.n_rounds_),
-            lambda n, loss: n <= n_rounds and on_round(n, loss, np.nan),
-        )
+        losses += on_all(n_rounds, min(COOLING, self.n_rounds_), told)
+        self.loss_curve_ = losses
         if self.validation_fraction and self.n_rounds_ == self.max_iter > 0:
             warn_user(
                 f"Held-out cells were still predicted better after max_iter="

@@ -9,6 +9,7 @@ from skvnce.algorithms.cell_scores import CellScores, repeated_values
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.algorithms.margins import Margins
 from skvnce.distributions.cells import Families
+from skvnce.estimators._callbacks import rounds_of_tuning
 from skvnce.estimators._gaussian import HELD_OUT, SHARES
 from skvnce.estimators._tables import column_moments, hold_out, rows_that_count
 from skvnce.estimators._validation import check_spread, column_name
@@ -83,6 +84,7 @@ class NodeScores:
         fit = gaussian.fit_normal(
             data, weights, chosen.strength, chosen.start, **_EFFORT
         )
+        self.n_tuning_iter_ = rounds_of_tuning()
         return data, fit.normal
 
     def _keep_scores(self, raw, margins, asked):

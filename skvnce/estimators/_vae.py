@@ -113,8 +113,9 @@ class VariationalAutoencoder(
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the training.
     verbose : int, default=0
-        Above 0, a line for each round until the number of rounds is chosen: loss in
-        nats a row, and as "change" the last of `validation_scores_`.
+        1 prints a line for each round until the number of rounds is chosen (loss in
+        nats a row, and as "change" the last of `validation_scores_`), and for each
+        other step that takes a second.  2 prints all steps.
 
     Attributes
     ----------
@@ -137,9 +138,12 @@ class VariationalAutoencoder(
         are too few rows for cells to be held out.  `max_iter` where none were asked
         for (``validation_fraction=0``).
     n_iter_ : int
-        Rounds that were run, those of the final training included.
+        Rounds that were run, the last ones with falling learning rates included.
+    n_tuning_iter_ : int
+        Rounds of EM before them, which found the linear start.
     loss_curve_ : list of float
-        Mean loss of each round of the final training, in nats a row.
+        Mean loss of each round, in nats a row; held-out cells have a part in the last
+        ones only.
     validation_scores_ : list of float
         Gains in the log-density of held-out cells over the linear model, nats a row.
     n_features_in_ : int
@@ -440,7 +444,7 @@ class VariationalAutoencoder(
             )
 
         self._in_rounds(while_better, on_all, on_round)
-        self.n_iter_ = len(self.validation_scores_) + len(self.loss_curve_)
+        self.n_iter_ = len(self.loss_curve_)
 
     def _training(self):
         return vae.Training(

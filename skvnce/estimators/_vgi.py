@@ -10,6 +10,11 @@ from skvnce._random import seed_from
 from skvnce._warnings import warn_user
 from skvnce.algorithms import vae_sampling
 from skvnce.estimators._base import Imputer
+from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    reports_fit,
+)
 from skvnce.estimators._density import (
     HEADS,
     STARTS,
@@ -34,7 +39,7 @@ _MODELS = ["vae", *STARTS]
 _PROPOSALS = {"n_particles": 4, "n_replenish": 20}  # of LAIR, as in LAIRImputer
 
 
-class VGIImputer(DrawnByMembers, Imputer):
+class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     """Impute by draws from any density, fitted by variational Gibbs inference.
 
     Variational Gibbs inference (VGI) fits a model with a tractable ``log p(x)`` to rows
@@ -97,8 +102,9 @@ class VGIImputer(DrawnByMembers, Imputer):
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the training.
     verbose : int, default=0
-        Above 0, a line for each round: loss in nats a row, and as "change" the gain in
-        the log-density of held-out cells.
+        1 prints a line for each round (loss in nats a row, and as "change" the gain in
+        the log-density of held-out cells), and for each other step of `fit`,
+        `transform` and `sample` that takes a second.  2 prints all steps.
 
     Attributes
     ----------
@@ -108,10 +114,14 @@ class VGIImputer(DrawnByMembers, Imputer):
         Places in X of the columns of the model: those observed with two values or more.
     constants_ : dict of int to float
         Places and values of columns with one observed value, which fills their cells.
-    validation_scores_, loss_curve_ : list of float
-        Gains on held-out cells of each round, and losses of the final rounds, in nats.
+    validation_scores_ : list of float
+        Gains on held-out cells of each round that was judged by them, in nats.
+    loss_curve_ : list of float
+        Losses of all rounds, in nats; those with falling learning rates come last.
     n_iter_ : int
-        Rounds that were run; the fit of the normal distribution counts as one.
+        Rounds that were run, of each autoencoder the first; 1 if there were none.
+    n_tuning_iter_ : int
+        Rounds of EM before them, which found the normal distribution.
     indicator_ : MissingIndicator or None
         What `add_indicator` appends.
     n_features_in_ : int
@@ -187,6 +197,7 @@ class VGIImputer(DrawnByMembers, Imputer):
         self.verbose = verbose
 
     @keeps_state_on_failure
+    @reports_fit
     def fit(self, X, y=None):
         """Fit the model.
 
@@ -213,6 +224,7 @@ class VGIImputer(DrawnByMembers, Imputer):
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
         self._observed_columns(X)  # warns of empty ones
+        _, finish = report_rounds(self, self.max_iter, X=X)
         with warnings.catch_warnings():  # said already, with what transform does
             warnings.filterwarnings("ignore", "Entirely missing")
             if self._is_autoencoder():
@@ -225,8 +237,10 @@ class VGIImputer(DrawnByMembers, Imputer):
         self.node_indices_, self.constants_ = first.node_indices_, first.constants_
         self.validation_scores_ = list(first.validation_scores_)
         self.loss_curve_ = list(first.loss_curve_)
-        self.n_iter_ = 1 + len(self.validation_scores_) + len(self.loss_curve_)
+        self.n_iter_ = max(1, len(self.loss_curve_))
+        self.n_tuning_iter_ = first.n_tuning_iter_
         self._fit_indicator(X)
+        finish()
         return self
 
     def score_samples(self, X, return_std=False):
