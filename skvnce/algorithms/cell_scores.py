@@ -88,8 +88,8 @@ class CellScores(NamedTuple):
     def _bent(self, values: Tensor) -> Tensor:
         if self.margins is None or not len(values):
             return values
-        knots, scores = (part[self.rounded] for part in self.margins)
-        return Margins(knots, scores).forward(values.T)[0].T
+        margins = Margins(*(part[self.rounded] for part in self.margins))
+        return margins.forward(values.T)[0].T
 
 
 def repeated_values(data: Incomplete) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,7 @@ from skvnce.distributions.quantiles import middles
 from skvnce.variational.base import Uniforms
 
 _SETTLED = 1e-2  # change of a normal score at which margins are settled
-_LEVELS = 16  # at which a bounded cell is mapped back to average it
+_LEVELS = 64  # at which a bounded cell is mapped back to average it
 
 
 class Copula(NamedTuple):

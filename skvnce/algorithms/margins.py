@@ -11,7 +11,7 @@ as far as the knots reach: they are quantiles of the observed cells.
 """
 
 from math import pi, sqrt
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -23,8 +23,9 @@ from skvnce.distributions.columns import pick, place
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import middles
 
-_N_KNOTS = 9
-_WIDEST = 2.0  # score of the outermost of them: 2 % of the rows lie beyond each
+_N_KNOTS = 13
+_FEWEST_VALUES = 5  # of a column whose margin may bend
+_WIDEST = 2.5  # score of the outermost quantiles; the extremes are knots, too
 _FAR = 100.0  # distance in scores of the last knots, which set the slopes of the tails
 _LEAST_STEP = 1e-3  # of the scores between knots that no cell lies between
 _N_LEVELS = 12  # of quantiles that stand for a distribution
@@ -39,27 +40,52 @@ class Margins(NamedTuple):
     ----------
     knots, scores : Tensor of shape (features, n_knots)
         Increasing in each row; the first and the last are far out.
+    low, high : Tensor of shape (features,)
+        Range of the cells that scores are mapped to; may be infinite.  A finite one
+        lies outside of all knots but the far ones.
     """
 
     knots: Tensor
     scores: Tensor
+    low: Tensor
+    high: Tensor
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map cells (*batch, features) to scores, and give the logs of the slopes."""
         return _interpolate(x, self.knots, self.scores)
 
     def inverse(self, score: Tensor) -> Tensor:
-        """Map scores (*batch, features) to cells."""
-        return _interpolate(score, self.scores, self.knots)[0]
+        """Map scores (*batch, features) to cells within their range."""
+        cells = _interpolate(score, self.scores, self.knots)[0]
+        return cells.clamp(self.low, self.high)
 
     def expectation(self, mean: Tensor, spread: Tensor) -> Tensor:
-        """Compute the mean of cells whose scores are N(mean, spread**2)."""
+        """Compute the mean of cells whose scores are N(mean, spread**2).
+
+        Beyond the range the margin is flat: the bends there take the last slopes back.
+        """
         slopes = self.knots.diff() / self.scores.diff()
         total = self.knots[:, 0] + slopes[:, 0] * (mean - self.scores[:, 0])
         bends = zip(slopes.diff().T, self.scores[:, 1:-1].T, strict=True)
         for bend, score in bends:
             total = total + bend * _mean_above(mean - score, spread)
-        return total
+        first, last = self._scores_of_range()
+        total = total + slopes[:, 0] * _mean_above(first - mean, spread)
+        total = total - slopes[:, -1] * _mean_above(mean - last, spread)
+        return total.clamp(self.low, self.high)
+
+    def within(self, low: Tensor, high: Tensor) -> Self:
+        """Keep the cells of the columns that are bent in a range, (features,) each."""
+        bends = bent(self)
+        low = torch.minimum(low, self.knots[:, 1]).where(bends, -torch.inf)
+        high = torch.maximum(high, self.knots[:, -2]).where(bends, torch.inf)
+        return self._replace(low=low, high=high)
+
+    def _scores_of_range(self) -> tuple[Tensor, Tensor]:
+        """Map the ends of the range to scores; far ones where it is infinite."""
+        low = torch.maximum(self.low, self.knots[:, 0])
+        high = torch.minimum(self.high, self.knots[:, -1])
+        return self.forward(low)[0], self.forward(high)[0]
 
 
 def _mean_above(mean: Tensor, spread: Tensor) -> Tensor:
@@ -86,7 +112,8 @@ def with_tails(knots: Tensor, scores: Tensor) -> Margins:
     left = (knots[:, 3] - knots[:, 0]) / (scores[:, 3] - scores[:, 0])
     right = (knots[:, -1] - knots[:, -4]) / (scores[:, -1] - scores[:, -4])
     far = torch.full_like(left, _FAR)
-    return Margins(_framed(knots, _FAR * left, _FAR * right), _framed(scores, far, far))
+    framed = _framed(knots, _FAR * left, _FAR * right), _framed(scores, far, far)
+    return Margins(*framed, far - torch.inf, far + torch.inf)
 
 
 def _framed(values: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -102,8 +129,9 @@ def straight(d: int) -> Margins:
 
 def choose(use: Tensor, bent: Margins) -> Margins:
     """Take the bent margins of the columns in `use`, (features,), else straight."""
-    pairs = zip(bent, straight(len(use)), strict=True)
-    return Margins(*(torch.where(use[:, None], a, b) for a, b in pairs))
+    pairs = zip(bent[:2], straight(len(use))[:2], strict=True)
+    parts = [torch.where(use[:, None], a, b) for a, b in pairs]
+    return Margins(*parts, bent.low, bent.high)
 
 
 def bent(margins: Margins) -> Tensor:
@@ -112,16 +140,22 @@ def bent(margins: Margins) -> Tensor:
 
 
 def start(data: Incomplete, weights: Tensor) -> Margins:
-    """Put knots on quantiles of the observed cells; straight where ties leave few."""
-    knots, scores = (part[:, 1:-1].clone() for part in straight(data.x.shape[1]))
+    """Put knots on quantiles of the observed cells; straight where ties leave few.
+
+    The first and the last knot are the extremes, so that no observed cell has a score
+    that is farther out than its rank.
+    """
+    lines = straight(data.x.shape[1])
+    knots, scores = (part[:, 1:-1].clone() for part in lines[:2])
     grid = torch.special.ndtr(scores[0])
+    grid[0], grid[-1] = 0.0, 1.0
     counts = (data.observed & (weights > 0)[:, None]).T
     for j, (column, seen) in enumerate(zip(data.x.T, counts, strict=True)):
         values, order = column[seen].sort()
         weight = weights[seen][order]
         rank = torch.searchsorted(weight.cumsum(0) / weight.sum(), grid)
         unique = values[rank.clamp(max=len(values) - 1)].unique()
-        if len(unique) > _N_KNOTS // 2:
+        if len(unique) >= _FEWEST_VALUES:
             knots[j] = _filled_up(unique)
             share = _weight_below(values, weight, knots[j]) / weight.sum()
             scores[j] = torch.special.ndtri(share)
@@ -253,8 +287,9 @@ def choose_margins(
     """Fit margins, and take them if they predict held-out cells better than straight.
 
     Each held-out cell is judged by the CRPS of its distribution given the cells of its
-    row that are not, and better is by a standard error.  It is all columns or none:
-    bending some columns breaks what is linear between them and others.
+    row that are not, and better is by a standard error.  The squared errors of means
+    must not be larger: means of columns with heavy tails may be.  It is all columns or
+    none: bending some columns breaks what is linear between them and others.
 
     Parameters
     ----------
@@ -276,15 +311,18 @@ def choose_margins(
     lines = straight(data.x.shape[1])
     begin = start(kept, weights)
     found = fit_margins(kept, weights, strength, begin, normal, tol=_ROUGH)
-    losses, effort = [], {"max_iter": max_iter, "tol": tol}
+    losses, squares, effort = [], [], {"max_iter": max_iter, "tol": tol}
     for margins, fitted in ((lines, normal), found):
         scores, _ = scored(margins, kept)
         fit = gaussian.fit_normal(scores, weights, strength, fitted, **effort)
         moments = gaussian.conditional_moments(fit.normal, scores)
         crps = _crps(margins, *moments, data.x).where(held_out, 0.0)
         losses.append(crps.sum(1))
+        error = (margins.expectation(*moments) - data.x).where(held_out, 0.0)
+        squares.append(weights @ error.square().sum(1))
     gain = losses[0] - losses[1]  # of each row
-    return found if weights @ gain > (weights @ gain.square()).sqrt() else None
+    better = weights @ gain > (weights @ gain.square()).sqrt()
+    return found if better and squares[1] <= squares[0] else None
 
 
 def _crps(margins: Margins, mean: Tensor, spread: Tensor, x: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from skvnce.estimators._callbacks import (
     rounds_of_tuning,
     shows_progress,
 )
+from skvnce.estimators._possible import possible_values
 from skvnce.estimators._tables import (
     column_moments,
     hold_out,
@@ -29,11 +30,9 @@ from skvnce.estimators._tables import (
 from skvnce.estimators._validation import (
     check_auto_or_number,
     check_bool,
-    check_bounds,
     check_choice,
     check_number,
     check_spread,
-    check_within,
     incomplete_array,
     keeps_state_on_failure,
 )
@@ -62,9 +61,17 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         ``"auto"`` lets the columns be increasing functions of normal scores (a Gaussian
         copula) if that predicts held-out cells better: for skewed columns.
         ``"normal"`` keeps to the normal distribution.
-    min_value, max_value : float or array-like of shape (n_features,)
-        Bounds of imputed cells, -inf and inf by default: the conditional distribution
-        is truncated to them.  The fit itself does not know of them.
+    min_value, max_value : float, array-like of shape (n_features,), dict, "observed" \
+            or None, default=None
+        Bounds of imputed cells: of all columns, of each column, or of those that a dict
+        names (by column name, or by place where X has no names); in a dict and in a
+        sequence each may be a number, ``"observed"`` or None.  The conditional
+        distribution is truncated to them.  ``"observed"`` is the least or the largest
+        observed value.  None is the observed range, widened by three times the mean
+        excess of the outermost values where a column is continuous (never across zero
+        where it does not cross zero): means and draws are moved into that range, and
+        nothing is truncated.  ``-inf`` and ``inf`` are no bound.  The fit itself does
+        not know of bounds.
     n_parameter_draws : int, default=20
         Draws of mean and covariance from their posterior, made by data augmentation
         when `sample` is first called.  It takes them in turn, so that its draws carry
@@ -104,6 +111,8 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         Places in X of the columns of the model: those observed with two values or more.
     constants_ : dict of int to float
         Places and values of columns with one observed value, which fills their cells.
+    feature_ranges_ : ndarray of shape (2, n_features_in_)
+        Least and largest value of imputed cells of each column of X.
     indicator_ : MissingIndicator or None
         What `add_indicator` appends.
     n_iter_ : int
@@ -148,8 +157,8 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         shrinkage="auto",
         *,
         margins="auto",
-        min_value=-np.inf,
-        max_value=np.inf,
+        min_value=None,
+        max_value=None,
         n_parameter_draws=20,
         max_iter=200,
         tol=5e-3,
@@ -200,10 +209,9 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
-        bounds = check_bounds(self, self.min_value, self.max_value)
         weights, kept = rows_that_count(X, sample_weight)
         counted = weights > 0
-        check_within(self, np.where(counted[:, None], X, np.nan), *bounds)
+        self._keep_possible(X[counted])
         self.node_indices_ = self._observed_columns(X[kept])
         self._split_constants(
             X[kept].astype(np.float64),
@@ -213,7 +221,6 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         weights = torch.from_numpy(weights[kept])
         self.location_, self.scale_ = column_moments(nodes, weights.numpy())
         check_spread(self, self.node_indices_, self.scale_)
-        self._bounds = np.stack(bounds)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         try:
             with one_thread():
@@ -252,7 +259,9 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             uniforms = row_keyed(nodes, 0)
             with one_thread():
                 scaled = copula.conditional_mean(model, self._scaled(nodes), uniforms)
-            filled[cells] = self._in_units(scaled)
+            filled[cells] = self._possible.clipped(
+                self._in_units(scaled), self.node_indices_
+            )
         return self._with_indicator(self._columns_out(filled, X), X)
 
     @shows_progress
@@ -328,7 +337,13 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         check_bool(self.add_indicator, "add_indicator")
 
     def _values_of_empty(self):
-        return np.clip(0.0, *self._bounds)
+        return np.clip(0.0, *self.feature_ranges_)
+
+    def _keep_possible(self, X):
+        """Learn what the values of columns can be, and which bounds the user gave."""
+        found = possible_values(self, X, self.min_value, self.max_value)
+        self.feature_ranges_ = found.ranges
+        self._possible = found
 
     def _fit_model(self, nodes, weights, on_round):
         """Choose shrinkage and margins on held-out cells, then fit to all."""
@@ -347,7 +362,8 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self.bent_, self._margins = np.zeros(d, dtype=bool), None
         if bent is not None:
             self.bent_ = margins.bent(bent).numpy()
-            self._margins = tuple(part.numpy() for part in bent)
+            limits = map(torch.from_numpy, self._scaled_ranges())
+            self._margins = tuple(part.numpy() for part in bent.within(*limits))
             data, _ = margins.scored(bent, data)
         fit = gaussian.fit_normal(
             data, weights, strength, start, on_round=on_round, **effort
@@ -397,15 +413,17 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     def _copula(self, normal):
         """Make the model of rows that `_scaled` has centred and scaled."""
         bent = self._margins and Margins(*map(torch.from_numpy, self._margins))
-        bounds = (self._bounds[:, self.node_indices_] - self.location_) / self.scale_
-        finite = np.isfinite(bounds).any()
-        bounds = tuple(map(torch.from_numpy, bounds)) if finite else None
+        given, bounds = self._possible.given[:, self.node_indices_], None
+        if (given & np.isfinite(self.feature_ranges_[:, self.node_indices_])).any():
+            far = np.array([[-np.inf], [np.inf]])
+            bounds = np.where(given, self._scaled_ranges(), far)
+            bounds = tuple(map(torch.from_numpy, bounds))
         return Copula(Normal(*map(torch.from_numpy, normal)), bent, bounds)
 
     def _drawn(self, normal, nodes, n_draws):
         """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""
         scaled = copula.draw(self._copula(normal), self._scaled(nodes), n_draws)
-        return self._in_units(scaled)
+        return self._possible.possible(self._in_units(scaled), self.node_indices_)
 
     def _parameters_in_units(self, normal):
         mean, covariance = normal
@@ -414,6 +432,10 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
 
     def _in_units(self, scaled):
         return self.location_ + scaled.numpy() * self.scale_
+
+    def _scaled_ranges(self):
+        ranges = self.feature_ranges_[:, self.node_indices_]
+        return (ranges - self.location_) / self.scale_
 
     def _scaled(self, nodes):
         return Incomplete.from_array((nodes - self.location_) / self.scale_)
