@@ -177,17 +177,32 @@ def factorised(table, n_components, rng):
         Probabilities.
     """
     on, rarity = _on(table), np.maximum(1 - _rates(table), _RAREST)
-    factors = NMF(n_components, max_iter=_NMF_ROUNDS, random_state=rng)
     found = np.zeros((n_components, table.shape[1]))
     if on.nnz:
+        weighted = on @ sparse.diags_array(rarity)
+        strength, components = _factors(weighted, n_components, rng)
+        strength = np.sort(strength, 0)
+        strong = strength[-max(2, len(strength) // _STRONG) :].mean(0)
+        found = components * strong[:, None] / rarity
+    return found + _SPREAD * scattered(table, n_components, rng)
+
+
+def _factors(weighted, n_components, rng):
+    """Factorise a table into strengths (n, n_components) and components.
+
+    The start from singular vectors, scikit-learn's default, divides 0 by 0 where the
+    table has a lower rank than `n_components`: then the start is random.
+    """
+    for init in (None, "random"):
+        factors = NMF(n_components, init=init, max_iter=_NMF_ROUNDS, random_state=rng)
         # the reconstruction error of an exact one may be the root of -1e-17
         with warnings.catch_warnings(), np.errstate(invalid="ignore"):
             warnings.simplefilter("ignore", ConvergenceWarning)
-            weighted = on @ sparse.diags_array(rarity)
-            strength = np.sort(factors.fit_transform(weighted), 0)
-        strong = strength[-max(2, len(strength) // _STRONG) :].mean(0)
-        found = factors.components_ * strong[:, None] / rarity
-    return found + _SPREAD * scattered(table, n_components, rng)
+            warnings.filterwarnings("ignore", "invalid value", RuntimeWarning)
+            strength = factors.fit_transform(weighted)
+        if np.isfinite(strength).all() and np.isfinite(factors.components_).all():
+            break
+    return strength, factors.components_
 
 
 def scattered(table, n_components, rng):

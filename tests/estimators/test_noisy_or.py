@@ -18,6 +18,7 @@ from tables import cells_of
 
 from skvnce import NoisyOr
 from skvnce.datasets import make_binary_patterns
+from skvnce.estimators._binary import factorised
 from skvnce.models.noisy_or import NoisyOrModel, enumerate_joint, gather
 
 pytestmark = pytest.mark.xdist_group("noisy_or")  # which share a fit
@@ -266,6 +267,25 @@ def test_tables_of_one_value(way, value):
     assert np.isfinite(model.score_samples(np.full((2, 3), value))).all()
     rates = model.inverse_transform(model.transform(np.full((1, 3), value)))
     assert np.isfinite(rates).all()
+
+
+@pytest.mark.parametrize("off", [[2], [1, 3], [0, 1, 3, 4]])
+@pytest.mark.parametrize("n_components", [3, 5, 6])
+def test_columns_that_are_always_off(off, n_components):
+    """Some tables of a rank below `n_components` have no start by singular vectors."""
+    options = QUICK | {"max_iter": 1}
+    for number in range(20):
+        rng = np.random.default_rng(number)
+        x = (rng.random((40, 5)) < 0.4).astype(float)
+        x[:, off] = 0
+        guess = factorised(sparse.csr_array(x), n_components, np.random.RandomState(1))
+        assert np.isfinite(guess).all()
+        if number < 2:
+            model = NoisyOr(n_components, **options).fit(x)
+            assert np.isfinite(model.components_).all()
+            # P(x = 1) of a column seen off 40 times
+            rates = model.inverse_transform(model.transform(x))[:, off]
+            assert (rates < 0.5).all()
 
 
 def test_a_column_never_observed_says_nothing(X):
