@@ -136,7 +136,7 @@ class Cells(Distribution):
         found = Normal(loc, scale, validate_args=False).icdf(value)
         if len(families.student):
             at = families.student
-            t = loc[..., at] + scale[..., at] * _quantile_of_t(value[..., at])
+            t = loc[..., at] + scale[..., at] * student_quantile(value[..., at])
             found = found.index_copy(-1, at, t)
         if len(families.bernoulli):
             at = families.bernoulli
@@ -149,7 +149,14 @@ class Cells(Distribution):
         return found
 
 
-def _quantile_of_t(uniform: Tensor) -> Tensor:
+def student_cdf(t: Tensor) -> Tensor:
+    """Compute the distribution function of t with 4 degrees of freedom."""
+    share = t / (4 + t.square()).sqrt()
+    share = torch.where(t.isinf(), t.sign(), share)
+    return 0.5 + 0.75 * share - 0.25 * share**3
+
+
+def student_quantile(uniform: Tensor) -> Tensor:
     """Compute quantiles of t with 4 degrees of freedom, eq. (36) of Shaw."""
     spread = (4 * uniform * (1 - uniform)).clamp(min=torch.finfo(uniform.dtype).tiny)
     root = spread.sqrt()

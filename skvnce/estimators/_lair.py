@@ -31,6 +31,7 @@ from skvnce.estimators._validation import (
     incomplete_array,
     keeps_state_on_failure,
 )
+from skvnce.models.bounded import BoundedModel
 from skvnce.samplers.base import Sampler
 
 _SEVERAL, _ENOUGH = 4, 40  # members at most; rows a column for which one is enough
@@ -73,6 +74,14 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         row (the paper takes the prior).
     n_draws : int, default=200
         Draws that `transform` sums up; below the number of members, of some only.
+    min_value, max_value : float, array-like of shape (n_features,), dict, \
+            "observed" or None, default=None
+        Least and largest values of imputed cells, of all columns, of each, or by column
+        name.  ``"observed"``: what was observed.  None: what was observed, widened by
+        three mean excesses of the outermost values, though never across zero, in
+        columns whose values do not repeat.  -inf and inf: no bound.  Missing
+        cells are drawn given that they lie within your bounds; draws that leave the
+        range of None are moved to its ends.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit` (missing
         cells filled by 0) or drops them.
@@ -93,6 +102,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         Places in X of the columns of the model: those observed with two values or more.
     constants_ : dict of int to float
         Places and values of columns with one observed value, which fills their cells.
+    feature_ranges_ : ndarray of shape (2, n_features_in_)
+        Least and largest values that imputed cells of each column can have.
     indicator_ : MissingIndicator or None
         What `add_indicator` appends.
     n_features_in_ : int
@@ -102,10 +113,11 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
 
     Notes
     -----
-    In columns whose values repeat, draws are values that were observed; means need not
-    be.  Random numbers of `transform` are functions of the row, so that it fills a row
-    alike in any table; with a callable `sampler` that takes no ``uniforms``, only alike
-    in the same table.
+    In columns whose values repeat, draws are values that were observed, and in columns
+    of integers they are integers; means need not be.  Bounds act on draws, not on the
+    training and `score_samples`.  Random numbers of `transform` are functions of the
+    row, so that it fills a row alike in any table; with a callable `sampler` that takes
+    no ``uniforms``, only alike in the same table.
 
     References
     ----------
@@ -137,6 +149,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         n_particles=4,
         n_replenish=20,
         n_draws=200,
+        min_value=None,
+        max_value=None,
         keep_empty_features=False,
         add_indicator=False,
         random_state=None,
@@ -150,6 +164,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         self.n_particles = n_particles
         self.n_replenish = n_replenish
         self.n_draws = n_draws
+        self.min_value = min_value
+        self.max_value = max_value
         self.keep_empty_features = keep_empty_features
         self.add_indicator = add_indicator
         self.random_state = random_state
@@ -174,9 +190,9 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         Raises
         ------
         ValueError
-            For infinite or textual cells, a table without an observed cell, a frozen
-            estimator of another width, parameters outside their range, and a training
-            that diverges.
+            For infinite or textual cells, a table without an observed cell, observed
+            cells outside the bounds, a frozen estimator of another width, parameters
+            outside their range, and a training that diverges.
         TypeError
             For parameters of a wrong type.
         """
@@ -185,7 +201,9 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         _, finish = report_rounds(self, None, X=X)
         if isinstance(self.estimator, FrozenEstimator):
             self.estimators_ = [self._thawed()]
+            self._learn_possible(X, frozen=self.estimators_[0])
         else:
+            self._learn_possible(X)
             self._observed_columns(X)
             self._train(X)
         first = self.estimators_[0]
@@ -263,7 +281,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     def _drawn(self, member, nodes, n_draws, numbers):
         sizes = self.n_steps, self.n_particles, self.n_replenish
         effort = vae_sampling.Effort(*map(int, sizes))
-        return draw_by(self._rule(), effort, member, nodes, n_draws, numbers)
+        bounds = self._bounds_of_nodes()
+        return draw_by(self._rule(), effort, member, nodes, n_draws, numbers, bounds)
 
     def _rule(self):
         """Resolve `sampler` to a rule of `vae_sampling`."""
@@ -292,7 +311,7 @@ def _check_kind(estimator):
         )
 
 
-def draw_by(rule, effort, member, nodes, n_draws, numbers):
+def draw_by(rule, effort, member, nodes, n_draws, numbers, bounds):
     """Draw cells of nodes from an autoencoder, in the units of X.
 
     Parameters
@@ -305,16 +324,22 @@ def draw_by(rule, effort, member, nodes, n_draws, numbers):
     n_draws : int
     numbers : callable
         Maps rows and a purpose to uniform numbers.
+    bounds : ndarray of shape (2, n_nodes)
+        In the units of X, given which cells are drawn; infinite where there are none.
 
     Returns
     -------
     ndarray of shape (n_draws, n, n_nodes)
     """
     auto, scores = member._autoencoder(), member._cell_scores()
+    places, low, high = member._score_bounds(bounds)
+    target = auto
+    if len(places):
+        target = auto._replace(model=BoundedModel(auto.model, places, low, high))
     drawn = np.empty((n_draws, *nodes.shape))
     with torch.no_grad():
         for rows in vae_sampling.chunks(auto, len(nodes), n_draws, effort):
             data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
-            found = rule(auto, data, int(n_draws), effort, numbers(nodes[rows]))
+            found = rule(target, data, int(n_draws), effort, numbers(nodes[rows]))
             drawn[:, rows] = scores.cells(found).numpy()
     return drawn

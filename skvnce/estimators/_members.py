@@ -9,6 +9,7 @@ from sklearn.base import TransformerMixin
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._possible import PossibleValues, possible_values
 from skvnce.estimators._tables import half_sample_mode, in_container_of
 from skvnce.estimators._validation import check_number
 from skvnce.variational.base import ambient
@@ -21,7 +22,10 @@ STRATEGIES = {
 
 
 class DrawnByMembers(TransformerMixin):  # which lets set_output reach transform
-    """Mixin of imputers with members in `estimators_`, and `n_draws` and `strategy`."""
+    """Mixin of imputers with members in `estimators_`.
+
+    Their parameters are `n_draws`, `strategy`, `min_value` and `max_value`.
+    """
 
     @shows_progress
     def transform(self, X):
@@ -50,7 +54,8 @@ class DrawnByMembers(TransformerMixin):  # which lets set_output reach transform
                     )
                     if len(share)
                 ]
-                filled[cells] = STRATEGIES[self.strategy](np.concatenate(drawn))
+                possible = self._possible_only(np.concatenate(drawn), X.dtype)
+                filled[cells] = STRATEGIES[self.strategy](possible)
         return self._with_indicator(self._columns_out(filled, X), X)
 
     @shows_progress
@@ -73,7 +78,11 @@ class DrawnByMembers(TransformerMixin):  # which lets set_output reach transform
         """
         check_number(n_draws, "n_draws", low=1, integer=True)
         container, X = X, self._checked(X)
-        draw = partial(self._drawn, numbers=_of_stream)
+
+        def draw(member, nodes, number):
+            drawn = self._drawn(member, nodes, number, _of_stream)
+            return self._possible_only(drawn, X.dtype)
+
         members, kept = self.estimators_, self._columns_kept()
         tables = self._filled_in_turns(X, members, draw, n_draws, random_state)
         return [in_container_of(container, table, kept) for table in tables]
@@ -113,6 +122,38 @@ class DrawnByMembers(TransformerMixin):  # which lets set_output reach transform
         """Draw cells that are to be summed up; they may depend on each other."""
         return self._drawn(member, nodes, n_draws, numbers)
 
+    def _learn_possible(self, X, frozen=None):
+        """Learn what the values of each column can be.
+
+        Where the only member was frozen, the table that it was fitted to tells it, but
+        for bounds of the user's.
+        """
+        found = possible_values(self, X, self.min_value, self.max_value)
+        if frozen is not None:
+            known = PossibleValues(*frozen._possible)
+            low, high = np.where(found.given, found.ranges, known.ranges)
+            found = known._replace(
+                low=low, high=np.maximum(low, high), given=found.given
+            )
+        self._possible = tuple(found)  # a plain one, for skops
+        self.feature_ranges_ = found.ranges
+
+    def _possible_only(self, drawn, dtype):
+        """Move draws of the nodes (n_draws, n, n_nodes) to possible values."""
+        columns = self.node_indices_
+        found = PossibleValues(*self._possible).possible(drawn, columns)
+        return np.clip(found, *within(self.feature_ranges_[:, columns], dtype))
+
+    def _bounds_of_nodes(self):
+        """Return the bounds that the user gave, (2, n_nodes); infinite elsewhere."""
+        found = PossibleValues(*self._possible)
+        free = np.array([[-np.inf], [np.inf]])
+        return np.where(found.given, found.ranges, free)[:, self.node_indices_]
+
+    def _columns_out(self, filled, X):
+        low, high = within(self.feature_ranges_, filled.dtype)
+        return super()._columns_out(np.clip(filled, low, high), X)
+
     def _checked(self, X):
         X = super()._checked(X)
         for member in self.estimators_:
@@ -122,6 +163,15 @@ class DrawnByMembers(TransformerMixin):  # which lets set_output reach transform
                     "was. Fit the imputer again."
                 )
         return X
+
+
+def within(ranges, dtype):
+    """Round ranges (2, n) to numbers of a type that lie within them, and are finite."""
+    most = np.finfo(dtype).max
+    low, high = np.clip(ranges, -most, most).astype(dtype)
+    low = np.where(low < ranges[0], np.nextafter(low, most), low)
+    high = np.where(high > ranges[1], np.nextafter(high, -most), high)
+    return low, np.maximum(low, high)
 
 
 def _of_rows(number, rows):

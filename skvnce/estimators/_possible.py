@@ -62,7 +62,8 @@ class PossibleValues(NamedTuple):
             if column in self.values:
                 found[..., place] = nearest(self.values[column], found[..., place])
             elif self.integers[column]:
-                found[..., place] = found[..., place].round()
+                low, high = np.ceil(self.low[column]), np.floor(self.high[column])
+                found[..., place] = np.clip(found[..., place].round(), low, high)
         return found
 
 

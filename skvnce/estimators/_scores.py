@@ -11,6 +11,7 @@ from skvnce.algorithms.margins import Margins
 from skvnce.distributions.cells import Families
 from skvnce.estimators._callbacks import rounds_of_tuning
 from skvnce.estimators._gaussian import HELD_OUT, SHARES
+from skvnce.estimators._possible import possible_values
 from skvnce.estimators._tables import column_moments, hold_out, rows_that_count
 from skvnce.estimators._validation import check_spread, column_name
 
@@ -41,6 +42,7 @@ class NodeScores:
         """Choose the columns of the model; gives their cells in rows that count."""
         weights, kept = rows_that_count(X, weights)
         table, weights = X[kept].astype(np.float64), weights[kept]
+        self._possible = tuple(possible_values(self, table))  # a plain one, for skops
         self.node_indices_ = self._observed_columns(table)
         self._split_constants(table, remedy)
         nodes = table[:, self.node_indices_]
@@ -130,6 +132,27 @@ class NodeScores:
             places,
             torch.tensor(values, dtype=torch.float64),
         )
+
+    def _score_bounds(self, bounds):
+        """Map bounds of cells to scores, of the columns that can be truncated.
+
+        Parameters
+        ----------
+        bounds : ndarray of shape (2, n_nodes)
+            In the units of X; infinite where there are none.
+
+        Returns
+        -------
+        places : Tensor of int, of shape (n_bounded,)
+            Columns with bounds of which draws are not observed values anyway.
+        low, high : Tensor of shape (n_bounded,)
+        """
+        free = ~np.isin(np.arange(bounds.shape[1]), list(self._values))
+        places = np.flatnonzero(np.isfinite(bounds).any(0) & free)
+        ends = torch.tensor((bounds - self.location_) / self.scale_)
+        if self._margins is not None:
+            ends, _ = Margins(*map(torch.tensor, self._margins)).forward(ends)
+        return torch.from_numpy(places), *ends[:, places]
 
     def _families(self):
         """Make what the model knows of columns that are not normal."""

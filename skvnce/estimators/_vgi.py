@@ -93,6 +93,15 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         Draws that `transform` sums up.
     n_importance_samples : int, default=64
         Draws in `score_samples`.
+    min_value, max_value : float, array-like of shape (n_features,), dict, \
+            "observed" or None, default=None
+        Least and largest values of imputed cells, of all columns, of each, or by column
+        name.  ``"observed"``: what was observed.  None: what was observed, widened by
+        three mean excesses of the outermost values, though never across zero, in
+        columns whose values do not repeat.  -inf and inf: no bound.  Missing
+        cells are drawn given that they lie within your bounds; draws that leave the
+        range of None are moved to its ends.  Chains of densities do not leave the
+        observed values, whichever the bounds.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit` (missing
         cells filled by 0) or drops them.
@@ -122,6 +131,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         Rounds that were run, of each autoencoder the first; 1 if there were none.
     n_tuning_iter_ : int
         Rounds of EM before them, which found the normal distribution.
+    feature_ranges_ : ndarray of shape (2, n_features_in_)
+        Least and largest values that imputed cells of each column can have.
     indicator_ : MissingIndicator or None
         What `add_indicator` appends.
     n_features_in_ : int
@@ -133,7 +144,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     -----
     All models start where EM fits a normal distribution, and training goes on while
     held-out cells are predicted better.  Columns whose values repeat are rounded: a
-    density sees a cell of theirs as anywhere between the neighbouring values.  Chains
+    density sees a cell of theirs as anywhere between the neighbouring values, and draws
+    are values that were observed; in columns of integers they are integers.  Chains
     are kept within the least and the largest observed value of each column, and a
     `ConvergenceWarning` names columns where they often wanted to leave them.
 
@@ -173,6 +185,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         n_steps=20,
         n_draws=200,
         n_importance_samples=64,
+        min_value=None,
+        max_value=None,
         keep_empty_features=False,
         add_indicator=False,
         random_state=None,
@@ -191,6 +205,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         self.n_steps = n_steps
         self.n_draws = n_draws
         self.n_importance_samples = n_importance_samples
+        self.min_value = min_value
+        self.max_value = max_value
         self.keep_empty_features = keep_empty_features
         self.add_indicator = add_indicator
         self.random_state = random_state
@@ -216,13 +232,14 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         ------
         ValueError
             For infinite or textual cells, a table without a column of two values,
-            parameters outside their range, a density whose `log_prob` gives a wrong
-            shape, and a training that diverges.
+            observed cells outside the bounds, parameters outside their range, a density
+            whose `log_prob` gives a wrong shape, and a training that diverges.
         TypeError
             For parameters of a wrong type, and a model without `log_prob`.
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
+        self._learn_possible(X)
         self._observed_columns(X)  # warns of empty ones
         _, finish = report_rounds(self, self.max_iter, X=X)
         with warnings.catch_warnings():  # said already, with what transform does
@@ -362,7 +379,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
             return member._drawn(nodes, numbers, **sizes)
         effort = vae_sampling.Effort(int(self.n_steps), **_PROPOSALS)
         rule = vae_sampling.SAMPLERS["lair"]
-        return draw_by(rule, effort, member, nodes, n_draws, numbers)
+        bounds = self._bounds_of_nodes()
+        return draw_by(rule, effort, member, nodes, n_draws, numbers, bounds)
 
     def _summed(self, member, nodes, n_draws, numbers):
         if not isinstance(member, IncompleteDensity):

@@ -80,9 +80,12 @@ class UnivariateConditionals(Protocol):
 def observed_log_prob(dist: Distribution, x: Tensor, observed: Tensor) -> Tensor:
     """Sum the log-density of independent features over the observed ones.
 
+    Missing ones add nothing, unless they are known to lie within bounds.
+
     Parameters
     ----------
     dist : Distribution of batch shape (features,) or (*batch, features)
+        May have ``log_inside``, log-probabilities of the bounds of missing features.
     x : Tensor of shape (*batch, features)
         Values under the mask may be anything, NaN included.
     observed : Tensor of bool, of shape (*batch, features)
@@ -92,7 +95,8 @@ def observed_log_prob(dist: Distribution, x: Tensor, observed: Tensor) -> Tensor
     Tensor of shape (*batch,)
     """
     inside = dist.log_prob(x.where(observed, x.new_ones(())))
-    return inside.where(observed, x.new_zeros(())).sum(-1)
+    outside = getattr(dist, "log_inside", x.new_zeros(()))
+    return inside.where(observed, outside).sum(-1)
 
 
 def log_joint(model: EnumerableModel, x: Tensor) -> Tensor:

@@ -5,12 +5,14 @@ import pytest
 import torch
 from oracles import GATE, first_and_second, z_mean
 from samplers.toy import LINEAR, ROWS, exact_moments, repeat
+from scipy.stats import multivariate_normal
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seeded
 from skvnce.algorithms.vae import Architecture, Autoencoder, build
 from skvnce.algorithms.vae_sampling import SAMPLERS, Effort, by_chains, chunks, start
 from skvnce.distributions.cells import Families
+from skvnce.models.bounded import BoundedModel
 from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
 from skvnce.variational.base import ambient
 
@@ -68,6 +70,45 @@ def test_with_the_exact_encoder_all_rules_are_exact(rule, seed):
 def test_an_encoder_that_is_off_is_put_right(rule, n_steps, seed):
     off = autoencoder(shift=0.3, spread=0.3)
     assert errors(rule, off, seed, n_steps) < GATE
+
+
+PAIR = np.array([1.0, np.nan, 0.8, np.nan])  # a row whose missing cells depend
+BOUND = 0.0  # of the first of them, of mean -0.75 without it
+
+
+def bounded_moments(row, low):
+    """Integrate moments of two missing cells, the first of which is above a bound."""
+    plain = exact_moments(row)
+    mean, square = plain[:2], plain[[2, 3, 4]]
+    cov = np.array([square[:2], square[1:]]) - np.outer(mean, mean)
+    line = (np.arange(1400) + 0.5) / 50 - 14  # the bound lies between two points
+    points = np.stack(np.meshgrid(line, line, indexing="ij"), -1)
+    inside = multivariate_normal(mean, cov).pdf(points) * (points[..., 0] > low)
+    inside /= inside.sum()
+    one, two = (points[..., j] for j in (0, 1))
+    terms = one, two, one * one, one * two, two * two
+    return np.array([(inside * term).sum() for term in terms])
+
+
+@pytest.mark.parametrize("rule", list(SAMPLERS))
+def test_draws_follow_the_distribution_within_bounds(rule, seed):
+    """The cell without bounds, too, as the latents know of them."""
+    auto, data = autoencoder(), repeat(PAIR[None], 3 * N)
+    place, low = torch.tensor([1]), torch.tensor([BOUND]).double()
+    bounded = BoundedModel(auto.model, place, low, torch.full_like(low, torch.inf))
+    auto = auto._replace(model=bounded)
+    n_steps = 25 if rule == "ac-mwg" else 6
+    with seeded(seed):
+        x = SAMPLERS[rule](auto, data, DRAWS, Effort(n_steps, 6, 3), of_stream)
+    assert (x[..., 1] >= BOUND).all()
+    sample = first_and_second(x.numpy()[..., np.isnan(PAIR)]).mean(0)
+    exact = bounded_moments(PAIR, BOUND)
+    if rule != "pseudo-gibbs":  # its encoder does not know of bounds
+        assert abs(z_mean(sample, exact)).max() < GATE
+    free = bounded_moments(PAIR, -np.inf)
+    np.testing.assert_allclose(free, exact_moments(PAIR), atol=1e-4)
+    wrong = np.where(np.arange(5) % 3 == 1, free, exact)  # control: column 3 as if free
+    assert abs(z_mean(sample, wrong)).max() > GATE
 
 
 def test_but_by_pseudo_gibbs_it_is_believed(seed):

@@ -116,6 +116,12 @@ def test_possible_moves_to_values_integers_and_ranges():
     assert cells[0, 0] == 0.4
 
 
+def test_integers_are_not_rounded_out_of_the_range():
+    found = learnt(np.array([[1.0], [5.0], [9.0], [12.0]]), 0.6, 12.7)
+    moved = found.possible(np.array([[-3.0], [0.7], [12.6], [99.0]]), [0])
+    np.testing.assert_array_equal(moved[:, 0], [1.0, 1.0, 12.0, 12.0])
+
+
 @settings(deadline=None)
 @given(
     hnp.arrays(

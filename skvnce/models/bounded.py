@@ -1,0 +1,41 @@
+"""A model with latents whose columns are known to lie within bounds."""
+
+from torch import Tensor
+from torch.distributions import Distribution
+
+from skvnce.distributions.bounded_cells import BoundedCells
+from skvnce.models.vae import VariationalAutoencoderModel
+
+
+class BoundedModel:
+    """An autoencoder's model, of rows whose missing cells lie within bounds.
+
+    The prior stays what it is: that the missing cells of a row lie within bounds is
+    taken for an observation, which counts in `observed_log_prob`.  So each sampler of
+    latents draws from ``p(z | x_obs, x_mis within bounds)``.
+
+    Parameters
+    ----------
+    model : VariationalAutoencoderModel
+    places : Tensor of int, of shape (n_bounded,)
+        Columns that have bounds; none of them two-valued or rounded.
+    low, high : Tensor of shape (n_bounded,)
+    """
+
+    def __init__(
+        self,
+        model: VariationalAutoencoderModel,
+        places: Tensor,
+        low: Tensor,
+        high: Tensor,
+    ) -> None:
+        self.model, self.places, self.low, self.high = model, places, low, high
+
+    def prior(self) -> Distribution:
+        """Return p(z), of event shape (latents,)."""
+        return self.model.prior()
+
+    def likelihood(self, z: Tensor) -> BoundedCells:
+        """Return p(x_j | z) of all j; (*batch, latents) -> batch (*batch, features)."""
+        cells = self.model.likelihood(z)
+        return BoundedCells(cells, self.places, self.low, self.high)

@@ -1,0 +1,160 @@
+"""Means and draws of LAIRImputer and VGIImputer are possible values, by default."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+
+from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer
+
+LINEAR = VariationalAutoencoder(max_iter=0)
+QUICK = {"n_draws": 10, "n_steps": 3, "random_state": 0}
+IMPUTERS = [
+    LAIRImputer(LINEAR, n_members=1, **QUICK),
+    VGIImputer(LINEAR, **QUICK),
+    VGIImputer("factor-analysis", max_iter=0, **QUICK),
+]
+by_imputer = pytest.mark.parametrize(
+    "imputer", IMPUTERS, ids=["lair", "vae", "density"]
+)
+DRAWS = 8
+
+
+def table_of(seed, n=30):
+    """Make columns: continuous, positive, a few values, spaced integers, a spike."""
+    rng = np.random.default_rng(seed)
+    base = rng.standard_t(2, size=(n, 1)) + rng.normal(size=(n, 5))
+    X = np.column_stack(
+        [
+            base[:, 0],
+            np.exp(base[:, 1]),
+            base[:, 2].round().clip(-2, 2) / 10,
+            rng.permutation(10 * n)[:n],
+            base[:, 4].clip(min=0),
+        ]
+    )
+    X[rng.random(X.shape) < 0.3] = np.nan
+    X[:2] = np.nan  # an empty row, and one that shows a cell of each kind
+    X[1] = [0.0, 1.0, 0.1, 3.0, 0.0]
+    return X
+
+
+def drawn(imputer, X):
+    draws = np.array(imputer.sample(X, n_draws=DRAWS, random_state=0))
+    assert np.isfinite(draws).all()
+    return draws
+
+
+@by_imputer
+@settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32 - 1))
+def test_fills_are_possible(imputer, seed):
+    X = table_of(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = clone(imputer).fit(X)
+    low, high = fitted.feature_ranges_
+    for filled in (fitted.transform(X), *(draws := drawn(fitted, X))):
+        assert (filled >= low).all() and (filled <= high).all()
+        np.testing.assert_array_equal(filled[~np.isnan(X)], X[~np.isnan(X)])
+    for column in (2, 4):
+        seen = X[:, column][~np.isnan(X[:, column])]
+        unique, counts = np.unique(seen, return_counts=True)
+        if 2 * counts[counts > 1].sum() >= len(seen) and len(unique) > 1:
+            assert np.isin(draws[..., column], seen).all()
+    assert (draws[..., 3] == draws[..., 3].round()).all()
+    assert (draws[..., [1, 4]] >= 0).all()
+
+
+@pytest.fixture
+def X(seed):
+    return table_of(seed, n=120)
+
+
+@by_imputer
+def test_without_the_rule_draws_leave_the_observed_range(imputer, X):
+    """The control; chains of a density never leave it."""
+    ranges = np.nanmin(X, 0), np.nanmax(X, 0)
+    free = clone(imputer).set_params(min_value=-np.inf, max_value=np.inf).fit(X)
+    assert (free.feature_ranges_ == [[-np.inf] * 5, [np.inf] * 5]).all()
+    draws = drawn(free, X)
+    outside = (draws < ranges[0]) | (draws > ranges[1])
+    assert outside.any() == (imputer is not IMPUTERS[2])
+    bound = clone(imputer).set_params(min_value="observed", max_value="observed")
+    draws = drawn(bound.fit(X), X)
+    assert ((draws >= ranges[0]) & (draws <= ranges[1])).all()
+
+
+@by_imputer
+def test_bounds_by_name_hold(imputer, X):
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    frame["f"] = np.nan
+    bounded = clone(imputer).set_params(
+        min_value={"a": -30.0, "f": 2.0}, max_value={"b": "observed"}
+    )
+    frame.loc[frame["a"] <= -30, "a"] = np.nan
+    with pytest.warns(UserWarning, match="Entirely missing"):
+        bounded.set_params(keep_empty_features=True).fit(frame)
+    assert bounded.feature_ranges_[0, 0] == -30
+    assert bounded.feature_ranges_[1, 1] == frame["b"].max()
+    tables = bounded.sample(frame, n_draws=DRAWS, random_state=0)
+    for table in tables:
+        assert (table["a"] >= -30).all() and (table["b"] <= frame["b"].max()).all()
+        assert (table["f"] == 2).all()
+
+
+@by_imputer
+def test_observed_cells_outside_the_bounds_are_refused(imputer, X):
+    X[7, 0] = -50.0
+    with pytest.raises(ValueError, match="X has -50.0 in column 0, row 7, outside"):
+        clone(imputer).set_params(min_value=-40).fit(X)
+    with pytest.raises(TypeError, match="max_value must be a number"):
+        clone(imputer).set_params(max_value=object()).fit(X)
+
+
+@by_imputer
+def test_the_largest_numbers_of_single_precision_stay_finite(imputer, seed):
+    rng = np.random.default_rng(seed)
+    base = rng.normal(size=(60, 1)) + 0.5 * rng.normal(size=(60, 3))
+    X = (base * 3.3e38 / abs(base).max()).astype(np.float32)
+    X[rng.random(X.shape) < 0.3] = np.nan
+    for ends in ({}, {"min_value": -np.inf, "max_value": np.inf}):
+        fitted = clone(imputer).set_params(**ends).fit(X)
+        for table in (fitted.transform(X), *drawn(fitted, X)):
+            assert table.dtype == np.float32 and np.isfinite(table).all()
+            low, high = fitted.feature_ranges_
+            assert (table.astype(float) >= low).all()
+            assert (table.astype(float) <= high).all()
+
+
+def test_bounds_act_on_what_is_drawn_beside(seed):
+    """Cells are drawn given the bounds of others, not moved to them afterwards."""
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=200)
+    X = np.column_stack([a, a + 0.3 * rng.normal(size=200), rng.normal(size=200)])
+    X[X < 0] = np.nan
+    X[X[:, 2] > 0.1, :2] = np.nan
+    model = VariationalAutoencoder(max_iter=0, margins="normal", likelihood="normal")
+    gone = np.isnan(X[:, :2]).all(1)
+    spikes = {}
+    for name, low in (("given", 0.0), ("rule", None)):
+        imputer = LAIRImputer(model, n_members=1, min_value=low, random_state=0)
+        draws = np.array(imputer.fit(X).sample(X, n_draws=20, random_state=0))
+        assert (draws >= 0).all()
+        spikes[name] = (draws[:, gone, 0] == 0).mean()
+    assert spikes["given"] == 0 < spikes["rule"]
+
+
+def test_a_frozen_estimator_knows_the_ranges_of_its_table(X):
+    frozen = FrozenEstimator(clone(LINEAR).fit(X))
+    imputer = LAIRImputer(frozen, max_value={0: 1e3}, **QUICK).fit(X[:6])
+    ruled = LAIRImputer(LINEAR, n_members=1, **QUICK).fit(X).feature_ranges_
+    expected = ruled.copy()
+    expected[1, 0] = 1e3
+    np.testing.assert_array_equal(imputer.feature_ranges_, expected)
+    assert np.isin(drawn(imputer, X)[..., 2], X[:, 2]).all()
