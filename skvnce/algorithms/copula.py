@@ -12,19 +12,16 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step
 from skvnce.algorithms import bounded, gaussian
+from skvnce.algorithms.bounded import Lattice
 from skvnce.algorithms.margins import (
     Margins,
     choose_margins,
     fit_margins,
     scored,
 )
-from skvnce.distributions.bounded_normal import BoundedNormal
 from skvnce.distributions.normal import Normal
-from skvnce.distributions.quantiles import middles
-from skvnce.variational.base import Uniforms
 
 _SETTLED = 1e-2  # change of a normal score at which margins are settled
-_LEVELS = 64  # at which a bounded cell is mapped back to average it
 
 
 class Copula(NamedTuple):
@@ -124,11 +121,11 @@ def log_prob(copula: Copula, data: Incomplete) -> Tensor:
     return gaussian.log_prob(copula.normal, scores) + log_slopes
 
 
-def conditional_mean(copula: Copula, data: Incomplete, uniforms: Uniforms) -> Tensor:
+def conditional_mean(copula: Copula, data: Incomplete, lattice: Lattice) -> Tensor:
     """Fill missing cells by E[x_mis | x_obs, bounds]; (n, features).
 
-    Exact where no bound is near; where one is, moved by an average over a chain that is
-    driven by `uniforms`, numbers keyed by the row.
+    Exact where no bound is near; where one is, moved by a weighted average over points
+    of `lattice`, numbers that are functions of the row (see `bounded`).
     """
     scores, _ = copula.scores(data)
     if copula.margins is None:
@@ -137,23 +134,12 @@ def conditional_mean(copula: Copula, data: Incomplete, uniforms: Uniforms) -> Te
         moments = gaussian.conditional_moments(copula.normal, scores)
         filled = copula.margins.expectation(*moments)
     if copula.bounds is not None:
-        touched, shift = bounded.mean_shift(
-            copula.normal,
-            scores,
-            *copula.score_bounds(),
-            uniforms,
-            lambda conditionals: _expected_cells(copula, conditionals),
+        to_cells = None if copula.margins is None else copula.margins.inverse_of
+        filled = filled + bounded.mean_shift(
+            copula.normal, scores, *copula.score_bounds(), lattice, to_cells
         )
-        filled[touched] += shift
         filled = filled.clamp(*copula.bounds)
     return data.with_values(filled)
-
-
-def _expected_cells(copula: Copula, scores: BoundedNormal) -> Tensor:
-    if copula.margins is None:
-        return scores.mean
-    levels = middles(_LEVELS, scores.loc)
-    return sum(copula.cells(scores.icdf(level)) for level in levels) / _LEVELS
 
 
 def draw(copula: Copula, data: Incomplete, n_draws: int) -> Tensor:

@@ -74,6 +74,10 @@ class Margins(NamedTuple):
         total = total - slopes[:, -1] * _mean_above(mean - last, spread)
         return total.clamp(self.low, self.high)
 
+    def inverse_of(self, columns: Tensor, score: Tensor) -> Tensor:
+        """Map scores (*batch, cells) to cells of the columns (cells,)."""
+        return Margins(*(part[columns] for part in self)).inverse(score)
+
     def within(self, low: Tensor, high: Tensor) -> Self:
         """Keep the cells of the columns that are bent in a range, (features,) each."""
         bends = bent(self)

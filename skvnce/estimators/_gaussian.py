@@ -6,7 +6,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_keyed, seed_from, seeded
+from skvnce._random import row_lattice, seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.algorithms import copula, gaussian, margins
@@ -39,6 +39,11 @@ from skvnce.estimators._validation import (
 
 SHARES = [1.0, 0.1, 0.01]  # prior rows a column that "auto" chooses from
 HELD_OUT = 0.1  # share of the observed cells on which it is chosen
+
+
+def _lattice(data):
+    """Make the random numbers of rows, functions of their content."""
+    return row_lattice(data.to_array(), 0)
 
 
 class GaussianImputer(CallbackSupportMixin, Imputer):
@@ -256,9 +261,8 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         filled = self._constants_filled(X)
         model = self._copula(self._normal)
         for cells, nodes in self._parts(X, only_incomplete=True):
-            uniforms = row_keyed(nodes, 0)
             with one_thread():
-                scaled = copula.conditional_mean(model, self._scaled(nodes), uniforms)
+                scaled = copula.conditional_mean(model, self._scaled(nodes), _lattice)
             filled[cells] = self._possible.clipped(
                 self._in_units(scaled), self.node_indices_
             )

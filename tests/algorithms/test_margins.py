@@ -79,6 +79,24 @@ def quantiles_of(margin, X, levels):
     return (location + scale * margin.inverse(scores).numpy())[:, 1]
 
 
+def test_cells_stay_in_their_range(some, seed):
+    """The expectation is that of cells that end there, not one that is cut off."""
+    low, high = (torch.tensor(ends).double() for ends in ([-3.0, -0.9], [3.5, 9.0]))
+    kept = some.within(low, high)
+    assert (kept.low <= some.knots[:, 1]).all()  # never inside of what was observed
+    assert (kept.high >= some.knots[:, -2]).all()
+    far = torch.tensor([[-50.0, -50.0], [50.0, 50.0]]).double()
+    torch.testing.assert_close(kept.inverse(far), torch.stack([kept.low, kept.high]))
+    quantiles = torch.tensor(norm.ppf((np.arange(20_000) + 0.5) / 20_000))
+    for at in (-4.0, 0.0, 3.0, 30.0):
+        mean = torch.full((1, 2), at).double()
+        exact = kept.inverse(mean + 1.5 * quantiles[:, None, None]).mean(0)
+        found = kept.expectation(mean, torch.full_like(mean, 1.5))
+        torch.testing.assert_close(found, exact, rtol=1e-3, atol=1e-4)
+        assert ((found >= kept.low) & (found <= kept.high)).all()
+    assert (some.expectation(mean, mean / 20) > kept.high).all()  # negative control
+
+
 @pytest.mark.parametrize("missing", ["mcar", "mar"])
 def test_margins_are_those_of_all_rows(missing, seed):
     """Where large values are missing more often, observed quantiles are far off."""
@@ -171,11 +189,11 @@ def test_draws_average_to_the_conditional_mean(some, seed):
         drawn = copula.draw(model, data, 40_000)[:, 0, 1]
         spread, exact = float(drawn.std()), float(drawn.mean())
 
-        def uniforms(step, x):
-            return torch.rand_like(x)
+        def lattice(part):
+            return lambda step, x: torch.rand_like(x)
 
-        mean = float(copula.conditional_mean(model, data, uniforms)[0, 1])
-        # one missing cell: the mean has no error but that of its 16 levels
+        mean = float(copula.conditional_mean(model, data, lattice)[0, 1])
+        # one missing cell: the mean has no error but that of its 128 levels
         assert abs(mean - exact) < GATE * spread / 200 + 0.005 * spread
         linear = gaussian.conditional_mean(normal, model.scores(data)[0])
         naive = float(some.inverse(linear)[0, 1])  # negative control
