@@ -81,6 +81,7 @@ class NodeScores:
             bend=bend,
             **_EFFORT,
         )
+        self.shrinkage_ = chosen.strength / nodes.shape[1]
         self._keep_scores(raw, chosen.margins, asked)
         data, _ = self._cell_scores().scores(raw)
         fit = gaussian.fit_normal(

@@ -127,6 +127,8 @@ class VariationalAutoencoder(
         Of the observed cells; what the networks see is centred, scaled and bent.
     bent_ : bool
         Whether columns are functions of normal scores.
+    shrinkage_ : float
+        Of the normal distribution that training starts from; see `GaussianImputer`.
     families_ : list of str, of length n_nodes
         The `likelihood` of each column that was used.
     node_indices_ : ndarray of shape (n_nodes,)
@@ -153,9 +155,10 @@ class VariationalAutoencoder(
 
     Notes
     -----
-    The linear start is the factor analysis of the covariance that EM finds with the
-    light shrinkage of `GaussianImputer`; with as many latents as columns less one it is
-    that normal distribution but for a floor of the noise.
+    The linear start is the factor analysis of the covariance that EM finds with a
+    shrinkage that held-out cells choose: 10, or one of those of `GaussianImputer`.
+    With as many latents as columns less one it is that normal distribution but for a
+    floor of the noise.
 
     References
     ----------

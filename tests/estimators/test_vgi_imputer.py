@@ -25,6 +25,8 @@ NORMAL = {
     "max_iter": 0,
 }  # a flow that is still the normal it starts at
 
+ONE_ROUND = {"max_iter": 1, "validation_fraction": 0}  # no warning that it is one only
+
 
 def normal_table(seed, n=200, d=4):
     rng = np.random.default_rng(seed)
@@ -109,16 +111,17 @@ def test_monte_carlo_em_raises_the_likelihood(seed):
 
 
 def test_the_default_is_the_autoencoder_of_lair(X):
-    ours = VGIImputer(max_iter=1, n_draws=20, random_state=0).fit(X)
-    member = VariationalAutoencoder(max_iter=1)
+    options = {**ONE_ROUND, "n_draws": 20, "random_state": 0}
+    ours = VGIImputer(**options).fit(X)
+    member = VariationalAutoencoder(**ONE_ROUND)
     theirs = LAIRImputer(member, n_draws=20, random_state=0).fit(X)
     np.testing.assert_array_equal(ours.transform(X), theirs.transform(X))
-    named = VGIImputer("vae", max_iter=1, n_draws=20, random_state=0).fit(X)
+    named = VGIImputer("vae", **options).fit(X)
     np.testing.assert_array_equal(ours.transform(X), named.transform(X))
 
 
 def test_an_autoencoder_of_ones_own(X):
-    given = VariationalAutoencoder(objective="VBGI-VAE", max_iter=1)
+    given = VariationalAutoencoder(objective="VBGI-VAE", **ONE_ROUND)
     imputer = VGIImputer(given, n_draws=8, n_steps=2, random_state=0).fit(X)
     assert imputer.estimators_[0].objective == "VBGI-VAE"
     assert not hasattr(given, "node_indices_")  # a clone was fitted
@@ -161,7 +164,7 @@ def test_pickles_frames_and_names(X):
 
 
 def test_a_module_of_ones_own_comes_back(X):
-    imputer = VGIImputer(Blob, max_iter=1, n_draws=8, n_steps=1, random_state=0).fit(X)
+    imputer = VGIImputer(Blob, **ONE_ROUND, n_draws=8, n_steps=1, random_state=0).fit(X)
     module = imputer.to_torch()
     assert isinstance(module, Blob)
     row = X[~np.isnan(X).any(1)][:1]
@@ -209,8 +212,7 @@ def test_fills_no_worse_than_the_normal_on_normal_rows(table, X, exact):
 
 
 def test_chains_of_normal_rows_do_not_run_away(X, recwarn):
-    options = {"max_iter": 1, "validation_fraction": 0, "random_state": 0}
-    VGIImputer("factor-analysis", **options).fit(X)
+    VGIImputer("factor-analysis", **ONE_ROUND, random_state=0).fit(X)
     assert not [w for w in recwarn if "ran away" in str(w.message)]
 
 
@@ -223,22 +225,21 @@ def test_an_empty_column_is_left_out(X):
 
 
 def test_what_a_module_draws_at_random_is_drawn_again(X):
-    imputer = VGIImputer(Turned, max_iter=1, n_draws=8, n_steps=1, random_state=5)
+    imputer = VGIImputer(Turned, **ONE_ROUND, n_draws=8, n_steps=1, random_state=5)
     module = imputer.fit(X).to_torch()
     again = pickle.loads(pickle.dumps(imputer)).to_torch()
     assert torch.equal(module.order, again.order)
 
 
 def test_a_module_that_changes_is_refused(X):
-    imputer = VGIImputer(Changing(), max_iter=1, n_draws=8, n_steps=1, random_state=0)
+    imputer = VGIImputer(Changing(), **ONE_ROUND, n_draws=8, n_steps=1, random_state=0)
     with pytest.raises(ValueError, match="differs from the fitted one"):
         imputer.fit(X).transform(X)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_module_that_is_handed_out_twice_is_copied(X):
     shared = Blob(4)
-    options = {"max_iter": 1, "n_draws": 8, "n_steps": 1, "random_state": 0}
+    options = {**ONE_ROUND, "n_draws": 8, "n_steps": 1, "random_state": 0}
     imputer = VGIImputer(lambda d: shared, **options)
     for _ in range(2):
         imputer.fit(X).transform(X)
