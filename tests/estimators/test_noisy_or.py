@@ -14,6 +14,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from statistical import FAILURE, p_mean
 from tables import cells_of
 
 from skvnce import NoisyOr
@@ -394,14 +395,17 @@ def test_names(pictures):
 
 def test_partial_fit_learns_from_parts():
     x = make_binary_patterns(2000, random_state=3)
-    held_out = make_binary_patterns(300, random_state=4).data
+    held_out = make_binary_patterns(600, random_state=4).data
     model = NoisyOr(8, alpha=0.0, random_state=0, batch_size=32)
     scores = []
     for _ in range(6):
         for part in np.array_split(x.data, 4):
             model.partial_fit(sparse.csr_array(part))
-        scores.append(model.score(held_out))
-    assert scores[-1] > scores[0] + 1
+        scores.append(model.score_samples(held_out))
+    # over 12 seeds the gain is 0.62 to 1.1 nats a row, 7.7 to 13.5 of its errors at 300
+    # rows; rounding, which differs between processors, moves it as a seed does
+    assert p_mean(scores[-1] - scores[0], 0.0, alternative="greater") < FAILURE
+    assert p_mean(scores[-1] - scores[0], 0.3, alternative="less") > 0.5
     assert assigned(model.components_, x.components)[0].min() > 0.9
     assert model.n_iter_ == len(model.loss_curve_) == 24
     assert model.n_steps_ == 24 * 16
