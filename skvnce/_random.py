@@ -7,7 +7,8 @@ deterministic methods give the same answer in any row order and any batch.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from skvnce._threads import PROCESS
+from skvnce._forks import PROCESS
 from skvnce.variational.base import Uniforms
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -38,10 +39,14 @@ def seed_from(random_state: object) -> int:
 def seeded(random_state: object) -> Iterator[int]:
     """Fork torch's stream, seed it, and restore it on exit; yields the seed.
 
-    Other threads of ours wait meanwhile, so that a seed gives the same draws there.
+    Other threads of ours wait meanwhile, so that a seed gives the same draws there; a
+    child that another thread forks has the stream from before.
     """
     seed = seed_from(random_state)
-    with PROCESS, torch.random.fork_rng(devices=[]):
+    with PROCESS, ExitStack() as stream:
+        restore = partial(torch.set_rng_state, torch.get_rng_state())
+        stream.enter_context(PROCESS.undone_in_child(restore))
+        stream.callback(restore)
         torch.manual_seed(seed)
         yield seed
 
@@ -67,6 +72,7 @@ def row_keyed(rows: np.ndarray, seed: int) -> Uniforms:
             key = _scramble(key ^ column)
 
     def uniforms(step: int, x: Tensor) -> Tensor:
+        PROCESS.let_forks_pass()  # at each step of chains
         counter = np.arange(x[..., 0, :].numel(), dtype=np.uint64)
         counter = counter.reshape(*x.shape[:-2], 1, x.shape[-1])
         with np.errstate(over="ignore"):

@@ -6,6 +6,10 @@ for each other, for seconds where other processes hold the cores.
 Three pools act: that of numpy's BLAS, of the whole process; that of OpenMP, which torch
 uses, of each Python thread; and MKL, linked into torch, where threadpoolctl does not
 see it: it follows OpenMP only until something calls `torch.set_num_threads`.
+
+A forked child inherits GNU OpenMP's record of its threads without the threads, and
+would wait for them without end: they are dismissed before a fork, and start again when
+they are needed.
 """
 
 import ctypes
@@ -13,18 +17,16 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
-from threading import RLock
 
 import torch
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 
-_SMALL = 64  # features up to which one BLAS thread is faster than several
+from skvnce._forks import PROCESS
 
-# limits and torch's stream belong to the process: one thread at a time, and one lock
-# for both, so that no two threads wait for each other
-PROCESS = RLock()
+_SMALL = 500  # features up to which several threads may be many times as slow as one
+_SOFT = 1  # omp_pause_soft: settings stay
 
 
 @contextmanager
@@ -33,7 +35,10 @@ def one_thread() -> Iterator[None]:
     with PROCESS, ExitStack() as limits:
         torch.get_num_threads()  # first in a thread it sets what is limited below
         limits.enter_context(_one_thread_of_mkl())
-        limits.enter_context(_controller(len(sys.modules)).limit(limits=1))
+        pools = _controller(len(sys.modules))
+        restore = partial(_restore, [(one, one.num_threads) for one in _blas(pools)])
+        limits.enter_context(PROCESS.undone_in_child(restore))
+        limits.enter_context(pools.limit(limits=1))
         yield
 
 
@@ -52,6 +57,30 @@ def threads_for(n_features: int) -> Iterator[None]:
 def _controller(n_modules: int) -> ThreadpoolController:
     """Look for libraries of threads, again after an import: it takes 10 ms."""
     return ThreadpoolController()
+
+
+def _blas(pools: ThreadpoolController) -> list[LibController]:
+    return pools.select(user_api="blas").lib_controllers
+
+
+def _restore(numbers: list[tuple[LibController, int]]) -> None:
+    """Set what belongs to the process, in a child that another thread forked."""
+    for library, number in numbers:
+        library.set_num_threads(number)
+        getattr(library, "clear_controlling_thread", int)()  # for all of its threads
+
+
+def _dismiss_threads() -> None:
+    """Let the threads of GNU OpenMP that serve this Python thread end."""
+    pools = _controller(len(sys.modules)).select(prefix="libgomp")
+    for library in pools.lib_controllers:
+        pause = getattr(ctypes.CDLL(library.filepath), "omp_pause_resource_all", None)
+        if pause is not None:  # since GCC 9
+            pause(_SOFT)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_dismiss_threads)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from skvnce import _progress
+from skvnce._forks import PROCESS
 from skvnce._progress import Step
 from skvnce.estimators._validation import check_verbose
 
@@ -108,7 +109,8 @@ class Progress:
     """The listener of one call of a method of an estimator.
 
     It prints by `verbose`, tells the callbacks of the estimator, and passes all on to
-    the estimator that made the call, if one did.
+    the estimator that made the call, if one did.  Between two steps other threads may
+    fork.
     """
 
     def __init__(self, estimator):
@@ -126,6 +128,7 @@ class Progress:
 
     def begin(self, step):
         """Hear that a step begins."""
+        PROCESS.let_forks_pass()
         task = self.tasks and self.tasks.begin(step)
         begun = Begun(step, task, self.outer and self.outer.begin(step))
         self._path.append(begun)
@@ -150,6 +153,7 @@ class Progress:
 
     def tell(self, step):
         """Hear where a loop is."""
+        PROCESS.let_forks_pass()
         self.n_untold += step.name == "round"
         fitting = [Step("fitting")] if self.tasks and not self._path else []
         self._print_if_due(lambda: self._where(*fitting, step))
@@ -158,6 +162,7 @@ class Progress:
 
     def show_round(self, one):
         """Show a round; gives whether a callback asks to stop."""
+        PROCESS.let_forks_pass()
         self._print(self._where(one))
         stop = self.tasks is not None and self.tasks.show_round(one)
         outer = self.outer is not None and self.outer.show_round(one)
