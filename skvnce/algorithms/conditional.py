@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
+from skvnce.algorithms.chain_means import chain_means
 from skvnce.models.truncated_gaussian import TruncatedGaussian
-from skvnce.samplers.base import Info, Sampler, State, chain_average, run_chain
+from skvnce.samplers.base import Info, Sampler, State, run_chain
 from skvnce.samplers.blocks import block_gibbs, missing_of
 from skvnce.variational.base import Uniforms
 
@@ -30,25 +31,18 @@ def conditional_mean(
     burn_in: int,
     n_steps: int,
 ) -> Tensor:
-    """Estimate E[x_mis | x_obs]; exact in rows that miss one cell.
+    """Estimate E[x_mis | x_obs] from one chain a row; see `chain_means`.
 
-    The mean of each cell's conditional is averaged over the chain (Rao-Blackwell).
+    Exact in rows that miss one cell, and for all missing cells where the truncation is
+    far.
 
     Returns
     -------
     Tensor of shape (n, features)
         Observed cells as they were.
     """
-    sampler = block_gibbs(model, missing_of(data.observed[None]), uniforms)
-    mean = chain_average(
-        sampler,
-        sampler.init(data, start.expand(1, *data.x.shape)),
-        data,
-        lambda x: model.conditionals(x).mean,
-        burn_in=burn_in,
-        n_steps=n_steps,
-    )
-    return data.with_values(mean)
+    found = chain_means(model, data, start, uniforms, burn_in=burn_in, n_steps=n_steps)
+    return data.with_values(found)
 
 
 def draw(

@@ -12,6 +12,7 @@ from skvnce._random import row_keyed, seeded
 from skvnce._threads import threads_for
 from skvnce._warnings import warn_user
 from skvnce.algorithms import conditional, graph, graph_prior
+from skvnce.algorithms.chain_means import N_TABLES
 from skvnce.algorithms.edge_mixture import edge_probabilities
 from skvnce.algorithms.graph_cdi import vnce_cdi
 from skvnce.algorithms.graph_imputed import FILLERS, imputed
@@ -342,7 +343,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         """Fill missing cells by their conditional means given the observed ones.
 
         A function of each row alone: the same row gives the same answer in any table.
-        Exact where one cell is missing, else an average over `n_gibbs_steps` sweeps.
+        Exact where one cell is missing or zero is far, else an average over
+        `n_gibbs_steps` sweeps, from which noise is taken away by what is known in
+        closed form.
 
         Parameters
         ----------
@@ -358,7 +361,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         filled = X.copy()
         model, start = self.to_torch(), torch.from_numpy(self.mean_)
         with self._threads():
-            for cells, nodes in self._parts(X, only_incomplete=True):
+            for cells, nodes in self._parts(X, only_incomplete=True, n_chains=N_TABLES):
                 filled[cells] = conditional.conditional_mean(
                     model,
                     Incomplete.from_array(nodes),

@@ -21,6 +21,7 @@ Goodman and Sokal (1989), Multigrid Monte Carlo method; Li and Ghosh (2015), Eff
 sampling methods for truncated multivariate normal and Student-t distributions.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import torch
@@ -184,6 +185,60 @@ def _conjugate(
     return weights, changes, curvature, slowness > 1 / _SLOW
 
 
+class Line(NamedTuple):
+    """One direction in all rows, and the conditional distribution of the step along it.
+
+    Attributes
+    ----------
+    direction : Tensor of shape (features, rows)
+    loc, scale : Tensor of shape (rows,)
+        Of the step before the truncation.
+    start, end : Tensor of shape (rows,)
+        Steps to the bounds.
+    usable : Tensor of bool, of shape (rows,)
+    """
+
+    direction: Tensor
+    loc: Tensor
+    scale: Tensor
+    start: Tensor
+    end: Tensor
+    usable: Tensor
+
+
+class Place(NamedTuple):
+    """Where the rows of `Lines` are, and the forces along the basis there.
+
+    Attributes
+    ----------
+    x : Tensor of shape (features, rows)
+    force : Tensor of shape (rows, width)
+    low, high : Tensor that broadcast to (features, rows)
+    """
+
+    x: Tensor
+    force: Tensor
+    low: Tensor
+    high: Tensor
+
+
+def _place(lines: Lines, model: LineModel, x: Tensor) -> Place:
+    given = x.flatten(0, -2)[lines.rows]
+    force = (model.linear - given @ model.precision) * lines.missing.T @ lines.basis
+    edges = (_of_rows(edge, x, lines.rows) for edge in model.bounds())
+    return Place(given.T.contiguous(), force, *edges)  # columns of numbers are quicker
+
+
+def _line(lines: Lines, at: Place, k: int) -> Line:
+    weight, curvature = lines.weights[lines.which, k], lines.curvature[lines.which, k]
+    usable = curvature > 0
+    curvature = curvature.where(usable, 1.0)
+    direction = lines.basis @ weight.T * lines.missing
+    ends = _segment(at.x, direction, at.low, at.high)
+    loc = (at.force * weight).sum(1) / curvature
+    return Line(direction, loc, curvature.rsqrt(), *ends, usable)
+
+
 def move_along(lines: Lines, model: LineModel, x: Tensor, uniform: Tensor) -> Tensor:
     """Draw along each direction in turn, in all rows at once.
 
@@ -193,25 +248,58 @@ def move_along(lines: Lines, model: LineModel, x: Tensor, uniform: Tensor) -> Te
         Inside of the bounds where cells are missing.
     uniform : Tensor of shape (*chains, n, width)
     """
-    flat, rows, which = x.flatten(0, -2).clone(), lines.rows, lines.which
-    low, high = (_of_rows(edge, x, rows) for edge in model.bounds())
-    uniform, given = uniform.flatten(0, -2)[rows], flat[rows]
-    force = (model.linear - given @ model.precision) * lines.missing.T @ lines.basis
-    part = given.T.contiguous()  # columns of numbers, which are quicker
+    at = first = _place(lines, model, x)
+    uniform = uniform.flatten(0, -2)[lines.rows]
     for k in range(lines.basis.shape[1]):
-        weight, curvature = lines.weights[which, k], lines.curvature[which, k]
-        usable = curvature > 0
-        curvature = curvature.where(usable, 1.0)
-        direction = lines.basis @ weight.T * lines.missing
-        start, end = _segment(part, direction, low, high)
-        loc = (force * weight).sum(1) / curvature
-        segment = model.segment(loc, curvature.rsqrt(), start, end)
-        step = segment.icdf(uniform[:, k]).where(usable, 0.0)
-        part = part + step * direction
-        force = force - step[:, None] * lines.changes[which, k]
-    inside = part.maximum(low).minimum(high)  # but for rounding it is
-    flat[rows] = inside.T.where(lines.missing.T > 0, given)
+        line = _line(lines, at, k)
+        steps = model.segment(*line[1:5]).icdf(uniform[:, k])
+        step = steps.where(line.usable, 0.0)
+        change = step[:, None] * lines.changes[lines.which, k]
+        at = at._replace(x=at.x + step * line.direction, force=at.force - change)
+    inside = at.x.maximum(at.low).minimum(at.high)  # but for rounding it is
+    flat = x.flatten(0, -2).clone()
+    flat[lines.rows] = inside.where(lines.missing > 0, first.x).T
     return flat.view(x.shape)
+
+
+def expected_steps(lines: Lines, model: LineModel, x: Tensor) -> Tensor:
+    """Compute the mean step along each line through x; (width, rows).
+
+    Its mean is 0 over draws of the model.
+    """
+    return torch.stack(
+        [
+            model.segment(*line[1:5]).mean.where(line.usable, 0.0)
+            for line in _lines_at(lines, model, x)
+        ]
+    )
+
+
+def step_slopes(lines: Lines, model: LineModel, x: Tensor) -> Tensor:
+    """Compute how far `expected_steps` follow the location; (width, rows).
+
+    1 where the truncation is far, and less the nearer it is: a difference over one
+    standard deviation before the truncation.
+    """
+    slopes = []
+    for line in _lines_at(lines, model, x):
+        ahead, back = (
+            model.segment(line.loc + move * line.scale, *line[2:5]).mean
+            for move in (0.5, -0.5)
+        )
+        slopes.append(((ahead - back) / line.scale).where(line.usable, 1.0))
+    return torch.stack(slopes)
+
+
+def _lines_at(lines: Lines, model: LineModel, x: Tensor) -> Iterator[Line]:
+    at = _place(lines, model, x)
+    return (_line(lines, at, k) for k in range(lines.basis.shape[1]))
+
+
+def directions_of(lines: Lines, rows: Tensor) -> Tensor:
+    """Return the directions of some rows of `Lines`; (rows, width, features)."""
+    combined = lines.weights[lines.which[rows]] @ lines.basis.T
+    return combined * lines.missing.T[rows][:, None]
 
 
 def _of_rows(edge: Tensor, x: Tensor, rows: Tensor) -> Tensor:
@@ -242,7 +330,11 @@ def _segment(
 
 
 def block_gibbs(
-    model: LineModel, missing: Missing, uniforms: Uniforms = ambient
+    model: LineModel,
+    missing: Missing,
+    uniforms: Uniforms = ambient,
+    *,
+    lines: Lines | None = None,
 ) -> Sampler[State, Info]:
     """Build a sampler of sweeps over the missing cells, then along slow directions.
 
@@ -254,8 +346,10 @@ def block_gibbs(
     uniforms : callable
         Maps (step, template) to numbers in [0, 1) of the shape of the template, here
         (*chains, n, features + directions).
+    lines : Lines, optional
+        Of `lines_of`, where they are made already.
     """
-    lines = lines_of(model.precision, missing.patterns)
+    lines = lines_of(model.precision, missing.patterns) if lines is None else lines
     width = 0 if lines is None else lines.basis.shape[1]
 
     def init(data: Incomplete, x: Tensor) -> State:

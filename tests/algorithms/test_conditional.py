@@ -6,6 +6,7 @@ import torch
 from oracles import (
     GATE,
     first_and_second,
+    gaussian_conditional,
     log_integral,
     orthant_rule,
     rejection,
@@ -23,6 +24,7 @@ from skvnce.algorithms.conditional import (
     log_predictive,
 )
 from skvnce.models.truncated_gaussian import TruncatedGaussian
+from skvnce.samplers.blocks import block_gibbs, missing_of
 from skvnce.variational.base import ambient
 
 D = 3
@@ -91,6 +93,71 @@ def test_means_against_rejection(model, seed):
     assert (filled[:, 4] == ROWS[4]).all()
     assert worst_mean(filled, rng) < GATE
     assert worst_mean(imputed_means(WRONG, seed), rng) > 2 * GATE
+
+
+def block_table(mean, n, rng):
+    """Make rows of z + small noise three times and z + noise, the three missing."""
+    covariance = np.ones((4, 4)) + np.diag([0.3**2] * 3 + [1.0])
+    precision = np.linalg.inv(covariance)
+    linear = precision @ np.full(4, mean)
+    rows = rejection(precision, linear, np.full(4, N), n, rng)
+    rows[:, :3] = N
+    model = TruncatedGaussian(torch.tensor(precision), torch.tensor(linear))
+    return model, rows, precision, linear
+
+
+def block_means(model, rows):
+    start = torch.full((4,), np.nanmean(rows)).double()
+    data, u = Incomplete.from_array(rows), row_keyed(rows, 0)
+    return conditional_mean(model, data, start, u, burn_in=15, n_steps=30).numpy()
+
+
+def averages_of_draws(model, rows, seed, n_steps=30):
+    start = torch.full((4,), np.nanmean(rows)).double()
+    with seeded(seed):
+        drawn = draw(
+            model, Incomplete.from_array(rows), start, n_draws=n_steps, n_steps=15
+        )
+    return drawn.mean(0).numpy()
+
+
+def test_means_of_correlated_cells_are_exact_far_from_the_truncation(seed):
+    rng = np.random.default_rng(seed)
+    model, rows, precision, linear = block_table(8.0, 20, rng)
+    expected = [gaussian_conditional(precision, linear, row)[0] for row in rows]
+    found = block_means(model, rows)[:, :3]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    averages = averages_of_draws(model, rows, seed)[:, :3]
+    assert np.abs(averages - expected).max() > 0.05
+
+
+@pytest.mark.parametrize("mean", [1.0, 0.0])
+def test_means_of_correlated_cells_near_the_truncation(mean, seed):
+    """With the default effort, to 5 % of the conditional standard deviation."""
+    rng, n = np.random.default_rng(seed), 4000
+    model, rows, precision, linear = block_table(mean, 40, rng)
+    exact = np.array([rejection(precision, linear, row, n, rng) for row in rows])
+    expected, spread = exact.mean(1), exact.std(1)
+
+    def error(found):
+        """Return the root mean square error, without that of `expected`."""
+        square = (((found[:, :3] - expected) / spread) ** 2).mean()
+        return np.sqrt(max(square - 1 / n, 0.0))
+
+    assert error(block_means(model, rows)) < 0.05
+    assert error(averages_of_draws(model, rows, seed)) > 0.1
+
+
+def test_one_step_is_the_mean_of_the_conditionals(model, seed):
+    x = np.random.default_rng(seed).gamma(1.5, size=(20, D))
+    x[:, :2] = N
+    data, u = Incomplete.from_array(x), row_keyed(x, 0)
+    found = conditional_mean(model, data, START, u, burn_in=0, n_steps=1)
+    sampler = block_gibbs(model, missing_of(data.observed[None]), u)
+    state = sampler.init(data, START.expand(1, *x.shape))
+    moved = sampler.step(state, data)[0].x[0]
+    expected = data.with_values(model.conditionals(moved).mean)
+    torch.testing.assert_close(found, expected.detach())
 
 
 # Draws
