@@ -4,13 +4,20 @@ import re
 
 import numpy as np
 import pytest
+from energies import Bell, Factor
+from joblib import parallel_config
 from sklearn.base import BaseEstimator, clone
 
 from skvnce import (
     GaussianImputer,
+    IncompleteFactorAnalysis,
     LAIRImputer,
+    NoisyOr,
+    TruncatedGaussianGraphLearner,
+    TruncatedGaussianGraphLearnerCV,
     VariationalAutoencoder,
     VGIImputer,
+    VNCEEstimator,
 )
 from skvnce._progress import Step, heard_by, listener, step, steps, tell, tell_round
 from skvnce.estimators import _callbacks
@@ -26,8 +33,9 @@ from skvnce.training import rounds
 class Worker(CallbackSupportMixin, BaseEstimator):
     """Works in steps, and lets others work."""
 
-    def __init__(self, verbose=0, helper=None, fails=False):
+    def __init__(self, verbose=0, helper=None, n_helpers=1, fails=False):
         self.verbose = verbose
+        self.n_helpers = n_helpers
         self.helper = helper
         self.fails = fails
 
@@ -39,8 +47,9 @@ class Worker(CallbackSupportMixin, BaseEstimator):
         if self.fails:
             raise ValueError
         self.n_untold_ = _callbacks.rounds_of_tuning()
-        for _ in steps("helper", range(bool(self.helper)), 1, has_parts=True):
-            self.helper.fit(X)
+        helpers = [self.helper] * self.n_helpers if self.helper else []
+        for helper in steps("helper", helpers, self.n_helpers, has_parts=True):
+            helper.fit(X)
         self.n_rounds_ = 0
         for n_round in range(1, 4):
             self.n_rounds_ = n_round
@@ -122,15 +131,19 @@ def test_a_second_level_shows_every_step(capsys):
 
 
 def test_one_line_for_work_of_two(capsys):
-    Worker(verbose=1, helper=Worker(verbose=1)).fit([[0.0]])
+    Worker(verbose=1, helper=Worker(verbose=1), n_helpers=2).fit([[0.0]])
     found = lines(capsys)
-    assert not [line for line in found if not line.startswith("[Worker] ")]
     assert found[1:4] == [
-        "[Worker] helper",
-        "[Worker] helper: choosing 1 of 2",
-        "[Worker] helper: round 1: loss 1",
+        "[Worker] helper 1 of 2",
+        "[Worker] helper 1 of 2: choosing 1 of 2",
+        "[Worker] helper 1 of 2: round 1: loss 1",
     ]
-    assert len(found) == 1 + 2 + 3 + 3
+    assert len(found) == 1 + 2 * (2 + 3) + 3
+    Worker(verbose=1, helper=Worker(verbose=1)).fit([[0.0]])
+    assert lines(capsys)[1:3] == [
+        "[Worker] choosing 1 of 2",
+        "[Worker] round 1: loss 1",
+    ]
     Worker(helper=Worker(verbose=1)).fit([[0.0]])
     assert lines(capsys)[0] == "[Worker] choosing 1 of 2"
 
@@ -215,7 +228,7 @@ def test_gaussian_imputer_names_its_steps(X, capsys, slow):
     imputer.set_params(min_value=9.0).fit(np.maximum(X, 9.0))
     lines(capsys)
     imputer.transform(X)
-    assert "filling rows: sweep" in steps_of(lines(capsys))
+    assert "filling rows" in steps_of(lines(capsys))
 
 
 def test_gaussian_imputer_counts_its_rounds(X):
@@ -289,3 +302,91 @@ def test_callbacks_stop_training(estimator, X, short_training):
     for one in getattr(fitted, "estimators_", [fitted])[:1]:
         assert len(one.validation_scores_) <= 1
     assert {"+choosing the shrinkage", "+fitting", "-fitting"} <= set(recorder.tasks)
+
+
+GRAPH = {"max_iter": 3, "tol": 1e-9, "n_gibbs_steps": 4, "random_state": 0}
+FITTED = [  # and steps of fit, transform and score_samples
+    (
+        IncompleteFactorAnalysis(),
+        ["choosing the number of latents: round", "round"],
+        [],
+    ),
+    (
+        TruncatedGaussianGraphLearner(**GRAPH),
+        ["fitting a pilot that chooses the ridge of b: round", "round"]
+        + ["solving the last M-step", "judging the links"],
+        ["filling rows: sweep", "scoring rows: sweep"],
+    ),
+    (
+        TruncatedGaussianGraphLearnerCV(alphas=3, selection="cv", cv=2, **GRAPH),
+        ["finding the largest alpha", "solving for alpha", "fold: round", "round"],
+        ["filling rows: sweep"],
+    ),
+    (
+        VNCEEstimator(Bell, max_iter=2, random_state=0),
+        ["round", "fitting: evaluating the objective"]
+        + ["checking the scale by fresh noise"],
+        ["filling rows"],
+    ),
+    (
+        VNCEEstimator(Factor, max_iter=2, n_init=2, random_state=0),
+        ["start: round", "start: evaluating the objective"],
+        [],
+    ),
+    (
+        NoisyOr(2, binarize=10.0, max_iter=3, random_state=0),
+        ["finding a start", "fitting: batch", "round"],
+        ["rows"],
+    ),
+]
+
+
+@SHORT
+@pytest.mark.parametrize(
+    ("estimator", "of_fit", "of_rows"), FITTED, ids=lambda e: name_of(e)
+)
+def test_fits_name_their_steps(estimator, of_fit, of_rows, X, capsys, slow):
+    fitted = clone(estimator).set_params(verbose=1).fit(X)
+    shown = lines(capsys)
+    assert all(line.startswith(f"[{name_of(fitted)}] ") for line in shown)
+    assert set(of_fit) <= set(steps_of(shown))
+    assert not re.search(r"\b(nan|inf)\b", "".join(shown))
+    if hasattr(fitted, "transform"):
+        fitted.transform(X)
+    fitted.score_samples(X)
+    assert set(of_rows) <= set(steps_of(lines(capsys)))
+
+
+@SHORT
+@pytest.mark.parametrize(
+    "estimator", [one for one, *_ in FITTED], ids=lambda e: name_of(e)
+)
+def test_callbacks_stop_fits(estimator, X):
+    pytest.importorskip("sklearn.callback")
+    recorder = Recorder(1)
+    fitted = clone(estimator).set_callbacks(recorder).fit(X)
+    assert fitted.n_iter_ == len(fitted.loss_curve_) == 1
+    assert "+fitting" in recorder.tasks
+
+
+@SHORT
+def test_tuning_is_counted_apart(X):
+    analysis = IncompleteFactorAnalysis().fit(X)
+    assert analysis.n_tuning_iter_ > 0
+    assert IncompleteFactorAnalysis(1).fit(X).n_tuning_iter_ == 0
+    learner = TruncatedGaussianGraphLearner(**GRAPH)
+    pilot = clone(learner).fit(X).n_tuning_iter_
+    assert pilot > 0
+    assert learner.set_params(ridge_linear=0.1).fit(X).n_tuning_iter_ == 0
+
+
+@SHORT
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_rounds_of_folds_are_counted_wherever_they_run(n_jobs, X):
+    one = TruncatedGaussianGraphLearnerCV(
+        alphas=2, selection="cv", cv=2, ridge_linear=0.1, n_jobs=n_jobs, **GRAPH
+    )
+    with parallel_config("threading"):
+        one.fit(X)
+    assert one.n_tuning_iter_ == 2 * GRAPH["max_iter"]
+    assert one.n_iter_ == len(one.loss_curve_) == GRAPH["max_iter"]

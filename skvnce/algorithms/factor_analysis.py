@@ -7,7 +7,6 @@ and Wu 1998) lets the latents have any mean and covariance in the M-step and the
 rescales them to N(0, I): as monotone, and faster.
 """
 
-from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import OnRound, step, tell_round
 from skvnce.models.factor_analysis import (
     FactorModel,
     batches,
@@ -149,7 +149,7 @@ def fit_factors(
     floor: float,
     max_iter: int,
     tol: float,
-    on_round: Callable[[int, float, float], bool] = lambda n, loss, change: False,
+    on_round: OnRound = tell_round,
 ) -> Fit:
     """Run EM until a round raises the log-likelihood by less than `tol` nats.
 
@@ -242,7 +242,10 @@ def choose_rank(
     kept = Incomplete(data.x, data.observed & ~held_out)
 
     def gain(rank: int) -> Tensor:  # (n,)
-        fit = fit_factors(kept, weights, rank, floor=floor, max_iter=max_iter, tol=tol)
+        with step("choosing the number of latents", rank, highest):
+            fit = fit_factors(
+                kept, weights, rank, floor=floor, max_iter=max_iter, tol=tol
+            )
         return log_prob(fit.model, data) - log_prob(fit.model, kept)
 
     rank, best = 1, gain(1)

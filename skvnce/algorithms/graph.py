@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import OnRound, step, tell_round
 from skvnce.distributions.truncated_normal import TruncatedNormal, fit_moments
 from skvnce.models.truncated_gaussian import TruncatedGaussian, safe_on_orthant
 from skvnce.samplers.base import State
@@ -247,7 +248,7 @@ def learn_graph(
     max_iter: int,
     tol: float,
     warm_up: int = 10,
-    on_round: Callable[[int, float, float], bool] = lambda n, loss, change: False,
+    on_round: OnRound = tell_round,
 ) -> Fit:
     """Alternate E-steps and M-steps.
 
@@ -297,7 +298,8 @@ def learn_graph(
 
 def concluded(m_step: MStep, fit: Fit, penalty: Penalty) -> Fit:
     """Solve the last M-step precisely, also for another penalty than the rounds had."""
-    solution = m_step.solve(fit.summary, fit.theta, penalty, m_step.tol[1])
+    with step("solving the last M-step"):
+        solution = m_step.solve(fit.summary, fit.theta, penalty, m_step.tol[1])
     theta = safe(solution.theta)
     return fit._replace(
         theta=theta,

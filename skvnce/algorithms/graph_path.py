@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import steps, tell
 from skvnce.algorithms.graph import (
     Fit,
     MStep,
@@ -71,7 +72,7 @@ def largest_alpha(m_step: MStep, fit: Fit, penalty: Penalty) -> float:
 def solve_path(m_step: MStep, fit: Fit, penalty: Penalty, alphas: list[float]) -> Path:
     """Solve for each alpha, largest first; thetas are made safe to sample from."""
     theta, thetas, tol = fit.theta, [], _between(m_step.tol)
-    for alpha in alphas:
+    for alpha in steps("solving for alpha", alphas, len(alphas)):
         weighted = penalty.with_alpha(alpha)
         theta = m_step.solve(fit.summary, theta, weighted, tol).theta
         thetas.append(safe(theta))
@@ -129,7 +130,8 @@ def evidence(
     best = m_step.solve(fit.summary, fit.theta, free, _between(m_step.tol)).theta
     e_step = completed_by_gibbs(data)
     state, model = e_step.init(), to_model(fit.theta, centre)
-    for _ in range(_SWEEPS):
+    for n_sweep in range(1, _SWEEPS + 1):
+        tell("sweep", n_sweep, _SWEEPS)
         state, rows = e_step.step(state, model)
     information = Information.of(spread_of(rows - centre))
     point = as_point(best, len(centre) + fit_linear)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import step
 from skvnce.algorithms.graph import (
     Method,
     Penalty,
@@ -71,15 +72,16 @@ def pilot(data: Incomplete, start: Theta, centre: Tensor, ridge: float) -> Pilot
     """Fit a few rounds without a ridge of b."""
     e_step, m_step = score_matching(data, centre, fit_linear=True)
     coarse = m_step.tol[0]  # is enough of a first estimate, and far cheaper
-    fit = learn_graph(
-        Method(e_step, m_step._replace(tol=(coarse, coarse))),
-        start,
-        centre,
-        Penalty(torch.zeros(len(centre), len(centre)).to(centre), ridge),
-        max_iter=_ROUNDS,
-        tol=0.0,
-        warm_up=_ROUNDS,
-    )
+    with step("fitting a pilot that chooses the ridge of b"):
+        fit = learn_graph(
+            Method(e_step, m_step._replace(tol=(coarse, coarse))),
+            start,
+            centre,
+            Penalty(torch.zeros(len(centre), len(centre)).to(centre), ridge),
+            max_iter=_ROUNDS,
+            tol=0.0,
+            warm_up=_ROUNDS,
+        )
     covariance = torch.atleast_2d(fit.completed.T.cov())
     theta = uncentre(fit.theta, centre)
     return Pilot(fit.theta, ridge_of_linear(data, theta, covariance, ridge))

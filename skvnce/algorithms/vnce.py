@@ -23,6 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from skvnce._progress import OnRound, tell_round
 from skvnce.models.base import EnumerableModel, log_joint
 from skvnce.objectives.nce import accuracy, nce
 from skvnce.objectives.vnce import (
@@ -204,7 +205,7 @@ def fit_model(
     penalty: Callable[[], Tensor] | None = None,
     tol: float = 1e-6,
     max_iter: int = 100,
-    on_step: Callable[[float], None] = lambda loss: None,
+    on_step: Callable[[float], bool] = lambda loss: False,
 ) -> Certified:
     """Raise the objective in the parameters of the model: the M-step.
 
@@ -244,7 +245,7 @@ def variational_em(
     tol: float = 1e-8,
     patience: int = 1,
     max_iter: int = 100,
-    on_round: Callable[[int, float, float], bool] = lambda n, loss, change: False,
+    on_round: OnRound = tell_round,
 ) -> Trace:
     """Alternate the two steps, in place.
 

@@ -5,7 +5,7 @@ an older scikit-learn the same names do nothing.
 """
 
 import functools
-from math import isnan
+from math import isfinite
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -84,8 +84,45 @@ def rounds_of_tuning():
     return _progress.listener().n_untold
 
 
+def counting_rounds(function, *args):
+    """Call a function; gives its value, and how many rounds it told of.
+
+    So that the number is known in whatever thread or process it runs.
+    """
+    counter = Counter(_progress.listener())
+    with _progress.heard_by(counter):
+        return function(*args), counter.n_rounds
+
+
+class Counter:
+    """A listener that counts rounds, and passes all on to another one, if any."""
+
+    def __init__(self, outer):
+        self.outer, self.n_rounds = outer, 0
+
+    def begin(self, step):
+        """Hear that a step begins."""
+        return self.outer and self.outer.begin(step)
+
+    @property
+    def prints(self):
+        """Whether it, or one further out, prints."""
+        return self.outer is not None and self.outer.prints
+
+    def end(self, begun):
+        """Hear that it ends."""
+        if self.outer is not None:
+            self.outer.end(begun)
+
+    def tell(self, step):
+        """Hear where a loop is."""
+        self.n_rounds += step.name == "round"
+        if self.outer is not None:
+            self.outer.tell(step)
+
+
 class Round(NamedTuple):
-    """A round of a fit; loss and change are NaN where there are none."""
+    """A round of a fit; loss and change are not finite where there are none."""
 
     number: int
     loss: float
@@ -100,7 +137,7 @@ class Round(NamedTuple):
                 ("loss", self.loss, ".6g"),
                 ("change", self.change, ".2g"),
             )
-            if not isnan(value)
+            if isfinite(value)
         ]
         return f"round {self.number}" + ": " * bool(known) + ", ".join(known)
 
@@ -133,6 +170,8 @@ class Progress:
         begun = Begun(step, task, self.outer and self.outer.begin(step))
         self._path.append(begun)
         names = tuple(one.step.name for one in self._path)
+        if is_alone(step):
+            return begun
         if step.has_parts or (names != self._names and not step.is_brief):
             self._print(self._where())
         else:
@@ -155,8 +194,7 @@ class Progress:
         """Hear where a loop is."""
         PROCESS.let_forks_pass()
         self.n_untold += step.name == "round"
-        fitting = [Step("fitting")] if self.tasks and not self._path else []
-        self._print_if_due(lambda: self._where(*fitting, step))
+        self._print_if_due(lambda: self._where_in_fit(step))
         if self.outer is not None:
             self.outer.tell(step)
 
@@ -174,7 +212,12 @@ class Progress:
             self.tasks.finish()
 
     def _where(self, *inside):
-        return ": ".join(str(one) for one in (*(b.step for b in self._path), *inside))
+        path = [one.step for one in self._path if not is_alone(one.step)]
+        return ": ".join(str(one) for one in (*path, *inside))
+
+    def _where_in_fit(self, step):
+        where = self._where(step)
+        return f"fitting: {where}" if self.tasks and where == str(step) else where
 
     def _print_if_due(self, text):
         if self.verbose > 1 or monotonic() - self._last >= _EVERY:
@@ -185,6 +228,11 @@ class Progress:
         if self.verbose and not inner:
             print(f"[{self.name}] {text}", flush=True)
         self._last = monotonic()
+
+
+def is_alone(step):
+    """Tell whether a step has no siblings: lines name what is in it, not the step."""
+    return step.has_parts and step.total == 1
 
 
 class Begun(NamedTuple):

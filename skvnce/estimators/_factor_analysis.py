@@ -15,6 +15,7 @@ from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
+    rounds_of_tuning,
     shows_progress,
 )
 from skvnce.estimators._tables import (
@@ -62,7 +63,8 @@ class IncompleteFactorAnalysis(
     tol : float, default=1e-3
         Rise of the log-likelihood in a round, in nats, below which EM stops.
     verbose : int, default=0
-        Above 0, a line for each round.
+        1 prints a line for each round, and for each other step that takes a second.
+        2 prints all steps.
 
     Attributes
     ----------
@@ -80,6 +82,8 @@ class IncompleteFactorAnalysis(
         Places in X of the columns of the model: those with two different values.
     n_iter_ : int
         Rounds of EM.
+    n_tuning_iter_ : int
+        Rounds of EM before them, which chose the number of latents.
     loss_curve_ : list of float
         Log-likelihood per row in each round, negated, for columns of unit spread.
     n_features_in_ : int
@@ -283,6 +287,7 @@ class IncompleteFactorAnalysis(
                 tol=_SEARCH * self.tol,
                 **options,
             )
+        self.n_tuning_iter_ = rounds_of_tuning()
         return factor_analysis.fit_factors(
             data, weights, rank, tol=self.tol, on_round=on_round, **options
         )

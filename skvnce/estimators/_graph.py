@@ -8,6 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import step, tell_round
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import threads_for
 from skvnce._warnings import warn_user
@@ -26,6 +27,7 @@ from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
+    rounds_of_tuning,
     shows_progress,
 )
 from skvnce.estimators._validation import (
@@ -156,7 +158,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the draws.  The global streams of numpy and torch are not touched.
     verbose : int, default=0
-        Above 0, a line for each round.
+        1 prints a line for each round, and for each other step of `fit`, `transform`,
+        `sample` and `score_samples` that takes a second.  2 prints all steps.
 
     Attributes
     ----------
@@ -187,6 +190,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         The ridges that were used.
     n_iter_ : int
         Rounds of EM; 1 for complete data.
+    n_tuning_iter_ : int
+        Rounds of EM before them, of the pilot that chose `ridge_linear_`.
     loss_curve_ : list of float
         Penalised loss of the M-step in each round, before links were cut.
     change_ : float
@@ -297,6 +302,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._threads(), seeded(self.random_state) as seed:
             problem = self._pose(data)
+            self.n_tuning_iter_ = rounds_of_tuning()
             fit = self._learn(problem, problem.start, float(self.alpha), on_round)
             self._keep(fit, problem, data)
             self._keep_probabilities(fit, problem)
@@ -327,7 +333,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         method = _METHODS[self.method](self, scaled, noise, units.centre)
         return Problem(method, start, units, scaled, *ridges)
 
-    def _learn(self, problem, start, alpha, on_round=lambda n, loss, change: False):
+    def _learn(self, problem, start, alpha, on_round=tell_round):
         return graph.learn_graph(
             problem.method,
             start,
@@ -565,7 +571,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     def _keep_probabilities(self, fit, problem):
         """Judge the links by an estimate without an L1 penalty."""
         m_step = problem.method.m_step
-        free = m_step.solve(fit.summary, fit.theta, problem.penalty(0.0), m_step.tol[0])
+        penalty = problem.penalty(0.0)
+        with step("judging the links"):
+            free = m_step.solve(fit.summary, fit.theta, penalty, m_step.tol[0])
         strengths = graph.edge_strengths(free.theta.precision)
         self.edge_probabilities_ = edge_probabilities(strengths).numpy()
 

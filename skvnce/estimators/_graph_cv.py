@@ -7,10 +7,16 @@ from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
 
+from skvnce._progress import step, steps, tell_round
 from skvnce._random import seeded
 from skvnce._warnings import warn_user
 from skvnce.algorithms import graph, graph_path
-from skvnce.estimators._callbacks import report_rounds, reports_fit
+from skvnce.estimators._callbacks import (
+    counting_rounds,
+    report_rounds,
+    reports_fit,
+    rounds_of_tuning,
+)
 from skvnce.estimators._graph import TruncatedGaussianGraphLearner
 from skvnce.estimators._validation import (
     check_choice,
@@ -26,13 +32,14 @@ _INSTABILITY = 0.1  # at most, of `selection="stability"`
 _SAME = 1e-9  # relative difference of criteria below which they are equal
 
 
-def _learn_path(learner, data, alphas, on_round=lambda n, loss, change: False):
+def _learn_path(learner, data, alphas, on_round=tell_round):
     """Learn all links, and solve the path; alphas or the number of automatic ones."""
     problem = learner._pose(data)
     dense = learner._learn(problem, problem.start, 0.0, on_round)
     m_step, penalty = problem.method.m_step, problem.penalty(0.0)
     if np.ndim(alphas) == 0:
-        top = graph_path.largest_alpha(m_step, dense, penalty)
+        with step("finding the largest alpha"):
+            top = graph_path.largest_alpha(m_step, dense, penalty)
         alphas = np.geomspace(top, top / _RATIO, alphas).tolist()
     return problem, dense, graph_path.solve_path(m_step, dense, penalty, alphas)
 
@@ -122,6 +129,10 @@ max_iter, tol, keep_empty_features, random_state, verbose
     edge_frequencies_ : ndarray of shape (n_nodes, n_nodes)
         Share of the subsamples in which a link was selected at `alpha_`; only with
         ``selection="stability"``.
+    n_iter_ : int
+        Rounds of EM of the fit to all rows, which all alphas share.
+    n_tuning_iter_ : int
+        Rounds of EM of the pilot, and of all folds or halves of the rows.
     precision_, linear_, edge_strengths_, edge_probabilities_, nodes_, ...
         As in `TruncatedGaussianGraphLearner`, of the graph at `alpha_`.
 
@@ -210,6 +221,7 @@ max_iter, tol, keep_empty_features, random_state, verbose
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._threads(), seeded(self.random_state) as seed:
             problem, dense, path = _learn_path(self, data, alphas, on_round)
+        self.n_tuning_iter_ = rounds_of_tuning()
         self.alphas_ = np.array(path.alphas)
         self.cv_results_ = {
             "alpha": self.alphas_.copy(),
@@ -239,14 +251,26 @@ max_iter, tol, keep_empty_features, random_state, verbose
         given = {name: getattr(self, name) for name in names if name != "alpha"}
         return TruncatedGaussianGraphLearner(**{**given, "verbose": 0})
 
-    def _jobs(self, function, parts, X, seed):
-        """Run a function on parts of the rows, each with its own learner and seed."""
+    def _jobs(self, name, function, parts, X, seed):
+        """Run a function on parts of the rows, each with its own learner and seed.
+
+        `name` is that of the step.  In other threads or processes a part says nothing
+        of the steps in it.
+        """
         seeds = np.random.default_rng(seed).integers(2**31 - 1, size=len(parts))
         learner = self._learner()
-        return Parallel(self.n_jobs)(
-            delayed(function)(clone(learner), X, *part, self.alphas_.tolist(), int(s))
+        results = Parallel(self.n_jobs, return_as="generator")(
+            delayed(counting_rounds)(
+                function, clone(learner), X, *part, self.alphas_.tolist(), int(s)
+            )
             for part, s in zip(parts, seeds, strict=True)
         )
+        found = []
+        for _ in steps(name, parts, len(parts)):
+            result, n_rounds = next(results)
+            found.append(result)
+            self.n_tuning_iter_ += n_rounds
+        return found
 
     def _by_ebic(self, problem, dense, path, X, seed):
         with self._threads(), seeded(seed):
@@ -276,7 +300,7 @@ max_iter, tol, keep_empty_features, random_state, verbose
                 f"at least {least}. (A generator of splits is used up by one fit: give "
                 "a list or a splitter.)"
             )
-        scores = np.array(self._jobs(_fold_scores, parts, X, seed))
+        scores = np.array(self._jobs("fold", _fold_scores, parts, X, seed))
         self.cv_results_["mean_test_score"] = scores.mean(0)
         self.cv_results_["std_test_score"] = scores.std(0)
         for fold, row in enumerate(scores):
@@ -300,7 +324,7 @@ max_iter, tol, keep_empty_features, random_state, verbose
         parts = [
             (rng.choice(len(X), half, replace=False),) for _ in range(self.n_subsamples)
         ]
-        found = np.mean(self._jobs(_selected, parts, X, seed), axis=0)
+        found = np.mean(self._jobs("half", _selected, parts, X, seed), axis=0)
         upper = np.triu_indices(X.shape[1], 1)
         wobble = (2 * found * (1 - found))[:, *upper].mean(1) if len(upper[0]) else [0]
         instability = np.maximum.accumulate(np.broadcast_to(wobble, len(found)))

@@ -14,6 +14,7 @@ from sklearn.base import (
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
+from skvnce._progress import step, tell
 from skvnce._random import row_lattice, seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
@@ -110,7 +111,8 @@ class NoisyOr(
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the start and of the training.
     verbose : int, default=0
-        Above 0, a line for each pass.
+        1 prints a line for each pass, and for each other step that takes a second.
+        2 prints all steps.
 
     Attributes
     ----------
@@ -286,13 +288,14 @@ class NoisyOr(
         with self._training():
             learner = self._started(table) if first else self._rebuilt()
             adam = self._optimizer(learner)
-            loss = noisy_or.learn_once(
-                learner,
-                torch_rows(table),
-                adam,
-                penalty=self.alpha / self.n_rows_,
-                batch_size=self._rows_of_step(table),
-            )
+            with step("learning from the rows"):
+                loss = noisy_or.learn_once(
+                    learner,
+                    torch_rows(table),
+                    adam,
+                    penalty=self.alpha / self.n_rows_,
+                    batch_size=self._rows_of_step(table),
+                )
         self.optimizer_state_ = _arrays_of(adam)
         self._keep(learner, [loss], table)
         return self
@@ -541,7 +544,8 @@ class NoisyOr(
     def _started(self, table):
         """Guess the model, and make what infers its causes."""
         rng = np.random.RandomState(int(torch.randint(2**31 - 1, ())))
-        guess = STARTS[self.init](table, int(self.n_components), rng)
+        with step("finding a start"):
+            guess = STARTS[self.init](table, int(self.n_components), rng)
         model = noisy_or.start(torch_rows(table), torch.from_numpy(guess))
         return noisy_or.Learner(model, self._inference(table.nnz / table.shape[0]))
 
@@ -609,6 +613,7 @@ class NoisyOr(
             causes = model.causes()
             causes.weight[never], causes.leak[never] = 0.0, 0.0
             for places in parts_by_length(table, *costs, _CHUNK):
+                tell("rows", sum(map(len, order)) + len(places), table.shape[0])
                 part = table[places]
                 rows = torch.arange(len(places))
                 cells = torch_rows(part).cells(rows, torch.float64)

@@ -8,6 +8,7 @@ from torch import nn
 from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import step, steps
 from skvnce._random import row_keyed, row_lattice, seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
@@ -120,7 +121,8 @@ class VNCEEstimator(
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of noise, draws and starts.
     verbose : int, default=0
-        Above 0, a line for each round.
+        1 prints a line for each round, and for each other step that takes a second.
+        2 prints all steps.
 
     Attributes
     ----------
@@ -141,7 +143,7 @@ class VNCEEstimator(
     loss_curve_ : list of float
         Minus the objective, plus the penalty, in each iteration.
     n_iter_ : int
-        Their number.
+        Their number.  Where `n_init` is above 1, both are those of the best start.
     mean_, covariance_ : ndarray
         Of the default model, in the units of X; (n_nodes,) and (n_nodes, n_nodes).
     n_latents_ : int
@@ -487,7 +489,8 @@ class VNCEEstimator(
             data, contrast, summary, noise is not None, self._seed
         )
         self._keep(data, self._best(training, on_round))
-        self._check_scale(data, noise or self._reference())
+        with step("checking the scale by fresh noise"):
+            self._check_scale(data, noise or self._reference())
 
     def _most_rounds(self):
         return self.n_init * self.max_iter * fitting.PER_ROUND
@@ -495,7 +498,7 @@ class VNCEEstimator(
     def _best(self, training, on_round):
         """Fit from every start; those that fail count only if all do."""
         found, failure = [], None
-        for _ in range(self.n_init):
+        for _ in steps("start", range(self.n_init), self.n_init, has_parts=True):
             try:
                 one = fitting.from_one_start(self, training, on_round)
             except NotFinite as error:

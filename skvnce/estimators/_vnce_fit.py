@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from skvnce._progress import step
 from skvnce.algorithms import vnce
 from skvnce.estimators import _vnce_parts as parts
 from skvnce.models.free_gaussian import FreeGaussian
@@ -94,7 +95,8 @@ def from_one_start(options, training, on_round):
     losses, converged = solve(options, problem, model, data, on_round)
     if exact and not isinstance(model.model, FreeGaussian):
         free = problem._replace(log_density=model.log_density, posterior=drawn)
-        fit_proposals(options, free, data)
+        with step("fitting what draws hidden parts"):
+            fit_proposals(options, free, data)
     for module in (model, *steps):
         module.eval()
     found = vnce.evaluate(problem)
@@ -160,7 +162,7 @@ def fit_drawless(options, problem, leaves, penalty, on_round):
     def on_step(loss):
         change = abs(loss - losses[-1]) if losses else np.inf
         losses.append(loss)
-        on_round(len(losses), loss, change)
+        return on_round(len(losses), loss, change)
 
     most = PER_ROUND * options.max_iter
     found = vnce.fit_model(

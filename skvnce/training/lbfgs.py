@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor
 
+from skvnce._progress import tell
 from skvnce.training.adam import NotFinite
 from skvnce.training.proximal import Certified
 
@@ -38,7 +39,7 @@ def minimise(
     *,
     tol: float = 1e-6,
     max_iter: int = 1000,
-    on_step: Callable[[float], None] = lambda loss: None,
+    on_step: Callable[[float], bool] = lambda loss: False,
 ) -> Certified:
     """Minimise ``value(v) + sum weight |v|`` subject to ``v >= lower``.
 
@@ -81,6 +82,10 @@ def minimise(
         gradient[split] += penalty
         return loss + l1, np.concatenate([gradient, by_negative])
 
+    def shown(intermediate_result: OptimizeResult) -> None:
+        if on_step(float(intermediate_result.fun)):
+            raise StopIteration
+
     found = minimize(
         objective,
         first,
@@ -88,7 +93,7 @@ def minimise(
         method="L-BFGS-B",
         bounds=bounds + [(0, None)] * len(split),
         options={"gtol": tol, "ftol": 0.0, "maxiter": max_iter, "maxcor": 20},
-        callback=lambda intermediate_result: on_step(float(intermediate_result.fun)),
+        callback=shown,
     )
     point = torch.from_numpy(joined(found.x))
     violation = _violation(value, point, weight, lower)
@@ -101,7 +106,7 @@ def minimise_parameters(
     *,
     tol: float = 1e-6,
     max_iter: int = 1000,
-    on_step: Callable[[float], None] = lambda loss: None,
+    on_step: Callable[[float], bool] = lambda loss: False,
 ) -> Certified:
     """Minimise a smooth function of the parameters of modules, in place.
 
@@ -148,9 +153,9 @@ def minimise_parameters(
     free = torch.zeros_like(best.point), torch.full_like(best.point, -inf)
     shown: list[float] = []
 
-    def count(loss: float) -> None:
+    def count(loss: float) -> bool:
         shown.append(loss)
-        on_step(loss)
+        return on_step(loss)
 
     for restarts in reversed(range(_RESTARTS + 1)):
         before, left = best.loss, max(1, max_iter - len(shown))
@@ -174,6 +179,7 @@ def flat(tensors: Iterable[Tensor]) -> Tensor:
 def _value_and_gradient(
     value: Callable[[Tensor], Tensor], at: np.ndarray
 ) -> tuple[float, np.ndarray]:
+    tell("evaluating the objective")
     point = torch.from_numpy(at).requires_grad_()
     loss = value(point)
     (gradient,) = torch.autograd.grad(loss, point)

@@ -17,6 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from skvnce._progress import tell
+
 _FLAT = 1e-6  # of the largest diagonal entry: the least that is divided by
 
 
@@ -92,6 +94,7 @@ def minimise(
         if _dot(path, product - product_before) > curvature * _dot(path * metric, path):
             curvature = 2 * curvature  # the power iteration had missed a direction
         if n_iter % 10 == 0 or n_iter == max_iter:
+            tell("iteration", n_iter)
             objective, gap = certify(quadratic, point, weight, lower)
             if gap <= tol * max(1.0, abs(objective)):
                 break
