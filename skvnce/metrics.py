@@ -266,8 +266,15 @@ def energy_distance(X, Y):
             f"X and Y must have the same columns, got {x.shape[1]} and {y.shape[1]} "
             "columns; select the common ones"
         )
+    scale = _power_of_two(max(abs(x).max(), abs(y).max()))  # no square overflows
+    x, y = x / scale, y / scale
     distance = 2 * _mean_distance(x, y) - _mean_distance(x, x) - _mean_distance(y, y)
-    return max(float(distance), 0.0)  # rounding may take a 0 below 0
+    distance = max(float(distance), 0.0) * float(scale)  # rounding takes 0 below 0
+    if np.isinf(distance):
+        raise ValueError(
+            "the distance of X and Y is beyond the largest float64; rescale the columns"
+        )
+    return distance
 
 
 def edge_auc(precision_true, strengths):
@@ -391,6 +398,14 @@ def _finite(values, name):
             "them out first"
         )
     return values
+
+
+def _power_of_two(value):
+    """Return the power of two next to a value that is not negative, 1 for 0.
+
+    Neither it nor its inverse overflows.
+    """
+    return 2.0 ** np.clip(np.frexp(value)[1], -1000, 1000) if value else 1.0
 
 
 def _mean_distance(x, y):

@@ -21,7 +21,7 @@ from skvnce.models.truncated_gaussian import TruncatedGaussian, safe_on_orthant
 from skvnce.samplers.base import State
 from skvnce.samplers.blocks import block_gibbs, missing_of
 from skvnce.samplers.gibbs import antithetic
-from skvnce.training.adam import NotFinite
+from skvnce.training.adam import Diverged, NotFinite
 
 DIAGONAL_FLOOR = 0.25  # least K_jj, for columns scaled to unit spread
 
@@ -276,13 +276,13 @@ def learn_graph(
         try:
             state, completed = e_step.step(state, to_model(safe(theta), centre))
         except NotFinite as error:
-            raise FloatingPointError(not_finite(n_round, str(error))) from error
+            raise Diverged(not_finite(n_round, str(error))) from error
         new, age = m_step.summarise(completed), n_round - warm_up
         summary = new if age <= 1 else m_step.merge(summary, new, 1 / age)
         solution = m_step.solve(summary, theta, penalty, m_step.tol[0])
         if not isfinite(solution.loss):
             reason = f"the loss is {solution.loss}"
-            raise FloatingPointError(not_finite(n_round, reason))
+            raise Diverged(not_finite(n_round, reason))
         before, theta = theta, solution.theta
         moved = edge_strengths(theta.precision) - edge_strengths(before.precision)
         change = float(moved.abs().max())

@@ -41,6 +41,7 @@ from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.samplers.base import State
 from skvnce.samplers.blocks import block_gibbs, missing_of
 from skvnce.samplers.gibbs import antithetic
+from skvnce.training.adam import Diverged
 from skvnce.training.proximal import Quadratic
 
 _CHAINS = 1000, 5000  # of the model, at least and at most
@@ -205,7 +206,7 @@ def check_chains(x: Tensor, rows: Tensor) -> None:
     """
     ratio = x.flatten(0, -2).var(0) / rows.flatten(0, -2).var(0)
     if not ((ratio > 1 / _ASTRAY) & (ratio < _ASTRAY)).all():
-        raise FloatingPointError(
+        raise Diverged(
             "The chains of maximum likelihood have left the data. Columns are nearly "
             "collinear or have extreme values: use method='score-matching', or a "
             "larger ridge."

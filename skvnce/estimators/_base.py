@@ -10,7 +10,7 @@ from skvnce._progress import step
 from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
-from skvnce.estimators._tables import constant_columns
+from skvnce.estimators._tables import constant_columns, into_dtype
 from skvnce.estimators._validation import column_name, incomplete_array
 
 _CHUNK = 2**22  # cells that chains move at a time
@@ -183,7 +183,8 @@ class Imputer(ConstantColumns, IncompleteTransformer):
                 for turn in np.unique(turns):
                     places = np.flatnonzero(turns == turn)
                     cells = np.ix_(places, rows[:, 0], columns[0])
-                    filled[cells] = draw(sources[turn], nodes, len(places))
+                    drawn = draw(sources[turn], nodes, len(places))
+                    filled[cells] = into_dtype(drawn, X.dtype)
         return self._columns_out(filled, X)
 
     def _names_out(self, names):

@@ -22,6 +22,7 @@ from skvnce.estimators._tables import (
     column_moments,
     constant_columns,
     hold_out,
+    into_dtype,
     rows_that_count,
 )
 from skvnce.estimators._validation import (
@@ -189,7 +190,8 @@ class IncompleteFactorAnalysis(
             0 for a row that is entirely missing.
         """
         X = self._checked(X)
-        return self._rowwise(X, factor_analysis.latent_mean).astype(X.dtype)
+        found = self._rowwise(X, factor_analysis.latent_mean)
+        return into_dtype(found, X.dtype)
 
     def inverse_transform(self, Z):
         """Compute the means of rows given their latents.

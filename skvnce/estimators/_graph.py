@@ -30,6 +30,7 @@ from skvnce.estimators._callbacks import (
     rounds_of_tuning,
     shows_progress,
 )
+from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import (
     check_auto_or_number,
     check_bool,
@@ -292,9 +293,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
             at least two rows that are not empty, and parameters outside their range.
         TypeError
             For parameters of a wrong type.
-        FloatingPointError
-            Where numbers overflow or the chains of maximum likelihood leave the data;
-            the message says what may help.
+        Diverged
+            A ValueError and FloatingPointError, if numbers overflow or the chains of
+            maximum likelihood leave the data; the message says what may help.
         """
         check_number(self.alpha, "alpha", low=0)
         self._check_parameters()
@@ -368,7 +369,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         model, start = self.to_torch(), torch.from_numpy(self.mean_)
         with self._threads():
             for cells, nodes in self._parts(X, only_incomplete=True, n_chains=N_TABLES):
-                filled[cells] = conditional.conditional_mean(
+                found = conditional.conditional_mean(
                     model,
                     Incomplete.from_array(nodes),
                     start,
@@ -376,6 +377,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
                     burn_in=self.n_gibbs_steps // 2,
                     n_steps=self.n_gibbs_steps,
                 )
+                filled[cells] = into_dtype(found, X.dtype)
         return self._columns_out(filled, X)
 
     @shows_progress
@@ -402,13 +404,14 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         model, start = self.to_torch(), torch.from_numpy(self.mean_)
         with self._threads(), seeded(random_state):
             for cells, nodes in self._parts(X, only_incomplete=True, n_chains=n_draws):
-                filled[:, *cells] = conditional.draw(
+                drawn = conditional.draw(
                     model,
                     Incomplete.from_array(nodes),
                     start,
                     n_draws=n_draws,
                     n_steps=self.n_gibbs_steps + self.n_gibbs_steps // 2,
                 )
+                filled[:, *cells] = into_dtype(drawn, X.dtype)
         return self._columns_out(filled, X)
 
     @shows_progress

@@ -74,6 +74,12 @@ def hold_out(nodes, weights, share):
     return some, (uniform(1, observed.double()) < share) & observed & enough
 
 
+def into_dtype(cells, dtype):
+    """Convert floats to a dtype, and those beyond its range to its extremes."""
+    most = np.finfo(dtype).max
+    return np.clip(np.asarray(cells), -most, most).astype(dtype)
+
+
 def in_container_of(table, array, kept):
     """Put columns of a table into a data frame where it is one; else into an array.
 

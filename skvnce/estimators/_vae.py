@@ -22,7 +22,7 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._modules import CachedModules, load_state, state_of
 from skvnce.estimators._rounds import TrainedInRounds, failures_named
 from skvnce.estimators._scores import NodeScores, auto_rank, linear_start
-from skvnce.estimators._tables import hold_out
+from skvnce.estimators._tables import hold_out, into_dtype
 from skvnce.estimators._validation import (
     check_auto_or_number,
     check_choice,
@@ -262,7 +262,7 @@ class VariationalAutoencoder(
         """
         X = self._checked(X)
         found, _ = self._rowwise(X, vae.latent_mean)
-        return found.astype(X.dtype)
+        return into_dtype(found, X.dtype)
 
     def inverse_transform(self, Z):
         """Compute the means of rows given their latents, by 32 quantiles of each cell.

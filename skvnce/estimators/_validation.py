@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_array, validate_data
 from skvnce._containers import cell_errors_named, check_exact, readable
 from skvnce._warnings import warn_user
 
+_FAR = 1e50  # widths of a column; its square and fourth power are far from overflow
 _DOMINATES = 1e4  # times as far from the median as the next cell
 
 
@@ -46,8 +47,9 @@ def incomplete_array(estimator, X, *, reset):
     Raises
     ------
     ValueError
-        For infinite values, text and integers that float64 cannot hold, naming row and
-        column; for a wrong width.
+        For infinite values, text, integers that float64 cannot hold and, unless
+        `reset`, values too far from those of the fit, naming row and column; for a
+        wrong width.
     TypeError
         For dates and durations, naming row and column, and for containers that cannot
         be read, see `readable`.
@@ -63,7 +65,35 @@ def incomplete_array(estimator, X, *, reset):
             ensure_min_samples=2 if reset else 1,
         )
     check_exact(X, table)
+    if reset:
+        estimator._fitted_ends = _ends(table)
+    else:
+        _check_not_far(estimator, table)
     return table
+
+
+def _ends(table):
+    """Find the least and the largest cell of each column, NaN if it has none."""
+    return np.stack(
+        [np.fmin.reduce(table, 0), np.fmax.reduce(table, 0)], dtype=np.float64
+    )
+
+
+def _check_not_far(estimator, X):
+    """Refuse cells so far from those of the fit that squares overflow."""
+    low, high = estimator._fitted_ends
+    with np.errstate(over="ignore"):
+        reach = _FAR * (high - low)
+        far = (X - high > reach) | (low - X > reach)
+    far &= high > low  # constant columns are not in the model
+    if far.any():
+        row, column = np.argwhere(far)[0]
+        raise ValueError(
+            f"X has {X[row, column]} in {column_name(estimator, column)}, row {row}: "
+            f"{_FAR:g} times as far from the observed values of fit, {low[column]} to "
+            f"{high[column]}, as these are from each other. Correct the cell, or mark "
+            "it as missing by NaN."
+        )
 
 
 def latent_array(Z, n_components):

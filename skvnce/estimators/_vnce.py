@@ -23,7 +23,7 @@ from skvnce.estimators._callbacks import (
     shows_progress,
 )
 from skvnce.estimators._modules import CachedModules, load_state, state_of
-from skvnce.estimators._tables import column_moments, rows_that_count
+from skvnce.estimators._tables import column_moments, into_dtype, rows_that_count
 from skvnce.estimators._validation import (
     check_auto_or_number,
     check_bool,
@@ -319,10 +319,11 @@ class VNCEEstimator(
                 self._latent_mean(nodes)
                 for _, nodes in self._parts(X, n_chains=self._chains(_EVALUATED))
             ]
-            return np.concatenate(found).astype(X.dtype)
+            return into_dtype(np.concatenate(found), X.dtype)
         filled = self._constants_filled(X)
         for cells, nodes in self._parts(X, only_incomplete=True, n_chains=_EVALUATED):
-            filled[cells] = self._in_units(self._completed(nodes))
+            completed = self._in_units(self._completed(nodes))
+            filled[cells] = into_dtype(completed, X.dtype)
         return self._columns_out(filled, X)
 
     @shows_progress
@@ -358,9 +359,9 @@ class VNCEEstimator(
             ):
                 chosen = self._choose(self._scaled(nodes), place)
                 if place:
-                    out[rows[:, 0]] = chosen.numpy()
+                    out[rows[:, 0]] = into_dtype(chosen, X.dtype)
                 else:
-                    out[rows, columns] = self._in_units(chosen)
+                    out[rows, columns] = into_dtype(self._in_units(chosen), X.dtype)
         out = out.reshape(n_draws, len(X), -1)
         return out if place else self._columns_out(out, X)
 

@@ -13,6 +13,10 @@ class NotFinite(ArithmeticError):
     """The loss, or a gradient, is NaN or infinite."""
 
 
+class Diverged(FloatingPointError, ValueError):
+    """A fit has left the finite numbers, or the data."""
+
+
 def train(
     loss: Callable[[Tensor], Tensor],
     parameters: Iterable[tuple[str, Tensor]],
