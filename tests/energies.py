@@ -27,7 +27,8 @@ class Factor(nn.Module):
     def __init__(self, n_features):
         super().__init__()
         self.centre = nn.Parameter(torch.zeros(n_features))
-        self.loadings = nn.Parameter(torch.full((n_features,), 0.5))
+        # small: at 0.5 some fits end where the sign of one loading is wrong
+        self.loadings = nn.Parameter(torch.full((n_features,), 0.1))
         self.log_noise = nn.Parameter(torch.zeros(n_features))
 
     def log_density(self, x, z):

@@ -179,7 +179,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         Posterior probability that a pair is linked, by a mixture of a null and two
         slabs fitted to the signed strengths of all pairs, estimated without the L1
         penalty; it learns what signs links have.  Zero on the diagonal, and everywhere
-        if slabs explain the strengths no better than one normal does (by AIC).
+        if slabs explain the strengths hardly better than one normal does: pure noise
+        has links in about 1 table of 100.
     nodes_ : ndarray of shape (n_nodes,)
         Names of the columns that are nodes: those observed at least once.  Names that
         are not strings count as none, as in scikit-learn, and become x0, x1, ...

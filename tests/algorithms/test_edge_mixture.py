@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from statistical import FAILURE, p_share
 
 from skvnce.algorithms.edge_mixture import (
     Mixture,
@@ -35,12 +36,15 @@ def as_matrix(w, d):
 
 @pytest.mark.parametrize("d", [5, 20])
 def test_one_lump_has_no_links(d, seed):
-    for i in range(10):
+    n_tables, alarms = 20, 0
+    for i in range(n_tables):
         w = np.random.default_rng([seed, i]).normal(0.1, 0.05, size=d * (d - 1) // 2)
-        assert (edge_probabilities(as_matrix(torch.tensor(w), d)) == 0).all()
-        w[:2] += 0.6  # and two that stand out
-        found = edge_probabilities(as_matrix(torch.tensor(w), d))
-        assert (found[0, [1, 2]] > 0.9).all()
+        alarms += bool(edge_probabilities(as_matrix(torch.tensor(w), d)).any())
+        if i < 5:
+            w[:2] += 1.2  # and two that stand out
+            found = edge_probabilities(as_matrix(torch.tensor(w), d))
+            assert (found[0, [1, 2]] > 0.9).all()
+    assert p_share(alarms, n_tables, 0.01, "greater") > FAILURE
 
 
 def test_the_joint_is_share_times_density(seed):
