@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import tell
 from skvnce.algorithms import gaussian
 from skvnce.distributions.bounded_normal import BoundedNormal, log_interval
 from skvnce.distributions.normal import Batch, Normal, arrange, cholesky, prepare
@@ -199,6 +200,7 @@ def mean_shift(
             size = max(1, _AT_ONCE // (points * max(near.root.shape[1], len(low))))
             again = []
             for part in map(near.take, torch.arange(len(near.rows)).split(size)):
+                tell(f"rows with {count} cells near to a bound")
                 moved, even = _shift_of(part, data, lattice, to_cells, points)
                 _put(shift, part, moved)
                 again.append(part.rows[~even])
@@ -278,6 +280,7 @@ def _drawn_weighted(
         count = near.low.shape[1]
         size = max(1, _AT_ONCE // (_DRAWN * count))
         for part in map(near.take, torch.arange(len(near.rows)).split(size)):
+            tell(f"rows with {count} cells near to a bound")
             like = x.new_empty(_DRAWN, len(part.rows), count)
             z, _, weight = part.draw(inside(ambient(0, like)))
             pick = torch.multinomial(weight.T, 1).squeeze(1)
