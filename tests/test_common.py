@@ -20,6 +20,7 @@ from skvnce.training import rounds
 pytestmark = pytest.mark.filterwarnings(
     # small or shapeless tables of the checks, on which a short fit does not settle
     "ignore::sklearn.exceptions.ConvergenceWarning",
+    "ignore::skvnce.exceptions.MisfitWarning",
     # scikit-learn's own checks mix arrays and frames
     "ignore:X (has|does not have valid) feature names:UserWarning",
 )

@@ -10,6 +10,7 @@ from skvnce._progress import step
 from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
+from skvnce.estimators._possible import PossibleValues, possible_values
 from skvnce.estimators._tables import constant_columns, into_dtype
 from skvnce.estimators._validation import column_name, incomplete_array
 
@@ -76,6 +77,20 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         self._check_parameters()
         return incomplete_array(self, X, reset=False)
+
+    def _keep_possible(self, X, min_value=None, max_value=None):
+        """Learn what the values of columns can be, and which bounds the user gave."""
+        found = possible_values(self, X, min_value, max_value)
+        self.feature_ranges_ = found.ranges
+        self._possible = tuple(found)  # a plain one, for skops
+
+    def _clipped(self, cells):
+        """Move cells (..., n_nodes) into the ranges of their columns."""
+        return PossibleValues(*self._possible).clipped(cells, self.node_indices_)
+
+    def _made_possible(self, cells):
+        """Move cells (..., n_nodes) to the nearest possible values."""
+        return PossibleValues(*self._possible).possible(cells, self.node_indices_)
 
     def _observed_columns(self, X):
         """List the columns with an observed cell, and warn of the others."""

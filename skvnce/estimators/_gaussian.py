@@ -21,7 +21,7 @@ from skvnce.estimators._callbacks import (
     rounds_of_tuning,
     shows_progress,
 )
-from skvnce.estimators._possible import possible_values
+from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import (
     column_moments,
     hold_out,
@@ -216,7 +216,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         X = incomplete_array(self, X, reset=True)
         weights, kept = rows_that_count(X, sample_weight)
         counted = weights > 0
-        self._keep_possible(X[counted])
+        self._keep_possible(X[counted], self.min_value, self.max_value)
         self.node_indices_ = self._observed_columns(X[kept])
         self._split_constants(
             X[kept].astype(np.float64),
@@ -265,9 +265,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         for cells, nodes in self._parts(X, only_incomplete=True):
             with one_thread():
                 scaled = copula.conditional_mean(model, self._scaled(nodes), _lattice)
-            filled[cells] = self._possible.clipped(
-                self._in_units(scaled), self.node_indices_
-            )
+            filled[cells] = self._clipped(self._in_units(scaled))
         return self._with_indicator(self._columns_out(filled, X), X)
 
     @shows_progress
@@ -349,12 +347,6 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     def _values_of_empty(self):
         return np.clip(0.0, *self.feature_ranges_)
 
-    def _keep_possible(self, X):
-        """Learn what the values of columns can be, and which bounds the user gave."""
-        found = possible_values(self, X, self.min_value, self.max_value)
-        self.feature_ranges_ = found.ranges
-        self._possible = found
-
     def _fit_model(self, nodes, weights, on_round):
         """Choose shrinkage and margins on held-out cells, then fit to all."""
         data = self._scaled(nodes)
@@ -423,7 +415,8 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     def _copula(self, normal):
         """Make the model of rows that `_scaled` has centred and scaled."""
         bent = self._margins and Margins(*map(torch.from_numpy, self._margins))
-        given, bounds = self._possible.given[:, self.node_indices_], None
+        given = PossibleValues(*self._possible).given[:, self.node_indices_]
+        bounds = None
         if (given & np.isfinite(self.feature_ranges_[:, self.node_indices_])).any():
             far = np.array([[-np.inf], [np.inf]])
             bounds = np.where(given, self._scaled_ranges(), far)
@@ -433,7 +426,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     def _drawn(self, normal, nodes, n_draws):
         """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""
         scaled = copula.draw(self._copula(normal), self._scaled(nodes), n_draws)
-        return self._possible.possible(self._in_units(scaled), self.node_indices_)
+        return self._made_possible(self._in_units(scaled))
 
     def _parameters_in_units(self, normal):
         mean, covariance = normal

@@ -22,6 +22,7 @@ from skvnce.algorithms.graph_pseudo_likelihood import pseudo_likelihood
 from skvnce.algorithms.graph_vnce import vnce
 from skvnce.algorithms.graph_vnce_lognormal import vnce_lognormal
 from skvnce.algorithms.score_matching import score_matching
+from skvnce.estimators import _graph_checks
 from skvnce.estimators._base import IncompleteTransformer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -30,6 +31,7 @@ from skvnce.estimators._callbacks import (
     rounds_of_tuning,
     shows_progress,
 )
+from skvnce.estimators._misfit import announce
 from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import (
     check_auto_or_number,
@@ -153,6 +155,12 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         Largest change of an edge strength (0 for no link, about 1 for the strongest) in
         one round of EM at which it stops.  It is no accuracy: where few rows observe a
         pair, edge strengths differ by many times as much between seeds.
+    on_misfit : {"warn", "raise"}, default="warn"
+        Whether `fit` warns (`skvnce.exceptions.MisfitWarning`) or raises a ValueError
+        where the table is beyond the model: columns whose standard deviation is too
+        large for their mean, fitted parameters at a limit, links that were shrunk much
+        (`largest_cut_`), and columns whose held-out cells are predicted worse than by
+        their means (`held_out_gain_`).
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit` (missing
         cells filled by 0) or drops them.  They are never nodes of the graph.
@@ -205,6 +213,19 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         Inexactness of the last M-step, before links were cut (`largest_cut_`): for
         score matching an upper bound of the loss above its minimum (a duality gap), for
         VNCE the largest violation of the optimality conditions.
+    held_out_gain_ : float
+        One minus the ratio of the mean squared errors of the model and of column means,
+        on a tenth of the observed cells, after some rounds of EM without them; columns
+        count alike.  Negative where means predict better; NaN where columns have too
+        few cells to hold some out.
+    marginal_columns_ : ndarray of bool, of shape (n_nodes,)
+        Columns that the model predicts worse than their means do, beyond chance.
+        `transform` fills them by their means and `sample` by their observed values.
+    feature_ranges_ : ndarray of shape (2, n_features_in_)
+        Least and largest value that `transform` and `sample` fill in: the observed
+        range, widened by three times the mean excess of the outermost values in columns
+        whose values do not repeat.  Draws of columns whose values repeat are observed
+        values, and those of columns of integers are integers.
     n_features_in_ : int
         Number of columns seen at `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -252,6 +273,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         n_gibbs_steps=30,
         max_iter=100,
         tol=2e-3,
+        on_misfit="warn",
         keep_empty_features=False,
         random_state=None,
         verbose=0,
@@ -266,6 +288,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         self.n_gibbs_steps = n_gibbs_steps
         self.max_iter = max_iter
         self.tol = tol
+        self.on_misfit = on_misfit
         self.keep_empty_features = keep_empty_features
         self.random_state = random_state
         self.verbose = verbose
@@ -308,6 +331,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
             fit = self._learn(problem, problem.start, float(self.alpha), on_round)
             self._keep(fit, problem, data)
             self._keep_probabilities(fit, problem)
+            self._judge(problem, data, fit.theta)
         self._seed = seed
         finish()
         return self
@@ -320,20 +344,26 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         check_not_constant(self, X, self.node_indices_)
         warn_of_dominated(self, X, self.node_indices_)
         nodes = X[:, self.node_indices_]
-        return Incomplete.from_array(nodes[~np.isnan(nodes).all(1)])
+        some = ~np.isnan(nodes).all(1)
+        self._keep_possible(X[some])
+        return Incomplete.from_array(nodes[some])
 
     def _pose(self, data):
         """Scale the columns, choose the ridges, build the method."""
         units = graph.units_of(data, self.fit_linear)
         self._check_scale(units.scale.numpy())
         scaled = Incomplete(data.x / units.scale, data.observed)
+        method, scaled = self._method(scaled, units.centre)
+        start = graph.independence(scaled, units.centre, self.fit_linear)
+        ridges, start = self._ridges(scaled, units.centre, start)
+        return Problem(method, start, units, scaled, *ridges)
+
+    def _method(self, scaled, centre):
+        """Build the method for a scaled table, and complete it where it is imputed."""
         noise = graph.marginals(scaled)
         if self.method.startswith("imputed"):
             scaled = imputed(scaled, self.imputation)
-        start = graph.independence(scaled, units.centre, self.fit_linear)
-        ridges, start = self._ridges(scaled, units.centre, start)
-        method = _METHODS[self.method](self, scaled, noise, units.centre)
-        return Problem(method, start, units, scaled, *ridges)
+        return _METHODS[self.method](self, scaled, noise, centre), scaled
 
     def _learn(self, problem, start, alpha, on_round=tell_round):
         return graph.learn_graph(
@@ -377,8 +407,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
                     row_keyed(nodes, self._seed),
                     burn_in=self.n_gibbs_steps // 2,
                     n_steps=self.n_gibbs_steps,
-                )
-                filled[cells] = into_dtype(found, X.dtype)
+                ).numpy()
+                found[:, self.marginal_columns_] = self.mean_[self.marginal_columns_]
+                filled[cells] = into_dtype(self._clipped(found), X.dtype)
         return self._columns_out(filled, X)
 
     @shows_progress
@@ -405,14 +436,17 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         model, start = self.to_torch(), torch.from_numpy(self.mean_)
         with self._threads(), seeded(random_state):
             for cells, nodes in self._parts(X, only_incomplete=True, n_chains=n_draws):
-                drawn = conditional.draw(
+                found = conditional.draw(
                     model,
                     Incomplete.from_array(nodes),
                     start,
                     n_draws=n_draws,
                     n_steps=self.n_gibbs_steps + self.n_gibbs_steps // 2,
-                )
-                filled[:, *cells] = into_dtype(drawn, X.dtype)
+                ).numpy()
+                for column, values in self._observed_values.items():
+                    chosen = torch.randint(len(values), found.shape[:2]).numpy()
+                    found[..., column] = values[chosen]
+                filled[:, *cells] = into_dtype(self._made_possible(found), X.dtype)
         return self._columns_out(filled, X)
 
     @shows_progress
@@ -519,6 +553,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     def _check_parameters(self):
         check_choice(self.method, "method", _METHODS)
         check_choice(self.imputation, "imputation", FILLERS)
+        check_choice(self.on_misfit, "on_misfit", ["warn", "raise"])
         for name in ("ridge", "ridge_linear"):
             check_auto_or_number(getattr(self, name), name, low=0)
         check_number(self.noise_ratio, "noise_ratio", low=1, integer=True)
@@ -580,6 +615,22 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
             free = m_step.solve(fit.summary, fit.theta, penalty, m_step.tol[0])
         strengths = graph.edge_strengths(free.theta.precision)
         self.edge_probabilities_ = edge_probabilities(strengths).numpy()
+
+    def _alpha(self):
+        """Give the L1 strength of the fit."""
+        return float(self.alpha)
+
+    def _judge(self, problem, data, theta):
+        """Check predictions and limits of the model, and announce what is beyond."""
+        found = _graph_checks.judged(self, problem, data, theta)
+        self.held_out_gain_ = found.gain
+        self.marginal_columns_ = found.marginal
+        self._observed_values = {
+            int(j): np.sort(data.x[data.observed[:, j], j].numpy())
+            for j in np.flatnonzero(found.marginal)
+        }
+        messages = _graph_checks.messages(self, data, theta, found)
+        announce(messages, self.on_misfit, warn_user)
 
     def _warn_unless_converged(self):
         if not np.isfinite(self.optimality_gap_):

@@ -168,6 +168,7 @@ max_iter, tol, keep_empty_features, random_state, verbose
         n_gibbs_steps=30,
         max_iter=100,
         tol=2e-3,
+        on_misfit="warn",
         keep_empty_features=False,
         random_state=None,
         verbose=0,
@@ -182,6 +183,7 @@ max_iter, tol, keep_empty_features, random_state, verbose
             n_gibbs_steps=n_gibbs_steps,
             max_iter=max_iter,
             tol=tol,
+            on_misfit=on_misfit,
             keep_empty_features=keep_empty_features,
             random_state=random_state,
             verbose=verbose,
@@ -241,9 +243,14 @@ max_iter, tol, keep_empty_features, random_state, verbose
             fit = graph.concluded(problem.method.m_step, chosen, penalty)
             self._keep(fit, problem, data)
             self._keep_probabilities(dense, problem)
+            with seeded(seed):
+                self._judge(problem, data, fit.theta)
         self._seed = seed
         finish()
         return self
+
+    def _alpha(self):
+        return float(self.alpha_)
 
     def _learner(self):
         """Make the learner of folds and subsamples."""

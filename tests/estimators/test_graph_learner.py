@@ -297,6 +297,7 @@ def test_attributes_belong_together(frame):
     assert fitted.ridge_ > 0
 
 
+@pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")  # as built
 def test_location_needs_a_definite_matrix(seed):
     """Three columns of which at most one is large: positive links, K not definite."""
     rng = np.random.default_rng(seed)

@@ -1,0 +1,127 @@
+"""What estimators announce of tables that are beyond their model."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
+from skvnce.estimators._misfit import judge
+from skvnce.exceptions import MisfitWarning
+
+
+def fits_well(seed, n=300):
+    """Positive columns that share a factor, far from zero."""
+    rng = np.random.default_rng(seed)
+    X = 6 + rng.normal(size=(n, 1)) + 0.5 * rng.normal(size=(n, 4))
+    X[rng.uniform(size=X.shape) < 0.1] = np.nan
+    return pd.DataFrame(X, columns=list("abcd"))
+
+
+def fits_badly(seed, n=300):
+    """A column of large values that rise steeply with another one."""
+    frame = fits_well(seed, n)
+    rng = np.random.default_rng(seed + 1)
+    frame["skewed"] = np.exp(3 * (frame["a"].fillna(6) - 6)) * rng.gamma(1.0, size=n)
+    frame.loc[rng.uniform(size=n) < 0.1, "skewed"] = np.nan
+    return frame
+
+
+def announced(learner, X):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        learner.fit(X)
+    return [str(w.message) for w in found if w.category is MisfitWarning]
+
+
+def test_judge_by_hand():
+    nodes = np.array([[1.0, 2.0], [3.0, np.nan], [5.0, 6.0], [7.0, 9.0]])
+    hidden = np.array([[1, 1], [0, 0], [1, 1], [0, 0]], dtype=bool)
+    filled = np.array([[2.0, 99.0], [3.0, 5.0], [5.0, 5.0], [7.0, 9.0]])
+    mean, scale = np.array([5.0, 9.0]), np.array([1.0, 2.0])
+    # squared errors of the model 1 + 0 and (97^2 + 1) / 4, of the means 16 and 58 / 4
+    gain, marginal = judge(nodes, hidden, filled, mean, scale)
+    # two cells: a ratio of 162 is above 1 + 10 / sqrt(2)
+    assert gain == pytest.approx(1 - (1 + 9410 / 4) / (16 + 58 / 4))
+    assert marginal.tolist() == [False, True]
+    assert (
+        judge(nodes, hidden, np.where(hidden, np.nan, 0.0), mean, scale)[0] == -np.inf
+    )
+    gain, marginal = judge(nodes, hidden & False, filled, mean, scale)
+    assert np.isnan(gain) and not marginal.any()
+
+
+def test_chance_is_not_announced():
+    """A model that adds noise to the means: 3 standard errors of 400 tables."""
+    rng = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(400):
+        nodes, hidden = rng.normal(size=(200, 1)), rng.uniform(size=(200, 1)) < 0.1
+        noise = 0.1 * rng.normal(size=(200, 1))
+        alarms += judge(nodes, hidden, noise, np.zeros(1), np.ones(1)).marginal[0]
+    assert alarms <= 8  # 2 %, of which 1 % is the price of the noise
+    wrong = judge(nodes, hidden, nodes + 5.0, np.zeros(1), np.ones(1))
+    assert wrong.marginal[0] and wrong.gain < -10
+
+
+def test_a_table_that_fits_is_not_announced(seed):
+    learner = TruncatedGaussianGraphLearner(random_state=seed)
+    assert announced(learner, fits_well(seed)) == []
+    # exact for a normal: 1 - R^2 of a column given three others is 0.296
+    assert 0.45 < learner.held_out_gain_ < 0.9
+    assert not learner.marginal_columns_.any()
+
+
+def test_columns_beyond_the_model_are_named(seed):
+    learner = TruncatedGaussianGraphLearner(random_state=seed)
+    first, *_ = announced(learner, fits_badly(seed))
+    assert "The standard deviation of column 'skewed' exceeds 0.82" in first
+    learner.set_params(on_misfit="raise")
+    before = dict(vars(learner))
+    with pytest.raises(ValueError, match="deviation of column 'skewed' exceeds 0.82"):
+        learner.fit(fits_badly(seed))
+    assert vars(learner) == before
+
+
+def test_the_path_announces_too(seed):
+    learner = TruncatedGaussianGraphLearnerCV(alphas=3, random_state=seed)
+    assert any("'skewed'" in text for text in announced(learner, fits_badly(seed)))
+
+
+def test_fills_and_draws_are_possible(seed):
+    X = fits_badly(seed)
+    X["grade"] = np.random.default_rng(seed).integers(1, 5, size=len(X)).astype(float)
+    X.loc[::5, "grade"] = np.nan
+    learner = TruncatedGaussianGraphLearner(random_state=seed)
+    announced(learner, X)
+    low, high = learner.feature_ranges_
+    filled, draws = learner.transform(X), learner.sample(X, 20, random_state=seed)
+    for tables in (filled, draws):
+        assert (low <= tables).all() and (tables <= high).all()
+    assert np.isin(draws[..., -1], [1.0, 2.0, 3.0, 4.0]).all()
+
+
+def test_columns_that_means_predict_better_are_imputed_from_their_values(
+    seed, monkeypatch
+):
+    """A model that predicts nonsense is not used, whatever it is."""
+    from skvnce.estimators import _graph_checks
+
+    X = fits_well(seed)
+
+    def nonsense(learner, problem, kept, theta):
+        return theta._replace(linear=theta.linear + 50 * (theta.linear < 1e9))
+
+    monkeypatch.setattr(_graph_checks, "_without", nonsense)
+    learner = TruncatedGaussianGraphLearner(random_state=seed)
+    (text,) = announced(learner, X)
+    assert "predicted worse than by their means" in text
+    assert learner.held_out_gain_ < 0
+    assert learner.marginal_columns_.all()
+    filled = learner.transform(X)[X.isna().to_numpy()]
+    expected = np.broadcast_to(X.mean(), X.shape)[X.isna().to_numpy()]
+    np.testing.assert_allclose(filled, expected)
+    draws = learner.sample(X, 5, random_state=seed)
+    for j, name in enumerate(X):
+        assert np.isin(draws[..., j], X[name].dropna()).all()
