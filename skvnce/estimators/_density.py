@@ -21,7 +21,7 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._modules import CachedModules, load_state, state_of
+from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
 from skvnce.estimators._rounds import TrainedInRounds, failures_named
 from skvnce.estimators._scores import NodeScores, auto_rank, linear_start
 from skvnce.estimators._tables import hold_out
@@ -218,6 +218,7 @@ class IncompleteDensity(
         )
         return chains
 
+    @filled_once
     def _fitted(self):
         """Return model and conditionals in double precision; rebuilt on first use."""
         if not self._cache:

@@ -21,6 +21,7 @@ from skvnce.estimators._callbacks import (
     rounds_of_tuning,
     shows_progress,
 )
+from skvnce.estimators._modules import filled_once
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import (
     column_moments,
@@ -384,6 +385,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             count = self.n_parameter_draws
             self._training = (*table, strength, count, seed_from(self.random_state))
 
+    @filled_once
     def _parameter_draws(self):
         """Draw the parameters at the first call; list of (mean, covariance)."""
         training = self._training

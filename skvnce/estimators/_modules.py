@@ -1,6 +1,10 @@
 """Torch modules of fitted estimators: stored as arrays, and rebuilt on use."""
 
+import functools
+
 import torch
+
+from skvnce._forks import PROCESS
 
 
 def state_of(module):
@@ -13,6 +17,17 @@ def load_state(module, state):
     tensors = {name: torch.tensor(a) for name, a in state.items()}
     module.load_state_dict(tensors)
     return module
+
+
+def filled_once(method):
+    """Decorate a method that fills a cache at its first call: other threads wait."""
+
+    @functools.wraps(method)
+    def alone(self):
+        with PROCESS:
+            return method(self)
+
+    return alone
 
 
 class CachedModules:

@@ -35,7 +35,7 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._modules import CachedModules, load_state, state_of
+from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._validation import (
     check_auto_or_number,
@@ -624,6 +624,7 @@ class NoisyOr(
         joined = torch.cat(found)
         return torch.empty_like(joined).index_copy_(0, torch.cat(order), joined).numpy()
 
+    @filled_once
     def _evaluated(self):
         """Return the learner in double precision; rebuilt on first use."""
         if not self._cache:

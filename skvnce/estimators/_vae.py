@@ -19,7 +19,7 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._modules import CachedModules, load_state, state_of
+from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
 from skvnce.estimators._rounds import TrainedInRounds, failures_named
 from skvnce.estimators._scores import NodeScores, auto_rank, linear_start
 from skvnce.estimators._tables import hold_out, into_dtype
@@ -492,6 +492,7 @@ class VariationalAutoencoder(
             check_choice(family, "likelihood", _FAMILIES)
         return np.array(asked, dtype=object)[self.node_indices_]
 
+    @filled_once
     def _autoencoder(self):
         """Return model and encoder in double precision; rebuilt on first use."""
         if not self._cache:

@@ -22,7 +22,7 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._modules import CachedModules, load_state, state_of
+from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
 from skvnce.estimators._tables import column_moments, into_dtype, rows_that_count
 from skvnce.estimators._validation import (
     check_auto_or_number,
@@ -622,6 +622,7 @@ class VNCEEstimator(
         problem = vnce.Problem(log_density, posterior, contrast, size=size)
         return vnce.evaluate(problem)
 
+    @filled_once
     def _modules(self):
         """Return the fitted modules, rebuilt after a pickle: model and posterior."""
         if not self._cache:
@@ -642,8 +643,8 @@ class VNCEEstimator(
                     steps = [parts.exact_cells(normal)]
             load_state(module, self.model_state_)
             steps = load_state(nn.ModuleList(steps), self.posterior_state_)
-            for part in (module, steps):
-                self._cache.append(part.eval().requires_grad_(False))
+            built = module, steps
+            self._cache = [part.eval().requires_grad_(False) for part in built]
         return self._cache
 
     def _evaluated(self, observed, n_draws=_EVALUATED):
