@@ -6,6 +6,7 @@ import torch
 from oracles import GATE, z_mean
 from scipy.optimize import minimize
 from scipy.stats import chi2, kstest, norm
+from statistical import FAILURE, p_mean
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
@@ -182,6 +183,53 @@ def test_weights_count_rows_in_the_draws_of_the_parameters(seed):
     ratio = spread(data, 20.0) / spread(repeated, 1.0)
     assert (abs(np.log(ratio)) < 4.5 / np.sqrt(150)).all()
     assert (abs(np.log(spread(data, 1.0) / spread(repeated, 1.0))) > 0.9).all()
+
+
+def test_a_weight_counts_draws_of_its_own(seed):
+    """The sum of w draws has w times the variance of one, not its square."""
+    n, weight = 400, torch.tensor([9.0]).double()
+    normal = Normal(torch.zeros(1).double(), torch.eye(1).double())
+    batches = arrange(torch.zeros(1, 1).double(), torch.zeros(1, 1).bool())
+    with seeded(seed):
+        found = [gaussian.drawn_moments(normal, batches, weight) for _ in range(n)]
+    first = np.array([float(moments.first) for moments in found])
+    second = np.array([float(moments.second) for moments in found])
+    assert p_mean(first, 0.0) > FAILURE
+    square = chi2(n).cdf((first**2).sum() / 9)
+    assert FAILURE / 2 < square < 1 - FAILURE / 2
+    # 6 E[xx'] + 3 x^2 of one draw x
+    np.testing.assert_allclose(second, 6 + first**2 / 3)
+
+
+def test_draws_of_parameters_are_burnt_in_and_thinned(data, monkeypatch):
+    made, draw = [], gaussian.draw_parameters
+
+    def recorded(*arguments):
+        made.append(draw(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(gaussian, "steps_between_draws", lambda rate: 4)
+    monkeypatch.setattr(gaussian, "draw_parameters", recorded)
+    weights = torch.ones(len(data.x)).double()
+    found = gaussian.posterior_draws(START, data, weights, 0.5, n_draws=3)
+    assert len(made) == 1 + 2 * 4 + 3 * 4  # the first is of the rate
+    for normal, place in zip(found, (12, 16, 20), strict=True):
+        assert normal is made[place]
+
+
+def test_jumps_that_lower_the_objective_are_taken_back(data, monkeypatch):
+    exact = fit(data)
+
+    def far(first, second, third):
+        return Normal(third.mean + 3, 5 * third.covariance)
+
+    monkeypatch.setattr(gaussian, "extrapolate", far)
+    found = fit(data)
+    assert np.diff(found.objectives).min() > -1e-9
+    torch.testing.assert_close(found.normal.mean, exact.normal.mean, atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        found.normal.covariance, exact.normal.covariance, atol=1e-6, rtol=0
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ import pandas as pd
 import polars as pl
 import pytest
 from oracles import GATE
+from scipy.stats import chi2
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
+from statistical import FAILURE, standard_errors
 
 from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
 from skvnce.metrics import coverage, imputation_rmse
@@ -260,3 +262,16 @@ def test_text_is_named():
     for estimator in (LAIRImputer(), VariationalAutoencoder()):
         with pytest.raises(ValueError, match="'x' in column 'b', row 0.*encode text"):
             estimator.fit(frame)
+
+
+def test_several_members_weigh_the_rows_at_random():
+    """Means of members differ by what gamma weights of variance 1/2 make of rows."""
+    X = hide(*normal_table(0))
+    one = LAIRImputer(LINEAR, n_members=1, random_state=0).fit(X).estimators_[0]
+    np.testing.assert_allclose(one.location_, np.nanmean(X, 0))
+    several = LAIRImputer(LINEAR, n_members=4, random_state=0).fit(X).estimators_
+    apart = np.array([member.location_ for member in several]) - one.location_
+    expected = np.nanstd(X, 0) / np.sqrt(2 * (~np.isnan(X)).sum(0))
+    assert (abs(apart / expected) < standard_errors(16)).all()
+    # the sum of 4 squares, at least: columns are correlated
+    assert ((apart / expected) ** 2).mean() * 4 > chi2(4).ppf(FAILURE)

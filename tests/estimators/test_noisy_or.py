@@ -19,6 +19,7 @@ from tables import cells_of
 
 from skvnce import NoisyOr
 from skvnce.datasets import make_binary_patterns
+from skvnce.estimators import _noisy_or
 from skvnce.estimators._binary import factorised
 from skvnce.models.noisy_or import NoisyOrModel, enumerate_joint, gather
 
@@ -410,6 +411,20 @@ def test_partial_fit_learns_from_parts():
     assert model.n_iter_ == len(model.loss_curve_) == 24
     assert model.n_steps_ == 24 * 16
     assert (model.n_observed_ == 6 * 2000).all()
+
+
+def test_the_prior_counts_once_for_all_rows_so_far(X, monkeypatch):
+    penalties, learn_once = [], _noisy_or.noisy_or.learn_once
+
+    def recorded(*arguments, penalty, **options):
+        penalties.append(penalty)
+        return learn_once(*arguments, penalty=penalty, **options)
+
+    monkeypatch.setattr(_noisy_or.noisy_or, "learn_once", recorded)
+    model = NoisyOr(3, alpha=12.0, **QUICK)
+    for part in np.array_split(X, 3):
+        model.partial_fit(part)
+    np.testing.assert_allclose(penalties, [12 / 20, 12 / 40, 12 / 60])
 
 
 @pytest.mark.parametrize("way", WAYS)

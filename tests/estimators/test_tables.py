@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import torch
 
-from skvnce.estimators._tables import half_sample_mode, in_container_of
+from skvnce.estimators._tables import half_sample_mode, hold_out, in_container_of
 
 
 def brute_force(draws):
@@ -55,6 +56,19 @@ def test_draws_are_not_changed(seed):
     before = draws.copy()
     half_sample_mode(draws)
     np.testing.assert_array_equal(draws, before)
+
+
+# Cells held out
+
+
+def test_columns_of_few_cells_lose_none(seed):
+    X = np.random.default_rng(seed).normal(size=(40, 3))
+    X[9:, 1], X[10:, 2] = np.nan, np.nan
+    weights = torch.ones(40).double()
+    for weight, expected in ((1, [40, 0, 10]), (2, [40, 9, 10]), (0.5, [40, 0, 0])):
+        some, hidden = hold_out(X, weight * weights, 1.0)
+        assert some.all()
+        assert hidden.sum(0).tolist() == expected
 
 
 # Containers
