@@ -19,6 +19,7 @@ from skvnce.algorithms.margins import (
     fit_margins,
     scored,
 )
+from skvnce.algorithms.steps import Steps
 from skvnce.distributions.normal import Normal
 
 _SETTLED = 1e-2  # change of a normal score at which margins are settled
@@ -35,11 +36,14 @@ class Copula(NamedTuple):
         None where cells are scores.
     bounds : tuple of Tensor, or None
         Least and largest value of the missing cells of each column.
+    steps : Steps or None
+        How draws of columns whose values repeat follow from scores.
     """
 
     normal: Normal
     margins: Margins | None = None
     bounds: tuple[Tensor, Tensor] | None = None
+    steps: Steps | None = None
 
     def scores(self, data: Incomplete) -> tuple[Incomplete, Tensor]:
         """Map a table to scores; and give the log-slopes of each row, summed."""
@@ -146,8 +150,11 @@ def draw(copula: Copula, data: Incomplete, n_draws: int) -> Tensor:
     """Draw the missing cells given the observed ones; (n_draws, n, features)."""
     scores, _ = copula.scores(data)
     if copula.bounds is None:
-        drawn = copula.cells(gaussian.draw(copula.normal, scores, n_draws))
+        found = gaussian.draw(copula.normal, scores, n_draws)
+        drawn = copula.cells(found)
     else:
-        drawn = bounded.draw(copula.normal, scores, *copula.score_bounds(), n_draws)
-        drawn = copula.cells(drawn).clamp(*copula.bounds)
+        found = bounded.draw(copula.normal, scores, *copula.score_bounds(), n_draws)
+        drawn = copula.cells(found).clamp(*copula.bounds)
+    if copula.steps is not None:
+        drawn = copula.steps.put(found, drawn)
     return data.with_values(drawn)

@@ -9,9 +9,10 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import row_lattice, seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
-from skvnce.algorithms import copula, gaussian, margins
+from skvnce.algorithms import copula, gaussian, margins, steps
 from skvnce.algorithms.copula import Copula
 from skvnce.algorithms.margins import Margins
+from skvnce.algorithms.steps import Steps
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._base import Imputer
 from skvnce.estimators._callbacks import (
@@ -351,7 +352,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     def _fit_model(self, nodes, weights, on_round):
         """Choose shrinkage and margins on held-out cells, then fit to all."""
         data = self._scaled(nodes)
-        d = data.x.shape[1]
+        cells, d = data.x, data.x.shape[1]
         effort = {"max_iter": self.max_iter, "tol": self.tol}
         some, hidden = hold_out(nodes, weights, HELD_OUT)
         part = data.take(some), hidden[some], weights[some]
@@ -373,8 +374,22 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         )
         self._normal = fit.normal.mean.numpy(), fit.normal.covariance.numpy()
         self.mean_, self.covariance_ = self._parameters_in_units(self._normal)
+        part = data.take(some), cells[some], weights[some]
+        found = steps.fit_steps(fit.normal, *part, self._repeated_values())
+        self._steps = tuple(part.numpy() for part in found)
         self._keep_for_draws(data, weights, strength)
         self._report(fit, float(weights.sum()))
+
+    def _repeated_values(self):
+        """List the values of nodes whose values repeat, centred and scaled."""
+        return {
+            node: torch.from_numpy(
+                (self._possible.values[column] - self.location_[node])
+                / self.scale_[node]
+            )
+            for node, column in enumerate(self.node_indices_.tolist())
+            if column in self._possible.values
+        }
 
     def _keep_for_draws(self, data, weights, strength):
         """Keep what draws of the parameters need until they are asked for."""
@@ -423,7 +438,8 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             far = np.array([[-np.inf], [np.inf]])
             bounds = np.where(given, self._scaled_ranges(), far)
             bounds = tuple(map(torch.from_numpy, bounds))
-        return Copula(Normal(*map(torch.from_numpy, normal)), bent, bounds)
+        stepped = Steps(*map(torch.from_numpy, self._steps))
+        return Copula(Normal(*map(torch.from_numpy, normal)), bent, bounds, stepped)
 
     def _drawn(self, normal, nodes, n_draws):
         """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""

@@ -1,0 +1,137 @@
+"""Draws of columns whose values repeat: steps from scores to observed values.
+
+Such a column has no density, and a normal score between two of its values belongs to
+one of them.  The steps are where the distribution of the scores, predicted for each
+observed cell by the other observed cells of its row, reproduces how often the values
+were observed in the same rows:
+
+    sum_i w_i P(score_i <= t_k | the others of row i) = sum_i w_i 1(x_i <= v_k).   (1)
+
+Rounding to the nearest value instead would draw rare values too seldom, and zeros of a
+skewed column too often.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce.distributions.columns import pick, place
+from skvnce.distributions.normal import ByMissing, Inverted, Normal, arrange, prepare
+from skvnce.distributions.quantiles import middles
+
+_LEVELS = 12  # quantiles of each predicted score, which stand for its distribution
+_ROWS = 2000  # whose cells are predicted, at most about
+
+
+class Steps(NamedTuple):
+    """Increasing functions of scores that take observed values only.
+
+    Attributes
+    ----------
+    columns : Tensor of int, of shape (n_stepped,)
+        Places of the columns whose values repeat.
+    edges : Tensor of shape (n_stepped, n_values - 1)
+        Scores at which the value changes; inf beyond the last value of a column.
+    values : Tensor of shape (n_stepped, n_values)
+        Increasing; the last is repeated where a column has fewer.
+    """
+
+    columns: Tensor
+    edges: Tensor
+    values: Tensor
+
+    def put(self, scores: Tensor, cells: Tensor) -> Tensor:
+        """Replace the cells (*batch, features) of these columns by steps of scores."""
+        if not len(self.columns):
+            return cells
+        found = pick(self.values, place(self.edges, scores[..., self.columns]))
+        return cells.index_copy(-1, self.columns, found)
+
+
+def left_out_moments(
+    normal: Normal, data: Incomplete, columns: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Predict each observed cell of some columns by the others of its row.
+
+    With Q the inverse of the covariance S_oo of the observed cells and r their
+    residuals, the cell j has variance ``1 / Q_jj`` and mean ``x_j - (Q r)_j / Q_jj``.
+
+    Returns
+    -------
+    mean, spread : Tensor of shape (n, n_columns)
+        Anything where a cell is missing.
+    """
+    inverted = prepare(normal)
+    mean = data.x.new_zeros(len(data.x), len(columns))
+    spread = torch.ones_like(mean)
+    for batch in arrange(*data, kinds=1):
+        given = batch.condition(inverted)
+        diagonal = _left_out_precision(given, inverted, columns)
+        pull = (given.completed() @ inverted.precision)[:, columns] / diagonal
+        mean[batch.rows] = data.x[batch.rows][:, columns] - pull
+        spread[batch.rows] = diagonal.rsqrt()
+    return mean, spread
+
+
+def _left_out_precision(given: ByMissing, normal: Inverted, columns: Tensor) -> Tensor:
+    """Compute the diagonal of Q = P_oo - P_om P_mm^-1 P_mo; (n, n_columns)."""
+    precision, batch = normal.precision, given.batch
+    wide = torch.nn.functional.pad(precision, (0, 0, 0, batch.block.shape[1]))
+    right = wide[:, columns][batch.block]
+    half = torch.linalg.solve_triangular(given.factor, right, upper=False)
+    diagonal = precision.diagonal()[columns]
+    seen = batch.seen[:, columns] > 0
+    return (diagonal - half.square().sum(1)).where(seen, diagonal)
+
+
+def fit_steps(
+    normal: Normal,
+    scores: Incomplete,
+    cells: Tensor,
+    weights: Tensor,
+    values: dict[int, Tensor],
+) -> Steps:
+    """Find the steps of eq. (1).
+
+    Parameters
+    ----------
+    normal : Normal
+        Of the scores.
+    scores : Incomplete
+    cells : Tensor of shape (n, features)
+        What the scores are of.
+    weights : Tensor of shape (n,)
+    values : dict of int to Tensor
+        Increasing values of the columns whose values repeat.
+    """
+    columns = torch.tensor(sorted(values), dtype=torch.long)
+    widest = max(map(len, values.values()), default=2)
+    edges = cells.new_full((len(columns), widest - 1), torch.inf)
+    table = cells.new_zeros(len(columns), widest)
+    some = slice(None, None, max(1, len(cells) // _ROWS))
+    scores, cells, weights = scores.take(some), cells[some], weights[some]
+    mean, spread = left_out_moments(normal, scores, columns)
+    for k, j in enumerate(columns.tolist()):
+        known, seen = values[j], scores.observed[:, j]
+        counts = _weights_of_values(cells[seen, j], weights[seen], known)
+        found = _edges(mean[seen, k], spread[seen, k], weights[seen], counts)
+        edges[k, : len(known) - 1] = found
+        table[k] = torch.cat([known, known[-1:].expand(widest - len(known))])
+    return Steps(columns, edges, table)
+
+
+def _weights_of_values(cells: Tensor, weights: Tensor, known: Tensor) -> Tensor:
+    places = torch.searchsorted((known[1:] + known[:-1]) / 2, cells)
+    return weights.new_zeros(len(known)).index_add_(0, places, weights)
+
+
+def _edges(mean: Tensor, spread: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
+    """Find quantiles of a mixture of normals at the cumulated shares of the values."""
+    noise = torch.special.ndtri(middles(_LEVELS, mean))
+    pooled, order = (mean[:, None] + spread[:, None] * noise).flatten().sort()
+    below = weights.repeat_interleave(_LEVELS)[order].cumsum(0)
+    share = counts.cumsum(0)[:-1] / counts.sum()
+    places = torch.searchsorted(below / below[-1], share)
+    return pooled[places.clamp(max=len(pooled) - 1)]
