@@ -23,13 +23,14 @@ from skvnce.distributions.columns import pick, place
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import middles
 
-_N_KNOTS = 13
+_N_KNOTS = 9
 _FEWEST_VALUES = 5  # of a column whose margin may bend
-_WIDEST = 2.5  # score of the outermost quantiles; the extremes are knots, too
+_WIDEST = 2.0  # score of the outermost of them: 2 % of the rows lie beyond each
 _FAR = 100.0  # distance in scores of the last knots, which set the slopes of the tails
 _LEAST_STEP = 1e-3  # of the scores between knots that no cell lies between
 _N_LEVELS = 12  # of quantiles that stand for a distribution
 _ROUNDS = 50  # of margins and normal in turn
+_WORSE = 1.1  # times the squared errors, of margins that are taken all the same
 _ROUGH = 0.03  # tolerance of margins that are to be compared
 
 
@@ -144,15 +145,10 @@ def bent(margins: Margins) -> Tensor:
 
 
 def start(data: Incomplete, weights: Tensor) -> Margins:
-    """Put knots on quantiles of the observed cells; straight where ties leave few.
-
-    The first and the last knot are the extremes, so that no observed cell has a score
-    that is farther out than its rank.
-    """
+    """Put knots on quantiles of the observed cells; straight where ties leave few."""
     lines = straight(data.x.shape[1])
     knots, scores = (part[:, 1:-1].clone() for part in lines[:2])
     grid = torch.special.ndtr(scores[0])
-    grid[0], grid[-1] = 0.0, 1.0
     counts = (data.observed & (weights > 0)[:, None]).T
     for j, (column, seen) in enumerate(zip(data.x.T, counts, strict=True)):
         values, order = column[seen].sort()
@@ -292,8 +288,8 @@ def choose_margins(
 
     Each held-out cell is judged by the CRPS of its distribution given the cells of its
     row that are not, and better is by a standard error.  The squared errors of means
-    must not be larger: means of columns with heavy tails may be.  It is all columns or
-    none: bending some columns breaks what is linear between them and others.
+    must not be larger by a tenth: those of columns with heavy tails may be.  It is all
+    columns or none: bending some columns breaks what is linear between them and others.
 
     Parameters
     ----------
@@ -326,7 +322,7 @@ def choose_margins(
         squares.append(weights @ error.square().sum(1))
     gain = losses[0] - losses[1]  # of each row
     better = weights @ gain > (weights @ gain.square()).sqrt()
-    return found if better and squares[1] <= squares[0] else None
+    return found if better and squares[1] <= _WORSE * squares[0] else None
 
 
 def _crps(margins: Margins, mean: Tensor, spread: Tensor, x: Tensor) -> Tensor:

@@ -382,13 +382,13 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
 
     def _repeated_values(self):
         """List the values of nodes whose values repeat, centred and scaled."""
+        known = PossibleValues(*self._possible).values
         return {
             node: torch.from_numpy(
-                (self._possible.values[column] - self.location_[node])
-                / self.scale_[node]
+                (known[column] - self.location_[node]) / self.scale_[node]
             )
             for node, column in enumerate(self.node_indices_.tolist())
-            if column in self._possible.values
+            if column in known
         }
 
     def _keep_for_draws(self, data, weights, strength):
