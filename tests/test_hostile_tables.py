@@ -1,0 +1,257 @@
+"""Hostile tables, searched at random: a finite answer, or an error that says why.
+
+`SKVNCE_TEST_SEED` chooses other tables.
+"""
+
+import os
+import re
+
+import numpy as np
+import pytest
+from cases import DRAWN, QUICK
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+import skvnce
+from skvnce import (
+    GaussianImputer,
+    IncompleteFactorAnalysis,
+    LAIRImputer,
+    NoisyOr,
+    TruncatedGaussianGraphLearner,
+    TruncatedGaussianGraphLearnerCV,
+    VariationalAutoencoder,
+    VGIImputer,
+    VNCEEstimator,
+)
+from skvnce.estimators import _density
+from skvnce.testing import _draws_cells, _imputes, _is_positive
+from skvnce.training import rounds
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning",  # tables of a few rows do not settle
+    "ignore::RuntimeWarning",  # of overflows: what comes of them is checked
+)
+
+ROWS, COLUMNS = (2, 12), (1, 6)
+COLUMN = ["normal", "exponential", "cauchy", "integer", "binary", "repeated", "outlier"]
+COLUMN += ["constant", "zero", "single", "copy", "close", "empty"]
+HIDDEN = ["none", "few", "half", "rows", "together", "first half"]
+ADVICE = "column|row|cell|Rescale|Drop|Lower|Raise"
+
+GRAPH = {"max_iter": 20, "random_state": 0}
+VAE = VariationalAutoencoder(random_state=0, **QUICK)
+
+# Tables of a default run, and of the run of the slow tests: by the cost of a fit.
+CASES = {
+    "gaussian": (GaussianImputer(n_parameter_draws=1, random_state=0), 10, 250),
+    "normal": (
+        GaussianImputer(margins="normal", n_parameter_draws=1, random_state=0),
+        15,
+        250,
+    ),
+    "factors": (IncompleteFactorAnalysis(), 40, 500),
+    "noisy-or": (
+        NoisyOr(2, max_iter=1, hidden_layer_sizes=(4,), random_state=0),
+        10,
+        500,
+    ),
+    "graph": (TruncatedGaussianGraphLearner(**GRAPH), 6, 250),
+    "graph of few links": (TruncatedGaussianGraphLearner(alpha=0.1, **GRAPH), 6, 250),
+    "graph cv": (TruncatedGaussianGraphLearnerCV(alphas=3, **GRAPH), 2, 30),
+    "vnce": (VNCEEstimator(max_iter=20, random_state=0), 6, 200),
+    "vae": (VAE, 2, 40),
+    "lair": (
+        LAIRImputer(VAE, n_members=1, n_steps=2, n_draws=8, random_state=0),
+        2,
+        30,
+    ),
+    "vgi": (VGIImputer("flow", random_state=0, **{**DRAWN, "max_iter": 0}), 1, 10),
+}
+
+
+@st.composite
+def tables(draw):
+    """Draw a table of a few rows; its cells follow from a seed."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n, d = draw(st.integers(*ROWS)), draw(st.integers(*COLUMNS))
+    kinds = [draw(st.sampled_from(COLUMN)) for _ in range(d)]
+    x = np.empty((n, d))
+    for j, kind in enumerate(kinds):
+        x[:, j] = cells(kind, n, x[:, :j], rng)
+        power = draw(st.sampled_from([0, 0, 0, 8, -8, 30, -30, 150, -150]))
+        offset = draw(st.sampled_from([0.0, 0.0, 0.0, 1.0, 1e8]))
+        if kind not in ("integer", "binary", "copy", "close"):
+            x[:, j] = (x[:, j] + offset) * 10.0**power
+    x[hidden(draw(st.sampled_from(HIDDEN)), n, d, rng)] = np.nan
+    for j, kind in enumerate(kinds):
+        if kind == "empty":
+            x[:, j] = np.nan
+        if kind == "single":
+            x[np.arange(n) != rng.integers(n), j] = np.nan
+    return arranged(x, draw(st.sampled_from(["C", "F", "strided", "float32"])))
+
+
+def cells(kind, n, before, rng):
+    """Draw the cells of a column, given those before it."""
+    z = rng.normal(size=n)
+    if kind in ("copy", "close") and before.shape[1]:
+        own = before[:, rng.integers(before.shape[1])]
+        return own if kind == "copy" else own * (1 + 1e-3 * z)
+    if kind == "outlier":
+        z[rng.integers(n)] = 10.0 ** rng.integers(3, 13)
+    return {
+        "exponential": rng.exponential(size=n),
+        "cauchy": rng.standard_cauchy(n),
+        "integer": rng.integers(-5, 100, n).astype(float),
+        "binary": rng.integers(0, 2, n).astype(float),
+        "repeated": rng.choice([0.5, 1.0, 7.0], n),
+        "constant": np.full(n, 3.0),
+        "zero": np.zeros(n),
+    }.get(kind, z)
+
+
+def hidden(kind, n, d, rng):
+    """Choose the missing cells."""
+    missing = np.zeros((n, d), dtype=bool)
+    if kind in ("few", "half"):
+        missing = rng.random((n, d)) < (0.2 if kind == "few" else 0.5)
+    if kind == "rows":
+        missing[rng.random(n) < 0.4] = True
+    if kind == "together":
+        missing[: n // 3, : max(1, d - 1)] = True
+    if kind == "first half":
+        missing[: n // 2, ::2] = True
+    return missing
+
+
+def arranged(x, kind):
+    """Lay the cells out in memory; single precision holds fewer scales."""
+    if kind == "float32":
+        most = np.finfo(np.float32).max
+        return np.clip(x, -most, most).astype(np.float32)
+    if kind == "strided":
+        return np.repeat(np.repeat(x, 2, 0), 2, 1)[::2, ::2]
+    return np.asarray(x, order=kind)
+
+
+def hold(estimator, X):
+    """Check that there is a finite answer, or an error that says why not."""
+    if _is_positive(estimator):
+        X = abs(X)
+    before = X.copy()
+    try:
+        model = clone(estimator).fit(X)
+    except (ValueError, TypeError) as error:
+        known = "|".join([ADVICE, *estimator.get_params(deep=False)])
+        assert re.search(known, str(error)), error
+        return
+    finally:
+        np.testing.assert_array_equal(X, before)
+    new = np.vstack([X[::-1], np.full((1, X.shape[1]), np.nan, X.dtype)])
+    for rows in (X, new):
+        answers = [model.transform(rows)]
+        if _draws_cells(model):
+            answers += list(np.asarray(model.sample(rows, 2, random_state=0)))
+        for found in answers:
+            _sound(model, np.asarray(found), rows)
+        assert np.isfinite(model.score_samples(rows)).all()
+    np.testing.assert_array_equal(X, before)
+
+
+def _sound(model, found, rows):
+    """Check one table of answers."""
+    assert np.isfinite(found).all() and found.dtype == rows.dtype
+    if not _imputes(model):
+        return
+    kept = model._columns_kept()
+    seen = ~np.isnan(rows[:, kept])
+    np.testing.assert_array_equal(found[seen], rows[:, kept][seen])
+    ranges = getattr(model, "feature_ranges_", None)
+    if ranges is not None:
+        low, high = ranges[:, kept].astype(rows.dtype)
+        filled = ~seen & np.isin(kept, model.node_indices_)
+        assert ((found >= low) & (found <= high))[filled].all()
+
+
+def search(estimator, count):
+    """Try tables, and show the smallest one that fails."""
+
+    @seed(int(os.environ.get("SKVNCE_TEST_SEED", "0")))
+    @settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(tables())
+    def check(X):
+        hold(estimator, X)
+
+    check()
+
+
+@pytest.fixture(autouse=True)
+def short_training(monkeypatch):
+    monkeypatch.setattr(rounds, "STEPS", 2)
+    monkeypatch.setattr(_density, "_WARM_UP", 2)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_some_hostile_tables(name):
+    estimator, count, _ = CASES[name]
+    search(estimator, count)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_many_hostile_tables(name):
+    estimator, _, count = CASES[name]
+    search(estimator, count)
+
+
+def test_every_class_is_searched():
+    classes = {type(estimator).__name__ for estimator, *_ in CASES.values()}
+    public = {
+        name for name in skvnce.__all__ if isinstance(getattr(skvnce, name), type)
+    }
+    assert classes == public
+
+
+class Broken(GaussianImputer):
+    """Answers in one way that is wrong."""
+
+    fault = None
+
+    def fit(self, X):
+        if self.fault == "error":
+            raise FloatingPointError("overflow")
+        if self.fault == "no advice":
+            raise ValueError("no")
+        if self.fault == "input":
+            X[0, 0] = 7.0
+        return super().fit(X)
+
+    def transform(self, X):
+        found = super().transform(X)
+        if self.fault == "left missing":
+            return np.array(X)
+        if self.fault == "observed changed":
+            return found + np.spacing(found)
+        if self.fault == "outside":
+            return np.where(np.isnan(X), 1e9, X)
+        return found
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["error", "no advice", "input", "left missing", "observed changed", "outside"],
+)
+def test_a_fault_is_found(fault, monkeypatch):
+    X = np.random.default_rng(0).normal(size=(12, 3))
+    X[1, 2] = np.nan
+    hold(Broken(n_parameter_draws=1, random_state=0), X.copy())
+    monkeypatch.setattr(Broken, "fault", fault)
+    with pytest.raises((AssertionError, FloatingPointError)):
+        hold(Broken(n_parameter_draws=1, random_state=0), X.copy())
