@@ -90,11 +90,16 @@ class EStep(NamedTuple):
         (state, model) -> (state, completed), what the M-step sums up.
     once : bool
         Whether the model and chance have no part in it, so that one round is enough.
+    products : callable or None
+        (state before, state after a round) -> products of deviations of the draws, (2,
+        features): of those before with those after, and the mean square of both.  Their
+        ratio is the autocorrelation of the chains.  None where draws have no memory.
     """
 
     init: Callable[[], Any]
     step: Callable[[Any, TruncatedGaussian], tuple[Any, Any]]
     once: bool
+    products: Callable[[Any, Any], Tensor] | None = None
 
 
 class MStep(NamedTuple):
@@ -152,6 +157,9 @@ class Fit(NamedTuple):
         Largest change of an edge strength in the last round.
     cut : float
         Largest share of a link that was cut from the last solution; see `safe`.
+    autocorrelation : float
+        Largest over columns, of the draws of missing cells between one round and the
+        next, in the rounds that were averaged; 0 where draws have no memory.
     """
 
     theta: Theta
@@ -161,6 +169,7 @@ class Fit(NamedTuple):
     gap: float
     change: float
     cut: float
+    autocorrelation: float = 0.0
 
 
 def off_diagonal(d: int) -> Tensor:
@@ -236,7 +245,39 @@ def completed_by_gibbs(data: Incomplete) -> EStep:
             state, _ = block_gibbs(model, missing, antithetic).step(state, data)
         return state, state.x.flatten(0, 1)
 
-    return EStep(init, step, once=complete)
+    def products(before: State, after: State) -> Tensor:
+        return lagged_products(before.x, after.x, ~data.observed)
+
+    return EStep(init, step, complete, None if complete else products)
+
+
+def lagged_products(before: Tensor, after: Tensor, missing: Tensor) -> Tensor:
+    """Multiply deviations of draws in one round with those in the next; (2, features).
+
+    The difference of two chains of a row has the mean 0, whatever that of the row is.
+
+    Parameters
+    ----------
+    before, after : Tensor of shape (2, n, features)
+    missing : Tensor of bool, of shape (n, features)
+    """
+    first, second = ((x[0] - x[1]).where(missing, 0.0) for x in (before, after))
+    square = (first.square() + second.square()) / 2
+    return torch.stack([(first * second).sum(0), square.sum(0)])
+
+
+def largest_autocorrelation(products: Tensor) -> float:
+    """Divide the products of `lagged_products`, summed over rounds."""
+    return float((products[0] / products[1].clamp(min=1e-300)).max().clamp(0, 1))
+
+
+def rounds_needed(autocorrelation: float) -> float:
+    """Compute the rounds to average over, for draws of this autocorrelation.
+
+    Twice the integrated autocorrelation time ``(1 + r) / (1 - r)``: steps of averaged
+    rounds become small whether or not the chains have moved, and only this tells.
+    """
+    return 2 * (1 + autocorrelation) / max(1 - autocorrelation, 1e-9)
 
 
 def learn_graph(
@@ -272,9 +313,11 @@ def learn_graph(
     e_step, m_step = method
     state = e_step.init()
     theta, summary, losses = start, None, []
+    products, memory = torch.zeros(2, len(centre)).to(centre), 0.0
     for n_round in range(1, max_iter + 1):
         try:
-            state, completed = e_step.step(state, to_model(safe(theta), centre))
+            last, model = state, to_model(safe(theta), centre)
+            state, completed = e_step.step(state, model)
         except NotFinite as error:
             raise Diverged(not_finite(n_round, str(error))) from error
         new, age = m_step.summarise(completed), n_round - warm_up
@@ -288,11 +331,15 @@ def learn_graph(
         change = float(moved.abs().max())
         losses.append(solution.loss)
         stop = on_round(n_round, solution.loss, change)
-        if e_step.once or stop or (age >= warm_up and change < tol):
+        if e_step.products is not None and (age > 0 or n_round == max_iter):
+            products += e_step.products(last, state)
+            memory = largest_autocorrelation(products)
+        enough = age >= max(warm_up, rounds_needed(memory))
+        if e_step.once or stop or (enough and change < tol):
             break
     if e_step.once:
         change = 0.0
-    fit = Fit(theta, summary, completed, losses, 0.0, change, 0.0)
+    fit = Fit(theta, summary, completed, losses, 0.0, change, 0.0, memory)
     return concluded(m_step, fit, penalty)
 
 

@@ -29,6 +29,7 @@ from skvnce.algorithms.graph import (
     Solution,
     Theta,
     completed_by_gibbs,
+    lagged_products,
     to_model,
 )
 from skvnce.algorithms.graph_quadratic import (
@@ -270,5 +271,11 @@ def maximum_likelihood(
         quadratic = quadratic_of(moments, penalty, centre)
         return minimise_quadratic(quadratic, start, penalty, tol)
 
+    def products(before: tuple, after: tuple) -> Tensor:
+        of_model = lagged_products(before[1].x, after[1].x, ~hidden[0])
+        if of_data.products is None:
+            return of_model
+        return of_model + of_data.products(before[0], after[0])
+
     m_step = MStep(lambda moments: moments, running_mean, solve, tol)
-    return Method(EStep(init, step, once=False), m_step)
+    return Method(EStep(init, step, False, products), m_step)

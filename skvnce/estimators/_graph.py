@@ -23,7 +23,7 @@ from skvnce.algorithms.graph_vnce import vnce
 from skvnce.algorithms.graph_vnce_lognormal import vnce_lognormal
 from skvnce.algorithms.score_matching import score_matching
 from skvnce.estimators import _graph_checks
-from skvnce.estimators._base import IncompleteTransformer
+from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -38,15 +38,16 @@ from skvnce.estimators._validation import (
     check_bool,
     check_choice,
     check_non_negative,
-    check_not_constant,
     check_number,
     check_squares,
+    column_name,
     incomplete_array,
     keeps_state_on_failure,
     warn_of_dominated,
 )
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 
+_SLUGGISH = 0.8  # autocorrelation of chains that calls for more rounds
 _INEXACT = 1e-3  # gap, relative to the loss, above which an M-step has not converged
 
 
@@ -96,7 +97,9 @@ class Problem(NamedTuple):
         return graph.Penalty(alpha * links, self.ridge, self.ridge_linear)
 
 
-class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer):
+class TruncatedGaussianGraphLearner(
+    CallbackSupportMixin, ConstantColumns, IncompleteTransformer
+):
     """Sparse graph of non-negative variables, learned from a table with holes.
 
     The model is a Gaussian truncated to ``x >= 0``, ``p(x)`` proportional to
@@ -115,11 +118,10 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     method : str, default="score-matching"
         The M-step.
 
-        - ``"score-matching"``: a quadratic problem with a certified optimality gap, the
-          fastest up to about 50 columns, and robust;
+        - ``"score-matching"``: a quadratic problem with a certified optimality gap,
+          mostly the fastest, and robust;
         - ``"maximum-likelihood"``: with Markov chains of the model, the most accurate
-          where columns are not nearly collinear or the same, and the fastest with
-          hundreds;
+          where columns are not nearly collinear or the same;
         - ``"pseudo-likelihood"``: the product of all univariate conditionals;
         - ``"vnce"``: variational noise-contrastive estimation with the model's own
           univariate conditionals; tens of times slower with missing cells.  It and its
@@ -190,10 +192,14 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         if slabs explain the strengths hardly better than one normal does: pure noise
         has links in about 1 table of 100.
     nodes_ : ndarray of shape (n_nodes,)
-        Names of the columns that are nodes: those observed at least once.  Names that
-        are not strings count as none, as in scikit-learn, and become x0, x1, ...
+        Names of the columns that are nodes: those with two different observed values.
+        Names that are not strings count as none, as in scikit-learn, and become x0,
+        x1, ...
     node_indices_ : ndarray of shape (n_nodes,)
         Their places in X.
+    constants_ : dict
+        Value of each column of one value, by its place in X; `fit` warns of them, and
+        missing cells are filled by the value.
     mean_ : ndarray of shape (n_nodes,)
         Means of the observed cells, where the chains start.
     ridge_, ridge_linear_ : float
@@ -206,6 +212,10 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         Penalised loss of the M-step in each round, before links were cut.
     change_ : float
         Largest change of an edge strength in the last round; 0 for complete data.
+    chain_autocorrelation_ : float
+        Largest over columns, of the draws of missing cells between one round of EM and
+        the next: 0 where each round has new draws.  Rounds go on until
+        ``2 (1 + r) / (1 - r)`` of them were averaged, however small their steps are.
     largest_cut_ : float
         Largest share, 0 to 1, by which a link was shrunk after the last M-step because
         the density would not have been integrable; 0 where nothing had to be done.
@@ -313,8 +323,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         Raises
         ------
         ValueError
-            For negative, infinite or textual cells, constant columns, a table without
-            at least two rows that are not empty, and parameters outside their range.
+            For negative, infinite or textual cells, a table of which all columns are
+            constant or with less than two rows that are not empty, and parameters
+            outside their range.
         TypeError
             For parameters of a wrong type.
         Diverged
@@ -341,7 +352,14 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         X = incomplete_array(self, X, reset=True)
         check_non_negative(self, X)
         self.node_indices_ = self._observed_columns(X)
-        check_not_constant(self, X, self.node_indices_)
+        self._split_constants(X, "there is nothing to learn.")
+        if self.constants_:
+            names = ", ".join(column_name(self, j) for j in self.constants_)
+            warn_user(
+                f"Constant where observed: {names}; left out of the graph, missing "
+                "cells are filled by that value. A constant depends on nothing.",
+                UserWarning,
+            )
         warn_of_dominated(self, X, self.node_indices_)
         nodes = X[:, self.node_indices_]
         some = ~np.isnan(nodes).all(1)
@@ -380,7 +398,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
     def transform(self, X):
         """Fill missing cells by their conditional means given the observed ones.
 
-        A function of each row alone: the same row gives the same answer in any table.
+        A function of each row alone: the same row gives the same answer in any table,
+        up to rounding.
         Exact where one cell is missing or zero is far, else an average over
         `n_gibbs_steps` sweeps, from which noise is taken away by what is known in
         closed form.
@@ -396,7 +415,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
             Observed cells as they are in X.
         """
         X = self._checked(X)
-        filled = X.copy()
+        filled = self._constants_filled(X)
         model, start = self.to_torch(), torch.from_numpy(self.mean_)
         with self._threads():
             for cells, nodes in self._parts(X, only_incomplete=True, n_chains=N_TABLES):
@@ -432,7 +451,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         """
         check_number(n_draws, "n_draws", low=1, integer=True)
         X = self._checked(X)
-        filled = np.repeat(X[None], n_draws, 0)
+        filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)
         model, start = self.to_torch(), torch.from_numpy(self.mean_)
         with self._threads(), seeded(random_state):
             for cells, nodes in self._parts(X, only_incomplete=True, n_chains=n_draws):
@@ -605,6 +624,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
         self.n_iter_, self.loss_curve_ = len(fit.losses), fit.losses
         self.change_, self.optimality_gap_ = fit.change, fit.gap
         self.largest_cut_ = fit.cut
+        self.chain_autocorrelation_ = fit.autocorrelation
         self._warn_unless_converged()
 
     def _keep_probabilities(self, fit, problem):
@@ -646,6 +666,15 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
                 f"columns that repeat others, or change ridge={self.ridge_:g}.",
                 ConvergenceWarning,
             )
+        elif self.chain_autocorrelation_ > _SLUGGISH and not self._enough_rounds():
+            warn_user(
+                f"EM stopped after max_iter={self.max_iter} rounds, in which the draws "
+                "of missing cells hardly changed (chain_autocorrelation_="
+                f"{self.chain_autocorrelation_:.3f}): the graph depends on where they "
+                f"started. Raise max_iter above {self._rounds_needed() + 10:.0f}, or "
+                "drop columns that nearly repeat others.",
+                ConvergenceWarning,
+            )
         elif self.n_iter_ == self.max_iter and self.change_ > self.tol:
             warn_user(
                 f"EM stopped after max_iter={self.max_iter} rounds, with an edge "
@@ -653,6 +682,12 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, IncompleteTransformer)
                 f"or tol={self.tol:g}.",
                 ConvergenceWarning,
             )
+
+    def _rounds_needed(self):
+        return graph.rounds_needed(self.chain_autocorrelation_)
+
+    def _enough_rounds(self):
+        return self.n_iter_ < self.max_iter or self.max_iter > self._rounds_needed()
 
     def _checked(self, X):
         X = super()._checked(X)

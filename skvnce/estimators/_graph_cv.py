@@ -22,9 +22,7 @@ from skvnce.estimators._validation import (
     check_choice,
     check_number,
     incomplete_array,
-    is_constant,
     keeps_state_on_failure,
-    observed_cells,
 )
 
 _RATIO = 100  # of the largest to the smallest alpha of an automatic path
@@ -45,12 +43,8 @@ def _learn_path(learner, data, alphas, on_round=tell_round):
 
 
 def _fit_path(learner, X, alphas, seed):
-    """Fit all alphas to some rows; the learner's state is what `_keep` needs.
-
-    Columns that are constant there are left out: they are linked to nothing.
-    """
-    constant = [is_constant(observed_cells(column)) for column in X.T]
-    data = learner._read(np.where(constant, np.nan, X))
+    """Fit all alphas to some rows; the learner's state is what `_keep` needs."""
+    data = learner._read(X)
     with learner._threads(), seeded(seed):
         return data, *_learn_path(learner, data, alphas)
 

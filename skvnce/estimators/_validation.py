@@ -131,18 +131,6 @@ def is_constant(values):
     return values.max() - values.min() <= 1e-10 * abs(values).max()
 
 
-def check_not_constant(estimator, X, columns):
-    """Refuse columns whose observed cells are all equal."""
-    for column in columns:
-        values = observed_cells(X[:, column])
-        if is_constant(values):
-            raise ValueError(
-                f"{column_name(estimator, column)} is constant: all its observed cells "
-                f"({len(values)}) equal {values[0]}. A constant depends on nothing; "
-                "drop the column."
-            )
-
-
 def warn_of_dominated(estimator, X, columns):
     """Warn of columns where one cell lies ten thousand times further out than others.
 

@@ -12,6 +12,7 @@ from skvnce.algorithms.conditional import draw
 from skvnce.algorithms.graph_prior import ridge_of_links
 from skvnce.algorithms.score_matching import minimise_loss, score_matching, statistics
 from skvnce.models.truncated_gaussian import TruncatedGaussian
+from skvnce.samplers.gibbs import gibbs
 
 D = 5
 
@@ -259,3 +260,61 @@ def test_em_recovers_the_graph_of_the_thesis(seed):
     # negative control: cells filled by means have too little spread
     assert np.abs(z_mean(filled_errors[:, *entries], 0)).max() > GATE
     assert (errors**2).mean() < 0.2 * (filled_errors**2).mean()
+
+
+# What tells that chains hardly move
+
+
+def blocks_missing_together(rng, n=400):
+    """Hide z + small noise, three times, in the same 30 % of the rows."""
+    z = rng.normal(size=(n, 1))
+    x = 5 + z + np.hstack([0.1 * rng.normal(size=(n, 3)), rng.normal(size=(n, 1))])
+    x[: int(0.3 * n), :3] = np.nan
+    return x
+
+
+def learned_in_rounds(x, max_iter=40):
+    data, units = scaled(x)
+    return graph.learn_graph(
+        score_matching(data, units.centre, fit_linear=True),
+        graph.independence(data, units.centre, True),
+        units.centre,
+        graph.Penalty(0.02 * graph.off_diagonal(x.shape[1]), ridge_of_links(data)),
+        max_iter=max_iter,
+        tol=3e-3,
+    )
+
+
+def test_chains_along_slow_directions_move_and_single_cells_are_seen_not_to(
+    seed, monkeypatch
+):
+    x = blocks_missing_together(np.random.default_rng(seed))
+    with seeded(seed):
+        moving = learned_in_rounds(x)
+        monkeypatch.setattr(graph, "block_gibbs", single_cells)
+        stuck = learned_in_rounds(x)
+    assert moving.autocorrelation < 0.5
+    assert stuck.autocorrelation > 0.8
+    # the steps of the stuck chains are as small; it is the draws that say go on
+    assert stuck.change < 3e-3
+    assert len(stuck.losses) == 40
+    assert len(moving.losses) < 40
+
+
+def single_cells(model, missing, uniforms):
+    return gibbs(model, missing.cells, uniforms)
+
+
+@pytest.mark.parametrize("r", [0.0, 0.6])
+def test_autocorrelation_of_known_chains(r, seed):
+    rng, missing = np.random.default_rng(seed), torch.rand(5000, 2) < 0.5
+    before = torch.tensor(rng.normal(size=(2, 5000, 2)))
+    noise = torch.tensor(rng.normal(size=(2, 5000, 2)))
+    after = r * before + (1 - r**2) ** 0.5 * noise
+    shared = torch.tensor(rng.normal(size=(5000, 2)))  # means of the rows
+    products = graph.lagged_products(before + shared, after + shared, missing)
+    found = graph.largest_autocorrelation(products)
+    error = 2 / np.sqrt(2000)
+    assert r - GATE * error < found < r + GATE * error
+    assert graph.rounds_needed(0.0) == 2
+    assert graph.rounds_needed(0.6) == pytest.approx(8)

@@ -97,11 +97,39 @@ def test_text_columns_are_named(frame):
 
 
 @pytest.mark.parametrize("value", [0.0, 3.7])
-def test_constant_columns_are_named(value, X, frame):
-    X[:, 1] = np.where(np.isnan(X[:, 1]), np.nan, value)
-    text = message(lambda: learner().fit(X))
-    assert re.search("column 1 is constant.*drop the column", text, re.DOTALL)
-    assert "'weight'" in message(lambda: learner().fit(frame.assign(weight=value)))
+def test_constant_columns_are_left_out_and_filled_by_their_value(value, X, frame):
+    hidden = np.isnan(X[:, 1])
+    X[~hidden, 1] = value
+    with pytest.warns(UserWarning, match="Constant where observed: column 1; left"):
+        fitted = learner().fit(X)
+    assert fitted.node_indices_.tolist() == [0, 2, 3]
+    assert fitted.precision_.shape == (3, 3)
+    assert fitted.constants_ == {1: value}
+    for filled in (fitted.transform(X), fitted.sample(X, random_state=0)[0]):
+        assert filled.shape == X.shape
+        assert (filled[:, 1] == value).all()
+        assert not np.isnan(filled).any()
+    without = learner().fit(X[:, [0, 2, 3]])
+    np.testing.assert_allclose(fitted.precision_, without.precision_)
+    with pytest.warns(UserWarning, match="'weight'"):
+        learner().fit(frame.assign(weight=value))
+
+
+def test_a_table_of_constants():
+    with pytest.raises(ValueError, match="All columns of X are constant"):
+        learner().fit(np.ones((9, 3)))
+
+
+def test_a_constant_fold_does_not_stop_a_search(X):
+    X[:, 2] = 1.0
+    X[:20, 2] = np.arange(20.0)
+    folds = [(np.arange(20, 90), np.arange(20)), (np.arange(60), np.arange(60, 90))]
+    search = GridSearchCV(learner(), {"alpha": [0.02, 0.5]}, cv=folds)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        search.set_params(error_score="raise").fit(X)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
 def test_too_few_rows():

@@ -266,9 +266,11 @@ def test_a_cell_that_dominates_its_column_is_told(seed):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_columns_of_zeros_are_named(method, seed):
-    with pytest.raises(ValueError, match="column 2 is constant.*drop the column"):
-        learner(method).fit(zeros(seed))
+def test_columns_of_zeros_are_named_and_left_out(method, seed):
+    with pytest.warns(UserWarning, match="Constant where observed: column 2"):
+        fitted = learner(method).fit(zeros(seed))
+    assert 2 in fitted.constants_
+    assert 2 not in fitted.node_indices_
 
 
 def collinear(seed, hidden, d=30, correlation=0.99):
