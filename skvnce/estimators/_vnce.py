@@ -156,6 +156,11 @@ class VNCEEstimator(
         Places in X of the columns of the model: those with two different values.
     constants_ : dict
         Values of the columns of one value, by their places.
+    feature_ranges_ : ndarray of shape (2, n_features_in_)
+        Least and largest value of imputed cells: the observed range, widened by three
+        times the mean excess of the outermost values in columns whose values do not
+        repeat.  Draws of columns whose values repeat are observed values, and those of
+        columns of integers are integers.
     n_features_in_ : int
         Number of columns seen at `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -271,6 +276,7 @@ class VNCEEstimator(
         self.node_indices_ = self._observed_columns(X[kept])
         table = X[kept].astype(np.float64)
         self._split_constants(table, "there is nothing to learn.")
+        self._keep_possible(X[kept])
         nodes = table[:, self.node_indices_]
         nodes = nodes[~np.isnan(nodes).all(1)]
         mean, spread = column_moments(nodes, np.ones(len(nodes)))
@@ -322,7 +328,7 @@ class VNCEEstimator(
             return into_dtype(np.concatenate(found), X.dtype)
         filled = self._constants_filled(X)
         for cells, nodes in self._parts(X, only_incomplete=True, n_chains=_EVALUATED):
-            completed = self._in_units(self._completed(nodes))
+            completed = self._clipped(self._in_units(self._completed(nodes)))
             filled[cells] = into_dtype(completed, X.dtype)
         return self._columns_out(filled, X)
 
@@ -361,7 +367,8 @@ class VNCEEstimator(
                 if place:
                     out[rows[:, 0]] = into_dtype(chosen, X.dtype)
                 else:
-                    out[rows, columns] = into_dtype(self._in_units(chosen), X.dtype)
+                    cells = self._made_possible(self._in_units(chosen))
+                    out[rows, columns] = into_dtype(cells, X.dtype)
         out = out.reshape(n_draws, len(X), -1)
         return out if place else self._columns_out(out, X)
 

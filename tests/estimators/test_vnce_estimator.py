@@ -819,3 +819,17 @@ def test_a_second_fit_forgets_the_first():
     alone = VNCEEstimator(random_state=0, **options).fit(X)
     assert set(vars(found)) == set(vars(alone))
     assert found.objective_ == alone.objective_
+
+
+def test_fills_and_draws_are_possible(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.exponential(size=(200, 1)) + 0.3 * rng.exponential(size=(200, 3))
+    X[:, 2] = np.round(2 * X[:, 2])
+    X[rng.uniform(size=X.shape) < 0.3] = np.nan
+    estimator = VNCEEstimator(random_state=seed).fit(X)
+    low, high = estimator.feature_ranges_
+    assert (low >= 0.0).all()
+    for tables in (estimator.transform(X), estimator.sample(X, 20, random_state=seed)):
+        assert (low <= tables).all() and (tables <= high).all()
+    draws = estimator.sample(X, 20, random_state=seed)[..., 2]
+    assert np.isin(draws, X[:, 2]).all()
