@@ -19,6 +19,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, step, steps, tell, tell_round
 from skvnce.distributions.normal import (
     Batch,
+    Covariances,
     Inverted,
     Normal,
     arrange,
@@ -86,12 +87,14 @@ def expected_moments(
 ) -> tuple[Moments, Tensor]:
     """Compute expected moments and the log-likelihood of the rows: the E-step."""
     moments = Moments.zeros(len(inverted.mean))
+    covariances = Covariances.of(inverted.covariance)
     log_likelihood = torch.zeros((), dtype=torch.float64)
     for batch in batches:
         found, weight = batch.condition(inverted), weights[batch.rows]
         log_likelihood += found.log_prob @ weight
         moments.add(found.completed(), weight)
-        moments.second.add_(found.covariance(weight))
+        covariances.added(found, weight)
+    moments.second.add_(covariances.total(inverted))
     return moments, log_likelihood
 
 
@@ -255,14 +258,15 @@ def drawn_moments(normal: Normal, batches: list[Batch], weights: Tensor) -> Mome
     """
     inverted, moments = prepare(normal), Moments.zeros(len(normal.mean))
     share = torch.minimum(weights, weights.sqrt())
-    spare = weights - share
+    spare, covariances = weights - share, Covariances.of(normal.covariance)
     for batch in batches:
         found = batch.condition(inverted)
         moments.add(found.draw(1)[0], share[batch.rows])
         if spare.any():
             weight = spare[batch.rows]
             moments.add(found.completed(), weight)
-            moments.second.add_(found.covariance(weight))
+            covariances.added(found, weight)
+    moments.second.add_(covariances.total(inverted))
     return moments
 
 

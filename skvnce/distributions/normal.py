@@ -93,9 +93,13 @@ class Batch(NamedTuple):
 
     def gather(self, matrix: Tensor) -> Tensor:
         """Gather each row's block of a matrix; (n, width, width)."""
-        eye = torch.eye(self.block.shape[1], dtype=matrix.dtype)
-        wide = torch.block_diag(matrix, eye)
-        return wide.view(-1).take(self._pairs(len(matrix)))
+        d = len(matrix)
+        inside, block = self.block < d, self.block.clamp(max=d - 1)
+        found = matrix.reshape(-1).take(d * block[:, :, None] + block[:, None, :])
+        if inside.all():
+            return found
+        eye = torch.eye(block.shape[1], dtype=matrix.dtype)
+        return found.where(inside[:, :, None] & inside[:, None, :], eye)
 
     def gather_cells(self, x: Tensor) -> Tensor:
         """Gather cells (*batch, n, features) of the blocks, 0 beyond."""
@@ -108,17 +112,16 @@ class Batch(NamedTuple):
         wide = values.new_zeros(*values.shape[:-1], d + width)
         return wide.scatter_(-1, self.block.expand(values.shape), values)[..., :d]
 
-    def total(self, blocks: Tensor) -> Tensor:
-        """Sum up blocks (n, width, width) at their places; (features, features)."""
-        d = self.x.shape[-1]
-        size = d + self.block.shape[1]
-        wide = blocks.new_zeros(size**2)
-        wide.scatter_add_(0, self._pairs(d).flatten(), blocks.flatten())
-        return wide.view(size, size)[:d, :d]
+    def add_blocks(self, total: Tensor, blocks: Tensor) -> None:
+        """Add blocks (n, width, width) at their places.
 
-    def _pairs(self, d: int) -> Tensor:
-        size = d + self.block.shape[1]
-        return size * self.block[:, :, None] + self.block[:, None, :]
+        The last row and column of `total`, (features + 1, features + 1), take those of
+        the identity.
+        """
+        size = len(total)
+        block = self.block.clamp(max=size - 1)
+        pairs = size * block[:, :, None] + block[:, None, :]
+        total.view(-1).scatter_add_(0, pairs.flatten(), blocks.flatten())
 
 
 class ByMissing(NamedTuple):
@@ -174,8 +177,7 @@ class ByMissing(NamedTuple):
 
     def covariance(self, weight: Tensor) -> Tensor:
         """Sum up the covariances of the missing cells; (features, features)."""
-        inverse = torch.cholesky_inverse(self.factor)
-        return self.batch.total(inverse * weight[:, None, None])
+        return Covariances.of(self.batch.x).added(self, weight).by_missing[:-1, :-1]
 
     def variance(self) -> Tensor:
         """Compute the variance of each missing cell, 0 of others; (n, features)."""
@@ -235,13 +237,58 @@ class ByObserved(NamedTuple):
 
     def covariance(self, weight: Tensor) -> Tensor:
         """Sum up the covariances of the missing cells; (features, features)."""
-        inverse = torch.cholesky_inverse(self.factor) * weight[:, None, None]
-        S = self.normal.covariance
-        return weight.sum() * S - S @ self.batch.total(inverse) @ S
+        found = Covariances.of(self.batch.x).added(self, weight)
+        return found.total(self.normal)
 
     def _predict(self, whitened: Tensor) -> Tensor:
         weights = self.batch.spread(_backward(self.factor, whitened))
         return weights @ self.normal.covariance
+
+
+class Covariances(NamedTuple):
+    """Sums over rows for the sum of the covariances of their missing cells.
+
+    Attributes
+    ----------
+    by_missing : Tensor of shape (features + 1, features + 1)
+        Of P_mm^-1 at its columns, over the rows of `ByMissing` (`Batch.add_blocks`).
+    by_observed : Tensor of shape (features + 1, features + 1)
+        Of S_oo^-1 over those of `ByObserved`.
+    weight : Tensor of shape ()
+        Of the latter.
+    """
+
+    by_missing: Tensor
+    by_observed: Tensor
+    weight: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor) -> Self:
+        """Begin with zeros for a table (n, features)."""
+        size = x.shape[-1] + 1
+        sums = (x.new_zeros(size, size) for _ in range(2))
+        return cls(*sums, x.new_zeros(()))
+
+    def added(self, found: ByMissing | ByObserved, weight: Tensor) -> Self:
+        """Add the rows of a batch, in place; weight (n,)."""
+        by_observed = isinstance(found, ByObserved)
+        inverse = torch.cholesky_inverse(found.factor).mul_(weight[:, None, None])
+        total = self.by_observed if by_observed else self.by_missing
+        found.batch.add_blocks(total, inverse)
+        if by_observed:
+            self.weight.add_(weight.sum())
+        return self
+
+    def total(self, normal: Inverted) -> Tensor:
+        """Sum up all covariances; (features, features).
+
+        By eq. (1) the products with S are those of the sum: two for all rows.
+        """
+        found = self.by_missing[:-1, :-1]
+        if not self.weight:
+            return found
+        S = normal.covariance
+        return found + self.weight * S - S @ self.by_observed[:-1, :-1] @ S
 
 
 def _forward(factor: Tensor, right: Tensor) -> Tensor:
