@@ -15,6 +15,7 @@ from skvnce.algorithms import bounded, gaussian
 from skvnce.algorithms.bounded import Lattice
 from skvnce.algorithms.margins import (
     Margins,
+    bent,
     choose_margins,
     fit_margins,
     scored,
@@ -22,6 +23,7 @@ from skvnce.algorithms.margins import (
 from skvnce.algorithms.steps import Steps
 from skvnce.distributions.normal import Normal
 
+_FARTHEST = 4.0  # score of an observed cell: a normal one is beyond it once in 16,000
 _SETTLED = 1e-2  # change of a normal score at which margins are settled
 
 
@@ -50,6 +52,18 @@ class Copula(NamedTuple):
         if self.margins is None:
             return data, data.x.new_zeros(len(data.x))
         return scored(self.margins, data)
+
+    def given(self, data: Incomplete) -> Incomplete:
+        """Map a table to scores that others are predicted from.
+
+        Those of bent columns are kept from being farther out than normal scores are:
+        beyond the outermost knots nothing is known of them but that they are extreme.
+        """
+        scores, _ = self.scores(data)
+        if self.margins is None:
+            return scores
+        kept = scores.x.clamp(-_FARTHEST, _FARTHEST)
+        return Incomplete(kept.where(bent(self.margins), scores.x), scores.observed)
 
     def score_bounds(self) -> tuple[Tensor, Tensor]:
         """Map the bounds to scores."""
@@ -131,7 +145,7 @@ def conditional_mean(copula: Copula, data: Incomplete, lattice: Lattice) -> Tens
     Exact where no bound is near; where one is, moved by a weighted average over points
     of `lattice`, numbers that are functions of the row (see `bounded`).
     """
-    scores, _ = copula.scores(data)
+    scores = copula.given(data)
     if copula.margins is None:
         filled = gaussian.conditional_mean(copula.normal, scores)
     else:
@@ -148,7 +162,7 @@ def conditional_mean(copula: Copula, data: Incomplete, lattice: Lattice) -> Tens
 
 def draw(copula: Copula, data: Incomplete, n_draws: int) -> Tensor:
     """Draw the missing cells given the observed ones; (n_draws, n, features)."""
-    scores, _ = copula.scores(data)
+    scores = copula.given(data)
     if copula.bounds is None:
         found = gaussian.draw(copula.normal, scores, n_draws)
         drawn = copula.cells(found)

@@ -198,3 +198,20 @@ def test_draws_average_to_the_conditional_mean(some, seed):
         linear = gaussian.conditional_mean(normal, model.scores(data)[0])
         naive = float(some.inverse(linear)[0, 1])  # negative control
         assert abs(naive - exact) > GATE * spread / 200 + 0.005 * spread
+
+
+def test_an_extreme_cell_counts_as_an_extreme_normal_score(some):
+    """Fills follow it as far as four standard deviations, and densities further."""
+    normal = Normal(
+        torch.zeros(2).double(), torch.tensor([[1, 0.9], [0.9, 1]]).double()
+    )
+    model = Copula(normal, some)
+    far = some.inverse(torch.tensor([[0.0, 4.0], [0.0, 40.0]]).double())
+    seen = torch.tensor([[False, True]]).expand(2, -1)
+    data = Incomplete(far.where(seen, 0.0), seen)
+    filled = copula.conditional_mean(model, data, None)[:, 0]
+    torch.testing.assert_close(filled[1], filled[0])
+    assert copula.log_prob(model, data)[1] < copula.log_prob(model, data)[0] - 100
+    straight = Copula(normal, margins.straight(2))
+    free = copula.conditional_mean(straight, straight.scores(data)[0], None)[:, 0]
+    assert free[1] > free[0] + 1  # negative control
