@@ -7,6 +7,7 @@ import pytest
 from energies import Bell, Factor
 from joblib import parallel_config
 from sklearn.base import BaseEstimator, clone
+from sklearn.model_selection import GridSearchCV
 
 from skvnce import (
     GaussianImputer,
@@ -390,3 +391,15 @@ def test_rounds_of_folds_are_counted_wherever_they_run(n_jobs, X):
         one.fit(X)
     assert one.n_tuning_iter_ == 2 * GRAPH["max_iter"]
     assert one.n_iter_ == len(one.loss_curve_) == GRAPH["max_iter"]
+
+
+def test_callbacks_of_a_search_see_the_steps_of_its_fits(X):
+    pytest.importorskip("sklearn.callback")
+    recorder = Recorder()
+    recorder.max_propagation_depth = None  # the mark of those that a search passes on
+    grid = {"shrinkage": [0.1, 1.0]}
+    search = GridSearchCV(GaussianImputer(margins="normal"), grid, cv=2)
+    search.set_callbacks(recorder).fit(X)
+    assert recorder.tasks.count("+fitting") == 5
+    assert recorder.tasks.count("-fitting") == 5
+    assert len(recorder.rounds) >= 5

@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import step
 from skvnce.algorithms import gaussian
 from skvnce.algorithms.vnce import ExactStates, Steps
 from skvnce.distributions.normal import Normal
@@ -83,9 +84,10 @@ def pilot_normal(data):
     d, weights = len(mean), torch.ones(len(data.x)).double()
     start = Normal(torch.zeros(d).double(), torch.eye(d).double())
     scaled = Incomplete(residual / spread, data.observed)
-    fit = gaussian.fit_normal(
-        scaled, weights, _STRENGTH * d, start, max_iter=200, tol=1e-3
-    ).normal
+    with step("fitting a pilot"):
+        fit = gaussian.fit_normal(
+            scaled, weights, _STRENGTH * d, start, max_iter=200, tol=1e-3
+        ).normal
     square = spread[:, None] * spread
     return Normal(mean + fit.mean * spread, fit.covariance * square)
 
