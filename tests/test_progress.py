@@ -254,7 +254,10 @@ TRAINED = [
 ]
 
 
-SHORT = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+SHORT = pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning",
+    "ignore::skvnce.exceptions.MisfitWarning",
+)
 
 
 @pytest.fixture
@@ -315,7 +318,8 @@ FITTED = [  # and steps of fit, transform and score_samples
     (
         TruncatedGaussianGraphLearner(**GRAPH),
         ["fitting a pilot that chooses the ridge of b: round", "round"]
-        + ["solving the last M-step", "judging the links"],
+        + ["solving the last M-step", "judging the links"]
+        + ["judging the model by held-out cells"],
         ["filling rows: sweep", "scoring rows: sweep"],
     ),
     (

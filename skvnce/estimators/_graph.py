@@ -642,7 +642,8 @@ class TruncatedGaussianGraphLearner(
 
     def _judge(self, problem, data, theta):
         """Check predictions and limits of the model, and announce what is beyond."""
-        found = _graph_checks.judged(self, problem, data, theta)
+        with step("judging the model by held-out cells"):
+            found = _graph_checks.judged(self, problem, data, theta)
         self.held_out_gain_ = found.gain
         self.marginal_columns_ = found.marginal
         self._observed_values = {
