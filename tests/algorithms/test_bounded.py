@@ -166,7 +166,7 @@ def test_rows_that_no_try_brings_inside_are_drawn_with_weights(seed):
         drawn = bounded.draw(normal, data, low, high, 1)[0].numpy()
     exact = truncnorm(6, np.inf, -6).mean()
     assert np.abs(z_mean(drawn, exact)).max() < GATE
-    assert np.abs(z_mean(drawn, 1.1 * exact)).max() > GATE
+    assert np.abs(z_mean(drawn, 1.2 * exact)).max() > GATE
 
 
 def test_means_are_functions_of_the_row(seed):

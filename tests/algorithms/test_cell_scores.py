@@ -101,7 +101,7 @@ def test_scores_increase_with_cells(scores, data):
 
 def test_slopes_are_those_of_finite_differences(scores, data):
     found, slopes = scores.scores(data)
-    step = 1e-5
+    step = 1e-6
     moved, _ = scores.scores(Incomplete(data.x + step, data.observed))
     slope = ((moved.x - found.x) / step).log()
     smooth = (slope[:, 0] * data.observed[:, 0]).nan_to_num()

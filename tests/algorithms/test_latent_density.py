@@ -68,7 +68,7 @@ def test_its_exponential_is_unbiased(model, n_draws, seed):
 def test_gradients_are_those_of_the_bound(model, n_draws, seed):
     """In x, of which the latents are drawn too; the plain gradient, on average."""
     torch.manual_seed(seed)
-    x = torch.randn(1, 3).double().expand(20000, -1).clone().requires_grad_()
+    x = torch.randn(1, 3).double().expand(40000, -1).clone().requires_grad_()
     density = LatentDensity(model, LinearEncoder(1.3, 0.6), n_draws=n_draws)
     (found,) = torch.autograd.grad(density.log_prob(x).sum(), x)
     q = density.posterior(x, None)

@@ -223,7 +223,7 @@ def test_complete_and_incomplete_rows_count_alike():
         found = torch.stack([loss(torch.arange(8)) for _ in range(300)])
     # the entropy is closed, and so log p of a draw is what varies
     assert abs(z_mean(found, exact.item())) < GATE
-    assert abs(z_mean(found, exact.item() + 0.05)) > GATE  # control
+    assert abs(z_mean(found, exact.item() + 0.1)) > GATE  # control
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -170,8 +170,11 @@ def test_strata_have_less_variance(model, seed):
 @pytest.mark.parametrize("bound", [miss_iwae, miss_siwae])
 def test_importance_weighting_rises_to_the_evidence(model, seed, bound):
     exact = log_evidence(model, *rows(1)).detach()
-    posterior = Given(*MIXTURE, n=N)
-    found = [value(bound, model, posterior, seed + i, n) for i, n in enumerate(DRAWS)]
+    n_rows = 4 * N
+    posterior = Given(*MIXTURE, n=n_rows)
+    found = [
+        value(bound, model, posterior, seed + i, n, n_rows) for i, n in enumerate(DRAWS)
+    ]
     for few, many in zip(found, found[1:], strict=False):
         assert z_two_sample(many, few) > GATE
     for values in found:

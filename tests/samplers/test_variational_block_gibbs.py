@@ -43,7 +43,7 @@ def test_exact_conditionals_lead_to_the_exact_conditional(row, seed):
 
 @pytest.mark.parametrize(
     ("posterior", "cells"),
-    [(linear_posterior(widen=1.3), cells_of()), (linear_posterior(), cells_of(0.7))],
+    [(linear_posterior(widen=1.5), cells_of()), (linear_posterior(), cells_of(0.5))],
     ids=["latents", "cells"],
 )
 def test_others_lead_elsewhere(posterior, cells, seed):
