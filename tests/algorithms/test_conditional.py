@@ -232,7 +232,7 @@ def test_nothing_observed_scores_nothing(model):
 
 
 def test_the_score_is_proper(model, seed):
-    x = exact(np.full(D, N), np.random.default_rng(seed), 1500)
+    x = exact(np.full(D, N), np.random.default_rng(seed), 3000)
     hidden = np.where(np.random.default_rng(seed).uniform(size=x.shape) < 0.3, N, x)
 
     def scores(target):
