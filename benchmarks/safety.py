@@ -16,6 +16,7 @@ import json
 import os
 import resource
 import signal
+import subprocess
 import time
 import warnings
 from itertools import product
@@ -178,7 +179,18 @@ def plan_of(options):
     asked = {
         k: getattr(options, k) for k in ("tables", "shares", "estimators", "seeds")
     }
-    return {"plan": asked, "left out": left_out(), "draws": DRAWS}
+    plan = {"plan": asked, "left out": left_out(), "draws": DRAWS}
+    return plan | {"commit": commit()}
+
+
+def commit():
+    """Return the commit of this checkout; None where git does not know."""
+    ask = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        done = subprocess.run(ask, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() or None
 
 
 def write(path, line):

@@ -270,6 +270,8 @@ def protocol(results):
     text += "in a process of its own, one thread, with a limit of "
     text += ", ".join(sorted({str(r["limit"]) for r in results.found.values()}))
     text += " s of CPU time; what was known by then counts."
+    if results.plan.get("commit"):
+        text += f" Code of commit {results.plan['commit']}."
     absent = results.plan.get("left out")
     if absent:
         text += f" Fewer than two numeric columns have: {', '.join(absent)}."
