@@ -291,6 +291,16 @@ def mice_remarks(results):
     return lines
 
 
+def commits(results):
+    """Say which commits the results are of, where the file knows."""
+    known = defaultdict(set)
+    for (_, name, method, _), result in results.found.items():
+        if method not in MICE and "commit" in result:
+            known[method, result["commit"]].add(name)
+    said = [f"{m} on {', '.join(sorted(n))}: {c}" for (m, c), n in known.items()]
+    return [f"Commits. {'; '.join(said)}."] if said else []
+
+
 def report(found, options):
     """Write all tables; a list of paragraphs."""
     results = Results(found)
@@ -300,6 +310,7 @@ def report(found, options):
         protocol(results),
         METHODS_READ,
         *mice_remarks(results),
+        *commits(results),
         "## Goals",
         *[goal_table(results, ours) for ours in GOALS if ours in results.methods],
     ]

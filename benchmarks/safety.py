@@ -143,6 +143,7 @@ def cells(results, options):
 def compute(results, options):
     """Yield the results that are lacking, as they are made."""
     end = time.monotonic() + 60 * options.minutes
+    here = {"commit": commit(), "limit": options.limit}
     for key in cells(results, options):
         if time.monotonic() > end:
             break
@@ -150,7 +151,7 @@ def compute(results, options):
         data = problem(name, share, seed)
         found = dict(zip(KEY, key, strict=True))
         found |= {"rows": len(data.full), "columns": data.full.shape[1]}
-        found |= {"truth outside": truth_outside(data), "limit": options.limit}
+        found |= {"truth outside": truth_outside(data)} | here
         if estimator in NON_NEGATIVE_ONLY and (data.masked < 0).any():
             yield found | {"status": NOT_NEGATIVE}
             continue
@@ -179,8 +180,7 @@ def plan_of(options):
     asked = {
         k: getattr(options, k) for k in ("tables", "shares", "estimators", "seeds")
     }
-    plan = {"plan": asked, "left out": left_out(), "draws": DRAWS}
-    return plan | {"commit": commit()}
+    return {"plan": asked, "left out": left_out(), "draws": DRAWS}
 
 
 def commit():

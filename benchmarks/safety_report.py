@@ -270,8 +270,9 @@ def protocol(results):
     text += "in a process of its own, one thread, with a limit of "
     text += ", ".join(sorted({str(r["limit"]) for r in results.found.values()}))
     text += " s of CPU time; what was known by then counts."
-    if results.plan.get("commit"):
-        text += f" Code of commit {results.plan['commit']}."
+    for name in results.ours:
+        commits = sorted({r["commit"] for r in results.of(name, "commit")})
+        text += f" {name}: code of commit {', '.join(commits)}." if commits else ""
     absent = results.plan.get("left out")
     if absent:
         text += f" Fewer than two numeric columns have: {', '.join(absent)}."
