@@ -292,3 +292,21 @@ def test_each_way_divides_the_columns_and_all_pairs_of_25_are_apart_in_one(d):
     always = int((together == n_ways).sum() - d) // 2
     assert (always == 0) == (d <= N_BLOCKS**2)
     assert always <= d * d / 50
+
+
+def test_the_score_is_a_mean_over_the_ways_to_divide_the_columns(seed):
+    """Independent columns have their marginal densities, however they are divided."""
+    d = N_BLOCKS + 2
+    assert blocks_of(d)[1] > 1
+    x = torch.tensor(np.random.default_rng(seed).gamma(1.5, size=(4, d)))
+    model = TruncatedGaussian(torch.eye(d).double(), torch.ones(d).double())
+    found = log_predictive(
+        model,
+        Incomplete(x, torch.ones_like(x).bool()),
+        torch.ones(d).double(),
+        lambda block: ambient,
+        burn_in=0,
+        n_steps=1,
+    )
+    expected = model.conditionals(x).log_prob(x).sum(-1).detach()
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)

@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 
 from skvnce import TruncatedGaussianGraphLearner
+from skvnce.algorithms import conditional
 
 NAMES = ["height", "weight", "age", "dose"]
 METHODS = ["score-matching", "vnce"]
@@ -602,3 +603,36 @@ def test_a_seed_gives_the_same_draws_in_threads(X):
         for found in threads.map(fit, range(6)):
             np.testing.assert_array_equal(found, expected)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def far_start(seed):
+    """Make a learner of two correlated columns whose chains start far away."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(400, 1))
+    X = 8 + z + 0.6 * rng.normal(size=(400, 2))
+    fitted = learner(n_gibbs_steps=30, alpha=0.0).fit(X)
+    fitted.mean_ = np.array([500.0, 500.0])
+    fitted.feature_ranges_[:] = [-np.inf, np.inf]
+    return fitted, X
+
+
+def test_draws_forget_where_chains_start(seed):
+    fitted, X = far_start(seed)
+    drawn = fitted.sample(np.full((2000, 2), np.nan), random_state=seed)[0]
+    # the model's mean is that of the rows, up to the ridge; 2 sweeps are 100 away
+    assert np.abs(drawn.mean(0) - X.mean(0)).max() < 1
+
+
+def test_means_forget_where_chains_start(seed, monkeypatch):
+    """Each chain is burnt in: no table near its start is averaged."""
+    fitted, _ = far_start(seed)
+    seen = []
+    mean = conditional.conditional_mean
+
+    def remember(*args, burn_in, n_steps):
+        seen.append((burn_in, n_steps))
+        return mean(*args, burn_in=burn_in, n_steps=n_steps)
+
+    monkeypatch.setattr(conditional, "conditional_mean", remember)
+    fitted.transform(np.full((3, 2), np.nan))
+    assert seen == [(15, 30)]

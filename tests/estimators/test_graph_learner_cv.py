@@ -291,3 +291,17 @@ def test_one_standard_error_is_that_of_the_mean_of_the_folds(monkeypatch):
     learner = TruncatedGaussianGraphLearnerCV()
     monkeypatch.setattr(learner, "_score_folds", lambda X, seed, least: scores)
     assert learner._by_one_error(None, None, None, None, 0) == 1
+
+
+def test_halves_of_the_rows_have_no_row_twice(data, monkeypatch):
+    halves, jobs = [], TruncatedGaussianGraphLearnerCV._jobs
+
+    def remember(self, label, function, parts, *rest):
+        halves.extend(rows for (rows,) in parts)
+        return jobs(self, label, function, parts, *rest)
+
+    monkeypatch.setattr(TruncatedGaussianGraphLearnerCV, "_jobs", remember)
+    fitted(data[0], selection="stability", n_subsamples=4)
+    assert len(halves) == 4
+    for rows in halves:
+        assert len(np.unique(rows)) == len(rows) == len(data[0]) // 2
