@@ -50,8 +50,8 @@ NOTES = """Seed 0, default parameters. Errors of fills are root mean squares ove
 missing cells, in conditional standard deviations, against exact draws of the fitted
 model (rejection sampling, 4000 a row, with an error of at most 0.016 of their own).
 
-Before chains moved along slow directions, the first table gave: score matching RMSE
-1.23 (standard deviation of draws 0.96 where 0.71 is right), maximum likelihood 0.85,
+Before chains moved along slow directions, another table of the first kind gave:
+score matching RMSE 1.23 (standard deviation of draws 0.96 where 0.71 is right), maximum likelihood 0.85,
 pseudo-likelihood 1.72, VNCE 1.05, each after 20 or 21 rounds as converged."""
 
 
