@@ -51,8 +51,9 @@ missing cells, in conditional standard deviations, against exact draws of the fi
 model (rejection sampling, 4000 a row, with an error of at most 0.016 of their own).
 
 Before chains moved along slow directions, another table of the first kind gave:
-score matching RMSE 1.23 (standard deviation of draws 0.96 where 0.71 is right), maximum likelihood 0.85,
-pseudo-likelihood 1.72, VNCE 1.05, each after 20 or 21 rounds as converged."""
+score matching RMSE 1.23 (standard deviation of draws 0.96 where 0.71 is right),
+maximum likelihood 0.85, pseudo-likelihood 1.72, VNCE 1.05, each after 20 or 21 rounds
+as converged."""
 
 
 def simulated(noise, width, mean, n_blocks, rng, n=1000):
