@@ -22,6 +22,7 @@ from skvnce.distributions.normal import ByMissing, Inverted, Normal, arrange, pr
 from skvnce.distributions.quantiles import middles
 
 _LEVELS = 12  # quantiles of each predicted score, which stand for its distribution
+_ROUNDING = 1e-9  # of shares that are equal
 _ROWS = 2000  # whose cells are predicted, at most about
 
 
@@ -114,7 +115,7 @@ def fit_steps(
     scores, cells, weights = scores.take(some), cells[some], weights[some]
     mean, spread = left_out_moments(normal, scores, columns)
     for k, j in enumerate(columns.tolist()):
-        known, seen = values[j], scores.observed[:, j]
+        known, seen = values[j], scores.observed[:, j] & (weights > 0)
         counts = _weights_of_values(cells[seen, j], weights[seen], known)
         found = _edges(mean[seen, k], spread[seen, k], weights[seen], counts)
         edges[k, : len(known) - 1] = found
@@ -129,9 +130,10 @@ def _weights_of_values(cells: Tensor, weights: Tensor, known: Tensor) -> Tensor:
 
 def _edges(mean: Tensor, spread: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
     """Find quantiles of a mixture of normals at the cumulated shares of the values."""
-    noise = torch.special.ndtri(middles(_LEVELS, mean))
+    t = middles(_LEVELS, mean)  # with more levels, of less weight, in the tails
+    noise, part = torch.special.ndtri(t.square() * (3 - 2 * t)), t * (1 - t)
     pooled, order = (mean[:, None] + spread[:, None] * noise).flatten().sort()
-    below = weights.repeat_interleave(_LEVELS)[order].cumsum(0)
+    below = (weights[:, None] * part).flatten()[order].cumsum(0)
     share = counts.cumsum(0)[:-1] / counts.sum()
-    places = torch.searchsorted(below / below[-1], share)
+    places = torch.searchsorted(below / below[-1], share - _ROUNDING)
     return pooled[places.clamp(max=len(pooled) - 1)]
