@@ -133,12 +133,23 @@ def _distinct(missing: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
+def n_directions(precision: Tensor) -> int:
+    """Count the directions that `lines_of` makes for rows that need them."""
+    scale = precision.diagonal().rsqrt()
+    return _count(torch.linalg.eigvalsh(precision * torch.outer(scale, scale)))
+
+
+def _count(values: Tensor) -> int:
+    return min(int((values < _SLOW).sum()), _MOST)
+
+
+@torch.no_grad()
 def lines_of(precision: Tensor, patterns: Patterns) -> Lines | None:
     """Make the directions in which single cells mix slowly; None if there are none."""
     scale = precision.diagonal().rsqrt()
     unit = precision * torch.outer(scale, scale)
     values, vectors = torch.linalg.eigh(unit)
-    width = min(int((values < _SLOW).sum()), _MOST)
+    width = _count(values)
     if not width or not len(patterns.rows):
         return None
     lifted = values.clamp(min=_LEAST)
@@ -350,7 +361,8 @@ def block_gibbs(
         Of `lines_of`, where they are made already.
     """
     lines = lines_of(model.precision, missing.patterns) if lines is None else lines
-    width = 0 if lines is None else lines.basis.shape[1]
+    # the same in tables that need no lines: random numbers belong to the row alone
+    width = n_directions(model.precision) if lines is None else lines.basis.shape[1]
 
     def init(data: Incomplete, x: Tensor) -> State:
         return State(data.with_values(x))
