@@ -9,6 +9,8 @@ else a rule:
   new value lies beyond that with probability ``exp(-3) / n`` where the tail is
   exponential, and less often where it is lighter.  A range that does not cross zero is
   not widened across zero.
+
+Rows that are given twice count once, so that a weight of two is a row given twice.
 """
 
 from math import ceil, sqrt
@@ -108,7 +110,7 @@ def possible_values(estimator, X, min_value=None, max_value=None):
     ]
     given = np.array([[value is not None for value in side] for side in asked])
     ranges, values, integers = np.zeros((2, d)), {}, np.zeros(d, dtype=bool)
-    for j, column in enumerate(X.T.astype(np.float64)):
+    for j, column in enumerate(_distinct_rows(X).T.astype(np.float64)):
         seen = np.sort(column[~np.isnan(column)])
         observed = (seen[0], seen[-1]) if len(seen) else (0.0, 0.0)
         if len(seen):
@@ -126,6 +128,15 @@ def possible_values(estimator, X, min_value=None, max_value=None):
     most = np.finfo(X.dtype).max
     ranges = np.where(given, ranges, np.clip(ranges, -most, most))
     return PossibleValues(*ranges, given, values, integers)
+
+
+def _distinct_rows(X):
+    """Leave out rows that are given twice: a weight of two is that, too."""
+    if X.shape[1] < 2 or not len(X):
+        return X
+    rows = np.ascontiguousarray(X)
+    rows = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
+    return X[np.sort(np.unique(rows, return_index=True)[1])]
 
 
 def repeats(values):

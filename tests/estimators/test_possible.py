@@ -137,3 +137,10 @@ def test_observed_cells_are_possible(X):
     moved = found.possible(np.nan_to_num(X), range(X.shape[1]))
     same = (moved == X) | np.isnan(X)
     assert same.all()
+
+
+def test_rows_given_twice_count_once(frame):
+    once, twice = learnt(frame), learnt(pd.concat([frame, frame[::2]]))
+    np.testing.assert_array_equal(once.ranges, twice.ranges)
+    assert list(once.values) == list(twice.values)
+    assert list(learnt(frame[["grade"]]).values) == [0]
