@@ -133,9 +133,13 @@ def test_means_of_correlated_cells_are_exact_far_from_the_truncation(seed):
 
 @pytest.mark.parametrize("mean", [1.0, 0.0])
 def test_means_of_correlated_cells_near_the_truncation(mean, seed):
-    """With the default effort, to 5 % of the conditional standard deviation."""
-    rng, n = np.random.default_rng(seed), 4000
-    model, rows, precision, linear = block_table(mean, 40, rng)
+    """With the default effort, to 5 % of the conditional standard deviation.
+
+    Of 40 rows at eight seeds the root mean square is 0.02 to 0.054, and 0.033 over all
+    of them: rows differ, so that many are averaged.
+    """
+    rng, n = np.random.default_rng(seed), 1000
+    model, rows, precision, linear = block_table(mean, 320, rng)
     exact = np.array([rejection(precision, linear, row, n, rng) for row in rows])
     expected, spread = exact.mean(1), exact.std(1)
 
