@@ -22,7 +22,7 @@ from skvnce.distributions.quantiles import inside, middles
 from skvnce.variational.base import Uniforms, ambient
 
 _IDLE = 4.0  # standard deviations at which a bound does nothing: 3e-5 of the mass
-_POINTS = {1: 128, 3: 512, 9: 2048}  # of a row, from so many near cells on
+_POINTS = {1: 128, 3: 256, 6: 512, 9: 2048}  # of a row, from so many near cells on
 _MORE = 8  # times as many, where the weight is on few of them
 _EFFECTIVE = 0.2  # share of the points that must carry the weight
 _TRIES = 3  # draws of a row before weighted ones take over
