@@ -140,9 +140,8 @@ class DrawnByMembers(TransformerMixin):  # which lets set_output reach transform
 
     def _possible_only(self, drawn, dtype):
         """Move draws of the nodes (n_draws, n, n_nodes) to possible values."""
-        columns = self.node_indices_
-        found = PossibleValues(*self._possible).possible(drawn, columns)
-        return np.clip(found, *within(self.feature_ranges_[:, columns], dtype))
+        ranges = within(self.feature_ranges_[:, self.node_indices_], dtype)
+        return np.clip(self._made_possible(drawn), *ranges)
 
     def _bounds_of_nodes(self):
         """Return the bounds that the user gave, (2, n_nodes); infinite elsewhere."""
