@@ -1,5 +1,6 @@
 """A sparse graph from an incomplete non-negative table."""
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ from skvnce.estimators._callbacks import (
     rounds_of_tuning,
     shows_progress,
 )
-from skvnce.estimators._misfit import announce
+from skvnce.estimators._misfit import HeldOutCheck
 from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import (
     check_auto_or_number,
@@ -98,7 +99,7 @@ class Problem(NamedTuple):
 
 
 class TruncatedGaussianGraphLearner(
-    CallbackSupportMixin, ConstantColumns, IncompleteTransformer
+    CallbackSupportMixin, HeldOutCheck, ConstantColumns, IncompleteTransformer
 ):
     """Sparse graph of non-negative variables, learned from a table with holes.
 
@@ -157,12 +158,12 @@ class TruncatedGaussianGraphLearner(
         Largest change of an edge strength (0 for no link, about 1 for the strongest) in
         one round of EM at which it stops.  It is no accuracy: where few rows observe a
         pair, edge strengths differ by many times as much between seeds.
-    on_misfit : {"warn", "raise"}, default="warn"
+    on_misfit : {"warn", "raise", "ignore"}, default="warn"
         Whether `fit` warns (`skvnce.exceptions.MisfitWarning`) or raises a ValueError
         where the table is beyond the model: columns whose standard deviation is too
         large for their mean, fitted parameters at a limit, links that were shrunk much
         (`largest_cut_`), and columns whose held-out cells are predicted worse than by
-        their means (`held_out_gain_`).
+        their means (`held_out_gain_`).  ``"ignore"`` skips these checks.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit` (missing
         cells filled by 0) or drops them.  They are never nodes of the graph.
@@ -227,7 +228,7 @@ class TruncatedGaussianGraphLearner(
         One minus the ratio of the mean squared errors of the model and of column means,
         on a tenth of the observed cells, after some rounds of EM without them; columns
         count alike.  Negative where means predict better; NaN where columns have too
-        few cells to hold some out.
+        few cells to hold some out, and with ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
         Columns that the model predicts worse than their means do, beyond chance.
         `transform` fills them by their means and `sample` by their observed values.
@@ -427,8 +428,8 @@ class TruncatedGaussianGraphLearner(
                     burn_in=self.n_gibbs_steps // 2,
                     n_steps=self.n_gibbs_steps,
                 ).numpy()
-                found[:, self.marginal_columns_] = self.mean_[self.marginal_columns_]
-                filled[cells] = into_dtype(self._clipped(found), X.dtype)
+                found = self._clipped(self._fill_marginal(found))
+                filled[cells] = into_dtype(found, X.dtype)
         return self._columns_out(filled, X)
 
     @shows_progress
@@ -462,10 +463,8 @@ class TruncatedGaussianGraphLearner(
                     n_draws=n_draws,
                     n_steps=self.n_gibbs_steps + self.n_gibbs_steps // 2,
                 ).numpy()
-                for column, values in self._observed_values.items():
-                    chosen = torch.randint(len(values), found.shape[:2]).numpy()
-                    found[..., column] = values[chosen]
-                filled[:, *cells] = into_dtype(self._made_possible(found), X.dtype)
+                found = self._made_possible(self._draw_marginal(found))
+                filled[:, *cells] = into_dtype(found, X.dtype)
         return self._columns_out(filled, X)
 
     @shows_progress
@@ -572,7 +571,7 @@ class TruncatedGaussianGraphLearner(
     def _check_parameters(self):
         check_choice(self.method, "method", _METHODS)
         check_choice(self.imputation, "imputation", FILLERS)
-        check_choice(self.on_misfit, "on_misfit", ["warn", "raise"])
+        self._check_on_misfit()
         for name in ("ridge", "ridge_linear"):
             check_auto_or_number(getattr(self, name), name, low=0)
         check_number(self.noise_ratio, "noise_ratio", low=1, integer=True)
@@ -642,16 +641,10 @@ class TruncatedGaussianGraphLearner(
 
     def _judge(self, problem, data, theta):
         """Check predictions and limits of the model, and announce what is beyond."""
-        with step("judging the model by held-out cells"):
-            found = _graph_checks.judged(self, problem, data, theta)
-        self.held_out_gain_ = found.gain
-        self.marginal_columns_ = found.marginal
-        self._observed_values = {
-            int(j): np.sort(data.x[data.observed[:, j], j].numpy())
-            for j in np.flatnonzero(found.marginal)
-        }
-        messages = _graph_checks.messages(self, data, theta, found)
-        announce(messages, self.on_misfit, warn_user)
+        predict = partial(_graph_checks.predicted, self, problem, theta)
+        self._check_held_out(data.to_array(), predict)
+        limits = _graph_checks.messages(self, data, theta)
+        self._announce_misfit(_graph_checks.REMEDY, limits)
 
     def _warn_unless_converged(self):
         if not np.isfinite(self.optimality_gap_):

@@ -6,59 +6,50 @@ import torch
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed
 from skvnce.algorithms import conditional, graph
-from skvnce.estimators._misfit import Judgement, judge, listed, misfit_messages
-from skvnce.estimators._tables import hold_out
+from skvnce.estimators._misfit import listed
 
 WIDEST = 0.82  # standard deviation over mean of a truncated normal that reaches 0
 LARGEST_CUT = 0.5  # share by which a link may shrink without a warning
-_HELD_OUT = 0.1  # share of the observed cells
 _ROUNDS = 6  # of EM without them, after which the fit has forgotten them
-_JUDGED = 1000  # rows at most in which they are predicted
-_REMEDY = (
+REMEDY = (
     "GaussianImputer fills cells of such tables better; logarithms of skewed columns "
     "may help."
 )
 
 
-def judged(learner, problem, data, theta):
-    """Hold out observed cells, fit a few more rounds without them, and predict them.
+def predicted(learner, problem, theta, kept, rows):
+    """Go on with the fit without held-out cells, and fill them.
 
     Parameters
     ----------
     learner : TruncatedGaussianGraphLearner
     problem : Problem
-    data : Incomplete
-        In the units of X.
     theta : Theta
         The fit to all cells.
+    kept : ndarray of shape (n, n_nodes)
+        In the units of X, without the held-out cells.
+    rows : ndarray of int
+        Places of the rows to fill.
 
     Returns
     -------
-    Judgement
+    ndarray of shape (n_rows, n_nodes), or None where the fit diverges
     """
     centre, scale = problem.units
-    scaled = Incomplete(data.x / scale, data.observed)
-    nodes = scaled.to_array()
-    weights = torch.ones(len(nodes), dtype=torch.float64)
-    _, hidden = hold_out(nodes, weights, _HELD_OUT)
-    rows = hidden.any(1).nonzero().flatten()[:_JUDGED]
-    if not len(rows):
-        return Judgement(np.nan, np.zeros(len(scale), dtype=bool))
-    kept = Incomplete(scaled.x.where(~hidden, 0.0), data.observed & ~hidden)
-    mean = graph.observed_mean(kept.x, kept.observed)
-    part, theta = kept.take(rows), _without(learner, problem, kept, theta)
-    filled = np.full((len(rows), len(scale)), np.nan)
-    if theta is not None:
-        filled = conditional.conditional_mean(
-            graph.to_model(theta, centre),
-            part,
-            mean,
-            row_keyed(part.to_array(), 0),
-            burn_in=learner.n_gibbs_steps // 2,
-            n_steps=learner.n_gibbs_steps,
-        ).numpy()
-    unit = graph.units_of(scaled, fit_linear=True).scale
-    return judge(nodes[rows], hidden[rows].numpy(), filled, mean.numpy(), unit.numpy())
+    kept = Incomplete.from_array(kept / scale.numpy())
+    theta = _without(learner, problem, kept, theta)
+    if theta is None:
+        return None
+    part = kept.take(torch.from_numpy(rows))
+    filled = conditional.conditional_mean(
+        graph.to_model(theta, centre),
+        part,
+        graph.observed_mean(kept.x, kept.observed),
+        row_keyed(part.to_array(), 0),
+        burn_in=learner.n_gibbs_steps // 2,
+        n_steps=learner.n_gibbs_steps,
+    )
+    return (filled * scale).numpy()
 
 
 def _without(learner, problem, kept, theta):
@@ -84,8 +75,8 @@ def _without(learner, problem, kept, theta):
     return fit.theta
 
 
-def messages(learner, data, theta, judgement: Judgement):
-    """Say where the table or the fit is beyond the model; a list of messages.
+def messages(learner, data, theta):
+    """Say where the table or the fit is beyond the model's limits; list of messages.
 
     Parameters
     ----------
@@ -95,7 +86,6 @@ def messages(learner, data, theta, judgement: Judgement):
         In the units of X.
     theta : Theta
         The fit, for columns of unit standard deviation.
-    judgement : Judgement
     """
     found, places = [], learner.node_indices_
     beyond = wide_columns(data) if learner.fit_linear else np.zeros(0, dtype=int)
@@ -121,7 +111,7 @@ def messages(learner, data, theta, judgement: Judgement):
             "the fitted density could not be integrated. Raise alpha or ridge="
             f"{learner.ridge_:.2g}, or drop columns that repeat others."
         )
-    return found + misfit_messages(learner, judgement, _REMEDY)
+    return found
 
 
 def wide_columns(data):

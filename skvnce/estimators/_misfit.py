@@ -12,14 +12,118 @@ their observed values.
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
-from skvnce.estimators._validation import column_name
+from skvnce._progress import step
+from skvnce._warnings import warn_user
+from skvnce.estimators._tables import column_moments, hold_out
+from skvnce.estimators._validation import check_choice, column_name
 from skvnce.exceptions import MisfitWarning
+
+HELD_OUT = 0.1  # share of the observed cells
 
 _ERRORS = 3.0  # standard errors by which a column is predicted worse beyond chance
 _FAR = 10.0  # over the root of the number of cells: few cells that are very far off
 _NOISE = 2.0  # the same over all columns that are left
 _LISTED = 8  # names of columns in a message
+_JUDGED = 1000  # rows at most in which cells are predicted
+
+
+class HeldOutCheck:
+    """Mixin: columns that a model does not predict are imputed from their marginals.
+
+    The estimator has the parameter `on_misfit`.  Its `fit` calls `_check_held_out`,
+    then `_announce_misfit`; its `transform` calls `_fill_marginal`, its `sample`
+    `_draw_marginal`.
+    """
+
+    def _check_on_misfit(self):
+        check_choice(self.on_misfit, "on_misfit", ["warn", "raise", "ignore"])
+
+    def _check_held_out(self, nodes, predict, *, weights=None, hidden=None):
+        """Hold out cells, predict them, and keep what that says of the model.
+
+        Sets `held_out_gain_` and `marginal_columns_`.  With ``on_misfit="ignore"``
+        nothing is predicted.
+
+        Parameters
+        ----------
+        nodes : ndarray of shape (n, n_nodes)
+            Rows of the fit, in the units of X; NaN marks missing cells.
+        predict : callable
+            (kept, rows): `nodes` with NaN for held-out cells, too, and the places of at
+            most 1000 rows that have some.  It fits the model without these cells, and
+            returns the rows (n_rows, n_nodes) in the units of X, filled; NaN, or None
+            for all of them, says that it has no prediction.
+        weights : ndarray of shape (n,), default=None
+            Of the rows; None is one for each.
+        hidden : ndarray of bool, of shape (n, n_nodes), default=None
+            The cells that are held out; None chooses a tenth.
+        """
+        weights = np.ones(len(nodes)) if weights is None else weights
+        found = Judgement(np.nan, np.zeros(nodes.shape[1], dtype=bool))
+        if self.on_misfit != "ignore":
+            with step("judging the model by held-out cells"):
+                found = _judged(nodes, predict, weights, hidden)
+        self.held_out_gain_, self.marginal_columns_ = found
+        self._marginals_of_columns = {
+            int(j): _marginal(nodes[:, j], weights) for j in np.flatnonzero(found[1])
+        }
+
+    def _announce_misfit(self, remedy, others=()):
+        """Warn of columns that are not predicted, and of what `others` say, or raise.
+
+        Parameters
+        ----------
+        remedy : str
+            What the user can do about columns that are predicted worse than by means.
+        others : sequence of str
+            Messages that come first.
+        """
+        judgement = Judgement(self.held_out_gain_, self.marginal_columns_)
+        announce([*others, *misfit_messages(self, judgement, remedy)], self.on_misfit)
+
+    def _fill_marginal(self, cells):
+        """Put means into marginal columns of cells (..., n_nodes), in place."""
+        for column, (mean, _, _) in self._marginals_of_columns.items():
+            cells[..., column] = mean
+        return cells
+
+    def _draw_marginal(self, cells):
+        """Put draws of observed values, by torch's stream, as `_fill_marginal` does."""
+        for column, (_, values, below) in self._marginals_of_columns.items():
+            uniform = torch.rand(cells.shape[:-1], dtype=torch.float64).numpy()
+            cells[..., column] = values[np.searchsorted(below, uniform, side="right")]
+        return cells
+
+
+def _marginal(column, weights):
+    """Describe the observed cells: mean, sorted values, share of weight below each."""
+    seen = ~np.isnan(column)
+    order = np.argsort(column[seen], kind="stable")
+    values, weight = column[seen][order], weights[seen][order]
+    share = weight / weight.sum()
+    return float(share @ values), values, share.cumsum()[:-1]
+
+
+def _judged(nodes, predict, weights, hidden):
+    """Predict held-out cells, and judge by columns divided by their largest value."""
+    nothing = Judgement(np.nan, np.zeros(nodes.shape[1], dtype=bool))
+    if hidden is None:
+        hidden = hold_out(nodes, torch.from_numpy(weights), HELD_OUT)[1].numpy()
+    hidden = hidden & (~np.isnan(nodes) & ~hidden).any(0)
+    rows = np.flatnonzero(hidden.any(1))[:_JUDGED]
+    if not len(rows):
+        return nothing
+    kept = np.where(hidden, np.nan, nodes)
+    filled = predict(kept, rows)
+    if filled is None:
+        filled = np.full((len(rows), nodes.shape[1]), np.nan)
+    unit = np.nanmax(abs(nodes), 0)
+    mean, _ = column_moments(kept / unit, weights)
+    _, scale = column_moments(nodes / unit, weights)
+    parts = nodes[rows] / unit, hidden[rows], filled / unit
+    return judge(*parts, mean, scale, weights[rows])
 
 
 class Judgement(NamedTuple):
@@ -37,7 +141,7 @@ class Judgement(NamedTuple):
     marginal: np.ndarray
 
 
-def judge(nodes, hidden, filled, mean, scale):
+def judge(nodes, hidden, filled, mean, scale, weights=None):
     """Compare a model with column means on held-out cells.
 
     A column is predicted worse beyond chance where the differences of its squared
@@ -55,39 +159,42 @@ def judge(nodes, hidden, filled, mean, scale):
         With the model's predictions in place of them; NaN says that it has none.
     mean, scale : ndarray of shape (n_nodes,)
         Means of the other observed cells, and standard deviations.
+    weights : ndarray of shape (n,), default=None
+        Of the rows; a weight of k counts as k equal rows.  None is one for each.
 
     Returns
     -------
     Judgement
     """
-    counts = hidden.sum(0)
+    weights = np.ones(len(nodes)) if weights is None else weights
+    counts = weights @ hidden
     if not counts.any():
         return Judgement(np.nan, np.zeros(nodes.shape[1], dtype=bool))
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         own, means = (
             np.where(hidden, ((guess - nodes) / scale) ** 2, 0.0)
             for guess in (filled, mean)
         )
         own = np.nan_to_num(own, nan=np.inf)
         excess = own - means
-        marginal = excess.sum(0) > _ERRORS * np.sqrt(np.square(excess).sum(0))
-    own, means = own.sum(0), means.sum(0)
+        error = np.sqrt(weights @ np.square(excess))
+        marginal = weights @ excess > _ERRORS * error
+        own, means = weights @ own, weights @ means
     marginal |= own > means * (1 + _FAR / np.sqrt(np.maximum(counts, 1)))
     rest = ~marginal
     if own[rest].sum() > means[rest].sum() * (1 + _NOISE / np.sqrt(counts.sum())):
         marginal = own > means
-    return Judgement(float(1 - own.sum() / means.sum()), marginal)
+    gain = 1 - own.sum() / means.sum() if means.any() else np.nan
+    return Judgement(float(gain), marginal)
 
 
-def announce(messages, on_misfit, warn):
+def announce(messages, on_misfit):
     """Warn of each of some messages, or raise them all.
 
     Parameters
     ----------
     messages : list of str
-    on_misfit : {"warn", "raise"}
-    warn : callable
-        (message, category), which warns at the user's line.
+    on_misfit : {"warn", "raise", "ignore"}
 
     Raises
     ------
@@ -96,8 +203,8 @@ def announce(messages, on_misfit, warn):
     """
     if messages and on_misfit == "raise":
         raise ValueError(" ".join(messages))
-    for message in messages:
-        warn(message, MisfitWarning)
+    for message in messages if on_misfit == "warn" else []:
+        warn_user(message, MisfitWarning)
 
 
 def listed(estimator, columns):

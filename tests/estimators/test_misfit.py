@@ -52,6 +52,20 @@ def test_judge_by_hand():
     assert np.isnan(gain) and not marginal.any()
 
 
+def test_a_weight_of_two_is_a_row_given_twice(seed):
+    rng = np.random.default_rng(seed)
+    nodes, filled = rng.normal(size=(2, 40, 3))
+    hidden, weights = rng.uniform(size=(40, 3)) < 0.3, rng.integers(1, 4, size=40)
+    mean, scale = rng.normal(size=3), rng.uniform(1, 2, size=3)
+    found = judge(nodes, hidden, filled, mean, scale, weights)
+    rows = np.repeat(np.arange(40), weights)
+    expected = judge(nodes[rows], hidden[rows], filled[rows], mean, scale)
+    assert found.gain == pytest.approx(expected.gain)
+    assert (found.marginal == expected.marginal).all()
+    plain = judge(nodes, hidden, filled, mean, scale)
+    assert found.gain != pytest.approx(plain.gain)  # control: weights do count
+
+
 def test_chance_is_not_announced():
     """A model that adds noise to the means: 3 standard errors of 400 tables."""
     rng = np.random.default_rng(0)
@@ -82,6 +96,9 @@ def test_columns_beyond_the_model_are_named(seed):
     with pytest.raises(ValueError, match="deviation of column 'skewed' exceeds 0.82"):
         learner.fit(fits_badly(seed))
     assert vars(learner) == before
+    learner.set_params(on_misfit="ignore")
+    assert announced(learner, fits_badly(seed)) == []
+    assert np.isnan(learner.held_out_gain_) and not learner.marginal_columns_.any()
 
 
 def test_the_path_announces_too(seed):
