@@ -230,7 +230,8 @@ def all_tables(old: tuple, new: tuple, weight: float) -> tuple:
 def completed_by_gibbs(data: Incomplete) -> EStep:
     """Build the E-step that redraws the missing cells from the model's conditionals.
 
-    Two antithetic chains a row persist over the rounds.  It completes the rows of both,
+    Two antithetic chains a row start at the means of the columns and persist over the
+    rounds.  It completes the rows of both,
     (2 n, features), or those of the table itself where nothing is missing.
     """
     complete = bool(data.observed.all())
@@ -238,7 +239,8 @@ def completed_by_gibbs(data: Incomplete) -> EStep:
     missing = missing_of(data.observed.expand(shape))
 
     def init() -> State:
-        return State(data.x.where(data.observed, 0.0).expand(shape).clone())
+        mean = observed_mean(data.x, data.observed)
+        return State(data.x.where(data.observed, mean).expand(shape).clone())
 
     def step(state: State, model: TruncatedGaussian) -> tuple[State, Tensor]:
         if not complete:

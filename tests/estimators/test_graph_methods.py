@@ -317,3 +317,16 @@ def test_baselines_learn_from_the_table_that_was_filled(method, imputation, seed
     filled = np.where(np.isnan(X), values, X)[~np.isnan(X).all(1)]
     found = problem.data.to_array() * problem.units.scale.numpy()
     np.testing.assert_allclose(found, filled, rtol=1e-12)
+
+
+def test_a_column_far_from_zero_is_not_special(seed):
+    """Years, say: truncation at zero is far, so that a shift changes nothing."""
+    rng = np.random.default_rng(seed)
+    X = 9 + rng.normal(size=(200, 1)) + 0.6 * rng.normal(size=(200, 4))
+    X[rng.uniform(size=X.shape) < 0.5] = np.nan
+    X = X[~np.isnan(X).all(1)]
+    kinds = {"n_gibbs_steps": 30, "max_iter": 20, "random_state": seed}
+    near = learner("score-matching", **kinds).fit(X)
+    far = learner("score-matching", **kinds).fit(X + [0.0, 0.0, 0.0, 2000.0])
+    np.testing.assert_allclose(far.edge_strengths_, near.edge_strengths_, atol=0.02)
+    assert abs(far.held_out_gain_ - near.held_out_gain_) < 0.02
