@@ -24,7 +24,8 @@ HELD_OUT = 0.1  # share of the observed cells
 
 _ERRORS = 3.0  # standard errors by which a column is predicted worse beyond chance
 _FAR = 10.0  # over the root of the number of cells: few cells that are very far off
-_NOISE = 2.0  # the same over all columns that are left
+_NOISE = 2.0  # the same over all columns together
+_ALONE = 4.0  # ratio to which errors of one column count there
 _LISTED = 8  # names of columns in a message
 _JUDGED = 1000  # rows at most in which cells are predicted
 
@@ -147,7 +148,8 @@ def judge(nodes, hidden, filled, mean, scale, weights=None):
     A column is predicted worse beyond chance where the differences of its squared
     errors exceed zero by three standard errors, or where their ratio is so large that
     few cells are enough; and where it is predicted worse at all if that is so of all
-    columns together.
+    columns together, beyond chance: where a model fails some columns, the cells of one
+    column are too few to tell which others it fails.
 
     Parameters
     ----------
@@ -181,9 +183,9 @@ def judge(nodes, hidden, filled, mean, scale, weights=None):
         marginal = weights @ excess > _ERRORS * error
         own, means = weights @ own, weights @ means
     marginal |= own > means * (1 + _FAR / np.sqrt(np.maximum(counts, 1)))
-    rest = ~marginal
-    if own[rest].sum() > means[rest].sum() * (1 + _NOISE / np.sqrt(counts.sum())):
-        marginal = own > means
+    together = np.minimum(own, _ALONE * means).sum()
+    if together > means.sum() * (1 + _NOISE / np.sqrt(counts.sum())):
+        marginal |= own > means
     gain = 1 - own.sum() / means.sum() if means.any() else np.nan
     return Judgement(float(gain), marginal)
 

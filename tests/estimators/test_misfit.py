@@ -66,6 +66,24 @@ def test_a_weight_of_two_is_a_row_given_twice(seed):
     assert found.gain != pytest.approx(plain.gain)  # control: weights do count
 
 
+@pytest.mark.parametrize("worst", [3.0, np.inf])
+def test_columns_are_judged_together(worst):
+    """A column that is 20 % worse, which alone may be chance, beside a bad one."""
+    rng = np.random.default_rng(0)
+    nodes = rng.normal(size=(100, 6))
+    errors = rng.permuted(nodes, axis=0)
+
+    def marginal(*ratios):  # of squared errors, over those of the means
+        filled = nodes + errors * np.sqrt(ratios)
+        hidden = np.ones_like(nodes, dtype=bool)
+        found = judge(nodes, hidden, filled, np.zeros(6), np.ones(6))
+        return found.marginal.tolist()
+
+    assert marginal(worst, 1.2, 0.5, 0.9, 0.9, 0.9) == [True, True] + [False] * 4
+    assert marginal(worst, 1.2, 0.1, 0.1, 0.1, 0.1) == [True] + [False] * 5
+    assert marginal(0.9, 1.2, 0.5, 0.9, 0.9, 0.9) == [False] * 6
+
+
 def test_chance_is_not_announced():
     """A model that adds noise to the means: 3 standard errors of 400 tables."""
     rng = np.random.default_rng(0)
