@@ -20,8 +20,8 @@ from skvnce.samplers.metropolis_within_gibbs import mwg
 from skvnce.samplers.pooled import draws as pooled_draws
 from skvnce.samplers.pooled import run_pooled
 from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
-from skvnce.samplers.resampling import resample, take
-from skvnce.variational.base import Uniforms
+from skvnce.samplers.resampling import normalised, resample, take
+from skvnce.variational.base import Uniforms, at_quantiles
 
 _PROPOSED = 4  # proposals for each draw that a chain starts from
 _AT_ONCE = 2**22  # numbers of one chunk of rows
@@ -112,6 +112,38 @@ def start(
     uniform = streams(4)(0, template)
     chosen = take(z, resample(log_weight, uniform[..., -1]))
     return decode(auto.model, data, chosen, uniform[..., :-1])
+
+
+@torch.no_grad()
+def rough_mean(
+    auto: Autoencoder,
+    data: Incomplete,
+    to_cells: Callable[[Tensor], Tensor],
+    streams: Streams,
+    n_draws: int,
+) -> Tensor:
+    """Estimate the means of cells given the observed ones, by importance sampling.
+
+    Each draw of the latents from q(z | x_obs) draws each cell once.
+
+    Parameters
+    ----------
+    auto : Autoencoder
+    data : Incomplete
+    to_cells : callable
+        Maps drawn scores (*batch, features) to cells.
+    streams : Streams
+        Best of numbers that are spread evenly over the draws.
+    n_draws : int
+
+    Returns
+    -------
+    Tensor of shape (n, features)
+    """
+    z, log_weight = weigh(auto, data, streams(0), n_draws)
+    cells = auto.model.likelihood(z)
+    drawn = to_cells(at_quantiles(cells, streams(1)(0, cells.loc)))
+    return (normalised(log_weight).unsqueeze(-1) * drawn).sum(0)
 
 
 def chunks(auto: Autoencoder, n: int, n_draws: int, effort: Effort) -> Iterator[slice]:

@@ -3,7 +3,7 @@
 What `VGIImputer` trains where its model is not an autoencoder.
 """
 
-from copy import deepcopy
+from copy import copy, deepcopy
 from functools import partial
 
 import numpy as np
@@ -16,6 +16,7 @@ from skvnce._threads import one_thread
 from skvnce.algorithms import density, mcem, vgi
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
+from skvnce.estimators._blind import Blind, moved, normal_without, turned_like
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -41,11 +42,15 @@ _MCEM_STEPS = {1: 100, 10: 300}  # length of chains from which round on
 _MCEM_EVERY = 5  # rounds between draws
 
 
-def _factor_density(normal):
-    return FactorDensity.of(linear_start(normal, auto_rank(len(normal.mean))))
+def _factor_density(normal, like=None):
+    rank = auto_rank(len(normal.mean))
+    linear = linear_start(normal, rank)
+    if like is not None:
+        linear = turned_like(linear, linear_start(like, rank))
+    return FactorDensity.of(linear)
 
 
-def _flow(normal, **options):
+def _flow(normal, like=None, **options):
     return SplineFlow(normal.mean, torch.linalg.cholesky(normal.covariance), **options)
 
 
@@ -93,9 +98,13 @@ class IncompleteDensity(
         self.random_state = random_state
         self.verbose = verbose
 
-    @reports_fit
     def fit(self, X, y=None):
         """Fit model and conditionals."""
+        return self._fit(X)
+
+    @reports_fit
+    def _fit(self, X, on_chosen=None):
+        """Fit; `on_chosen` is that of `VariationalAutoencoder`."""
         X = incomplete_array(self, X, reset=True)
         nodes, weights = self._keep_nodes(X, None, "there is nothing to be filled.")
         on_round, finish = report_rounds(self, self.max_iter, X=X)
@@ -103,11 +112,11 @@ class IncompleteDensity(
             with failures_named(
                 f"Lower learning_rate_init={self.learning_rate_init!r}."
             ):
-                self._fit_nodes(nodes, weights, on_round)
+                self._fit_nodes(nodes, weights, on_round, on_chosen)
         finish()
         return self
 
-    def _fit_nodes(self, nodes, weights, on_round):
+    def _fit_nodes(self, nodes, weights, on_round, on_chosen):
         asked = np.full(nodes.shape[1], "auto", dtype=object)
         bend = isinstance(self.model, str)  # a user's density sees straight scores
         data, normal = self._fit_normal(nodes, weights, bend=bend, asked=asked)
@@ -117,7 +126,13 @@ class IncompleteDensity(
         pair = self._pair(normal)
         if self.algorithm == "vgi":
             _, hidden = hold_out(nodes, weights, self.validation_fraction)
-            chains = self._train(pair, start, hidden, on_round)
+
+            def show(chains):
+                if on_chosen is not None and hidden.any():
+                    found = self._without(hidden, pair, start, chains.hypercube)
+                    on_chosen(Blind(found, nodes, hidden.numpy()))
+
+            chains = self._train(pair, start, hidden, on_round, show)
             share = chains.n_outside / chains.n_drawn.clamp(min=1)
             rounded = np.array(self.families_) == "rounded"
             stray = (share > STRAY).numpy() & ~rounded
@@ -130,15 +145,18 @@ class IncompleteDensity(
         self._hypercube = tuple(part.numpy() for part in chains.hypercube)
         self._cache = []
 
-    def _pair(self, normal):
-        """Make model and conditionals in single precision, as training starts."""
+    def _pair(self, normal, like=None):
+        """Make model and conditionals in single precision, as training starts.
+
+        Factors are rotated to be near those of another normal distribution.
+        """
         if not isinstance(self.model, str):
             with seeded(self._model_seed):
                 model = own_density(self.model, len(normal.mean))
         elif self.algorithm == "mcem":
             model = COUPLED(normal)
         else:
-            model = STARTS[self.model](normal)
+            model = STARTS[self.model](normal, like)
         head = HEADS[self.conditionals]()
         conditionals = density.anchored_conditionals(normal, head)
         return vgi.Pair(model.float(), conditionals.float())
@@ -151,7 +169,26 @@ class IncompleteDensity(
             q_learning_rate=3 * self.learning_rate_init,
         )
 
-    def _train(self, pair, start, hidden, on_round):
+    def _without(self, hidden, pair, start, hypercube):
+        """Copy the estimator, with modules that have not seen some cells."""
+        strength = self.shrinkage_ * len(self.scale_)
+        normal = normal_without(
+            start.data, hidden, start.weights, strength, start.normal
+        )
+        starts = []
+        for one in (start.normal, normal):
+            with seeded(0):  # the same networks
+                starts.append(self._pair(one, like=start.normal))
+        before, after = starts
+        if not isinstance(self.model, str):  # started elsewhere
+            after = after._replace(model=before.model)
+        found = vgi.Pair(*map(moved, pair, before, after))
+        cube = Hypercube(*(end.double() for end in hypercube))
+        blind = copy(self)
+        blind._cache = [density.Fitted(found, normal, self._families(), cube)]
+        return blind
+
+    def _train(self, pair, start, hidden, on_round, on_chosen):
         """Train in rounds; gives the chains as they end."""
         effort, seen = self._effort(), start.without(hidden)
         if not isinstance(self.model, str):
@@ -160,7 +197,7 @@ class IncompleteDensity(
         chains = density.make_chains(seen, int(self.n_chains))
 
         def while_better(judged):
-            return density.train_while_better(
+            n_rounds = density.train_while_better(
                 pair,
                 start,
                 chains,
@@ -170,6 +207,8 @@ class IncompleteDensity(
                 patience=self.n_iter_no_change,
                 on_round=judged,
             )
+            on_chosen(chains)
+            return n_rounds
 
         def on_all(n_rounds, n_cooling, told):
             nonlocal chains

@@ -9,6 +9,7 @@ from sklearn.base import TransformerMixin
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._misfit import HeldOutCheck
 from skvnce.estimators._possible import PossibleValues, possible_values
 from skvnce.estimators._tables import half_sample_mode, in_container_of
 from skvnce.estimators._validation import check_number
@@ -20,11 +21,14 @@ STRATEGIES = {
     "mode": half_sample_mode,
 }
 
+_REMEDY = "GaussianImputer may fill them better; logarithms of skewed columns may help."
 
-class DrawnByMembers(TransformerMixin):  # which lets set_output reach transform
+
+class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
     """Mixin of imputers with members in `estimators_`.
 
-    Their parameters are `n_draws`, `strategy`, `min_value` and `max_value`.
+    Their parameters are `n_draws`, `strategy`, `min_value`, `max_value` and
+    `on_misfit`.
     """
 
     @shows_progress
@@ -48,14 +52,15 @@ class DrawnByMembers(TransformerMixin):  # which lets set_output reach transform
             parts = self._parts(X, only_incomplete=True, n_chains=self.n_draws)
             for cells, nodes in parts:
                 drawn = [
-                    self._summed(member, nodes, len(share), partial(_of_rows, number))
+                    self._summed(member, nodes, len(share), partial(of_rows, number))
                     for number, (member, share) in enumerate(
                         zip(self.estimators_, shares, strict=True)
                     )
                     if len(share)
                 ]
                 possible = self._possible_only(np.concatenate(drawn), X.dtype)
-                filled[cells] = STRATEGIES[self.strategy](possible)
+                summed = STRATEGIES[self.strategy](possible)
+                filled[cells] = self._fill_marginal(summed)
         return self._with_indicator(self._columns_out(filled, X), X)
 
     @shows_progress
@@ -81,7 +86,7 @@ class DrawnByMembers(TransformerMixin):  # which lets set_output reach transform
 
         def draw(member, nodes, number):
             drawn = self._drawn(member, nodes, number, _of_stream)
-            return self._possible_only(drawn, X.dtype)
+            return self._possible_only(self._draw_marginal(drawn), X.dtype)
 
         members, kept = self.estimators_, self._columns_kept()
         tables = self._filled_in_turns(X, members, draw, n_draws, random_state)
@@ -121,6 +126,39 @@ class DrawnByMembers(TransformerMixin):  # which lets set_output reach transform
     def _summed(self, member, nodes, n_draws, numbers):
         """Draw cells that are to be summed up; they may depend on each other."""
         return self._drawn(member, nodes, n_draws, numbers)
+
+    def _judge(self, X, blind):
+        """Check predictions of cells that the fit of the first member has not seen.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, n_features)
+        blind : list of Blind
+            Of the first member; empty where nothing was held out.
+        """
+        if blind:
+            member, nodes, hidden = blind[0]
+        else:
+            member, nodes = None, X[:, self.node_indices_].astype(np.float64)
+            hidden = np.zeros(nodes.shape, dtype=bool)
+
+        def predict(kept, rows):
+            with one_thread(), seeded(0):
+                found = self._rough_mean(member, kept[rows])
+            return self._clipped(found)
+
+        self._check_held_out(nodes, predict, hidden=hidden)
+        self._announce_misfit(_REMEDY)
+
+    def _rough_mean(self, member, nodes):
+        """Estimate means of cells of nodes, in the units of X, with little work."""
+        raise NotImplementedError
+
+    def _fill_marginal(self, cells):
+        """Put what `strategy` makes of the observed values into marginal columns."""
+        for column, (_, values, _) in self._marginals_of_columns.items():
+            cells[..., column] = STRATEGIES[self.strategy](values)
+        return cells
 
     def _learn_possible(self, X, frozen=None):
         """Learn what the values of each column can be.
@@ -173,7 +211,7 @@ def within(ranges, dtype):
     return low, np.maximum(low, high)
 
 
-def _of_rows(number, rows):
+def of_rows(number, rows):
     """Make uniform numbers that are functions of the row, for one member."""
     return lambda purpose: row_keyed(rows, 16 * number + purpose)
 

@@ -1,6 +1,6 @@
 """A variational autoencoder of incomplete rows, with scikit-learn's manners."""
 
-from copy import deepcopy
+from copy import copy, deepcopy
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from skvnce._threads import one_thread
 from skvnce.algorithms import vae
 from skvnce.distributions.quantiles import at_quantiles, middles
 from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
+from skvnce.estimators._blind import Blind, moved, normal_without, turned_like
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -359,11 +360,12 @@ class VariationalAutoencoder(
         return np.where(empty, 0.0, log_prob), np.where(empty, 0.0, error)
 
     @reports_fit
-    def _fit(self, X, weights=None):
+    def _fit(self, X, weights=None, on_chosen=None):
         """Fit, with weights (n_samples,): of EM, and with which training draws rows.
 
         Not open to users: as rows are drawn at random, a weight of two is not twice the
-        row but on average.
+        row but on average.  `on_chosen` is shown a `Blind` of the estimator, once
+        held-out cells have chosen the number of rounds.
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
@@ -377,7 +379,7 @@ class VariationalAutoencoder(
                 f"alpha={self.alpha!r}."
             )
             with failures_named(remedy):
-                self._fit_nodes(nodes, weights, on_round)
+                self._fit_nodes(nodes, weights, on_round, on_chosen)
         finish()
         return self
 
@@ -403,7 +405,7 @@ class VariationalAutoencoder(
             check_share(getattr(self, name), name)
         check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
 
-    def _fit_nodes(self, nodes, weights, on_round):
+    def _fit_nodes(self, nodes, weights, on_round, on_chosen):
         """Find the start, choose the number of rounds, and train."""
         data, normal = self._fit_normal(
             nodes, weights, bend=self.margins == "auto", asked=self._asked_families()
@@ -412,18 +414,37 @@ class VariationalAutoencoder(
         rank = auto_rank(nodes.shape[1]) if isinstance(rank, str) else rank
         self.n_components_ = rank
         auto = self._built(linear_start(normal, rank))
-        self._train(auto, data, nodes, weights, on_round)
+
+        def show(hidden):
+            if on_chosen is not None and hidden.any():
+                found = self._without(hidden, auto, normal, data, weights)
+                on_chosen(Blind(found, nodes, hidden.numpy()))
+
+        self._train(auto, data, nodes, weights, on_round, show)
         self.model_state_, self.encoder_state_ = map(state_of, auto)
         self._cache = []
 
-    def _train(self, auto, data, nodes, weights, on_round):
+    def _without(self, hidden, auto, normal, data, weights):
+        """Copy the estimator, with modules that have not seen some cells."""
+        strength, rank = self.shrinkage_ * len(self.scale_), self.n_components_
+        other = normal_without(data, hidden, weights, strength, normal)
+        linear = linear_start(normal, rank)
+        starts = []
+        for one in (linear, turned_like(linear_start(other, rank), linear)):
+            with seeded(0):  # the same networks
+                starts.append(self._built(one))
+        blind = copy(self)
+        blind._cache = [vae.Autoencoder(*map(moved, auto, *starts))]
+        return blind
+
+    def _train(self, auto, data, nodes, weights, on_round, on_chosen):
         """Train in rounds."""
         single, training = _single(data), self._training()
 
         def while_better(judged):
             _, hidden = hold_out(nodes, weights, self.validation_fraction)
             kept = Incomplete(single.x, single.observed & ~hidden)
-            return vae.train_while_better(
+            n_rounds = vae.train_while_better(
                 auto,
                 self._loss(auto, kept),
                 single,
@@ -434,6 +455,8 @@ class VariationalAutoencoder(
                 patience=self.n_iter_no_change,
                 on_round=judged,
             )
+            on_chosen(hidden)
+            return n_rounds
 
         def on_all(n_rounds, n_cooling, told):
             return vae.train(

@@ -1,6 +1,7 @@
 """An imputer that draws missing cells from any density of rows."""
 
 import warnings
+from functools import partial
 
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -22,8 +23,8 @@ from skvnce.estimators._density import (
     SUMMED,
     IncompleteDensity,
 )
-from skvnce.estimators._lair import LAIRImputer, draw_by
-from skvnce.estimators._members import STRATEGIES, DrawnByMembers
+from skvnce.estimators._lair import LAIRImputer, draw_by, mean_by
+from skvnce.estimators._members import STRATEGIES, DrawnByMembers, of_rows
 from skvnce.estimators._vae import VariationalAutoencoder
 from skvnce.estimators._validation import (
     check_bool,
@@ -37,6 +38,7 @@ from skvnce.estimators._validation import (
 
 _MODELS = ["vae", *STARTS]
 _PROPOSALS = {"n_particles": 4, "n_replenish": 20}  # of LAIR, as in LAIRImputer
+_ROUGH = {"n_chains": 8, "n_sweeps": 12, "n_kept": 4}  # to judge a density by
 
 
 class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
@@ -108,6 +110,10 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     add_indicator : bool, default=False
         Whether `transform` appends a column of 0 and 1 for each column with missing
         cells at `fit`, 1 where a cell is missing.  Not in `sample`.
+    on_misfit : {"warn", "raise", "ignore"}, default="warn"
+        Whether `fit` warns (`skvnce.exceptions.MisfitWarning`) or raises a ValueError
+        where held-out cells of a column are predicted worse than by their means.
+        ``"ignore"`` skips the check.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the training.
     verbose : int, default=0
@@ -133,6 +139,16 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         Rounds of EM before them, which found the normal distribution.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Least and largest values that imputed cells of each column can have.
+    held_out_gain_ : float
+        One minus the ratio of the mean squared errors of the model and of column means,
+        on the cells that training held out to choose the number of rounds, of
+        at most 1000 rows; columns count alike.  Negative where means predict better.
+        NaN where it held out none (``validation_fraction=0``,
+        ``algorithm="mcem"``, too few rows), and with ``on_misfit="ignore"``.
+    marginal_columns_ : ndarray of bool, of shape (n_nodes,)
+        Columns that the model predicts worse than their means do, beyond chance.  They
+        are imputed from their observed values: `transform` fills in their mean (median,
+        mode) and `sample` draws them.
     indicator_ : MissingIndicator or None
         What `add_indicator` appends.
     n_features_in_ : int
@@ -189,6 +205,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         max_value=None,
         keep_empty_features=False,
         add_indicator=False,
+        on_misfit="warn",
         random_state=None,
         verbose=0,
     ):
@@ -209,6 +226,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         self.max_value = max_value
         self.keep_empty_features = keep_empty_features
         self.add_indicator = add_indicator
+        self.on_misfit = on_misfit
         self.random_state = random_state
         self.verbose = verbose
 
@@ -244,14 +262,17 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         _, finish = report_rounds(self, self.max_iter, X=X)
         with warnings.catch_warnings():  # said already, with what transform does
             warnings.filterwarnings("ignore", "Entirely missing")
+            blind = []
+            on_chosen = None if self.on_misfit == "ignore" else blind.append
             if self._is_autoencoder():
                 members = LAIRImputer(self._autoencoder(), random_state=self._seed())
-                self.estimators_ = members.fit(X).estimators_
+                self.estimators_ = members._train(X, on_chosen)
             else:
-                self.estimators_ = [self._density().fit(X)]
+                self.estimators_ = [self._density()._fit(X, on_chosen)]
                 self._tell_strays(self.estimators_[0].strays_)
         first = self.estimators_[0]
         self.node_indices_, self.constants_ = first.node_indices_, first.constants_
+        self._judge(X, blind)
         self.validation_scores_ = list(first.validation_scores_)
         self.loss_curve_ = list(first.loss_curve_)
         self.n_iter_ = max(1, len(self.loss_curve_))
@@ -327,6 +348,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         check_share(self.validation_fraction, "validation_fraction")
         check_bool(self.keep_empty_features, "keep_empty_features")
         check_bool(self.add_indicator, "add_indicator")
+        self._check_on_misfit()
 
     def _tell_strays(self, columns):
         """Warn of columns whose chains wanted to leave what was observed."""
@@ -381,6 +403,11 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         rule = vae_sampling.SAMPLERS["lair"]
         bounds = self._bounds_of_nodes()
         return draw_by(rule, effort, member, nodes, n_draws, numbers, bounds)
+
+    def _rough_mean(self, member, nodes):
+        if not isinstance(member, IncompleteDensity):
+            return mean_by(member, nodes, self._bounds_of_nodes())
+        return member._drawn(nodes, partial(of_rows, 0), **_ROUGH).mean(0)
 
     def _summed(self, member, nodes, n_draws, numbers):
         if not isinstance(member, IncompleteDensity):
