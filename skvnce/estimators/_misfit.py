@@ -182,7 +182,8 @@ def judge(nodes, hidden, filled, mean, scale, weights=None):
         error = np.sqrt(weights @ np.square(excess))
         marginal = weights @ excess > _ERRORS * error
         own, means = weights @ own, weights @ means
-    marginal |= own > means * (1 + _FAR / np.sqrt(np.maximum(counts, 1)))
+    expected = np.maximum(means, counts)  # a few cells lie at their mean by chance
+    marginal |= own > expected * (1 + _FAR / np.sqrt(np.maximum(counts, 1)))
     together = np.minimum(own, _ALONE * means).sum()
     if together > means.sum() * (1 + _NOISE / np.sqrt(counts.sum())):
         marginal |= own > means
