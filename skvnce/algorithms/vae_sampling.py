@@ -142,7 +142,8 @@ def rough_mean(
     """
     z, log_weight = weigh(auto, data, streams(0), n_draws)
     cells = auto.model.likelihood(z)
-    drawn = to_cells(at_quantiles(cells, streams(1)(0, cells.loc)))
+    like = data.x.expand(n_draws, *data.x.shape)
+    drawn = to_cells(at_quantiles(cells, streams(1)(0, like)))
     return (normalised(log_weight).unsqueeze(-1) * drawn).sum(0)
 
 
