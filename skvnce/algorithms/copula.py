@@ -13,6 +13,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._progress import step
 from skvnce.algorithms import bounded, gaussian
 from skvnce.algorithms.bounded import Lattice
+from skvnce.algorithms.calibration import Calibration
 from skvnce.algorithms.margins import (
     Margins,
     bent,
@@ -40,12 +41,15 @@ class Copula(NamedTuple):
         Least and largest value of the missing cells of each column.
     steps : Steps or None
         How draws of columns whose values repeat follow from scores.
+    calibration : Calibration or None
+        What is learnt from residuals; not used with bounds.
     """
 
     normal: Normal
     margins: Margins | None = None
     bounds: tuple[Tensor, Tensor] | None = None
     steps: Steps | None = None
+    calibration: Calibration | None = None
 
     def scores(self, data: Incomplete) -> tuple[Incomplete, Tensor]:
         """Map a table to scores; and give the log-slopes of each row, summed."""
@@ -74,6 +78,27 @@ class Copula(NamedTuple):
     def cells(self, scores: Tensor) -> Tensor:
         """Map scores to cells."""
         return scores if self.margins is None else self.margins.inverse(scores)
+
+    def cells_of(self, column: int, scores: Tensor) -> Tensor:
+        """Map scores of one column to cells."""
+        if self.margins is None:
+            return scores
+        columns = torch.tensor([column])
+        return self.margins.inverse_of(columns, scores[..., None])[..., 0]
+
+    def steps_of(self, column: int, scores: Tensor) -> Tensor:
+        """Map scores of one column to cells, by steps where it has them."""
+        place = () if self.steps is None else (self.steps.columns == column).nonzero()
+        if not len(place):
+            return self.cells_of(column, scores)
+        k = int(place[0])
+        edges = self.steps.edges[k].contiguous()
+        return self.steps.values[k][torch.searchsorted(edges, scores.contiguous())]
+
+    @property
+    def calibrates(self) -> bool:
+        """Tell whether any column is calibrated."""
+        return self.calibration is not None and len(self.calibration.columns) > 0
 
 
 class Choice(NamedTuple):
@@ -157,6 +182,10 @@ def conditional_mean(copula: Copula, data: Incomplete, lattice: Lattice) -> Tens
             copula.normal, scores, *copula.score_bounds(), lattice, to_cells
         )
         filled = filled.clamp(*copula.bounds)
+    elif copula.calibrates:
+        if copula.margins is None:
+            moments = gaussian.conditional_moments(copula.normal, scores)
+        filled = filled + copula.calibration.mean_shift(*moments, copula.cells_of)
     return data.with_values(filled)
 
 
@@ -165,6 +194,9 @@ def draw(copula: Copula, data: Incomplete, n_draws: int) -> Tensor:
     scores = copula.given(data)
     if copula.bounds is None:
         found = gaussian.draw(copula.normal, scores, n_draws)
+        if copula.calibrates:
+            moments = gaussian.conditional_moments(copula.normal, scores)
+            found = copula.calibration.moved(found, *moments)
         drawn = copula.cells(found)
     else:
         found = bounded.draw(copula.normal, scores, *copula.score_bounds(), n_draws)

@@ -6,10 +6,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import step
 from skvnce._random import row_lattice, seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
-from skvnce.algorithms import copula, gaussian, margins, steps
+from skvnce.algorithms import calibration, copula, gaussian, margins, steps
+from skvnce.algorithms.calibration import Calibration
 from skvnce.algorithms.copula import Copula
 from skvnce.algorithms.margins import Margins
 from skvnce.algorithms.steps import Steps
@@ -27,6 +29,7 @@ from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import (
     column_moments,
     hold_out,
+    row_folds,
     rows_that_count,
 )
 from skvnce.estimators._validation import (
@@ -53,6 +56,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
 
     Missing cells (NaN) are filled by their exact conditional means given the observed
     cells of their row, and drawn from their exact conditional distribution by `sample`.
+    Columns whose residuals are not normal are calibrated (`calibrated_`).
     Mean and covariance are fitted by maximum likelihood to the observed cells of all
     rows at once, right for normal rows with values missing at random (MAR), with light
     shrinkage towards independent columns.  It is the first imputer to try, and the
@@ -110,6 +114,10 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     bent_ : ndarray of bool, of shape (n_nodes,)
         Columns that are no linear functions of their normal scores; `mean_` and
         `covariance_` are of ``location_ + scale_ * scores`` there.
+    calibrated_ : ndarray of bool, of shape (n_nodes,)
+        Columns whose means and draws are calibrated by the residuals of observed cells
+        with similar predictions, as that was clearly better for rows left out.  None
+        where a finite bound was given.
     location_, scale_ : ndarray of shape (n_nodes,)
         Means and standard deviations of the observed cells.
     shrinkage_ : float
@@ -377,8 +385,22 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         part = data.take(some), cells[some], weights[some]
         found = steps.fit_steps(fit.normal, *part, self._repeated_values())
         self._steps = tuple(part.numpy() for part in found)
+        self._calibrate(*part, row_folds(nodes)[some])
         self._keep_for_draws(data, weights, strength)
         self._report(fit, float(weights.sum()))
+
+    def _calibrate(self, data, cells, weights, folds):
+        """Calibrate the columns that it makes clearly better, without bounds."""
+        self._calibration = None
+        self.calibrated_ = np.zeros(len(self.scale_), dtype=bool)
+        model = self._copula(self._normal)
+        if model.bounds is not None:
+            return
+        parts = cells, weights, folds, model.steps, model.steps_of
+        with step("calibrating the draws"):
+            found = calibration.fit_calibration(model.normal, data, *parts)
+        self._calibration = tuple(part.numpy() for part in found)
+        self.calibrated_[found.columns.numpy()] = True
 
     def _repeated_values(self):
         """List the values of nodes whose values repeat, centred and scaled."""
@@ -439,7 +461,10 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             bounds = np.where(given, self._scaled_ranges(), far)
             bounds = tuple(map(torch.from_numpy, bounds))
         stepped = Steps(*map(torch.from_numpy, self._steps))
-        return Copula(Normal(*map(torch.from_numpy, normal)), bent, bounds, stepped)
+        learnt = self._calibration
+        learnt = learnt and Calibration(*map(torch.from_numpy, learnt))
+        normal = Normal(*map(torch.from_numpy, normal))
+        return Copula(normal, bent, bounds, stepped, learnt)
 
     def _drawn(self, normal, nodes, n_draws):
         """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""

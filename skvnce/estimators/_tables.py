@@ -65,13 +65,24 @@ def hold_out(nodes, weights, share):
     hidden : Tensor of bool, of shape (n, n_nodes)
         Cells.
     """
-    ranks = rankdata(nodes, method="dense", axis=0, nan_policy="omit") - 1
-    uniform = row_keyed(ranks, 0)
+    uniform = _keyed_by_ranks(nodes)
     observed = torch.from_numpy(~np.isnan(nodes))
     key = uniform(0, observed.double())[:, 0]
     some = key <= key.unique()[:_ROWS][-1]
     enough = (weights * some) @ observed.double() >= _FEWEST
     return some, (uniform(1, observed.double()) < share) & observed & enough
+
+
+def row_folds(nodes, n_folds=5):
+    """Split rows into folds, functions of their ranks as in `hold_out`; (n,)."""
+    uniform = _keyed_by_ranks(nodes)
+    key = uniform(2, torch.from_numpy(nodes))[:, 0]
+    return (key * n_folds).long()
+
+
+def _keyed_by_ranks(nodes):
+    ranks = rankdata(nodes, method="dense", axis=0, nan_policy="omit") - 1
+    return row_keyed(ranks, 0)
 
 
 def into_dtype(cells, dtype):

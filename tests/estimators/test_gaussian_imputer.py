@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_info
 
 from skvnce import GaussianImputer
-from skvnce.metrics import coverage, imputation_rmse
+from skvnce.metrics import coverage, crps, imputation_rmse
 from skvnce.missingness import hide, mcar
 
 LOCATION, UNIT = np.array([50.0, -3.0, 0.0, 1e4]), np.array([10.0, 0.1, 1.0, 1e3])
@@ -447,3 +447,52 @@ def test_warnings_point_to_the_caller(X):
     with pytest.warns(ConvergenceWarning) as caught:
         GaussianImputer(max_iter=1, shrinkage=0.01, margins="normal", tol=1e-9).fit(X)
     assert caught[0].filename == __file__
+
+
+# Calibration of draws
+
+
+def parabola(seed, n=600):
+    """Make columns that are not linear in each other, a fourth of the cells hidden."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    full = np.column_stack([x, x + 0.5 * (x**2 - 1) + 0.3 * rng.normal(size=n)])
+    return full, hide(full, mcar(full, 0.25, random_state=rng))
+
+
+def test_calibration_improves_draws_and_means_of_new_rows(seed):
+    """Beside a fit with a far bound; of 12 ratios the largest were 0.82 and 0.87."""
+    for i in range(4):
+        (_, X), (full, new) = (parabola([seed, i, part]) for part in (0, 1))
+        hidden = np.isnan(new) & ~np.isnan(new).all(1)[:, None]
+        plain = fitted(X, margins="normal", min_value=-1e6)
+        imputer = fitted(X, margins="normal")
+        assert imputer.calibrated_.any()
+        assert not plain.calibrated_.any()
+        scores = [
+            (
+                crps(full, model.sample(new, 50, random_state=0), hidden),
+                imputation_rmse(full, model.transform(new), hidden),
+            )
+            for model in (imputer, plain)
+        ]
+        assert scores[0][0] < 0.95 * scores[1][0]
+        assert scores[0][1] < 0.95 * scores[1][1]
+
+
+def test_calibrated_means_are_functions_of_each_row(seed):
+    _, X = parabola(seed)
+    imputer = fitted(X)
+    filled = imputer.transform(X)
+    alone = np.vstack([imputer.transform(row[None]) for row in X[:30]])
+    np.testing.assert_allclose(alone, filled[:30], rtol=1e-12)
+    low, high = imputer.feature_ranges_
+    assert ((filled >= low) & (filled <= high)).all()
+
+
+def test_normal_tables_are_rarely_calibrated(seed):
+    found = [
+        fitted(hide(full, mcar(full, 0.3, random_state=i))).calibrated_.sum()
+        for i, full in enumerate(complete_table([seed, i], 300) for i in range(6))
+    ]
+    assert sum(found) <= 3  # of 24 columns; of 600 one was, in a simulation

@@ -1,0 +1,156 @@
+"""Calibration of draws: known residuals, ranks, weights, and what chooses columns."""
+
+import numpy as np
+import pytest
+import torch
+from statistical import within_standard_errors
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms import calibration
+from skvnce.algorithms.steps import Steps
+from skvnce.distributions.normal import Normal
+
+NORMAL = Normal(
+    torch.zeros(2).double(), torch.tensor([[1.0, 0.6], [0.6, 1.0]]).double()
+)
+SPREAD = 0.8  # of one column given the other
+WITHOUT = Steps(torch.zeros(0).long(), torch.zeros(0, 1), torch.zeros(0, 2))
+
+
+def complete(seed, n, residual):
+    """Make rows whose second column is ``0.6 x + 0.8 residual(x, noise)``."""
+    rng = np.random.default_rng(seed)
+    x, noise = rng.normal(size=(2, n))
+    return np.column_stack([x, 0.6 * x + SPREAD * residual(x, noise)])
+
+
+def bent(x, noise):
+    """Make residuals with mean zero and unit mean square, no linear function of x."""
+    return 0.6 * (x**2 - 1) / np.sqrt(2) + 0.8 * noise
+
+
+def normal(x, noise):
+    """Make residuals as a normal distribution has them."""
+    return noise
+
+
+def fitted(X, weights=None, stepped=WITHOUT, to_cells=lambda column, scores: scores):
+    data = Incomplete.from_array(X)
+    weights = torch.ones(len(X)).double() if weights is None else weights
+    folds = (data.x[:, 0] * 1e4).long() % 5
+    return calibration.fit_calibration(
+        NORMAL, data, data.x, weights, folds, stepped, to_cells
+    )
+
+
+def moved(found, x, z):
+    """Calibrate the second column, predicted from cells x, at residuals z."""
+    mean = torch.stack([torch.zeros(len(x)), torch.as_tensor(0.6 * x)], 1).double()
+    spread = torch.tensor([0.0, SPREAD]).double().expand(len(x), 2)
+    scores = mean + spread * torch.as_tensor(z)[..., None]
+    return (found.moved(scores, mean, spread) - mean)[..., 1] / SPREAD
+
+
+def test_residuals_get_the_mean_of_those_nearby(seed):
+    """At several predictions, over independent tables; the identity is found wrong."""
+    x = np.array([-1.2, 0.0, 1.2])
+    z = torch.special.ndtri((torch.arange(200).double() + 0.5) / 200)
+    means = []
+    for i in range(12):
+        found = fitted(complete([seed, i], 2000, bent))
+        means.append(moved(found, x, z[:, None].expand(-1, 3)).mean(0).numpy())
+    exact = 0.6 * (x**2 - 1) / np.sqrt(2)
+    error = np.std(means, 0, ddof=1) / np.sqrt(12) + 0.05  # kernel and shrinkage
+    assert within_standard_errors(np.mean(means, 0), exact, error)
+    assert not within_standard_errors(np.zeros(3), exact, error)
+
+
+def test_ranks_are_kept_and_cells_without_spread_stay(seed):
+    found = fitted(complete(seed, 500, bent))
+    z = torch.linspace(-9, 9, 400).double()[:, None].expand(-1, 5)
+    after = moved(found, np.linspace(-4, 4, 5), z)
+    assert (after.diff(dim=0) >= -1e-12).all()
+    scores = torch.randn(3, 7, 2).double()
+    still = found.moved(scores, scores[0], torch.zeros(7, 2).double())
+    assert torch.equal(still, scores)
+
+
+def test_columns_are_chosen_where_it_is_clearly_better(seed):
+    """Of 600 columns of normal tables one was chosen; four of 40 are one in 10^5."""
+    chosen = [
+        [len(fitted(complete([seed, i], 400, kind)).columns) for i in range(20)]
+        for kind in (normal, bent)
+    ]
+    assert sum(chosen[0]) <= 3
+    assert min(chosen[1]) >= 1
+
+
+def test_calibration_improves_the_crps_of_new_rows(seed):
+    """In each of several tables, and by nothing where the residuals are normal."""
+    levels = (torch.arange(50).double() + 0.5) / 50
+    z = torch.special.ndtri(levels)
+    for i in range(5):
+        found = fitted(complete([seed, i], 1000, bent))
+        new = torch.from_numpy(complete([seed, i, 1], 2000, bent))
+        truth = (new[:, 1] - 0.6 * new[:, 0]) / SPREAD
+        after = moved(found, new[:, 0].numpy(), z[:, None].expand(-1, 2000))
+        losses = [
+            torch.maximum(levels[:, None] * e, (levels[:, None] - 1) * e).mean()
+            for e in (truth - z[:, None], truth - after)
+        ]
+        assert losses[1] < 0.9 * losses[0]  # 0.8 is all that a mean can give
+
+
+def test_a_weight_of_two_is_a_row_given_twice(seed):
+    X = complete(seed, 300, bent)
+    count = torch.arange(300) % 3
+    one = fitted(X, weights=count.double())
+    other = fitted(X[np.repeat(np.arange(300), count.numpy())])
+    torch.testing.assert_close(one, other)
+
+
+def test_steps_that_are_right_need_no_calibration(seed):
+    """A column of three values cut from a normal one; with wrong cuts it is chosen."""
+    cuts, values = torch.tensor([-0.5, 0.7]).double(), torch.arange(3.0).double()
+    chosen = []
+    for shift in (0.0, 0.6):
+        edges = (cuts + shift)[None]
+        stepped = Steps(torch.tensor([1]), edges, values[None])
+        count = 0
+        for i in range(10):
+            X = complete([seed, i], 500, normal)
+            X[:, 1] = np.searchsorted(cuts.numpy(), X[:, 1])
+
+            def to_cells(column, scores, edges=edges):
+                return (
+                    values[torch.searchsorted(edges[0], scores)] if column else scores
+                )
+
+            columns = fitted(X, stepped=stepped, to_cells=to_cells).columns
+            count += int((columns == 1).sum())
+        chosen.append(count)
+    assert chosen[0] <= 4
+    assert chosen[1] >= 9
+
+
+@pytest.mark.parametrize("n", [20, 49])
+def test_few_cells_are_not_calibrated(n, seed):
+    found = fitted(complete(seed, n, bent))
+    assert not len(found.columns)
+    scores = torch.randn(2, 4, 2).double()
+    ones = torch.ones(4, 2).double()
+    assert torch.equal(found.moved(scores, scores[0], ones), scores)
+    shift = found.mean_shift(scores[0], ones, lambda column, scores: scores)
+    assert not shift.any()
+
+
+def test_mean_shift_is_the_mean_of_calibrated_draws(seed):
+    found = fitted(complete(seed, 2000, bent))
+    x = np.linspace(-2, 2, 9)
+    mean = torch.stack([torch.zeros(9), torch.as_tensor(0.6 * x)], 1).double()
+    spread = torch.tensor([0.0, SPREAD]).double().expand(9, 2)
+    levels = (torch.arange(10_000).double() + 0.5) / 10_000
+    z = torch.special.ndtri(levels)[:, None].expand(-1, 9)
+    exact = moved(found, x, z).mean(0) * SPREAD
+    shift = found.mean_shift(mean, spread, lambda column, scores: scores)[:, 1]
+    torch.testing.assert_close(shift, exact, atol=0.01, rtol=0)
