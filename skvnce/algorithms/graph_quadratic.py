@@ -59,7 +59,11 @@ def penalised(quadratic: Quadratic, penalty: Penalty, centre: Tensor) -> Quadrat
 
 
 def minimise_quadratic(
-    quadratic: Quadratic, start: Theta, penalty: Penalty, tol: float
+    quadratic: Quadratic,
+    start: Theta,
+    penalty: Penalty,
+    tol: float,
+    ceiling: Tensor | None = None,
 ) -> Solution:
     """Minimise a quadratic, smooth penalties included, plus the L1 term.
 
@@ -73,13 +77,18 @@ def minimise_quadratic(
         Of which the L1 term is added here.
     tol : float
         Certified duality gap at which to stop, relative to the loss.
+    ceiling : Tensor of shape (features,), default=None
+        Largest K_jj.
     """
     d, width = quadratic.target.shape
     weight = torch.zeros_like(quadratic.target)
     weight[:, :d] = penalty.weight
     lower = torch.full_like(weight, -torch.inf)
     lower.diagonal().fill_(DIAGONAL_FLOOR)
-    found = minimise(quadratic, as_point(start, width), weight, lower, tol=tol)
+    upper = torch.full_like(weight, torch.inf)
+    if ceiling is not None:
+        upper.diagonal().copy_(ceiling)
+    found = minimise(quadratic, as_point(start, width), weight, lower, upper, tol=tol)
     linear = found.point[:, d] if width > d else torch.zeros_like(start.linear)
     theta = Theta(found.point[:, :d].contiguous(), linear, start.log_scale)
     return Solution(theta, found.objective, found.gap)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.graph import (
+    DIAGONAL_FLOOR,
     Method,
     MStep,
     Penalty,
@@ -172,6 +173,20 @@ def form_over(diagonal: Tensor) -> Callable[[Tensor], Tensor]:
     return lambda residual: (residual.square() / diagonal).sum()
 
 
+def ceiling_of(data: Incomplete) -> Tensor:
+    """Bound K_jj: no conditional deviation below that of rounding, step over sqrt(12).
+
+    The step is the least difference of two observed values.  Where a column has zeros,
+    which the weight leaves out, and mostly ones, the loss would fall without end as the
+    ones are fitted ever more closely.
+    """
+    steps = []
+    for x, observed in zip(data.x.T, data.observed.T, strict=True):
+        values = x[observed].unique()
+        steps.append(values.diff().min() if len(values) > 1 else values.new_ones(()))
+    return (12 / torch.stack(steps).square()).clamp(min=2 * DIAGONAL_FLOOR)
+
+
 def score_matching(
     data: Incomplete,
     centre: Tensor,
@@ -195,8 +210,9 @@ def score_matching(
         summary: Statistics | Tables, start: Theta, penalty: Penalty, tol: float
     ) -> Solution:
         posed = quadratic(summary, penalty, centre)
-        return minimise_quadratic(posed, start, penalty, tol)
+        return minimise_quadratic(posed, start, penalty, tol, ceiling)
 
+    ceiling = ceiling_of(data)
     m_step = MStep(
         lambda x: summarise(x, centre, fit_linear, weight), merge, solve, tol
     )

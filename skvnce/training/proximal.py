@@ -1,7 +1,7 @@
 """Accelerated proximal gradient for a convex quadratic with an L1 term.
 
-Minimises ``f(A) + sum_kl weight_kl |A_kl|`` subject to ``A_kl >= lower_kl`` over a
-linear space of matrices that contains every gradient, with
+Minimises ``f(A) + sum_kl weight_kl |A_kl|`` subject to ``lower_kl <= A_kl <=
+upper_kl`` over a linear space of matrices that contains every gradient, with
 ``f(A) = <A, Q A> / 2 - <G, A>``.  Wherever it stops, the duality gap is bounded: a
 certificate that needs no reference solution.  Steps are in units of the curvature of
 each entry: a diagonal metric, in which the L1 term keeps its closed form.
@@ -57,6 +57,7 @@ def minimise(
     start: Tensor,
     weight: Tensor,
     lower: Tensor,
+    upper: Tensor | None = None,
     *,
     tol: float = 1e-8,
     max_iter: int = 5000,
@@ -69,6 +70,8 @@ def minimise(
     start, weight, lower : Tensor of one shape
         Starting point, L1 weights (>= 0, infinite: the entry is zero), lower bounds
         (-inf for none; a bounded entry has no L1 weight).
+    upper : Tensor of the same shape, default=None
+        Upper bounds above the lower ones, inf for none; None is no bound at all.
     tol : float
         Stop when the certified gap is below ``tol * max(1, |objective|)``.
     max_iter : int
@@ -77,12 +80,14 @@ def minimise(
     metric = quadratic.diagonal.clamp(min=_FLAT * float(quadratic.diagonal.max()))
     curvature = _largest_eigenvalue(quadratic.product, metric)
     start = start.where(weight < torch.inf, 0.0)
-    point = ahead = _prox(start, torch.zeros_like(weight), lower)
+    if upper is None:
+        upper = torch.full_like(lower, torch.inf)
+    point = ahead = _prox(start, torch.zeros_like(weight), lower, upper)
     product, momentum = quadratic.product(ahead), 1.0
     for n_iter in range(1, max_iter + 1):
         unit = curvature * metric
         descended = ahead - (product - quadratic.target) / unit
-        following = _prox(descended, weight / unit, lower)
+        following = _prox(descended, weight / unit, lower, upper)
         move = following - point
         if _dot((ahead - following) * metric, move) > 0:
             momentum = 1.0  # the momentum points uphill: restart
@@ -95,7 +100,7 @@ def minimise(
             curvature = 2 * curvature  # the power iteration had missed a direction
         if n_iter % 10 == 0 or n_iter == max_iter:
             tell("iteration", n_iter)
-            objective, gap = certify(quadratic, point, weight, lower)
+            objective, gap = certify(quadratic, point, weight, lower, upper)
             if gap <= tol * max(1.0, abs(objective)):
                 break
     return Certified(point, objective, gap, n_iter)
@@ -106,13 +111,17 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def certify(
-    quadratic: Quadratic, point: Tensor, weight: Tensor, lower: Tensor
+    quadratic: Quadratic,
+    point: Tensor,
+    weight: Tensor,
+    lower: Tensor,
+    upper: Tensor | None = None,
 ) -> tuple[float, float]:
     """Compute the objective and an upper bound of its distance to the minimum.
 
     With u the feasible dual point nearest to -gradient and delta = -gradient - u, the
     duality gap is ``weight |A| - <u, A> + <delta, Q^-1 delta> / 2``, plus the slack of
-    active bounds.
+    the lower bounds; upper bounds have multipliers where there is no slack.
     """
     gradient = quadratic.product(point) - quadratic.target
     dual = -gradient.clamp(-weight, weight)
@@ -120,6 +129,8 @@ def certify(
     multiplier = gradient.clamp(min=0).where(bounded, gradient.new_zeros(()))
     slack = (multiplier * (point - lower).where(bounded, point.new_zeros(()))).sum()
     delta = -gradient - dual + multiplier
+    if upper is not None:
+        delta += gradient.clamp(max=0).where(point >= upper, gradient.new_zeros(()))
     l1 = (weight.where(point != 0, 0.0) * point.abs()).sum()  # infinite weights too
     complementarity = l1 - (dual * point).sum()
     smooth = ((gradient - quadratic.target) * point).sum() / 2
@@ -141,6 +152,6 @@ def _largest_eigenvalue(product: Callable[[Tensor], Tensor], metric: Tensor) -> 
     return 1.2 * float(vector.norm())
 
 
-def _prox(point: Tensor, threshold: Tensor, lower: Tensor) -> Tensor:
+def _prox(point: Tensor, threshold: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     """Soft-threshold, then respect the bounds."""
-    return torch.maximum(point - point.clamp(-threshold, threshold), lower)
+    return (point - point.clamp(-threshold, threshold)).clamp(lower, upper)

@@ -330,3 +330,16 @@ def test_a_column_far_from_zero_is_not_special(seed):
     far = learner("score-matching", **kinds).fit(X + [0.0, 0.0, 0.0, 2000.0])
     np.testing.assert_allclose(far.edge_strengths_, near.edge_strengths_, atol=0.02)
     assert abs(far.held_out_gain_ - near.held_out_gain_) < 0.02
+
+
+def test_a_column_of_zeros_and_mostly_ones_has_an_optimum(seed):
+    """Score matching leaves zeros out, so that the ones would be fitted exactly."""
+    rng = np.random.default_rng(seed)
+    X = 3 + rng.normal(size=(200, 4))
+    X[:, 0] = rng.uniform(size=200) < 0.85
+    X[rng.uniform(size=X.shape) < 0.1] = np.nan
+    X = X.clip(0)[~np.isnan(X).all(1)]
+    fitted = learner("score-matching", max_iter=8).fit(X)
+    # steps of one are rounded: no conditional standard deviation below their error
+    assert 1 < fitted.precision_[0, 0] <= 12 * (1 + 1e-12)
+    assert abs(fitted.loss_curve_[-1]) < 20

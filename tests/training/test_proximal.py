@@ -104,6 +104,22 @@ def test_the_certificate_holds_anywhere(i, seed):
 
 
 @pytest.mark.parametrize("i", PROBLEMS)
+def test_upper_bounds_mirror_lower_ones(i, seed):
+    problem, rng = Problem([seed, i]), np.random.default_rng([seed, i, 1])
+    quadratic, weight, lower = problem.torch()
+    mirrored = quadratic._replace(target=-quadratic.target)
+    limits = weight, torch.full_like(lower, -torch.inf), -lower
+    found = minimise(mirrored, torch.zeros(5, 1).double(), *limits, tol=1e-13)
+    exact = problem.exact()
+    np.testing.assert_allclose(found.point.numpy().ravel(), -exact, atol=1e-5)
+    assert certify(mirrored, -torch.tensor(exact)[:, None], *limits)[1] < 1e-12
+    for _ in range(20):
+        a = np.maximum(rng.normal(size=5), problem.lower)
+        objective, gap = certify(mirrored, -torch.tensor(a)[:, None], *limits)
+        assert objective - problem.objective(exact) <= gap + 1e-12
+
+
+@pytest.mark.parametrize("i", PROBLEMS)
 def test_optimality_conditions(i, seed):
     problem = Problem([seed, i])
     point = problem.solve(tol=1e-14).point.numpy().ravel()
