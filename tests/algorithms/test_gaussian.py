@@ -240,17 +240,22 @@ def test_steps_follow_the_rate_of_em(rate, steps):
 
 
 def test_the_prior_is_chosen_by_held_out_cells(seed):
-    rng = np.random.default_rng(seed)
-    strengths = [300.0, 3.0, 0.03]
-    chosen = []
-    for n, scatter in ((400, COVARIANCE * 2), (12, np.eye(D))):
+    """Of 30 rows noise takes a stronger one: log10 by 1.8 +- 1.7, in 100 tables."""
+    rng, strengths, n = np.random.default_rng(seed), [300.0, 3.0, 0.03], 30
+
+    def chosen(scatter):
         x = rng.multivariate_normal(np.zeros(D), scatter, size=n)
         data = Incomplete(torch.tensor(x), torch.ones(n, D).bool())
         hidden = torch.tensor(rng.uniform(size=x.shape) < 0.3)
+        effort = {"max_iter": 50, "tol": 1e-3}
         weights = torch.ones(n).double()
-        chosen.append(
-            gaussian.choose_strength(
-                data, hidden, weights, strengths, START, max_iter=50, tol=1e-3
-            )[0]
+        choice = gaussian.choose_strength(
+            data, hidden, weights, strengths, START, **effort
         )
-    assert chosen[0] < chosen[1]
+        return np.log10(choice[0])
+
+    linked, noise = (
+        np.mean([chosen(scatter) for _ in range(20)])
+        for scatter in (COVARIANCE * 2, np.eye(D))
+    )
+    assert linked < noise

@@ -25,7 +25,7 @@ def parameters(seed):
 
 @pytest.fixture
 def bounded(parameters):
-    ends = (torch.tensor(end).double() for end in (LOW, HIGH))
+    ends = (torch.tensor(end, dtype=torch.float64) for end in (LOW, HIGH))
     return BoundedCells(Cells(*parameters, FAMILIES), torch.tensor(PLACES), *ends)
 
 

@@ -46,6 +46,14 @@ def parameters(seed):
     return loc, log_scale.exp()
 
 
+def log_share(low, high):
+    """Compute the log-probability of intervals, in the lower tail, for precision."""
+    upper = low > 0
+    low, high = np.where(upper, -high, low), np.where(upper, -low, high)
+    low, high = stats.norm.logcdf(low), stats.norm.logcdf(high)
+    return high + np.log1p(-np.exp(low - high))
+
+
 def exact_log_prob(loc, scale):
     """Compute all cells of ROWS by scipy."""
     x, loc, scale = np.array(ROWS), loc.numpy(), scale.numpy()
@@ -57,10 +65,10 @@ def exact_log_prob(loc, scale):
     for column, values, edges in zip((3, 4), VALUES, EDGES, strict=True):
         place = np.array([values.index(v) for v in x[:, column]])
         low, high = (
-            stats.norm.cdf(np.array(edges)[place + k], loc[:, column], scale[:, column])
+            (np.array(edges)[place + k] - loc[:, column]) / scale[:, column]
             for k in (0, 1)
         )
-        found[:, column] = np.log(high - low)
+        found[:, column] = log_share(low, high)
     return found
 
 

@@ -364,16 +364,18 @@ def test_margins_are_bent_where_columns_are_skewed(seed):
     imputer, normal = fitted(X), fitted(X, margins="normal")
     assert imputer.bent_[2]
     assert not normal.bent_.any()
-    assert imputer.score(full) > normal.score(full) + 0.1
+    assert imputer.score(full) > normal.score(full) + 0.5  # 0.88 to 1.1 at ten seeds
     hidden = np.isnan(X)
-    spread = full.std(0)
-    errors = [
-        imputation_rmse(full, f.transform(X), hidden, scale=spread)
+    bent, straight = (
+        np.square((f.transform(X) - full) / full.std(0))[hidden]
         for f in (imputer, normal)
-    ]
-    assert errors[0] < errors[1]
+    )
+    gain = straight - bent
+    assert gain.mean() > -GATE * gain.std() / np.sqrt(gain.size)
     draws = imputer.sample(X, 100, random_state=0)
-    assert coverage(full, draws, hidden) == pytest.approx(0.9, abs=0.03)
+    found = coverage(full, draws, hidden)
+    estimation = 0.01  # of the parameters
+    assert abs(found - 0.9) < estimation + GATE * np.sqrt(0.09 / hidden.sum())
 
 
 def test_margins_do_not_depend_on_units(seed):
