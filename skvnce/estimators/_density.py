@@ -40,6 +40,7 @@ STRAY = 0.25  # share of draws outside, from which on a column is said to run aw
 SUMMED = 20  # chains of a row, whose tables are summed up
 _MCEM_STEPS = {1: 100, 10: 300}  # length of chains from which round on
 _MCEM_EVERY = 5  # rounds between draws
+_JUDGED = 250  # rows at most whose held-out cells are shown, as chains are slow
 
 
 def _factor_density(normal, like=None):
@@ -57,6 +58,13 @@ def _flow(normal, like=None, **options):
 # makers of densities that start at a normal distribution
 STARTS = {"flow": partial(_flow, n_passes=None), "factor-analysis": _factor_density}
 COUPLED = partial(_flow, n_passes=2)  # whose inverse is cheap, as Monte Carlo EM needs
+
+
+def _some(hidden):
+    """Keep the held-out cells (n, n_nodes) of a few rows, evenly spread."""
+    rows = hidden.any(1).nonzero().squeeze(1)
+    few = rows[:: -(-len(rows) // _JUDGED)]
+    return torch.zeros_like(hidden).index_copy(0, few, hidden[few])
 
 
 class IncompleteDensity(
@@ -130,7 +138,7 @@ class IncompleteDensity(
             def show(chains):
                 if on_chosen is not None and hidden.any():
                     found = self._without(hidden, pair, start, chains.hypercube)
-                    on_chosen(Blind(found, nodes, hidden.numpy()))
+                    on_chosen(Blind(found, nodes, _some(hidden).numpy()))
 
             chains = self._train(pair, start, hidden, on_round, show)
             share = chains.n_outside / chains.n_drawn.clamp(min=1)

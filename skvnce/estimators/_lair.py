@@ -38,7 +38,7 @@ from skvnce.models.bounded import BoundedModel
 from skvnce.samplers.base import Sampler
 
 _SEVERAL, _ENOUGH = 4, 40  # members at most; rows a column for which one is enough
-_ROUGH = 64  # draws of a rough mean, a power of two
+_ROUGH = 32  # draws of a rough mean, a power of two
 _SHAPE = 2.0  # of the weights of rows: half the variance of the Bayesian bootstrap's
 
 

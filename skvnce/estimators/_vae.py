@@ -413,22 +413,22 @@ class VariationalAutoencoder(
         rank = self.n_components
         rank = auto_rank(nodes.shape[1]) if isinstance(rank, str) else rank
         self.n_components_ = rank
-        auto = self._built(linear_start(normal, rank))
+        linear = linear_start(normal, rank)
+        auto = self._built(linear)
 
         def show(hidden):
             if on_chosen is not None and hidden.any():
-                found = self._without(hidden, auto, normal, data, weights)
+                found = self._without(hidden, auto, data, weights, normal, linear)
                 on_chosen(Blind(found, nodes, hidden.numpy()))
 
         self._train(auto, data, nodes, weights, on_round, show)
         self.model_state_, self.encoder_state_ = map(state_of, auto)
         self._cache = []
 
-    def _without(self, hidden, auto, normal, data, weights):
+    def _without(self, hidden, auto, data, weights, normal, linear):
         """Copy the estimator, with modules that have not seen some cells."""
         strength, rank = self.shrinkage_ * len(self.scale_), self.n_components_
         other = normal_without(data, hidden, weights, strength, normal)
-        linear = linear_start(normal, rank)
         starts = []
         for one in (linear, turned_like(linear_start(other, rank), linear)):
             with seeded(0):  # the same networks

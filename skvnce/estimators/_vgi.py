@@ -38,7 +38,7 @@ from skvnce.estimators._validation import (
 
 _MODELS = ["vae", *STARTS]
 _PROPOSALS = {"n_particles": 4, "n_replenish": 20}  # of LAIR, as in LAIRImputer
-_ROUGH = {"n_chains": 8, "n_sweeps": 12, "n_kept": 4}  # to judge a density by
+_ROUGH = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}  # to judge a density by
 
 
 class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
@@ -141,9 +141,9 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         Least and largest values that imputed cells of each column can have.
     held_out_gain_ : float
         One minus the ratio of the mean squared errors of the model and of column means,
-        on the cells that training held out to choose the number of rounds, of
-        at most 1000 rows; columns count alike.  Negative where means predict better.
-        NaN where it held out none (``validation_fraction=0``,
+        on the cells that training held out to choose the number of rounds, of at most
+        1000 rows (250 of a density); columns count alike.  Negative where means predict
+        better.  NaN where it held out none (``validation_fraction=0``,
         ``algorithm="mcem"``, too few rows), and with ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
         Columns that the model predicts worse than their means do, beyond chance.  They
