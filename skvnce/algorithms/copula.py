@@ -20,11 +20,13 @@ from skvnce.algorithms.margins import (
     choose_margins,
     fit_margins,
     scored,
+    straight,
 )
 from skvnce.algorithms.steps import Steps
 from skvnce.distributions.normal import Normal
 
 _FARTHEST = 4.0  # score of an observed cell: a normal one is beyond it once in 16,000
+_LEAST_SHARE = 1e-8  # of a distribution that lies within bounds
 _SETTLED = 1e-2  # change of a normal score at which margins are settled
 
 
@@ -111,11 +113,14 @@ class Choice(NamedTuple):
     margins : Margins or None
         None where cells are scores.
     start : Normal
+    judged : Copula
+        The fit without the held-out cells, with this strength and kind of margins.
     """
 
     strength: float
     margins: Margins | None
     start: Normal
+    judged: Copula
 
 
 def choose(
@@ -147,15 +152,16 @@ def choose(
     d, effort = data.x.shape[1], {"max_iter": max_iter, "tol": tol}
     start = Normal(torch.zeros(d).to(data.x), torch.eye(d).to(data.x))
     strength, start = gaussian.choose_strength(*part, strengths, start, **effort)
-    if not bend:
-        return Choice(strength, None, start)
-    with step("choosing the margins"):
-        chosen = choose_margins(*part, strength, start, **effort)
+    chosen = None
+    if bend:
+        with step("choosing the margins"):
+            chosen = choose_margins(*part, strength, start, **effort)
     if chosen is None:
-        return Choice(strength, None, start)
+        return Choice(strength, None, start, Copula(start))
+    *begin, last = chosen
     with step("fitting the margins"):
-        bent, start = fit_margins(data, weights, strength, *chosen, tol=_SETTLED)
-    return Choice(strength, bent, start)
+        bent, start = fit_margins(data, weights, strength, *begin, tol=_SETTLED)
+    return Choice(strength, bent, start, Copula(last, begin[0]))
 
 
 def log_prob(copula: Copula, data: Incomplete) -> Tensor:
@@ -187,6 +193,30 @@ def conditional_mean(copula: Copula, data: Incomplete, lattice: Lattice) -> Tens
             moments = gaussian.conditional_moments(copula.normal, scores)
         filled = filled + copula.calibration.mean_shift(*moments, copula.cells_of)
     return data.with_values(filled)
+
+
+def cell_means(copula: Copula, data: Incomplete) -> Tensor:
+    """Predict each missing cell by itself, in closed form; (n, features).
+
+    The mean is truncated to the bounds of the cell; unlike that of `conditional_mean`,
+    it does not use that other missing cells of the row lie within theirs, nor the
+    calibration, which saw all cells.
+    """
+    scores = copula.given(data)
+    lines, bounds = copula.margins, copula.bounds
+    moments = gaussian.conditional_moments(copula.normal, scores)
+    if bounds is None:
+        return moments[0] if lines is None else lines.expectation(*moments)
+    lines = straight(data.x.shape[1]) if lines is None else lines
+    censored = lines._replace(low=bounds[0], high=bounds[1]).expectation(*moments)
+    inside, beyond = torch.ones_like(censored), torch.zeros_like(censored)
+    for sign, bound, score in zip((1, -1), bounds, copula.score_bounds(), strict=True):
+        spread = moments[1].clamp(min=gaussian.LEAST_SPREAD)
+        share = torch.special.ndtr(sign * (score - moments[0]) / spread)
+        inside = inside - share
+        beyond = beyond + share * bound.where(bound.isfinite(), 0.0)
+    mean = (censored - beyond) / inside.clamp(min=_LEAST_SHARE)
+    return mean.where(inside > _LEAST_SHARE, censored).clamp(*bounds)
 
 
 def draw(copula: Copula, data: Incomplete, n_draws: int) -> Tensor:

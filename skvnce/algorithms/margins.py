@@ -283,7 +283,7 @@ def choose_margins(
     *,
     max_iter: int,
     tol: float,
-) -> tuple[Margins, Normal] | None:
+) -> tuple[Margins, Normal, Normal] | None:
     """Fit margins, and take them if they predict held-out cells better than straight.
 
     Each held-out cell is judged by the CRPS of its distribution given the cells of its
@@ -305,7 +305,8 @@ def choose_margins(
 
     Returns
     -------
-    margins, normal, or None
+    None, or margins, the normal distribution that was fitted with them in turn, and the
+    one that EM goes on to.
     """
     kept = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
     lines = straight(data.x.shape[1])
@@ -320,9 +321,10 @@ def choose_margins(
         losses.append(crps.sum(1))
         error = (margins.expectation(*moments) - data.x).where(held_out, 0.0)
         squares.append(weights @ error.square().sum(1))
+        last = fit.normal
     gain = losses[0] - losses[1]  # of each row
     better = weights @ gain > (weights @ gain.square()).sqrt()
-    return found if better and squares[1] <= _WORSE * squares[0] else None
+    return (*found, last) if better and squares[1] <= _WORSE * squares[0] else None
 
 
 def _crps(margins: Margins, mean: Tensor, spread: Tensor, x: Tensor) -> Tensor:

@@ -3,11 +3,10 @@
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step
-from skvnce._random import row_lattice, seed_from, seeded
+from skvnce._random import row_lattice
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.algorithms import calibration, copula, gaussian, margins, steps
@@ -24,7 +23,8 @@ from skvnce.estimators._callbacks import (
     rounds_of_tuning,
     shows_progress,
 )
-from skvnce.estimators._modules import filled_once
+from skvnce.estimators._misfit import HELD_OUT, HeldOutCheck
+from skvnce.estimators._parameter_draws import ParameterDraws
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import (
     column_moments,
@@ -43,7 +43,10 @@ from skvnce.estimators._validation import (
 )
 
 SHARES = [1.0, 0.1, 0.01]  # prior rows a column that "auto" chooses from
-HELD_OUT = 0.1  # share of the observed cells on which it is chosen
+_REMEDY = (
+    "Logarithms of skewed columns, or leaving out columns that hardly ever vary, may "
+    "help."
+)
 
 
 def _lattice(data):
@@ -51,7 +54,7 @@ def _lattice(data):
     return row_lattice(data.to_array(), 0)
 
 
-class GaussianImputer(CallbackSupportMixin, Imputer):
+class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Imputer):
     """Impute by a normal distribution fitted to the incomplete rows by EM.
 
     Missing cells (NaN) are filled by their exact conditional means given the observed
@@ -93,6 +96,10 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     tol : float, default=5e-3
         Largest change of a mean or a covariance, for columns of unit spread, at which
         EM stops.
+    on_misfit : {"warn", "raise", "ignore"}, default="warn"
+        Whether `fit` warns (`skvnce.exceptions.MisfitWarning`) or raises a ValueError
+        where held-out cells of columns are predicted worse than by their means
+        (`held_out_gain_`), beyond chance.  ``"ignore"`` skips this check.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit` (missing
         cells filled by 0) or drops them.
@@ -126,6 +133,14 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         Places in X of the columns of the model: those observed with two values or more.
     constants_ : dict of int to float
         Places and values of columns with one observed value, which fills their cells.
+    held_out_gain_ : float
+        One minus the ratio of the mean squared errors of the model and of column means,
+        on the held-out cells that choose shrinkage and margins, without these; columns
+        count alike.  Negative where means predict better; NaN where columns have too
+        few cells to hold some out, and with ``on_misfit="ignore"``.
+    marginal_columns_ : ndarray of bool, of shape (n_nodes,)
+        Columns that the model predicts worse than their means do, beyond chance.
+        `transform` fills them by their means and `sample` by their observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Least and largest value of imputed cells of each column of X.
     indicator_ : MissingIndicator or None
@@ -177,6 +192,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         n_parameter_draws=20,
         max_iter=200,
         tol=5e-3,
+        on_misfit="warn",
         keep_empty_features=False,
         add_indicator=False,
         random_state=None,
@@ -189,6 +205,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self.n_parameter_draws = n_parameter_draws
         self.max_iter = max_iter
         self.tol = tol
+        self.on_misfit = on_misfit
         self.keep_empty_features = keep_empty_features
         self.add_indicator = add_indicator
         self.random_state = random_state
@@ -275,7 +292,8 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         for cells, nodes in self._parts(X, only_incomplete=True):
             with one_thread():
                 scaled = copula.conditional_mean(model, self._scaled(nodes), _lattice)
-            filled[cells] = self._clipped(self._in_units(scaled))
+            found = self._clipped(self._in_units(scaled))
+            filled[cells] = self._fill_marginal(found)
         return self._with_indicator(self._columns_out(filled, X), X)
 
     @shows_progress
@@ -304,22 +322,6 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         X = self._checked(X)
         normals = self._parameter_draws() or [self._normal]
         return self._filled_in_turns(X, normals, self._drawn, n_draws, random_state)
-
-    @shows_progress
-    def draw_parameters(self):
-        """Return the draws of mean and covariance from their posterior.
-
-        Returns
-        -------
-        means : ndarray of shape (n_parameter_draws, n_nodes)
-            In the units of X, see `mean_`.
-        covariances : ndarray of shape (n_parameter_draws, n_nodes, n_nodes)
-        """
-        check_is_fitted(self)
-        found = [self._parameters_in_units(one) for one in self._parameter_draws()]
-        d = len(self.scale_)
-        means = np.array([mean for mean, _ in found]).reshape(-1, d)
-        return means, np.array([cov for _, cov in found]).reshape(-1, d, d)
 
     @shows_progress
     def score_samples(self, X):
@@ -351,6 +353,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         check_number(self.n_parameter_draws, "n_parameter_draws", low=0, integer=True)
         check_number(self.max_iter, "max_iter", low=1, integer=True)
         check_number(self.tol, "tol", low=0)
+        self._check_on_misfit()
         check_bool(self.keep_empty_features, "keep_empty_features")
         check_bool(self.add_indicator, "add_indicator")
 
@@ -369,7 +372,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         bend = self.margins == "auto"
         chosen = copula.choose(data, weights, part, strengths, bend=bend, **effort)
         self.n_tuning_iter_ = rounds_of_tuning()
-        strength, bent, start = chosen
+        strength, bent, start, judged = chosen
         self.shrinkage_ = float(shares[strengths.index(strength)])
         self.bent_, self._margins = np.zeros(d, dtype=bool), None
         if bent is not None:
@@ -388,6 +391,23 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self._calibrate(*part, row_folds(nodes)[some])
         self._keep_for_draws(data, weights, strength)
         self._report(fit, float(weights.sum()))
+        self._judge(nodes, weights, judged, hidden & some[:, None])
+
+    def _judge(self, nodes, weights, fitted, hidden):
+        """Compare the fit without held-out cells with means, and announce a misfit."""
+        bent = fitted.margins
+        if bent is not None:
+            bent = bent.within(*map(torch.from_numpy, self._scaled_ranges()))
+        model = self._copula([part.numpy() for part in fitted.normal])
+        model = model._replace(margins=bent)
+
+        def predict(kept, rows):
+            means = copula.cell_means(model, self._scaled(kept[rows]))
+            return self._clipped(self._in_units(means))
+
+        cells = {"weights": weights.numpy(), "hidden": hidden.numpy()}
+        self._check_held_out(nodes, predict, **cells)
+        self._announce_misfit(_REMEDY)
 
     def _calibrate(self, data, cells, weights, folds):
         """Calibrate the columns that it makes clearly better, without bounds."""
@@ -412,33 +432,6 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             for node, column in enumerate(self.node_indices_.tolist())
             if column in known
         }
-
-    def _keep_for_draws(self, data, weights, strength):
-        """Keep what draws of the parameters need until they are asked for."""
-        self._draws = None
-        self._training = None
-        if self.n_parameter_draws:
-            table = (data.to_array(), weights.numpy())
-            count = self.n_parameter_draws
-            self._training = (*table, strength, count, seed_from(self.random_state))
-
-    @filled_once
-    def _parameter_draws(self):
-        """Draw the parameters at the first call; list of (mean, covariance)."""
-        training = self._training
-        if self._draws is None and training is not None:
-            table, weights, strength, count, seed = training
-            with one_thread(), seeded(seed):
-                draws = gaussian.posterior_draws(
-                    Normal(*map(torch.from_numpy, self._normal)),
-                    Incomplete.from_array(table),
-                    torch.from_numpy(weights),
-                    strength,
-                    n_draws=count,
-                )
-            self._draws = [tuple(part.numpy() for part in draw) for draw in draws]
-            self._training = None
-        return self._draws or []
 
     def _report(self, fit, total):
         self.loss_curve_ = [-objective / total for objective in fit.objectives]
@@ -469,12 +462,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     def _drawn(self, normal, nodes, n_draws):
         """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""
         scaled = copula.draw(self._copula(normal), self._scaled(nodes), n_draws)
-        return self._made_possible(self._in_units(scaled))
-
-    def _parameters_in_units(self, normal):
-        mean, covariance = normal
-        square = np.outer(self.scale_, self.scale_)
-        return self.location_ + mean * self.scale_, covariance * square
+        return self._made_possible(self._draw_marginal(self._in_units(scaled)))
 
     def _in_units(self, scaled):
         return self.location_ + scaled.numpy() * self.scale_

@@ -9,12 +9,15 @@ from their marginal distributions: `transform` fills in their means, `sample` dr
 their observed values.
 """
 
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.special import ndtri
 
 from skvnce._progress import step
+from skvnce._random import row_keyed
 from skvnce._warnings import warn_user
 from skvnce.estimators._tables import column_moments, hold_out
 from skvnce.estimators._validation import check_choice, column_name
@@ -22,9 +25,11 @@ from skvnce.exceptions import MisfitWarning
 
 HELD_OUT = 0.1  # share of the observed cells
 
-_ERRORS = 3.0  # standard errors by which a column is predicted worse beyond chance
+_TOLERANCE = 1.1  # times the squared errors of the means: a model of noise has some
+_ERRORS = 3.0  # standard errors at least by which a column is worse beyond chance
+_ALARMS = 0.01  # how often one of the columns of a table may be so by chance
 _FAR = 10.0  # over the root of the number of cells: few cells that are very far off
-_NOISE = 2.0  # the same over all columns together
+_NOISE = 3.0  # the same over all columns together
 _ALONE = 4.0  # ratio to which errors of one column count there
 _LISTED = 8  # names of columns in a message
 _JUDGED = 1000  # rows at most in which cells are predicted
@@ -52,10 +57,10 @@ class HeldOutCheck:
         nodes : ndarray of shape (n, n_nodes)
             Rows of the fit, in the units of X; NaN marks missing cells.
         predict : callable
-            (kept, rows): `nodes` with NaN for held-out cells, too, and the places of at
-            most 1000 rows that have some.  It fits the model without these cells, and
-            returns the rows (n_rows, n_nodes) in the units of X, filled; NaN, or None
-            for all of them, says that it has no prediction.
+            (kept, rows): `nodes` with NaN for held-out cells, too, and the places of
+            at most 1000 different rows that have some.  It fits the model without these
+            cells, and returns the rows (n_rows, n_nodes) in the units of X, filled;
+            NaN, or None for all of them, says that it has no prediction.
         weights : ndarray of shape (n,), default=None
             Of the rows; None is one for each.
         hidden : ndarray of bool, of shape (n, n_nodes), default=None
@@ -107,13 +112,21 @@ def _marginal(column, weights):
     return float(share @ values), values, share.cumsum()[:-1]
 
 
+def _some_rows(nodes, rows):
+    """Choose about 1000 of the rows by their content, equal ones together."""
+    if len(rows) <= _JUDGED:
+        return rows
+    key = row_keyed(nodes[rows], 0)(0, torch.empty(len(rows), 1))[:, 0].numpy()
+    return rows[key <= np.unique(key)[:_JUDGED][-1]]
+
+
 def _judged(nodes, predict, weights, hidden):
     """Predict held-out cells, and judge by columns divided by their largest value."""
     nothing = Judgement(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     if hidden is None:
         hidden = hold_out(nodes, torch.from_numpy(weights), HELD_OUT)[1].numpy()
     hidden = hidden & (~np.isnan(nodes) & ~hidden).any(0)
-    rows = np.flatnonzero(hidden.any(1))[:_JUDGED]
+    rows = _some_rows(nodes, np.flatnonzero(hidden.any(1)))
     if not len(rows):
         return nothing
     kept = np.where(hidden, np.nan, nodes)
@@ -145,11 +158,12 @@ class Judgement(NamedTuple):
 def judge(nodes, hidden, filled, mean, scale, weights=None):
     """Compare a model with column means on held-out cells.
 
-    A column is predicted worse beyond chance where the differences of its squared
-    errors exceed zero by three standard errors, or where their ratio is so large that
-    few cells are enough; and where it is predicted worse at all if that is so of all
-    columns together, beyond chance: where a model fails some columns, the cells of one
-    column are too few to tell which others it fails.
+    A column is predicted worse beyond chance where its squared errors exceed 1.1 times
+    those of the means by three standard errors, more with many columns, or by so much
+    that few cells are enough; and where it is predicted worse at all if that is so of
+    all columns together, beyond chance: where a model fails some columns, the cells of
+    one column are too few to tell which others it fails.  Means are 1.1 times better
+    (5 % in root mean squares) than a regression on noise with ten rows a column.
 
     Parameters
     ----------
@@ -178,14 +192,15 @@ def judge(nodes, hidden, filled, mean, scale, weights=None):
             for guess in (filled, mean)
         )
         own = np.nan_to_num(own, nan=np.inf)
-        excess = own - means
+        excess = own - _TOLERANCE * means
         error = np.sqrt(weights @ np.square(excess))
-        marginal = weights @ excess > _ERRORS * error
+        level = max(_ERRORS, ndtri(1 - _ALARMS / len(scale)))
+        marginal = weights @ excess > level * error
         own, means = weights @ own, weights @ means
     expected = np.maximum(means, counts)  # a few cells lie at their mean by chance
     marginal |= own > expected * (1 + _FAR / np.sqrt(np.maximum(counts, 1)))
-    together = np.minimum(own, _ALONE * means).sum()
-    if together > means.sum() * (1 + _NOISE / np.sqrt(counts.sum())):
+    together, noise = np.minimum(own, _ALONE * means).sum(), _NOISE / sqrt(counts.sum())
+    if together > means.sum() * max(1 + noise, _TOLERANCE + noise / 3):
         marginal |= own > means
     gain = 1 - own.sum() / means.sum() if means.any() else np.nan
     return Judgement(float(gain), marginal)
