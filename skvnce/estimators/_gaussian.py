@@ -44,8 +44,8 @@ from skvnce.estimators._validation import (
 
 SHARES = [1.0, 0.1, 0.01]  # prior rows a column that "auto" chooses from
 _REMEDY = (
-    "Logarithms of skewed columns, or leaving out columns that hardly ever vary, may "
-    "help."
+    'shrinkage="auto", fewer columns, or logarithms of skewed ones may help; so may '
+    "min_value and max_value left at None."
 )
 
 

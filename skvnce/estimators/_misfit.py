@@ -125,7 +125,9 @@ def _judged(nodes, predict, weights, hidden):
     nothing = Judgement(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     if hidden is None:
         hidden = hold_out(nodes, torch.from_numpy(weights), HELD_OUT)[1].numpy()
-    hidden = hidden & (~np.isnan(nodes) & ~hidden).any(0)
+    kept = np.where(hidden, np.nan, nodes)
+    hidden = hidden & ~(np.fmax.reduce(kept) <= np.fmin.reduce(kept))
+    hidden &= ~np.isnan(kept).all(0)
     rows = _some_rows(nodes, np.flatnonzero(hidden.any(1)))
     if not len(rows):
         return nothing
@@ -136,8 +138,18 @@ def _judged(nodes, predict, weights, hidden):
     unit = np.nanmax(abs(nodes), 0)
     mean, _ = column_moments(kept / unit, weights)
     _, scale = column_moments(nodes / unit, weights)
-    parts = nodes[rows] / unit, hidden[rows], filled / unit
-    return judge(*parts, mean, scale, weights[rows])
+    first, weight = _distinct(nodes[rows], weights[rows])
+    parts = nodes[rows][first] / unit, hidden[rows][first], filled[first] / unit
+    return judge(*parts, mean, scale, weight)
+
+
+def _distinct(rows, weights):
+    """Find the places of different rows, and the weights that each has in all."""
+    clean = np.where(np.isnan(rows), np.nan, rows + 0.0)  # one NaN, one zero
+    keys = np.ascontiguousarray(clean).view(np.dtype((np.void, 8 * rows.shape[1])))
+    found = np.unique(keys.ravel(), return_index=True, return_inverse=True)
+    _, first, group = found
+    return first, np.bincount(group, weights)
 
 
 class Judgement(NamedTuple):
@@ -176,14 +188,15 @@ def judge(nodes, hidden, filled, mean, scale, weights=None):
     mean, scale : ndarray of shape (n_nodes,)
         Means of the other observed cells, and standard deviations.
     weights : ndarray of shape (n,), default=None
-        Of the rows; a weight of k counts as k equal rows.  None is one for each.
+        Of the rows, which are all different; a weight of k counts as k equal rows, of
+        which the same cells are held out.  None is one for each.
 
     Returns
     -------
     Judgement
     """
     weights = np.ones(len(nodes)) if weights is None else weights
-    counts = weights @ hidden
+    counts = hidden.sum(0)
     if not counts.any():
         return Judgement(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -193,11 +206,13 @@ def judge(nodes, hidden, filled, mean, scale, weights=None):
         )
         own = np.nan_to_num(own, nan=np.inf)
         excess = own - _TOLERANCE * means
-        error = np.sqrt(weights @ np.square(excess))
+        error = np.sqrt(np.square(weights) @ np.square(excess))
         level = max(_ERRORS, ndtri(1 - _ALARMS / len(scale)))
         marginal = weights @ excess > level * error
         own, means = weights @ own, weights @ means
-    expected = np.maximum(means, counts)  # a few cells lie at their mean by chance
+    expected = np.maximum(
+        means, weights @ hidden
+    )  # a few cells lie at their mean by chance
     marginal |= own > expected * (1 + _FAR / np.sqrt(np.maximum(counts, 1)))
     together, noise = np.minimum(own, _ALONE * means).sum(), _NOISE / sqrt(counts.sum())
     if together > means.sum() * max(1 + noise, _TOLERANCE + noise / 3):
