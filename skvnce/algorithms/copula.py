@@ -132,6 +132,7 @@ def choose(
     bend: bool,
     max_iter: int,
     tol: float,
+    values: dict[int, Tensor] | None = None,
 ) -> Choice:
     """Choose strength and margins by held-out cells, and fit the margins to all.
 
@@ -148,6 +149,8 @@ def choose(
         Whether margins may be bent.
     max_iter, tol
         Of EM.
+    values : dict of int to Tensor, or None
+        See `choose_margins`.
     """
     d, effort = data.x.shape[1], {"max_iter": max_iter, "tol": tol}
     start = Normal(torch.zeros(d).to(data.x), torch.eye(d).to(data.x))
@@ -155,7 +158,7 @@ def choose(
     chosen = None
     if bend:
         with step("choosing the margins"):
-            chosen = choose_margins(*part, strength, start, **effort)
+            chosen = choose_margins(*part, strength, start, values=values, **effort)
     if chosen is None:
         return Choice(strength, None, start, Copula(start))
     *begin, last = chosen

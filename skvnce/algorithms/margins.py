@@ -19,6 +19,7 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce._progress import tell
 from skvnce.algorithms import gaussian
+from skvnce.algorithms.steps import Steps, fit_steps, left_out_moments
 from skvnce.distributions.columns import pick, place
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import middles
@@ -30,6 +31,7 @@ _FAR = 100.0  # distance in scores of the last knots, which set the slopes of th
 _LEAST_STEP = 1e-3  # of the scores between knots that no cell lies between
 _N_LEVELS = 12  # of quantiles that stand for a distribution
 _ROUNDS = 50  # of margins and normal in turn
+_CLEAR = 2.0  # standard errors of a loss that is no chance
 _WORSE = 1.1  # times the squared errors, of margins that are taken all the same
 _ROUGH = 0.03  # tolerance of margins that are to be compared
 
@@ -283,6 +285,7 @@ def choose_margins(
     *,
     max_iter: int,
     tol: float,
+    values: dict[int, Tensor] | None = None,
 ) -> tuple[Margins, Normal, Normal] | None:
     """Fit margins, and take them if they predict held-out cells better than straight.
 
@@ -290,6 +293,11 @@ def choose_margins(
     row that are not, and better is by a standard error.  The squared errors of means
     must not be larger by a tenth: those of columns with heavy tails may be.  It is all
     columns or none: bending some columns breaks what is linear between them and others.
+
+    Columns whose values repeat are drawn by steps, which give straight margins the
+    right frequencies, too.  So bent margins must not be worse, by two standard errors,
+    in the CRPS of draws of all observed cells, each given the others of its row: they
+    are ten times as many.
 
     Parameters
     ----------
@@ -302,6 +310,8 @@ def choose_margins(
         Nearly fitted to the other cells with straight margins.
     max_iter, tol
         Of EM with both.
+    values : dict of int to Tensor, or None
+        Increasing values of the columns whose values repeat.
 
     Returns
     -------
@@ -312,22 +322,45 @@ def choose_margins(
     lines = straight(data.x.shape[1])
     begin = start(kept, weights)
     found = fit_margins(kept, weights, strength, begin, normal, tol=_ROUGH)
-    losses, squares, effort = [], [], {"max_iter": max_iter, "tol": tol}
+    losses, squares, drawn, effort = [], [], [], {"max_iter": max_iter, "tol": tol}
     for margins, fitted in ((lines, normal), found):
         scores, _ = scored(margins, kept)
         fit = gaussian.fit_normal(scores, weights, strength, fitted, **effort)
         moments = gaussian.conditional_moments(fit.normal, scores)
-        crps = _crps(margins, *moments, data.x).where(held_out, 0.0)
+        crps = _crps(margins, None, *moments, data.x).where(held_out, 0.0)
         losses.append(crps.sum(1))
+        drawn.append(_left_out_crps(margins, fit.normal, data, weights, values))
         error = (margins.expectation(*moments) - data.x).where(held_out, 0.0)
         squares.append(weights @ error.square().sum(1))
         last = fit.normal
     gain = losses[0] - losses[1]  # of each row
     better = weights @ gain > (weights @ gain.square()).sqrt()
-    return (*found, last) if better and squares[1] <= _WORSE * squares[0] else None
+    lost = drawn[1] - drawn[0]
+    worse = weights @ lost > _CLEAR * (weights @ lost.square()).sqrt()
+    fair = squares[1] <= _WORSE * squares[0] and not worse
+    return (*found, last) if better and fair else None
 
 
-def _crps(margins: Margins, mean: Tensor, spread: Tensor, x: Tensor) -> Tensor:
+def _left_out_crps(
+    margins: Margins,
+    normal: Normal,
+    data: Incomplete,
+    weights: Tensor,
+    values: dict[int, Tensor] | None,
+) -> Tensor:
+    """Sum the CRPS of draws of the observed cells; (n,), 0 where no values repeat."""
+    if not values:
+        return torch.zeros_like(weights)
+    scores, _ = scored(margins, data)
+    moments = left_out_moments(normal, scores, torch.arange(data.x.shape[1]))
+    stepped = fit_steps(normal, scores, data.x, weights, values)
+    crps = _crps(margins, stepped, *moments, data.x).where(data.observed, 0.0)
+    return crps.sum(1)
+
+
+def _crps(
+    margins: Margins, stepped: Steps | None, mean: Tensor, spread: Tensor, x: Tensor
+) -> Tensor:
     """Compute the CRPS of cells whose scores are N(mean, spread**2).
 
     It is twice the average over levels of the loss of quantiles (Gneiting and Raftery
@@ -335,6 +368,8 @@ def _crps(margins: Margins, mean: Tensor, spread: Tensor, x: Tensor) -> Tensor:
     """
     total = torch.zeros_like(x)
     for level in middles(_N_LEVELS, x):
-        error = x - margins.inverse(mean + spread * torch.special.ndtri(level))
+        score = mean + spread * torch.special.ndtri(level)
+        cells = margins.inverse(score)
+        error = x - (cells if stepped is None else stepped.put(score, cells))
         total += torch.maximum(level * error, (level - 1) * error)
     return 2 * total / _N_LEVELS

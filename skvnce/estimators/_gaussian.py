@@ -370,7 +370,10 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         shares = SHARES if isinstance(self.shrinkage, str) else [self.shrinkage]
         strengths = [float(share) * d for share in shares]
         bend = self.margins == "auto"
-        chosen = copula.choose(data, weights, part, strengths, bend=bend, **effort)
+        values = self._repeated_values()
+        chosen = copula.choose(
+            data, weights, part, strengths, bend=bend, values=values, **effort
+        )
         self.n_tuning_iter_ = rounds_of_tuning()
         strength, bent, start, judged = chosen
         self.shrinkage_ = float(shares[strengths.index(strength)])
@@ -386,7 +389,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         self._normal = fit.normal.mean.numpy(), fit.normal.covariance.numpy()
         self.mean_, self.covariance_ = self._parameters_in_units(self._normal)
         part = data.take(some), cells[some], weights[some]
-        found = steps.fit_steps(fit.normal, *part, self._repeated_values())
+        found = steps.fit_steps(fit.normal, *part, values)
         self._steps = tuple(part.numpy() for part in found)
         self._calibrate(*part, row_folds(nodes)[some])
         self._keep_for_draws(data, weights, strength)
