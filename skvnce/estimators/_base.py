@@ -115,7 +115,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         rows, work = np.arange(len(X)), "scoring rows"
         if only_incomplete:
             rows, work = np.flatnonzero(np.isnan(nodes).any(1)), "filling rows"
-        size = max(1, _CHUNK // (nodes.shape[1] * n_chains))
+        size = max(1, _CHUNK // max(1, nodes.shape[1] * n_chains))
         for first in range(0, len(rows), size):
             part = rows[first : first + size]
             with step(work, first + len(part), len(rows), is_brief=True):

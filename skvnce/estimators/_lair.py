@@ -22,7 +22,7 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._members import STRATEGIES, DrawnByMembers
+from skvnce.estimators._members import STRATEGIES, DrawnByMembers, is_constant
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._vae import VariationalAutoencoder
@@ -105,7 +105,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     Attributes
     ----------
     estimators_ : list of VariationalAutoencoder
-        The members.
+        The members; none where all columns of X are constant.
     node_indices_ : ndarray of shape (n_nodes,)
         Places in X of the columns of the model: those observed with two values or more.
     constants_ : dict of int to float
@@ -222,17 +222,15 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         _, finish = report_rounds(self, None, X=X)
         blind = []
         if isinstance(self.estimator, FrozenEstimator):
-            member = self._thawed()
-            self.estimators_ = [member]
-            self._learn_possible(X, frozen=member)
-            blind.extend(self._in_view_of(member, X))
+            members = [self._thawed()]
+            self._learn_possible(X, frozen=members[0])
+            blind.extend(self._in_view_of(members[0], X))
         else:
             self._learn_possible(X)
             self._observed_columns(X)
             on_chosen = None if self.on_misfit == "ignore" else blind.append
-            self.estimators_ = self._train(X, on_chosen)
-        first = self.estimators_[0]
-        self.node_indices_, self.constants_ = first.node_indices_, first.constants_
+            members = [] if is_constant(X) else self._train(X, on_chosen)
+        self._keep_members(members, X)
         self._judge(X, blind)
         self._fit_indicator(X)
         finish()

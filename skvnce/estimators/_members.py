@@ -11,7 +11,11 @@ from skvnce._threads import one_thread
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._misfit import HeldOutCheck
 from skvnce.estimators._possible import PossibleValues, possible_values
-from skvnce.estimators._tables import half_sample_mode, in_container_of
+from skvnce.estimators._tables import (
+    constant_columns,
+    half_sample_mode,
+    in_container_of,
+)
 from skvnce.estimators._validation import check_number
 from skvnce.variational.base import ambient
 
@@ -47,7 +51,8 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
         """
         X = self._checked(X)
         filled = self._constants_filled(X)
-        shares = np.array_split(np.arange(self.n_draws), len(self.estimators_))
+        n_members = max(1, len(self.estimators_))  # none of a constant table
+        shares = np.array_split(np.arange(self.n_draws), n_members)
         with one_thread(), seeded(0):  # samplers may not take numbers of the row
             parts = self._parts(X, only_incomplete=True, n_chains=self.n_draws)
             for cells, nodes in parts:
@@ -104,12 +109,15 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
         Returns
         -------
         ndarray of shape (n_samples,)
-            Of the members' average density, see `VariationalAutoencoder`.
+            Of the members' average density, see `VariationalAutoencoder`; 0 where all
+            columns were constant at `fit`.
         """
         return self._scored(self._checked(X))[0]
 
     def _scored(self, X):
         """Estimate the members' average density; logs and standard errors of these."""
+        if not self.estimators_:
+            return np.zeros(len(X)), np.zeros(len(X))
         found = np.array([member._scored(X) for member in self.estimators_])
         log_prob, error = found[:, 0], found[:, 1]
         total = logsumexp(log_prob, axis=0) - np.log(len(found))
@@ -126,6 +134,17 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
     def _summed(self, member, nodes, n_draws, numbers):
         """Draw cells that are to be summed up; they may depend on each other."""
         return self._drawn(member, nodes, n_draws, numbers)
+
+    def _keep_members(self, members, X):
+        """Keep the members and their columns; without a member all are constant."""
+        self.estimators_ = members
+        if members:
+            first = members[0]
+            self.node_indices_, self.constants_ = first.node_indices_, first.constants_
+        else:
+            seen = np.flatnonzero(~np.isnan(X).all(0))
+            self.node_indices_ = seen[:0]
+            self.constants_ = {int(j): np.nanmax(X[:, j]) for j in seen}
 
     def _judge(self, X, blind):
         """Check predictions of cells that the fit of the first member has not seen.
@@ -200,6 +219,12 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
                     "was. Fit the imputer again."
                 )
         return X
+
+
+def is_constant(X):
+    """Tell whether no column of a table has two observed values."""
+    observed = X[:, ~np.isnan(X).all(0)].astype(np.float64)
+    return bool(constant_columns(observed).all())
 
 
 def within(ranges, dtype):

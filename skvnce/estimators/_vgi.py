@@ -24,7 +24,12 @@ from skvnce.estimators._density import (
     IncompleteDensity,
 )
 from skvnce.estimators._lair import LAIRImputer, draw_by, mean_by
-from skvnce.estimators._members import STRATEGIES, DrawnByMembers, of_rows
+from skvnce.estimators._members import (
+    STRATEGIES,
+    DrawnByMembers,
+    is_constant,
+    of_rows,
+)
 from skvnce.estimators._vae import VariationalAutoencoder
 from skvnce.estimators._validation import (
     check_bool,
@@ -124,7 +129,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     Attributes
     ----------
     estimators_ : list
-        What was fitted: autoencoders, or one density.
+        What was fitted: autoencoders, or one density; nothing where all columns of X
+        are constant.
     node_indices_ : ndarray of shape (n_nodes,)
         Places in X of the columns of the model: those observed with two values or more.
     constants_ : dict of int to float
@@ -249,8 +255,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         Raises
         ------
         ValueError
-            For infinite or textual cells, a table without a column of two values,
-            observed cells outside the bounds, parameters outside their range, a density
+            For infinite or textual cells, a table without an observed cell, observed
+            cells outside the bounds, parameters outside their range, a density
             whose `log_prob` gives a wrong shape, and a training that diverges.
         TypeError
             For parameters of a wrong type, and a model without `log_prob`.
@@ -264,19 +270,10 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
             warnings.filterwarnings("ignore", "Entirely missing")
             blind = []
             on_chosen = None if self.on_misfit == "ignore" else blind.append
-            if self._is_autoencoder():
-                members = LAIRImputer(self._autoencoder(), random_state=self._seed())
-                self.estimators_ = members._train(X, on_chosen)
-            else:
-                self.estimators_ = [self._density()._fit(X, on_chosen)]
-                self._tell_strays(self.estimators_[0].strays_)
-        first = self.estimators_[0]
-        self.node_indices_, self.constants_ = first.node_indices_, first.constants_
+            members = [] if is_constant(X) else self._train(X, on_chosen)
+        self._keep_members(members, X)
+        self._keep_curves(members)
         self._judge(X, blind)
-        self.validation_scores_ = list(first.validation_scores_)
-        self.loss_curve_ = list(first.loss_curve_)
-        self.n_iter_ = max(1, len(self.loss_curve_))
-        self.n_tuning_iter_ = first.n_tuning_iter_
         self._fit_indicator(X)
         finish()
         return self
@@ -318,7 +315,27 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
             gave one; of autoencoders, the decoder.
         """
         check_is_fitted(self)
+        if not self.estimators_:
+            raise ValueError("All columns were constant at fit: there is no density.")
         return self.estimators_[0].to_torch()
+
+    def _train(self, X, on_chosen):
+        """Train autoencoders or a density; a list of them."""
+        if self._is_autoencoder():
+            members = LAIRImputer(self._autoencoder(), random_state=self._seed())
+            return members._train(X, on_chosen)
+        member = self._density()._fit(X, on_chosen)
+        self._tell_strays(member.strays_)
+        return [member]
+
+    def _keep_curves(self, members):
+        """Write into attributes how the first member was trained, if there is one."""
+        self.validation_scores_, self.loss_curve_, self.n_tuning_iter_ = [], [], 0
+        for first in members[:1]:
+            self.validation_scores_ = list(first.validation_scores_)
+            self.loss_curve_ = list(first.loss_curve_)
+            self.n_tuning_iter_ = first.n_tuning_iter_
+        self.n_iter_ = max(1, len(self.loss_curve_))
 
     def _check_parameters(self):
         given = self.model
