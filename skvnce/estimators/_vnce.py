@@ -1,5 +1,8 @@
 """Variational noise-contrastive estimation of any model of incomplete rows."""
 
+import copy
+from functools import cache, partial
+
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
@@ -8,7 +11,7 @@ from torch import nn
 from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
-from skvnce._progress import step, steps
+from skvnce._progress import step, steps, tell_round
 from skvnce._random import row_keyed, row_lattice, seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
@@ -22,6 +25,7 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
+from skvnce.estimators._misfit import HeldOutCheck
 from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
 from skvnce.estimators._tables import column_moments, into_dtype, rows_that_count
 from skvnce.estimators._validation import (
@@ -50,11 +54,20 @@ _POOL = 10_000  # rows of the reference noise that `score` takes its noise from
 _GAP = 1.0  # between scale parameter and fresh noise that is worth a warning
 _CHECKED = 2000  # rows whose fresh noise checks the scale parameter
 _RATIO = 10  # reference noise rows a data row in `score`
+_SHARES = (10.0, 1.0, 0.1, 0.01)  # rows a column, of which the pilot's shrinkage is one
+_REMEDY = (
+    "Take a model of the shape of these columns, logarithms of skewed ones, a larger "
+    "alpha or a noise closer to the data."
+)
 _NOISES = ["auto", "marginal", "gaussian", "conditional"]
 
 
 class VNCEEstimator(
-    CallbackSupportMixin, CachedModules, ConstantColumns, IncompleteTransformer
+    CallbackSupportMixin,
+    HeldOutCheck,
+    CachedModules,
+    ConstantColumns,
+    IncompleteTransformer,
 ):
     """Fit any model, normalised or not, to incomplete rows by telling them from noise.
 
@@ -102,7 +115,7 @@ class VNCEEstimator(
         Penalty ``alpha |theta|^2 / (2 n)`` of the model's parameters.  ``"auto"`` is 0
         for models of your own.  For the default model, whose parameters are zero at the
         normal distribution that EM finds, it is their number: with few rows a column
-        the fit stays near that of EM.
+        the fit stays near that of EM, whose shrinkage held-out cells choose.
     n_init : int, default=1
         Number of starts; the one of the best objective is kept.
     n_steps : int, default=5
@@ -116,6 +129,11 @@ class VNCEEstimator(
         is drawn, a round is 20 iterations of L-BFGS.
     tol : float, default=1e-5
         Change of the objective in each of five rounds at which ``"lbfgs"`` stops.
+    on_misfit : {"warn", "raise", "ignore"}, default="warn"
+        Whether `fit` warns (`skvnce.exceptions.MisfitWarning`) or raises a ValueError
+        where held-out cells of columns are predicted worse than by their means
+        (`held_out_gain_`), beyond chance.  It takes a second fit, without these cells;
+        ``"ignore"`` skips it.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, as 0.
     random_state : int, RandomState instance, Generator or None, default=None
@@ -156,6 +174,14 @@ class VNCEEstimator(
         Places in X of the columns of the model: those with two different values.
     constants_ : dict
         Values of the columns of one value, by their places.
+    held_out_gain_ : float
+        One minus the ratio of the mean squared errors of the model and of column means,
+        on a tenth of the observed cells, by a fit without them; columns count alike.
+        Negative where means predict better.  NaN with latents, where no cell of X is
+        missing or columns have too few cells, and with ``on_misfit="ignore"``.
+    marginal_columns_ : ndarray of bool, of shape (n_nodes,)
+        Columns that the model predicts worse than their means do, beyond chance.
+        `transform` fills them by their means and `sample` by their observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Least and largest value of imputed cells: the observed range, widened by three
         times the mean excess of the outermost values in columns whose values do not
@@ -222,6 +248,7 @@ class VNCEEstimator(
         learning_rate_init=0.03,
         max_iter=200,
         tol=1e-5,
+        on_misfit="warn",
         keep_empty_features=False,
         random_state=None,
         verbose=0,
@@ -240,6 +267,7 @@ class VNCEEstimator(
         self.learning_rate_init = learning_rate_init
         self.max_iter = max_iter
         self.tol = tol
+        self.on_misfit = on_misfit
         self.keep_empty_features = keep_empty_features
         self.random_state = random_state
         self.verbose = verbose
@@ -279,16 +307,17 @@ class VNCEEstimator(
         self._keep_possible(X[kept])
         nodes = table[:, self.node_indices_]
         nodes = nodes[~np.isnan(nodes).all(1)]
-        mean, spread = column_moments(nodes, np.ones(len(nodes)))
+        _, spread = column_moments(nodes, np.ones(len(nodes)))
         check_spread(self, self.node_indices_, spread)
-        own = self.model is not None
-        self._location = np.zeros_like(mean) if own else mean
-        self._scale = np.ones_like(spread) if own else spread
         on_round, finish = report_rounds(self, self._most_rounds(), X=X)
         with one_thread(), torch.enable_grad(), seeded(self.random_state) as seed:
             self._seed = seed
             try:
-                self._fit(self._scaled(nodes), nodes, mean, spread, on_round)
+                converged, noise = self._fit_nodes(nodes, on_round)
+                self._warn_unless_converged(converged)
+                with step("checking the scale by fresh noise"):
+                    self._check_scale(self._scaled(nodes), noise)
+                self._judge(nodes)
             except NotFinite as error:
                 raise ValueError(
                     f"The objective cannot be followed: {error}. The log_density of "
@@ -328,7 +357,7 @@ class VNCEEstimator(
             return into_dtype(np.concatenate(found), X.dtype)
         filled = self._constants_filled(X)
         for cells, nodes in self._parts(X, only_incomplete=True, n_chains=_EVALUATED):
-            completed = self._clipped(self._in_units(self._completed(nodes)))
+            completed = self._fill_marginal(self._filled(nodes))
             filled[cells] = into_dtype(completed, X.dtype)
         return self._columns_out(filled, X)
 
@@ -367,7 +396,8 @@ class VNCEEstimator(
                 if place:
                     out[rows[:, 0]] = into_dtype(chosen, X.dtype)
                 else:
-                    cells = self._made_possible(self._in_units(chosen))
+                    cells = self._draw_marginal(self._in_units(chosen))
+                    cells = self._made_possible(cells)
                     out[rows, columns] = into_dtype(cells, X.dtype)
         out = out.reshape(n_draws, len(X), -1)
         return out if place else self._columns_out(out, X)
@@ -472,6 +502,7 @@ class VNCEEstimator(
             check_number(getattr(self, name), name, low=1, integer=True)
         check_number(self.learning_rate_init, "learning_rate_init", low=0, above=True)
         check_number(self.tol, "tol", low=0)
+        self._check_on_misfit()
         check_bool(self.keep_empty_features, "keep_empty_features")
 
     @staticmethod
@@ -484,21 +515,51 @@ class VNCEEstimator(
                     "flow."
                 )
 
-    def _fit(self, data, nodes, mean, spread, on_round):
-        """Fit from every start, and keep the best."""
+    def _fit_nodes(self, nodes, on_round):
+        """Fit from every start, keep the best, and tell whether it converged.
+
+        Returns
+        -------
+        converged : bool
+        noise : object
+            With a density, see `_fit_noise`; where the noise has none, the reference.
+        """
+        mean, spread = column_moments(nodes, np.ones(len(nodes)))
+        own = self.model is not None
+        self._location = np.zeros_like(mean) if own else mean
+        self._scale = np.ones_like(spread) if own else spread
+        data = self._scaled(nodes)
         self._summarise(nodes, mean, spread)
-        noise = self._fit_noise(data)
+        pilot = cache(partial(parts.pilot_normal, data, _SHARES))
+        noise = self._fit_noise(data, pilot)
         summary = parts.Summary(*map(torch.tensor, self._summary))
         if noise is None:
             contrast = parts.contrast_around(data, summary, self.noise_ratio)
         else:
             contrast = parts.contrast_with(noise, data, self.noise_ratio)
         training = fitting.Training(
-            data, contrast, summary, noise is not None, self._seed
+            data, contrast, summary, noise is not None, self._seed, pilot
         )
-        self._keep(data, self._best(training, on_round))
-        with step("checking the scale by fresh noise"):
-            self._check_scale(data, noise or self._reference())
+        best = self._best(training, on_round)
+        self._keep(data, best)
+        return best.converged, noise or self._reference()
+
+    def _judge(self, nodes):
+        """Fit to the cells that are not held out, and predict the others."""
+        hidden = None  # a tenth, where `transform` imputes
+        if self.n_latents_ or not np.isnan(nodes).any():
+            hidden = np.zeros(nodes.shape, dtype=bool)
+
+        def predict(kept, rows):
+            twin = copy.copy(self)
+            try:
+                twin._fit_nodes(kept[~np.isnan(kept).all(1)], tell_round)
+            except (NotFinite, torch.linalg.LinAlgError):
+                return None
+            return twin._filled(kept[rows])
+
+        self._check_held_out(nodes, predict, hidden=hidden)
+        self._announce_misfit(_REMEDY)
 
     def _most_rounds(self):
         return self.n_init * self.max_iter * fitting.PER_ROUND
@@ -536,7 +597,7 @@ class VNCEEstimator(
         units = map(torch.tensor, (self._location, self._scale))
         return Rescaled(Marginals(*map(torch.tensor, self._marginals)), *units)
 
-    def _fit_noise(self, data):
+    def _fit_noise(self, data, pilot):
         """Fit the noise; None for the conditional one, which has no density."""
         kind = self.noise
         if isinstance(kind, str) and kind == "auto":
@@ -548,7 +609,7 @@ class VNCEEstimator(
             units = map(torch.tensor, (self._location, self._scale))
             return Rescaled(given(joint, data.x.shape[1]), *units)
         if kind == "gaussian":
-            normal = parts.pilot_normal(data)
+            normal = pilot()
             square = np.outer(self._scale, self._scale)
             self.noise_ = {
                 "mean": self._location + normal.mean.numpy() * self._scale,
@@ -584,7 +645,9 @@ class VNCEEstimator(
             model.rescale(self._integral(data))
         self.model_state_, self.posterior_state_ = map(state_of, self._cache)
         self.log_scale_ = float(model.log_scale)
-        if not best.converged:
+
+    def _warn_unless_converged(self, converged):
+        if not converged:
             warn_user(
                 f"The objective still moved after {self.n_iter_} iterations. Raise "
                 f"max_iter={self.max_iter} (or tol={self.tol:g}, which acts where what "
@@ -686,6 +749,10 @@ class VNCEEstimator(
                 return model.model.conditional_mean(data.x, data.observed)
             (x,), weight = self._weighted(data, row_lattice(nodes, 0))
             return (weight.exp()[..., None] * x).sum(0)
+
+    def _filled(self, nodes):
+        """Fill nodes, in the units of X, by means within the ranges."""
+        return self._clipped(self._in_units(self._completed(nodes)))
 
     def _choose(self, data, place):
         """Draw once from the posterior, by choice among weighted candidates."""

@@ -3,7 +3,6 @@
 `options` is the estimator; its parameters are read, nothing is written to it.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +35,8 @@ class Training(NamedTuple):
     has_density : bool
         Whether the noise has one; else it is conditional.
     seed : int
+    pilot : callable
+        Returns the normal distribution where the default model starts.
     """
 
     data: object
@@ -43,6 +44,7 @@ class Training(NamedTuple):
     summary: parts.Summary
     has_density: bool
     seed: int
+    pilot: object
 
 
 class Outcome(NamedTuple):
@@ -75,7 +77,7 @@ def from_one_start(options, training, on_round):
     before = torch.get_rng_state().numpy()
     data, summary = training.data, training.summary
     width = data.x.shape[1]
-    model = parts.build_model(options.model, partial(parts.pilot_normal, data), width)
+    model = parts.build_model(options.model, training.pilot, width)
     n_latents = parts.n_latents(model.model, options.n_latents)
     pilot = parts.pilot_of_cells(data, summary.floor)
     steps = parts.build_posterior(options.posterior, model, n_latents, summary, pilot)

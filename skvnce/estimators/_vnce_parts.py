@@ -15,6 +15,8 @@ from skvnce._progress import step
 from skvnce.algorithms import gaussian
 from skvnce.algorithms.vnce import ExactStates, Steps
 from skvnce.distributions.normal import Normal
+from skvnce.estimators._misfit import HELD_OUT
+from skvnce.estimators._tables import hold_out
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.models.noise import BINARY, POSITIVE, REAL, neighbours
 from skvnce.models.scaled import Scaled
@@ -66,12 +68,15 @@ class Summary(NamedTuple):
         return cls(*map(torch.from_numpy, (kind, mean, spread, floor)))
 
 
-def pilot_normal(data):
-    """Fit a normal distribution by EM, lightly shrunk to independent columns.
+def pilot_normal(data, shares=(_STRENGTH,)):
+    """Fit a normal distribution by EM, shrunk to independent columns.
 
     Parameters
     ----------
     data : Incomplete
+    shares : sequence of float
+        Worth of the shrinkage, in rows for each column; of several, that by which
+        held-out cells are predicted best.
 
     Returns
     -------
@@ -84,10 +89,14 @@ def pilot_normal(data):
     d, weights = len(mean), torch.ones(len(data.x)).double()
     start = Normal(torch.zeros(d).double(), torch.eye(d).double())
     scaled = Incomplete(residual / spread, data.observed)
+    strength, effort = shares[0] * d, {"max_iter": 200, "tol": 1e-3}
+    if len(shares) > 1:
+        some, hidden = hold_out(data.to_array(), weights, HELD_OUT)
+        part = scaled.take(some), hidden[some], weights[some]
+        strengths = [share * d for share in shares]
+        strength, start = gaussian.choose_strength(*part, strengths, start, **effort)
     with step("fitting a pilot"):
-        fit = gaussian.fit_normal(
-            scaled, weights, _STRENGTH * d, start, max_iter=200, tol=1e-3
-        ).normal
+        fit = gaussian.fit_normal(scaled, weights, strength, start, **effort).normal
     square = spread[:, None] * spread
     return Normal(mean + fit.mean * spread, fit.covariance * square)
 

@@ -1,11 +1,13 @@
-"""What GaussianImputer says of tables that it predicts worse than means do."""
+"""What GaussianImputer and VNCEEstimator say of tables they do not predict."""
 
 import warnings
 
 import numpy as np
 import pytest
+import torch
+from sklearn.exceptions import ConvergenceWarning
 
-from skvnce import GaussianImputer
+from skvnce import GaussianImputer, VNCEEstimator
 from skvnce.estimators._misfit import _marginal
 from skvnce.exceptions import MisfitWarning
 
@@ -119,3 +121,59 @@ def test_marginals_count_weights():
     assert mean == pytest.approx(2.0)
     assert values.tolist() == [1.0, 2.0, 3.0]
     np.testing.assert_allclose(below, [0.25, 0.75])
+
+
+class FarOff(torch.nn.Module):
+    """Independent normal columns, but filled by what no column holds."""
+
+    def __init__(self, d):
+        super().__init__()
+        self.mean = torch.nn.Parameter(torch.zeros(d))
+
+    def log_density(self, x):
+        return -(x - self.mean).square().sum(-1) / 2
+
+    def conditional_mean(self, x, observed):
+        return x.where(observed, 9.0)
+
+
+def test_vnce_judges_by_a_fit_without_the_cells(seed):
+    X = normal_table(seed, 300, 4, 0.8, missing=0.1)
+    estimator = VNCEEstimator(random_state=seed)
+    assert announced(estimator, X) == []
+    # three others explain 0.74, of which few are missing; N = 100 at least
+    assert 0.73 - 4.5 * 0.27 * 0.2 < estimator.held_out_gain_ < 1
+    before = estimator.covariance_
+    again = VNCEEstimator(on_misfit="ignore", random_state=seed)
+    assert announced(again, X) == []
+    assert np.isnan(again.held_out_gain_)
+    np.testing.assert_array_equal(again.covariance_, before)  # the check only looks
+
+
+def test_vnce_imputes_from_marginals_where_a_module_is_far_off(seed):
+    X = normal_table(seed, 100, 3, 0.5, missing=0.2)
+    options = {"noise_ratio": 2, "max_iter": 2, "random_state": seed}
+    estimator = VNCEEstimator(FarOff, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # two rounds
+        (text,) = announced(estimator, X)
+        assert "column 0, column 1, column 2 are predicted worse" in text
+        hidden, means = np.isnan(X), np.broadcast_to(np.nanmean(X, 0), X.shape)
+        np.testing.assert_allclose(estimator.transform(X)[hidden], means[hidden])
+        draws = estimator.sample(X, 3, random_state=seed)
+        for j in range(3):
+            assert np.isin(draws[..., j], X[:, j]).all()
+        with pytest.raises(ValueError, match="held_out_gain_=-"):
+            VNCEEstimator(FarOff, on_misfit="raise", **options).fit(X)
+        free = VNCEEstimator(FarOff, on_misfit="ignore", **options)
+        assert announced(free, X) == []
+    assert (free.transform(X)[hidden] > means[hidden] + 1).all()  # control
+
+
+def test_vnce_shrinks_wide_tables(seed):
+    """As many columns as half the rows, which hardly depend on each other."""
+    X = normal_table(seed, 60, 30, 0.0, missing=0.1)
+    estimator = VNCEEstimator(random_state=seed, on_misfit="ignore").fit(X)
+    hidden, means = np.isnan(X), np.broadcast_to(np.nanmean(X, 0), X.shape)
+    moved = np.square(estimator.transform(X) - means)[hidden].mean()
+    assert moved < 0.15  # of a variance of 1; 0.8 or so with a tenth of a row a column
