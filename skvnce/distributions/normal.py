@@ -14,6 +14,7 @@ gathered into a batch as wide as the largest; rows with smaller ones take column
 an identity matrix that stands below S or P.
 """
 
+from collections.abc import Callable
 from math import log, pi
 from typing import NamedTuple, Self
 
@@ -147,11 +148,16 @@ class ByMissing(NamedTuple):
     factor: Tensor
 
     @classmethod
-    def of(cls, normal: Inverted, batch: Batch) -> Self:
-        """Condition the rows of a batch."""
+    def of(
+        cls,
+        normal: Inverted,
+        batch: Batch,
+        factorise: Callable[[Tensor], Tensor] | None = None,
+    ) -> Self:
+        """Condition the rows of a batch; `factorise` defaults to `cholesky`."""
         residual = batch.residual(normal)
         field = residual @ normal.precision
-        factor = cholesky(batch.gather(normal.precision))
+        factor = (factorise or cholesky)(batch.gather(normal.precision))
         whitened = _forward(factor, batch.gather_cells(field))
         square = (field * residual).sum(-1) - whitened.square().sum(-1)
         log_det = normal.log_det + _log_det(factor)
@@ -325,21 +331,37 @@ def cholesky(matrix: Tensor) -> Tensor:
     torch.linalg.LinAlgError
         Where even the largest was not enough.
     """
-    factor, info = torch.linalg.cholesky_ex(matrix)
-    if not info.any():
-        return factor
+    factor, jitter = jittered_cholesky(matrix)
+    if jitter:
+        warn_user(
+            f"A covariance matrix is singular to working precision: {jitter:g} of its "
+            "diagonal was added. Columns repeat others; drop them, or raise shrinkage.",
+            RuntimeWarning,
+        )
+    return factor
+
+
+def jittered_cholesky(matrix: Tensor) -> tuple[Tensor, float]:
+    """Factorise likewise, without a warning.
+
+    Returns
+    -------
+    factor : Tensor of shape (*batch, n, n)
+    jitter : float
+        Share of the mean of the diagonal that was added to it; mostly 0.
+
+    Raises
+    ------
+    torch.linalg.LinAlgError
+        Where even the largest was not enough.
+    """
     diagonal = matrix.diagonal(dim1=-2, dim2=-1)
-    for jitter in _JITTERS:
+    for jitter in (0.0, *_JITTERS):
         extra = (jitter * diagonal.mean(-1, keepdim=True)).expand_as(diagonal)
-        factor, info = torch.linalg.cholesky_ex(matrix + torch.diag_embed(extra))
+        tried = matrix + torch.diag_embed(extra) if jitter else matrix
+        factor, info = torch.linalg.cholesky_ex(tried)
         if not info.any():
-            warn_user(
-                f"A covariance matrix is singular to working precision: {jitter:g} of "
-                "its diagonal was added. Columns repeat others; drop them, or raise "
-                "shrinkage.",
-                RuntimeWarning,
-            )
-            return factor
+            return factor, jitter
     raise torch.linalg.LinAlgError("matrix is not positive definite")
 
 
@@ -365,7 +387,12 @@ def arrange(x: Tensor, observed: Tensor, *, kinds: int = 2) -> list[Batch]:
     ]
 
 
-def log_prob_observed(normal: Inverted, x: Tensor, observed: Tensor) -> Tensor:
+def log_prob_observed(
+    normal: Inverted,
+    x: Tensor,
+    observed: Tensor,
+    factorise: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
     """Compute log p(x_o) of rows by eq. (4), all patterns in batches.
 
     Parameters
@@ -375,13 +402,15 @@ def log_prob_observed(normal: Inverted, x: Tensor, observed: Tensor) -> Tensor:
     x : Tensor of shape (*batch, n, features)
         Values under the mask are never read.
     observed : Tensor of bool, of shape (n, features)
+    factorise : callable or None, default=None
+        None is `cholesky`.
 
     Returns
     -------
     Tensor of shape (*batch, n)
     """
     batches = arrange(x, observed, kinds=1)
-    parts = [ByMissing.of(normal, batch).log_prob for batch in batches]
+    parts = [ByMissing.of(normal, batch, factorise).log_prob for batch in batches]
     order = torch.cat([batch.rows for batch in batches]).argsort()
     return torch.cat(parts, -1)[..., order]
 

@@ -21,6 +21,7 @@ from skvnce.distributions.normal import (
     ByMissing,
     Normal,
     arrange,
+    jittered_cholesky,
     log_prob_observed,
 )
 from skvnce.distributions.quantiles import inside
@@ -85,7 +86,7 @@ class NormalCells(nn.Module):
         normal, d = self.free.inverted(), x.shape[-1]
         joint = -(self.free.square(w) + normal.log_det + d * log(2 * pi)) / 2
         logs = w.where(self.positive & ~observed, 0.0).sum(-1)
-        return joint - log_prob_observed(normal, w, observed) - logs
+        return joint - log_prob_observed(normal, w, observed, _factor) - logs
 
     def _conditional(
         self, w: Tensor, observed: Tensor, eps: Tensor
@@ -94,7 +95,7 @@ class NormalCells(nn.Module):
         normal, batches = self.free.inverted(), arrange(w, observed, kinds=1)
         completed, log_q = [], []
         for batch in batches:
-            found = ByMissing.of(normal, batch)
+            found = ByMissing.of(normal, batch, _factor)
             noise = batch.gather_cells(eps[..., batch.rows, :])
             completed.append(found.at(noise) + normal.mean)
             own = batch.block < w.shape[-1]
@@ -103,6 +104,11 @@ class NormalCells(nn.Module):
             log_q.append(log_det - density)
         order = torch.cat([batch.rows for batch in batches]).argsort()
         return torch.cat(completed, -2)[..., order, :], torch.cat(log_q, -1)[..., order]
+
+
+def _factor(precision: Tensor) -> Tensor:
+    """Factorise; a step of training may be singular, as the objective will see."""
+    return jittered_cholesky(precision)[0]
 
 
 def normal_scale(x: Tensor, positive: Tensor, floor: Tensor | float = _TINY) -> Tensor:
