@@ -1,3 +1,3 @@
 """The version, in exactly one place."""
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
