@@ -1,7 +1,7 @@
 """
-=====================================
+======================================
 Filling a table, and drawing its holes
-=====================================
+======================================
 
 A frame of measurements of US adults has holes.  `GaussianImputer` fits a normal
 distribution to all of its rows, fills the holes by their conditional means, and draws
