@@ -1,8 +1,9 @@
-"""The one loader of the public tables that benchmarks and examples read.
+"""The folder of the public tables that benchmarks read, and those without a loader.
 
-They are not part of the package.  The environment variable ``SKVNCE_DATA`` names their
-folder, by default ``../shared/data`` relative to the root of the repository; each table
-lies in a folder of its own, ``<name>/<file>.csv``, ``.csv.gz`` or ``.npz``.
+The environment variable ``SKVNCE_DATA`` names the folder, by default ``../shared/data``
+relative to the root of the repository; each table lies in a folder of its own,
+``<name>/<name>.csv``, ``.csv.gz`` or ``.npz``.  Tables that examples use, too, have a
+loader in `skvnce.datasets`, which takes ``data_home=folder()``.
 """
 
 import os
@@ -11,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-VARIABLE = "SKVNCE_DATA"
+from skvnce.datasets._tables import VARIABLE, find
+
 _ROOT = Path(__file__).resolve().parents[1]
+_HOW = f"set {VARIABLE} to the folder of the data sets."
 
 
 def folder():
@@ -20,13 +23,12 @@ def folder():
     return Path(os.environ.get(VARIABLE) or _ROOT.parent / "shared" / "data")
 
 
-def load(name, file=None):
-    """Read the table ``<name>/<file>.csv[.gz]``; the file has the name of its folder.
+def load(name):
+    """Read the table ``<name>/<name>.csv[.gz]``.
 
-    >>> load("sachs")
-    >>> load("sachs", "sachs_edges")
+    >>> load("letter5k")
     """
-    return pd.read_csv(_find(folder() / name / (file or name), ".csv.gz", ".csv"))
+    return pd.read_csv(find(name, (".csv.gz", ".csv"), _HOW, folder()))
 
 
 def load_array(name, key):
@@ -34,15 +36,5 @@ def load_array(name, key):
 
     >>> load_array("miniboone", "train")
     """
-    with np.load(_find(folder() / name / name, ".npz")) as arrays:
+    with np.load(find(name, (".npz",), _HOW, folder())) as arrays:
         return arrays[key]
-
-
-def _find(stem, *endings):
-    for path in (Path(f"{stem}{ending}") for ending in endings):
-        if path.exists():
-            return path
-    raise FileNotFoundError(
-        f"Expected the table {stem} as {' or '.join(endings)}, found none; set the "
-        f"environment variable {VARIABLE} to the folder of the data sets."
-    )

@@ -3,8 +3,10 @@
 import re
 
 import numpy as np
-from _data import load
+from _data import folder, load
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
+
+from skvnce.datasets import load_neurips_titles
 
 _WORD = re.compile(r"[a-z][a-z]+")
 _FEWEST = 5  # titles that a word must be in
@@ -49,9 +51,8 @@ def binary(split, most_common=0):
 
 def neurips(until=2016):
     """Return (table, words) of the titles of NeurIPS up to a year."""
-    frame = load("neurips_titles")
-    titles = frame.title[frame.year <= until]
-    table, words, _ = binary(words_of(titles), _MOST_COMMON)
+    titles, years = load_neurips_titles(data_home=folder(), return_X_y=True)
+    table, words, _ = binary(words_of(titles[years <= until]), _MOST_COMMON)
     return table, words
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from _data import load
+from _data import folder, load
 from _memory import peak_mib
 from _report import made_by, publish, table
 from sklearn.covariance import GraphicalLassoCV
@@ -33,6 +33,7 @@ from skvnce import (
     TruncatedGaussianGraphLearner,
     TruncatedGaussianGraphLearnerCV,
 )
+from skvnce.datasets import load_sachs, load_tcga_brca
 from skvnce.metrics import edge_auc, imputation_rmse
 from skvnce.missingness import hide, mcar
 
@@ -243,7 +244,7 @@ def hub_table(associations, n_hubs=10):
 
 def tcga():
     """Report on gene expression with hidden cells."""
-    X = np.log1p(load("tcga_brca_rnaseq").drop(columns="sample"))
+    X = np.log1p(load_tcga_brca(data_home=folder(), as_frame=True).data)
     hidden = mcar(X, 0.1, random_state=0)
     run = fit(hide(X, hidden))
     path, seconds, _ = path_of(X)
@@ -268,13 +269,12 @@ def tcga():
 
 def networks(nodes):
     """Read the published versions of the signalling network as 0/1 matrices."""
-    links = load("sachs", "sachs_edges")
+    edges = load_sachs(data_home=folder()).edges
     found = {}
     for version in VERSIONS:
         matrix = pd.DataFrame(0, index=nodes, columns=nodes)
-        for link in links.dropna(subset=version).itertuples():
-            matrix.loc[link.node_a, link.node_b] = 1
-            matrix.loc[link.node_b, link.node_a] = 1
+        for source, target in edges[version]:
+            matrix.loc[source, target] = matrix.loc[target, source] = 1
         found[version] = matrix.to_numpy()
     return found
 
@@ -391,7 +391,8 @@ def recovery_tables(ways, X):
 
 def sachs():
     """Report on the signalling network, per method."""
-    raw = load("sachs").query("condition == 'cd3cd28'").select_dtypes("number")
+    X, condition = load_sachs(data_home=folder(), return_X_y=True, as_frame=True)
+    raw = X[condition == "cd3cd28"]
     rivals = {name: (learn, 3) for name, learn in RIVALS.items()}
     ours = {name: (by_method(name), n) for name, n in MASKS.items()}
     default = {"score-matching": ours["score-matching"]}

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from _data import load_array
+from _data import folder
 from _laplace import climb, highest, log_likelihood
 from _report import made_by, publish, table
 from torch import nn
@@ -32,6 +32,7 @@ from skvnce._incomplete import Incomplete
 from skvnce.algorithms import vbgi, vgi
 from skvnce.algorithms.factor_analysis import fit_factors
 from skvnce.algorithms.latent_density import LatentDensity
+from skvnce.datasets import load_frey_faces
 from skvnce.models.factor_analysis import infer, log_prob_observed
 from skvnce.objectives.bounds import miss_iwae, miss_vae
 from skvnce.samplers.variational_gibbs import observed_hypercube
@@ -72,7 +73,7 @@ QUICK = Size((300, 60, 60), ((1 / 2, 0),), 4, 2, 100, 4)
 
 def faces():
     """Read the faces: squares averaged, logits with a margin of 0.15, centred."""
-    pixels = load_array("frey_faces", "x") / 255
+    pixels = load_frey_faces(data_home=folder()).data / 255
     blocks = pixels.reshape(-1, HEIGHT // SIDE, SIDE, WIDTH // SIDE, SIDE)
     share = 0.15 + 0.7 * blocks.mean((2, 4)).reshape(-1, D)
     x = np.log(share / (1 - share))

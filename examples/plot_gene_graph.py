@@ -13,22 +13,16 @@ at the hubs.
 # --------
 # Counts of 353 genes in 445 tumours (TCGA, breast), as log(1 + count).
 
-import sys
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import networkx as nx
 import numpy as np
 import pandas as pd
 
 from skvnce import TruncatedGaussianGraphLearnerCV
+from skvnce.datasets import load_tcga_brca
 from skvnce.inspection import EdgePathDisplay, GraphDisplay
 
-here = Path(__file__).parent if "__file__" in globals() else Path.cwd()
-sys.path.insert(0, str(here.resolve().parent / "benchmarks"))
-from _data import load  # noqa: E402
-
-X = np.log1p(load("tcga_brca_rnaseq").drop(columns="sample"))
+X = np.log1p(load_tcga_brca(as_frame=True).data)
 print(X.shape)
 
 # %%

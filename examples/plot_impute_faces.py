@@ -16,22 +16,17 @@ quarters of frames that they have not seen.
 # for neighbours in a video are nearly the same; so the last fifth of the video is the
 # test, and twenty frames before it are left out.
 
-import sys
 import time
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
 from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
+from skvnce.datasets import load_frey_faces
 from skvnce.metrics import coverage, crps, imputation_rmse
 
-here = Path(__file__).parent if "__file__" in globals() else Path.cwd()
-sys.path.insert(0, str(here.resolve().parent / "benchmarks"))
-from _data import load_array  # noqa: E402
-
-frames = load_array("frey_faces", "x").reshape(-1, 14, 2, 10, 2).mean((2, 4)) / 255
+frames = load_frey_faces().data.reshape(-1, 14, 2, 10, 2).mean((2, 4)) / 255
 X = np.concatenate([frames[:1580:4], frames[1600::4]]).reshape(-1, 140)
 test = np.arange(len(X)) >= 395
 

@@ -13,20 +13,14 @@ them with the spread that the unknown values have.
 # --------
 # Nineteen measurements from the NHANES survey; a column misses up to 57 % of its cells.
 
-import sys
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
 from skvnce import GaussianImputer
+from skvnce.datasets import load_nhanes
 
-here = Path(__file__).parent if "__file__" in globals() else Path.cwd()
-sys.path.insert(0, str(here.resolve().parent / "benchmarks"))
-from _data import load  # noqa: E402
-
-X = load("nhanes_adults").select_dtypes("number")
+X = load_nhanes(as_frame=True).data
 holes = pd.DataFrame({"missing": X.isna().mean(), "skewness": X.skew()})
 print(holes.query("missing > 0.05").sort_values("missing").round(2))
 

@@ -14,9 +14,6 @@ twenty, with intervals that know about the holes.
 # Adults of the NHANES survey.  Of the rows, only some are complete in all columns that
 # the regression uses.  Alcohol and exercise are asked of some people only.
 
-import sys
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -24,13 +21,10 @@ from scipy.stats import t as student
 from sklearn.linear_model import LinearRegression
 
 from skvnce import GaussianImputer
+from skvnce.datasets import load_nhanes
 from skvnce.pooling import fit_each, pool
 
-here = Path(__file__).parent if "__file__" in globals() else Path.cwd()
-sys.path.insert(0, str(here.resolve().parent / "benchmarks"))
-from _data import load  # noqa: E402
-
-adults = load("nhanes_adults").select_dtypes("number")
+adults = load_nhanes(as_frame=True).data
 outcome = "BPSysAve"
 terms = ["Age", "BMI", "TotChol", "Pulse", "AlcoholDay", "PhysActiveDays"]
 adults["AlcoholDay"] = np.log(adults["AlcoholDay"])  # very skewed

@@ -15,9 +15,7 @@ measurements, learn the graph from what is left, and compare it with the publish
 # molecule was perturbed.  The intensities are positive and very skewed.  Their
 # logarithms are not negative either, since the floor of the instrument is 1.
 
-import sys
 import warnings
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import networkx as nx
@@ -30,14 +28,12 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 
 from skvnce import TruncatedGaussianGraphLearner
+from skvnce.datasets import load_sachs
 from skvnce.metrics import edge_auc
 from skvnce.missingness import hide, mcar
 
-here = Path(__file__).parent if "__file__" in globals() else Path.cwd()
-sys.path.insert(0, str(here.resolve().parent / "benchmarks"))
-from _data import load  # noqa: E402
-
-raw = load("sachs").query("condition == 'cd3cd28'").select_dtypes("number")
+sachs = load_sachs(as_frame=True)
+raw = sachs.data[sachs.target == "cd3cd28"]
 tables = {"raw": raw, "log": np.log(raw)}
 print("Skewness of the columns:")
 print(pd.DataFrame({name: X.skew() for name, X in tables.items()}).round(1))
@@ -46,8 +42,7 @@ print(pd.DataFrame({name: X.skew() for name, X in tables.items()}).round(1))
 # The published network, without the directions of its arrows, has 20 links among the 55
 # pairs.
 
-links = load("sachs", "sachs_edges").dropna(subset="literature20")
-published = nx.Graph(links[["node_a", "node_b"]].itertuples(index=False))
+published = nx.Graph(sachs.edges["literature20"])
 truth = nx.to_numpy_array(published, nodelist=raw.columns)
 
 # %%

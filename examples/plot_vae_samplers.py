@@ -21,11 +21,9 @@ import numpy as np
 import torch
 from torch.distributions import Independent, Normal
 
-from skvnce._incomplete import Incomplete
-from skvnce._random import seeded
 from skvnce.models.base import observed_log_prob
 from skvnce.samplers.ac_mwg import ac_mwg
-from skvnce.samplers.base import run_chain
+from skvnce.samplers.base import Incomplete, run_chain
 from skvnce.samplers.lair import lair
 from skvnce.samplers.metropolis_within_gibbs import mwg
 from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
@@ -97,9 +95,9 @@ def fill(sampler, n_chains, n_steps):
         kept.append(state.x[~DATA.observed.expand_as(state.x)].view(-1, 3))
 
     state = sampler.init(DATA, START.expand(n_chains, 3, 2))
-    with seeded(0):
-        state = run_chain(sampler, state, DATA, n_steps // 2)
-        run_chain(sampler, state, DATA, n_steps - n_steps // 2, keep)
+    torch.manual_seed(0)
+    state = run_chain(sampler, state, DATA, n_steps // 2)
+    run_chain(sampler, state, DATA, n_steps - n_steps // 2, keep)
     return torch.cat(kept).T.numpy()
 
 

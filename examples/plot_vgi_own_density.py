@@ -16,21 +16,15 @@ normal distributions, for boys who grow in different ways at different ages.
 # size back, so that all columns have densities.  (Columns whose values repeat would
 # count with probabilities instead, which the other imputer below does not have.)
 
-import sys
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
 from skvnce import GaussianImputer, VGIImputer
+from skvnce.datasets import load_boys
 from skvnce.metrics import coverage, crps, imputation_rmse
 
-here = Path(__file__).parent if "__file__" in globals() else Path.cwd()
-sys.path.insert(0, str(here.resolve().parent / "benchmarks"))
-from _data import load  # noqa: E402
-
-X = load("boys")[["age", "hgt", "wgt", "hc"]]
+X = load_boys(as_frame=True).data[["age", "hgt", "wgt", "hc"]]
 rng = np.random.default_rng(0)
 X[["hgt", "wgt", "hc"]] += rng.uniform(-0.05, 0.05, (len(X), 3))
 print(X.isna().sum())

@@ -100,6 +100,39 @@ def test_every_folder_has_its_rule():
     assert folders <= {*LAYERS, "estimators", "datasets"}
 
 
+EXAMPLES = sorted(Path(__file__).parents[1].joinpath("examples").glob("*.py"))
+
+
+def private(source):
+    """List the imports of an example that a user's own script could not have."""
+    benchmarks = Path(__file__).parents[1].joinpath("benchmarks")
+    own = {path.stem for path in benchmarks.glob("*.py")}
+    for name in imported(source):
+        if name in own or any(part.startswith("_") for part in name.split(".")):
+            yield name
+    if "sys.path" in source:
+        yield "sys.path"
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_import_nothing_private(path):
+    assert list(private(path.read_text())) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from skvnce._incomplete import Incomplete",
+        "from skvnce.samplers.base import _keep",
+        "from _data import load",
+        "import imputation_tables",
+        "import sys\nsys.path.insert(0, '..')",
+    ],
+)
+def test_a_private_import_is_found(source):
+    assert list(private(source))
+
+
 def run(code):
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

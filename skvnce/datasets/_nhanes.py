@@ -1,10 +1,6 @@
-"""Measurements of US adults, with the holes that the survey has."""
+"""Measurements of US adults, with the missing values that the survey has."""
 
-import gzip
-from importlib.resources import files
-
-import numpy as np
-from sklearn.utils import Bunch
+from skvnce.datasets._tables import bunch, bundled, numbers
 
 _DESCRIPTION = """\
 NHANES adults
@@ -35,8 +31,8 @@ def load_nhanes(*, as_frame=False):
     Returns
     -------
     sklearn.utils.Bunch
-        ``data`` of shape (4835, 19), NaN where missing; ``feature_names``; ``DESCR``
-        with sources, terms and units.
+        ``data`` of shape (4835, 19), NaN where missing; ``feature_names``; ``frame``,
+        the same as ``data`` or None; ``DESCR`` with sources, terms and units.
 
     Examples
     --------
@@ -44,14 +40,6 @@ def load_nhanes(*, as_frame=False):
     >>> load_nhanes().data.shape
     (4835, 19)
     """
-    source = files("skvnce.datasets") / "data" / "nhanes_adults.csv.gz"
-    lines = gzip.decompress(source.read_bytes()).decode().splitlines()
-    names = lines[0].split(",")
-    data = np.array(
-        [[float(cell or "nan") for cell in line.split(",")] for line in lines[1:]]
-    )
-    if as_frame:
-        import pandas as pd
-
-        data = pd.DataFrame(data, columns=names)
-    return Bunch(data=data, feature_names=names, DESCR=_DESCRIPTION)
+    columns = bundled("nhanes_adults.csv.gz")
+    names = list(columns)
+    return bunch(numbers(columns, names), names, _DESCRIPTION, as_frame=as_frame)
