@@ -115,7 +115,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         rows, work = np.arange(len(X)), "scoring rows"
         if only_incomplete:
             rows, work = np.flatnonzero(np.isnan(nodes).any(1)), "filling rows"
-        size = max(1, _CHUNK // max(1, nodes.shape[1] * n_chains))
+        if not nodes.shape[1]:
+            return
+        size = max(1, _CHUNK // (nodes.shape[1] * n_chains))
         for first in range(0, len(rows), size):
             part = rows[first : first + size]
             with step(work, first + len(part), len(rows), is_brief=True):
@@ -146,12 +148,13 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 class ConstantColumns:
     """Mixin: columns of one value are not in the model; they are that value."""
 
-    def _split_constants(self, X, remedy):
+    def _split_constants(self, X, remedy=None):
+        """Take constant columns from the nodes; without a remedy none may be left."""
         constant = constant_columns(X[:, self.node_indices_])
         places = self.node_indices_[constant].tolist()
         self.constants_ = {place: np.nanmax(X[:, place]) for place in places}
         self.node_indices_ = self.node_indices_[~constant]
-        if not self.node_indices_.size:
+        if remedy and not self.node_indices_.size:
             raise ValueError(
                 f"All columns of X are constant where they are observed: {remedy}"
             )

@@ -146,7 +146,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
     indicator_ : MissingIndicator or None
         What `add_indicator` appends.
     n_iter_ : int
-        Rounds of EM of the final fit.
+        Rounds of EM of the final fit; 0 where all columns are constant.
     n_tuning_iter_ : int
         Rounds of EM before it, which chose shrinkage and margins.
     loss_curve_ : list of float
@@ -245,10 +245,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         counted = weights > 0
         self._keep_possible(X[counted], self.min_value, self.max_value)
         self.node_indices_ = self._observed_columns(X[kept])
-        self._split_constants(
-            X[kept].astype(np.float64),
-            "there is no covariance to learn. SimpleImputer fills them.",
-        )
+        self._split_constants(X[kept].astype(np.float64))
         nodes = X[np.ix_(kept, self.node_indices_)].astype(np.float64)
         weights = torch.from_numpy(weights[kept])
         self.location_, self.scale_ = column_moments(nodes, weights.numpy())
@@ -256,7 +253,10 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         try:
             with one_thread():
-                self._fit_model(nodes, weights, on_round)
+                if self.node_indices_.size:
+                    self._fit_model(nodes, weights, on_round)
+                else:
+                    self._fit_constants(nodes)
         except torch.linalg.LinAlgError as error:
             raise ValueError(
                 "A covariance matrix is not positive definite: columns repeat others. "
@@ -335,10 +335,10 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         Returns
         -------
         ndarray of shape (n_samples,)
-            0 for a row that is entirely missing.
+            0 for a row that is entirely missing, and where all columns are constant.
         """
         X = self._checked(X)
-        scores = np.empty(len(X))
+        scores = np.zeros(len(X))
         model = self._copula(self._normal)
         for (rows, _), nodes in self._parts(X):
             units = np.where(np.isnan(nodes), 0.0, np.log(self.scale_)).sum(1)
@@ -395,6 +395,17 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         self._keep_for_draws(data, weights, strength)
         self._report(fit, float(weights.sum()))
         self._judge(nodes, weights, judged, hidden & some[:, None])
+
+    def _fit_constants(self, nodes):
+        """Keep a model of no column: all are constant where they are observed."""
+        none, square = np.zeros(0), np.zeros((0, 0))
+        self.shrinkage_ = np.nan if self.shrinkage == "auto" else float(self.shrinkage)
+        self.mean_, self.covariance_ = self._normal = none, square
+        self.bent_ = self.calibrated_ = none.astype(bool)
+        self._margins = self._calibration = self._training = None
+        self._steps, self._draws = (none.astype(int), square, square), []
+        self.loss_curve_, self.n_iter_, self.n_tuning_iter_ = [], 0, 0
+        self._check_held_out(nodes, None)
 
     def _judge(self, nodes, weights, fitted, hidden):
         """Compare the fit without held-out cells with means, and announce a misfit."""

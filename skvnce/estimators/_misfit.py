@@ -68,7 +68,7 @@ class HeldOutCheck:
         """
         weights = np.ones(len(nodes)) if weights is None else weights
         found = Judgement(np.nan, np.zeros(nodes.shape[1], dtype=bool))
-        if self.on_misfit != "ignore":
+        if self.on_misfit != "ignore" and nodes.shape[1]:
             with step("judging the model by held-out cells"):
                 found = _judged(nodes, predict, weights, hidden)
         self.held_out_gain_, self.marginal_columns_ = found

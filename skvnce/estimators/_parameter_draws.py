@@ -28,9 +28,9 @@ class ParameterDraws:
         """
         check_is_fitted(self)
         found = [self._parameters_in_units(one) for one in self._parameter_draws()]
-        d = len(self.scale_)
-        means = np.array([mean for mean, _ in found]).reshape(-1, d)
-        return means, np.array([cov for _, cov in found]).reshape(-1, d, d)
+        count, d = len(found), len(self.scale_)
+        means = np.array([mean for mean, _ in found]).reshape(count, d)
+        return means, np.array([cov for _, cov in found]).reshape(count, d, d)
 
     def _keep_for_draws(self, data, weights, strength):
         """Keep what draws of the parameters need until they are asked for."""

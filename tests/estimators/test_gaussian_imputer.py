@@ -9,6 +9,7 @@ import pytest
 from oracles import GATE, z_mean
 from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_info
 
 from skvnce import GaussianImputer
@@ -171,9 +172,22 @@ def test_a_constant_column_is_imputed_by_its_value(X, value):
     assert np.abs(first - LOCATION[0]).max() < 6 * UNIT[0]
 
 
-def test_all_columns_constant_is_an_error():
-    with pytest.raises(ValueError, match="All columns of X are constant"):
-        GaussianImputer().fit([[1.0, np.nan], [1.0, 2.0], [1.0, 2.0]])
+def test_constant_tables_are_filled_by_their_values():
+    X = np.array([[1.0, np.nan], [1.0, 2.0], [np.nan, 2.0]])
+    imputer = GaussianImputer().fit(X)
+    assert imputer.constants_ == {0: 1.0, 1: 2.0} and not imputer.node_indices_.size
+    np.testing.assert_array_equal(imputer.transform(X), [[1.0, 2.0]] * 3)
+    np.testing.assert_array_equal(imputer.sample(X, 2), [[[1.0, 2.0]] * 3] * 2)
+    np.testing.assert_array_equal(imputer.score_samples(X), 0)
+    assert [part.shape for part in imputer.draw_parameters()] == [(0, 0), (0, 0, 0)]
+
+
+def test_a_constant_fold_does_not_stop_a_search(seed):
+    X = np.r_[np.ones((10, 2)), np.random.default_rng(seed).normal(size=(20, 2))]
+    X[::7, 0] = np.nan
+    folds = [(np.arange(10), np.arange(10, 30)), (np.arange(30), np.arange(10, 30))]
+    search = GridSearchCV(GaussianImputer(), {"shrinkage": [0.1, 1]}, cv=folds)
+    assert np.isfinite(search.fit(X).cv_results_["mean_test_score"]).all()
 
 
 @pytest.mark.parametrize("factor", [1e-30, 1e-6, 1e30])
