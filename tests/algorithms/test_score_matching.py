@@ -127,7 +127,7 @@ def test_the_gap_bounds_the_suboptimality(x):
     stats = statistics(x, x.mean(0), True)
     best = minimise_loss(stats, start(), x.mean(0), links(0.05), 1e-14).loss
     gaps = []
-    for tol in (1e9, 1e-1, 1e-2, 1e-4, 1e-6):
+    for tol in (1e9, 1e-1, 1e-2, 1e-4, 1e-6, 1e-12):
         found = minimise_loss(stats, start(), x.mean(0), links(0.05), tol)
         assert -1e-12 <= found.loss - best <= found.gap + 1e-12
         assert found.gap <= tol * max(1, abs(found.loss))

@@ -59,7 +59,7 @@ def test_draws_have_the_conditional_normal(X):
     cells = np.isnan(X[:60])
     wanted = same_normal(imputer, X).transform(X[:60])[cells]
     inside = draws[:, cells]
-    far = np.minimum(wanted - np.nanmin(X), np.nanmax(X) - wanted) > 2.5
+    far = np.minimum(wanted - np.nanmin(X), np.nanmax(X) - wanted) > 2
     assert far.sum() > 10
     apart = (inside.mean(0) - wanted) / (inside.std(0) / np.sqrt(200))
     assert abs(apart[far]).max() < GATE

@@ -94,7 +94,7 @@ def test_the_truth_is_stationary_in_a_sample(seed):
         return np.abs(z_mean(torch.stack(gradients), 0)).max()
 
     assert worst_z(PRECISION, LINEAR) < GATE
-    assert worst_z(PRECISION, LINEAR + 0.2) > 2 * GATE
+    assert worst_z(PRECISION, LINEAR + 0.3) > 2 * GATE
     assert worst_z(np.diag(np.diag(PRECISION)), LINEAR) > 2 * GATE
 
 
