@@ -226,7 +226,7 @@ def divergence(model, covariance):
 
 @pytest.mark.parametrize("rank", [1, 2])
 def test_a_covariance_says_what_complete_rows_say(rank, seed):
-    data = table(np.random.default_rng(seed), rate=0.0)
+    data = table(np.random.default_rng(seed), k=rank, rate=0.0)
     mean, covariance = data.x.mean(0), covariance_of(data)
     rows = fit(data, rank, tol=1e-9, max_iter=2000).model
     found = factor_analysis.fit_covariance(
