@@ -386,6 +386,7 @@ def test_tuning_is_counted_apart(X):
 
 
 @SHORT
+@pytest.mark.filterwarnings("ignore:selection='cv' chose the smallest")
 @pytest.mark.parametrize("n_jobs", [None, 2])
 def test_rounds_of_folds_are_counted_wherever_they_run(n_jobs, X):
     one = TruncatedGaussianGraphLearnerCV(

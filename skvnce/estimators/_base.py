@@ -145,6 +145,23 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return getattr(self, "feature_names_in_", generic)
 
 
+def constant_values(estimator, X, places):
+    """Return an observed value of each column without two values, by its place.
+
+    Warns of columns that vary by less than rounding allows to learn from.
+    """
+    found = {}
+    for place in places:
+        seen = np.sort(X[~np.isnan(X[:, place]), place])
+        found[place] = seen[(len(seen) - 1) // 2]  # the lower median
+        if seen[0] < seen[-1]:
+            warn_user(
+                f"{column_name(estimator, place)} varies by less than 1e-13 of its "
+                "size and counts as constant. Subtract its mean to learn from it."
+            )
+    return found
+
+
 class ConstantColumns:
     """Mixin: columns of one value are not in the model; they are that value."""
 
@@ -152,7 +169,7 @@ class ConstantColumns:
         """Take constant columns from the nodes; without a remedy none may be left."""
         constant = constant_columns(X[:, self.node_indices_])
         places = self.node_indices_[constant].tolist()
-        self.constants_ = {place: np.nanmax(X[:, place]) for place in places}
+        self.constants_ = constant_values(self, X, places)
         self.node_indices_ = self.node_indices_[~constant]
         if remedy and not self.node_indices_.size:
             raise ValueError(

@@ -8,6 +8,7 @@ from sklearn.base import TransformerMixin
 
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
+from skvnce.estimators._base import constant_values
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._misfit import HeldOutCheck
 from skvnce.estimators._possible import PossibleValues, possible_values
@@ -144,7 +145,7 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
         else:
             seen = np.flatnonzero(~np.isnan(X).all(0))
             self.node_indices_ = seen[:0]
-            self.constants_ = {int(j): np.nanmax(X[:, j]) for j in seen}
+            self.constants_ = constant_values(self, X, seen.tolist())
 
     def _judge(self, X, blind):
         """Check predictions of cells that the fit of the first member has not seen.

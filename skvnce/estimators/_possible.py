@@ -84,11 +84,11 @@ def possible_values(estimator, X, min_value=None, max_value=None):
         Its `n_features_in_` and `feature_names_in_` name the columns in errors.
     X : ndarray of shape (n_samples, n_features)
         NaN marks missing cells.
-    min_value, max_value : float, array-like of shape (n_features,), dict, "observed" \
-            or None, default=None
-        Bounds of all columns, of each column, or of those that a dict names (by column
-        name, or by place); in a dict and in a sequence each may be a number,
-        ``"observed"`` or None.  ``"observed"`` is the least or the largest observed
+    min_value, max_value : float, array-like of shape (n_features,), dict, Series, \
+            "observed" or None, default=None
+        Bounds of all columns, of each column, or of those that a dict or a Series
+        names (by column name, or by place); each may be a number, ``"observed"`` or
+        None.  ``"observed"`` is the least or the largest observed
         value.  None is the rule of this module; ``-inf`` and ``inf`` are no bound.
 
     Returns
@@ -122,8 +122,9 @@ def possible_values(estimator, X, min_value=None, max_value=None):
             end = observed[side] if isinstance(ends[j], str) else ends[j]
             ranges[side, j] = ruled[side] if end is None else end
         if not len(seen):
-            ranges[:, j] = _of_empty(*(ends[j] for ends in asked))
-    _check_order(estimator, ranges, given)
+            ranges[:, j] = _of_empty(estimator, j, *(ends[j] for ends in asked))
+    for column in np.flatnonzero(given.all(0)):
+        _check_order(estimator, column, *ranges[:, column])
     _check_inside(estimator, X, ranges)
     most = np.finfo(X.dtype).max
     ranges = np.where(given, ranges, np.clip(ranges, -most, most))
@@ -166,12 +167,13 @@ def mean_excess(values):
     return np.mean(top[1:] - top[0])
 
 
-def _of_empty(low, high):
+def _of_empty(estimator, column, low, high):
     """Choose the range of a column without an observed cell, around 0."""
     ends = [
         default if end is None or isinstance(end, str) else end
         for end, default in ((low, -np.inf), (high, np.inf))
     ]
+    _check_order(estimator, column, *ends)
     return np.clip(0.0, *ends)
 
 
@@ -179,6 +181,8 @@ def _as_list(estimator, value, name, d):
     """Turn the bounds of a side into a list, one for each column."""
     if value is None or isinstance(value, str | Real):
         return [_checked_bound(value, name)] * d
+    if hasattr(value, "to_dict") and getattr(value, "ndim", None) == 1:
+        value = value.to_dict()  # a Series of pandas
     if isinstance(value, dict):
         found = [None] * d
         for key, bound in value.items():
@@ -213,9 +217,13 @@ def _checked_bound(value, name, key=None):
         raise TypeError(
             f"{name} must be a number, {OBSERVED!r} or None, got {value!r}."
         )
+    try:
+        value = float(value)
+    except OverflowError as error:
+        raise ValueError(f"{name} leaves the range of float64; use inf.") from error
     if np.isnan(value):
         raise ValueError(f"{name} must not be NaN; None is no bound of your own.")
-    return float(value)
+    return value
 
 
 def _place(estimator, key, name, d):
@@ -229,12 +237,11 @@ def _place(estimator, key, name, d):
     raise ValueError(f"{name} has the key {key!r}, no column of X: {known}.")
 
 
-def _check_order(estimator, ranges, given):
-    low, high = ranges
-    for column in np.flatnonzero((low > high) & given.any(0))[:1]:
+def _check_order(estimator, column, low, high):
+    if low > high:
         raise ValueError(
-            f"min_value must be below max_value, got {low[column]} and {high[column]} "
-            f"for {column_name(estimator, column)}."
+            f"min_value must be below max_value, got {low} and {high} for "
+            f"{column_name(estimator, column)}."
         )
 
 

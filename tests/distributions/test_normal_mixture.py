@@ -154,7 +154,7 @@ def test_draws_move_so_that_their_transform_stays(seed):
         ]
         return float(abs(ends[0] - ends[1]).max().detach()) / (2 * e)
 
-    assert change(1e-5) < 1e-7
+    assert change(1e-5) < 1e-6  # e^2 times a third derivative, and rounding
     assert change(1e-5, moved=0.9) > 1e-2  # control
 
 

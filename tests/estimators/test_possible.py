@@ -9,6 +9,7 @@ from hypothesis.extra import numpy as hnp
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from skvnce import GaussianImputer
 from skvnce.estimators._possible import mean_excess, possible_values
 
 
@@ -144,3 +145,36 @@ def test_rows_given_twice_count_once(frame):
     np.testing.assert_array_equal(once.ranges, twice.ranges)
     assert list(once.values) == list(twice.values)
     assert list(learnt(frame[["grade"]]).values) == [0]
+
+
+def test_bounds_of_a_series_go_by_its_labels():
+    X = pd.DataFrame({"a": [0.0, 1.0, np.nan], "b": [5.0, np.nan, 7.0]})
+    lower = pd.Series({"b": -100.0, "a": -6.0})
+    found = GaussianImputer(min_value=lower).fit(X).feature_ranges_
+    np.testing.assert_array_equal(found[0], [-6.0, -100.0])
+    with pytest.raises(ValueError, match=r"min_value has the key 'c', no column of X"):
+        GaussianImputer(min_value=pd.Series({"c": 1.0})).fit(X)
+
+
+def test_bounds_of_empty_columns_are_in_order():
+    X = np.column_stack([np.arange(5.0), np.full(5, np.nan)])
+    imputer = GaussianImputer(min_value={1: 5.0}, max_value={1: 1.0})
+    with pytest.raises(ValueError, match="min_value must be below max_value, got 5"):
+        imputer.fit(X)
+
+
+def test_a_bound_beyond_the_observed_cells_names_a_cell():
+    with pytest.raises(ValueError, match="X has 0.0 in column 0, row 0, outside"):
+        GaussianImputer(min_value=20).fit(np.arange(8.0).reshape(4, 2))
+
+
+@pytest.mark.parametrize("offset", [1e15, -1e15])
+def test_columns_without_digits_to_learn_from_are_named(offset):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    X[:, 0] += offset
+    X[0, 0] = np.nan
+    with pytest.warns(UserWarning, match="column 0 varies by less .* Subtract"):
+        imputer = GaussianImputer().fit(X)
+    filled = imputer.transform(X)[0, 0]
+    below = (X[1:, 0] < filled).mean()
+    assert filled in X[1:, 0] and 0.3 <= below <= 0.5
