@@ -398,6 +398,7 @@ def test_rounds_of_folds_are_counted_wherever_they_run(n_jobs, X):
     assert one.n_iter_ == len(one.loss_curve_) == GRAPH["max_iter"]
 
 
+@pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")  # 30 rows a fold
 def test_callbacks_of_a_search_see_the_steps_of_its_fits(X):
     pytest.importorskip("sklearn.callback")
     recorder = Recorder()

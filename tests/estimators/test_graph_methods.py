@@ -271,6 +271,7 @@ def test_a_cell_that_dominates_its_column_is_told(seed):
         learner("score-matching").fit(X)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # 3 rounds
 @pytest.mark.parametrize("method", METHODS)
 def test_columns_of_zeros_are_named_and_left_out(method, seed):
     with pytest.warns(UserWarning, match="Constant where observed: column 2"):
