@@ -52,14 +52,15 @@ def same_normal(imputer, X):
     return GaussianImputer(first.shrinkage_, margins=margins).fit(X)
 
 
-def test_draws_have_the_conditional_normal(X):
+def test_draws_have_the_conditional_normal(seed):
     """Up to the hypercube, which chains may not leave."""
+    X = hide(*normal_table(seed, n=800))
     imputer = VGIImputer(**NORMAL, n_steps=3, random_state=0).fit(X)
     draws = np.array(imputer.sample(X[:60], n_draws=200, random_state=0))
     cells = np.isnan(X[:60])
     wanted = same_normal(imputer, X).transform(X[:60])[cells]
     inside = draws[:, cells]
-    far = np.minimum(wanted - np.nanmin(X), np.nanmax(X) - wanted) > 2
+    far = np.minimum(wanted - np.nanmin(X), np.nanmax(X) - wanted) > 2.5
     assert far.sum() > 10
     apart = (inside.mean(0) - wanted) / (inside.std(0) / np.sqrt(200))
     assert abs(apart[far]).max() < GATE

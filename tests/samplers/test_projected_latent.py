@@ -127,9 +127,11 @@ def test_curved_conditionals(seed):
     assert worst_z(state.x, PAIR, curved_moments) < GATE
 
 
-@pytest.mark.parametrize("rows", [ROWS[:1], ROWS[1:2]])
-def test_too_few_steps_are_seen(rows, seed):
-    assert worst_z(chains(normal_flow(), rows, seed, 1).x, rows, normal_moments) > GATE
+@pytest.mark.parametrize("row", ROWS[:2])
+def test_too_few_steps_are_seen(row, seed):
+    x = chains(normal_flow(), np.tile(row, (4, 1)), seed, 1).x[0].numpy()
+    drawn = first_and_second(x[:, np.isnan(row)])
+    assert np.abs(z_mean(drawn, normal_moments(row))).max() > GATE
 
 
 @pytest.mark.slow
