@@ -189,7 +189,7 @@ def test_random_draws_reach_nce_on_average(seed):
     target = float(model.loading.detach().abs())
     seeds = range(100 * seed, 100 * seed + 14)
     assert abs(z_mean(loadings(contrast, seeds, True), target)) < GATE
-    assert abs(z_mean(loadings(contrast, seeds, False), target)) > 2 * GATE
+    assert abs(z_mean(loadings(contrast, seeds, False), target)) > 1.5 * GATE
 
 
 def test_the_random_numbers_of_a_problem_are_those_of_its_seed(contrast):
