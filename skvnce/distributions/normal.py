@@ -355,11 +355,13 @@ def jittered_cholesky(matrix: Tensor) -> tuple[Tensor, float]:
     torch.linalg.LinAlgError
         Where even the largest was not enough.
     """
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    if not info.any():
+        return factor, 0.0
     diagonal = matrix.diagonal(dim1=-2, dim2=-1)
-    for jitter in (0.0, *_JITTERS):
+    for jitter in _JITTERS:
         extra = (jitter * diagonal.mean(-1, keepdim=True)).expand_as(diagonal)
-        tried = matrix + torch.diag_embed(extra) if jitter else matrix
-        factor, info = torch.linalg.cholesky_ex(tried)
+        factor, info = torch.linalg.cholesky_ex(matrix + torch.diag_embed(extra))
         if not info.any():
             return factor, jitter
     raise torch.linalg.LinAlgError("matrix is not positive definite")
