@@ -165,15 +165,28 @@ def constant_values(estimator, X, places):
 class ConstantColumns:
     """Mixin: columns of one value are not in the model; they are that value."""
 
-    def _split_constants(self, X, remedy=None):
-        """Take constant columns from the nodes; without a remedy none may be left."""
+    def _split_constants(self, X):
+        """Take constant columns from `node_indices_`, and keep their values."""
         constant = constant_columns(X[:, self.node_indices_])
         places = self.node_indices_[constant].tolist()
         self.constants_ = constant_values(self, X, places)
         self.node_indices_ = self.node_indices_[~constant]
-        if remedy and not self.node_indices_.size:
+
+    def _warn_of_constants(self, model):
+        """Name the constant columns, where users may expect them in the model."""
+        if self.constants_:
+            names = ", ".join(column_name(self, j) for j in self.constants_)
+            none = "" if self.node_indices_.size else f" No column is left in {model}."
+            warn_user(
+                f"Constant where observed: {names}. Constant columns are left out of "
+                f"{model}, and their missing cells are filled by the constant.{none}"
+            )
+
+    def _refuse_constants(self, consequence):
+        """Raise if no column of the model is left."""
+        if not self.node_indices_.size:
             raise ValueError(
-                f"All columns of X are constant where they are observed: {remedy}"
+                f"All columns of X are constant where they are observed: {consequence}"
             )
 
     def _columns_kept(self):

@@ -10,7 +10,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._threads import threads_for
 from skvnce._warnings import warn_user
 from skvnce.algorithms import factor_analysis
-from skvnce.estimators._base import IncompleteTransformer
+from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -20,7 +20,6 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._tables import (
     column_moments,
-    constant_columns,
     hold_out,
     into_dtype,
     rows_that_count,
@@ -43,7 +42,10 @@ _SEARCH = 100  # tolerance of that choice, in tolerances of the fit
 
 
 class IncompleteFactorAnalysis(
-    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, IncompleteTransformer
+    CallbackSupportMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    ConstantColumns,
+    IncompleteTransformer,
 ):
     """Factor analysis of tables with missing cells, by maximum likelihood.
 
@@ -81,6 +83,8 @@ class IncompleteFactorAnalysis(
         The number of latents that was used.
     node_indices_ : ndarray of shape (n_nodes,)
         Places in X of the columns of the model: those with two different values.
+    constants_ : dict of int to float
+        Places and values of the columns with one observed value.
     n_iter_ : int
         Rounds of EM.
     n_tuning_iter_ : int
@@ -161,7 +165,9 @@ class IncompleteFactorAnalysis(
         weights, kept = rows_that_count(X, sample_weight)
         table = X[kept].astype(np.float64)
         self.node_indices_ = self._observed_columns(table)
-        constants = self._split_constants(table)
+        self._split_constants(table)
+        self._refuse_constants("there is nothing that latents could explain.")
+        check_rank(self.n_components, len(self.node_indices_))
         nodes = table[:, self.node_indices_]
         seen = ~np.isnan(nodes).all(1)  # something else than constants
         nodes, weights = nodes[seen], weights[kept][seen]
@@ -171,7 +177,7 @@ class IncompleteFactorAnalysis(
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with threads_for(len(self.node_indices_)):
             found = self._fit_rank(nodes, torch.from_numpy(weights), on_round)
-            self._keep(found, mean, scale, constants, weights.sum())
+            self._keep(found, mean, scale, weights.sum())
         finish()
         return self
 
@@ -260,22 +266,6 @@ class IncompleteFactorAnalysis(
     def _fate_of_empty(self):
         return "of no loading"
 
-    def _split_constants(self, table):
-        """Leave columns of one value out of the model, and give their values."""
-        constant = constant_columns(table[:, self.node_indices_])
-        values = np.full(table.shape[1], np.nan)
-        places = self.node_indices_[constant]
-        values[places] = np.nanmin(table[:, places], 0) if len(places) else 0.0
-        self.node_indices_ = self.node_indices_[~constant]
-        width = len(self.node_indices_)
-        if not width:
-            raise ValueError(
-                "All columns of X are constant where they are observed: there is "
-                "nothing that latents could explain."
-            )
-        check_rank(self.n_components, width)
-        return values
-
     def _fit_rank(self, nodes, weights, on_round):
         data = Incomplete.from_array(nodes)
         rank, options = self.n_components, {"floor": _FLOOR, "max_iter": self.max_iter}
@@ -294,15 +284,16 @@ class IncompleteFactorAnalysis(
             data, weights, rank, tol=self.tol, on_round=on_round, **options
         )
 
-    def _keep(self, fit, mean, scale, constants, total):
+    def _keep(self, fit, mean, scale, total):
         """Write the fit into attributes, in the units of X."""
         model = factor_analysis.rotate(fit.model)
         self.n_components_ = model.loadings.shape[1]
-        self.mean_ = constants
+        self.mean_ = np.full(self.n_features_in_, np.nan)
+        self.mean_[list(self.constants_)] = list(self.constants_.values())
         self.mean_[self.node_indices_] = mean + model.mean.numpy() * scale
-        self.components_ = np.zeros((self.n_components_, len(constants)))
+        self.components_ = np.zeros((self.n_components_, self.n_features_in_))
         self.components_[:, self.node_indices_] = model.loadings.numpy().T * scale
-        self.noise_variance_ = np.zeros(len(constants))
+        self.noise_variance_ = np.zeros(self.n_features_in_)
         noise = model.noise_variance.numpy()
         self.noise_variance_[self.node_indices_] = noise * scale**2
         self.loss_curve_ = [-float(objective / total) for objective in fit.objectives]

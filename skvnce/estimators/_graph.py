@@ -41,7 +41,6 @@ from skvnce.estimators._validation import (
     check_non_negative,
     check_number,
     check_squares,
-    column_name,
     incomplete_array,
     keeps_state_on_failure,
     warn_of_dominated,
@@ -200,13 +199,14 @@ class TruncatedGaussianGraphLearner(
         Their places in X.
     constants_ : dict
         Value of each column of one value, by its place in X; `fit` warns of them, and
-        missing cells are filled by the value.
+        missing cells are filled by the value.  Where all columns are constant, the
+        graph has no nodes.
     mean_ : ndarray of shape (n_nodes,)
         Means of the observed cells, where the chains start.
     ridge_, ridge_linear_ : float
-        The ridges that were used.
+        The ridges that were used.  NaN if ``"auto"`` and all columns are constant.
     n_iter_ : int
-        Rounds of EM; 1 for complete data.
+        Rounds of EM; 1 for complete data, 0 where all columns are constant.
     n_tuning_iter_ : int
         Rounds of EM before them, of the pilot that chose `ridge_linear_`.
     loss_curve_ : list of float
@@ -326,9 +326,9 @@ class TruncatedGaussianGraphLearner(
         Raises
         ------
         ValueError
-            For negative, infinite or textual cells, a table of which all columns are
-            constant or with less than two rows that are not empty, and parameters
-            outside their range.
+            For negative, infinite or textual cells, a table without an observed cell or
+            with less than two rows that are not empty, and parameters outside their
+            range.
         TypeError
             For parameters of a wrong type.
         Diverged
@@ -340,34 +340,33 @@ class TruncatedGaussianGraphLearner(
         data = self._read(X)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._threads(), seeded(self.random_state) as seed:
-            problem = self._pose(data)
-            self.n_tuning_iter_ = rounds_of_tuning()
-            fit = self._learn(problem, problem.start, float(self.alpha), on_round)
-            self._keep(fit, problem, data)
-            self._keep_probabilities(fit, problem)
-            self._judge(problem, data, fit.theta)
+            if self.node_indices_.size:
+                self._fit_graph(data, on_round)
+            else:
+                self._keep_empty_graph()
         self._seed = seed
         finish()
         return self
+
+    def _fit_graph(self, data, on_round):
+        problem = self._pose(data)
+        self.n_tuning_iter_ = rounds_of_tuning()
+        fit = self._learn(problem, problem.start, float(self.alpha), on_round)
+        self._keep(fit, problem, data)
+        self._keep_probabilities(fit, problem)
+        self._judge(problem, data, fit.theta)
 
     def _read(self, X):
         """Check the table and keep what it says; rows without a cell are left out."""
         X = incomplete_array(self, X, reset=True)
         check_non_negative(self, X)
         self.node_indices_ = self._observed_columns(X)
-        self._split_constants(X, "there is nothing to learn.")
-        if self.constants_:
-            names = ", ".join(column_name(self, j) for j in self.constants_)
-            warn_user(
-                f"Constant where observed: {names}; left out of the graph, missing "
-                "cells are filled by that value. A constant depends on nothing.",
-                UserWarning,
-            )
+        self._split_constants(X)
+        self._warn_of_constants("the graph")
         warn_of_dominated(self, X, self.node_indices_)
         nodes = X[:, self.node_indices_]
-        some = ~np.isnan(nodes).all(1)
-        self._keep_possible(X[some])
-        return Incomplete.from_array(nodes[some])
+        self._keep_possible(X)
+        return Incomplete.from_array(nodes[~np.isnan(nodes).all(1)])
 
     def _pose(self, data):
         """Scale the columns, choose the ridges, build the method."""
@@ -487,10 +486,10 @@ class TruncatedGaussianGraphLearner(
         Returns
         -------
         ndarray of shape (n_samples,)
-            0 for a row that is entirely missing.
+            0 for a row that is entirely missing, and where all columns are constant.
         """
         X = self._checked(X)
-        scores = np.empty(len(X))
+        scores = np.zeros(len(X))
         model, start = self.to_torch(), torch.from_numpy(self.mean_)
         with self._threads():
             for (rows, _), nodes in self._parts(X, n_chains=conditional.N_CHAINS):
@@ -611,8 +610,7 @@ class TruncatedGaussianGraphLearner(
         self.precision_ = precision.numpy() / np.outer(scale, scale)
         self.linear_ = linear.numpy() / scale
         self.mean_ = graph.observed_mean(data.x, data.observed).numpy()
-        for name in ("location_", "log_scale_"):
-            self.__dict__.pop(name, None)  # of an earlier fit
+        self._forget()
         if "nce" in self.method:
             self.log_scale_ = float(log_scale) + float(np.log(scale).sum())
         unit = precision.numpy()
@@ -627,6 +625,29 @@ class TruncatedGaussianGraphLearner(
         self.largest_cut_ = fit.cut
         self.chain_autocorrelation_ = fit.autocorrelation
         self._warn_unless_converged()
+
+    def _keep_empty_graph(self):
+        """Keep a graph without a node: all columns are constant where observed."""
+        self._forget()
+        none, square = np.zeros(0), np.zeros((0, 0))
+        self.ridge_, self.ridge_linear_ = (
+            np.nan if isinstance(value, str) else float(value)
+            for value in (self.ridge, self.ridge_linear)
+        )
+        self.precision_ = self.edge_strengths_ = self.edge_probabilities_ = square
+        self.linear_ = self.mean_ = self.location_ = none
+        self.nodes_ = self._names_in()[self.node_indices_]
+        self.n_iter_, self.n_tuning_iter_, self.loss_curve_ = 0, 0, []
+        self.change_ = self.optimality_gap_ = self.largest_cut_ = 0.0
+        self.chain_autocorrelation_ = 0.0
+        if "nce" in self.method:
+            self.log_scale_ = 0.0
+        self._check_held_out(square, None)
+
+    def _forget(self):
+        """Leave out what not every fit sets, of an earlier fit."""
+        for name in ("location_", "log_scale_"):
+            self.__dict__.pop(name, None)
 
     def _keep_probabilities(self, fit, problem):
         """Judge the links by an estimate without an L1 penalty."""

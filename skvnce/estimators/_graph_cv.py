@@ -42,18 +42,20 @@ def _learn_path(learner, data, alphas, on_round=tell_round):
     return problem, dense, graph_path.solve_path(m_step, dense, penalty, alphas)
 
 
-def _fit_path(learner, X, alphas, seed):
-    """Fit all alphas to some rows; the learner's state is what `_keep` needs."""
-    data = learner._read(X)
+def _fit_path(learner, data, alphas, seed):
+    """Fit all alphas to rows that the learner has read."""
     with learner._threads(), seeded(seed):
-        return data, *_learn_path(learner, data, alphas)
+        return _learn_path(learner, data, alphas)
 
 
 def _fold_scores(learner, X, train, test, alphas, seed):
     """Score held-out rows for each alpha; (n_alphas,)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of folds: those of the last fit are shown
-        data, problem, dense, path = _fit_path(learner, X[train], alphas, seed)
+        data = learner._read(X[train])
+        if not learner.node_indices_.size:  # all columns are constant in these rows
+            return [0.0] * len(alphas)
+        problem, dense, path = _fit_path(learner, data, alphas, seed)
         learner._seed, scores = seed, []
         for theta in path.thetas:
             learner._keep(dense._replace(theta=theta), problem, data)
@@ -63,11 +65,14 @@ def _fold_scores(learner, X, train, test, alphas, seed):
 
 def _selected(learner, X, rows, alphas, seed):
     """Tell which links each alpha leaves; (n_alphas, n_features, n_features)."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        *_, path = _fit_path(learner, X[rows], alphas, seed)
     d = X.shape[1]
     found = np.zeros((len(alphas), d, d), dtype=bool)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = learner._read(X[rows])
+        if not learner.node_indices_.size:  # all columns are constant in these rows
+            return found
+        *_, path = _fit_path(learner, data, alphas, seed)
     places = np.ix_(learner.node_indices_, learner.node_indices_)
     for links, theta in zip(found, path.thetas, strict=True):
         links[places] = theta.precision.numpy() != 0
@@ -119,7 +124,9 @@ max_iter, tol, keep_empty_features, random_state, verbose
     cv_results_ : dict of ndarray of shape (n_alphas,)
         ``alpha``, ``n_edges`` and what the rule looks at: ``ebic``; or
         ``mean_test_score``, ``std_test_score`` and ``split0_test_score`` ...; or
-        ``instability``.  ``pandas.DataFrame(cv_results_)`` is a table.
+        ``instability``.  ``pandas.DataFrame(cv_results_)`` is a table.  Where all
+        columns are constant, only ``alpha`` and ``n_edges``; in a fold where they are,
+        all scores are 0.
     edge_frequencies_ : ndarray of shape (n_nodes, n_nodes)
         Share of the subsamples in which a link was selected at `alpha_`; only with
         ``selection="stability"``.
@@ -215,8 +222,22 @@ max_iter, tol, keep_empty_features, random_state, verbose
         alphas = self._check_parameters()
         data = self._read(X)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
+        self.__dict__.pop("edge_frequencies_", None)  # of an earlier fit
         with self._threads(), seeded(self.random_state) as seed:
-            problem, dense, path = _learn_path(self, data, alphas, on_round)
+            if not self.node_indices_.size:
+                found = None
+            else:
+                found = _learn_path(self, data, alphas, on_round)
+        if found is None:
+            self._keep_empty_graph()
+        else:
+            self._choose(X, data, *found, seed)
+        self._seed = seed
+        finish()
+        return self
+
+    def _choose(self, X, data, problem, dense, path, seed):
+        """Choose from the path by the rule, and keep that graph."""
         self.n_tuning_iter_ = rounds_of_tuning()
         self.alphas_ = np.array(path.alphas)
         self.cv_results_ = {
@@ -224,7 +245,6 @@ max_iter, tol, keep_empty_features, random_state, verbose
             "n_edges": np.array([graph_path.n_edges(theta) for theta in path.thetas]),
         }
         rows = incomplete_array(self, X, reset=False)[:, self.node_indices_]
-        self.__dict__.pop("edge_frequencies_", None)  # of an earlier fit
         best = _RULES[self.selection](self, problem, dense, path, rows, seed)
         self._warn_at_the_edge(best)
         self.alpha_ = path.alphas[best]
@@ -239,9 +259,17 @@ max_iter, tol, keep_empty_features, random_state, verbose
             self._keep_probabilities(dense, problem)
             with seeded(seed):
                 self._judge(problem, data, fit.theta)
-        self._seed = seed
-        finish()
-        return self
+
+    def _keep_empty_graph(self):
+        """Keep a path of graphs without a node."""
+        super()._keep_empty_graph()
+        alphas = [0.0] if np.ndim(self.alphas) == 0 else self._check_parameters()
+        self.alphas_, self.alpha_ = np.array(alphas), alphas[0]
+        self.path_ = np.zeros((len(alphas), 0, 0))
+        counts = np.zeros(len(alphas), dtype=int)
+        self.cv_results_ = {"alpha": self.alphas_.copy(), "n_edges": counts}
+        if self.selection == "stability":
+            self.edge_frequencies_ = np.zeros((0, 0))
 
     def _alpha(self):
         return float(self.alpha_)

@@ -8,7 +8,6 @@ from sklearn.base import TransformerMixin
 
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
-from skvnce.estimators._base import constant_values
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._misfit import HeldOutCheck
 from skvnce.estimators._possible import PossibleValues, possible_values
@@ -143,9 +142,8 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
             first = members[0]
             self.node_indices_, self.constants_ = first.node_indices_, first.constants_
         else:
-            seen = np.flatnonzero(~np.isnan(X).all(0))
-            self.node_indices_ = seen[:0]
-            self.constants_ = constant_values(self, X, seen.tolist())
+            self.node_indices_ = np.flatnonzero(~np.isnan(X).all(0))
+            self._split_constants(X.astype(np.float64))
 
     def _judge(self, X, blind):
         """Check predictions of cells that the fit of the first member has not seen.

@@ -38,13 +38,14 @@ class NodeScores:
     where their values repeat.
     """
 
-    def _keep_nodes(self, X, weights, remedy):
+    def _keep_nodes(self, X, weights, consequence):
         """Choose the columns of the model; gives their cells in rows that count."""
         weights, kept = rows_that_count(X, weights)
         table, weights = X[kept].astype(np.float64), weights[kept]
         self._possible = tuple(possible_values(self, table))  # a plain one, for skops
         self.node_indices_ = self._observed_columns(table)
-        self._split_constants(table, remedy)
+        self._split_constants(table)
+        self._refuse_constants(consequence)
         nodes = table[:, self.node_indices_]
         seen = ~np.isnan(nodes).all(1)
         nodes, weights = nodes[seen], weights[seen]

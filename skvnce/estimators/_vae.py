@@ -369,8 +369,8 @@ class VariationalAutoencoder(
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
-        remedy = "there is nothing that latents could explain."
-        nodes, weights = self._keep_nodes(X, weights, remedy)
+        consequence = "there is nothing that latents could explain."
+        nodes, weights = self._keep_nodes(X, weights, consequence)
         check_rank(self.n_components, len(self.node_indices_))
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with one_thread(), seeded(self.random_state):

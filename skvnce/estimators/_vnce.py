@@ -2,6 +2,7 @@
 
 import copy
 from functools import cache, partial
+from math import log
 
 import numpy as np
 import torch
@@ -54,6 +55,7 @@ _POOL = 10_000  # rows of the reference noise that `score` takes its noise from
 _GAP = 1.0  # between scale parameter and fresh noise that is worth a warning
 _CHECKED = 2000  # rows whose fresh noise checks the scale parameter
 _RATIO = 10  # reference noise rows a data row in `score`
+_CHANCE = _RATIO * log(_RATIO) - (1 + _RATIO) * log(1 + _RATIO)  # score of a guess
 _SHARES = (10.0, 1.0, 0.1, 0.01)  # rows a column, of which the pilot's shrinkage is one
 _REMEDY = (
     "Take a model of the shape of these columns, logarithms of skewed ones, a larger "
@@ -173,7 +175,8 @@ class VNCEEstimator(
     node_indices_ : ndarray of shape (n_nodes,)
         Places in X of the columns of the model: those with two different values.
     constants_ : dict
-        Values of the columns of one value, by their places.
+        Values of the columns of one value, by their places; `fit` warns of them.  Where
+        all columns are constant there is no model: `n_latents_` is 0, `objective_` NaN.
     held_out_gain_ : float
         One minus the ratio of the mean squared errors of the model and of column means,
         on a tenth of the observed cells, by a fit without them; columns count alike.
@@ -303,7 +306,8 @@ class VNCEEstimator(
         _, kept = rows_that_count(X, None)
         self.node_indices_ = self._observed_columns(X[kept])
         table = X[kept].astype(np.float64)
-        self._split_constants(table, "there is nothing to learn.")
+        self._split_constants(table)
+        self._warn_of_constants("the model")
         self._keep_possible(X[kept])
         nodes = table[:, self.node_indices_]
         nodes = nodes[~np.isnan(nodes).all(1)]
@@ -312,25 +316,51 @@ class VNCEEstimator(
         on_round, finish = report_rounds(self, self._most_rounds(), X=X)
         with one_thread(), torch.enable_grad(), seeded(self.random_state) as seed:
             self._seed = seed
-            try:
-                converged, noise = self._fit_nodes(nodes, on_round)
-                self._warn_unless_converged(converged)
-                with step("checking the scale by fresh noise"):
-                    self._check_scale(self._scaled(nodes), noise)
-                self._judge(nodes)
-            except NotFinite as error:
-                raise ValueError(
-                    f"The objective cannot be followed: {error}. The log_density of "
-                    "model overflows, or is NaN, near the data or the noise; bound its "
-                    "parameters, or lower learning_rate_init."
-                ) from error
-            except torch.linalg.LinAlgError as error:
-                raise ValueError(
-                    "A covariance matrix is not positive definite: columns of X repeat "
-                    "others. Drop them, or raise alpha."
-                ) from error
+            if self.node_indices_.size:
+                self._fit_model(nodes, on_round)
+            else:
+                self._keep_no_model()
         finish()
         return self
+
+    def _fit_model(self, nodes, on_round):
+        """Fit, check and judge the model."""
+        try:
+            converged, noise = self._fit_nodes(nodes, on_round)
+            self._warn_unless_converged(converged)
+            with step("checking the scale by fresh noise"):
+                self._check_scale(self._scaled(nodes), noise)
+            self._judge(nodes)
+        except NotFinite as error:
+            raise ValueError(
+                f"The objective cannot be followed: {error}. The log_density of model "
+                "overflows, or is NaN, near the data or the noise; bound its "
+                "parameters, or lower learning_rate_init."
+            ) from error
+        except torch.linalg.LinAlgError as error:
+            raise ValueError(
+                "A covariance matrix is not positive definite: columns of X repeat "
+                "others. Drop them, or raise alpha."
+            ) from error
+
+    def _keep_no_model(self):
+        """Keep what a fit sets where all columns are constant."""
+        none, square = np.zeros(0), np.zeros((0, 0))
+        self._forget()
+        if self.model is None:
+            self.mean_, self.covariance_ = none, square
+        self.noise_, self.model_state_, self.posterior_state_ = {}, {}, {}
+        self.log_scale_ = self.log_scale_gap_ = 0.0
+        self.objective_, self.accuracy_ = np.nan, 0.5
+        self.loss_curve_, self.n_iter_, self.n_latents_ = [], 0, 0
+        self._location = self._scale = none
+        self._cache = []
+        self._check_held_out(square, None)
+
+    def _forget(self):
+        """Leave out the attributes of an earlier fit of another model."""
+        for name in ("mean_", "covariance_"):
+            vars(self).pop(name, None)
 
     @shows_progress
     def transform(self, X):
@@ -344,7 +374,8 @@ class VNCEEstimator(
         Returns
         -------
         ndarray of shape (n_samples, n_latents_) or (n_samples, n_features_out)
-            Means of the latents where the model has some; else the completed table.
+            Means of the latents where the model has some; else, or where all columns
+            were constant at `fit`, the completed table.
             Means over weighted draws, with random numbers that are functions of the
             row, where they are not known in closed form.
         """
@@ -414,12 +445,13 @@ class VNCEEstimator(
         Returns
         -------
         ndarray of shape (n_samples,)
+            0 where all columns were constant at `fit`.
             Normalised by the fitted scale parameter: as good as that estimate is.
             Where hidden parts are drawn, an average over weighted draws, which is too
             low on average in the logarithm.
         """
         X = self._checked(X)
-        scores = np.empty(len(X))
+        scores = np.zeros(len(X))
         for (rows, _), nodes in self._parts(X, n_chains=self._chains(_EVALUATED)):
             units = np.where(np.isnan(nodes), 0.0, np.log(self._scale)).sum(1)
             data = self._scaled(nodes)
@@ -448,8 +480,11 @@ class VNCEEstimator(
         Returns
         -------
         float
+            Where all columns were constant at `fit`, that of a guess at random.
         """
         X = self._checked(X)
+        if not self.node_indices_.size:
+            return _CHANCE
         empty = np.isnan(X[:, self.node_indices_]).all(1)
         rows = X if empty.all() else X[~empty]
         with one_thread(), seeded(0), torch.no_grad():
@@ -471,8 +506,15 @@ class VNCEEstimator(
             Its ``log_density`` subtracts the fitted scale parameter; the module that
             ``model`` made is its attribute ``model``.  The default model sees columns
             less their means, divided by their standard deviations.
+
+        Raises
+        ------
+        ValueError
+            If all columns were constant at `fit`.
         """
         check_is_fitted(self)
+        if not self.node_indices_.size:
+            raise ValueError("All columns were constant at fit: there is no model.")
         return self._modules()[0]
 
     def _check_parameters(self):
@@ -631,8 +673,7 @@ class VNCEEstimator(
         self.n_latents_ = best.n_latents
         self.objective_ = float(best.evaluation.values.mean())
         self.accuracy_ = float(self._accuracy(best.evaluation))
-        for name in ("mean_", "covariance_"):  # of an earlier fit of another model
-            vars(self).pop(name, None)
+        self._forget()
         if isinstance(model.model, FreeGaussian):
             normal = model.model.free.normal()
             self.mean_ = self._location + normal.mean.numpy() * self._scale
@@ -777,6 +818,8 @@ class VNCEEstimator(
 
     def _chains(self, n_draws):
         """Count the tables of numbers that evaluating rows holds at a time."""
+        if not self.node_indices_.size:
+            return n_draws
         _, steps = self._modules()
         return n_draws * parts.n_states(steps)
 

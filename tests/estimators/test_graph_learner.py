@@ -104,7 +104,7 @@ def test_text_columns_are_named(frame):
 def test_constant_columns_are_left_out_and_filled_by_their_value(value, X, frame):
     hidden = np.isnan(X[:, 1])
     X[~hidden, 1] = value
-    with pytest.warns(UserWarning, match="Constant where observed: column 1; left"):
+    with pytest.warns(UserWarning, match="Constant where observed: column 1. "):
         fitted = learner().fit(X)
     assert fitted.node_indices_.tolist() == [0, 2, 3]
     assert fitted.precision_.shape == (3, 3)
@@ -119,15 +119,32 @@ def test_constant_columns_are_left_out_and_filled_by_their_value(value, X, frame
         learner().fit(frame.assign(weight=value))
 
 
-def test_a_table_of_constants():
-    with pytest.raises(ValueError, match="All columns of X are constant"):
-        learner().fit(np.ones((9, 3)))
+@pytest.mark.parametrize("method", ["score-matching", "vnce", "imputed-nce"])
+def test_a_table_of_constants_has_no_links_and_is_filled(method):
+    X = np.tile([2.0, 0.0], (9, 1))
+    X[0, 0] = X[3, 1] = np.nan
+    both = "Constant where observed: column 0, column 1.*No column is left in the graph"
+    with pytest.warns(UserWarning, match=both):
+        fitted = learner(method=method).fit(X)
+    assert fitted.constants_ == {0: 2.0, 1: 0.0} and len(fitted.nodes_) == 0
+    for matrix in (fitted.precision_, fitted.edge_strengths_):
+        assert matrix.shape == (0, 0)
+    assert fitted.edges().empty and not fitted.to_networkx().nodes
+    expected = np.tile([2.0, 0.0], (9, 1))
+    np.testing.assert_array_equal(fitted.transform(X), expected)
+    drawn = fitted.sample(X, n_draws=2, random_state=0)
+    np.testing.assert_array_equal(drawn, [expected] * 2)
+    assert fitted.score_samples(X).tolist() == [0.0] * 9
+    assert fitted.feature_ranges_.tolist() == [[2.0, 0.0]] * 2
 
 
-def test_a_constant_fold_does_not_stop_a_search(X):
+@pytest.mark.parametrize("all_columns", [False, True])
+def test_a_constant_fold_does_not_stop_a_search(all_columns, X):
     X[:, 2] = 1.0
     X[:20, 2] = np.arange(20.0)
     folds = [(np.arange(20, 90), np.arange(20)), (np.arange(60), np.arange(60, 90))]
+    if all_columns:
+        X[20:] = 1.0
     search = GridSearchCV(learner(), {"alpha": [0.02, 0.5]}, cv=folds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

@@ -106,6 +106,32 @@ def test_columns_may_be_constant_in_a_part_of_the_rows(rule, data):
     assert len(learner.nodes_) == D
 
 
+@pytest.mark.parametrize("rule", ["ebic", "cv", "cv-1se", "stability"])
+def test_a_table_of_constants_has_no_links(rule):
+    X = np.tile([2.0, np.nan, 1.0], (12, 1))
+    X[::2, 1] = 5.0
+    learner = TruncatedGaussianGraphLearnerCV(selection=rule, random_state=0)
+    with pytest.warns(UserWarning, match="No column is left in the graph"):
+        learner.fit(X)
+    assert learner.path_.shape == (1, 0, 0) and learner.alpha_ == 0
+    assert learner.cv_results_["n_edges"].tolist() == [0]
+    assert learner.transform(X)[:, 1].tolist() == [5.0] * 12
+    assert learner.edges().empty and learner.score(X) == 0
+
+
+@pytest.mark.parametrize("rule", ["cv", "cv-1se", "stability"])
+def test_all_columns_may_be_constant_in_a_part_of_the_rows(rule, data):
+    X = np.full((40, 3), 2.0)
+    X[:6] = data[0][:6, :3]
+    folds = [(np.arange(6, 40), np.arange(6)), (np.arange(40), np.arange(6))]
+    learner = fitted(X, selection=rule, cv=folds, n_subsamples=8)
+    assert learner.nodes_.tolist() == ["x0", "x1", "x2"]
+    for name, found in learner.cv_results_.items():
+        assert np.isfinite(found).all()
+        if name == "split0_test_score":
+            assert (found == 0).all()
+
+
 @pytest.mark.slow
 def test_where_nothing_is_stable_it_is_told(seed):
     rng = np.random.default_rng(seed)

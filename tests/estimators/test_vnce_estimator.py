@@ -117,10 +117,51 @@ def test_transform_and_sample_of_the_default_are_exact(seed):
 def test_constant_columns_are_filled():
     X = np.column_stack([gaussian_table(0), np.full(600, 7.0)])
     X[3, 3] = np.nan
-    found = VNCEEstimator(random_state=0).fit(X)
+    with pytest.warns(UserWarning, match="Constant where observed: column 3. "):
+        found = VNCEEstimator(random_state=0).fit(X)
     assert found.transform(X)[3, 3] == 7.0
     assert list(found.node_indices_) == [0, 1, 2]
     assert found.constants_ == {3: 7.0}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"model": Factor, "n_latents": 1}, {"model": Bell, "noise": "conditional"}],
+)
+def test_a_table_of_constants_is_filled(params):
+    X = np.tile([2.0, -1.0], (8, 1))
+    X[0, 0] = X[3, 1] = np.nan
+    both = "Constant where observed: column 0, column 1.*No column is left in the model"
+    with pytest.warns(UserWarning, match=both):
+        found = VNCEEstimator(random_state=0, **params).fit(X)
+    assert found.constants_ == {0: 2.0, 1: -1.0} and found.n_latents_ == 0
+    found = pickle.loads(pickle.dumps(found))
+    expected = np.tile([2.0, -1.0], (8, 1))
+    np.testing.assert_array_equal(found.transform(X), expected)
+    drawn = found.sample(X, n_draws=2, random_state=0)
+    np.testing.assert_array_equal(drawn, [expected] * 2)
+    assert found.score_samples(X).tolist() == [0.0] * 8
+    # no row can be told from noise: h = 1 / 11 in eq. (1)
+    np.testing.assert_allclose(found.score(X), np.log(1 / 11) + 10 * np.log(10 / 11))
+    assert list(found.get_feature_names_out()) == ["x0", "x1"]
+    with pytest.raises(ValueError, match="there is no model"):
+        found.to_torch()
+
+
+def test_a_constant_fold_does_not_stop_a_search(seed):
+    X = gaussian_table(seed, 120)
+    X[:40] = 3.0
+    folds = [(np.arange(40), np.arange(40, 80)), (np.arange(40, 120), np.arange(40))]
+    search = GridSearchCV(
+        VNCEEstimator(max_iter=5, random_state=0),
+        {"noise_ratio": [2, 5]},
+        cv=folds,
+        error_score="raise",
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        search.fit(X)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
 # models of one's own ------------------------------------------------------------------
