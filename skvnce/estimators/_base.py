@@ -80,7 +80,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
     def _keep_possible(self, X, min_value=None, max_value=None):
         """Learn what the values of columns can be, and which bounds the user gave."""
-        found = possible_values(self, X, min_value, max_value)
+        self._set_possible(possible_values(self, X, min_value, max_value))
+
+    def _set_possible(self, found):
         self.feature_ranges_ = found.ranges
         self._possible = tuple(found)  # a plain one, for skops
 

@@ -10,7 +10,7 @@ from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._misfit import HeldOutCheck
-from skvnce.estimators._possible import PossibleValues, possible_values
+from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import (
     constant_columns,
     half_sample_mode,
@@ -184,15 +184,14 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
         Where the only member was frozen, the table that it was fitted to tells it, but
         for bounds of the user's.
         """
-        found = possible_values(self, X, self.min_value, self.max_value)
+        self._keep_possible(X, self.min_value, self.max_value)
         if frozen is not None:
+            found = PossibleValues(*self._possible)
             known = PossibleValues(*frozen._possible)
             low, high = np.where(found.given, found.ranges, known.ranges)
-            found = known._replace(
-                low=low, high=np.maximum(low, high), given=found.given
+            self._set_possible(
+                known._replace(low=low, high=np.maximum(low, high), given=found.given)
             )
-        self._possible = tuple(found)  # a plain one, for skops
-        self.feature_ranges_ = found.ranges
 
     def _possible_only(self, drawn, dtype):
         """Move draws of the nodes (n_draws, n, n_nodes) to possible values."""

@@ -19,7 +19,7 @@ from scipy.special import ndtri
 from skvnce._progress import step
 from skvnce._random import row_keyed
 from skvnce._warnings import warn_user
-from skvnce.estimators._tables import column_moments, hold_out
+from skvnce.estimators._tables import column_moments, distinct_rows, hold_out
 from skvnce.estimators._validation import check_choice, column_name
 from skvnce.exceptions import MisfitWarning
 
@@ -86,8 +86,7 @@ class HeldOutCheck:
         others : sequence of str
             Messages that come first.
         """
-        judgement = Judgement(self.held_out_gain_, self.marginal_columns_)
-        announce([*others, *misfit_messages(self, judgement, remedy)], self.on_misfit)
+        announce([*others, *misfit_messages(self, remedy)], self.on_misfit)
 
     def _fill_marginal(self, cells):
         """Put means into marginal columns of cells (..., n_nodes), in place."""
@@ -138,18 +137,10 @@ def _judged(nodes, predict, weights, hidden):
     unit = np.nanmax(abs(nodes), 0)
     mean, _ = column_moments(kept / unit, weights)
     _, scale = column_moments(nodes / unit, weights)
-    first, weight = _distinct(nodes[rows], weights[rows])
+    first, group = distinct_rows(nodes[rows])
+    weight = np.bincount(group, weights[rows])
     parts = nodes[rows][first] / unit, hidden[rows][first], filled[first] / unit
     return judge(*parts, mean, scale, weight)
-
-
-def _distinct(rows, weights):
-    """Find the places of different rows, and the weights that each has in all."""
-    clean = np.where(np.isnan(rows), np.nan, rows + 0.0)  # one NaN, one zero
-    keys = np.ascontiguousarray(clean).view(np.dtype((np.void, 8 * rows.shape[1])))
-    found = np.unique(keys.ravel(), return_index=True, return_inverse=True)
-    _, first, group = found
-    return first, np.bincount(group, weights)
 
 
 class Judgement(NamedTuple):
@@ -247,13 +238,14 @@ def listed(estimator, columns):
     return ", ".join(names) + (f" and {more} more" if more > 0 else "")
 
 
-def misfit_messages(estimator, judgement, remedy):
+def misfit_messages(estimator, remedy):
     """Say which columns the model does not predict, and what is done about it."""
-    places = estimator.node_indices_[judgement.marginal]
+    places = estimator.node_indices_[estimator.marginal_columns_]
     if not len(places):
         return []
     return [
         f"Held-out cells of {listed(estimator, places)} are predicted worse than by "
-        f"their means (held_out_gain_={judgement.gain:.2g}, over all columns): these "
-        f"columns are imputed from their marginal distributions. {remedy}"
+        f"their means (held_out_gain_={estimator.held_out_gain_:.2g}, over all "
+        "columns): these columns are imputed from their marginal distributions. "
+        f"{remedy}"
     ]

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skvnce.estimators._tables import distinct_rows
 from skvnce.estimators._validation import column_name
 
 WIDENED = 3.0  # mean excesses by which a continuous column may leave what was observed
@@ -110,7 +111,9 @@ def possible_values(estimator, X, min_value=None, max_value=None):
     ]
     given = np.array([[value is not None for value in side] for side in asked])
     ranges, values, integers = np.zeros((2, d)), {}, np.zeros(d, dtype=bool)
-    for j, column in enumerate(_distinct_rows(X).T.astype(np.float64)):
+    # a single column has no rows that are given twice, but values that repeat
+    table = X[distinct_rows(X)[0]] if d > 1 else X
+    for j, column in enumerate(table.T.astype(np.float64)):
         seen = np.sort(column[~np.isnan(column)])
         observed = (seen[0], seen[-1]) if len(seen) else (0.0, 0.0)
         if len(seen):
@@ -129,15 +132,6 @@ def possible_values(estimator, X, min_value=None, max_value=None):
     most = np.finfo(X.dtype).max
     ranges = np.where(given, ranges, np.clip(ranges, -most, most))
     return PossibleValues(*ranges, given, values, integers)
-
-
-def _distinct_rows(X):
-    """Leave out rows that are given twice: a weight of two is that, too."""
-    if X.shape[1] < 2 or not len(X):
-        return X
-    rows = np.ascontiguousarray(X)
-    rows = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
-    return X[np.sort(np.unique(rows, return_index=True)[1])]
 
 
 def repeats(values):

@@ -45,6 +45,28 @@ def constant_columns(nodes):
     return high - low <= 1e-13 * np.maximum(abs(low), abs(high))
 
 
+def distinct_rows(rows):
+    """Find the different rows of a table; NaN equals NaN, and -0.0 equals 0.0.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, features)
+        With at least one column.
+
+    Returns
+    -------
+    first : ndarray of int, of shape (n_different,)
+        Places of rows that are all different.
+    group : ndarray of int, of shape (n,)
+        Which of them each row equals.
+    """
+    clean = np.ascontiguousarray(np.where(np.isnan(rows), np.nan, rows + 0.0))
+    width = clean.itemsize * clean.shape[1]
+    keys = clean.view(np.dtype((np.void, width))).ravel()
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    return first, group
+
+
 def hold_out(nodes, weights, share):
     """Choose rows, and among their observed cells some to hold out.
 

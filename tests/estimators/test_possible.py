@@ -178,3 +178,13 @@ def test_columns_without_digits_to_learn_from_are_named(offset):
     filled = imputer.transform(X)[0, 0]
     below = (X[1:, 0] < filled).mean()
     assert filled in X[1:, 0] and 0.3 <= below <= 0.5
+
+
+def test_rows_that_are_given_twice_count_once_whatever_their_bits():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    X[0, 0], X[5, 1] = 0.0, np.nan
+    again = X.copy()
+    again[0, 0], again[5, 1] = -0.0, -again[5, 1]
+    once, twice = learnt(X), learnt(np.vstack([X, again]))
+    np.testing.assert_array_equal(once.ranges, twice.ranges)
+    assert once.values == twice.values == {}

@@ -6,7 +6,12 @@ import polars as pl
 import pytest
 import torch
 
-from skvnce.estimators._tables import half_sample_mode, hold_out, in_container_of
+from skvnce.estimators._tables import (
+    distinct_rows,
+    half_sample_mode,
+    hold_out,
+    in_container_of,
+)
 
 
 def brute_force(draws):
@@ -95,3 +100,14 @@ def test_a_polars_frame():
 @pytest.mark.parametrize("table", [np.zeros((3, 2)), [[0.0, 0.0]] * 3])
 def test_what_is_no_frame_gives_the_array(table):
     assert in_container_of(table, ARRAY, KEPT) is ARRAY
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_distinct_rows_are_equal_in_numbers_not_in_bits(dtype):
+    X = np.array([[0.0, 1.0], [2.0, np.nan], [-0.0, 1.0], [2.0, np.nan]], dtype)
+    X[3, 1] = -X[3, 1]  # another NaN
+    assert len({X[row].tobytes() for row in range(4)}) == 4
+    first, group = distinct_rows(X)
+    assert sorted(first) == [0, 1]
+    np.testing.assert_array_equal(X[first[group]], X)
+    assert len(distinct_rows(X[:0])[0]) == 0
