@@ -1,5 +1,8 @@
 """Hostile tables, searched at random: a finite answer, or an error that says why.
 
+An error is right only for cells that are too large or too small to be squared, and
+where nothing varies that a model could learn: see `must_be_answered`.
+
 `SKVNCE_TEST_SEED` chooses other tables.
 """
 
@@ -39,6 +42,10 @@ COLUMN = ["normal", "exponential", "cauchy", "integer", "binary", "repeated", "o
 COLUMN += ["constant", "zero", "single", "copy", "close", "empty"]
 HIDDEN = ["none", "few", "half", "rows", "together", "first half"]
 ADVICE = "column|row|cell|Rescale|Drop|Lower|Raise"
+
+SQUARED = (1e-100, 1e100)  # absolute values that are far from the ends of float64
+# Fill a table whose columns are all constant; the others may refuse it.
+WITHOUT_VARIATION = (GaussianImputer, LAIRImputer, NoisyOr, VGIImputer)
 
 GRAPH = {"max_iter": 20, "random_state": 0}
 VAE = VariationalAutoencoder(random_state=0, **QUICK)
@@ -136,6 +143,15 @@ def arranged(x, kind):
     return np.asarray(x, order=kind)
 
 
+def must_be_answered(estimator, X):
+    """Tell whether an estimator may not refuse a table."""
+    size = abs(X[np.isfinite(X) & (X != 0)].astype(float))
+    if len(size) and not SQUARED[0] <= size.min() <= size.max() <= SQUARED[1]:
+        return False
+    numbers = [len(np.unique(column[~np.isnan(column)])) for column in X.T]
+    return max(numbers) >= (1 if isinstance(estimator, WITHOUT_VARIATION) else 2)
+
+
 def hold(estimator, X):
     """Check that there is a finite answer, or an error that says why not."""
     if _is_positive(estimator):
@@ -146,6 +162,7 @@ def hold(estimator, X):
     except (ValueError, TypeError) as error:
         known = "|".join([ADVICE, *estimator.get_params(deep=False)])
         assert re.search(known, str(error)), error
+        assert not must_be_answered(estimator, X), error
         return
     finally:
         np.testing.assert_array_equal(X, before)
@@ -155,13 +172,13 @@ def hold(estimator, X):
         if _draws_cells(model):
             answers += list(np.asarray(model.sample(rows, 2, random_state=0)))
         for found in answers:
-            _sound(model, np.asarray(found), rows)
+            _sound(model, np.asarray(found), rows, X)
         assert np.isfinite(model.score_samples(rows)).all()
     np.testing.assert_array_equal(X, before)
 
 
-def _sound(model, found, rows):
-    """Check one table of answers."""
+def _sound(model, found, rows, X):
+    """Check one table of answers of a model that was fitted to X."""
     assert np.isfinite(found).all() and found.dtype == rows.dtype
     if not _imputes(model):
         return
@@ -173,6 +190,10 @@ def _sound(model, found, rows):
         low, high = ranges[:, kept].astype(rows.dtype)
         filled = ~seen & np.isin(kept, model.node_indices_)
         assert ((found >= low) & (found <= high))[filled].all()
+    for place, column in enumerate(X[:, kept].T):
+        values = np.unique(column[~np.isnan(column)])
+        if len(values) == 1:
+            assert (found[~seen[:, place], place] == values).all()
 
 
 def search(estimator, count):
@@ -211,6 +232,29 @@ def test_many_hostile_tables(name):
     search(estimator, count)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_plain_tables_are_answered(name, seed):
+    """Tables of ordinary columns and a constant one, with cells missing in each."""
+    estimator, rng = CASES[name][0], np.random.default_rng(seed)
+    kinds = ["normal", "integer", "binary", "exponential", "constant"]
+    X = np.column_stack([cells(kind, 12, None, rng) for kind in kinds])
+    X[rng.permuted(np.eye(12, 5, dtype=bool))] = np.nan
+    assert must_be_answered(estimator, X)
+    hold(estimator, X)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_tables_of_constants_are_answered(name):
+    """By those that say so; of a table without an observed cell, by none."""
+    X = np.tile([3.0, 0.0], (6, 1))
+    X[1, 0] = X[2, 1] = np.nan
+    estimator = CASES[name][0]
+    asked = isinstance(estimator, WITHOUT_VARIATION)
+    assert must_be_answered(estimator, X) == asked
+    hold(estimator, X)
+    assert not must_be_answered(estimator, np.full((6, 2), np.nan))
+
+
 def test_every_class_is_searched():
     classes = {type(estimator).__name__ for estimator, *_ in CASES.values()}
     public = {
@@ -229,6 +273,8 @@ class Broken(GaussianImputer):
             raise FloatingPointError("overflow")
         if self.fault == "no advice":
             raise ValueError("no")
+        if self.fault == "refused":
+            raise ValueError("column 0 cannot be imputed. Drop it.")
         if self.fault == "input":
             X[0, 0] = 7.0
         return super().fit(X)
@@ -239,6 +285,8 @@ class Broken(GaussianImputer):
             return np.array(X)
         if self.fault == "observed changed":
             return found + np.spacing(found)
+        if self.fault == "constant changed":
+            found[np.isnan(X[:, 3]), 3] = np.nextafter(3.0, 4.0)
         if self.fault == "outside":
             return np.where(np.isnan(X), 1e9, X)
         return found
@@ -246,11 +294,21 @@ class Broken(GaussianImputer):
 
 @pytest.mark.parametrize(
     "fault",
-    ["error", "no advice", "input", "left missing", "observed changed", "outside"],
+    [
+        "error",
+        "no advice",
+        "refused",
+        "input",
+        "left missing",
+        "observed changed",
+        "constant changed",
+        "outside",
+    ],
 )
 def test_a_fault_is_found(fault, monkeypatch):
-    X = np.random.default_rng(0).normal(size=(12, 3))
-    X[1, 2] = np.nan
+    X = np.random.default_rng(0).normal(size=(12, 4))
+    X[:, 3] = 3.0
+    X[1, 2] = X[2, 3] = np.nan
     hold(Broken(n_parameter_draws=1, random_state=0), X.copy())
     monkeypatch.setattr(Broken, "fault", fault)
     with pytest.raises((AssertionError, FloatingPointError)):
