@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from statistical import within_standard_errors
+from scipy.stats import norm
+from statistical import FAILURE, p_mean, within_standard_errors
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms import calibration
@@ -34,12 +35,21 @@ def normal(x, noise):
     return noise
 
 
-def fitted(X, weights=None, stepped=WITHOUT, to_cells=lambda column, scores: scores):
+def fitted(
+    X,
+    weights=None,
+    stepped=WITHOUT,
+    to_cells=lambda column, scores: scores,
+    *,
+    cells=None,
+    folds=None,
+):
     data = Incomplete.from_array(X)
     weights = torch.ones(len(X)).double() if weights is None else weights
-    folds = (data.x[:, 0] * 1e4).long() % 5
+    folds = (data.x[:, 0] * 1e4).long() % 5 if folds is None else folds
+    cells = data.x if cells is None else cells
     return calibration.fit_calibration(
-        NORMAL, data, data.x, weights, folds, stepped, to_cells
+        NORMAL, data, cells, weights, folds, stepped, to_cells
     )
 
 
@@ -154,3 +164,88 @@ def test_mean_shift_is_the_mean_of_calibrated_draws(seed):
     exact = moved(found, x, z).mean(0) * SPREAD
     shift = found.mean_shift(mean, spread, lambda column, scores: scores)[:, 1]
     torch.testing.assert_close(shift, exact, atol=0.01, rtol=0)
+
+
+def tricube_below(t):
+    """Compute the share of the tricube kernel of [-1, 1] below t."""
+    t = np.clip(t, -1, 1)
+    s = abs(t)
+    return 0.5 + np.sign(t) * 70 / 81 * (s - 3 * s**4 / 4 + 3 * s**7 / 7 - s**10 / 10)
+
+
+@pytest.mark.parametrize("share", calibration._SHARES)
+def test_quantiles_are_those_of_a_tricube_kernel_of_ranks(share, monkeypatch):
+    """Where residuals are -1.3 below a rank and 1.3 above it; the scale is divided out.
+
+    The quantile at level u is -1 where the kernel has more than u below that rank, and
+    1 otherwise, but for the shrinkage by 10 normal residuals.
+    """
+    monkeypatch.setattr(calibration, "_SHARES", (share,))
+    n, rank = 4001, 0.47
+    x = np.linspace(-1, 1, n)
+    sign = np.where(x > 2 * rank - 1, 1.0, -1.0)
+    X = np.column_stack([x, 0.6 * x + 1.3 * SPREAD * sign])
+    found = fitted(X, folds=torch.arange(n) % 5)
+    place = found.columns.tolist().index(1)
+
+    ranks = np.linspace(share / 2, 1 - share / 2, 17)
+    np.testing.assert_allclose(found.centres[place], 0.6 * (2 * ranks - 1), atol=1e-3)
+    level = (np.arange(17) + 0.5) / 17
+    below = tricube_below((rank - ranks) / (share / 2))[:, None]
+    two = np.where(level < below, -1.0, 1.0)
+    near = n * share / 2 * (81 / 70) ** 2 / (6561 / 6916)  # effective number
+    expected = near / (near + 10) * (two - norm.ppf(level))
+    sure = abs(level - below) > 0.01  # of 200 cells at least
+    assert (abs(below - 0.5) < 0.45).sum() >= 1  # the step is within a kernel
+    np.testing.assert_allclose(
+        found.shifts[place].numpy()[sure], expected[sure], rtol=0.01
+    )
+
+
+def test_a_gain_is_clear_by_two_standard_errors(seed):
+    """A gain of k equal cells is sqrt(k) standard errors: four are needed, or more.
+
+    Only the last k cells count: those of other rows are 0, whatever their score.
+    """
+
+    def to_cells(column, scores):
+        return scores.clamp(min=30.0) if column else 0 * scores
+
+    chosen, folds = [], torch.arange(400) % 5
+    for k in (3, 6):
+        x = np.random.default_rng(seed).uniform(-1, 1, size=400)
+        x[-k:] = 100.0
+        residual = np.where(x > 0, 1.3, -0.7)
+        X = np.column_stack([x, 0.6 * x + SPREAD * residual])
+        own = {"cells": torch.from_numpy(X).clamp(min=30.0), "folds": folds}
+        chosen.append(fitted(X, to_cells=to_cells, **own).columns.tolist())
+    assert chosen == [[], [1]]
+
+
+def test_residuals_of_right_steps_are_normal(seed):
+    """By their mean, which is known, and by their mean square of nearly one."""
+    n, cuts = 4000, np.array([-0.5, 0.7])
+    X = complete(seed, n, normal)
+    cells = np.searchsorted(cuts, X[:, 1]).astype(float)
+    m = 0.6 * X[:, 0]
+    stepped = Steps(
+        torch.tensor([1]), torch.from_numpy(cuts)[None], torch.arange(3.0)[None]
+    )
+    found = {}
+    for shift in (0.0, 0.15):
+        wrong = stepped._replace(edges=stepped.edges + shift)
+        around = calibration._edges_around(wrong, 1, torch.from_numpy(cells))
+        scores = torch.full((n,), torch.nan)  # are not looked at
+        spread = torch.full((n,), SPREAD).double()
+        parts = torch.from_numpy(cells), torch.from_numpy(m), spread, scores
+        found[shift] = calibration._residuals(*parts, around).numpy()
+
+    # E[z | m] = sum_v P(v | m) mean_u ndtri(P(below v | m) + u P(v | m))
+    ends = norm.cdf((np.r_[-np.inf, cuts, np.inf] - m[:, None]) / SPREAD)
+    chance = np.diff(ends)[..., None]
+    inside = (np.arange(4) + 0.5) / 4
+    exact = norm.ppf((ends[:, :-1, None] + chance * inside).clip(1e-15, 1 - 1e-15))
+    mean = (chance * exact).sum(1).mean(1)
+    assert p_mean(found[0.0].mean(1) - mean, 0.0) > FAILURE
+    assert p_mean(found[0.15].mean(1) - mean, 0.0) < FAILURE  # control
+    assert 0.8 < np.square(found[0.0]).mean() < 1.1
