@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import tell
@@ -30,7 +31,7 @@ _DRAWN = 64  # weighted draws from which one is taken
 _AT_ONCE = 2**20  # numbers of a batch
 
 Lattice = Callable[[Incomplete], Uniforms]
-ToCells = Callable[[Tensor, Tensor], Tensor]
+ToCells = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Near(NamedTuple):
@@ -115,7 +116,13 @@ def _columns(root: Tensor, z: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 def near_cells(
     normal: Normal, data: Incomplete, low: Tensor, high: Tensor
 ) -> list[Near]:
-    """Find the rows whose missing cells come near to bounds, (features,) each.
+    """Find the rows whose missing cells come near to bounds.
+
+    Parameters
+    ----------
+    normal : Normal
+    data : Incomplete
+    low, high : Tensor of shape (features,) or (n, features)
 
     Returns
     -------
@@ -123,6 +130,7 @@ def near_cells(
         Rows of equally many near cells, in batches.
     """
     inverted, found = prepare(normal), []
+    low, high = low.expand_as(data.x), high.expand_as(data.x)
     for batch in arrange(*data, kinds=1):
         given = batch.condition(inverted)
         mean = batch.gather_cells(normal.mean + given.completed())
@@ -134,11 +142,10 @@ def near_cells(
 def _near_of(
     batch: Batch, mean: Tensor, covariance: Tensor, low: Tensor, high: Tensor
 ) -> list[Near]:
-    width = batch.block.shape[1]
-    far = low.new_full((width,), torch.inf)
+    wider = (0, batch.block.shape[1])
     low, high = (
-        torch.cat([bound, sign * far])[batch.block]
-        for bound, sign in ((low, -1), (high, 1))
+        pad(bound[batch.rows], wider, value=far).gather(1, batch.block)
+        for bound, far in ((low, -torch.inf), (high, torch.inf))
     )
     spread = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
     below, above = (low - mean) / spread, (high - mean) / spread
@@ -179,14 +186,14 @@ def mean_shift(
     normal : Normal
         Before the truncation.
     data : Incomplete
-    low, high : Tensor of shape (features,)
+    low, high : Tensor of shape (features,) or (n, features)
     lattice : callable
         Makes the random numbers of some rows, functions of their content, of shape
         (points, n, features).
     to_cells : callable
-        Maps columns (cells,) and normal scores (points, cells) to cells; None where
-        cells are scores.  Then there is no error of sampling in rows with one near
-        cell.
+        Maps rows (cells,), columns (cells,) and normal scores (points, cells) to cells;
+        None where cells are scores.  Then there is no error of sampling in rows with
+        one near cell.
 
     Returns
     -------
@@ -197,7 +204,9 @@ def mean_shift(
         count = near.low.shape[1]
         n_points = next(n for at, n in reversed(_POINTS.items()) if count >= at)
         for points in (n_points, _MORE * n_points):
-            size = max(1, _AT_ONCE // (points * max(near.root.shape[1], len(low))))
+            size = max(
+                1, _AT_ONCE // (points * max(near.root.shape[1], shift.shape[1]))
+            )
             again = []
             for part in map(near.take, torch.arange(len(near.rows)).split(size)):
                 tell(f"rows with {count} cells near to a bound")
@@ -242,7 +251,11 @@ def _shift_of(
     columns, mean = near.columns[rows, places], near.mean[rows, places]
     noise = near.rest() * torch.special.ndtri(near.uniforms(table, near.root.shape[1]))
     with_bounds, without = (
-        to_cells(columns, mean + (noise + near.shifts(cells))[:, rows, places])
+        to_cells(
+            near.rows[rows],
+            columns,
+            mean + (noise + near.shifts(cells))[:, rows, places],
+        )
         for cells in (z, free)
     )
     moved = torch.zeros_like(near.mean)
@@ -255,10 +268,12 @@ def draw(
 ) -> Tensor:
     """Draw the missing cells within their bounds; (n_draws, n, features).
 
-    Draws of the unbounded normal that lie within the bounds are draws of the bounded
-    one.  Rows that have none in some tries take one of some weighted draws.
+    Bounds are of shape (features,) or (n, features).  Draws of the unbounded normal
+    that lie within the bounds are draws of the bounded one.  Rows that have none in
+    some tries take one of some weighted draws.
     """
     x = gaussian.draw(normal, data, n_draws)
+    low, high = low.expand_as(data.x), high.expand_as(data.x)
     hidden = ~data.observed.expand_as(x)
     outside = _outside(x, hidden, low, high)
     for _ in range(_TRIES):
@@ -269,7 +284,8 @@ def draw(
         outside = _outside(x, hidden, low, high)
     draws, rows = outside.nonzero(as_tuple=True)
     rest = data.take(rows)
-    x[draws, rows] = _drawn_weighted(normal, rest, x[draws, rows], low, high)
+    bounds = low[rows], high[rows]
+    x[draws, rows] = _drawn_weighted(normal, rest, x[draws, rows], *bounds)
     return x
 
 

@@ -71,11 +71,40 @@ class Calibration(NamedTuple):
         moved = scores.clone()
         for k, j in enumerate(self.columns.tolist()):
             some = spread[:, j] > 0
-            m, s = mean[some, j], spread[some, j]
-            z = (scores[:, some, j] - m) / s
-            shift = _interpolated(self.centres[k], self.shifts[k], m.expand_as(z), z)
-            moved[:, some, j] += s * shift
+            part = scores[:, some, j], mean[some, j], spread[some, j]
+            moved[:, some, j] = self._moved(k, *part)
         return moved
+
+    def moved_cells(
+        self, columns: Tensor, scores: Tensor, mean: Tensor, spread: Tensor
+    ) -> Tensor:
+        """Calibrate scores (*batch, cells) of cells of the columns (cells,)."""
+        moved = scores.clone()
+        for k, j in enumerate(self.columns.tolist()):
+            some = ((columns == j) & (spread > 0)).nonzero().squeeze(1)
+            if len(some):
+                part = scores[..., some], mean[some], spread[some]
+                moved[..., some] = self._moved(k, *part)
+        return moved
+
+    def _moved(self, k: int, scores: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+        """Calibrate scores (*batch, n) of the k-th calibrated column."""
+        z = (scores - mean) / spread
+        shift = _interpolated(self.centres[k], self.shifts[k], mean.expand_as(z), z)
+        return scores + spread * shift
+
+    def before(self, scores: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+        """Find the scores that `moved` moves to given ones; all (n, features)."""
+        found = scores.clone()
+        for k, j in enumerate(self.columns.tolist()):
+            some = (spread[:, j] > 0) & scores[:, j].isfinite()
+            m, s = mean[some, j, None], spread[some, j, None]
+            levels = _normal_levels(mean).expand(len(m), -1).contiguous()
+            at = m.expand_as(levels).contiguous()
+            after = levels + _interpolated(self.centres[k], self.shifts[k], at, levels)
+            z = _inverse(levels, after, (scores[some, j, None] - m) / s)
+            found[some, j] = (m + s * z)[:, 0]
+        return found
 
     def mean_shift(self, mean: Tensor, spread: Tensor, to_cells: ToCells) -> Tensor:
         """Compute what calibration adds to the means of cells; (n, features)."""
@@ -264,6 +293,23 @@ def _normal_levels(like: Tensor, n: int = _N_LEVELS) -> Tensor:
 def _interpolated_1d(at: Tensor, values: Tensor, x: Tensor) -> Tensor:
     piece, part = _piece(at, x)
     return values[piece] + part * (values[piece + 1] - values[piece])
+
+
+def _inverse(x: Tensor, y: Tensor, value: Tensor) -> Tensor:
+    """Find where piecewise linear functions have a value; slopes beyond are 1.
+
+    Parameters
+    ----------
+    x, y : Tensor of shape (n, n_knots)
+        Increasing.
+    value : Tensor of shape (n, 1)
+    """
+    right = torch.searchsorted(y.contiguous(), value).clamp(1, y.shape[1] - 1)
+    x0, x1, y0, y1 = (t.gather(1, i) for t in (x, y) for i in (right - 1, right))
+    inner = x0 + (value - y0) / (y1 - y0) * (x1 - x0)
+    below, above = value - y[:, :1] + x[:, :1], value - y[:, -1:] + x[:, -1:]
+    found = torch.where(value < y[:, :1], below, inner)
+    return torch.where(value > y[:, -1:], above, found)
 
 
 def _piece(at: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:

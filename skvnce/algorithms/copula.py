@@ -12,7 +12,7 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step
 from skvnce.algorithms import bounded, gaussian
-from skvnce.algorithms.bounded import Lattice
+from skvnce.algorithms.bounded import Lattice, ToCells
 from skvnce.algorithms.calibration import Calibration
 from skvnce.algorithms.margins import (
     Margins,
@@ -24,6 +24,8 @@ from skvnce.algorithms.margins import (
 )
 from skvnce.algorithms.steps import Steps
 from skvnce.distributions.normal import Normal
+
+Moments = tuple[Tensor, Tensor] | None
 
 _FARTHEST = 4.0  # score of an observed cell: a normal one is beyond it once in 16,000
 _LEAST_SHARE = 1e-8  # of a distribution that lies within bounds
@@ -44,7 +46,7 @@ class Copula(NamedTuple):
     steps : Steps or None
         How draws of columns whose values repeat follow from scores.
     calibration : Calibration or None
-        What is learnt from residuals; not used with bounds.
+        What is learnt from residuals.
     """
 
     normal: Normal
@@ -77,6 +79,38 @@ class Copula(NamedTuple):
             return self.bounds
         return tuple(self.margins.forward(bound)[0] for bound in self.bounds)
 
+    def bounds_before(self, moments: Moments) -> tuple[Tensor, Tensor]:
+        """Map the bounds to scores before calibration.
+
+        Parameters
+        ----------
+        moments : tuple of Tensor, (n, features) each, or None
+            Means and standard deviations of missing scores; None without calibration.
+
+        Returns
+        -------
+        tuple of Tensor, (features,) or (n, features) each
+        """
+        if not self.calibrates:
+            return self.score_bounds()
+        found = (bound.expand_as(moments[0]) for bound in self.score_bounds())
+        return tuple(self.calibration.before(bound, *moments) for bound in found)
+
+    def cells_after(self, moments: Moments) -> ToCells | None:
+        """Make what maps scores before calibration to cells; None if they are cells."""
+        if self.margins is None and not self.calibrates:
+            return None
+
+        def to_cells(rows: Tensor, columns: Tensor, scores: Tensor) -> Tensor:
+            if self.calibrates:
+                mean, spread = (part[rows, columns] for part in moments)
+                scores = self.calibration.moved_cells(columns, scores, mean, spread)
+            if self.margins is None:
+                return scores
+            return self.margins.inverse_of(columns, scores)
+
+        return to_cells
+
     def cells(self, scores: Tensor) -> Tensor:
         """Map scores to cells."""
         return scores if self.margins is None else self.margins.inverse(scores)
@@ -96,6 +130,17 @@ class Copula(NamedTuple):
         k = int(place[0])
         edges = self.steps.edges[k].contiguous()
         return self.steps.values[k][torch.searchsorted(edges, scores.contiguous())]
+
+    def possible_of(self, column: int, scores: Tensor) -> Tensor:
+        """Map scores of one column to cells within bounds, by steps where it has them.
+
+        `steps_of` alone where there are no bounds.
+        """
+        found = self.steps_of(column, scores)
+        if self.bounds is None:
+            return found
+        low, high = (bound[column] for bound in self.bounds)
+        return found.clamp(low, high)
 
     @property
     def calibrates(self) -> bool:
@@ -180,21 +225,20 @@ def conditional_mean(copula: Copula, data: Incomplete, lattice: Lattice) -> Tens
     of `lattice`, numbers that are functions of the row (see `bounded`).
     """
     scores = copula.given(data)
-    if copula.margins is None:
+    moments, lines = None, copula.margins
+    if lines is None and not copula.calibrates:
         filled = gaussian.conditional_mean(copula.normal, scores)
     else:
         moments = gaussian.conditional_moments(copula.normal, scores)
-        filled = copula.margins.expectation(*moments)
+        filled = moments[0] if lines is None else lines.expectation(*moments)
+    if copula.calibrates:
+        filled = filled + copula.calibration.mean_shift(*moments, copula.cells_of)
     if copula.bounds is not None:
-        to_cells = None if copula.margins is None else copula.margins.inverse_of
+        bounds, to_cells = copula.bounds_before(moments), copula.cells_after(moments)
         filled = filled + bounded.mean_shift(
-            copula.normal, scores, *copula.score_bounds(), lattice, to_cells
+            copula.normal, scores, *bounds, lattice, to_cells
         )
         filled = filled.clamp(*copula.bounds)
-    elif copula.calibrates:
-        if copula.margins is None:
-            moments = gaussian.conditional_moments(copula.normal, scores)
-        filled = filled + copula.calibration.mean_shift(*moments, copula.cells_of)
     return data.with_values(filled)
 
 
@@ -225,15 +269,19 @@ def cell_means(copula: Copula, data: Incomplete) -> Tensor:
 def draw(copula: Copula, data: Incomplete, n_draws: int) -> Tensor:
     """Draw the missing cells given the observed ones; (n_draws, n, features)."""
     scores = copula.given(data)
+    moments = None
+    if copula.calibrates:
+        moments = gaussian.conditional_moments(copula.normal, scores)
     if copula.bounds is None:
         found = gaussian.draw(copula.normal, scores, n_draws)
-        if copula.calibrates:
-            moments = gaussian.conditional_moments(copula.normal, scores)
-            found = copula.calibration.moved(found, *moments)
-        drawn = copula.cells(found)
     else:
-        found = bounded.draw(copula.normal, scores, *copula.score_bounds(), n_draws)
-        drawn = copula.cells(found).clamp(*copula.bounds)
+        bounds = copula.bounds_before(moments)
+        found = bounded.draw(copula.normal, scores, *bounds, n_draws)
+    if moments is not None:
+        found = copula.calibration.moved(found, *moments)
+    drawn = copula.cells(found)
+    if copula.bounds is not None:
+        drawn = drawn.clamp(*copula.bounds)
     if copula.steps is not None:
         drawn = copula.steps.put(found, drawn)
     return data.with_values(drawn)

@@ -123,8 +123,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         `covariance_` are of ``location_ + scale_ * scores`` there.
     calibrated_ : ndarray of bool, of shape (n_nodes,)
         Columns whose means and draws are calibrated by the residuals of observed cells
-        with similar predictions, as that was clearly better for rows left out.  None
-        where a finite bound was given.
+        with similar predictions, as that was clearly better for rows left out.
     location_, scale_ : ndarray of shape (n_nodes,)
         Means and standard deviations of the observed cells.
     shrinkage_ : float
@@ -424,13 +423,11 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         self._announce_misfit(_REMEDY)
 
     def _calibrate(self, data, cells, weights, folds):
-        """Calibrate the columns that it makes clearly better, without bounds."""
+        """Calibrate the columns that it makes clearly better."""
         self._calibration = None
         self.calibrated_ = np.zeros(len(self.scale_), dtype=bool)
         model = self._copula(self._normal)
-        if model.bounds is not None:
-            return
-        parts = cells, weights, folds, model.steps, model.steps_of
+        parts = cells, weights, folds, model.steps, model.possible_of
         with step("calibrating the draws"):
             found = calibration.fit_calibration(model.normal, data, *parts)
         self._calibration = tuple(part.numpy() for part in found)

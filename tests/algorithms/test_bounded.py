@@ -128,7 +128,7 @@ def test_means_of_curved_cells(seed):
     gain = np.linalg.solve(COVARIANCE[1:, 1:], COVARIANCE[1:, 0])
     loc, scale = gain @ rows[0, 1:], np.sqrt(1 - gain @ COVARIANCE[1:, 0])
 
-    def curved(columns, scores):
+    def curved(rows, columns, scores):
         return torch.exp(scores)
 
     shift = bounded.mean_shift(NORMAL, data, LOW, HIGH, lattice(seed), curved)[0, 0]

@@ -270,3 +270,18 @@ def test_residuals_of_right_steps_are_normal(seed):
     assert p_mean(found[0.0].mean(1) - mean, 0.0) > FAILURE
     assert p_mean(found[0.15].mean(1) - mean, 0.0) < FAILURE  # control
     assert 0.8 < np.square(found[0.0]).mean() < 1.1
+
+
+def test_before_finds_what_calibration_moves(seed):
+    found = fitted(complete(seed, 500, bent))
+    mean, spread = torch.randn(60, 2).double(), torch.rand(60, 2).double() + 0.1
+    spread[:5] = 0.0
+    scores = mean + 3 * spread * torch.randn(60, 2).double()
+    scores[7] = -torch.inf
+    after = found.moved(scores[None], mean, spread)[0]
+    assert (after - scores).nan_to_num().abs().max() > 0.05  # control
+    back = found.before(after, mean, spread)
+    torch.testing.assert_close(back, scores, atol=1e-9, rtol=0)
+    columns = torch.arange(2).repeat(60)
+    flat = found.moved_cells(columns, scores.ravel(), mean.ravel(), spread.ravel())
+    torch.testing.assert_close(flat, after.ravel())

@@ -2,6 +2,7 @@
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 
 import numpy as np
 import pandas as pd
@@ -478,24 +479,29 @@ def parabola(seed, n=600):
     return full, hide(full, mcar(full, 0.25, random_state=rng))
 
 
-def test_calibration_improves_draws_and_means_of_new_rows(seed):
-    """Beside a fit with a far bound; of 12 ratios the largest were 0.82 and 0.87."""
+@pytest.mark.parametrize("bound", [None, "observed"])
+def test_calibration_improves_draws_and_means_of_new_rows(bound, seed):
+    """Beside the same fit without it, within bounds too, by the mean of four tables.
+
+    Of such means over ten seeds the largest were 0.83 and 0.90; of single ratios the
+    standard deviation was 0.035.
+    """
+    ratios = []
     for i in range(4):
         (_, X), (full, new) = (parabola([seed, i, part]) for part in (0, 1))
         hidden = np.isnan(new) & ~np.isnan(new).all(1)[:, None]
-        plain = fitted(X, margins="normal", min_value=-1e6)
-        imputer = fitted(X, margins="normal")
+        imputer = fitted(X, margins="normal", min_value=bound)
         assert imputer.calibrated_.any()
-        assert not plain.calibrated_.any()
+        plain = deepcopy(imputer)
+        plain._calibration = None
+        drawn, before = (m.sample(new, 50, random_state=0) for m in (imputer, plain))
+        assert (drawn >= imputer.feature_ranges_[0])[:, np.isnan(new)].all()
         scores = [
-            (
-                crps(full, model.sample(new, 50, random_state=0), hidden),
-                imputation_rmse(full, model.transform(new), hidden),
-            )
-            for model in (imputer, plain)
+            (crps(full, draws, hidden), imputation_rmse(full, m.transform(new), hidden))
+            for m, draws in ((imputer, drawn), (plain, before))
         ]
-        assert scores[0][0] < 0.95 * scores[1][0]
-        assert scores[0][1] < 0.95 * scores[1][1]
+        ratios.append(np.divide(*scores))
+    assert (np.mean(ratios, 0) < 0.97).all()
 
 
 def test_calibrated_means_are_functions_of_each_row(seed):
