@@ -108,7 +108,17 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return np.flatnonzero(~empty)
 
     def _fate_of_empty(self):
-        fate = "filled by 0" if self.keep_empty_features else "dropped by transform"
+        fate = "dropped by transform"
+        if self.keep_empty_features:
+            fate = "filled by 0"
+            bounds = [
+                name
+                for name in ("min_value", "max_value")
+                if getattr(self, name, None) is not None
+            ]
+            if bounds:
+                within = " and ".join(bounds)
+                fate += f", or by the value within {within} that is nearest to 0"
         return f"{fate} (keep_empty_features)"
 
     def _parts(self, X, only_incomplete=False, n_chains=1):
@@ -202,7 +212,8 @@ class ConstantColumns:
         return np.where(np.isnan(X), values.astype(X.dtype), X)
 
     def _values_of_empty(self):
-        return np.zeros(self.n_features_in_)
+        """Give 0, or the value within the bounds nearest to it, for each column."""
+        return np.clip(np.zeros(self.n_features_in_), *self.feature_ranges_)
 
 
 class Imputer(ConstantColumns, IncompleteTransformer):

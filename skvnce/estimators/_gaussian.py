@@ -102,7 +102,8 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         (`held_out_gain_`), beyond chance.  ``"ignore"`` skips this check.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit` (missing
-        cells filled by 0) or drops them.
+        cells filled by 0, or by the value within the bounds nearest to 0) or drops
+        them.
     add_indicator : bool, default=False
         Whether `transform` appends a column of 0 and 1 for each column with missing
         cells at `fit`, 1 where a cell is missing.  Not in `sample`.
@@ -355,9 +356,6 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         self._check_on_misfit()
         check_bool(self.keep_empty_features, "keep_empty_features")
         check_bool(self.add_indicator, "add_indicator")
-
-    def _values_of_empty(self):
-        return np.clip(0.0, *self.feature_ranges_)
 
     def _fit_model(self, nodes, weights, on_round):
         """Choose shrinkage and margins on held-out cells, then fit to all."""

@@ -88,7 +88,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         range of None are moved to its ends.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit` (missing
-        cells filled by 0) or drops them.
+        cells filled by 0, or by the value within the bounds nearest to 0) or drops
+        them.
     add_indicator : bool, default=False
         Whether `transform` appends a column of 0 and 1 for each column with missing
         cells at `fit`, 1 where a cell is missing.  Not in `sample`.

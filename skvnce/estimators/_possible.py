@@ -173,6 +173,7 @@ def _of_empty(estimator, column, low, high):
 
 def _as_list(estimator, value, name, d):
     """Turn the bounds of a side into a list, one for each column."""
+    value = _scalar(value)
     if value is None or isinstance(value, str | Real):
         return [_checked_bound(value, name)] * d
     if hasattr(value, "to_dict") and getattr(value, "ndim", None) == 1:
@@ -197,8 +198,14 @@ def _as_list(estimator, value, name, d):
     return [_checked_bound(bound, name) for bound in listed]
 
 
+def _scalar(value):
+    """Take the item of an array without a dimension."""
+    return value.item() if getattr(value, "shape", None) == () else value
+
+
 def _checked_bound(value, name, key=None):
     name = name if key is None else f"{name}[{key!r}]"
+    value = _scalar(value)
     if value is None:
         return None
     if isinstance(value, str):

@@ -79,6 +79,9 @@ def test_new_values_hardly_ever_leave_the_range_of_an_exponential_tail():
         (({"a": -3}, {"b": 1e9}), -3.0, 22.0),
         (([-1, None], [5, 99]), -1.0, 5.0),
         ((-np.inf, np.inf), -np.inf, np.inf),
+        ((np.array(0.5), np.float32(9)), 0.5, 9),
+        (({"a": np.array(-1)}, [np.array(5.0), np.array(None)]), -1.0, 5.0),
+        ((np.array(0), np.array("observed")), 0.0, 4.0),
     ],
 )
 def test_vocabulary_of_bounds(bounds, low, high):
@@ -97,6 +100,9 @@ def test_vocabulary_of_bounds(bounds, low, high):
         (([1, 2, 3], None), ValueError, "min_value must be a number or 2 numbers"),
         ((np.nan, None), ValueError, "min_value must not be NaN"),
         ((True, None), TypeError, "min_value must be a number"),
+        ((np.array(True), None), TypeError, "min_value must be a number"),
+        ((np.array(0j), None), TypeError, "min_value must be a number"),
+        ((np.array(np.nan), None), ValueError, "min_value must not be NaN"),
         ((None, object()), TypeError, "max_value must be a number"),
         ((2, 1), ValueError, "min_value must be below max_value, got 2.0 and 1.0"),
         ((2, None), ValueError, "X has 1.0 in column 'a', row 0, outside its bounds"),

@@ -98,7 +98,8 @@ def test_bounds_by_name_hold(imputer, X):
         min_value={"a": -30.0, "f": 2.0}, max_value={"b": "observed"}
     )
     frame.loc[frame["a"] <= -30, "a"] = np.nan
-    with pytest.warns(UserWarning, match="Entirely missing"):
+    fate = "filled by 0, or by the value within min_value and max_value that is nearest"
+    with pytest.warns(UserWarning, match=f"Entirely missing: .*{fate}"):
         bounded.set_params(keep_empty_features=True).fit(frame)
     assert bounded.feature_ranges_[0, 0] == -30
     assert bounded.feature_ranges_[1, 1] == frame["b"].max()
@@ -106,6 +107,8 @@ def test_bounds_by_name_hold(imputer, X):
     for table in tables:
         assert (table["a"] >= -30).all() and (table["b"] <= frame["b"].max()).all()
         assert (table["f"] == 2).all()
+    filled = np.asarray(bounded.transform(frame))
+    assert (filled[:, 5] == 2).all()
 
 
 @by_imputer
