@@ -335,7 +335,9 @@ def cholesky(matrix: Tensor) -> Tensor:
     if jitter:
         warn_user(
             f"A covariance matrix is singular to working precision: {jitter:g} of its "
-            "diagonal was added. Columns repeat others; drop them, or raise shrinkage.",
+            "diagonal was added. Columns repeat others, or have a few cells that are "
+            "very far from the rest. Drop such columns, make such cells missing (NaN), "
+            "or raise shrinkage.",
             RuntimeWarning,
         )
     return factor

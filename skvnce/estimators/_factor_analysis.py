@@ -18,6 +18,7 @@ from skvnce.estimators._callbacks import (
     rounds_of_tuning,
     shows_progress,
 )
+from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._tables import (
     column_moments,
     hold_out,
@@ -159,6 +160,13 @@ class IncompleteFactorAnalysis(
             components than such columns, and parameters outside their range.
         TypeError
             For parameters of a wrong type.
+
+        Warns
+        -----
+        MisfitWarning
+            Where a few cells decide the squared errors of columns; names them.
+        ConvergenceWarning
+            Where EM stopped before it settled, or a noise variance is at its floor.
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
@@ -173,6 +181,7 @@ class IncompleteFactorAnalysis(
         nodes, weights = nodes[seen], weights[kept][seen]
         mean, scale = column_moments(nodes, weights)
         check_spread(self, self.node_indices_, scale)
+        announce(tail_messages(self, table, self.node_indices_), "warn")
         nodes = (nodes - mean) / scale
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with threads_for(len(self.node_indices_)):

@@ -98,8 +98,9 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         EM stops.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
         Whether `fit` warns (`skvnce.exceptions.MisfitWarning`) or raises a ValueError
-        where held-out cells of columns are predicted worse than by their means
-        (`held_out_gain_`), beyond chance.  ``"ignore"`` skips this check.
+        where a few cells decide the squared errors of columns, and where held-out cells
+        of columns are predicted worse than by their means (`held_out_gain_`), beyond
+        chance.  ``"ignore"`` skips these checks.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit` (missing
         cells filled by 0, or by the value within the bounds nearest to 0) or drops
@@ -250,6 +251,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         weights = torch.from_numpy(weights[kept])
         self.location_, self.scale_ = column_moments(nodes, weights.numpy())
         check_spread(self, self.node_indices_, self.scale_)
+        self._announce_tails(X[kept], self.node_indices_)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         try:
             with one_thread():

@@ -43,7 +43,6 @@ from skvnce.estimators._validation import (
     check_squares,
     incomplete_array,
     keeps_state_on_failure,
-    warn_of_dominated,
 )
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 
@@ -159,10 +158,11 @@ class TruncatedGaussianGraphLearner(
         pair, edge strengths differ by many times as much between seeds.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
         Whether `fit` warns (`skvnce.exceptions.MisfitWarning`) or raises a ValueError
-        where the table is beyond the model: columns whose standard deviation is too
-        large for their mean, fitted parameters at a limit, links that were shrunk much
-        (`largest_cut_`), and columns whose held-out cells are predicted worse than by
-        their means (`held_out_gain_`).  ``"ignore"`` skips these checks.
+        where the table is beyond the model: columns of which a few cells decide the
+        squared errors, or whose standard deviation is too large for their mean, fitted
+        parameters at a limit, links that were shrunk much (`largest_cut_`), and columns
+        whose held-out cells are predicted worse than by their means (`held_out_gain_`).
+        ``"ignore"`` skips these checks.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit` (missing
         cells filled by 0) or drops them.  They are never nodes of the graph.
@@ -363,7 +363,7 @@ class TruncatedGaussianGraphLearner(
         self.node_indices_ = self._observed_columns(X)
         self._split_constants(X)
         self._warn_of_constants("the graph")
-        warn_of_dominated(self, X, self.node_indices_)
+        self._announce_tails(X, self.node_indices_)
         nodes = X[:, self.node_indices_]
         self._keep_possible(X)
         return Incomplete.from_array(nodes[~np.isnan(nodes).all(1)])

@@ -95,8 +95,9 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         cells at `fit`, 1 where a cell is missing.  Not in `sample`.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
         Whether `fit` warns (`skvnce.exceptions.MisfitWarning`) or raises a ValueError
-        where held-out cells of a column are predicted worse than by their means.
-        ``"ignore"`` skips the check.
+        where a few cells decide the squared errors of columns, and where held-out cells
+        of a column are predicted worse than by their means.  ``"ignore"`` skips these
+        checks.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the training, in place of that of `estimator`.
     verbose : int, default=0
@@ -228,7 +229,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
             blind.extend(self._in_view_of(members[0], X))
         else:
             self._learn_possible(X)
-            self._observed_columns(X)
+            self._announce_tails(X, self._observed_columns(X))
             on_chosen = None if self.on_misfit == "ignore" else blind.append
             members = [] if is_constant(X) else self._train(X, on_chosen)
         self._keep_members(members, X)

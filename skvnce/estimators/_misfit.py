@@ -20,6 +20,7 @@ from skvnce._progress import step
 from skvnce._random import row_keyed
 from skvnce._warnings import warn_user
 from skvnce.estimators._tables import column_moments, distinct_rows, hold_out
+from skvnce.estimators._tails import heavy_tailed
 from skvnce.estimators._validation import check_choice, column_name
 from skvnce.exceptions import MisfitWarning
 
@@ -38,13 +39,25 @@ _JUDGED = 1000  # rows at most in which cells are predicted
 class HeldOutCheck:
     """Mixin: columns that a model does not predict are imputed from their marginals.
 
-    The estimator has the parameter `on_misfit`.  Its `fit` calls `_check_held_out`,
-    then `_announce_misfit`; its `transform` calls `_fill_marginal`, its `sample`
-    `_draw_marginal`.
+    The estimator has the parameter `on_misfit`.  Its `fit` calls `_announce_tails`
+    before the model is fitted, `_check_held_out` and `_announce_misfit` afterwards; its
+    `transform` calls `_fill_marginal`, its `sample` `_draw_marginal`.
     """
 
     def _check_on_misfit(self):
         check_choice(self.on_misfit, "on_misfit", ["warn", "raise", "ignore"])
+
+    def _announce_tails(self, X, columns):
+        """Warn of columns of which a few cells decide the squared errors, or raise.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, n_features)
+        columns : sequence of int
+            Places of the columns of the model.
+        """
+        if self.on_misfit != "ignore":
+            announce(tail_messages(self, X, columns), self.on_misfit)
 
     def _check_held_out(self, nodes, predict, *, weights=None, hidden=None):
         """Hold out cells, predict them, and keep what that says of the model.
@@ -248,4 +261,18 @@ def misfit_messages(estimator, remedy):
         f"their means (held_out_gain_={estimator.held_out_gain_:.2g}, over all "
         "columns): these columns are imputed from their marginal distributions. "
         f"{remedy}"
+    ]
+
+
+def tail_messages(estimator, X, columns):
+    """Name the columns of which a few cells decide the squared errors."""
+    found = heavy_tailed(X, columns)
+    if not len(found):
+        return []
+    return [
+        f"A few cells of {listed(estimator, found)} are so far from the others that "
+        "they decide the squared errors: the fit follows them, and other cells may be "
+        "predicted far off. Make cells that are errors missing (NaN); else take "
+        "logarithms of such columns, or transform them by scikit-learn's "
+        "PowerTransformer or QuantileTransformer."
     ]

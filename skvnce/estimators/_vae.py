@@ -20,6 +20,7 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
+from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
 from skvnce.estimators._rounds import TrainedInRounds, failures_named
 from skvnce.estimators._scores import NodeScores, auto_rank, linear_start
@@ -243,8 +244,15 @@ class VariationalAutoencoder(
             parameters outside their range, and a training that diverges.
         TypeError
             For parameters of a wrong type.
+
+        Warns
+        -----
+        MisfitWarning
+            Where a few cells decide the squared errors of columns; names them.
         """
-        return self._fit(X)
+        self._fit(X)
+        announce(tail_messages(self, self._checked(X), self.node_indices_), "warn")
+        return self
 
     @shows_progress
     def transform(self, X):

@@ -8,10 +8,8 @@ import numpy as np
 from sklearn.utils.validation import check_array, validate_data
 
 from skvnce._containers import cell_errors_named, check_exact, readable
-from skvnce._warnings import warn_user
 
 _FAR = 1e50  # widths of a column; its square and fourth power are far from overflow
-_DOMINATES = 1e4  # times as far from the median as the next cell
 
 
 def keeps_state_on_failure(fit):
@@ -129,26 +127,6 @@ def is_constant(values):
     if len(values) == 0:
         return True
     return values.max() - values.min() <= 1e-10 * abs(values).max()
-
-
-def warn_of_dominated(estimator, X, columns):
-    """Warn of columns where one cell lies ten thousand times further out than others.
-
-    Columns of which all other cells are equal are none of them: such are indicators.
-    """
-    for column in columns:
-        values = observed_cells(X[:, column])
-        if len(values) < 3:
-            continue
-        distance = abs(values - np.median(values))
-        *_, next_one, farthest = np.argsort(distance)
-        if 0 < distance[next_one] < distance[farthest] / _DOMINATES:
-            far = values[farthest]
-            warn_user(
-                f"One cell of {column_name(estimator, column)}, {far:g}, dominates it: "
-                "its links and imputations are those of this cell. If it is an error, "
-                "make it missing (NaN); else use the logarithm of the column.",
-            )
 
 
 def check_number(value, name, *, low, high=np.inf, above=False, integer=False):

@@ -118,8 +118,9 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         cells at `fit`, 1 where a cell is missing.  Not in `sample`.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
         Whether `fit` warns (`skvnce.exceptions.MisfitWarning`) or raises a ValueError
-        where held-out cells of a column are predicted worse than by their means.
-        ``"ignore"`` skips the check.
+        where a few cells decide the squared errors of columns, and where held-out cells
+        of a column are predicted worse than by their means.  ``"ignore"`` skips these
+        checks.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the training.
     verbose : int, default=0
@@ -265,7 +266,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
         self._learn_possible(X)
-        self._observed_columns(X)  # warns of empty ones
+        self._announce_tails(X, self._observed_columns(X))
         _, finish = report_rounds(self, self.max_iter, X=X)
         with warnings.catch_warnings():  # said already, with what transform does
             warnings.filterwarnings("ignore", "Entirely missing")

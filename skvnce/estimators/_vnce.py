@@ -133,9 +133,9 @@ class VNCEEstimator(
         Change of the objective in each of five rounds at which ``"lbfgs"`` stops.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
         Whether `fit` warns (`skvnce.exceptions.MisfitWarning`) or raises a ValueError
-        where held-out cells of columns are predicted worse than by their means
-        (`held_out_gain_`), beyond chance.  It takes a second fit, without these cells;
-        ``"ignore"`` skips it.
+        where a few cells decide the squared errors of columns, and where held-out cells
+        of columns are predicted worse than by their means (`held_out_gain_`), beyond
+        chance, which takes a second fit, without these cells.  ``"ignore"`` skips both.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, as 0.
     random_state : int, RandomState instance, Generator or None, default=None
@@ -313,6 +313,7 @@ class VNCEEstimator(
         nodes = nodes[~np.isnan(nodes).all(1)]
         _, spread = column_moments(nodes, np.ones(len(nodes)))
         check_spread(self, self.node_indices_, spread)
+        self._announce_tails(table, self.node_indices_)
         on_round, finish = report_rounds(self, self._most_rounds(), X=X)
         with one_thread(), torch.enable_grad(), seeded(self.random_state) as seed:
             self._seed = seed

@@ -321,6 +321,7 @@ def test_bounds_hold(margins, seed):
     np.testing.assert_allclose(apart, 0, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:A few cells")  # the lognormal column
 @pytest.mark.parametrize("margins", ["normal", "auto"])
 def test_imputed_cells_are_possible_without_bounds(margins, seed):
     """Counts, two values, concentrations: no argument is needed."""

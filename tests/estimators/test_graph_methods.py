@@ -261,7 +261,7 @@ def test_a_cell_that_dominates_its_column_is_told(seed):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         learner("score-matching").fit(X)
-    assert "One cell of column 'c2', 1e+12, dominates it" in str(caught[0].message)
+    assert str(caught[0].message).startswith("A few cells of column 'c2' are so far")
     assert caught[0].filename == __file__
     X["c2"] = np.log1p(X["c2"])
     with warnings.catch_warnings():

@@ -20,10 +20,10 @@ def fits_well(seed, n=300):
 
 
 def fits_badly(seed, n=300):
-    """A column of large values that rise steeply with another one."""
+    """A skewed column of large values that rise with another one."""
     frame = fits_well(seed, n)
     rng = np.random.default_rng(seed + 1)
-    frame["skewed"] = np.exp(3 * (frame["a"].fillna(6) - 6)) * rng.gamma(1.0, size=n)
+    frame["skewed"] = np.exp(0.5 * (frame["a"].fillna(6) - 6)) * rng.gamma(1.0, size=n)
     frame.loc[rng.uniform(size=n) < 0.1, "skewed"] = np.nan
     return frame
 

@@ -23,6 +23,7 @@ by_imputer = pytest.mark.parametrize(
     "imputer", IMPUTERS, ids=["lair", "vae", "density"]
 )
 DRAWS = 8
+pytestmark = pytest.mark.filterwarnings("ignore:A few cells")  # of exp of Student's t
 
 
 def table_of(seed, n=30):
