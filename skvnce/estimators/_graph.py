@@ -672,13 +672,13 @@ class TruncatedGaussianGraphLearner(
     def _warn_unless_converged(self):
         if not np.isfinite(self.optimality_gap_):
             warn_user(
-                "K is not identified: there are too few rows (or too few that are not "
-                f"zero) for ridge={self.ridge_:g}. Raise ridge.",
+                "The precision matrix cannot be estimated from so few rows, or so few "
+                f"cells above zero, with ridge={self.ridge_:g}. Raise ridge.",
                 ConvergenceWarning,
             )
         elif self.optimality_gap_ > _INEXACT * max(1.0, abs(self.loss_curve_[-1])):
             warn_user(
-                "The last M-step stopped before its minimum (optimality_gap_="
+                "The last M-step did not reach its minimum (optimality_gap_="
                 f"{self.optimality_gap_:.2g}, loss {self.loss_curve_[-1]:.2g}). Drop "
                 f"columns that repeat others, or change ridge={self.ridge_:g}.",
                 ConvergenceWarning,
@@ -687,16 +687,16 @@ class TruncatedGaussianGraphLearner(
             warn_user(
                 f"EM stopped after max_iter={self.max_iter} rounds, in which the draws "
                 "of missing cells hardly changed (chain_autocorrelation_="
-                f"{self.chain_autocorrelation_:.3f}): the graph depends on where they "
-                f"started. Raise max_iter above {self._rounds_needed() + 10:.0f}, or "
-                "drop columns that nearly repeat others.",
+                f"{self.chain_autocorrelation_:.3f}): the graph still depends on where "
+                f"they started. Raise max_iter above {self._rounds_needed() + 10:.0f}, "
+                "or drop columns that nearly repeat others.",
                 ConvergenceWarning,
             )
         elif self.n_iter_ == self.max_iter and self.change_ > self.tol:
             warn_user(
                 f"EM stopped after max_iter={self.max_iter} rounds, with an edge "
-                f"strength still moving by {self.change_:.2g} a round. Raise max_iter "
-                f"or tol={self.tol:g}.",
+                f"strength still changing by {self.change_:.2g} a round. Raise "
+                f"max_iter or tol={self.tol:g}.",
                 ConvergenceWarning,
             )
 

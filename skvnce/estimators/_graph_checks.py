@@ -12,8 +12,8 @@ WIDEST = 0.82  # standard deviation over mean of a truncated normal that reaches
 LARGEST_CUT = 0.5  # share by which a link may shrink without a warning
 _ROUNDS = 6  # of EM without them, after which the fit has forgotten them
 REMEDY = (
-    "GaussianImputer fills cells of such tables better; logarithms of skewed columns "
-    "may help."
+    "GaussianImputer may fill missing cells better; logarithms of skewed columns may "
+    "help."
 )
 
 
@@ -92,9 +92,9 @@ def messages(learner, data, theta):
     if len(beyond):
         found.append(
             f"The standard deviation of {listed(learner, places[beyond])} exceeds "
-            f"{WIDEST} of the mean, more than a normal distribution truncated at zero "
-            "can have: their links are signs, not strengths. Take logarithms, or leave "
-            "the columns out."
+            f"{WIDEST} times the mean, more than a normal distribution truncated at "
+            f"zero can have. Trust the signs of the links of {_these(beyond)}, not "
+            f"their strengths. {_logarithms(beyond)}"
         )
     diagonal = theta.precision.diagonal().numpy()
     floor = np.flatnonzero(diagonal <= graph.DIAGONAL_FLOOR * (1 + 1e-6))
@@ -102,16 +102,27 @@ def messages(learner, data, theta):
     if learner.fit_linear and len(floor):
         found.append(
             f"The fitted precision of {listed(learner, places[floor])} is at its lower "
-            "limit, see the notes of the class: their links are exaggerated. Take "
-            "logarithms, or leave the columns out."
+            f"limit (see the notes of the class): the links of {_these(floor)} are "
+            f"overestimated. {_logarithms(floor)}"
         )
     if learner.largest_cut_ > LARGEST_CUT:
         found.append(
-            f"Links were shrunk by up to {learner.largest_cut_:.0%} (largest_cut_), as "
-            "the fitted density could not be integrated. Raise alpha or ridge="
+            f"Links were shrunk by up to {learner.largest_cut_:.0%} (largest_cut_), "
+            "because the fitted density had no finite integral. Raise "
+            f"{'alpha' if hasattr(learner, 'alpha') else 'alphas'} or ridge="
             f"{learner.ridge_:.2g}, or drop columns that repeat others."
         )
     return found
+
+
+def _these(columns):
+    return "this column" if len(columns) == 1 else "these columns"
+
+
+def _logarithms(columns):
+    if len(columns) == 1:
+        return "Take its logarithm, or leave it out."
+    return "Take their logarithms, or leave them out."
 
 
 def wide_columns(data):

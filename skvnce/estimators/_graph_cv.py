@@ -380,8 +380,8 @@ max_iter, tol, keep_empty_features, random_state, verbose
             end = "largest" if sparser else "smallest"
             warn_user(
                 f"selection={self.selection!r} chose the {end} alpha of the path, "
-                f"{alpha:.3g} ({links} links): the best may lie beyond. Give alphas "
-                "that reach further, or choose by another rule.",
+                f"{alpha:.3g} (number of links: {links}). The best alpha may lie "
+                "beyond: give alphas that reach further, or choose by another rule.",
                 UserWarning,
             )
 

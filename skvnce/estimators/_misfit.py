@@ -256,11 +256,13 @@ def misfit_messages(estimator, remedy):
     places = estimator.node_indices_[estimator.marginal_columns_]
     if not len(places):
         return []
+    fate = "these columns are imputed from their marginal distributions"
+    if len(places) == 1:
+        fate = "this column is imputed from its marginal distribution"
     return [
         f"Held-out cells of {listed(estimator, places)} are predicted worse than by "
         f"their means (held_out_gain_={estimator.held_out_gain_:.2g}, over all "
-        "columns): these columns are imputed from their marginal distributions. "
-        f"{remedy}"
+        f"columns): {fate}. {remedy}"
     ]
 
 

@@ -229,7 +229,7 @@ AWKWARD = [
     dominated,
     zeros_but_one,
 ]
-REMEDY = "Raise|Drop|drop|use method=|a larger ridge|make it missing|logarithms"
+REMEDY = "Raise|Drop|drop|use method=|a larger ridge|make it missing|logarithm"
 
 
 def fit_or_refuse(method, X, **params):

@@ -108,6 +108,7 @@ def test_columns_beyond_the_model_are_named(seed):
     learner = TruncatedGaussianGraphLearner(random_state=seed)
     first, *_ = announced(learner, fits_badly(seed))
     assert "The standard deviation of column 'skewed' exceeds 0.82" in first
+    assert "of this column" in first and "Take its logarithm, or leave it" in first
     learner.set_params(on_misfit="raise")
     before = dict(vars(learner))
     with pytest.raises(ValueError, match="deviation of column 'skewed' exceeds 0.82"):
@@ -120,7 +121,11 @@ def test_columns_beyond_the_model_are_named(seed):
 
 def test_the_path_announces_too(seed):
     learner = TruncatedGaussianGraphLearnerCV(alphas=3, random_state=seed)
-    assert any("'skewed'" in text for text in announced(learner, fits_badly(seed)))
+    X = fits_badly(seed)
+    X["other"] = X["skewed"].sample(frac=1, random_state=seed).to_numpy()
+    (text, *_) = announced(learner, X)
+    assert "of column 'skewed', column 'other' exceeds" in text
+    assert "of these columns" in text and "Take their logarithms, or leave them" in text
 
 
 def test_fills_and_draws_are_possible(seed):
