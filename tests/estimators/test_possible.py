@@ -60,6 +60,45 @@ def test_mean_excess_by_hand():
     assert found.low[0] == 0.0  # 1 - 3 * 2 were below zero
 
 
+def test_a_range_below_zero_is_not_widened_across_zero():
+    values = -np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 16.0])
+    found = learnt(values[:, None])
+    assert found.low[0] == pytest.approx(-16 - 13)
+    assert found.high[0] == 0.0
+
+
+@pytest.mark.parametrize(("n_shared", "repeated"), [(48, False), (50, True)])
+def test_half_of_the_cells_of_a_column_of_repeated_values_share_theirs(
+    n_shared, repeated
+):
+    x = np.arange(100) / 7
+    x[:n_shared] = np.repeat(x[: n_shared // 2], 2)
+    found = learnt(x[:, None])
+    assert list(found.values) == ([0] if repeated else [])
+    assert (found.high[0] > x[-1]) != repeated
+
+
+@pytest.mark.parametrize(
+    ("bounds", "end"), [((2.0, 5.0), 2.0), ((-9.0, -3.0), -3.0), ((-1.0, 1.0), 0.0)]
+)
+def test_an_empty_column_has_the_possible_value_next_to_zero(bounds, end):
+    X = np.column_stack([np.arange(5.0), np.full(5, np.nan)])
+    found = learnt(X, {1: bounds[0]}, {1: bounds[1]})
+    assert found.ranges[:, 1].tolist() == [end, end]
+    assert found.possible(np.full((1, 1), 7.0), [1]) == end
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_bounds_are_compared_in_the_precision_of_the_cells(sign):
+    """0.1 in single precision is above 0.1 in double precision."""
+    X = sign * np.array([[0.01], [0.04], [0.1]], dtype=np.float32)
+    bounds = (None, 0.1) if sign > 0 else (-0.1, None)
+    found = possible_values(BaseEstimator(), X, *bounds)
+    assert found.ranges[int(sign > 0), 0] == sign * 0.1
+    with pytest.raises(ValueError, match="outside its bounds"):
+        possible_values(BaseEstimator(), 1.001 * X, *bounds)
+
+
 def test_new_values_hardly_ever_leave_the_range_of_an_exponential_tail():
     # exp(-3) / n and the error of the mean excess: below 0.3 / n, by many tables
     rng = np.random.default_rng(0)
