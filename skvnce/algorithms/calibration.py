@@ -42,6 +42,7 @@ _FEWEST = 50  # observed cells of a column that may be calibrated
 _FARTHEST = 8.0  # residual
 _N_SCORED = 24  # quantiles that are scored
 _ROUNDING = 1e-9  # of shares that are equal
+_SAME = 1e-9  # difference of predicted scores that are equal
 
 ToCells = Callable[[int, Tensor], Tensor]
 
@@ -257,16 +258,19 @@ def _quantile_shifts(column: Residuals, share: float) -> tuple[Tensor, Tensor]:
     """Compute the centres of a column and the shifts there.
 
     The residuals around a centre are weighted by the tricube kernel of the difference
-    of ranks of the predictions.
+    of ranks of the predictions.  Equal predictions, as from a column of few values,
+    have equal ranks; a centre without a prediction nearby is not shifted.
     """
-    at = torch.linspace(share / 2, 1 - share / 2, _N_CENTRES).to(column.mean)
-    knots = torch.linspace(0, 1, 2 * _N_CENTRES - 1).to(column.mean)
-    grid = _quantiles(column.mean, column.weights[None], knots)[0]
-    rank = _interpolated_1d(grid, knots, column.mean)
+    mean = (column.mean / _SAME).round() * _SAME
+    at = torch.linspace(share / 2, 1 - share / 2, _N_CENTRES).to(mean)
+    knots = torch.linspace(0, 1, 2 * _N_CENTRES - 1).to(mean)
+    grid = _quantiles(mean, column.weights[None], knots)[0]
     centres = _interpolated_1d(knots, grid, at)
+    rank, at = (_interpolated_1d(grid, knots, part) for part in (mean, centres))
     distance = (rank - at[:, None]).abs() / (share / 2)
     kernel = (1 - distance.clamp(max=1) ** 3) ** 3 * column.weights
-    size = kernel.sum(1) ** 2 / (kernel**2 / column.weights).sum(1)
+    square = (kernel**2 / column.weights).sum(1)
+    size = (kernel.sum(1) ** 2 / square).where(square > 0, 0.0)
     square = column.weights @ column.residuals.square().mean(1)
     z = column.residuals / (square / column.weights.sum()).sqrt()
     normal = _normal_levels(z)
@@ -281,7 +285,8 @@ def _quantiles(values: Tensor, weights: Tensor, levels: Tensor) -> Tensor:
     """Find quantiles of values (n,) under each row of weights (k, n); (k, levels)."""
     values, order = values.sort()
     below = weights[:, order].cumsum(1)
-    share = (below / below[:, -1:]).contiguous()
+    total = below[:, -1:].clamp(min=torch.finfo(below.dtype).tiny)
+    share = (below / total).contiguous()
     wanted = (levels - _ROUNDING).expand(len(weights), -1).contiguous()
     return values[torch.searchsorted(share, wanted).clamp(max=len(values) - 1)]
 

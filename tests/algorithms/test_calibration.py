@@ -285,3 +285,28 @@ def test_before_finds_what_calibration_moves(seed):
     columns = torch.arange(2).repeat(60)
     flat = found.moved_cells(columns, scores.ravel(), mean.ravel(), spread.ravel())
     torch.testing.assert_close(flat, after.ravel())
+
+
+def test_predictions_from_a_column_of_few_values(seed):
+    """Equal predictions share their residuals; others far away do not count."""
+    values, sizes = np.array([-1.0, 0.0, 1.5]), np.array([900, 700, 400])
+    offset = np.array([0.4, -0.5, -0.025])  # their weighted mean is 0
+    z = torch.special.ndtri((torch.arange(200).double() + 0.5) / 200)[:, None]
+    means = []
+    for i in range(12):
+        rng = np.random.default_rng([seed, i])
+        group = rng.permutation(np.repeat(np.arange(3), sizes))
+        noise = 0.9 * rng.normal(size=2000)
+        y = 0.6 * values[group] + SPREAD * (offset[group] + noise)
+        data = Incomplete.from_array(np.column_stack([values[group], y]))
+        ones, folds = torch.ones(2000).double(), torch.arange(2000) % 5
+        found = calibration.fit_calibration(
+            NORMAL, data, data.x, ones, folds, WITHOUT, lambda column, scores: scores
+        )
+        assert 1 in found.columns and found.shifts.isfinite().all()
+        means.append(moved(found, values, z.expand(-1, 3)).mean(0).numpy())
+        near = moved(found, values + 1e-13, z.expand(-1, 3)).mean(0).numpy()
+        np.testing.assert_allclose(near, means[-1], atol=1e-6)
+    error = np.std(means, 0, ddof=1) / np.sqrt(12) + 0.01  # of the shrinkage
+    assert within_standard_errors(np.mean(means, 0), offset, error, freedom=11)
+    assert not within_standard_errors(np.mean(means, 0), -offset, error, freedom=11)

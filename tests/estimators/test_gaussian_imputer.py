@@ -515,6 +515,18 @@ def test_calibrated_means_are_functions_of_each_row(seed):
     assert ((filled >= low) & (filled <= high)).all()
 
 
+def test_a_column_of_few_values_calibrates_another(seed):
+    rng = np.random.default_rng(seed)
+    x = (rng.random(300) < 0.35).astype(float)
+    X = np.column_stack([x, (1 + 2 * x) * rng.exponential(size=300) ** 2])
+    X[rng.random(300) < 0.2, 1] = np.nan
+    for bounds in ({}, {"min_value": 0}):
+        imputer = fitted(X, margins="normal", on_misfit="ignore", **bounds)
+        assert imputer.calibrated_[1]  # at all of ten seeds
+        assert np.isfinite(imputer.transform(X)).all()
+        assert np.isfinite(imputer.sample(X, 2, random_state=0)).all()
+
+
 def test_normal_tables_are_rarely_calibrated(seed):
     found = [
         fitted(hide(full, mcar(full, 0.3, random_state=i))).calibrated_.sum()
