@@ -140,8 +140,9 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         count alike.  Negative where means predict better; NaN where columns have too
         few cells to hold some out, and with ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts worse than their means do, beyond chance.
-        `transform` fills them by their means and `sample` by their observed values.
+        Columns that the model predicts worse than their means do, beyond chance, and
+        those with heavy tails that it does not predict better.  `transform` fills
+        them by their means and `sample` by their observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Least and largest value of imputed cells of each column of X.
     indicator_ : MissingIndicator or None

@@ -122,9 +122,10 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         ``on_misfit="ignore"``.  For a frozen estimator, on a tenth of the cells of X:
         too large if it was trained on them.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts worse than their means do, beyond chance.  They
-        are imputed from their observed values: `transform` fills in their mean (median,
-        mode) and `sample` draws them.
+        Columns that the model predicts worse than their means do, beyond chance, and
+        those with heavy tails that it does not predict better.  They are imputed
+        from their observed values: `transform` fills in their mean (median, mode) and
+        `sample` draws them.
     indicator_ : MissingIndicator or None
         What `add_indicator` appends.
     n_features_in_ : int

@@ -32,6 +32,7 @@ _ALARMS = 0.01  # how often one of the columns of a table may be so by chance
 _FAR = 10.0  # over the root of the number of cells: few cells that are very far off
 _NOISE = 3.0  # the same over all columns together
 _ALONE = 4.0  # ratio to which errors of one column count there
+_CLIP = 3 * 1.4826  # median errors of the means: 3 standard deviations of normal ones
 _LISTED = 8  # names of columns in a message
 _JUDGED = 1000  # rows at most in which cells are predicted
 
@@ -153,7 +154,9 @@ def _judged(nodes, predict, weights, hidden):
     first, group = distinct_rows(nodes[rows])
     weight = np.bincount(group, weights[rows])
     parts = nodes[rows][first] / unit, hidden[rows][first], filled[first] / unit
-    return judge(*parts, mean, scale, weight)
+    heavy = np.zeros(len(scale), dtype=bool)
+    heavy[heavy_tailed(nodes, range(len(scale)))] = True
+    return judge(*parts, mean, scale, weight, heavy)
 
 
 class Judgement(NamedTuple):
@@ -171,7 +174,7 @@ class Judgement(NamedTuple):
     marginal: np.ndarray
 
 
-def judge(nodes, hidden, filled, mean, scale, weights=None):
+def judge(nodes, hidden, filled, mean, scale, weights=None, heavy=None):
     """Compare a model with column means on held-out cells.
 
     A column is predicted worse beyond chance where its squared errors exceed 1.1 times
@@ -180,6 +183,12 @@ def judge(nodes, hidden, filled, mean, scale, weights=None):
     all columns together, beyond chance: where a model fails some columns, the cells of
     one column are too few to tell which others it fails.  Means are 1.1 times better
     (5 % in root mean squares) than a regression on noise with ten rows a column.
+
+    A few large errors make standard errors large.  So a column is also one where it is
+    predicted worse at all, and beyond chance by squared errors that are clipped at what
+    is far for errors of the means.  Of a heavy-tailed column, where a few cells decide,
+    nothing is beyond chance: the model has to be better than the means, with and
+    without the cell that is farthest from the mean.
 
     Parameters
     ----------
@@ -194,14 +203,16 @@ def judge(nodes, hidden, filled, mean, scale, weights=None):
     weights : ndarray of shape (n,), default=None
         Of the rows, which are all different; a weight of k counts as k equal rows, of
         which the same cells are held out.  None is one for each.
+    heavy : ndarray of bool, of shape (n_nodes,), default=None
+        The heavy-tailed columns; None is none.
 
     Returns
     -------
     Judgement
     """
     weights = np.ones(len(nodes)) if weights is None else weights
-    counts = hidden.sum(0)
-    if not counts.any():
+    heavy = np.zeros(len(scale), dtype=bool) if heavy is None else heavy
+    if not hidden.any():
         return Judgement(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         own, means = (
@@ -209,20 +220,48 @@ def judge(nodes, hidden, filled, mean, scale, weights=None):
             for guess in (filled, mean)
         )
         own = np.nan_to_num(own, nan=np.inf)
-        excess = own - _TOLERANCE * means
-        error = np.sqrt(np.square(weights) @ np.square(excess))
-        level = max(_ERRORS, ndtri(1 - _ALARMS / len(scale)))
-        marginal = weights @ excess > level * error
-        own, means = weights @ own, weights @ means
-    expected = np.maximum(
-        means, weights @ hidden
-    )  # a few cells lie at their mean by chance
+        marginal = _worse_beyond_chance(own, means, weights)
+        clipped = _clipped(own, means, hidden, weights)
+        without = _worse_without_farthest(own, means, weights)
+        own, means, counts = weights @ own, weights @ means, hidden.sum(0)
+    marginal |= (own > means) & _worse_beyond_chance(*clipped, weights)
+    marginal |= heavy & ((own > means) | without)
+    # a few cells lie at their mean by chance
+    expected = np.maximum(means, weights @ hidden)
     marginal |= own > expected * (1 + _FAR / np.sqrt(np.maximum(counts, 1)))
     together, noise = np.minimum(own, _ALONE * means).sum(), _NOISE / sqrt(counts.sum())
     if together > means.sum() * max(1 + noise, _TOLERANCE + noise / 3):
         marginal |= own > means
     gain = 1 - own.sum() / means.sum() if means.any() else np.nan
     return Judgement(float(gain), marginal)
+
+
+def _worse_beyond_chance(own, means, weights):
+    """Tell which columns of squared errors (n, n_nodes) are worse than the means'."""
+    excess = own - _TOLERANCE * means
+    error = np.sqrt(np.square(weights) @ np.square(excess))
+    level = max(_ERRORS, ndtri(1 - _ALARMS / own.shape[1]))
+    return weights @ excess > level * error
+
+
+def _clipped(own, means, hidden, weights):
+    """Clip squared errors (n, n_nodes) at the square of large errors of the means."""
+    most = np.zeros(own.shape[1])
+    for j in np.flatnonzero(hidden.any(0)):
+        some = hidden[:, j]
+        order = means[some, j].argsort()
+        total = weights[some][order].cumsum()
+        middle = order[np.searchsorted(total, total[-1] / 2)]
+        most[j] = _CLIP**2 * means[some, j][middle]
+    return np.minimum(own, most), np.minimum(means, most)
+
+
+def _worse_without_farthest(own, means, weights):
+    """Tell likewise, without the cell of each column that is farthest from its mean."""
+    rest = np.ones_like(means)
+    rest[means.argmax(0), np.arange(means.shape[1])] = 0
+    own = np.where(rest, own, 0.0)
+    return weights @ own > weights @ (rest * means)
 
 
 def announce(messages, on_misfit):

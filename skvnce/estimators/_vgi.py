@@ -154,9 +154,10 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         better.  NaN where it held out none (``validation_fraction=0``,
         ``algorithm="mcem"``, too few rows), and with ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts worse than their means do, beyond chance.  They
-        are imputed from their observed values: `transform` fills in their mean (median,
-        mode) and `sample` draws them.
+        Columns that the model predicts worse than their means do, beyond chance, and
+        those with heavy tails that it does not predict better.  They are imputed
+        from their observed values: `transform` fills in their mean (median, mode) and
+        `sample` draws them.
     indicator_ : MissingIndicator or None
         What `add_indicator` appends.
     n_features_in_ : int

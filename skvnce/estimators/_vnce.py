@@ -183,8 +183,9 @@ class VNCEEstimator(
         Negative where means predict better.  NaN with latents, where no cell of X is
         missing or columns have too few cells, and with ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts worse than their means do, beyond chance.
-        `transform` fills them by their means and `sample` by their observed values.
+        Columns that the model predicts worse than their means do, beyond chance, and
+        those with heavy tails that it does not predict better.  `transform` fills
+        them by their means and `sample` by their observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Least and largest value of imputed cells: the observed range, widened by three
         times the mean excess of the outermost values in columns whose values do not

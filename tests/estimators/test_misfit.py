@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
-from skvnce.estimators._misfit import judge
+from skvnce.estimators import _misfit
+from skvnce.estimators._misfit import _some_rows, judge
 from skvnce.exceptions import MisfitWarning
 
 
@@ -94,6 +95,121 @@ def test_chance_is_not_announced():
     assert alarms <= 8  # 2 %, of which 1 % is the price of the noise
     wrong = judge(nodes, hidden, nodes + 5.0, np.zeros(1), np.ones(1))
     assert wrong.marginal[0] and wrong.gain < -10
+
+
+def judged(errors, means, heavy=None):
+    """Judge one column by distances of a model and of the means from the truth."""
+    errors, means = np.transpose([errors]), np.transpose([means])
+    hidden = np.ones_like(means, dtype=bool)
+    return judge(means, hidden, means + errors, np.zeros(1), np.ones(1), None, heavy)
+
+
+@pytest.mark.parametrize(
+    ("k", "d", "errors", "expected"),
+    [
+        (16, 2, 2.9, False),
+        (18, 2, 3.2, True),
+        (19, 50, 3.4, False),
+        (21, 50, 3.7, True),
+    ],
+)
+def test_how_many_standard_errors_are_beyond_chance(k, d, errors, expected):
+    """Squared errors of k of 100 cells are 3 times, of the others 1 time the means'.
+
+    The excess is 3 - 1.1 = 1.9, and -0.1.  Three standard errors are beyond chance, and
+    3.54 of 50 columns (1 % / 50).  The other columns are predicted exactly.
+    """
+    square = np.where(np.arange(100) < k, 3.0, 1.0)
+    excess = square - 1.1
+    found = excess.sum() / np.sqrt(np.square(excess).sum())
+    assert found == pytest.approx(errors, abs=0.07)
+    nodes = np.ones((100, d))
+    filled = nodes + np.sqrt(square)[:, None] * (np.arange(d) == 0)
+    hidden = np.ones_like(nodes, dtype=bool)
+    marginal = judge(nodes, hidden, filled, np.zeros(d), np.ones(d)).marginal
+    assert marginal[0] == expected and not marginal[1:].any()
+
+
+def test_large_errors_do_not_hide_that_the_others_are_worse():
+    """Sixty errors of 2 instead of 1; one of 80 instead of 78, and one of 70 or 90."""
+    means = np.concatenate([np.ones(60), [78.0, 78.0]])
+    wrong = np.concatenate([np.full(60, 2.0), [80.0, 79.0]])
+    assert judged(wrong, means).marginal.all()
+    wrong[-1] = 70.0  # better, by squared errors
+    assert not judged(wrong, means).marginal.any()
+    even = np.concatenate([np.ones(60), [80.0, 79.0]])
+    assert not judged(even, means).marginal.any()  # worse, but not beyond chance
+
+
+def test_heavy_tails_have_to_be_predicted_better():
+    means = np.array([1.0] * 30 + [100.0])
+    worse, better = means * 1.001, means * 0.999
+    far_alone = np.append(np.full(30, 1.01), 99.0)  # better by the farthest cell
+    heavy = np.array([True])
+    for errors, expected in ((worse, True), (better, False), (far_alone, True)):
+        assert judged(errors, means, heavy=heavy).marginal[0] == expected
+        assert not judged(errors, means).marginal[0]  # control
+    near_alone = np.append(np.full(30, 0.5), 101.0)  # worse by the farthest cell
+    assert judged(near_alone, means, heavy=heavy).marginal[0]
+    assert not judged(means, means, heavy=heavy).marginal[0]
+
+
+def test_heavy_tails_are_looked_for(seed):
+    """Fills that are a little worse than the means: only a heavy tail shows them."""
+    rng = np.random.default_rng(seed)
+    nodes = rng.normal(size=(400, 2))
+    nodes[:8, 1] *= 1e6
+    hidden = rng.uniform(size=nodes.shape) < 0.2
+    hidden[:8] = False
+
+    def worse(kept, rows):
+        return nodes[rows] + 1.001 * (np.nanmean(kept, 0) - nodes[rows])
+
+    _, marginal = _misfit._judged(nodes, worse, np.ones(400), hidden)
+    assert marginal.tolist() == [False, True]
+
+
+def test_errors_are_clipped_by_weights_as_by_rows(seed):
+    rng = np.random.default_rng(seed)
+    own, means = rng.exponential(size=(2, 40, 3)) * [[[100.0]], [[1.0]]]
+    hidden, weights = rng.uniform(size=(40, 3)) < 0.5, rng.integers(1, 5, size=40)
+    rows = np.repeat(np.arange(40), weights)
+    parts = own, means, hidden
+    repeated = [part[rows] for part in parts]
+    found = _misfit._clipped(*parts, weights)
+    expected = _misfit._clipped(*repeated, np.ones(len(rows)))
+    np.testing.assert_array_equal(found[0][rows], expected[0])
+    np.testing.assert_array_equal(found[1][rows], expected[1])
+    plain = _misfit._clipped(*parts, np.ones(40))  # control: weights do count
+    assert (plain[0] != found[0]).any()
+
+
+def test_columns_count_alike(monkeypatch):
+    """In units of their standard deviations, whatever their largest cell is."""
+    rng = np.random.default_rng(0)
+    nodes = rng.normal(size=(400, 2)) + [0.0, 50.0]  # unequal after the division
+
+    def predict(kept, rows):
+        filled = np.broadcast_to(np.nanmean(kept, 0), (len(rows), 2)).copy()
+        filled[:, 0] = nodes[rows, 0]  # exactly
+        return filled
+
+    hidden = rng.uniform(size=nodes.shape) < 0.2
+    gain, _ = _misfit._judged(nodes, predict, np.ones(400), hidden)
+    # of two sums of about 80 squares of normals: a standard error of 0.056
+    assert abs(gain - 0.5) < 5 * 0.056
+
+
+def test_about_a_thousand_rows_are_judged(seed):
+    nodes = np.random.default_rng(seed).normal(size=(3000, 2))
+    places = np.arange(0, 3000, 2)
+    chosen = _some_rows(nodes, places)
+    assert len(chosen) == 1000 and np.isin(chosen, places).all()
+    assert _some_rows(nodes, places[:1000]).tolist() == places[:1000].tolist()
+    backwards = _some_rows(nodes[::-1], 2999 - places[::-1])
+    assert set(2999 - backwards) == set(chosen)  # of their content, not their order
+    nodes[1::2] = nodes[::2]  # each twice: both, or none
+    assert len(_some_rows(nodes, np.arange(3000))) == 2000
 
 
 def test_a_table_that_fits_is_not_announced(seed):
