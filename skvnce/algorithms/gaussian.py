@@ -28,6 +28,7 @@ from skvnce.distributions.normal import (
 )
 
 LEAST_SPREAD = 1e-12  # of a prediction that is divided by
+_CONVERGED = 1e-10  # change of a step of EM over that of the first
 
 
 class Moments(NamedTuple):
@@ -194,7 +195,8 @@ def rate_of_em(
 ) -> float:
     """Find the rate at which EM converges, from twenty steps off parameters drawn once.
 
-    Near the maximum it is the largest fraction of missing information.
+    Near the maximum it is the largest fraction of missing information.  Fewer steps are
+    made where little is missing: once it has converged, steps differ by rounding.
     """
     total, sizes = weights.sum(), []
     moments = drawn_moments(normal, batches, weights)
@@ -204,6 +206,8 @@ def rate_of_em(
         moments, _ = expected_moments(prepare(point), batches, weights)
         before, point = point, maximise(point, moments, total, strength)
         sizes.append(sum(_squares(a - b) for a, b in zip(point, before, strict=True)))
+        if n_round > 1 and sizes[-1] <= _CONVERGED**2 * sizes[0]:
+            break
     return (sizes[-1] / sizes[-2]) ** 0.5 if sizes[-2] else 0.0
 
 

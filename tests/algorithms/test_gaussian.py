@@ -239,6 +239,20 @@ def test_steps_follow_the_rate_of_em(rate, steps):
     assert gaussian.steps_between_draws(rate) == steps
 
 
+@pytest.mark.parametrize("share", [0.0, 0.01])
+def test_rounding_is_no_rate_of_em(share, seed):
+    """Where less than one cell in 100 is missing, each draw takes one step."""
+    for table in range(10):
+        rng = np.random.default_rng([seed, table])
+        x = torch.tensor(rng.multivariate_normal(np.zeros(D), COVARIANCE, size=200))
+        seen = torch.ones(200, D).bool()
+        seen[: int(200 * share), 0] = False
+        data, ones = Incomplete(x.where(seen, 0.0), seen), torch.ones(200).double()
+        with seeded(table):
+            rate = gaussian.rate_of_em(START, arrange(*data), ones, 0.1)
+        assert gaussian.steps_between_draws(rate) == 1
+
+
 def test_the_prior_is_chosen_by_held_out_cells(seed):
     """Of 30 rows noise takes a stronger one: log10 by 1.8 +- 1.7, in 100 tables."""
     rng, strengths, n = np.random.default_rng(seed), [300.0, 3.0, 0.03], 30
