@@ -173,6 +173,8 @@ def test_errors_are_clipped_by_weights_as_by_rows(seed):
     rng = np.random.default_rng(seed)
     own, means = rng.exponential(size=(2, 40, 3)) * [[[100.0]], [[1.0]]]
     hidden, weights = rng.uniform(size=(40, 3)) < 0.5, rng.integers(1, 5, size=40)
+    hidden[:, 0] = True
+    weights[means[:, 0] > np.median(means[:, 0])] += 10  # the median is one of these
     rows = np.repeat(np.arange(40), weights)
     parts = own, means, hidden
     repeated = [part[rows] for part in parts]
