@@ -33,6 +33,7 @@ from skvnce.samplers.base import Sampler
 from skvnce.samplers.lair import lair
 from skvnce.samplers.resampling import counted, normalised
 from skvnce.training.adam import descend, named_leaves
+from skvnce.training.averaging import Averaged
 from skvnce.training.best import Best
 from skvnce.training.rounds import LONGEST, cooling_after, rows_of
 from skvnce.variational.anchored import Anchor, AnchoredEncoder
@@ -235,11 +236,12 @@ def train(
     n_rounds: int,
     n_cooling: int = 0,
     on_round: Callable[[int, float], bool] = lambda n_round, loss: False,
+    on_step: Callable[[], None] = lambda: None,
 ) -> list[float]:
     """Train for some rounds, and for some more with a falling learning rate.
 
     Rounds are `STEPS` batches of rows, drawn with replacement in proportion to their
-    weights (n,).  Returns mean losses.
+    weights (n,).  `on_step` is called after each.  Returns mean losses.
     """
     named, rate = auto.named_parameters(), training.learning_rate
     networks = [leaf for name, leaf in named if ".network." in name]
@@ -252,6 +254,7 @@ def train(
         lr=rate,
         fused=True,
     )
+    optimiser.register_step_post_hook(lambda *_: on_step())
     schedule = cooling_after(n_rounds)
     return descend(
         loss,
@@ -279,8 +282,9 @@ def train_while_better(
 ) -> int:
     """Train while held-out cells are predicted better, and go back to the best round.
 
-    It is 0, the start, if training only lowers their log predictive density, or if
-    there are none.
+    What is judged, and kept, are averages of the parameters over the last steps.  The
+    best round is 0, the start, if training only lowers their log predictive density of
+    held-out cells, or if there are none.
 
     Parameters
     ----------
@@ -301,16 +305,21 @@ def train_while_better(
     part, hidden = data.take(rows), held_out[rows]
     shares = (weights[rows] / weights[rows].sum()).to(data.x)
     start = held_out_log_prob(auto, part, hidden)
-    best = Best(auto, patience)
+    averaged = Averaged(auto)
+    mean = Autoencoder(*averaged.modules)
+    best = Best(mean, patience)
 
     def judge(n_round: int, loss: float) -> bool:
-        gains = held_out_log_prob(auto, part, hidden) - start
+        gains = held_out_log_prob(mean, part, hidden) - start
         gain = float(shares @ gains.clamp(-5.0, 5.0))  # outlying rows do not decide
         stop = best.judge(n_round, gain)
         return on_round(n_round, loss, gain) or stop
 
-    train(auto, loss, weights, training, n_rounds=max_rounds, on_round=judge)
-    return best.restore()
+    shown = {"on_round": judge, "on_step": averaged.update}
+    train(auto, loss, weights, training, n_rounds=max_rounds, **shown)
+    chosen = best.restore()
+    averaged.replace()
+    return chosen
 
 
 @torch.no_grad()

@@ -87,7 +87,7 @@ class IncompleteDensity(
         batch_size=128,
         learning_rate_init=1e-3,
         max_iter=40,
-        n_iter_no_change=4,
+        n_iter_no_change=6,
         validation_fraction=0.1,
         n_importance_samples=64,
         random_state=None,

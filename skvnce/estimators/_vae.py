@@ -103,8 +103,10 @@ class VariationalAutoencoder(
         Of AdamW, for the networks; the linear part takes 0.3 of it.
     max_iter : int, default=40
         Rounds of 50 steps at most; 0 keeps the linear model.
-    n_iter_no_change : int, default=4
-        Rounds without a better prediction of held-out cells after which it stops.
+    n_iter_no_change : int, default=6
+        Rounds without a better prediction of held-out cells after which it stops; they
+        are predicted by averages of the parameters over the last 200 steps, roughly,
+        which are also what it returns to.
     validation_fraction : float, default=0.1
         Share of the observed cells that are held out to choose the number of rounds;
         as many more, six at most, then take all cells with a falling learning rate.
@@ -197,7 +199,7 @@ class VariationalAutoencoder(
         batch_size=128,
         learning_rate_init=1e-3,
         max_iter=40,
-        n_iter_no_change=4,
+        n_iter_no_change=6,
         validation_fraction=0.1,
         n_importance_samples=256,
         random_state=None,

@@ -86,7 +86,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     max_iter : int, default=40
         Rounds of 50 steps at most; 0 keeps the normal distribution that all models but
         your own start from.
-    n_iter_no_change : int, default=4
+    n_iter_no_change : int, default=6
         Rounds without a better prediction of held-out cells after which it stops.
     validation_fraction : float, default=0.1
         Share of the observed cells that are held out to choose the number of rounds; 0:
@@ -204,7 +204,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         batch_size=128,
         learning_rate_init=1e-3,
         max_iter=40,
-        n_iter_no_change=4,
+        n_iter_no_change=6,
         validation_fraction=0.1,
         strategy="mean",
         n_steps=20,

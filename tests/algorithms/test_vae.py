@@ -359,7 +359,7 @@ def chosen(gains, monkeypatch, patience=3, max_rounds=20, stop_at=None):
     """Choose a round where the gains after each are given."""
     told, tables = [], iter([0.0, *gains])
 
-    def train(auto, loss, weights, training, *, n_rounds, on_round):
+    def train(auto, loss, weights, training, *, n_rounds, on_round, on_step):
         assert n_rounds == max_rounds
         for n_round in range(1, n_rounds + 1):
             if on_round(n_round, 7.0):
