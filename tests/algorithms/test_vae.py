@@ -431,7 +431,8 @@ def test_it_stops_when_it_is_told(monkeypatch):
     assert chosen(rising, monkeypatch, stop_at=4) == (4, 4)
 
 
-def rounds_of(kind, seed, max_rounds):
+def trained(kind, seed):
+    """Train from the linear model on; autoencoders at the start and at the end."""
     data = table(kind, seed)
     rng = np.random.default_rng(seed)
     hidden = data.observed & torch.tensor(rng.uniform(size=data.x.shape) < 0.2)
@@ -439,17 +440,30 @@ def rounds_of(kind, seed, max_rounds):
     with seeded(seed):
         auto, _ = started(kept, dropout=0.1)
         auto = Autoencoder(*(part.float() for part in auto))
-        return vae.train_while_better(
+        start = Autoencoder(*map(deepcopy, auto))
+        vae.train_while_better(
             auto,
             vae.bound_loss(auto, single(kept), of()),
             single(data),
             hidden,
             evenly(data),
             of(),
-            max_rounds=max_rounds,
-            patience=2,
+            max_rounds=9,
+            patience=3,
             on_round=lambda n_round, loss, gain: False,
         )
+    return start, auto
+
+
+def gain_on_new_rows(kind, seed):
+    """Gain in log p of a fifth of the cells of other rows, nats a row."""
+    start, auto = trained(kind, seed)
+    new = single(table(kind, seed + 1000, n=2000))
+    hidden = new.observed & (torch.rand(new.x.shape) < 0.2)
+    before, after = (
+        vae.held_out_log_prob(one, new, hidden).mean() for one in (start, auto)
+    )
+    return float(after - before)
 
 
 def test_it_goes_back_to_the_best_round(seed):
@@ -473,13 +487,12 @@ def test_it_goes_back_to_the_best_round(seed):
     assert all(map(torch.equal, state(auto), start))
 
 
-def test_a_linear_model_is_mostly_left_alone(seed):
-    """By chance a round helps now and then; five of six hardly ever."""
-    found = [rounds_of(linear, 10 * seed + i, 1) for i in range(6)]
-    assert found.count(0) >= 2
+def test_a_linear_model_is_hardly_changed(seed):
+    """Over ten seeds new rows lost .0036 nats at most, and .0003 on average."""
+    assert gain_on_new_rows(linear, seed) > -0.02
 
 
 @pytest.mark.parametrize("kind", [circle, parabola])
 def test_curves_are_worth_training(kind, seed):
-    """The control of the test above."""
-    assert all(rounds_of(kind, 10 * seed + i, 2) > 0 for i in range(2))
+    """The control of the test above: .05 nats at least."""
+    assert gain_on_new_rows(kind, seed) > 0.02
