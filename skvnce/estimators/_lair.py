@@ -39,7 +39,7 @@ from skvnce.samplers.base import Sampler
 
 _SEVERAL, _ENOUGH = 4, 40  # members at most; rows a column for which one is enough
 _ROUGH = 32  # draws of a rough mean, a power of two
-_SHAPE = 2.0  # of the weights of rows: half the variance of the Bayesian bootstrap's
+_SHAPE = 8.0  # of the weights of rows: an eighth of the variance of the bootstrap's
 
 
 class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
@@ -63,8 +63,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         state of a chain.
     n_members : "auto" or int, default="auto"
         Autoencoders that are trained.  If there are several, each has random weights of
-        the rows, half as variable as those of the Bayesian bootstrap (Rubin 1981), and
-        the rounds that held-out cells chose for the first.  Draws are taken from each
+        the rows, of an eighth of the variance of the Bayesian bootstrap (Rubin 1981),
+        and the rounds that held-out cells chose for the first.  Draws are from each
         in turn, so that they differ by parameters, too.  ``"auto"``: 40 columns / rows,
         rounded up, at most 4: one from 40 rows a column on.  A frozen estimator is one.
     strategy : {"mean", "median", "mode"}, default="mean"

@@ -271,13 +271,13 @@ def test_text_is_named():
 
 
 def test_several_members_weigh_the_rows_at_random():
-    """Means of members differ by what gamma weights of variance 1/2 make of rows."""
+    """Means of members differ by what gamma weights of variance 1/8 make of rows."""
     X = hide(*normal_table(0))
     one = LAIRImputer(LINEAR, n_members=1, random_state=0).fit(X).estimators_[0]
     np.testing.assert_allclose(one.location_, np.nanmean(X, 0))
     several = LAIRImputer(LINEAR, n_members=4, random_state=0).fit(X).estimators_
     apart = np.array([member.location_ for member in several]) - one.location_
-    expected = np.nanstd(X, 0) / np.sqrt(2 * (~np.isnan(X)).sum(0))
+    expected = np.nanstd(X, 0) / np.sqrt(8 * (~np.isnan(X)).sum(0))
     assert (abs(apart / expected) < standard_errors(16)).all()
     # the sum of 4 squares, at least: columns are correlated
     assert ((apart / expected) ** 2).mean() * 4 > chi2(4).ppf(FAILURE)
