@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from oracles import GATE, z_mean
 from scipy.stats import multivariate_normal
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_info
@@ -321,7 +322,6 @@ def test_bounds_hold(margins, seed):
     np.testing.assert_allclose(apart, 0, atol=1e-12)
 
 
-@pytest.mark.filterwarnings("ignore:A few cells")  # the lognormal column
 @pytest.mark.parametrize("margins", ["normal", "auto"])
 def test_imputed_cells_are_possible_without_bounds(margins, seed):
     """Counts, two values, concentrations: no argument is needed."""
@@ -331,7 +331,7 @@ def test_imputed_cells_are_possible_without_bounds(margins, seed):
     full[:, 2] = rng.poisson(np.exp(full[:, 2]))
     full[:, 3] = np.exp(2 * (full[:, 3] - LOCATION[3]) / UNIT[3])
     X = hide(full, mcar(full, 0.3, random_state=seed))
-    imputer = fitted(X, margins=margins)
+    imputer = fitted(X, margins=margins, on_misfit="ignore")  # of the lognormal column
     filled, draws = imputer.transform(X), imputer.sample(X, 20, random_state=0)
     low, high = imputer.feature_ranges_
     for table in (filled, *draws):
@@ -341,7 +341,7 @@ def test_imputed_cells_are_possible_without_bounds(margins, seed):
         seen = X[~np.isnan(X[:, column]), column]
         assert np.isin(draws[..., column], seen).all()
     # negative control
-    free = fitted(X, margins=margins, min_value=-np.inf, max_value=np.inf)
+    free = clone(imputer).set_params(min_value=-np.inf, max_value=np.inf).fit(X)
     assert free.transform(X)[:, 1].min() < 0
 
 
@@ -349,7 +349,7 @@ def test_one_outlier_moves_fills_within_the_range_only(seed):
     rng = np.random.default_rng(seed)
     X = rng.lognormal(sigma=2, size=(150, 1)) * rng.lognormal(sigma=0.5, size=(150, 4))
     X[0] = [1e4, np.nan, np.nan, np.nan]
-    imputer = fitted(X[1:])
+    imputer = fitted(X[1:], on_misfit="ignore")  # heavy tails
     assert (imputer.transform(X[:1])[0, 1:] <= imputer.feature_ranges_[1, 1:]).all()
     assert np.isfinite(imputer.score_samples(X)).all()
 

@@ -155,8 +155,10 @@ def test_a_constant_fold_does_not_stop_a_search(all_columns, X):
 
 def test_too_few_rows():
     assert "2 is required" in message(lambda: learner().fit([[1.0, 2.0]]))
-    two = [[1.0, 2.0], [np.nan, np.nan]]  # one of them empty
-    assert message(lambda: learner().fit(two))
+    two = np.array([[1.0, 2.0], [np.nan, np.nan]])  # one of them empty
+    with pytest.warns(UserWarning, match="No column is left in the graph"):
+        fitted = learner().fit(two)
+    np.testing.assert_array_equal(fitted.transform(two), [[1.0, 2.0]] * 2)
 
 
 def test_a_table_of_nothing():
@@ -608,7 +610,7 @@ def test_an_m_step_short_of_its_minimum_warns(seed):
     g = rng.gamma(4.0, size=(150, 2))
     g[:, 1] += g[:, 0]
     X = np.c_[g, g[:, 0] + 1e-3 * rng.random(150)]
-    with pytest.warns(ConvergenceWarning, match="stopped before its minimum"):
+    with pytest.warns(ConvergenceWarning, match="did not reach its minimum"):
         learner(ridge=0.0).fit(X)
 
 
