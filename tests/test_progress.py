@@ -346,6 +346,7 @@ FITTED = [  # and steps of fit, transform and score_samples
 ]
 
 
+@pytest.mark.filterwarnings("ignore:selection='cv' chose")  # of three alphas
 @SHORT
 @pytest.mark.parametrize(
     ("estimator", "of_fit", "of_rows"), FITTED, ids=lambda e: name_of(e)
