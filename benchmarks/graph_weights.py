@@ -16,8 +16,8 @@ from threadpoolctl import threadpool_limits
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
-from skvnce.algorithms import graph
-from skvnce.algorithms.score_matching import score_matching
+from skvnce.algorithms.graph import em
+from skvnce.algorithms.graph.score_matching import score_matching
 from skvnce.metrics import edge_auc
 from skvnce.objectives.score_matching import saturating_weight
 
@@ -41,17 +41,17 @@ SETTINGS = [
 def auc(data, missing, weight, seed):
     """Learn one graph with one weight."""
     incomplete = Incomplete.from_array(data.hide(missing))
-    units = graph.units_of(incomplete, fit_linear=False)
+    units = em.units_of(incomplete, fit_linear=False)
     scaled = Incomplete(incomplete.x / units.scale, incomplete.observed)
     method = score_matching(scaled, units.centre, fit_linear=False, weight=weight)
     none = torch.zeros(len(units.scale), len(units.scale), dtype=torch.float64)
-    start = graph.independence(scaled, units.centre, fit_linear=False)
+    start = em.independence(scaled, units.centre, fit_linear=False)
     with seeded(seed):
-        fit = graph.learn_graph(
+        fit = em.learn_graph(
             method,
             start,
             units.centre,
-            graph.Penalty(none, ridge=0.15),
+            em.Penalty(none, ridge=0.15),
             max_iter=100,
             tol=2e-3,
         )

@@ -21,7 +21,7 @@ from imputation import resident
 from torch import nn
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vgi import Chains, Effort, Pair, from_marginals, train
+from skvnce.algorithms.vgi.core import Chains, Effort, Pair, from_marginals, train
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.models.factor_density import FactorDensity
 from skvnce.variational.gibbs import ExtendedConditionals, StandardConditionals

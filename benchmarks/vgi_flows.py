@@ -29,7 +29,8 @@ from torch import nn
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
-from skvnce.algorithms import gaussian, mcem, vgi
+from skvnce.algorithms.gaussian import em
+from skvnce.algorithms.vgi import core, mcem
 from skvnce.models.spline_flow import SplineFlow
 from skvnce.samplers.base import Sampler
 from skvnce.samplers.projected_latent import projected_latent
@@ -48,7 +49,7 @@ FIRST = "complete", "normal", "VGI", "MCEM"  # are done before all others
 CHECKS = 6  # looks at the test rows
 FLOW = {"n_steps": 3, "n_bins": 8, "hidden": (64, 64)}
 BINS = {"miniboone": 4}  # as the paper has it
-EFFORT = vgi.Effort(
+EFFORT = core.Effort(
     batch_size=256,
     n_updates=3,
     learning_rate=3e-3,
@@ -205,7 +206,7 @@ def conditionals_of(d):
     return ExtendedConditionals(d, FAMILY(), body, WIDTH, HEAD)
 
 
-class TimedChains(vgi.Chains):
+class TimedChains(core.Chains):
     """Chains that tell a clock when they move."""
 
     clock = None
@@ -218,17 +219,17 @@ class TimedChains(vgi.Chains):
 
 def by_vgi(model, data, clock, watch):
     """Fit by variational Gibbs inference: two warm-ups, then the main stage."""
-    chains = TimedChains(data, vgi.from_marginals(data, CHAINS))
+    chains = TimedChains(data, core.from_marginals(data, CHAINS))
     chains.clock = clock
-    pair = vgi.Pair(model, conditionals_of(data.x.shape[1]))
-    vgi.warm_up_conditionals(
+    pair = core.Pair(model, conditionals_of(data.x.shape[1]))
+    core.warm_up_conditionals(
         pair.conditionals,
         chains,
         n_epochs=MOST,
         learning_rate=EFFORT.q_learning_rate,
         on_epoch=lambda epoch, loss: clock.now() > WARM_UP[0],
     )
-    vgi.warm_up_model(
+    core.warm_up_model(
         model,
         chains,
         n_epochs=MOST,
@@ -240,7 +241,7 @@ def by_vgi(model, data, clock, watch):
 
 def main_stage(pair, chains, clock, watch):
     """Run the main stage of VGI."""
-    vgi.train(
+    core.train(
         pair,
         chains,
         EFFORT,
@@ -258,10 +259,10 @@ def from_gaussian(model, data, clock, watch):
     conditionals = conditionals_of(data.x.shape[1])
     anchor(conditionals, normal.mean, torch.linalg.inv(normal.covariance))
     double = Incomplete(data.x.double(), data.observed)
-    x = gaussian.draw(normal, double, CHAINS)
+    x = em.draw(normal, double, CHAINS)
     chains = TimedChains(data, x.float())
     chains.clock = clock
-    main_stage(vgi.Pair(model, conditionals.float()), chains, clock, watch)
+    main_stage(core.Pair(model, conditionals.float()), chains, clock, watch)
 
 
 class Redraws:
@@ -372,9 +373,9 @@ def fitted_normal(data):
     """Fit a normal distribution by EM."""
     data = Incomplete(data.x.double(), data.observed)
     d = data.x.shape[1]
-    start = gaussian.Normal(torch.zeros(d).double(), torch.eye(d).double())
+    start = em.Normal(torch.zeros(d).double(), torch.eye(d).double())
     weights = torch.ones(len(data.x)).double()
-    return gaussian.fit_normal(data, weights, 1.0, start, max_iter=300, tol=1e-4).normal
+    return em.fit_normal(data, weights, 1.0, start, max_iter=300, tol=1e-4).normal
 
 
 def start_at(model, normal):
@@ -405,7 +406,7 @@ def fit(name, fraction, method, seconds, seed=0):
             begin = time.process_time()
             normal = fitted_normal(data)
             whole = Incomplete(test.double(), torch.ones_like(test).bool())
-            watch.rows = gaussian.log_prob(normal, whole)
+            watch.rows = em.log_prob(normal, whole)
             took = round(time.process_time() - begin, 1)
             watch.curve, more = [(took, *mean_and_error(watch.rows))], None
         else:
@@ -492,13 +493,13 @@ def costs(name, n_rows, seed=0):
     for kind, passes in (("coupling", 2), ("autoregressive", None)):
         with seeded(seed):
             model = flow_of(name, train.shape[1], n_passes=passes)
-            pair = vgi.Pair(model, conditionals_of(train.shape[1]))
-            chains = vgi.Chains(data, vgi.from_marginals(data, 1))
+            pair = core.Pair(model, conditionals_of(train.shape[1]))
+            chains = core.Chains(data, core.from_marginals(data, 1))
             x, sampler = chains.x.clone(), projected_latent(model)
             once = {"n_epochs": 1}
             plain = partial(mcem.train, model, data, x, EFFORT, **once)
             found[kind] = [
-                seconds_of(partial(vgi.train, pair, chains, EFFORT, **once)),
+                seconds_of(partial(core.train, pair, chains, EFFORT, **once)),
                 seconds_of(partial(plain, n_steps=lambda epoch: 0)),
                 seconds_of(partial(mcem.reimpute, sampler, data, x, 1)),
             ]

@@ -29,9 +29,9 @@ from torch import nn
 from torch.distributions import Independent, Normal
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms import vbgi, vgi
 from skvnce.algorithms.factor_analysis import fit_factors
-from skvnce.algorithms.latent_density import LatentDensity
+from skvnce.algorithms.vgi import block, core
+from skvnce.algorithms.vgi.latent_density import LatentDensity
 from skvnce.datasets import load_frey_faces
 from skvnce.models.factor_analysis import infer, log_prob_observed
 from skvnce.objectives.bounds import miss_iwae, miss_vae
@@ -159,7 +159,7 @@ def descended(loss, parts, n, effort):
     descend(
         loss,
         named,
-        vgi.epochs(n, BATCH),
+        core.epochs(n, BATCH),
         optimiser=torch.optim.Adam([leaf for _, leaf in named], lr=effort.rate),
         max_iter=effort.n_epochs,
         on_epoch=effort.on_epoch,
@@ -242,7 +242,7 @@ def refitted(model, posterior, data, n_epochs=150):
     descend(
         lambda rows: -miss_vae(model, posterior, *data.take(rows), ambient).mean(),
         named,
-        vgi.epochs(len(data.x), BATCH),
+        core.epochs(len(data.x), BATCH),
         optimiser=optimiser,
         schedule=torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, n_epochs),
         max_iter=n_epochs,
@@ -310,18 +310,18 @@ def by_blocks(kind):
 
     def fit(model, posterior, data, linear, effort):
         scheme = (
-            vbgi.marginal_scheme(model, posterior)
+            block.marginal_scheme(model, posterior)
             if kind == MARGINAL
-            else vbgi.block_scheme(
+            else block.block_scheme(
                 model,
                 posterior,
                 NormalLatentCells(perceptron(D + LATENTS, 2 * D)),
             )
         )
-        vbgi.train(
+        block.train(
             scheme,
-            vbgi.BlockChains(scheme, data, linear_draws(linear, data)),
-            vgi.epochs(len(data.x), BATCH),
+            block.BlockChains(scheme, data, linear_draws(linear, data)),
+            core.epochs(len(data.x), BATCH),
             n_epochs=effort.n_epochs,
             n_warm_up=min(WARM_UP, effort.n_epochs // 2),
             learning_rate=effort.rate,
@@ -341,16 +341,16 @@ def by_gibbs(n_draws, model, posterior, data, linear, effort):
     )
     q = ExtendedConditionals(D, NormalHead(), shared, BODY, (HEAD,))
     anchor(q, linear.mean.float(), linear.precision().float())
-    chains = vgi.Chains(data, linear_draws(linear, data), observed_hypercube(data))
+    chains = core.Chains(data, linear_draws(linear, data), observed_hypercube(data))
     density = LatentDensity(model, posterior, n_draws=n_draws)
     warm = min(WARM_UP, effort.n_epochs // 2)
-    vgi.warm_up_model(
+    core.warm_up_model(
         density, chains, n_epochs=warm, batch_size=BATCH, learning_rate=effort.rate
     )
-    vgi.train(
-        vgi.Pair(density, q),
+    core.train(
+        core.Pair(density, q),
         chains,
-        vgi.Effort(UPDATES, SELECTED, BATCH, effort.rate, Q_RATE),
+        core.Effort(UPDATES, SELECTED, BATCH, effort.rate, Q_RATE),
         n_epochs=effort.n_epochs - warm,
         on_epoch=lambda epoch, loss: effort.on_epoch(epoch + warm, loss),
     )

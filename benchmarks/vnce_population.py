@@ -25,7 +25,7 @@ from torch import nn
 from torch.distributions import Normal
 from torch.nn.functional import softplus
 
-from skvnce.algorithms.vnce import (
+from skvnce.algorithms.vnce.em import (
     Problem,
     Steps,
     exact_posterior,

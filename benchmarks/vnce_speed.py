@@ -17,7 +17,7 @@ import torch
 from _report import made_by, publish, table
 from torch import nn
 
-from skvnce.algorithms.vnce import Steps, exact_posterior, integrated
+from skvnce.algorithms.vnce.em import Steps, exact_posterior, integrated
 from skvnce.distributions.normal import Normal
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
@@ -95,7 +95,7 @@ def ratio(log_density, posterior, rows, parameters, repetitions):
 MEMORY = """
 import resource, sys
 import torch
-from skvnce.algorithms.vnce import Problem, exact_posterior, fit_model
+from skvnce.algorithms.vnce.em import Problem, exact_posterior, fit_model
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
 from skvnce.objectives.vnce import Contrast, Rows
 n, nu, size = map(int, sys.argv[1:])

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch.distributions import Normal
 
-from skvnce.algorithms.vnce import Problem, evaluate, exact_posterior, variational_em
+from skvnce.algorithms.vnce.em import Problem, evaluate, exact_posterior, variational_em
 from skvnce.models.scale_mixture import NormalScaleMixture
 from skvnce.objectives.vnce import Contrast, Rows
 

@@ -69,7 +69,7 @@ def violations(layer, source):
 
 
 FILES = [
-    (layer, path) for layer in LAYERS for path in sorted((ROOT / layer).glob("*.py"))
+    (layer, path) for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))
 ]
 
 
@@ -96,8 +96,10 @@ def test_a_violation_is_found(layer, source):
 
 
 def test_every_folder_has_its_rule():
-    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    places = [path.relative_to(ROOT) for path in ROOT.rglob("*.py")]
+    folders = {place.parts[0] for place in places if len(place.parts) > 1}
     assert folders <= {*LAYERS, "estimators", "datasets"}
+    assert len(FILES) == sum(place.parts[0] in LAYERS for place in places)
 
 
 EXAMPLES = sorted(Path(__file__).parents[1].joinpath("examples").glob("*.py"))

@@ -8,7 +8,7 @@ from torch.distributions import MultivariateNormal
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
-from skvnce.algorithms.gaussian import Normal
+from skvnce.algorithms.gaussian.em import Normal
 
 
 class Still:

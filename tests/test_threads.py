@@ -15,7 +15,7 @@ from cases import ESTIMATORS
 from sklearn.base import clone
 
 from skvnce import GaussianImputer
-from skvnce.algorithms import gaussian
+from skvnce.algorithms.gaussian import em
 
 SCRIPT = Path(__file__).with_name("thread_checks.py")
 
@@ -100,7 +100,7 @@ def test_what_was_unpickled_serves_several_threads(estimator, switching, monkeyp
 
 
 def test_parameters_are_drawn_once(switching, monkeypatch):
-    calls, draw = [], gaussian.posterior_draws
+    calls, draw = [], em.posterior_draws
 
     def counted(*args, **kwargs):
         calls.append(1)
@@ -109,7 +109,7 @@ def test_parameters_are_drawn_once(switching, monkeypatch):
     estimator, table = fitted(REBUILT[GaussianImputer])
     text = pickle.dumps(estimator)
     expected = estimator.sample(table, 2, random_state=0)
-    monkeypatch.setattr(gaussian, "posterior_draws", counted)
+    monkeypatch.setattr(em, "posterior_draws", counted)
     copy = pickle.loads(text)
     for found in at_once(lambda: copy.sample(table, 2, random_state=0)):
         np.testing.assert_array_equal(found, expected)

@@ -117,7 +117,7 @@ def called_from(module, function):
 
 @pytest.mark.parametrize(
     "module",
-    ["skvnce", "skvnce.algorithms.gaussian", "sklearn.pipeline", "functools"],
+    ["skvnce", "skvnce.algorithms.gaussian.em", "sklearn.pipeline", "functools"],
 )
 def test_frames_of_packages_are_passed(module):
     call = called_from("skvnce._one", functools.partial(warn_user, "found"))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms import gaussian
+from skvnce.algorithms.gaussian import em
 from skvnce.models.factor_analysis import FactorModel
 
 _ROUNDS = 8  # of EM without the cells, after which the normal has forgotten them
@@ -58,7 +58,7 @@ def normal_without(data, hidden, weights, strength, normal):
     seen = kept.any(1)
     part = Incomplete(data.x.where(kept, 0.0), kept).take(seen.nonzero().squeeze(1))
     effort = {"max_iter": _ROUNDS, "tol": 0.0}
-    return gaussian.fit_normal(part, weights[seen], strength, normal, **effort).normal
+    return em.fit_normal(part, weights[seen], strength, normal, **effort).normal
 
 
 def turned_like(linear, other):

@@ -13,7 +13,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._progress import step
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
-from skvnce.algorithms import density, mcem, vgi
+from skvnce.algorithms.vgi import core, density, mcem
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
 from skvnce.estimators._blind import Blind, moved, normal_without, turned_like
@@ -167,10 +167,10 @@ class IncompleteDensity(
             model = STARTS[self.model](normal, like)
         head = HEADS[self.conditionals]()
         conditionals = density.anchored_conditionals(normal, head)
-        return vgi.Pair(model.float(), conditionals.float())
+        return core.Pair(model.float(), conditionals.float())
 
     def _effort(self):
-        return vgi.Effort(
+        return core.Effort(
             n_updates=min(8, 2 * len(self.scale_)),
             batch_size=int(self.batch_size),
             learning_rate=self.learning_rate_init,
@@ -190,7 +190,7 @@ class IncompleteDensity(
         before, after = starts
         if not isinstance(self.model, str):  # started elsewhere
             after = after._replace(model=before.model)
-        found = vgi.Pair(*map(moved, pair, before, after))
+        found = core.Pair(*map(moved, pair, before, after))
         cube = Hypercube(*(end.double() for end in hypercube))
         blind = copy(self)
         blind._cache = [density.Fitted(found, normal, self._families(), cube)]
@@ -238,7 +238,7 @@ class IncompleteDensity(
         """Bring a user's density near the rows, as the normal completes them."""
         chains = density.make_chains(start, int(self.n_chains))
         n_batches = -(-len(start.weights) // effort.batch_size)
-        vgi.warm_up_model(
+        core.warm_up_model(
             model,
             chains,
             n_epochs=-(-_WARM_UP // n_batches),

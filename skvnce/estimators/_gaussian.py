@@ -9,11 +9,11 @@ from skvnce._progress import step
 from skvnce._random import row_lattice
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
-from skvnce.algorithms import calibration, copula, gaussian, margins, steps
-from skvnce.algorithms.calibration import Calibration
-from skvnce.algorithms.copula import Copula
-from skvnce.algorithms.margins import Margins
-from skvnce.algorithms.steps import Steps
+from skvnce.algorithms.gaussian import calibration, copula, em, marginals, steps
+from skvnce.algorithms.gaussian.calibration import Calibration
+from skvnce.algorithms.gaussian.copula import Copula
+from skvnce.algorithms.gaussian.marginals import Margins
+from skvnce.algorithms.gaussian.steps import Steps
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._base import Imputer
 from skvnce.estimators._callbacks import (
@@ -379,13 +379,11 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         self.shrinkage_ = float(shares[strengths.index(strength)])
         self.bent_, self._margins = np.zeros(d, dtype=bool), None
         if bent is not None:
-            self.bent_ = margins.bent(bent).numpy()
+            self.bent_ = marginals.bent(bent).numpy()
             limits = map(torch.from_numpy, self._scaled_ranges())
             self._margins = tuple(part.numpy() for part in bent.within(*limits))
-            data, _ = margins.scored(bent, data)
-        fit = gaussian.fit_normal(
-            data, weights, strength, start, on_round=on_round, **effort
-        )
+            data, _ = marginals.scored(bent, data)
+        fit = em.fit_normal(data, weights, strength, start, on_round=on_round, **effort)
         self._normal = fit.normal.mean.numpy(), fit.normal.covariance.numpy()
         self.mean_, self.covariance_ = self._parameters_in_units(self._normal)
         part = data.take(some), cells[some], weights[some]

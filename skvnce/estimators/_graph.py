@@ -13,16 +13,16 @@ from skvnce._progress import step, tell_round
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import threads_for
 from skvnce._warnings import warn_user
-from skvnce.algorithms import conditional, graph, graph_prior
-from skvnce.algorithms.chain_means import N_TABLES
-from skvnce.algorithms.edge_mixture import edge_probabilities
-from skvnce.algorithms.graph_cdi import vnce_cdi
-from skvnce.algorithms.graph_imputed import FILLERS, imputed
-from skvnce.algorithms.graph_ml import maximum_likelihood
-from skvnce.algorithms.graph_pseudo_likelihood import pseudo_likelihood
-from skvnce.algorithms.graph_vnce import vnce
-from skvnce.algorithms.graph_vnce_lognormal import vnce_lognormal
-from skvnce.algorithms.score_matching import score_matching
+from skvnce.algorithms.graph import em, empirical_bayes, prediction
+from skvnce.algorithms.graph.chain_means import N_TABLES
+from skvnce.algorithms.graph.edge_probability import edge_probabilities
+from skvnce.algorithms.graph.maximum_likelihood import maximum_likelihood
+from skvnce.algorithms.graph.pseudo_likelihood import pseudo_likelihood
+from skvnce.algorithms.graph.score_matching import score_matching
+from skvnce.algorithms.graph.single_imputation import FILLERS, imputed
+from skvnce.algorithms.graph.vnce_cdi import vnce_cdi
+from skvnce.algorithms.graph.vnce_conditional import vnce
+from skvnce.algorithms.graph.vnce_lognormal import vnce_lognormal
 from skvnce.estimators import _graph_checks
 from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
 from skvnce.estimators._callbacks import (
@@ -83,17 +83,17 @@ _METHODS = {
 class Problem(NamedTuple):
     """All that a fit needs but alpha, for columns scaled to unit spread."""
 
-    method: graph.Method
-    start: graph.Theta
-    units: graph.Units
+    method: em.Method
+    start: em.Theta
+    units: em.Units
     data: Incomplete
     ridge: float
     ridge_linear: float
 
     def penalty(self, alpha):
         """Penalise all links alike."""
-        links = graph.off_diagonal(len(self.units.centre))
-        return graph.Penalty(alpha * links, self.ridge, self.ridge_linear)
+        links = em.off_diagonal(len(self.units.centre))
+        return em.Penalty(alpha * links, self.ridge, self.ridge_linear)
 
 
 class TruncatedGaussianGraphLearner(
@@ -371,23 +371,23 @@ class TruncatedGaussianGraphLearner(
 
     def _pose(self, data):
         """Scale the columns, choose the ridges, build the method."""
-        units = graph.units_of(data, self.fit_linear)
+        units = em.units_of(data, self.fit_linear)
         self._check_scale(units.scale.numpy())
         scaled = Incomplete(data.x / units.scale, data.observed)
         method, scaled = self._method(scaled, units.centre)
-        start = graph.independence(scaled, units.centre, self.fit_linear)
+        start = em.independence(scaled, units.centre, self.fit_linear)
         ridges, start = self._ridges(scaled, units.centre, start)
         return Problem(method, start, units, scaled, *ridges)
 
     def _method(self, scaled, centre):
         """Build the method for a scaled table, and complete it where it is imputed."""
-        noise = graph.marginals(scaled)
+        noise = em.marginals(scaled)
         if self.method.startswith("imputed"):
             scaled = imputed(scaled, self.imputation)
         return _METHODS[self.method](self, scaled, noise, centre), scaled
 
     def _learn(self, problem, start, alpha, on_round=tell_round):
-        return graph.learn_graph(
+        return em.learn_graph(
             problem.method,
             start,
             problem.units.centre,
@@ -422,7 +422,7 @@ class TruncatedGaussianGraphLearner(
         model, start = self.to_torch(), torch.from_numpy(self.mean_)
         with self._threads():
             for cells, nodes in self._parts(X, only_incomplete=True, n_chains=N_TABLES):
-                found = conditional.conditional_mean(
+                found = prediction.conditional_mean(
                     model,
                     Incomplete.from_array(nodes),
                     start,
@@ -458,7 +458,7 @@ class TruncatedGaussianGraphLearner(
         model, start = self.to_torch(), torch.from_numpy(self.mean_)
         with self._threads(), seeded(random_state):
             for cells, nodes in self._parts(X, only_incomplete=True, n_chains=n_draws):
-                found = conditional.draw(
+                found = prediction.draw(
                     model,
                     Incomplete.from_array(nodes),
                     start,
@@ -493,8 +493,8 @@ class TruncatedGaussianGraphLearner(
         scores = np.zeros(len(X))
         model, start = self.to_torch(), torch.from_numpy(self.mean_)
         with self._threads():
-            for (rows, _), nodes in self._parts(X, n_chains=conditional.N_CHAINS):
-                scores[rows[:, 0]] = conditional.log_predictive(
+            for (rows, _), nodes in self._parts(X, n_chains=prediction.N_CHAINS):
+                scores[rows[:, 0]] = prediction.log_predictive(
                     model,
                     Incomplete.from_array(nodes),
                     start,
@@ -596,9 +596,9 @@ class TruncatedGaussianGraphLearner(
             for value in (self.ridge, self.ridge_linear)
         )
         if ridge is None:
-            ridge = graph_prior.ridge_of_links(scaled)
+            ridge = empirical_bayes.ridge_of_links(scaled)
         if linear is None and self.fit_linear:
-            found = graph_prior.pilot(scaled, start, centre, ridge)
+            found = empirical_bayes.pilot(scaled, start, centre, ridge)
             return (ridge, found.ridge_linear), found.theta
         return (ridge, linear or 0.0), start
 
@@ -606,11 +606,11 @@ class TruncatedGaussianGraphLearner(
         """Write the fit into attributes, in the units of X."""
         units = problem.units
         self.ridge_, self.ridge_linear_ = problem.ridge, problem.ridge_linear
-        precision, linear, log_scale = graph.uncentre(fit.theta, units.centre)
+        precision, linear, log_scale = em.uncentre(fit.theta, units.centre)
         scale = units.scale.numpy()
         self.precision_ = precision.numpy() / np.outer(scale, scale)
         self.linear_ = linear.numpy() / scale
-        self.mean_ = graph.observed_mean(data.x, data.observed).numpy()
+        self.mean_ = em.observed_mean(data.x, data.observed).numpy()
         self._forget()
         if "nce" in self.method:
             self.log_scale_ = float(log_scale) + float(np.log(scale).sum())
@@ -656,7 +656,7 @@ class TruncatedGaussianGraphLearner(
         penalty = problem.penalty(0.0)
         with step("judging the links"):
             free = m_step.solve(fit.summary, fit.theta, penalty, m_step.tol[0])
-        strengths = graph.edge_strengths(free.theta.precision)
+        strengths = em.edge_strengths(free.theta.precision)
         self.edge_probabilities_ = edge_probabilities(strengths).numpy()
 
     def _alpha(self):
@@ -702,7 +702,7 @@ class TruncatedGaussianGraphLearner(
             )
 
     def _rounds_needed(self):
-        return graph.rounds_needed(self.chain_autocorrelation_)
+        return em.rounds_needed(self.chain_autocorrelation_)
 
     def _enough_rounds(self):
         return self.n_iter_ < self.max_iter or self.max_iter > self._rounds_needed()

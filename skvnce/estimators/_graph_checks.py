@@ -5,7 +5,7 @@ import torch
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed
-from skvnce.algorithms import conditional, graph
+from skvnce.algorithms.graph import em, prediction
 from skvnce.estimators._misfit import listed
 
 WIDEST = 0.82  # standard deviation over mean of a truncated normal that reaches 0
@@ -41,10 +41,10 @@ def predicted(learner, problem, theta, kept, rows):
     if theta is None:
         return None
     part = kept.take(torch.from_numpy(rows))
-    filled = conditional.conditional_mean(
-        graph.to_model(theta, centre),
+    filled = prediction.conditional_mean(
+        em.to_model(theta, centre),
         part,
-        graph.observed_mean(kept.x, kept.observed),
+        em.observed_mean(kept.x, kept.observed),
         row_keyed(part.to_array(), 0),
         burn_in=learner.n_gibbs_steps // 2,
         n_steps=learner.n_gibbs_steps,
@@ -61,7 +61,7 @@ def _without(learner, problem, kept, theta):
         return theta
     centre = problem.units.centre
     try:
-        fit = graph.learn_graph(
+        fit = em.learn_graph(
             learner._method(kept, centre)[0],
             theta,
             centre,
@@ -97,7 +97,7 @@ def messages(learner, data, theta):
             f"their strengths. {_logarithms(beyond)}"
         )
     diagonal = theta.precision.diagonal().numpy()
-    floor = np.flatnonzero(diagonal <= graph.DIAGONAL_FLOOR * (1 + 1e-6))
+    floor = np.flatnonzero(diagonal <= em.DIAGONAL_FLOOR * (1 + 1e-6))
     floor = np.setdiff1d(floor, beyond)
     if learner.fit_linear and len(floor):
         found.append(
@@ -140,7 +140,7 @@ def wide_columns(data):
     -------
     ndarray of int
     """
-    mean = graph.observed_mean(data.x, data.observed)
-    deviation = graph.units_of(data, fit_linear=True).scale
+    mean = em.observed_mean(data.x, data.observed)
+    deviation = em.units_of(data, fit_linear=True).scale
     chance = 1 + data.observed.sum(0).rsqrt()
     return np.flatnonzero((deviation > WIDEST * mean * chance).numpy())

@@ -10,7 +10,7 @@ from sklearn.model_selection import check_cv
 from skvnce._progress import step, steps, tell_round
 from skvnce._random import seeded
 from skvnce._warnings import warn_user
-from skvnce.algorithms import graph, graph_path
+from skvnce.algorithms.graph import em, penalty_path
 from skvnce.estimators._callbacks import (
     counting_rounds,
     report_rounds,
@@ -37,9 +37,9 @@ def _learn_path(learner, data, alphas, on_round=tell_round):
     m_step, penalty = problem.method.m_step, problem.penalty(0.0)
     if np.ndim(alphas) == 0:
         with step("finding the largest alpha"):
-            top = graph_path.largest_alpha(m_step, dense, penalty)
+            top = penalty_path.largest_alpha(m_step, dense, penalty)
         alphas = np.geomspace(top, top / _RATIO, alphas).tolist()
-    return problem, dense, graph_path.solve_path(m_step, dense, penalty, alphas)
+    return problem, dense, penalty_path.solve_path(m_step, dense, penalty, alphas)
 
 
 def _fit_path(learner, data, alphas, seed):
@@ -242,19 +242,19 @@ max_iter, tol, keep_empty_features, random_state, verbose
         self.alphas_ = np.array(path.alphas)
         self.cv_results_ = {
             "alpha": self.alphas_.copy(),
-            "n_edges": np.array([graph_path.n_edges(theta) for theta in path.thetas]),
+            "n_edges": np.array([penalty_path.n_edges(theta) for theta in path.thetas]),
         }
         rows = incomplete_array(self, X, reset=False)[:, self.node_indices_]
         best = _RULES[self.selection](self, problem, dense, path, rows, seed)
         self._warn_at_the_edge(best)
         self.alpha_ = path.alphas[best]
         self.path_ = np.array(
-            [graph.associations(theta.precision).numpy() for theta in path.thetas]
+            [em.associations(theta.precision).numpy() for theta in path.thetas]
         )
         with self._threads():
             chosen = dense._replace(theta=path.thetas[best])
             penalty = problem.penalty(self.alpha_)
-            fit = graph.concluded(problem.method.m_step, chosen, penalty)
+            fit = em.concluded(problem.method.m_step, chosen, penalty)
             self._keep(fit, problem, data)
             self._keep_probabilities(dense, problem)
             with seeded(seed):
@@ -303,7 +303,7 @@ max_iter, tol, keep_empty_features, random_state, verbose
 
     def _by_ebic(self, problem, dense, path, X, seed):
         with self._threads(), seeded(seed):
-            known = graph_path.evidence(
+            known = penalty_path.evidence(
                 problem.method.m_step,
                 dense,
                 problem.penalty(0.0),
@@ -312,7 +312,7 @@ max_iter, tol, keep_empty_features, random_state, verbose
                 fit_linear=self.fit_linear,
             )
             scores = [
-                graph_path.extended_bic(known, theta, self.gamma)
+                penalty_path.extended_bic(known, theta, self.gamma)
                 for theta in path.thetas
             ]
         self.cv_results_["ebic"] = scores = np.array(scores)

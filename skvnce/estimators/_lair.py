@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._incomplete import Incomplete
 from skvnce._progress import steps
 from skvnce._random import row_lattice, seed_from
-from skvnce.algorithms import vae, vae_sampling
+from skvnce.algorithms.vae import autoencoder, sampling
 from skvnce.estimators._base import Imputer
 from skvnce.estimators._blind import Blind
 from skvnce.estimators._callbacks import (
@@ -241,7 +241,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
 
     def _check_parameters(self):
         if not callable(self.sampler):
-            known = list(vae_sampling.SAMPLERS)
+            known = list(sampling.SAMPLERS)
             if not isinstance(self.sampler, str) or self.sampler not in known:
                 names = ", ".join(map(repr, known))
                 raise ValueError(
@@ -316,7 +316,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
 
     def _drawn(self, member, nodes, n_draws, numbers):
         sizes = self.n_steps, self.n_particles, self.n_replenish
-        effort = vae_sampling.Effort(*map(int, sizes))
+        effort = sampling.Effort(*map(int, sizes))
         bounds = self._bounds_of_nodes()
         return draw_by(self._rule(), effort, member, nodes, n_draws, numbers, bounds)
 
@@ -326,7 +326,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     def _rule(self):
         """Resolve `sampler` to a rule of `vae_sampling`."""
         if isinstance(self.sampler, str):
-            return vae_sampling.SAMPLERS[self.sampler]
+            return sampling.SAMPLERS[self.sampler]
         keyed = "uniforms" in inspect.signature(self.sampler).parameters
 
         def make(model, posterior, uniforms):
@@ -339,7 +339,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
                 )
             return found
 
-        return vae_sampling.by_chains(make)
+        return sampling.by_chains(make)
 
 
 def _check_kind(estimator):
@@ -374,7 +374,7 @@ def draw_by(rule, effort, member, nodes, n_draws, numbers, bounds):
     target = _bounded(member, bounds)
     drawn = np.empty((n_draws, *nodes.shape))
     with torch.no_grad():
-        for rows in vae_sampling.chunks(auto, len(nodes), n_draws, effort):
+        for rows in sampling.chunks(auto, len(nodes), n_draws, effort):
             data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
             found = rule(target, data, int(n_draws), effort, numbers(nodes[rows]))
             drawn[:, rows] = scores.cells(found).numpy()
@@ -399,14 +399,14 @@ def mean_by(member, nodes, bounds):
     target, scores = _bounded(member, bounds), member._cell_scores()
     order = torch.from_numpy(np.random.default_rng(0).permutation(_ROUGH))
     found = [np.empty((0, nodes.shape[1]))]
-    for rows in vae.chunks(member._autoencoder(), len(nodes), _ROUGH):
+    for rows in autoencoder.chunks(member._autoencoder(), len(nodes), _ROUGH):
         data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
 
         def streams(purpose, part=nodes[rows]):
             evenly = row_lattice(part, purpose)  # the same points for each purpose,
             return (lambda *a: evenly(*a)[order]) if purpose else evenly  # out of step
 
-        mean = vae_sampling.rough_mean(target, data, scores.cells, streams, _ROUGH)
+        mean = sampling.rough_mean(target, data, scores.cells, streams, _ROUGH)
         found.append(mean.numpy())
     return np.concatenate(found)
 

@@ -7,7 +7,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._incomplete import Incomplete
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
-from skvnce.algorithms import gaussian
+from skvnce.algorithms.gaussian import em
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._modules import filled_once
@@ -48,7 +48,7 @@ class ParameterDraws:
         if self._draws is None and training is not None:
             table, weights, strength, count, seed = training
             with one_thread(), seeded(seed):
-                draws = gaussian.posterior_draws(
+                draws = em.posterior_draws(
                     Normal(*map(torch.from_numpy, self._normal)),
                     Incomplete.from_array(table),
                     torch.from_numpy(weights),

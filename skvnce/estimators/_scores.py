@@ -4,10 +4,10 @@ import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms import copula, gaussian
-from skvnce.algorithms.cell_scores import CellScores, repeated_values
 from skvnce.algorithms.factor_analysis import fit_covariance
-from skvnce.algorithms.margins import Margins
+from skvnce.algorithms.gaussian import copula, em
+from skvnce.algorithms.gaussian.marginals import Margins
+from skvnce.algorithms.gaussian.normal_scores import CellScores, repeated_values
 from skvnce.distributions.cells import Families
 from skvnce.estimators._callbacks import rounds_of_tuning
 from skvnce.estimators._gaussian import HELD_OUT, SHARES
@@ -85,9 +85,7 @@ class NodeScores:
         self.shrinkage_ = chosen.strength / nodes.shape[1]
         self._keep_scores(raw, chosen.margins, asked)
         data, _ = self._cell_scores().scores(raw)
-        fit = gaussian.fit_normal(
-            data, weights, chosen.strength, chosen.start, **_EFFORT
-        )
+        fit = em.fit_normal(data, weights, chosen.strength, chosen.start, **_EFFORT)
         self.n_tuning_iter_ = rounds_of_tuning()
         return data, fit.normal
 

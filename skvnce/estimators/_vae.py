@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_lattice, seeded
 from skvnce._threads import one_thread
-from skvnce.algorithms import vae
+from skvnce.algorithms.vae import autoencoder
 from skvnce.distributions.quantiles import at_quantiles, middles
 from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
 from skvnce.estimators._blind import Blind, moved, normal_without, turned_like
@@ -272,7 +272,7 @@ class VariationalAutoencoder(
         ndarray of shape (n_samples, n_components_)
         """
         X = self._checked(X)
-        found, _ = self._rowwise(X, vae.latent_mean)
+        found, _ = self._rowwise(X, autoencoder.latent_mean)
         return into_dtype(found, X.dtype)
 
     def inverse_transform(self, Z):
@@ -364,7 +364,7 @@ class VariationalAutoencoder(
 
     def _scored(self, X):
         """Estimate log-densities of rows; with standard errors."""
-        found, log_slopes = self._rowwise(X, vae.scored)
+        found, log_slopes = self._rowwise(X, autoencoder.scored)
         empty = np.isnan(X[:, self.node_indices_]).all(1)
         log_prob, error = found[:, 0] + log_slopes, found[:, 1]
         return np.where(empty, 0.0, log_prob), np.where(empty, 0.0, error)
@@ -444,7 +444,7 @@ class VariationalAutoencoder(
             with seeded(0):  # the same networks
                 starts.append(self._built(one))
         blind = copy(self)
-        blind._cache = [vae.Autoencoder(*map(moved, auto, *starts))]
+        blind._cache = [autoencoder.Autoencoder(*map(moved, auto, *starts))]
         return blind
 
     def _train(self, auto, data, nodes, weights, on_round, on_chosen):
@@ -454,7 +454,7 @@ class VariationalAutoencoder(
         def while_better(judged):
             _, hidden = hold_out(nodes, weights, self.validation_fraction)
             kept = Incomplete(single.x, single.observed & ~hidden)
-            n_rounds = vae.train_while_better(
+            n_rounds = autoencoder.train_while_better(
                 auto,
                 self._loss(auto, kept),
                 single,
@@ -469,7 +469,7 @@ class VariationalAutoencoder(
             return n_rounds
 
         def on_all(n_rounds, n_cooling, told):
-            return vae.train(
+            return autoencoder.train(
                 auto,
                 self._loss(auto, single),
                 weights,
@@ -483,7 +483,7 @@ class VariationalAutoencoder(
         self.n_iter_ = len(self.loss_curve_)
 
     def _training(self):
-        return vae.Training(
+        return autoencoder.Training(
             BOUNDS[self.objective],
             int(self.n_samples),
             int(self.batch_size),
@@ -496,21 +496,21 @@ class VariationalAutoencoder(
         if isinstance(mixed, str):
             mixed = 1 if self.objective in _SINGLE else _MIXED
         hidden = tuple(map(int, self.hidden_layer_sizes))
-        return vae.Architecture(hidden, self.dropout, int(mixed))
+        return autoencoder.Architecture(hidden, self.dropout, int(mixed))
 
     def _built(self, linear):
         """Make model and encoder in single precision; weights from torch's stream."""
         sizes = self._architecture()
         self._sizes = tuple(sizes)  # a plain one, for skops
-        auto = vae.build(linear, self._families(), sizes)
-        return vae.Autoencoder(*(part.float() for part in auto))
+        auto = autoencoder.build(linear, self._families(), sizes)
+        return autoencoder.Autoencoder(*(part.float() for part in auto))
 
     def _loss(self, auto, data):
         training = self._training()
         if self.objective not in _COMPLETING:
-            return vae.bound_loss(auto, data, training)
-        sampler = vae.completing(auto, training.n_draws)
-        return vae.completed_loss(auto, data, training, sampler)
+            return autoencoder.bound_loss(auto, data, training)
+        sampler = autoencoder.completing(auto, training.n_draws)
+        return autoencoder.completed_loss(auto, data, training, sampler)
 
     def _asked_families(self):
         asked = self.likelihood
@@ -533,8 +533,8 @@ class VariationalAutoencoder(
             ones = torch.ones(d, dtype=torch.float64)
             blank = FactorModel(0 * ones, ones[:, None].repeat(1, k), ones)
             with seeded(0):
-                sizes = vae.Architecture(*self._sizes)
-                auto = vae.build(blank, self._families(), sizes)
+                sizes = autoencoder.Architecture(*self._sizes)
+                auto = autoencoder.build(blank, self._families(), sizes)
             states = self.model_state_, self.encoder_state_
             for part, state in zip(auto, states, strict=True):
                 load_state(part.double(), state)
@@ -550,7 +550,7 @@ class VariationalAutoencoder(
         nodes = X[:, self.node_indices_].astype(np.float64)
         number, found, slopes = int(self.n_importance_samples), [], []
         with one_thread(), torch.no_grad():
-            for rows in vae.chunks(auto, len(nodes), number):
+            for rows in autoencoder.chunks(auto, len(nodes), number):
                 part = nodes[rows]
                 data, log_slopes = scores.scores(Incomplete.from_array(part))
                 found.append(function(auto, data, row_lattice(part, 0), number))

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._random import seed_from
 from skvnce._warnings import warn_user
-from skvnce.algorithms import vae_sampling
+from skvnce.algorithms.vae import sampling
 from skvnce.estimators._base import Imputer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -419,8 +419,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         if isinstance(member, IncompleteDensity):
             sizes = {"n_chains": n_draws, "n_sweeps": self.n_steps, "n_kept": 1}
             return member._drawn(nodes, numbers, **sizes)
-        effort = vae_sampling.Effort(int(self.n_steps), **_PROPOSALS)
-        rule = vae_sampling.SAMPLERS["lair"]
+        effort = sampling.Effort(int(self.n_steps), **_PROPOSALS)
+        rule = sampling.SAMPLERS["lair"]
         bounds = self._bounds_of_nodes()
         return draw_by(rule, effort, member, nodes, n_draws, numbers, bounds)
 

@@ -16,7 +16,7 @@ from skvnce._progress import step, steps, tell_round
 from skvnce._random import row_keyed, row_lattice, seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
-from skvnce.algorithms import vnce
+from skvnce.algorithms.vnce import em
 from skvnce.estimators import _vnce_fit as fitting
 from skvnce.estimators import _vnce_parts as parts
 from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
@@ -702,7 +702,7 @@ class VNCEEstimator(
         """Compare the scale parameter with importance sampling from fresh noise."""
         some = data.take(slice(_CHECKED))
         found = self._against(noise, some, self.noise_ratio)
-        self.log_scale_gap_ = float(vnce.log_mean(found.noise))
+        self.log_scale_gap_ = float(em.log_mean(found.noise))
         if self.log_scale_gap_ > _GAP:
             warn_user(
                 f"Fresh noise finds an integral exp({self.log_scale_gap_:.2g}) times "
@@ -724,7 +724,7 @@ class VNCEEstimator(
     def _integral(self, data):
         """Fit the scale parameter alone, against the reference noise."""
         found = self._against(self._reference(), data, _RATIO)
-        return vnce.fit_scale(found.data, found.noise)
+        return em.fit_scale(found.data, found.noise)
 
     def _against(self, noise, data, noise_ratio):
         """Evaluate the fitted model at rows and fresh noise."""
@@ -732,8 +732,8 @@ class VNCEEstimator(
         log_density, posterior = self._evaluated(data.observed, self.n_draws)
         width = data.x.shape[1] + self.n_latents_
         size = fitting.rows_at_once(posterior, width, noise_ratio)
-        problem = vnce.Problem(log_density, posterior, contrast, size=size)
-        return vnce.evaluate(problem)
+        problem = em.Problem(log_density, posterior, contrast, size=size)
+        return em.evaluate(problem)
 
     @filled_once
     def _modules(self):
@@ -764,7 +764,7 @@ class VNCEEstimator(
         """Return log phi and the posterior that evaluates it at rows."""
         model, steps = self._modules()
         if parts.is_integrated(self._factories[1], model):
-            return model.log_marginal, vnce.integrated
+            return model.log_marginal, em.integrated
         return model.log_density, parts.joined(steps, n_draws, observed)
 
     def _drawn(self, log_density, posterior, data, uniforms):
@@ -801,7 +801,7 @@ class VNCEEstimator(
         """Draw once from the posterior, by choice among weighted candidates."""
         model, _ = self._modules()
         exact = isinstance(model.model, FreeGaussian)
-        values, weight = self._weighted(data, vnce.ambient, 1 if exact else _CANDIDATES)
+        values, weight = self._weighted(data, em.ambient, 1 if exact else _CANDIDATES)
         chosen = torch.multinomial(weight.exp().T, 1).T[..., None]
         chosen = chosen.expand(1, -1, values[place].shape[-1])
         return values[place].gather(0, chosen)[0]

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from skvnce._progress import step
-from skvnce.algorithms import vnce
+from skvnce.algorithms.vnce import em
 from skvnce.estimators import _vnce_parts as parts
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.models.scaled import Scaled
@@ -65,7 +65,7 @@ class Outcome(NamedTuple):
 
     model: Scaled
     steps: list
-    evaluation: vnce.Evaluation
+    evaluation: em.Evaluation
     losses: list
     converged: bool
     n_latents: int
@@ -84,8 +84,8 @@ def from_one_start(options, training, on_round):
     exact = parts.is_integrated(options.posterior, model)
     drawn = parts.joined(steps, options.n_draws, data.observed)
     parts.check_log_density(model, drawn, data)
-    posterior = vnce.integrated if exact else drawn
-    problem = vnce.Problem(
+    posterior = em.integrated if exact else drawn
+    problem = em.Problem(
         model.log_marginal if exact else model.log_density,
         posterior,
         training.contrast,
@@ -101,14 +101,14 @@ def from_one_start(options, training, on_round):
             fit_proposals(options, free, data)
     for module in (model, *steps):
         module.eval()
-    found = vnce.evaluate(problem)
+    found = em.evaluate(problem)
     return Outcome(model, steps, found, losses, converged, n_latents, before)
 
 
 def rows_at_once(posterior, width, noise_ratio):
     """Bound the numbers that draws of rows and their noise hold."""
     draws = 1
-    if posterior is not vnce.integrated:
+    if posterior is not em.integrated:
         draws = posterior.n_draws * parts.n_states(posterior.steps)
     return max(1, PART // (draws * (1 + noise_ratio) * width))
 
@@ -118,7 +118,7 @@ def start_scale(problem, model, *, free):
     if not free:
         model.log_scale.requires_grad_(False)
     elif model.log_scale.requires_grad:
-        start = vnce.log_mean(vnce.evaluate(problem).noise)
+        start = em.log_mean(em.evaluate(problem).noise)
         model.rescale(start if start.isfinite() else 0.0)
 
 
@@ -128,10 +128,10 @@ def solve(options, problem, model, data, on_round):
     leaves = [leaf for _, leaf in named]
     of_posterior = used_parameters(problem.posterior, data)
     if not leaves and not of_posterior:
-        return [-float(vnce.evaluate(problem).values.mean())], True
+        return [-float(em.evaluate(problem).values.mean())], True
     penalty = make_penalty(options, model, len(data.x))
     if is_stochastic(options, problem.posterior, data):
-        losses = vnce.joint_ascent(
+        losses = em.joint_ascent(
             problem,
             [*named, *of_posterior],
             penalty=penalty,
@@ -142,7 +142,7 @@ def solve(options, problem, model, data, on_round):
         )
         return losses, True
     if of_posterior or has_states(problem.posterior):
-        trace = vnce.variational_em(
+        trace = em.variational_em(
             problem,
             leaves,
             [leaf for _, leaf in of_posterior],
@@ -167,7 +167,7 @@ def fit_drawless(options, problem, leaves, penalty, on_round):
         return on_round(len(losses), loss, change)
 
     most = PER_ROUND * options.max_iter
-    found = vnce.fit_model(
+    found = em.fit_model(
         problem,
         leaves,
         penalty=penalty,
@@ -207,8 +207,8 @@ def used_parameters(posterior, data):
 
 def has_states(posterior):
     """Tell whether latents are enumerated."""
-    return posterior is not vnce.integrated and any(
-        isinstance(step, vnce.ExactStates) for step in posterior.steps
+    return posterior is not em.integrated and any(
+        isinstance(step, em.ExactStates) for step in posterior.steps
     )
 
 
@@ -248,7 +248,7 @@ def fit_proposals(options, problem, data):
     if not named:
         return
     if is_stochastic(options, problem.posterior, data):
-        vnce.joint_ascent(
+        em.joint_ascent(
             problem,
             named,
             batch_size=options.batch_size,
@@ -256,4 +256,4 @@ def fit_proposals(options, problem, data):
             max_iter=options.max_iter,
         )
     else:
-        vnce.fit_posterior(problem, [leaf for _, leaf in named], max_iter=50)
+        em.fit_posterior(problem, [leaf for _, leaf in named], max_iter=50)

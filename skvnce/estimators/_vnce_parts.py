@@ -12,8 +12,8 @@ from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step
-from skvnce.algorithms import gaussian
-from skvnce.algorithms.vnce import ExactStates, Steps
+from skvnce.algorithms.gaussian import em
+from skvnce.algorithms.vnce.em import ExactStates, Steps
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._tables import hold_out
@@ -94,9 +94,9 @@ def pilot_normal(data, shares=(_STRENGTH,)):
         some, hidden = hold_out(data.to_array(), weights, HELD_OUT)
         part = scaled.take(some), hidden[some], weights[some]
         strengths = [share * d for share in shares]
-        strength, start = gaussian.choose_strength(*part, strengths, start, **effort)
+        strength, start = em.choose_strength(*part, strengths, start, **effort)
     with step("fitting a pilot"):
-        fit = gaussian.fit_normal(scaled, weights, strength, start, **effort).normal
+        fit = em.fit_normal(scaled, weights, strength, start, **effort).normal
     square = spread[:, None] * spread
     return Normal(mean + fit.mean * spread, fit.covariance * square)
 

@@ -8,7 +8,7 @@ from scipy.optimize import minimize_scalar
 from torch import nn
 from torch.distributions import Normal as UnivariateNormal
 
-from skvnce.algorithms.vnce import (
+from skvnce.algorithms.vnce.em import (
     ExactStates,
     Problem,
     Steps,

@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 
 from skvnce import TruncatedGaussianGraphLearner
-from skvnce.algorithms import conditional
+from skvnce.algorithms.graph import prediction
 
 # few rounds on small tables, where a warning of a misfit is right at some seeds
 pytestmark = pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")
@@ -241,7 +241,7 @@ def test_a_fit_that_fails_late_leaves_no_trace(X, monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("skvnce.algorithms.graph.learn_graph", interrupt)
+    monkeypatch.setattr("skvnce.algorithms.graph.em.learn_graph", interrupt)
     message(lambda: fitted.fit(X[:, :3]), KeyboardInterrupt)
     assert same(vars(fitted), before)
     assert fitted.transform(X).shape == X.shape
@@ -648,12 +648,12 @@ def test_means_forget_where_chains_start(seed, monkeypatch):
     """Each chain is burnt in: no table near its start is averaged."""
     fitted, _ = far_start(seed)
     seen = []
-    mean = conditional.conditional_mean
+    mean = prediction.conditional_mean
 
     def remember(*args, burn_in, n_steps):
         seen.append((burn_in, n_steps))
         return mean(*args, burn_in=burn_in, n_steps=n_steps)
 
-    monkeypatch.setattr(conditional, "conditional_mean", remember)
+    monkeypatch.setattr(prediction, "conditional_mean", remember)
     fitted.transform(np.full((3, 2), np.nan))
     assert seen == [(15, 30)]

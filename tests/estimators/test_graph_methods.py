@@ -10,7 +10,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce import TruncatedGaussianGraphLearner
-from skvnce.algorithms.graph_imputed import FILLERS
+from skvnce.algorithms.graph.single_imputation import FILLERS
 from skvnce.exceptions import MisfitWarning
 
 CHAINS = "maximum-likelihood"

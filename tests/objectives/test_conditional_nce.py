@@ -7,7 +7,7 @@ from oracles import line_rule
 from torch import nn
 from torch.distributions import Normal
 
-from skvnce.algorithms.vnce import exact_posterior
+from skvnce.algorithms.vnce.em import exact_posterior
 from skvnce.models.base import log_joint
 from skvnce.models.scale_mixture import NormalScaleMixture, UnnormalisedScaleMixture
 from skvnce.models.scaled import Scaled

@@ -5,7 +5,7 @@ import pytest
 import torch
 from oracles import GATE, orthant_rule, rejection, z_mean
 
-from skvnce.algorithms.score_matching import statistics
+from skvnce.algorithms.graph.score_matching import statistics
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.objectives.score_matching import (
     generalised_score_matching,

@@ -5,7 +5,7 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from skvnce.algorithms.networks import ResidualPerceptron
-from skvnce.algorithms.vae import Architecture, LinearPosterior, build
+from skvnce.algorithms.vae.autoencoder import Architecture, LinearPosterior, build
 from skvnce.distributions.cells import Families
 from skvnce.models.factor_analysis import FactorModel, infer, log_prob_observed
 from skvnce.objectives.bounds import BOUNDS

@@ -9,7 +9,7 @@ from oracles import GATE, z_mean
 from torch import nn
 from torch.distributions import Bernoulli, MultivariateNormal
 
-from skvnce.algorithms.vnce import ExactStates, Steps
+from skvnce.algorithms.vnce.em import ExactStates, Steps
 from skvnce.distributions.normal import Normal
 from skvnce.objectives.conditional_nce import by_neighbours
 from skvnce.objectives.vnce import by_noise, log_ratio, mean_over_draws

@@ -1,0 +1,1 @@
+"""Normal distributions and Gaussian copulas of incomplete tables."""

@@ -1,0 +1,287 @@
+"""What a normal distribution says of the cells of a table, through margins and bounds.
+
+A cell is an increasing function of a normal score (`margins`); missing cells may be
+known to lie between bounds.  Without either it is the normal distribution itself.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce._progress import step
+from skvnce.algorithms.gaussian import em, truncation
+from skvnce.algorithms.gaussian.calibration import Calibration
+from skvnce.algorithms.gaussian.marginals import (
+    Margins,
+    bent,
+    choose_margins,
+    fit_margins,
+    scored,
+    straight,
+)
+from skvnce.algorithms.gaussian.steps import Steps
+from skvnce.algorithms.gaussian.truncation import Lattice, ToCells
+from skvnce.distributions.normal import Normal
+
+Moments = tuple[Tensor, Tensor] | None
+
+_FARTHEST = 4.0  # score of an observed cell: a normal one is beyond it once in 16,000
+_LEAST_SHARE = 1e-8  # of a distribution that lies within bounds
+_SETTLED = 1e-2  # change of a normal score at which margins are settled
+
+
+class Copula(NamedTuple):
+    """A fitted normal distribution of scores, and how cells follow from scores.
+
+    Attributes
+    ----------
+    normal : Normal
+        Of the scores.
+    margins : Margins or None
+        None where cells are scores.
+    bounds : tuple of Tensor, or None
+        Least and largest value of the missing cells of each column.
+    steps : Steps or None
+        How draws of columns whose values repeat follow from scores.
+    calibration : Calibration or None
+        What is learnt from residuals.
+    """
+
+    normal: Normal
+    margins: Margins | None = None
+    bounds: tuple[Tensor, Tensor] | None = None
+    steps: Steps | None = None
+    calibration: Calibration | None = None
+
+    def scores(self, data: Incomplete) -> tuple[Incomplete, Tensor]:
+        """Map a table to scores; and give the log-slopes of each row, summed."""
+        if self.margins is None:
+            return data, data.x.new_zeros(len(data.x))
+        return scored(self.margins, data)
+
+    def given(self, data: Incomplete) -> Incomplete:
+        """Map a table to scores that others are predicted from.
+
+        Those of bent columns are kept from being farther out than normal scores are:
+        beyond the outermost knots nothing is known of them but that they are extreme.
+        """
+        scores, _ = self.scores(data)
+        if self.margins is None:
+            return scores
+        kept = scores.x.clamp(-_FARTHEST, _FARTHEST)
+        return Incomplete(kept.where(bent(self.margins), scores.x), scores.observed)
+
+    def score_bounds(self) -> tuple[Tensor, Tensor]:
+        """Map the bounds to scores."""
+        if self.margins is None:
+            return self.bounds
+        return tuple(self.margins.forward(bound)[0] for bound in self.bounds)
+
+    def bounds_before(self, moments: Moments) -> tuple[Tensor, Tensor]:
+        """Map the bounds to scores before calibration.
+
+        Parameters
+        ----------
+        moments : tuple of Tensor, (n, features) each, or None
+            Means and standard deviations of missing scores; None without calibration.
+
+        Returns
+        -------
+        tuple of Tensor, (features,) or (n, features) each
+        """
+        if not self.calibrates:
+            return self.score_bounds()
+        found = (bound.expand_as(moments[0]) for bound in self.score_bounds())
+        return tuple(self.calibration.before(bound, *moments) for bound in found)
+
+    def cells_after(self, moments: Moments) -> ToCells | None:
+        """Make what maps scores before calibration to cells; None if they are cells."""
+        if self.margins is None and not self.calibrates:
+            return None
+
+        def to_cells(rows: Tensor, columns: Tensor, scores: Tensor) -> Tensor:
+            if self.calibrates:
+                mean, spread = (part[rows, columns] for part in moments)
+                scores = self.calibration.moved_cells(columns, scores, mean, spread)
+            if self.margins is None:
+                return scores
+            return self.margins.inverse_of(columns, scores)
+
+        return to_cells
+
+    def cells(self, scores: Tensor) -> Tensor:
+        """Map scores to cells."""
+        return scores if self.margins is None else self.margins.inverse(scores)
+
+    def cells_of(self, column: int, scores: Tensor) -> Tensor:
+        """Map scores of one column to cells."""
+        if self.margins is None:
+            return scores
+        columns = torch.tensor([column])
+        return self.margins.inverse_of(columns, scores[..., None])[..., 0]
+
+    def steps_of(self, column: int, scores: Tensor) -> Tensor:
+        """Map scores of one column to cells, by steps where it has them."""
+        place = () if self.steps is None else (self.steps.columns == column).nonzero()
+        if not len(place):
+            return self.cells_of(column, scores)
+        k = int(place[0])
+        edges = self.steps.edges[k].contiguous()
+        return self.steps.values[k][torch.searchsorted(edges, scores.contiguous())]
+
+    def possible_of(self, column: int, scores: Tensor) -> Tensor:
+        """Map scores of one column to cells within bounds, by steps where it has them.
+
+        `steps_of` alone where there are no bounds.
+        """
+        found = self.steps_of(column, scores)
+        if self.bounds is None:
+            return found
+        low, high = (bound[column] for bound in self.bounds)
+        return found.clamp(low, high)
+
+    @property
+    def calibrates(self) -> bool:
+        """Tell whether any column is calibrated."""
+        return self.calibration is not None and len(self.calibration.columns) > 0
+
+
+class Choice(NamedTuple):
+    """What held-out cells chose, and where a fit to all cells starts.
+
+    Attributes
+    ----------
+    strength : float
+        k of the prior, see `gaussian`.
+    margins : Margins or None
+        None where cells are scores.
+    start : Normal
+    judged : Copula
+        The fit without the held-out cells, with this strength and kind of margins.
+    """
+
+    strength: float
+    margins: Margins | None
+    start: Normal
+    judged: Copula
+
+
+def choose(
+    data: Incomplete,
+    weights: Tensor,
+    part: tuple[Incomplete, Tensor, Tensor],
+    strengths: list[float],
+    *,
+    bend: bool,
+    max_iter: int,
+    tol: float,
+    values: dict[int, Tensor] | None = None,
+) -> Choice:
+    """Choose strength and margins by held-out cells, and fit the margins to all.
+
+    Parameters
+    ----------
+    data : Incomplete
+        Columns scaled to unit spread.
+    weights : Tensor of shape (n,)
+    part : tuple
+        Some of the rows, which of their cells are held out, and their weights.
+    strengths : list of float
+        From strong to weak.
+    bend : bool
+        Whether margins may be bent.
+    max_iter, tol
+        Of EM.
+    values : dict of int to Tensor, or None
+        See `choose_margins`.
+    """
+    d, effort = data.x.shape[1], {"max_iter": max_iter, "tol": tol}
+    start = Normal(torch.zeros(d).to(data.x), torch.eye(d).to(data.x))
+    strength, start = em.choose_strength(*part, strengths, start, **effort)
+    chosen = None
+    if bend:
+        with step("choosing the margins"):
+            chosen = choose_margins(*part, strength, start, values=values, **effort)
+    if chosen is None:
+        return Choice(strength, None, start, Copula(start))
+    *begin, last = chosen
+    with step("fitting the margins"):
+        bent, start = fit_margins(data, weights, strength, *begin, tol=_SETTLED)
+    return Choice(strength, bent, start, Copula(last, begin[0]))
+
+
+def log_prob(copula: Copula, data: Incomplete) -> Tensor:
+    """Compute log p(x_obs) of each row; (n,).  Bounds concern missing cells only."""
+    scores, log_slopes = copula.scores(data)
+    return em.log_prob(copula.normal, scores) + log_slopes
+
+
+def conditional_mean(copula: Copula, data: Incomplete, lattice: Lattice) -> Tensor:
+    """Fill missing cells by E[x_mis | x_obs, bounds]; (n, features).
+
+    Exact where no bound is near; where one is, moved by a weighted average over points
+    of `lattice`, numbers that are functions of the row (see `bounded`).
+    """
+    scores = copula.given(data)
+    moments, lines = None, copula.margins
+    if lines is None and not copula.calibrates:
+        filled = em.conditional_mean(copula.normal, scores)
+    else:
+        moments = em.conditional_moments(copula.normal, scores)
+        filled = moments[0] if lines is None else lines.expectation(*moments)
+    if copula.calibrates:
+        filled = filled + copula.calibration.mean_shift(*moments, copula.cells_of)
+    if copula.bounds is not None:
+        bounds, to_cells = copula.bounds_before(moments), copula.cells_after(moments)
+        filled = filled + truncation.mean_shift(
+            copula.normal, scores, *bounds, lattice, to_cells
+        )
+        filled = filled.clamp(*copula.bounds)
+    return data.with_values(filled)
+
+
+def cell_means(copula: Copula, data: Incomplete) -> Tensor:
+    """Predict each missing cell by itself, in closed form; (n, features).
+
+    The mean is truncated to the bounds of the cell; unlike that of `conditional_mean`,
+    it does not use that other missing cells of the row lie within theirs, nor the
+    calibration, which saw all cells.
+    """
+    scores = copula.given(data)
+    lines, bounds = copula.margins, copula.bounds
+    moments = em.conditional_moments(copula.normal, scores)
+    if bounds is None:
+        return moments[0] if lines is None else lines.expectation(*moments)
+    lines = straight(data.x.shape[1]) if lines is None else lines
+    censored = lines._replace(low=bounds[0], high=bounds[1]).expectation(*moments)
+    inside, beyond = torch.ones_like(censored), torch.zeros_like(censored)
+    for sign, bound, score in zip((1, -1), bounds, copula.score_bounds(), strict=True):
+        spread = moments[1].clamp(min=em.LEAST_SPREAD)
+        share = torch.special.ndtr(sign * (score - moments[0]) / spread)
+        inside = inside - share
+        beyond = beyond + share * bound.where(bound.isfinite(), 0.0)
+    mean = (censored - beyond) / inside.clamp(min=_LEAST_SHARE)
+    return mean.where(inside > _LEAST_SHARE, censored).clamp(*bounds)
+
+
+def draw(copula: Copula, data: Incomplete, n_draws: int) -> Tensor:
+    """Draw the missing cells given the observed ones; (n_draws, n, features)."""
+    scores = copula.given(data)
+    moments = None
+    if copula.calibrates:
+        moments = em.conditional_moments(copula.normal, scores)
+    if copula.bounds is None:
+        found = em.draw(copula.normal, scores, n_draws)
+    else:
+        bounds = copula.bounds_before(moments)
+        found = truncation.draw(copula.normal, scores, *bounds, n_draws)
+    if moments is not None:
+        found = copula.calibration.moved(found, *moments)
+    drawn = copula.cells(found)
+    if copula.bounds is not None:
+        drawn = drawn.clamp(*copula.bounds)
+    if copula.steps is not None:
+        drawn = copula.steps.put(found, drawn)
+    return data.with_values(drawn)

@@ -1,0 +1,113 @@
+"""Cells of a table as scores of about unit spread, and back.
+
+Columns are centred and scaled, and bent where they have margins (`margins`).  Columns
+whose values repeat are rounded: a score between two values belongs to the nearer one.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.gaussian.marginals import Margins
+from skvnce.distributions.columns import nearest
+
+_FARTHEST = 1e6  # score: squares of it fit into single precision
+_SHARED = 0.5  # share of the cells whose values repeat, in a column that is rounded
+
+
+class CellScores(NamedTuple):
+    """How scores follow from cells.
+
+    Attributes
+    ----------
+    location, scale : Tensor of shape (features,)
+    margins : Margins or None
+        Of the scaled cells.
+    rounded : Tensor of int, of shape (n_rounded,)
+        Places of the columns whose values repeat.
+    values : Tensor of shape (n_rounded, n_values)
+        Of cells, increasing; the last is repeated where a column has fewer.
+    """
+
+    location: Tensor
+    scale: Tensor
+    margins: Margins | None
+    rounded: Tensor
+    values: Tensor
+
+    def scores(self, data: Incomplete) -> tuple[Incomplete, Tensor]:
+        """Map a table to scores; and sum the log-slopes of each row's observed cells.
+
+        Rounded columns have no slope: they have probabilities; cells of them count as
+        the nearest known value.
+        """
+        cells = self._snapped(data.x.where(data.observed, self.location))
+        scaled = ((cells - self.location) / self.scale).clamp(-_FARTHEST, _FARTHEST)
+        scaled = Incomplete(scaled.where(data.observed, 0.0), data.observed)
+        smooth = torch.ones_like(self.scale)
+        smooth[self.rounded] = 0.0
+        slopes = -self.scale.log().expand_as(data.x)
+        if self.margins is not None:
+            found, log_slope = self.margins.forward(scaled.x)
+            slopes = slopes + log_slope
+            scaled = Incomplete(found.where(data.observed, 0.0), data.observed)
+        return scaled, slopes.where(data.observed, 0.0) @ smooth
+
+    def cells(self, scores: Tensor) -> Tensor:
+        """Map scores (*batch, features) to cells; rounded ones to the last digit."""
+        scaled = scores if self.margins is None else self.margins.inverse(scores)
+        return self._snapped(self.location + self.scale * scaled)
+
+    def values_and_edges(self) -> tuple[Tensor, Tensor]:
+        """Map values of rounded columns, and the middles between them, to scores.
+
+        Returns
+        -------
+        values : Tensor of shape (n_rounded, n_values)
+        edges : Tensor of shape (n_rounded, n_values + 1)
+            The outermost values reach as far out as in.
+        """
+        location, scale = self.location[self.rounded], self.scale[self.rounded]
+        values = (self.values - location[:, None]) / scale[:, None]
+        counts = (values.diff() > 0).sum(1, keepdim=True)
+        middles = self._bent((values[:, 1:] + values[:, :-1]) / 2)
+        values = self._bent(values)
+        last = 2 * values[:, -1:] - middles.gather(1, counts - 1)
+        places = torch.arange(values.shape[1]).to(counts)
+        right = torch.cat([middles, last], 1).where(places < counts, last)
+        return values, torch.cat([2 * values[:, :1] - middles[:, :1], right], 1)
+
+    def _snapped(self, cells: Tensor) -> Tensor:
+        if not len(self.rounded):
+            return cells
+        near = nearest(self.values, cells[..., self.rounded])
+        return cells.index_copy(-1, self.rounded, near)
+
+    def _bent(self, values: Tensor) -> Tensor:
+        if self.margins is None or not len(values):
+            return values
+        margins = Margins(*(part[self.rounded] for part in self.margins))
+        return margins.forward(values.T)[0].T
+
+
+def repeated_values(data: Incomplete) -> tuple[Tensor, Tensor]:
+    """Find the columns whose values repeat, and their values.
+
+    Returns
+    -------
+    rounded : Tensor of int, of shape (n_rounded,)
+    values : Tensor of shape (n_rounded, n_values)
+    """
+    places, tables = [], []
+    for j, (column, seen) in enumerate(zip(data.x.T, data.observed.T, strict=True)):
+        values, counts = column[seen].unique(return_counts=True)
+        shared = counts[counts > 1].sum() >= _SHARED * counts.sum()
+        if shared and len(values) > 1:
+            places.append(j)
+            tables.append(values)
+    widest = max(map(len, tables), default=0)
+    padded = [torch.cat([t, t[-1:].expand(widest - len(t))]) for t in tables]
+    values = torch.stack(padded) if padded else data.x.new_zeros(0, 0)
+    return torch.tensor(places, dtype=torch.long), values

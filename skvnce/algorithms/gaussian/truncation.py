@@ -1,0 +1,313 @@
+"""Conditional means and draws of a normal distribution with bounds on its cells.
+
+The missing cells that a bound is near to are drawn one after the other, each within its
+bounds given those before it, and the draws are weighted by the probabilities that they
+would have been within (separation of variables: Genz 1992, Numerical computation of
+multivariate normal probabilities; the GHK simulator).  The other missing cells
+of the row follow by regression.  All rows with equally many such cells move at once.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from skvnce._incomplete import Incomplete
+from skvnce._progress import tell
+from skvnce.algorithms.gaussian import em
+from skvnce.distributions.bounded_normal import BoundedNormal, log_interval
+from skvnce.distributions.normal import Batch, Normal, arrange, cholesky, prepare
+from skvnce.distributions.quantiles import inside, middles
+from skvnce.variational.base import Uniforms, ambient
+
+_IDLE = 4.0  # standard deviations at which a bound does nothing: 3e-5 of the mass
+_POINTS = {1: 128, 3: 256, 6: 512, 9: 2048}  # of a row, from so many near cells on
+_MORE = 8  # times as many, where the weight is on few of them
+_EFFECTIVE = 0.2  # share of the points that must carry the weight
+_TRIES = 3  # draws of a row before weighted ones take over
+_DRAWN = 64  # weighted draws from which one is taken
+_AT_ONCE = 2**20  # numbers of a batch
+
+Lattice = Callable[[Incomplete], Uniforms]
+ToCells = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class Near(NamedTuple):
+    """Missing cells of some rows, in the order in which they are drawn.
+
+    Attributes
+    ----------
+    rows : Tensor of int, of shape (n,)
+        Places in the table.
+    columns : Tensor of int, of shape (n, width)
+        Of the missing cells; the number of features and above where a row has fewer.
+    mean : Tensor of shape (n, width)
+        Given the observed cells.
+    root : Tensor of shape (n, width, width)
+        Lower Cholesky factor of the covariance given the observed cells.
+    low, high : Tensor of shape (n, n_near)
+        Bounds of the cells that a bound is near to; these are the first ones.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    mean: Tensor
+    root: Tensor
+    low: Tensor
+    high: Tensor
+
+    def take(self, rows: Tensor | slice) -> "Near":
+        """Return some of the rows."""
+        return Near(*(part[rows] for part in self))
+
+    def uniforms(self, table: Tensor, count: int) -> Tensor:
+        """Pick the numbers (points, n, features) of the first `count` cells."""
+        places = self.columns[:, :count].clamp(max=table.shape[-1] - 1)
+        return inside(table.gather(-1, places.expand(len(table), -1, -1)))
+
+    def draw(self, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw standardised near cells within their bounds.
+
+        Parameters
+        ----------
+        uniform : Tensor of shape (points, n, n_near)
+
+        Returns
+        -------
+        z : Tensor of shape (points, n, n_near)
+            Near cells are ``mean + root z``.
+        last : Tensor of shape (points, n)
+            Expectation of the last of them given the others.
+        weight : Tensor of shape (points, n)
+            They sum to one over the points.
+        """
+        z, log_weight = torch.zeros_like(uniform), uniform.new_zeros(uniform.shape[:-1])
+        last = log_weight
+        for i in range(uniform.shape[-1]):
+            loc = self.mean[:, i] + (self.root[:, i, :i] * z[..., :i]).sum(-1)
+            scale = self.root[:, i, i]
+            bounds = (self.low[:, i] - loc) / scale, (self.high[:, i] - loc) / scale
+            unit = BoundedNormal(
+                torch.zeros_like(loc), torch.ones_like(loc), *bounds, False
+            )
+            z[..., i], last = unit.icdf(uniform[..., i]), unit.mean
+            log_weight = log_weight + log_interval(*bounds)
+        return z, last, log_weight.softmax(0)
+
+    def shifts(self, z: Tensor) -> Tensor:
+        """Map standardised near cells (*batch, n, n_near) to shifts of all cells."""
+        wide = self.root[..., : z.shape[-1]]
+        return sum(
+            (part * weights[..., None] for part, weights in _columns(wide, z)),
+            torch.zeros_like(wide[..., 0]),
+        )
+
+    def rest(self) -> Tensor:
+        """Compute standard deviations given the near cells; (n, width)."""
+        return self.root[..., self.low.shape[1] :].square().sum(-1).sqrt()
+
+
+def _columns(root: Tensor, z: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    return zip(root.unbind(-1), z.unbind(-1), strict=True)
+
+
+def near_cells(
+    normal: Normal, data: Incomplete, low: Tensor, high: Tensor
+) -> list[Near]:
+    """Find the rows whose missing cells come near to bounds.
+
+    Parameters
+    ----------
+    normal : Normal
+    data : Incomplete
+    low, high : Tensor of shape (features,) or (n, features)
+
+    Returns
+    -------
+    list of Near
+        Rows of equally many near cells, in batches.
+    """
+    inverted, found = prepare(normal), []
+    low, high = low.expand_as(data.x), high.expand_as(data.x)
+    for batch in arrange(*data, kinds=1):
+        given = batch.condition(inverted)
+        mean = batch.gather_cells(normal.mean + given.completed())
+        covariance = torch.cholesky_inverse(given.factor)
+        found += _near_of(batch, mean, covariance, low, high)
+    return found
+
+
+def _near_of(
+    batch: Batch, mean: Tensor, covariance: Tensor, low: Tensor, high: Tensor
+) -> list[Near]:
+    wider = (0, batch.block.shape[1])
+    low, high = (
+        pad(bound[batch.rows], wider, value=far).gather(1, batch.block)
+        for bound, far in ((low, -torch.inf), (high, torch.inf))
+    )
+    spread = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
+    below, above = (low - mean) / spread, (high - mean) / spread
+    near = (below > -_IDLE) | (above < _IDLE)
+    chance = log_interval(below, above).where(near, torch.inf)
+    order = chance.argsort(dim=1, stable=True)  # the tightest first
+    counts = near.sum(1)
+    found = []
+    for count in counts.unique().tolist():
+        rows = (counts == count).nonzero().squeeze(1)
+        if count:
+            places = order[rows]
+            parts = [p[rows].gather(1, places) for p in (batch.block, mean, low, high)]
+            table = covariance[rows[:, None, None], places[:, :, None], places[:, None]]
+            columns, means, lows, highs = parts
+            bounds = lows[:, :count], highs[:, :count]
+            found.append(
+                Near(batch.rows[rows], columns, means, cholesky(table), *bounds)
+            )
+    return found
+
+
+def mean_shift(
+    normal: Normal,
+    data: Incomplete,
+    low: Tensor,
+    high: Tensor,
+    lattice: Lattice,
+    to_cells: ToCells | None = None,
+) -> Tensor:
+    """Estimate how far bounds move the expectations of missing cells.
+
+    Draws with bounds and without are made of the same random numbers: where bounds do
+    nothing the two agree, and so the shift is 0.
+
+    Parameters
+    ----------
+    normal : Normal
+        Before the truncation.
+    data : Incomplete
+    low, high : Tensor of shape (features,) or (n, features)
+    lattice : callable
+        Makes the random numbers of some rows, functions of their content, of shape
+        (points, n, features).
+    to_cells : callable
+        Maps rows (cells,), columns (cells,) and normal scores (points, cells) to cells;
+        None where cells are scores.  Then there is no error of sampling in rows with
+        one near cell.
+
+    Returns
+    -------
+    Tensor of shape (n, features)
+    """
+    shift = torch.zeros_like(data.x)
+    for near in near_cells(normal, data, low, high):
+        count = near.low.shape[1]
+        n_points = next(n for at, n in reversed(_POINTS.items()) if count >= at)
+        for points in (n_points, _MORE * n_points):
+            size = max(
+                1, _AT_ONCE // (points * max(near.root.shape[1], shift.shape[1]))
+            )
+            again = []
+            for part in map(near.take, torch.arange(len(near.rows)).split(size)):
+                tell(f"rows with {count} cells near to a bound")
+                moved, even = _shift_of(part, data, lattice, to_cells, points)
+                _put(shift, part, moved)
+                again.append(part.rows[~even])
+            near = near.take(torch.isin(near.rows, torch.cat(again)))
+            if not len(near.rows):
+                break
+    return shift
+
+
+def _put(shift: Tensor, near: Near, moved: Tensor) -> None:
+    wide = shift.new_zeros(len(near.rows), shift.shape[1] + near.columns.shape[1])
+    wide.scatter_(1, near.columns, moved)
+    shift[near.rows] = wide[:, : shift.shape[1]]
+
+
+def _shift_of(
+    near: Near,
+    data: Incomplete,
+    lattice: Lattice,
+    to_cells: ToCells | None,
+    n_points: int,
+) -> tuple[Tensor, Tensor]:
+    """Estimate the shift of the cells (n, width), and tell which rows had enough."""
+    part, count = data.take(near.rows), near.low.shape[1]
+    table = lattice(part)(0, data.x.new_empty(n_points, *part.x.shape))
+    uniform, share = near.uniforms(table, count), data.x.new_full((1,), 1 / n_points)
+    if count == 1:  # quadrature, with more levels towards both ends
+        t = middles(n_points, data.x)[:, None]
+        share = t * (1 - t) / (t * (1 - t)).sum()
+        uniform = (t.square() * (3 - 2 * t))[..., None].expand_as(uniform)
+    z, last, weight = near.draw(uniform)
+    even = 1 / weight.square().sum(0) > _EFFECTIVE * n_points
+    weight, free = weight * share * n_points, torch.special.ndtri(uniform)
+    if to_cells is None:
+        z[..., -1], free[..., -1] = last, 0.0
+        moved = (weight[..., None] * z - share[..., None] * free).sum(0)
+        return near.shifts(moved), even
+    rows, places = (near.columns < data.x.shape[1]).nonzero(as_tuple=True)
+    columns, mean = near.columns[rows, places], near.mean[rows, places]
+    noise = near.rest() * torch.special.ndtri(near.uniforms(table, near.root.shape[1]))
+    with_bounds, without = (
+        to_cells(
+            near.rows[rows],
+            columns,
+            mean + (noise + near.shifts(cells))[:, rows, places],
+        )
+        for cells in (z, free)
+    )
+    moved = torch.zeros_like(near.mean)
+    moved[rows, places] = (weight[:, rows] * with_bounds - share * without).sum(0)
+    return moved, even
+
+
+def draw(
+    normal: Normal, data: Incomplete, low: Tensor, high: Tensor, n_draws: int
+) -> Tensor:
+    """Draw the missing cells within their bounds; (n_draws, n, features).
+
+    Bounds are of shape (features,) or (n, features).  Draws of the unbounded normal
+    that lie within the bounds are draws of the bounded one.  Rows that have none in
+    some tries take one of some weighted draws.
+    """
+    x = em.draw(normal, data, n_draws)
+    low, high = low.expand_as(data.x), high.expand_as(data.x)
+    hidden = ~data.observed.expand_as(x)
+    outside = _outside(x, hidden, low, high)
+    for _ in range(_TRIES):
+        if not outside.any():
+            return x
+        again = data.take(outside.nonzero()[:, 1])
+        x[outside] = em.draw(normal, again)[0]
+        outside = _outside(x, hidden, low, high)
+    draws, rows = outside.nonzero(as_tuple=True)
+    rest = data.take(rows)
+    bounds = low[rows], high[rows]
+    x[draws, rows] = _drawn_weighted(normal, rest, x[draws, rows], *bounds)
+    return x
+
+
+def _drawn_weighted(
+    normal: Normal, data: Incomplete, x: Tensor, low: Tensor, high: Tensor
+) -> Tensor:
+    for near in near_cells(normal, data, low, high):
+        count = near.low.shape[1]
+        size = max(1, _AT_ONCE // (_DRAWN * count))
+        for part in map(near.take, torch.arange(len(near.rows)).split(size)):
+            tell(f"rows with {count} cells near to a bound")
+            like = x.new_empty(_DRAWN, len(part.rows), count)
+            z, _, weight = part.draw(inside(ambient(0, like)))
+            pick = torch.multinomial(weight.T, 1).squeeze(1)
+            noise = torch.randn_like(part.mean)
+            noise[:, :count] = z[pick, torch.arange(len(pick))]
+            cells = part.mean + part.shifts(noise)
+            moved = torch.zeros_like(x)
+            _put(moved, part, cells)
+            x[part.rows] = moved[part.rows]
+    return data.with_values(x.clamp(low, high))
+
+
+def _outside(x: Tensor, hidden: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    return (((x < low) | (x > high)) & hidden).any(-1)

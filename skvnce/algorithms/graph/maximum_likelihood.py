@@ -1,0 +1,281 @@
+"""Stochastic maximum likelihood, with persistent chains and no step size.
+
+The log-likelihood of ``theta = (K, b)`` has the gradient ``E_data[T] - E_theta[T]``,
+``T = (-zz'/2, z)``, the first mean over completed rows (Rhodes and Gutmann 2019,
+section 5, MC-MLE).  Chains of the model itself, which persist over the rounds, give the
+second mean at the present theta_k and, with the Fisher information F, nearby:
+
+    E_theta[T] = E_k[T] + F (theta - theta_k)                                      (1)
+
+So the loss is a quadratic, and the M-step finds its minimum: the natural gradient step,
+with penalties.  The means of (1) are averaged over the rounds with those of the data,
+and the noise of both kinds of chains dies out.  (1) is local: the chains follow the
+solutions in steps that are not too long for it (`within_reach`).  F decides how fast,
+not whereto; it is that of a normal with the moments of the chains, whose products take
+d^3.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.graph.em import (
+    EStep,
+    Method,
+    MStep,
+    Penalty,
+    Solution,
+    Theta,
+    completed_by_gibbs,
+    lagged_products,
+    to_model,
+)
+from skvnce.algorithms.graph.quadratic import (
+    as_point,
+    minimise_quadratic,
+    penalised,
+    symmetric,
+)
+from skvnce.models.truncated_gaussian import TruncatedGaussian
+from skvnce.samplers.base import State
+from skvnce.samplers.blocks import block_gibbs, missing_of
+from skvnce.samplers.gibbs import antithetic
+from skvnce.training.adam import Diverged
+from skvnce.training.proximal import Quadratic
+
+_CHAINS = 1000, 5000  # of the model, at least and at most
+_REACH = 0.1  # <D, F D> of a step D of the model, for each column
+_ASTRAY = 1e4  # ratio of variances, model to data or data to model
+
+
+class Spread(NamedTuple):
+    """What the information needs to know of rows of the model.
+
+    Attributes
+    ----------
+    mean : Tensor of shape (features,)
+    second : Tensor of shape (features, features)
+        Mean of zz'.
+    fourth : Tensor of shape (features,)
+        Mean of (z - mean)^4.
+    """
+
+    mean: Tensor
+    second: Tensor
+    fourth: Tensor
+
+
+class Moments(NamedTuple):
+    """Averages over rows and rounds; see eq. (1).
+
+    Attributes
+    ----------
+    data, model : Tensor of shape (features, width)
+        E_data[T] and E_k[T]; width is features + 1 with the linear term.
+    theta : Tensor of shape (features, width)
+        theta_k, as a matrix (K, b).
+    spread : Spread
+    """
+
+    data: Tensor
+    model: Tensor
+    theta: Tensor
+    spread: Spread
+
+
+@torch.no_grad()
+def expected_statistic(
+    model: TruncatedGaussian, x: Tensor, observed: Tensor, centre: Tensor
+) -> Tensor:
+    """Average T over rows, each hidden cell replaced by its conditional moments.
+
+    The mean of x_j x_k, k not j, is that of E[x_j | x_-j] x_k (Rao-Blackwell), which
+    varies far less where the links are weak.
+
+    Parameters
+    ----------
+    model : TruncatedGaussian
+    x : Tensor of shape (*chains, n, features)
+    observed : Tensor of bool that broadcasts to it
+    centre : Tensor of shape (features,)
+
+    Returns
+    -------
+    Tensor of shape (features, features + 1)
+    """
+    given = model.conditionals(x)
+    z = (x - centre).flatten(0, -2)
+    observed = observed.expand(x.shape).flatten(0, -2)
+    mean = z.where(observed, given.mean.flatten(0, -2) - centre)
+    variance = given.variance.flatten(0, -2).masked_fill(observed, 0.0)
+    product = mean.T @ z / len(z)
+    product = (product + product.T) / 2
+    product.diagonal().copy_((mean.square() + variance).mean(0))
+    return torch.cat([-product / 2, mean.mean(0)[:, None]], 1)
+
+
+def spread_of(z: Tensor) -> Spread:
+    """Compute the moments of rows (n, features)."""
+    mean = z.mean(0)
+    return Spread(mean, z.T @ z / len(z), (z - mean).pow(4).mean(0))
+
+
+class Information(NamedTuple):
+    """F as if the rows were normal, with mean m and covariance S.
+
+    With u = b - K m, and H like S but with the spread that the squares of the columns
+    have, ``F (K, b) = (HKH / 2 - (m (Su)' + (Su) m') / 2, Su)``.
+    """
+
+    mean: Tensor
+    covariance: Tensor
+    heavy: Tensor
+
+    @classmethod
+    def of(cls, spread: Spread) -> "Information":
+        """Invert nothing yet."""
+        covariance = spread.second - torch.outer(spread.mean, spread.mean)
+        variance = covariance.diagonal()
+        excess = spread.fourth / variance.square() - 1  # 2 for a normal
+        inflate = (excess / 2).clamp(min=1) ** 0.25
+        return cls(spread.mean, covariance, covariance * torch.outer(inflate, inflate))
+
+    def product(self, direction: Tensor) -> Tensor:
+        """Compute F times a direction of shape (features, width)."""
+        d = len(self.mean)
+        precision, linear = direction[:, :d], direction[:, d:]
+        moved = self.covariance @ (linear.sum(1) - precision @ self.mean)
+        half = self.heavy @ precision @ self.heavy / 2 - torch.outer(moved, self.mean)
+        by_precision = (half + half.T) / 2  # symmetric to the last bit
+        return torch.cat([by_precision, moved[:, None]], 1)[:, : direction.shape[1]]
+
+    def diagonal(self) -> Tensor:
+        """Compute <E, F E>, E the symmetric matrix of unit norm for each entry."""
+        variance, heavy = self.covariance.diagonal(), self.heavy.diagonal()
+        by_linear = self.mean.square() * variance[:, None]
+        crossed = torch.outer(self.mean, self.mean) * self.covariance
+        links = (torch.outer(heavy, heavy) + self.heavy.square()) / 2
+        links += (by_linear + by_linear.T) / 2 + crossed
+        links.diagonal().div_(2)
+        return torch.cat([links, variance[:, None]], 1)
+
+    def quadratic(self, target: Tensor) -> Quadratic:
+        """Write <A, F A> / 2 - <target, A>."""
+        diagonal = symmetric(self.diagonal())[:, : target.shape[1]]
+        return Quadratic(self.product, target, self.inverse_form, diagonal)
+
+    def inverse_form(self, residual: Tensor) -> Tensor:
+        """Bound <R, F^-1 R> from above; it is equal where the linear term is free."""
+        d = len(self.mean)
+        factors, failed = torch.linalg.cholesky_ex(
+            torch.stack([self.heavy, self.covariance])
+        )
+        if failed.any():
+            return residual.new_tensor(torch.inf)
+        linear = residual[:, d:].sum(1)
+        outer = torch.outer(self.mean, linear)
+        precision = residual[:, :d] + (outer + outer.T) / 2
+        solved = torch.cholesky_solve(precision, factors[0])
+        by_linear = torch.cholesky_solve(linear[:, None], factors[1]).squeeze(1)
+        return 2 * (solved * solved.T).sum() + linear @ by_linear
+
+
+def within_reach(point: Tensor, last: Moments) -> Tensor:
+    """Go from where the chains are towards a point, no further than eq. (1) holds.
+
+    Half of <D, F D> is the Kullback-Leibler divergence of a short step D.  Unlimited
+    steps leave the data for good where columns are strongly correlated and many cells
+    are missing.
+    """
+    step = point - last.theta
+    length = (step * Information.of(last.spread).product(step)).sum()
+    reach = _REACH * len(point)
+    return last.theta + (reach / length.clamp(min=reach)).sqrt() * step
+
+
+def check_chains(x: Tensor, rows: Tensor) -> None:
+    """Refuse to go on with chains whose columns spread nothing like the data's.
+
+    Else finite numbers of no meaning would come out.
+
+    Parameters
+    ----------
+    x, rows : Tensor of shape (*, features)
+        Of the model and of the data.
+    """
+    ratio = x.flatten(0, -2).var(0) / rows.flatten(0, -2).var(0)
+    if not ((ratio > 1 / _ASTRAY) & (ratio < _ASTRAY)).all():
+        raise Diverged(
+            "The chains of maximum likelihood have left the data. Columns are nearly "
+            "collinear or have extreme values: use method='score-matching', or a "
+            "larger ridge."
+        )
+
+
+def quadratic_of(moments: Moments, penalty: Penalty, centre: Tensor) -> Quadratic:
+    """Write the loss by eq. (1), with the smooth penalties, as a quadratic."""
+    information = Information.of(moments.spread)
+    target = moments.data - moments.model + information.product(moments.theta)
+    return penalised(information.quadratic(target), penalty, centre)
+
+
+def running_mean(old: Moments, new: Moments, weight: float) -> Moments:
+    """Move all averages a fraction `weight` of the way to the new ones."""
+    means = [a.lerp(b, weight) for a, b in zip(old[:3], new[:3], strict=True)]
+    spread = [a.lerp(b, weight) for a, b in zip(old.spread, new.spread, strict=True)]
+    return Moments(*means, Spread(*spread))
+
+
+def maximum_likelihood(
+    data: Incomplete,
+    centre: Tensor,
+    *,
+    fit_linear: bool,
+    tol: tuple[float, float] = (1e-3, 1e-8),
+) -> Method:
+    """Build the method."""
+    d, width = len(centre), len(centre) + fit_linear
+    of_data = completed_by_gibbs(data)
+    n_chains = min(max(len(data.x), _CHAINS[0]), _CHAINS[1])
+    hidden = torch.zeros(2, n_chains // 2, d, dtype=torch.bool)
+    every = missing_of(hidden)
+    unseen = Incomplete(torch.zeros(hidden.shape, dtype=torch.float64), hidden)
+
+    def init() -> tuple:
+        rows = of_data.init()
+        picked = torch.randint(rows.x.shape[1], hidden.shape[1:2])
+        return rows, State(rows.x[0][picked].expand(hidden.shape).clone()), None
+
+    def step(state: tuple, model: TruncatedGaussian) -> tuple[tuple, Moments]:
+        linear = (model.linear - model.precision @ centre).detach()
+        theta = Theta(model.precision.detach(), linear, model.log_scale.detach())
+        if state[2] is not None:
+            point = within_reach(as_point(theta, width), state[2])
+            linear = point[:, d] if fit_linear else linear
+            theta = theta._replace(precision=point[:, :d], linear=linear)
+            model = to_model(theta, centre)
+        rows, _ = of_data.step(state[0], model)
+        chains, _ = block_gibbs(model, every, antithetic).step(state[1], unseen)
+        check_chains(chains.x, rows.x)
+        means = [
+            expected_statistic(model, x, observed, centre)[:, :width]
+            for x, observed in ((rows.x, data.observed), (chains.x, hidden))
+        ]
+        spread = spread_of(chains.x.flatten(0, 1) - centre)
+        moments = Moments(*means, as_point(theta, width), spread)
+        return (rows, chains, moments), moments
+
+    def solve(moments: Moments, start: Theta, penalty: Penalty, tol: float) -> Solution:
+        quadratic = quadratic_of(moments, penalty, centre)
+        return minimise_quadratic(quadratic, start, penalty, tol)
+
+    def products(before: tuple, after: tuple) -> Tensor:
+        of_model = lagged_products(before[1].x, after[1].x, ~hidden[0])
+        if of_data.products is None:
+            return of_model
+        return of_model + of_data.products(before[0], after[0])
+
+    m_step = MStep(lambda moments: moments, running_mean, solve, tol)
+    return Method(EStep(init, step, False, products), m_step)

@@ -1,0 +1,176 @@
+"""A path of L1 penalties on the statistics that one fit has averaged.
+
+The E-step's draws cost most of a fit; a path solves only the M-step, from the sparsest
+graph to the densest, each from the one before.
+"""
+
+from math import inf, log
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce._progress import steps, tell
+from skvnce.algorithms.graph.em import (
+    Fit,
+    MStep,
+    Penalty,
+    Theta,
+    completed_by_gibbs,
+    off_diagonal,
+    safe,
+    to_model,
+)
+from skvnce.algorithms.graph.maximum_likelihood import Information, spread_of
+from skvnce.algorithms.graph.quadratic import as_point, penalised
+from skvnce.training.conjugate import minimise_over
+from skvnce.training.proximal import Quadratic
+
+_ROWS_A_NEIGHBOUR = 10
+_SWEEPS = 10  # that complete the rows which estimate the information
+
+
+class Path(NamedTuple):
+    """Penalties, largest first, and the minimiser of each."""
+
+    alphas: list[float]
+    thetas: list[Theta]
+
+
+def n_edges(theta: Theta) -> int:
+    """Count the links."""
+    return int(torch.count_nonzero(theta.precision.triu(1)))
+
+
+def largest_alpha(m_step: MStep, fit: Fit, penalty: Penalty) -> float:
+    """Find the smallest alpha that leaves no link, to 5 % from above."""
+    off = off_diagonal(len(penalty.weight))
+    never = torch.zeros_like(off).masked_fill(off > 0, torch.inf)
+    empty = m_step.solve(
+        fit.summary, fit.theta, penalty._replace(weight=never), m_step.tol[0]
+    ).theta
+
+    def links(alpha: float) -> int:
+        weighted = penalty.with_alpha(alpha)
+        return n_edges(m_step.solve(fit.summary, empty, weighted, m_step.tol[0]).theta)
+
+    if len(off) < 2:
+        return 1.0
+    high = 1.0
+    while links(high):
+        high *= 2
+    low = high / 2
+    while low > 1e-8 and not links(low):
+        low, high = low / 2, low
+    while high > 1.05 * low:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if links(middle) else (low, middle)
+    return high
+
+
+def solve_path(m_step: MStep, fit: Fit, penalty: Penalty, alphas: list[float]) -> Path:
+    """Solve for each alpha, largest first; thetas are made safe to sample from."""
+    theta, thetas, tol = fit.theta, [], _between(m_step.tol)
+    for alpha in steps("solving for alpha", alphas, len(alphas)):
+        weighted = penalty.with_alpha(alpha)
+        theta = m_step.solve(fit.summary, theta, weighted, tol).theta
+        thetas.append(safe(theta))
+    return Path(alphas, thetas)
+
+
+def _between(tol: tuple[float, float]) -> float:
+    """Take a tolerance between that of the rounds and that of a final answer."""
+    return (tol[0] * tol[1]) ** 0.5
+
+
+class Evidence(NamedTuple):
+    """The log-likelihood around an estimate of all links, as a quadratic.
+
+    The ridge of b stays: b would else make up for links that are left out.
+
+    Attributes
+    ----------
+    quadratic : Quadratic
+        Its product is that of the Fisher information, and of the ridge of b.
+    deviance : float
+        That of the estimate, which `quadratic` leaves out.
+    n_rows, n_pairs : float
+        Rows, and those that observe a pair, on average.
+    """
+
+    quadratic: Quadratic
+    deviance: float
+    n_rows: float
+    n_pairs: float
+
+
+def evidence(
+    m_step: MStep,
+    fit: Fit,
+    penalty: Penalty,
+    centre: Tensor,
+    data: Incomplete,
+    *,
+    fit_linear: bool,
+) -> Evidence:
+    """Approximate the log-likelihood by least squares (Wang and Leng 2007).
+
+    Parameters
+    ----------
+    m_step, fit, penalty
+        The dense fit, of which the L1 term is nothing and the ridge of K is dropped.
+    centre : Tensor of shape (features,)
+    data : Incomplete
+        Scaled columns.
+    fit_linear : bool
+        Whether b is free.
+    """
+    free = penalty._replace(ridge=0.0)
+    best = m_step.solve(fit.summary, fit.theta, free, _between(m_step.tol)).theta
+    e_step = completed_by_gibbs(data)
+    state, model = e_step.init(), to_model(fit.theta, centre)
+    for n_sweep in range(1, _SWEEPS + 1):
+        tell("sweep", n_sweep, _SWEEPS)
+        state, rows = e_step.step(state, model)
+    information = Information.of(spread_of(rows - centre))
+    point = as_point(best, len(centre) + fit_linear)
+    posed = penalised(information.quadratic(point), free, centre)
+    target = posed.product(point)
+    quadratic = posed._replace(target=target)
+    deviance = float((point * target).sum())
+    return Evidence(quadratic, deviance, len(data.x), mean_pairs(data.observed))
+
+
+def extended_bic(known: Evidence, theta: Theta, gamma: float) -> float:
+    """Compute the extended BIC of a graph, its links refitted without penalties.
+
+    ``n D + |E| (log n_pairs + 4 gamma log d)`` (Foygel and Drton 2010), where D is the
+    deviance a row, by the quadratic approximation of `evidence`.  It needs nothing of
+    the method but its estimate, whatever the scale of its loss.  Infinite where a
+    column has more than one neighbour on average for ten rows that observe a pair: such
+    a refit says nothing, and is slow.
+    """
+    d, links = len(theta.precision), n_edges(theta)
+    if 2 * links / d > known.n_pairs / _ROWS_A_NEIGHBOUR:
+        return inf
+    deviance = 2 * least_on(known.quadratic, theta) + known.deviance
+    return known.n_rows * deviance + links * (log(known.n_pairs) + 4 * gamma * log(d))
+
+
+def least_on(quadratic: Quadratic, theta: Theta) -> float:
+    """Compute the least value of a quadratic over the links of theta, and b."""
+    free = as_point(theta, quadratic.target.shape[1]) != 0
+    free.diagonal().fill_(True)
+    free[:, len(free) :] = True
+    return minimise_over(quadratic, free)
+
+
+def mean_pairs(observed: Tensor) -> float:
+    """Average over pairs of columns the number of rows that observe both."""
+    seen = observed.double()
+    d = seen.shape[1]
+    if d < 2:
+        return float(seen.sum())
+    count = (seen.T @ seen) * off_diagonal(d)
+    return max(float(count.sum()) / (d * (d - 1)), 1.0)

@@ -1,0 +1,143 @@
+"""What a fitted model says about the missing cells of new rows.
+
+Each runs Gibbs chains.  Means and scores take the random numbers of the caller, so that
+numbers keyed by the row make them deterministic functions of each row.
+"""
+
+from collections.abc import Callable
+from math import log
+
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.graph.chain_means import chain_means
+from skvnce.models.truncated_gaussian import TruncatedGaussian
+from skvnce.samplers.base import Info, Sampler, State, run_chain
+from skvnce.samplers.blocks import block_gibbs, missing_of
+from skvnce.variational.base import Uniforms
+
+N_BLOCKS = 5  # of columns, hidden in turn by `log_predictive`
+N_CHAINS = 2 * N_BLOCKS  # that it runs for each row
+
+
+@torch.no_grad()
+def conditional_mean(
+    model: TruncatedGaussian,
+    data: Incomplete,
+    start: Tensor,
+    uniforms: Uniforms,
+    *,
+    burn_in: int,
+    n_steps: int,
+) -> Tensor:
+    """Estimate E[x_mis | x_obs] from one chain a row; see `chain_means`.
+
+    Exact in rows that miss one cell, and for all missing cells where the truncation is
+    far.
+
+    Returns
+    -------
+    Tensor of shape (n, features)
+        Observed cells as they were.
+    """
+    found = chain_means(model, data, start, uniforms, burn_in=burn_in, n_steps=n_steps)
+    return data.with_values(found)
+
+
+def draw(
+    model: TruncatedGaussian,
+    data: Incomplete,
+    start: Tensor,
+    *,
+    n_draws: int,
+    n_steps: int,
+) -> Tensor:
+    """Draw from p(x_mis | x_obs), one chain a draw; (n_draws, n, features)."""
+    x = start.expand(n_draws, *data.x.shape)
+    sampler = block_gibbs(model, missing_of(data.observed.expand_as(x)))
+    return run_chain(sampler, sampler.init(data, x), data, n_steps).x
+
+
+@torch.no_grad()
+def log_predictive(
+    model: TruncatedGaussian,
+    data: Incomplete,
+    start: Tensor,
+    uniforms: Callable[[int], Uniforms],
+    *,
+    burn_in: int,
+    n_steps: int,
+) -> Tensor:
+    """Sum over observed cells of log p(cell | observed cells outside its block).
+
+    The cells of one block are hidden at a time, chains fill them and what was missing,
+    and each hidden cell is scored by the average over the chain of its conditional
+    density: a proper score of the held-out rows that needs no normalising constant.
+    It is the mean over the ways of `blocks_of` to divide the columns.  With at most
+    `N_BLOCKS` columns and nothing missing no chain is needed, and it is the
+    pseudo-log-likelihood.
+
+    Parameters
+    ----------
+    uniforms : callable
+        Maps the number of the block to its random numbers.
+
+    Returns
+    -------
+    Tensor of shape (n,)
+    """
+    blocks, n_ways = blocks_of(data.x.shape[1])
+    rest = Incomplete(data.x, data.observed & ~blocks[:, None])
+    sources = [uniforms(block) for block in range(len(blocks))]
+
+    def each(step: int, x: Tensor) -> Tensor:
+        return torch.cat(
+            [u(step, one[None]) for u, one in zip(sources, x, strict=True)]
+        )
+
+    sampler = block_gibbs(model, missing_of(rest.observed), each)
+    state = sampler.init(rest, start.expand_as(rest.observed))
+    state = run_chain(sampler, state, rest, burn_in)
+    score = _average_density(model, sampler, state, rest, n_steps)
+    hidden = data.observed & blocks[:, None]
+    return score.where(hidden, 0.0).sum((0, 2)) / n_ways
+
+
+def blocks_of(d: int) -> tuple[Tensor, int]:
+    """Divide d columns into blocks: (blocks, d) of bool, and the number of ways.
+
+    With the digits of j to the base `N_BLOCKS`, column j is in the block of its last
+    digit, and in that of the sum of its digits.  Columns that are hidden together in
+    one way, and say nothing of each other, are apart in the other; up to the square of
+    `N_BLOCKS` columns that is true of all pairs.  Few columns need but one way.
+    """
+    columns, blocks = torch.arange(d), torch.arange(min(N_BLOCKS, d))[:, None]
+    last = columns % N_BLOCKS == blocks
+    if d <= N_BLOCKS:
+        return last, 1
+    digits, rest = torch.zeros_like(columns), columns
+    while rest.any():
+        digits, rest = digits + rest % N_BLOCKS, rest // N_BLOCKS
+    return torch.cat([last, digits % N_BLOCKS == blocks]), 2
+
+
+def _average_density(
+    model: TruncatedGaussian,
+    sampler: Sampler,
+    state: State,
+    rest: Incomplete,
+    n_steps: int,
+) -> Tensor:
+    """Average the conditional density of each cell over chains, in logarithms.
+
+    The cells' true values are in `rest.x`, under the mask.
+    """
+    total = torch.full(rest.observed.shape, -torch.inf, dtype=rest.x.dtype)
+
+    def score(state: State, info: Info) -> None:
+        density = model.conditionals(state.x).log_prob(rest.x)
+        torch.logaddexp(total, density, out=total)
+
+    run_chain(sampler, state, rest, n_steps, score)
+    return total - log(n_steps)

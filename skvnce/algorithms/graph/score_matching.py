@@ -1,0 +1,219 @@
+"""The M-step by generalised score matching: a quadratic in (K, b), with exact zeros.
+
+For the truncated Gaussian the loss of `objectives.score_matching` is
+``sum_j theta_j' Gamma_j theta_j / 2 - g_j' theta_j`` with ``theta_j = (K_j, b_j)``,
+``u = (x, -1)``, ``Gamma_j = E[h(x_j) u u']`` and ``g_j = E[h'(x_j) u] + E[h(x_j)] e_j``
+(Yu, Drton and Shojaie 2019, section 3).  The columns are centred because the quadratic
+is far better conditioned there; without a penalty of b the minimum does not depend on
+the centre.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.graph.em import (
+    DIAGONAL_FLOOR,
+    Method,
+    MStep,
+    Penalty,
+    Solution,
+    Theta,
+    completed_by_gibbs,
+)
+from skvnce.algorithms.graph.quadratic import (
+    minimise_quadratic,
+    origin,
+    penalised,
+    ridges,
+    symmetric,
+)
+from skvnce.objectives.score_matching import Weight, saturating_weight
+from skvnce.training.proximal import Quadratic
+
+_COLUMNS_AT_ONCE = 32
+_DENSE = 100  # features up to which the statistics are formed
+_TABLES = 4  # whose number of rows are kept above that
+
+
+class Statistics(NamedTuple):
+    """Averages over rows, and over draws of the missing cells.
+
+    Attributes
+    ----------
+    gamma : Tensor of shape (features, width, width)
+        E[h(x_j) u u'] for each j; width is features + 1 with the linear term.
+    target : Tensor of shape (features, width)
+        E[h'(x_j) u] + E[h(x_j)] e_j.
+    """
+
+    gamma: Tensor
+    target: Tensor
+
+
+def statistics(
+    x: Tensor, centre: Tensor, fit_linear: bool, weight: Weight = saturating_weight
+) -> Statistics:
+    """Compute the statistics of completed rows; (n, features) -> Statistics."""
+    h, slope = weight(x)
+    u = extended(x - centre, fit_linear)
+    blocks = h.T.split(_COLUMNS_AT_ONCE)  # bounds the memory of the weighted rows
+    gamma = torch.cat([(block[:, None, :] * u.T) @ u for block in blocks]).div_(len(x))
+    return Statistics(gamma, target_of(u, h, slope))
+
+
+def extended(z: Tensor, fit_linear: bool) -> Tensor:
+    """Return u = (z, -1), or z without the linear term."""
+    return torch.cat([z, -z.new_ones(len(z), 1)], 1) if fit_linear else z
+
+
+def target_of(u: Tensor, h: Tensor, slope: Tensor) -> Tensor:
+    """Compute g_j of all j; (features, width)."""
+    target = slope.T @ u / len(u)
+    target.diagonal().add_(h.mean(0))
+    return target
+
+
+def running_mean(old: Statistics, new: Statistics, weight: float) -> Statistics:
+    """Move the statistics a fraction `weight` of the way to the new ones."""
+    return Statistics(*(a.lerp_(b, weight) for a, b in zip(old, new, strict=True)))
+
+
+def minimise_loss(
+    stats: Statistics, start: Theta, centre: Tensor, penalty: Penalty, tol: float
+) -> Solution:
+    """Minimise the loss plus the penalty; see `minimise_quadratic`."""
+    return minimise_quadratic(quadratic_of(stats, penalty, centre), start, penalty, tol)
+
+
+def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadratic:
+    """Write the loss, with the smooth penalties, as a quadratic over (K, b)."""
+    width = stats.target.shape[1]
+    to_linear = penalty.ridge_linear**0.5 * origin(centre, width)
+    # the inverse of a compression is at most the compression of the inverse, so that
+    # the symmetric problem is bounded by its rows taken alone
+    rows = stats.gamma + ridges(penalty, width).diag_embed()
+    if width > len(centre):
+        rows = rows + torch.outer(to_linear, to_linear)
+    factor, failed = torch.linalg.cholesky_ex(rows)
+
+    def product(point: Tensor) -> Tensor:
+        return symmetric(torch.bmm(rows, point[:, :, None]).squeeze(-1))
+
+    def inverse_form(residual: Tensor) -> Tensor:
+        if failed.any():  # no ridge and too few rows: nothing can be certified
+            return residual.new_tensor(torch.inf)
+        half = torch.linalg.solve_triangular(factor, residual[:, :, None], upper=False)
+        return half.square().sum()
+
+    diagonal = symmetric(rows.diagonal(dim1=1, dim2=2))
+    return Quadratic(product, symmetric(stats.target), inverse_form, diagonal)
+
+
+class Tables(NamedTuple):
+    """Completed rows, where the statistics would be too many numbers.
+
+    Attributes
+    ----------
+    u : Tensor of shape (n, width)
+    h, slope : Tensor of shape (n, features)
+        h and h' of the rows.
+    """
+
+    u: Tensor
+    h: Tensor
+    slope: Tensor
+
+
+def table_of(
+    x: Tensor, centre: Tensor, fit_linear: bool, weight: Weight = saturating_weight
+) -> Tables:
+    """Prepare completed rows; (n, features) -> Tables."""
+    return Tables(extended(x - centre, fit_linear), *weight(x))
+
+
+def pooled(old: Tables, new: Tables, weight: float) -> Tables:
+    """Let new rows into the pool, at the expense of as many old ones once it is full.
+
+    Every round then has about the same share of the rows, and a round changes less and
+    less of them, as in a running mean.
+    """
+    n, room = len(new.u), _TABLES * len(new.u)
+    if len(old.u) + n <= room:
+        return Tables(*(torch.cat(parts) for parts in zip(old, new, strict=True)))
+    some = min(n, round(weight * len(old.u)))
+    coming, going = torch.randperm(n)[:some], torch.randperm(len(old.u))[:some]
+    return Tables(
+        *(a.index_copy(0, going, b[coming]) for a, b in zip(old, new, strict=True))
+    )
+
+
+def free_quadratic(tables: Tables, penalty: Penalty, centre: Tensor) -> Quadratic:
+    """Write the loss as a quadratic whose products go through the rows, in n d^2.
+
+    The inverse form is that of the diagonal of the quadratic: an estimate.
+    """
+    u, h, n = tables.u, tables.h, len(tables.u)
+
+    def product(point: Tensor) -> Tensor:
+        return symmetric((h * (u @ point.T)).T @ u / n)
+
+    target = symmetric(target_of(u, h, tables.slope))
+    diagonal = symmetric(h.T @ u.square() / n)
+    free = Quadratic(product, target, form_over(diagonal), diagonal)
+    posed = penalised(free, penalty, centre)
+    return posed._replace(inverse_form=form_over(posed.diagonal))
+
+
+def form_over(diagonal: Tensor) -> Callable[[Tensor], Tensor]:
+    """Make the inverse form of a diagonal quadratic."""
+    return lambda residual: (residual.square() / diagonal).sum()
+
+
+def ceiling_of(data: Incomplete) -> Tensor:
+    """Bound K_jj: no conditional deviation below that of rounding, step over sqrt(12).
+
+    The step is the least difference of two observed values.  Where a column has zeros,
+    which the weight leaves out, and mostly ones, the loss would fall without end as the
+    ones are fitted ever more closely.
+    """
+    steps = []
+    for x, observed in zip(data.x.T, data.observed.T, strict=True):
+        values = x[observed].unique()
+        steps.append(values.diff().min() if len(values) > 1 else values.new_ones(()))
+    return (12 / torch.stack(steps).square()).clamp(min=2 * DIAGONAL_FLOOR)
+
+
+def score_matching(
+    data: Incomplete,
+    centre: Tensor,
+    *,
+    fit_linear: bool,
+    weight: Weight = saturating_weight,
+) -> Method:
+    """Build the method.
+
+    The statistics are d^3 numbers: above `_DENSE` features the M-step keeps completed
+    rows of several rounds instead.
+    """
+    dense = len(centre) <= _DENSE
+    summarise, merge, quadratic, tol = (
+        (statistics, running_mean, quadratic_of, (1e-3, 1e-8))
+        if dense
+        else (table_of, pooled, free_quadratic, (1e-2, 1e-5))
+    )
+
+    def solve(
+        summary: Statistics | Tables, start: Theta, penalty: Penalty, tol: float
+    ) -> Solution:
+        posed = quadratic(summary, penalty, centre)
+        return minimise_quadratic(posed, start, penalty, tol, ceiling)
+
+    ceiling = ceiling_of(data)
+    m_step = MStep(
+        lambda x: summarise(x, centre, fit_linear, weight), merge, solve, tol
+    )
+    return Method(completed_by_gibbs(data), m_step)

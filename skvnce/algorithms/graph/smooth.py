@@ -1,0 +1,64 @@
+"""The M-step of any smooth loss of (K, b, c): L-BFGS with exact zeros and a floor.
+
+Exact zeros come from the L1 term; `DIAGONAL_FLOOR` keeps the conditionals proper.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from skvnce.algorithms.graph.em import DIAGONAL_FLOOR, Penalty, Solution, Theta
+from skvnce.training.lbfgs import minimise
+
+
+def minimise_loss(
+    loss: Callable[[Theta], Tensor],
+    start: Theta,
+    centre: Tensor,
+    penalty: Penalty,
+    *,
+    fit_linear: bool,
+    fit_scale: bool,
+    tol: float,
+    max_iter: int = 1000,
+) -> Solution:
+    """Minimise a loss plus the penalty.
+
+    Parameters
+    ----------
+    loss : callable
+        Differentiable function of theta, in the centre and scale of `start`.
+    start : Theta
+    centre : Tensor of shape (features,)
+    penalty : Penalty
+        Links of infinite weight are left out.
+    fit_linear, fit_scale : bool
+        Whether b and c are free; else they stay at `start`.
+    tol : float
+        Largest entry of the (sub)gradient at the solution.
+    max_iter : int
+    """
+    d = len(centre)
+    lower = torch.tril_indices(d, d)
+    lower = lower[:, penalty.weight[tuple(lower)].isfinite()]
+    n_links, linear_end = lower.shape[1], lower.shape[1] + d * fit_linear
+
+    def theta_of(vector: Tensor) -> Theta:
+        half = vector.new_zeros(d, d).index_put(tuple(lower), vector[:n_links])
+        precision = half + half.T - half.diagonal().diag()
+        linear = vector[n_links:linear_end] if fit_linear else start.linear
+        return Theta(precision, linear, vector[-1] if fit_scale else start.log_scale)
+
+    def value(vector: Tensor) -> Tensor:
+        theta = theta_of(vector)
+        return loss(theta) + penalty.smooth(theta, centre)
+
+    parts = [start.precision[tuple(lower)]]
+    parts += [start.linear] * fit_linear + [start.log_scale[None]] * fit_scale
+    vector = torch.cat(parts).detach()
+    weight, bound = torch.zeros_like(vector), torch.full_like(vector, -torch.inf)
+    weight[:n_links] = 2 * penalty.weight[tuple(lower)]
+    bound[:n_links][lower[0] == lower[1]] = DIAGONAL_FLOOR
+    found = minimise(value, vector, weight, bound, tol=tol, max_iter=max_iter)
+    return Solution(theta_of(found.point), found.objective, found.gap)

@@ -1,0 +1,169 @@
+"""VNCE by cumulative data imputation with learnt univariate conditionals.
+
+In each incomplete row one missing cell is latent, and the others stand at their current
+imputation (Rhodes 2018, algorithm 1, "VNCE (approx)").  A round takes many short steps:
+each makes one cell a row latent, draws it from q(x_j | x_-j) of eq. (5.19), moves q up
+the gradient of the data term (reparametrised), and writes a draw back.  Then the M-step
+of `graph_drawn` moves the model.
+
+Two deviations.  As in `graph_vnce`, the missing cells of the noise keep the values that
+were drawn with the noise, for which p_y of the other cells is exact.  And a single draw
+is written back, not the mean of some, which has too little spread: on a simulated ring
+of 20 columns the AUC is 0.90 and 0.81 with 30 % and 50 % missing, with means of three
+draws 0.67 and 0.20 (b = 0).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.graph.em import EStep, Method, observed_mean
+from skvnce.algorithms.graph.vnce_conditional import choose_latent
+from skvnce.algorithms.graph.vnce_m_step import Both, drawn, m_step
+from skvnce.distributions.truncated_normal import TruncatedNormal
+from skvnce.models.base import observed_log_prob
+from skvnce.models.truncated_gaussian import TruncatedGaussian
+from skvnce.objectives.vnce import data_term, log_ratio
+from skvnce.training.adam import descend
+from skvnce.variational.affine_conditionals import AffineConditionals
+from skvnce.variational.base import Draws, repeated
+
+Write = Callable[[Tensor], Tensor]
+
+
+def one_draw(cells: Tensor) -> Tensor:
+    """Keep the first draw; (n_draws, n, features) -> (n, features)."""
+    return cells[0]
+
+
+def mean_of_draws(cells: Tensor) -> Tensor:
+    """Keep the mean of the draws, as the thesis does."""
+    return cells.mean(0)
+
+
+class LatentCells(NamedTuple):
+    """Completed rows of which at most one missing cell each is latent.
+
+    Attributes
+    ----------
+    x : Tensor of shape (n, features)
+    latent : Tensor of int64, of shape (n,)
+        -1 where the row is complete.
+    """
+
+    x: Tensor
+    latent: Tensor
+
+    def given(self) -> Tensor:
+        """Return True but at the latent cells; (n, features)."""
+        return self.latent[:, None] != torch.arange(self.x.shape[1])
+
+    def draw(self, q: AffineConditionals, n_draws: int) -> Draws:
+        """Draw the latent cells, differentiable in the parameters of q."""
+        rows = (self.latent >= 0).nonzero().squeeze(-1)
+        columns = self.latent[rows]
+        dist = q.at(self.x[rows], columns)
+        cells = dist.rsample((n_draws,))
+        draws = repeated(self.x, n_draws)
+        places = torch.arange(n_draws)[:, None], rows, columns
+        x = draws.values[0].index_put(places, cells)
+        log_prob = draws.log_prob.index_add(1, rows, dist.log_prob(cells))
+        return draws._replace(values=(x,), log_prob=log_prob)
+
+
+def latent_cells(x: Tensor, observed: Tensor) -> LatentCells:
+    """Make one missing cell of each completed row latent."""
+    return LatentCells(x, choose_latent(observed))
+
+
+class State(NamedTuple):
+    """Imputations (n, features), q and its optimiser."""
+
+    x: Tensor
+    q: AffineConditionals
+    optimiser: torch.optim.Optimizer
+
+
+def vnce_cdi(
+    data: Incomplete,
+    noise: TruncatedNormal,
+    centre: Tensor,
+    *,
+    noise_ratio: int,
+    fit_linear: bool,
+    n_draws: int = 3,
+    n_steps: int = 50,
+    learning_rate: float = 0.02,
+    write: Write = one_draw,
+    tol: tuple[float, float] = (1e-3, 1e-6),
+) -> Method:
+    """Build the method.
+
+    Parameters
+    ----------
+    data : Incomplete
+    noise : TruncatedNormal
+    centre : Tensor of shape (features,)
+    noise_ratio : int
+        Rows of noise for each row of data; drawn once.
+    fit_linear : bool
+    n_draws : int
+        Of each latent cell.
+    n_steps : int
+        Steps of Adam a round; each writes one cell a row back.
+    learning_rate : float
+    write : callable
+        What is written back, of draws (n_draws, n, features).
+    tol : tuple of two floats
+        See `MStep`.
+    """
+    observed, complete = data.observed, bool(data.observed.all())
+    contrast = latent_cells(
+        noise.sample((noise_ratio * len(data.x),)), observed.repeat(noise_ratio, 1)
+    )
+
+    def log_noise(rows: LatentCells) -> Tensor:
+        return observed_log_prob(noise, rows.x, rows.given())
+
+    noise_base = log_noise(contrast)
+
+    def init() -> State:
+        q = AffineConditionals(noise, observed_mean(data.x, observed))
+        optimiser = torch.optim.Adam(q.parameters(), lr=learning_rate)
+        x = data.with_values(noise.sample((len(data.x),)))
+        return State(x, q, optimiser)
+
+    def improve(state: State, model: TruncatedGaussian) -> State:
+        """Take the steps of a round."""
+        x, every = state.x.clone(), [torch.arange(len(data.x))]
+
+        def loss(_: Tensor) -> Tensor:
+            rows = latent_cells(x.clone(), observed)
+            draws = rows.draw(state.q, n_draws)
+            ratio = log_ratio(model.log_density, draws, log_noise(rows))
+            x.copy_(data.with_values(write(draws.values[0].detach())))
+            return -data_term(ratio, noise_ratio, draws.log_weight).mean()
+
+        descend(
+            loss,
+            list(state.q.named_parameters()),
+            lambda: every,
+            optimiser=state.optimiser,
+            max_iter=n_steps,
+        )
+        return state._replace(x=x)
+
+    def step(state: State, model: TruncatedGaussian) -> tuple[State, Both]:
+        if not complete:
+            state = improve(state, model.requires_grad_(False))
+        rows = latent_cells(state.x, observed)
+        with torch.no_grad():
+            first = drawn(rows.draw(state.q, n_draws), log_noise(rows))
+            second = drawn(contrast.draw(state.q, n_draws), noise_base)
+        return state, Both(first, second)
+
+    options = {"noise_ratio": noise_ratio, "fit_linear": fit_linear, "tol": tol}
+    return Method(EStep(init, step, complete), m_step(centre, **options))

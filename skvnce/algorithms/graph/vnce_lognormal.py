@@ -1,0 +1,146 @@
+"""VNCE with the conditionals of a joint lognormal as posterior of the missing cells.
+
+The family of Rhodes and Gutmann (2019, section 5), given the logarithms of the observed
+cells.  Some iterations of L-BFGS in q, on the data term alone, alternate with the
+M-step of `graph_drawn`, solved to the end.  The numbers behind the draws stand still
+inside a round.  Those of the data are new in each: few draws leave noise in K, which
+the mean over the rounds takes away (ring, 30 % missing, set 0: AUC 0.86 without it,
+0.91 with it).
+
+A lognormal has no mass at zero, where a truncated Gaussian may have most.  There the
+importance weights phi / q of the noise term grow faster than any power of 1 / x, and
+their variance is infinite: few are huge, most too small, and log phi of rows of noise
+is underestimated.  The model makes use of that.  `defended` bounds the weights there:
+half of the draws are from the noise's own marginals, with the density of the mixture
+(Hesterberg 1995).  Measured on a ring (set 2, d = 20, n = 1000, b = 0), at the
+fit with the lognormal alone; the last line is of the fit with the q of its column:
+
+                                              30 % missing          50 % missing
+                                          lognormal defended    lognormal defended
+    log phi(y) by 5 draws, mean error       -0.41    -0.09        -0.61    -0.14
+    effective share of 1000 draws            0.17     0.74         0.09     0.55
+    largest weight of 1000, worst row        0.86     0.005        0.92     0.08
+    diagonal of K, mean squared error        0.02     0.03         0.26     0.04
+"""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.graph.em import EStep, Method, observed_mean
+from skvnce.algorithms.graph.vnce_m_step import Both, drawn, m_step
+from skvnce.algorithms.vnce.em import Steps, draw_both
+from skvnce.distributions.normal import Normal
+from skvnce.distributions.truncated_normal import TruncatedNormal
+from skvnce.models.base import observed_log_prob
+from skvnce.models.truncated_gaussian import TruncatedGaussian
+from skvnce.objectives.vnce import Contrast, Rows, data_term, log_ratio
+from skvnce.training.lbfgs import minimise_parameters
+from skvnce.variational.base import Uniforms, stream
+from skvnce.variational.cells import NormalCells, normal_scale
+from skvnce.variational.marginal_cells import DefendedCells, MarginalCells
+
+_FLOOR = 0.01  # share of a column's mean below which cells count as this in logarithms
+
+
+def lognormal(data: Incomplete, noise: TruncatedNormal) -> NormalCells:
+    """Make the joint lognormal, at independent columns with the observed moments."""
+    floor = _FLOOR * observed_mean(data.x, data.observed)
+    positive = torch.ones_like(floor).bool()
+    logs = normal_scale(data.x, positive, floor)
+    mean = observed_mean(logs, data.observed)
+    variance = observed_mean((logs - mean).square(), data.observed)
+    return NormalCells(Normal(mean, variance.diag()), positive, floor=floor)
+
+
+def defended(data: Incomplete, noise: TruncatedNormal) -> DefendedCells:
+    """Make the mixture of the joint lognormal and of the noise's marginals."""
+    return DefendedCells(lognormal(data, noise), MarginalCells(noise))
+
+
+def contrast_of(data: Incomplete, noise: TruncatedNormal, noise_ratio: int) -> Contrast:
+    """Draw noise, nu rows of noise for each row of data."""
+    tables = data.x, noise.sample((noise_ratio, len(data.x)))
+    parts = [
+        Rows(x, data.observed, observed_log_prob(noise, x, data.observed))
+        for x in tables
+    ]
+    return Contrast(*parts)
+
+
+def new_stream() -> Uniforms:
+    """Make uniform numbers of a seed from torch's stream."""
+    return stream(int(torch.randint(2**31, ())))
+
+
+def improve(
+    q: nn.Module,
+    model: TruncatedGaussian,
+    rows: Rows,
+    uniforms: Uniforms,
+    noise_ratio: float,
+    n_steps: int,
+) -> None:
+    """Raise the data term in the parameters of q, in place; no other term moves q."""
+
+    def losses() -> Iterator[Tensor]:
+        draws = q(rows.x, rows.observed, uniforms)
+        ratio = log_ratio(model.log_density, draws, rows.log_noise)
+        yield -data_term(ratio, noise_ratio, draws.log_weight).mean()
+
+    leaves = [leaf for leaf in q.parameters() if leaf.requires_grad]
+    minimise_parameters(losses, leaves, max_iter=n_steps)
+
+
+def vnce_lognormal(
+    data: Incomplete,
+    noise: TruncatedNormal,
+    centre: Tensor,
+    *,
+    noise_ratio: int,
+    fit_linear: bool,
+    n_draws: int = 5,
+    n_steps: int = 5,
+    family: Callable[[Incomplete, TruncatedNormal], nn.Module] = defended,
+    tol: tuple[float, float] = (3e-3, 1e-6),
+) -> Method:
+    """Build the method.
+
+    Parameters
+    ----------
+    data : Incomplete
+    noise : TruncatedNormal
+    centre : Tensor of shape (features,)
+    noise_ratio : int
+        Rows of noise for each row of data; drawn once.
+    fit_linear : bool
+    n_draws : int
+        Of the missing cells of each row.
+    n_steps : int
+        Iterations of L-BFGS in q, a round.
+    family : callable
+        Makes q: `defended`, or `lognormal` alone as in the paper.
+    tol : tuple of two floats
+        See `MStep`.
+    """
+    complete = bool(data.observed.all())
+    contrast = contrast_of(data, noise, noise_ratio)
+    of_noise = new_stream()
+
+    def init() -> nn.Module:
+        return Steps([family(data, noise)], n_draws)
+
+    def step(q: nn.Module, model: TruncatedGaussian) -> tuple[nn.Module, Both]:
+        uniforms = new_stream(), of_noise
+        if not complete:
+            at = model.requires_grad_(False), contrast.data, uniforms[0]
+            improve(q, *at, noise_ratio, n_steps)
+        with torch.no_grad():
+            pairs = zip(draw_both(q, contrast, uniforms), contrast, strict=True)
+            both = Both(*(drawn(draws, rows.log_noise) for draws, rows in pairs))
+        return q, both
+
+    options = {"noise_ratio": noise_ratio, "fit_linear": fit_linear, "tol": tol}
+    return Method(EStep(init, step, once=complete), m_step(centre, **options))

@@ -1,0 +1,1 @@
+"""Variational autoencoders of incomplete tables: training and sampling."""

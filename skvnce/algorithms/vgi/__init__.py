@@ -1,0 +1,1 @@
+"""Variational Gibbs inference of incomplete tables, and Monte Carlo EM."""

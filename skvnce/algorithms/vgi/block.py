@@ -1,0 +1,167 @@
+"""Variational block-Gibbs inference: fit models with latents to incomplete rows.
+
+Each row is completed several times, and these chains go on from one visit of the row to
+the next: a visit moves them by a sweep of draws of latents and missing cells, and one
+gradient step raises the objective there.  In a warm-up the chains stay where they are.
+
+References
+----------
+Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+estimation from incomplete data, sections 3.4 and 5.3, algorithm 1.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from skvnce._incomplete import Incomplete
+from skvnce.objectives.vbgi import vbgi, vbgi_marginal
+from skvnce.samplers.base import Sampler, run_chain
+from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
+from skvnce.samplers.variational_block_gibbs import variational_block_gibbs
+from skvnce.training.adam import descend
+from skvnce.variational.base import ambient
+
+
+class Scheme(NamedTuple):
+    """What is trained, how chains move, and what is climbed.
+
+    Attributes
+    ----------
+    parts : nn.ModuleDict
+    sampler : Sampler
+        Of states that begin with what persists.
+    bound : callable
+        Maps (observed, *what persists) to bounds (n_chains, n).
+    n_persistent : int
+        1 where tables persist, 2 where their latents do too.
+    """
+
+    parts: nn.ModuleDict
+    sampler: Sampler
+    bound: Callable[..., Tensor]
+    n_persistent: int
+
+
+def block_scheme(model: nn.Module, posterior: nn.Module, cells: nn.Module) -> Scheme:
+    """Make VBGI-VAE of a model, q(z | x) and q(x_mis | z, x_obs)."""
+    parts = nn.ModuleDict({"model": model, "posterior": posterior, "cells": cells})
+    return Scheme(
+        parts,
+        variational_block_gibbs(model, posterior, cells),
+        lambda observed, x, z: vbgi(model, posterior, cells, x, z, observed, ambient),
+        2,
+    )
+
+
+def marginal_scheme(model: nn.Module, posterior: nn.Module) -> Scheme:
+    """Make VBGI-VAE-M of a model and q(z | x); the model draws missing cells."""
+    return Scheme(
+        nn.ModuleDict({"model": model, "posterior": posterior}),
+        pseudo_gibbs(model, posterior),
+        lambda observed, x: vbgi_marginal(model, posterior, x, observed, ambient),
+        1,
+    )
+
+
+class BlockChains:
+    """Completed tables of all rows, and their latents, which a visit moves.
+
+    Parameters
+    ----------
+    scheme : Scheme
+    data : Incomplete
+    x : Tensor of shape (n_chains, n, features)
+        Completed tables, of which only the missing cells are read.
+
+    Attributes
+    ----------
+    now : list of Tensor
+        The tables, and latents (n_chains, n, latents), of which the first come from
+        the prior.
+    """
+
+    def __init__(self, scheme: Scheme, data: Incomplete, x: Tensor) -> None:
+        self.data, self.sampler = data, scheme.sampler
+        start = scheme.sampler.init(data, x)
+        self.now = list(start[: scheme.n_persistent])
+
+    def take(self, rows: Tensor) -> list[Tensor]:
+        """Return what persists of some rows."""
+        return [value[:, rows] for value in self.now]
+
+    def move(self, rows: Tensor, n_sweeps: int) -> list[Tensor]:
+        """Make sweeps of some rows, and keep and return where they end."""
+        part = self.data.take(rows)
+        state = self.sampler.init(part, *self.take(rows))
+        state = run_chain(self.sampler, state, part, n_sweeps)
+        for value, moved in zip(self.now, state, strict=False):
+            value[:, rows] = moved
+        return self.take(rows)
+
+
+def visit_loss(
+    scheme: Scheme, chains: BlockChains, n_sweeps: int
+) -> Callable[[Tensor], Tensor]:
+    """Make the loss of a visit: move the chains of rows, then minus their bound."""
+
+    def loss(rows: Tensor) -> Tensor:
+        state = chains.move(rows, n_sweeps) if n_sweeps else chains.take(rows)
+        return -scheme.bound(chains.data.observed[rows], *state).mean()
+
+    return loss
+
+
+def train(
+    scheme: Scheme,
+    chains: BlockChains,
+    batches: Callable[[], Iterable[Tensor]],
+    *,
+    n_epochs: int,
+    n_warm_up: int = 20,
+    n_sweeps: int = 1,
+    learning_rate: float = 1e-3,
+    on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
+) -> list[float]:
+    """Train all parts by Adam, in place; the chains move after the warm-up.
+
+    Parameters
+    ----------
+    scheme : Scheme
+    chains : BlockChains
+    batches : callable
+        Gives the batches of rows of an epoch; see `skvnce.algorithms.vgi.core.epochs`.
+    n_epochs, n_warm_up : int
+        All epochs, and those of them that leave the chains where they start.
+    n_sweeps : int
+        Of the chains of a row, at each visit.
+    learning_rate : float
+    on_epoch : callable
+        Shown the epoch and its mean loss; stops by returning True.
+
+    Returns
+    -------
+    list of float
+        Mean losses of the epochs.
+    """
+    named, epoch = list(scheme.parts.named_parameters()), 0
+    losses = [visit_loss(scheme, chains, n) for n in (0, n_sweeps)]
+
+    def loss(rows: Tensor) -> Tensor:
+        return losses[epoch >= n_warm_up](rows)
+
+    def count(number: int, value: float) -> bool:
+        nonlocal epoch
+        epoch = number
+        return on_epoch(number, value)
+
+    return descend(
+        loss,
+        named,
+        batches,
+        optimiser=torch.optim.Adam([leaf for _, leaf in named], lr=learning_rate),
+        max_iter=n_epochs,
+        on_epoch=count,
+    )

@@ -1,0 +1,438 @@
+"""Any density of rows: fitted by variational Gibbs inference, sampled and scored.
+
+A normal distribution fitted by EM completes the rows first and anchors the variational
+conditionals, so that nothing needs a warm-up but a model that starts elsewhere.  Cells
+of columns whose values repeat are known to an interval: they are drawn from it anew in
+each round (dequantisation), and a probability of the interval is what is scored.
+
+References
+----------
+Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+estimation from incomplete data, algorithm 1, section 7.2 of the thesis; Theis, van den
+Oord and Bethge (2016) for dequantisation; Veach and Guibas (1995) for the mixture of
+proposals.
+"""
+
+from collections.abc import Callable, Iterable
+from math import ceil, log
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from skvnce._incomplete import Incomplete
+from skvnce._progress import tell
+from skvnce.algorithms.gaussian import em
+from skvnce.algorithms.vgi.core import Chains, Effort, Pair, train
+from skvnce.distributions.cells import Families
+from skvnce.distributions.normal import Normal
+from skvnce.objectives.elbo import iwelbo, standard_error
+from skvnce.samplers.base import run_chain
+from skvnce.samplers.variational_gibbs import (
+    Hypercube,
+    metropolised_gibbs,
+    observed_hypercube,
+)
+from skvnce.training.best import Best
+from skvnce.training.rounds import LONGEST, cooling_after, rows_of
+from skvnce.variational.base import Uniforms, at_quantiles
+from skvnce.variational.gibbs import StandardConditionals, anchor
+from skvnce.variational.heads import Head
+
+TOGETHER = 4  # cells that are accepted at once, as chains draw them
+_JUDGES = 8  # draws by which a held-out cell's density is normalised
+CHAINS = 8  # of a row, that its density is scored by
+_AT_ONCE = 2**23  # numbers of one chunk of rows
+_BODY = 64  # width of the body of the conditionals
+_WIDE = 30  # numbers that a cell of a row takes in a flow's networks, about
+_HIDDEN = 256  # and a row in those of the conditionals
+
+
+class Start(NamedTuple):
+    """What training starts from.
+
+    Attributes
+    ----------
+    data : Incomplete
+        Scores of cells.
+    normal : Normal
+        Fitted to them.
+    families : Families
+        Of which the rounded columns count.
+    weights : Tensor of shape (n,)
+        With which rows are drawn.
+    """
+
+    data: Incomplete
+    normal: Normal
+    families: Families
+    weights: Tensor
+
+    def without(self, held_out: Tensor) -> Self:
+        """Leave cells out."""
+        kept = self.data.observed & ~held_out
+        return self._replace(data=Incomplete(self.data.x.where(kept, 0.0), kept))
+
+    def spread(self) -> Incomplete:
+        """Draw cells of rounded columns from their intervals; in single precision."""
+        x = self.families.spread(self.data.x, torch.rand_like(self.data.x)).float()
+        return Incomplete(x.where(self.data.observed, 0.0), self.data.observed)
+
+
+def anchored_conditionals(
+    normal: Normal, head: Head, hidden: int = _BODY
+) -> StandardConditionals:
+    """Make conditionals with a shared body, exact for a normal distribution."""
+    d = len(normal.mean)
+    body = nn.Sequential(
+        nn.Linear(d, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU()
+    )
+    found = StandardConditionals(d, head, body, hidden, (hidden // 2,))
+    anchor(found, normal.mean, torch.linalg.inv(normal.covariance))
+    return found
+
+
+def make_chains(start: Start, n_chains: int) -> Chains:
+    """Complete rows by draws of the normal; they may not leave the observed values."""
+    data = start.spread()
+    x = em.draw(start.normal, start.data, n_chains).float()
+    return Chains(data, x, observed_hypercube(data))
+
+
+def renewed(chains: Chains, start: Start) -> Chains:
+    """Go on with all observed cells, their hypercube, and no draw counted yet."""
+    data = start.spread()
+    return Chains(data, chains.x, observed_hypercube(data))
+
+
+def batches_of(
+    start: Start, chains: Chains, batch_size: int
+) -> Callable[[], Iterable[Tensor]]:
+    """Make the batches of a round, for which cells of rounded columns are drawn anew.
+
+    Which cells count as observed is as in the chains.  Rows come with replacement, in
+    proportion to their weights.
+    """
+    observed = chains.data.observed
+
+    def batches() -> Iterable[Tensor]:
+        data = start.spread()
+        chains.restate(Incomplete(data.x.where(observed, 0.0), observed))
+        return rows_of(start.weights, batch_size)
+
+    return batches
+
+
+def train_while_better(
+    pair: Pair,
+    start: Start,
+    chains: Chains,
+    held_out: Tensor,
+    effort: Effort,
+    *,
+    max_rounds: int,
+    patience: int,
+    on_round: Callable[[int, float, float], bool],
+) -> int:
+    """Train while held-out cells are predicted better, and go back to the best round.
+
+    Parameters
+    ----------
+    pair : Pair
+    start : Start
+    chains : Chains
+        In which the held-out cells are missing.
+    held_out : Tensor of bool, of shape (n, features)
+        Observed cells that training does not see.
+    effort : Effort
+    max_rounds, patience : int
+        At most, and without an improvement.
+    on_round : callable
+        Shown the round, its loss and the gain per held-out cell, in nats; stops by
+        returning True.
+
+    Returns
+    -------
+    int
+        0 if training only lowers what is judged, or if nothing is held out.
+    """
+    if not held_out.any():
+        return 0
+    cells = held_out.nonzero(as_tuple=True)
+    truth = start.spread().x[cells]
+    first = held_out_log_prob(pair, chains, cells, truth)
+    best = Best(pair, patience)
+
+    def judge(n_round: int, loss: float) -> bool:
+        gains = held_out_log_prob(pair, chains, cells, truth) - first
+        gain = float(gains.clamp(-5.0, 5.0).mean())  # outlying cells do not decide
+        stop = best.judge(n_round, gain)
+        return on_round(n_round, loss, gain) or stop
+
+    train(
+        pair,
+        chains,
+        effort,
+        n_epochs=max_rounds,
+        batches=batches_of(start, chains, effort.batch_size),
+        on_epoch=judge,
+        longest=LONGEST,
+    )
+    return best.restore()
+
+
+def train_on_all(
+    pair: Pair,
+    start: Start,
+    chains: Chains,
+    effort: Effort,
+    *,
+    n_rounds: int,
+    n_cooling: int,
+    on_round: Callable[[int, float], bool] = lambda n_round, loss: False,
+) -> list[float]:
+    """Train on all observed cells, the last rounds with falling learning rates."""
+    return train(
+        pair,
+        chains,
+        effort,
+        n_epochs=n_rounds + n_cooling,
+        batches=batches_of(start, chains, effort.batch_size),
+        schedule=cooling_after(n_rounds),
+        on_epoch=on_round,
+        longest=LONGEST,
+    )
+
+
+@torch.no_grad()
+def held_out_log_prob(
+    pair: Pair, chains: Chains, cells: tuple[Tensor, Tensor], truth: Tensor
+) -> Tensor:
+    """Score cells by the model's conditional, averaged over chains that miss them.
+
+    ``p(x_j | x~_-j)`` is p of the row over its integral in x_j, which draws of q_j and
+    the true value estimate.
+
+    Parameters
+    ----------
+    pair : Pair
+    chains : Chains
+    cells : tuple of Tensor
+        Rows and columns, (n_cells,).
+    truth : Tensor of shape (n_cells,)
+    """
+    found = []
+    for rows, columns, true in zip(
+        *(p.split(256) for p in (*cells, truth)), strict=True
+    ):
+        x = chains.take(rows)
+        q = pair.conditionals.at(x, columns.expand(x.shape[:-1]))
+        tried = torch.cat([true.expand(1, *x.shape[:-1]), q.sample((_JUDGES,))])
+        place = columns.expand(tried.shape).unsqueeze(-1)
+        moved = x.expand(len(tried), *x.shape).scatter(-1, place, tried.unsqueeze(-1))
+        log_p = pair.model.log_prob(moved)
+        log_integral = (log_p - q.log_prob(tried)).logsumexp(0) - log(len(tried))
+        found.append((log_p[0] - log_integral).logsumexp(0) - log(len(x)))
+    return torch.cat(found)
+
+
+class Fitted(NamedTuple):
+    """A fitted density, and where its chains start and may go.
+
+    Attributes
+    ----------
+    pair : Pair
+    normal : Normal
+    families : Families
+    hypercube : Hypercube
+    """
+
+    pair: Pair
+    normal: Normal
+    families: Families
+    hypercube: Hypercube
+
+
+def normal_start(
+    fitted: Fitted, data: Incomplete, uniforms: Uniforms, n_chains: int
+) -> Tensor:
+    """Complete rows by draws of the normal given what is observed.
+
+    An unconditional draw x' is moved by E[x_mis | x_obs] - E[x_mis | x'_obs] (Hoffman
+    and Ribak 1991), so that the draw is a function of numbers keyed by the row.
+
+    Returns
+    -------
+    Tensor of shape (n_chains, n, features)
+    """
+    normal, like = fitted.normal, data.x.expand(n_chains, *data.x.shape)
+    noise = torch.special.ndtri(uniforms(0, like).clamp(2.0**-50, 1 - 2.0**-50))
+    free = normal.mean + noise @ torch.linalg.cholesky(normal.covariance).T
+    shifted = (data.x - free).where(data.observed, 0.0) + normal.mean
+    rows = Incomplete(shifted.flatten(0, 1), data.observed.repeat(n_chains, 1))
+    moved = em.conditional_mean(normal, rows).view(like.shape)
+    drawn = free + (moved - normal.mean)
+    return data.with_values(drawn.clamp(*fitted.hypercube))
+
+
+@torch.no_grad()
+def draw(
+    fitted: Fitted,
+    data: Incomplete,
+    streams: Callable[[int], Uniforms],
+    *,
+    n_chains: int,
+    n_sweeps: int,
+    n_kept: int = 1,
+) -> Tensor:
+    """Draw missing cells by Metropolis-Hastings chains with q as proposal.
+
+    All rows miss the same number of cells: each makes as many steps as it needs.
+
+    Parameters
+    ----------
+    fitted : Fitted
+    data : Incomplete
+    streams : callable
+        Maps a purpose to uniform numbers.
+    n_chains : int
+    n_sweeps : int
+        Before the first tables that are kept; each sweep visits a missing cell once.
+    n_kept : int
+        Tables of each chain, a sweep apart.
+
+    Returns
+    -------
+    Tensor of shape (n_kept * n_chains, n, features)
+    """
+    n_missing = count_missing(data)
+    x = normal_start(fitted, data, streams(0), n_chains)
+    part = spread_rows(fitted, data, streams(1), n_chains)
+    together = min(TOGETHER, n_missing)
+    sampler = metropolised_gibbs(
+        *fitted.pair, fitted.hypercube, n_together=together, uniforms=streams(2)
+    )
+    sweep, kept = ceil(n_missing / together), []
+    state = sampler.init(part, x)
+    state = run_chain(sampler, state, part, n_sweeps * sweep)
+    for place in range(n_kept):
+        state = run_chain(sampler, state, part, sweep if place else 0)
+        kept.append(state.x)
+    return torch.cat(kept)
+
+
+def count_missing(data: Incomplete) -> int:
+    """Count the missing cells of a row, as many in all."""
+    return int((~data.observed[0]).sum())
+
+
+def spread_rows(
+    fitted: Fitted, data: Incomplete, uniforms: Uniforms, n_draws: int
+) -> Incomplete:
+    """Draw cells of rounded columns from their intervals.
+
+    Returns
+    -------
+    Incomplete
+        x of shape (n_draws, n, features).
+    """
+    like = data.x.expand(n_draws, *data.x.shape)
+    x = fitted.families.spread(like, uniforms(0, like))
+    return Incomplete(x.where(data.observed, 0.0), data.observed)
+
+
+class Score(NamedTuple):
+    """Estimates of log p(x_obs).
+
+    Attributes
+    ----------
+    log_prob : Tensor of shape (n,)
+    error : Tensor of shape (n,)
+        Standard errors, from how much the weights of draws differ.
+    """
+
+    log_prob: Tensor
+    error: Tensor
+
+
+@torch.no_grad()
+def score(
+    fitted: Fitted,
+    data: Incomplete,
+    streams: Callable[[int], Uniforms],
+    *,
+    n_draws: int,
+    n_sweeps: int,
+) -> Score:
+    """Estimate log p(x_obs) by importance sampling with q as proposal.
+
+    A draw is a sweep of q over the missing cells of a chain, and counts with the
+    density of sweeps from all chains of its row,
+
+        p(x_obs) = E p(x) / mean_k prod_j q_j(x_j | x_<j, x~^k_>j)                 (1)
+
+    without bias; as the chains follow p(x_mis | x_obs) and q the conditionals of p, the
+    weights become equal.  All rows miss the same number of cells.
+    """
+    part = spread_rows(fitted, data, streams(3), n_draws)
+    log_q, x = part.x.new_zeros(n_draws, len(data.x)), part.x
+    if count_missing(data):
+        chains = draw(fitted, data, streams, n_chains=CHAINS, n_sweeps=n_sweeps)
+        x, log_q = sweep_from(fitted.pair.conditionals, part, chains, streams(4))
+    log_width = fitted.families.log_width(data.x, data.observed)
+    log_weight = fitted.pair.model.log_prob(x) - log_q + log_width
+    return Score(iwelbo(log_weight), standard_error(log_weight))
+
+
+def sweep_from(
+    conditionals: nn.Module, data: Incomplete, chains: Tensor, uniforms: Uniforms
+) -> tuple[Tensor, Tensor]:
+    """Sweep over the missing cells from chains in turn; with the log of eq. (1)'s mean.
+
+    Parameters
+    ----------
+    conditionals : nn.Module
+    data : Incomplete
+        x of shape (n_draws, n, features).
+    chains : Tensor of shape (n_chains, n, features)
+    uniforms : Uniforms
+
+    Returns
+    -------
+    x : Tensor of shape (n_draws, n, features)
+    log_q : Tensor of shape (n_draws, n)
+    """
+    n_draws, n_chains = len(data.x), len(chains)
+    own = torch.arange(n_draws) % n_chains
+    states = data._replace(x=data.x.unsqueeze(1)).with_values(chains)
+    order = (~data.observed).double().sort(stable=True, dim=-1, descending=True).indices
+    numbers = uniforms(0, data.x)
+    log_q = 0.0
+    for place in range(count_missing(data)):
+        columns = order[:, place].expand(states.shape[:-1])
+        mine = columns[:, 0].unsqueeze(-1)
+        uniform = numbers.gather(-1, mine).squeeze(-1)
+        q = conditionals.at(states[torch.arange(n_draws), own], columns[:, 0])
+        drawn = at_quantiles(q, uniform).unsqueeze(1).expand(columns.shape)
+        log_q = log_q + conditionals.at(states, columns).log_prob(drawn)
+        states = states.scatter(-1, columns.unsqueeze(-1), drawn.unsqueeze(-1))
+    return states[:, 0], log_q.logsumexp(1) - log(n_chains)
+
+
+def chunks(fitted: Fitted, observed: Tensor, n_draws: int) -> Iterable[Tensor]:
+    """Group rows that miss equally many cells, in chunks whose draws fit into memory.
+
+    Yields
+    ------
+    Tensor of int
+        Places of the rows.
+    """
+    n_missing, d = (~observed).sum(1), observed.shape[1]
+    width = 8 * d + 4 * sum(
+        len(w[0, 0]) for w in fitted.pair.conditionals.networks.biases
+    )
+    size = max(1, _AT_ONCE // (n_draws * width))
+    for count in n_missing.unique():
+        for rows in (n_missing == count).nonzero().squeeze(1).split(size):
+            tell(f"rows with {int(count)} missing cells")
+            yield rows

@@ -1,0 +1,174 @@
+"""Monte Carlo expectation maximisation: fit a flow to rows that it imputes itself.
+
+The model is fitted to completed rows, and at intervals the missing cells are drawn anew
+from what it says of them by chains that start from rows of the model.  Before the first
+draw they are as they were given.
+
+References
+----------
+Wei and Tanner (1990); Cannella, Soltani and Tarokh (2021); Simkus, Rhodes and Gutmann
+(2023), section 6.4.
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import count
+
+import torch
+from torch import Tensor, nn
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.vgi.core import Effort, epochs
+from skvnce.samplers.base import Sampler, run_chain
+from skvnce.samplers.projected_latent import projected_latent
+from skvnce.samplers.variational_gibbs import Hypercube
+from skvnce.training.adam import descend
+
+_ROWS = 2048  # of all chains, that are moved at a time
+
+
+def at_intervals(lengths: dict[int, int], every: int) -> Callable[[int], int]:
+    """Make a schedule of chains, longer and longer.
+
+    Parameters
+    ----------
+    lengths : dict
+        From which epoch on chains have which length; ``{40: 500, 350: 2000}``.
+    every : int
+        Epochs between draws, from the first of these epochs on.
+
+    Returns
+    -------
+    callable
+        Maps the number of an epoch, from 1 on, to the steps of chains before it.
+    """
+    first = min(lengths)
+
+    def n_steps(epoch: int) -> int:
+        if epoch < first or (epoch - first) % every:
+            return 0
+        return lengths[max(start for start in lengths if start <= epoch)]
+
+    return n_steps
+
+
+def from_normal(data: Incomplete, n_chains: int) -> Tensor:
+    """Complete rows by standard normal numbers; (n_chains, n, features)."""
+    return data.with_values(torch.randn(n_chains, *data.x.shape).to(data.x))
+
+
+def reimpute(
+    sampler: Sampler,
+    data: Incomplete,
+    x: Tensor,
+    n_steps: int,
+    hypercube: Hypercube | None = None,
+) -> None:
+    """Draw the missing cells anew by chains that start afresh, in place.
+
+    Parameters
+    ----------
+    sampler : Sampler
+        Of as many chains as there are tables.
+    data : Incomplete
+    x : Tensor of shape (n_chains, n, features)
+    n_steps : int
+    hypercube : Hypercube, optional
+        To which the draws are clamped.
+    """
+    holed = (~data.observed).any(1).nonzero().squeeze(1)
+    for rows in holed.split(max(1, _ROWS // len(x))):
+        part = data.take(rows)
+        drawn = run_chain(sampler, sampler.init(part), part, n_steps).x
+        if hypercube is not None:
+            drawn = drawn.clamp(hypercube.low, hypercube.high)
+        x[:, rows] = part.with_values(drawn)
+
+
+def completed_loss(
+    model: nn.Module, data: Incomplete, x: Tensor
+) -> Callable[[Tensor], Tensor]:
+    """Make the loss of rows: -log p(x), mean over tables; complete rows count once."""
+    complete = data.observed.all(1)
+
+    def loss(rows: Tensor) -> Tensor:
+        whole, holed = rows[complete[rows]], rows[~complete[rows]]
+        tables = torch.cat([x[:, holed].flatten(0, 1), data.x[whole]])
+        drawn, seen = model.log_prob(tables).split([len(x) * len(holed), len(whole)])
+        return -(drawn.sum() / len(x) + seen.sum()) / len(rows)
+
+    return loss
+
+
+def train(
+    model: nn.Module,
+    data: Incomplete,
+    x: Tensor,
+    effort: Effort,
+    *,
+    n_epochs: int,
+    n_steps: Callable[[int], int],
+    sampler: Sampler | None = None,
+    hypercube: Hypercube | None = None,
+    batches: Callable[[], Iterable[Tensor]] | None = None,
+    schedule: Callable[[int], float] = lambda epoch: 1.0,
+    on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
+    longest: float = torch.inf,
+) -> list[float]:
+    """Fit a flow to incomplete rows, in place.
+
+    Parameters
+    ----------
+    model : nn.Module
+        As `skvnce.models.base.Flow`, unless a sampler is given.
+    data : Incomplete
+    x : Tensor of shape (n_chains, n, features)
+        Completed tables; their missing cells are drawn anew, in place.
+    effort : Effort
+        Of which the model's part is read.
+    n_epochs : int
+    n_steps : callable
+        Maps the number of an epoch, from 1 on, to the length of chains that draw the
+        missing cells before it, or to 0; see `at_intervals`.
+    sampler : Sampler, optional
+        Of as many chains as there are tables; by default `projected_latent`.
+    hypercube : Hypercube, optional
+        To which draws are clamped after their chains.
+    batches : callable, optional
+        Gives the batches of an epoch; by default all rows once.
+    schedule : callable
+        Maps the number of epochs that are over to a factor of the learning rate.
+    on_epoch : callable
+        Shown the epoch and its mean loss; stops by returning True.
+    longest : float
+        Norm to which longer gradients are cut.
+
+    Returns
+    -------
+    list of float
+        Mean losses of the epochs.
+    """
+    sampler = sampler or projected_latent(model, n_chains=len(x))
+    batches = batches or epochs(len(data.x), effort.batch_size)
+    numbers = count(1)
+
+    def renewed() -> Iterable[Tensor]:
+        if steps := n_steps(next(numbers)):
+            reimpute(sampler, data, x, steps, hypercube)
+        return batches()
+
+    named = list(model.named_parameters())
+    optimiser = torch.optim.AdamW(
+        [leaf for _, leaf in named],
+        lr=effort.learning_rate,
+        weight_decay=effort.weight_decay,
+    )
+    return descend(
+        completed_loss(model, data, x),
+        named,
+        renewed,
+        optimiser=optimiser,
+        schedule=torch.optim.lr_scheduler.LambdaLR(optimiser, schedule),
+        max_iter=n_epochs,
+        on_epoch=on_epoch,
+        longest=longest,
+    )

@@ -1,0 +1,141 @@
+"""Densities of rows: exact on a normal distribution, where all has closed forms."""
+
+import pytest
+import torch
+from oracles import GATE, z_mean
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import row_keyed, seeded
+from skvnce.algorithms.gaussian import em
+from skvnce.algorithms.vgi import density
+from skvnce.algorithms.vgi.core import Pair
+from skvnce.distributions.cells import Families
+from skvnce.distributions.normal import Normal
+from skvnce.models.spline_flow import SplineFlow
+from skvnce.samplers.variational_gibbs import unbounded
+from skvnce.variational.heads import NormalHead
+
+NONE = torch.tensor([], dtype=torch.long)
+
+
+def families(d):
+    empty = torch.zeros(0, 2, dtype=torch.float64)
+    return Families(NONE, NONE, NONE, empty, empty, torch.zeros(0, 3).double())
+
+
+@pytest.fixture
+def normal(seed):
+    with seeded(seed):
+        root = torch.randn(4, 4).double()
+        return Normal(torch.randn(4).double(), root @ root.T + torch.eye(4))
+
+
+@pytest.fixture
+def fitted(normal):
+    with seeded(0):
+        flow = SplineFlow(normal.mean, torch.linalg.cholesky(normal.covariance))
+        q = density.anchored_conditionals(normal, NormalHead()).double()
+    return density.Fitted(Pair(flow.double(), q), normal, families(4), unbounded(4))
+
+
+@pytest.fixture
+def data(normal, seed):
+    """Rows that miss two cells each."""
+    with seeded(seed + 1):
+        x = torch.distributions.MultivariateNormal(*normal).sample((30,))
+        order = torch.rand(30, 4).argsort(1)
+    observed = order < 2
+    return Incomplete(x.where(observed, 0.0), observed)
+
+
+def streams(data, seed):
+    return lambda purpose: row_keyed(data.to_array(), 100 * seed + purpose)
+
+
+def test_starts_have_the_conditional_normal(fitted, data, seed):
+    x = density.normal_start(fitted, data, streams(data, seed)(0), 4000)
+    exact = em.conditional_mean(fitted.normal, data)
+    missing = ~data.observed
+    assert abs(z_mean((x - exact)[:, missing], 0.0)).max() < GATE
+    assert (x[:, data.observed] == data.x[data.observed]).all()
+    _, spread = em.conditional_moments(fitted.normal, data)
+    square = (x - exact).square()
+    assert abs(z_mean(square[:, missing], spread.square()[missing])).max() < GATE
+
+
+@pytest.mark.slow
+def test_chains_of_the_exact_conditionals_always_accept_and_keep_the_law(
+    fitted, data, seed
+):
+    x = density.draw(
+        fitted, data, streams(data, seed), n_chains=2000, n_sweeps=2, n_kept=2
+    )
+    assert x.shape == (4000, 30, 4)
+    exact = em.conditional_mean(fitted.normal, data)
+    later = x[2000:]
+    assert abs(z_mean((later - exact)[:, ~data.observed], 0.0)).max() < GATE
+    assert not torch.equal(x[:2000], later)
+
+
+def test_scores_are_within_their_errors(fitted, data, seed):
+    found = density.score(fitted, data, streams(data, seed), n_draws=512, n_sweeps=1)
+    exact = em.log_prob(fitted.normal, data)
+    assert (abs(found.log_prob - exact) < GATE * found.error).all()
+    assert found.error.median() < 0.1
+    off = fitted._replace(pair=fitted.pair._replace(model=Doubled(fitted.pair.model)))
+    wrong = density.score(off, data, streams(data, seed), n_draws=512, n_sweeps=1)
+    assert (abs(wrong.log_prob - exact) > GATE * wrong.error).any()
+
+
+class Doubled(torch.nn.Module):
+    """Not normalised: a negative control."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def log_prob(self, x):
+        return self.model.log_prob(x) + 0.7
+
+
+def test_complete_rows_have_exact_scores(fitted, normal):
+    x = torch.randn(5, 4).double()
+    data = Incomplete(x, torch.ones(5, 4).bool())
+    found = density.score(fitted, data, streams(data, 0), n_draws=8, n_sweeps=1)
+    exact = torch.distributions.MultivariateNormal(*normal).log_prob(x)
+    torch.testing.assert_close(found.log_prob, exact)
+    assert (found.error < 1e-10).all()
+
+
+def test_held_out_cells_are_scored_by_the_conditional(fitted, normal, data):
+    """With one chain and the model's own conditional no draw matters."""
+    start = density.Start(data, normal, families(4), torch.ones(30).double())
+    pair = Pair(*(part.float() for part in fitted.pair))
+    with seeded(0):
+        chains = density.make_chains(start, 1)
+        cells = (~data.observed).nonzero(as_tuple=True)
+        truth = torch.randn(len(cells[0]))
+        found = density.held_out_log_prob(pair, chains, cells, truth)
+    q = pair.conditionals.at(chains.x[0][cells[0]], cells[1])
+    torch.testing.assert_close(found, q.log_prob(truth), atol=1e-3, rtol=1e-3)
+
+
+def test_rows_are_grouped_by_what_they_miss(fitted):
+    observed = torch.rand(50, 4) < 0.5
+    groups = list(density.chunks(fitted, observed, 10))
+    assert torch.cat(groups).sort().values.tolist() == list(range(50))
+    for rows in groups:
+        assert len(observed[rows].sum(1).unique()) == 1
+
+
+def test_rounded_cells_are_spread_between_their_edges():
+    edges = torch.tensor([[-0.5, 0.5, 1.5, 3.5]]).double()
+    values = torch.tensor([[0.0, 1.0, 2.0]]).double()
+    some = Families(NONE, NONE, torch.tensor([1]), torch.zeros(0, 2), values, edges)
+    x = torch.tensor([[9.0, 0.0], [9.0, 1.0], [9.0, 2.0]]).double()
+    spread = some.spread(x, torch.full((3, 2), 0.25).double())
+    assert spread.tolist() == [[9.0, -0.25], [9.0, 0.75], [9.0, 2.0]]
+    seen = torch.tensor([[True, True], [True, True], [True, False]])
+    width = some.log_width(x, seen)
+    torch.testing.assert_close(width, torch.tensor([0.0, 0.0, 0.0]).double())
+    assert some.log_width(x, seen | True)[2] == pytest.approx(torch.tensor(2.0).log())
