@@ -324,7 +324,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         return mean_by(member, nodes, self._bounds_of_nodes())
 
     def _rule(self):
-        """Resolve `sampler` to a rule of `vae_sampling`."""
+        """Resolve `sampler` to a rule of `vae.sampling`."""
         if isinstance(self.sampler, str):
             return sampling.SAMPLERS[self.sampler]
         keyed = "uniforms" in inspect.signature(self.sampler).parameters
@@ -356,7 +356,7 @@ def draw_by(rule, effort, member, nodes, n_draws, numbers, bounds):
     Parameters
     ----------
     rule : callable
-        Of `vae_sampling.SAMPLERS`.
+        Of `vae.sampling.SAMPLERS`.
     effort : Effort
     member : VariationalAutoencoder
     nodes : ndarray of shape (n, n_nodes)

@@ -246,7 +246,7 @@ def _choose(column: Residuals, to_cells: Callable[[Tensor], Tensor]) -> float | 
 
 
 def _crps(column: Residuals, shift: Tensor, to_cells: Callable) -> Tensor:
-    """Score the quantiles of each cell; see `margins`."""
+    """Score the quantiles of each cell; see `marginals`."""
     level = middles(_N_SCORED, column.mean)
     z = torch.special.ndtri(level) + shift
     found = to_cells(column.mean[:, None] + column.spread[:, None] * z)

@@ -1,6 +1,6 @@
 """What a normal distribution says of the cells of a table, through margins and bounds.
 
-A cell is an increasing function of a normal score (`margins`); missing cells may be
+A cell is an increasing function of a normal score (`marginals`); missing cells may be
 known to lie between bounds.  Without either it is the normal distribution itself.
 """
 
@@ -222,7 +222,7 @@ def conditional_mean(copula: Copula, data: Incomplete, lattice: Lattice) -> Tens
     """Fill missing cells by E[x_mis | x_obs, bounds]; (n, features).
 
     Exact where no bound is near; where one is, moved by a weighted average over points
-    of `lattice`, numbers that are functions of the row (see `bounded`).
+    of `lattice`, numbers that are functions of the row (see `truncation`).
     """
     scores = copula.given(data)
     moments, lines = None, copula.margins

@@ -1,6 +1,6 @@
 """Cells of a table as scores of about unit spread, and back.
 
-Columns are centred and scaled, and bent where they have margins (`margins`).  Columns
+Columns are centred and scaled, and bent where they have margins (`marginals`).  Columns
 whose values repeat are rounded: a score between two values belongs to the nearer one.
 """
 

@@ -2,7 +2,7 @@
 
 The family of Rhodes and Gutmann (2019, section 5), given the logarithms of the observed
 cells.  Some iterations of L-BFGS in q, on the data term alone, alternate with the
-M-step of `graph_drawn`, solved to the end.  The numbers behind the draws stand still
+M-step of `vnce_m_step`, solved to the end.  The numbers behind the draws stand still
 inside a round.  Those of the data are new in each: few draws leave noise in K, which
 the mean over the rounds takes away (ring, 30 % missing, set 0: AUC 0.86 without it,
 0.91 with it).
