@@ -98,9 +98,9 @@ def ridge_of_linear(
     for with many holes the variance says little.  Where the mean square is above 0.2, b
     is not small: it is left free, for any pull towards 0 moves K.
 
-    With the information of a normal (`maximum_likelihood`), K and the linear term around the mean
-    are independent given the data: ``b = u + K m``, where m is the mean, u has the
-    covariance S^-1 / n, and the entries of K have, in the basis of the eigenvectors of
+    With the information of a normal (`maximum_likelihood`), K and the linear term
+    around the mean are independent given the data: ``b = u + K m``, where m is the
+    mean, u has the covariance S^-1 / n, and the entries of K have, in the basis of the eigenvectors of
     S, the variances ``1 / (n (l_a l_b + 2 ridge))``.
 
     Parameters

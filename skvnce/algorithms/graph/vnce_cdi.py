@@ -6,11 +6,11 @@ each makes one cell a row latent, draws it from q(x_j | x_-j) of eq. (5.19), mov
 the gradient of the data term (reparametrised), and writes a draw back.  Then the M-step
 of `vnce_m_step` moves the model.
 
-Two deviations.  As in `vnce_conditional`, the missing cells of the noise keep the values that
-were drawn with the noise, for which p_y of the other cells is exact.  And a single draw
-is written back, not the mean of some, which has too little spread: on a simulated ring
-of 20 columns the AUC is 0.90 and 0.81 with 30 % and 50 % missing, with means of three
-draws 0.67 and 0.20 (b = 0).
+Two deviations.  As in `vnce_conditional`, the missing cells of the noise keep the
+values that were drawn with the noise, for which p_y of the other cells is exact.  And a
+single draw is written back, not the mean of some, which varies too little: on a
+simulated ring of 20 columns the AUC is 0.90 and 0.81 with 30 % and 50 % missing, with
+means of three draws 0.67 and 0.20 (b = 0).
 """
 
 from collections.abc import Callable
