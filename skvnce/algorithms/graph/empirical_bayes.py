@@ -100,8 +100,8 @@ def ridge_of_linear(
 
     With the information of a normal (`maximum_likelihood`), K and the linear term
     around the mean are independent given the data: ``b = u + K m``, where m is the
-    mean, u has the covariance S^-1 / n, and the entries of K have, in the basis of the eigenvectors of
-    S, the variances ``1 / (n (l_a l_b + 2 ridge))``.
+    mean, u has the covariance S^-1 / n, and the entries of K have, in the basis of the
+    eigenvectors of S, the variances ``1 / (n (l_a l_b + 2 ridge))``.
 
     Parameters
     ----------
