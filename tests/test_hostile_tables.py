@@ -37,7 +37,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::RuntimeWarning",  # of overflows: what comes of them is checked
 )
 
-ROWS, COLUMNS = (2, 12), (1, 6)
+FEW_ROWS, MANY_ROWS, COLUMNS = (2, 12), (60, 200), (1, 6)
 COLUMN = ["normal", "exponential", "cauchy", "integer", "binary", "repeated", "outlier"]
 COLUMN += ["constant", "zero", "single", "copy", "close", "empty"]
 HIDDEN = ["none", "few", "half", "rows", "together", "first half"]
@@ -78,11 +78,22 @@ CASES = {
 }
 
 
+# The same of tables with rows enough for held-out cells and for calibration.
+LONGER = {
+    "gaussian": (8, 150),
+    "normal": (8, 150),
+    "factors": (8, 150),
+    "graph": (1, 6),
+    "vnce": (1, 30),
+    "lair": (1, 15),
+}
+
+
 @st.composite
-def tables(draw):
-    """Draw a table of a few rows; its cells follow from a seed."""
+def tables(draw, n_rows):
+    """Draw a table; its cells follow from a seed."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    n, d = draw(st.integers(*ROWS)), draw(st.integers(*COLUMNS))
+    n, d = draw(st.integers(*n_rows)), draw(st.integers(*COLUMNS))
     kinds = [draw(st.sampled_from(COLUMN)) for _ in range(d)]
     x = np.empty((n, d))
     for j, kind in enumerate(kinds):
@@ -196,7 +207,7 @@ def _sound(model, found, rows, X):
             assert (found[~seen[:, place], place] == values).all()
 
 
-def search(estimator, count):
+def search(estimator, count, n_rows=FEW_ROWS):
     """Try tables, and show the smallest one that fails."""
 
     @seed(int(os.environ.get("SKVNCE_TEST_SEED", "0")))
@@ -206,7 +217,7 @@ def search(estimator, count):
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-    @given(tables())
+    @given(tables(n_rows))
     def check(X):
         hold(estimator, X)
 
@@ -230,6 +241,17 @@ def test_some_hostile_tables(name):
 def test_many_hostile_tables(name):
     estimator, _, count = CASES[name]
     search(estimator, count)
+
+
+@pytest.mark.parametrize("name", LONGER)
+def test_some_longer_hostile_tables(name):
+    search(CASES[name][0], LONGER[name][0], MANY_ROWS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONGER)
+def test_many_longer_hostile_tables(name):
+    search(CASES[name][0], LONGER[name][1], MANY_ROWS)
 
 
 @pytest.mark.parametrize("name", CASES)
