@@ -1,1 +1,1 @@
-"""The scikit-learn doors to the algorithms."""
+"""Estimators with the interface of scikit-learn."""

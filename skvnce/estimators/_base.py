@@ -1,4 +1,4 @@
-"""What estimators of incomplete tables share: empty columns, names, chunks of rows."""
+"""Base classes and mixins of the estimators of tables with missing values."""
 
 import numpy as np
 import torch
@@ -14,23 +14,24 @@ from skvnce.estimators._possible import PossibleValues, possible_values
 from skvnce.estimators._tables import constant_columns, into_dtype
 from skvnce.estimators._validation import column_name, incomplete_array
 
-_CHUNK = 2**22  # cells that chains move at a time
+_CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows
 
 
 class IncompleteTransformer(TransformerMixin, BaseEstimator):
-    """Abstract: a transformer whose model knows the columns in `node_indices_`.
+    """Base class of transformers whose model uses the columns in `node_indices_`.
 
-    Columns that were entirely missing at `fit` are not in the model; whether
-    `transform` keeps them is the parameter `keep_empty_features` of the subclass.
+    The model does not contain columns that were entirely missing at `fit`.  The
+    parameter `keep_empty_features` of the subclass controls whether `transform` keeps
+    them.
     """
 
     def get_feature_names_out(self, input_features=None):
-        """Name the columns of `transform`.
+        """Get the names of the columns that `transform` returns.
 
         Parameters
         ----------
         input_features : array-like of str or None, default=None
-            Must be `feature_names_in_` where the estimator saw names.
+            Must equal `feature_names_in_` if the estimator was fitted on named columns.
 
         Returns
         -------
@@ -50,7 +51,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return self._names_out(names)
 
     def score(self, X, y=None):
-        """Average `score_samples` over rows; larger is better.
+        """Compute the mean of `score_samples` over the rows; larger is better.
 
         Parameters
         ----------
@@ -66,36 +67,36 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return float(self.score_samples(X).mean())
 
     def __sklearn_tags__(self):
-        """Declare that NaN is welcome and that the dtype is kept."""
+        """Declare that NaN is allowed and that the dtype is preserved."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
     def _checked(self, X):
-        """Validate new rows, and parameters that may have been set since the fit."""
+        """Validate new rows, and parameters that may have changed since the fit."""
         check_is_fitted(self)
         self._check_parameters()
         return incomplete_array(self, X, reset=False)
 
     def _keep_possible(self, X, min_value=None, max_value=None):
-        """Learn what the values of columns can be, and which bounds the user gave."""
+        """Determine the possible values of the columns, within the user's bounds."""
         self._set_possible(possible_values(self, X, min_value, max_value))
 
     def _set_possible(self, found):
         self.feature_ranges_ = found.ranges
-        self._possible = tuple(found)  # a plain one, for skops
+        self._possible = tuple(found)  # a plain tuple, which skops can store
 
     def _clipped(self, cells):
-        """Move cells (..., n_nodes) into the ranges of their columns."""
+        """Clip cells (..., n_nodes) to the ranges of their columns."""
         return PossibleValues(*self._possible).clipped(cells, self.node_indices_)
 
     def _made_possible(self, cells):
-        """Move cells (..., n_nodes) to the nearest possible values."""
+        """Round cells (..., n_nodes) to the nearest possible values."""
         return PossibleValues(*self._possible).possible(cells, self.node_indices_)
 
     def _observed_columns(self, X):
-        """List the columns with an observed cell, and warn of the others."""
+        """Return the indices of columns with observed cells; warn about the others."""
         empty = np.isnan(X).all(0)
         if empty.all():
             raise ValueError("All columns of X are entirely missing: nothing to learn.")
@@ -122,7 +123,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return f"{fate} (keep_empty_features)"
 
     def _parts(self, X, only_incomplete=False, n_chains=1):
-        """Yield the cells and float64 values of the nodes, in chunks of rows."""
+        """Yield the indices and float64 values of the nodes, in chunks of rows."""
         nodes = X[:, self.node_indices_]
         rows, work = np.arange(len(X)), "scoring rows"
         if only_incomplete:
@@ -136,7 +137,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
                 yield np.ix_(part, self.node_indices_), nodes[part].astype(np.float64)
 
     def _columns_out(self, filled, X):
-        """Put observed cells back bit by bit, and keep or drop the empty columns."""
+        """Restore the observed cells exactly, and keep or drop the empty columns."""
         filled = np.where(np.isnan(X), filled, X)
         kept = self._columns_kept()
         empty = np.setdiff1d(kept, self.node_indices_)
@@ -149,7 +150,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return self.node_indices_
 
     def _names_out(self, names):
-        """Choose the names of `transform` from those of all columns."""
+        """Select the names of the columns of `transform` from all names."""
         return names[self._columns_kept()]
 
     def _names_in(self):
@@ -158,9 +159,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
 
 def constant_values(estimator, X, places):
-    """Return an observed value of each column without two values, by its place.
+    """Return an observed value of each constant column, by column index.
 
-    Warns of columns that vary by less than rounding allows to learn from.
+    Warns about columns whose variation is within rounding error.
     """
     found = {}
     for place in places:
@@ -175,17 +176,17 @@ def constant_values(estimator, X, places):
 
 
 class ConstantColumns:
-    """Mixin: columns of one value are not in the model; they are that value."""
+    """Mixin that leaves constant columns out of the model and imputes their value."""
 
     def _split_constants(self, X):
-        """Take constant columns from `node_indices_`, and keep their values."""
+        """Remove constant columns from `node_indices_`, and store their values."""
         constant = constant_columns(X[:, self.node_indices_])
         places = self.node_indices_[constant].tolist()
         self.constants_ = constant_values(self, X, places)
         self.node_indices_ = self.node_indices_[~constant]
 
     def _warn_of_constants(self, model):
-        """Name the constant columns, where users may expect them in the model."""
+        """Warn about constant columns, which users may expect in the model."""
         if self.constants_:
             names = ", ".join(column_name(self, j) for j in self.constants_)
             none = "" if self.node_indices_.size else f" No column is left in {model}."
@@ -195,7 +196,7 @@ class ConstantColumns:
             )
 
     def _refuse_constants(self, consequence):
-        """Raise if no column of the model is left."""
+        """Raise an error if the model has no column left."""
         if not self.node_indices_.size:
             raise ValueError(
                 f"All columns of X are constant where they are observed: {consequence}"
@@ -212,24 +213,24 @@ class ConstantColumns:
         return np.where(np.isnan(X), values.astype(X.dtype), X)
 
     def _values_of_empty(self):
-        """Give 0, or the value within the bounds nearest to it, for each column."""
+        """Return 0, or the nearest value within the bounds, for each column."""
         return np.clip(np.zeros(self.n_features_in_), *self.feature_ranges_)
 
 
 class Imputer(ConstantColumns, IncompleteTransformer):
-    """Abstract: an imputer with the parameter `add_indicator`."""
+    """Base class of imputers with the parameter `add_indicator`."""
 
     def _filled_in_turns(self, X, sources, draw, n_draws, random_state):
-        """Draw the missing cells of checked rows from each of the sources in turn.
+        """Draw the missing cells of validated rows from each of the sources in turn.
 
         Parameters
         ----------
         X : ndarray of shape (n_samples, n_features_in_)
         sources : list
-            What draws are made from, equally often, in random order.
+            The models to draw from, each equally often and in random order.
         draw : callable
-            (source, nodes, number) to cells of the nodes, in the units of X, of shape
-            (number, n, n_nodes).
+            Maps (source, nodes, number) to cells of the nodes, in the units of X, of
+            shape (number, n, n_nodes).
         n_draws : int
         random_state : int, RandomState instance, Generator or None
 

@@ -1,7 +1,6 @@
-"""Tables of zeros and ones, kept sparse: border checks, and what fits need of them.
+"""Validation and preparation of sparse binary tables with missing values.
 
-A checked table is a CSR array that stores the cells that are on, as 1, and the missing
-ones, as NaN.
+A validated table is a CSR array that stores ones as 1 and missing cells as NaN.
 """
 
 import warnings
@@ -17,14 +16,14 @@ from skvnce._containers import cell_errors_named, readable
 from skvnce.algorithms.noisy_or import Rows
 from skvnce.estimators._validation import column_name
 
-_NMF_ROUNDS = 50  # enough for a start
-_STRONG = 50  # the fiftieth part of the rows shows a component at its full strength
-_RAREST = 1e-3  # of the weights of columns
-_SPREAD = 0.2  # of the noise that tells components apart, in rates of the columns
+_NMF_ROUNDS = 50  # enough iterations for an initial guess
+_STRONG = 50  # the strength of a component is reached in a fiftieth of the rows
+_RAREST = 1e-3  # lower bound of the column weights
+_NOISE = 0.2  # scale of the noise added to components, relative to column rates
 
 
 def binary_table(estimator, X, *, reset):
-    """Validate a table of zeros, ones and NaN, or of what `binarize` makes such of.
+    """Validate a table of zeros, ones and NaN, after applying `binarize`.
 
     Returns
     -------
@@ -33,8 +32,8 @@ def binary_table(estimator, X, *, reset):
     Raises
     ------
     ValueError
-        For infinite values and text, and if `binarize` is None for other numbers than
-        0 and 1, naming row and column; for a wrong width.
+        For infinite values and text; for values other than 0 and 1 if `binarize` is
+        None (the message names row and column); for a wrong number of columns.
     """
     cells = readable(X, sparse=True)
     with cell_errors_named(X):
@@ -60,7 +59,7 @@ def binary_table(estimator, X, *, reset):
 
 
 def _binarized(table, threshold):
-    """Turn cells into 1 above a threshold and into 0 below; NaN stays."""
+    """Set cells above a threshold to 1 and the others to 0; NaN is kept."""
     if not sparse.issparse(table):
         return np.where(np.isnan(table), table, table > threshold).astype(table.dtype)
     if threshold < 0:
@@ -78,13 +77,13 @@ def _binarized(table, threshold):
 def _check_binary(estimator, table):
     wrong = ~np.isnan(table.data) & (table.data != 1)
     name = type(estimator).__name__
-    takes = f"With binarize=None, {name} takes zeros, ones and NaN"
+    takes = f"With binarize=None, {name} accepts zeros, ones and NaN"
     remedy = "Set binarize=0.0 to count values above 0 as ones."
     _refuse(estimator, table, wrong, takes, remedy)
 
 
 def _refuse(estimator, table, wrong, reason, remedy="Replace it by NaN if missing."):
-    """Raise an error about the first stored cell that is wrong, if there is one."""
+    """Raise an error that names the first wrong stored cell, if there is one."""
     if wrong.any():
         place = np.flatnonzero(wrong)[0]
         row = np.searchsorted(table.indptr, place, side="right") - 1
@@ -100,18 +99,18 @@ def observed_counts(table):
 
 
 def observed_rows(table):
-    """Leave out the rows that are entirely missing."""
+    """Drop the rows that are entirely missing."""
     missing = _with_data(table, np.isnan(table.data).astype(int))
     return table[missing.sum(1) < table.shape[1]]
 
 
 def without_columns(table, columns):
-    """Leave out the stored cells of some columns."""
+    """Drop the stored cells of some columns."""
     if not len(columns):
         return table
     kept = np.ones(table.shape[1], dtype=table.dtype)
     kept[columns] = 0
-    # products with NaN are NaN: leave out by a mask of what is stored
+    # a product with NaN is NaN, so select by a mask of the stored cells
     stored = _with_data(table, kept[table.indices])
     data = table.data[stored.data > 0]
     stored.eliminate_zeros()
@@ -119,16 +118,16 @@ def without_columns(table, columns):
 
 
 def parts_by_length(table, cost_of_cell, cost_of_row, budget):
-    """Yield places of rows of similar length, as many as the budget allows.
+    """Yield indices of rows of similar length, as many as the budget allows.
 
     Parameters
     ----------
     table : csr_array of shape (n, features)
     cost_of_cell, cost_of_row : int
-        Numbers that a listed cell takes, where all rows have as many as the longest,
-        and that a row takes besides.
+        Memory, in numbers, per listed cell (all rows are padded to the longest) and
+        per row.
     budget : int
-        Of numbers; one row may take more.
+        Maximum number of numbers in memory; a single row may need more.
     """
     length = np.maximum(np.diff(table.indptr), 1)
     order = np.argsort(length, kind="stable")
@@ -143,7 +142,7 @@ def parts_by_length(table, cost_of_cell, cost_of_row, budget):
 
 
 def fingerprints(table):
-    """Make a number of each row's cells, the same in any company; (n, 1)."""
+    """Compute a key of each row's cells that does not depend on other rows; (n, 1)."""
     rng = np.random.default_rng(0)
     on, missing = rng.random((2, table.shape[1]))
     weight = np.where(np.isnan(table.data), missing[table.indices], on[table.indices])
@@ -151,7 +150,7 @@ def fingerprints(table):
 
 
 def torch_rows(table):
-    """Hand the stored cells to torch."""
+    """Convert the stored cells to torch tensors."""
     return Rows(
         torch.from_numpy(table.indptr.astype(np.int64)),
         torch.from_numpy(table.indices.astype(np.int64)),
@@ -160,10 +159,10 @@ def torch_rows(table):
 
 
 def factorised(table, n_components, rng):
-    """Guess components by non-negative matrix factorisation.
+    """Estimate initial components by non-negative matrix factorisation.
 
-    Columns weigh less the more often they are on: those that nearly always are would
-    take a component of their own.
+    Columns are weighted down the more ones they have.  Otherwise columns that are
+    nearly always 1 would form a component of their own.
 
     Parameters
     ----------
@@ -184,18 +183,18 @@ def factorised(table, n_components, rng):
         strength = np.sort(strength, 0)
         strong = strength[-max(2, len(strength) // _STRONG) :].mean(0)
         found = components * strong[:, None] / rarity
-    return found + _SPREAD * scattered(table, n_components, rng)
+    return found + _NOISE * scattered(table, n_components, rng)
 
 
 def _factors(weighted, n_components, rng):
     """Factorise a table into strengths (n, n_components) and components.
 
-    The start from singular vectors, scikit-learn's default, divides 0 by 0 where the
-    table has a lower rank than `n_components`: then the start is random.
+    The default initialisation of scikit-learn, by singular vectors, divides 0 by 0 if
+    the rank of the table is below `n_components`.  In this case it is random.
     """
     for init in (None, "random"):
         factors = NMF(n_components, init=init, max_iter=_NMF_ROUNDS, random_state=rng)
-        # the reconstruction error of an exact one may be the root of -1e-17
+        # the reconstruction error of an exact fit may be the root of -1e-17
         with warnings.catch_warnings(), np.errstate(invalid="ignore"):
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.filterwarnings("ignore", "invalid value", RuntimeWarning)
@@ -206,12 +205,12 @@ def _factors(weighted, n_components, rng):
 
 
 def scattered(table, n_components, rng):
-    """Draw components at random, around the rates of the columns, as `factorised`."""
+    """Draw random components around the rates of the columns, as in `factorised`."""
     return _rates(table) * rng.random((n_components, table.shape[1]))
 
 
 def _on(table):
-    """Count missing cells as off."""
+    """Replace missing cells by zeros."""
     return _with_data(table, np.nan_to_num(table.data))
 
 

@@ -1,8 +1,9 @@
-"""A fitted member as it would be, had its fit not seen the cells that it held out.
+"""A fitted member as if its fit had not used the held-out cells.
 
-Training holds out cells to choose the number of rounds, and its gradients do not see
-them; the normal distribution that it starts from does.  So that is fitted once more
-without them, and the trained modules are moved by as much as their start moves.
+Training holds out cells to choose the number of rounds, and its gradients do not depend
+on them.  The initial normal distribution does.  So this module refits the normal
+distribution without them and shifts the trained modules by the change of their initial
+values.
 """
 
 from copy import deepcopy
@@ -15,20 +16,20 @@ from skvnce._incomplete import Incomplete
 from skvnce.algorithms.gaussian import em
 from skvnce.models.factor_analysis import FactorModel
 
-_ROUNDS = 8  # of EM without the cells, after which the normal has forgotten them
+_ROUNDS = 8  # EM iterations after which the held-out cells have no influence
 
 
 class Blind(NamedTuple):
-    """A member that has not seen some cells.
+    """A member whose fit has not used some cells.
 
     Attributes
     ----------
     member : object
-        Can draw cells as a fitted one does.
+        Draws cells as a fitted member does.
     nodes : ndarray of shape (n, n_nodes)
-        Cells of the rows of the fit; NaN marks missing ones.
+        Cells of the training rows; NaN marks missing cells.
     hidden : ndarray of bool, of shape (n, n_nodes)
-        The observed ones that it has not seen.
+        The observed cells that the member has not used.
     """
 
     member: Any
@@ -37,7 +38,7 @@ class Blind(NamedTuple):
 
 
 def normal_without(data, hidden, weights, strength, normal):
-    """Fit a normal distribution anew, without some cells.
+    """Refit a normal distribution without some cells.
 
     Parameters
     ----------
@@ -46,9 +47,9 @@ def normal_without(data, hidden, weights, strength, normal):
     hidden : Tensor of bool, of shape (n, n_nodes)
     weights : Tensor of shape (n,)
     strength : float
-        Of the prior.
+        Strength of the prior.
     normal : Normal
-        The fit to all cells, where EM starts.
+        The fit to all cells, from which EM starts.
 
     Returns
     -------
@@ -62,7 +63,7 @@ def normal_without(data, hidden, weights, strength, normal):
 
 
 def turned_like(linear, other):
-    """Rotate the latents of a linear model so that its loadings are near another's.
+    """Rotate the latents of a linear model to match its loadings to another model's.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""How estimators show where they are: lines by `verbose`, tasks of callbacks.
+"""Progress output of estimators: printed lines and scikit-learn's callbacks.
 
-It is the bridge to scikit-learn's callbacks, too (experimental there, since 1.9).  With
-an older scikit-learn the same names do nothing.
+Callbacks are experimental in scikit-learn, since version 1.9.  With older versions the
+names of this module exist and do nothing.
 """
 
 import functools
@@ -19,21 +19,21 @@ try:
 except ImportError:
 
     class CallbackSupportMixin:
-        """Stand-in for scikit-learn before 1.9."""
+        """Replacement for the mixin of scikit-learn 1.9."""
 
         def _init_callback_context(self, **kwargs):
             return None
 
     def with_callbacks(method):
-        """Return the method as it is."""
+        """Return the method unchanged."""
         return method
 
 
-_EVERY = 1.0  # seconds after which a step that goes on is shown again
+_EVERY = 1.0  # seconds between two lines of a running step
 
 
 def shows_progress(method):
-    """Decorate a method of a fitted estimator so that `verbose` shows its steps."""
+    """Decorate a method of a fitted estimator to print its steps, by `verbose`."""
 
     @functools.wraps(method)
     def shown(self, *args, **kwargs):
@@ -44,31 +44,31 @@ def shows_progress(method):
 
 
 def reports_fit(fit):
-    """Decorate `fit` so that lines and callbacks tell where it is.
+    """Decorate `fit` to report its progress by printed lines and callbacks.
 
-    It calls `report_rounds` once it has checked its input.
+    The decorated method calls `report_rounds` once it has validated its input.
     """
     return with_callbacks(shows_progress(fit))
 
 
 def report_rounds(estimator, max_iter, *, X):
-    """Begin a fit and return what a training loop calls after each round.
+    """Begin a fit and return the functions that a training loop calls.
 
     Parameters
     ----------
     estimator : CallbackSupportMixin with a `verbose` parameter
-        The method that calls this is decorated by `reports_fit`.
+        The method that calls this function is decorated by `reports_fit`.
     max_iter : int
-        Rounds at most.
+        Maximum number of rounds.
     X : ndarray
-        The training data, which callbacks may ask for.
+        The training data, passed to callbacks.
 
     Returns
     -------
     on_round : callable
-        (round, loss, change) -> whether a callback asks to stop.
+        Maps (round, loss, change) to whether a callback requests to stop.
     finish : callable
-        To be called once at the end.
+        To be called once, at the end of the fit.
     """
     progress = _progress.listener()
     progress.tasks = Tasks.begun(estimator, X)
@@ -80,14 +80,14 @@ def report_rounds(estimator, max_iter, *, X):
 
 
 def rounds_of_tuning():
-    """Count the rounds so far that were not shown to `on_round`."""
+    """Count the rounds so far that were not reported through `on_round`."""
     return _progress.listener().n_untold
 
 
 def counting_rounds(function, *args):
-    """Call a function; gives its value, and how many rounds it told of.
+    """Call a function; return its value and the number of rounds that it reported.
 
-    So that the number is known in whatever thread or process it runs.
+    The number is known in any thread or process.
     """
     counter = Counter(_progress.listener())
     with _progress.heard_by(counter):
@@ -95,34 +95,34 @@ def counting_rounds(function, *args):
 
 
 class Counter:
-    """A listener that counts rounds, and passes all on to another one, if any."""
+    """A listener that counts rounds and passes all events on to the next listener."""
 
     def __init__(self, outer):
         self.outer, self.n_rounds = outer, 0
 
     def begin(self, step):
-        """Hear that a step begins."""
+        """Receive the start of a step."""
         return self.outer and self.outer.begin(step)
 
     @property
     def prints(self):
-        """Whether it, or one further out, prints."""
+        """Whether this listener, or an outer one, prints."""
         return self.outer is not None and self.outer.prints
 
     def end(self, begun):
-        """Hear that it ends."""
+        """Receive the end of a step."""
         if self.outer is not None:
             self.outer.end(begun)
 
     def tell(self, step):
-        """Hear where a loop is."""
+        """Receive the position of a loop."""
         self.n_rounds += step.name == "round"
         if self.outer is not None:
             self.outer.tell(step)
 
 
 class Round(NamedTuple):
-    """A round of a fit; loss and change are not finite where there are none."""
+    """A round of a fit; loss and change are not finite if they are undefined."""
 
     number: int
     loss: float
@@ -130,7 +130,7 @@ class Round(NamedTuple):
     total: int
 
     def __str__(self):
-        """Write "round 3: loss 1.2, change 0.1"."""
+        """Format the round as "round 3: loss 1.2, change 0.1"."""
         known = [
             f"{name} {value:{form}}"
             for name, value, form in (
@@ -145,9 +145,9 @@ class Round(NamedTuple):
 class Progress:
     """The listener of one call of a method of an estimator.
 
-    It prints by `verbose`, tells the callbacks of the estimator, and passes all on to
-    the estimator that made the call, if one did.  Between two steps other threads may
-    fork.
+    It prints according to `verbose`, notifies the callbacks of the estimator, and
+    passes all events on to the estimator that made the call, if there is one.  Other
+    threads may fork between two steps.
     """
 
     def __init__(self, estimator):
@@ -160,11 +160,11 @@ class Progress:
 
     @property
     def prints(self):
-        """Whether it, or one further out, prints."""
+        """Whether this listener, or an outer one, prints."""
         return self.verbose > 0 or (self.outer is not None and self.outer.prints)
 
     def begin(self, step):
-        """Hear that a step begins."""
+        """Receive the start of a step."""
         PROCESS.let_forks_pass()
         task = self.tasks and self.tasks.begin(step)
         begun = Begun(step, task, self.outer and self.outer.begin(step))
@@ -180,7 +180,7 @@ class Progress:
         return begun
 
     def end(self, begun):
-        """Hear that a step ends, with all that are left open inside of it."""
+        """Receive the end of a step, and end all open steps inside it."""
         places = [k for k, one in enumerate(self._path) if one is begun]
         if not places:
             return
@@ -191,7 +191,7 @@ class Progress:
             self.outer.end(begun.outer)
 
     def tell(self, step):
-        """Hear where a loop is."""
+        """Receive the position of a loop."""
         PROCESS.let_forks_pass()
         self.n_untold += step.name == "round"
         self._print_if_due(lambda: self._where_in_fit(step))
@@ -199,7 +199,7 @@ class Progress:
             self.outer.tell(step)
 
     def show_round(self, one):
-        """Show a round; gives whether a callback asks to stop."""
+        """Report a round; return whether a callback requests to stop."""
         PROCESS.let_forks_pass()
         self._print(self._where(one))
         stop = self.tasks is not None and self.tasks.show_round(one)
@@ -231,12 +231,12 @@ class Progress:
 
 
 def is_alone(step):
-    """Tell whether a step has no siblings: lines name what is in it, not the step."""
+    """Return whether a step has no siblings; lines then name only its inner steps."""
     return step.has_parts and step.total == 1
 
 
 class Begun(NamedTuple):
-    """A step that goes on: at the listener, its callbacks, and the next listener."""
+    """A running step: its listener, its callbacks, and the next listener."""
 
     step: Step
     task: Any
@@ -244,7 +244,7 @@ class Begun(NamedTuple):
 
 
 class Task:
-    """A task of callbacks, and the group of equal tasks inside it that is open."""
+    """A task of callbacks, and the open group of equal tasks inside it."""
 
     def __init__(self, context, *, has_parts):
         self.context, self.has_parts = context, has_parts
@@ -254,8 +254,8 @@ class Task:
 class Tasks:
     """The tasks of a fit, as scikit-learn's callbacks see them.
 
-    The fit has groups, one for each name of a step, and a group has the steps, or
-    rounds.  Steps that have no parts for callbacks hide what is inside them.
+    The fit contains one group for each step name, and a group contains the steps, or
+    rounds.  Steps without tasks for callbacks hide the steps inside them.
     """
 
     def __init__(self, estimator, X, context):
@@ -265,12 +265,12 @@ class Tasks:
 
     @classmethod
     def begun(cls, estimator, X):
-        """Begin the root task; None before scikit-learn 1.9."""
+        """Begin the root task; return None before scikit-learn 1.9."""
         context = estimator._init_callback_context(max_subtasks=None)
         return None if context is None else cls(estimator, X, context)
 
     def begin(self, step):
-        """Begin the task of a step; None where it is hidden."""
+        """Begin the task of a step; return None if it is hidden."""
         if not self._open[-1].has_parts:
             return None
         most = None if step.has_parts else 0
@@ -279,14 +279,14 @@ class Tasks:
         return self._open[-1]
 
     def end(self, task):
-        """End a task, and those inside it."""
+        """End a task and the tasks inside it."""
         while task in self._open:
             last = self._open.pop()
             self._close_group(last)
             last.context.call_on_fit_task_end(**self._given)
 
     def show_round(self, one):
-        """Begin and end the task of a round; gives whether to stop."""
+        """Begin and end the task of a round; return whether to stop."""
         if not self._open[-1].has_parts:
             return False
         context = self._inside("fitting", one.total, "round", 0)

@@ -1,6 +1,6 @@
-"""A density of incomplete rows, fitted by variational Gibbs inference (or MCEM).
+"""A density of rows with missing values, fitted by VGI or Monte Carlo EM.
 
-What `VGIImputer` trains where its model is not an autoencoder.
+`VGIImputer` trains it if its model is not an autoencoder.
 """
 
 from copy import copy, deepcopy
@@ -35,12 +35,12 @@ from skvnce.training.rounds import rows_of
 from skvnce.variational.heads import MixtureHead, NormalHead, SplineHead
 
 HEADS = {"normal": NormalHead, "mixture": MixtureHead, "spline": SplineHead}
-_WARM_UP = 500  # steps of a model that does not start at the normal
-STRAY = 0.25  # share of draws outside, from which on a column is said to run away
-SUMMED = 20  # chains of a row, whose tables are summed up
-_MCEM_STEPS = {1: 100, 10: 300}  # length of chains from which round on
+_WARM_UP = 500  # steps of a model that does not start at the normal distribution
+STRAY = 0.25  # share of draws out of range above which a column is reported
+SUMMED = 20  # chains of a row over which tables are summarised
+_MCEM_STEPS = {1: 100, 10: 300}  # first round: number of steps of each chain
 _MCEM_EVERY = 5  # rounds between draws
-_JUDGED = 250  # rows at most whose held-out cells are shown, as chains are slow
+_JUDGED = 250  # maximum number of rows in which held-out cells are predicted
 
 
 def _factor_density(normal, like=None):
@@ -55,13 +55,13 @@ def _flow(normal, like=None, **options):
     return SplineFlow(normal.mean, torch.linalg.cholesky(normal.covariance), **options)
 
 
-# makers of densities that start at a normal distribution
+# factories of densities that start at a normal distribution
 STARTS = {"flow": partial(_flow, n_passes=None), "factor-analysis": _factor_density}
-COUPLED = partial(_flow, n_passes=2)  # whose inverse is cheap, as Monte Carlo EM needs
+COUPLED = partial(_flow, n_passes=2)  # cheap to invert, as Monte Carlo EM requires
 
 
 def _some(hidden):
-    """Keep the held-out cells (n, n_nodes) of a few rows, evenly spread."""
+    """Keep the held-out cells (n, n_nodes) of a few evenly spaced rows."""
     rows = hidden.any(1).nonzero().squeeze(1)
     few = rows[:: -(-len(rows) // _JUDGED)]
     return torch.zeros_like(hidden).index_copy(0, few, hidden[few])
@@ -75,7 +75,7 @@ class IncompleteDensity(
     ConstantColumns,
     IncompleteTransformer,
 ):
-    """A density of scores of incomplete rows; parameters are those of `VGIImputer`."""
+    """A density of the scores of rows; the parameters are those of `VGIImputer`."""
 
     def __init__(
         self,
@@ -107,12 +107,12 @@ class IncompleteDensity(
         self.verbose = verbose
 
     def fit(self, X, y=None):
-        """Fit model and conditionals."""
+        """Fit the model and the conditionals."""
         return self._fit(X)
 
     @reports_fit
     def _fit(self, X, on_chosen=None):
-        """Fit; `on_chosen` is that of `VariationalAutoencoder`."""
+        """Fit; for `on_chosen` see `VariationalAutoencoder._fit`."""
         X = incomplete_array(self, X, reset=True)
         nodes, weights = self._keep_nodes(X, None, "there is nothing to be filled.")
         on_round, finish = report_rounds(self, self.max_iter, X=X)
@@ -126,7 +126,7 @@ class IncompleteDensity(
 
     def _fit_nodes(self, nodes, weights, on_round, on_chosen):
         asked = np.full(nodes.shape[1], "auto", dtype=object)
-        bend = isinstance(self.model, str)  # a user's density sees straight scores
+        bend = isinstance(self.model, str)  # a user's density gets linear scores
         data, normal = self._fit_normal(nodes, weights, bend=bend, asked=asked)
         self._normal = tuple(part.numpy() for part in normal)
         start = density.Start(data, normal, self._families(), weights)
@@ -154,9 +154,9 @@ class IncompleteDensity(
         self._cache = []
 
     def _pair(self, normal, like=None):
-        """Make model and conditionals in single precision, as training starts.
+        """Make model and conditionals in single precision, as at the start of training.
 
-        Factors are rotated to be near those of another normal distribution.
+        Factors are rotated to match those of another normal distribution.
         """
         if not isinstance(self.model, str):
             with seeded(self._model_seed):
@@ -185,10 +185,10 @@ class IncompleteDensity(
         )
         starts = []
         for one in (start.normal, normal):
-            with seeded(0):  # the same networks
+            with seeded(0):  # the same initial networks
                 starts.append(self._pair(one, like=start.normal))
         before, after = starts
-        if not isinstance(self.model, str):  # started elsewhere
+        if not isinstance(self.model, str):  # it does not start at the normal
             after = after._replace(model=before.model)
         found = core.Pair(*map(moved, pair, before, after))
         cube = Hypercube(*(end.double() for end in hypercube))
@@ -197,7 +197,7 @@ class IncompleteDensity(
         return blind
 
     def _train(self, pair, start, hidden, on_round, on_chosen):
-        """Train in rounds; gives the chains as they end."""
+        """Train in rounds; return the final chains."""
         effort, seen = self._effort(), start.without(hidden)
         if not isinstance(self.model, str):
             with step("bringing the density near the rows"):
@@ -235,7 +235,7 @@ class IncompleteDensity(
         return chains
 
     def _warm_up(self, model, start, effort):
-        """Bring a user's density near the rows, as the normal completes them."""
+        """Fit a user's density to rows completed by the normal distribution."""
         chains = density.make_chains(start, int(self.n_chains))
         n_batches = -(-len(start.weights) // effort.batch_size)
         core.warm_up_model(
@@ -247,7 +247,7 @@ class IncompleteDensity(
         )
 
     def _maximise(self, pair, start, on_round):
-        """Train by Monte Carlo EM; the conditionals remain those of the normal."""
+        """Train by Monte Carlo EM; the conditionals stay those of the normal."""
         effort = self._effort()
         chains = density.make_chains(start, int(self.n_chains))
         n_rounds = int(self.max_iter)
@@ -267,7 +267,7 @@ class IncompleteDensity(
 
     @filled_once
     def _fitted(self):
-        """Return model and conditionals in double precision; rebuilt on first use."""
+        """Return model and conditionals in double precision, rebuilt on first use."""
         if not self._cache:
             normal = Normal(*map(torch.tensor, self._normal))
             with seeded(0):
@@ -281,17 +281,17 @@ class IncompleteDensity(
         return self._cache[0]
 
     def _check_rebuilt(self, model):
-        """Compare a model that was made anew with the one that was trained."""
+        """Check that a rebuilt model equals the trained one."""
         found = self._at_some_rows(model)
         if not np.allclose(found, self._trained, rtol=1e-3, atol=1e-3):
             raise ValueError(
-                "model gives a module that differs from the fitted one by more than "
-                "parameters and buffers. Keep what is drawn at random, or changes, in "
-                "buffers (register_buffer)."
+                "model returns a module that differs from the fitted one in more than "
+                "its parameters and buffers. Store random numbers, and whatever else "
+                "changes, in buffers (register_buffer)."
             )
 
     def _at_some_rows(self, model):
-        """Evaluate a density at rows near the centre."""
+        """Evaluate a density at a few rows near the centre."""
         d = len(self.scale_)
         rows = torch.linspace(-1, 1, 3 * d, dtype=torch.float64).view(3, d)
         training = model.training
@@ -316,7 +316,7 @@ class IncompleteDensity(
         for rows in density.chunks(fitted, data.observed, n_chains):
             if data.observed[rows[0]].all():
                 continue
-            streams = numbers(nodes[rows.numpy()])  # one row stays a table
+            streams = numbers(nodes[rows.numpy()])  # a single row stays a table
             found = density.draw(
                 fitted,
                 data.take(rows),
@@ -329,7 +329,7 @@ class IncompleteDensity(
         return drawn
 
     def _scored(self, X):
-        """Estimate log-densities of rows; with standard errors."""
+        """Estimate the log-densities of rows and their standard errors."""
         nodes = X[:, self.node_indices_].astype(np.float64)
         fitted, number = self._fitted(), int(self.n_importance_samples)
         data, log_slopes = self._cell_scores().scores(Incomplete.from_array(nodes))
