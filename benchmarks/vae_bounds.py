@@ -24,7 +24,7 @@ from skvnce.models.base import observed_log_prob
 from skvnce.objectives.bounds import BOUNDS
 from skvnce.objectives.elbo import negative_mean
 from skvnce.training.adam import descend
-from skvnce.variational.base import ambient, draw_latents
+from skvnce.variational.base import draw_latents, global_stream
 from skvnce.variational.latent_encoder import IndependentNormalEncoder, MixtureEncoder
 
 D, LATENTS, N_BELLS, MISSING = 5, 2, 15, 0.5
@@ -243,7 +243,7 @@ def importance_resampled(model, posterior, completed, observed):
     (Simkus and Gutmann 2023, Conditional sampling of VAEs, algorithm 2, R = 0).
     """
     q = posterior(completed, torch.ones_like(completed).bool())
-    z = draw_latents(q, ambient, 1, completed)[0]  # (K, *rows, latents)
+    z = draw_latents(q, global_stream, 1, completed)[0]  # (K, *rows, latents)
     log_q = q.log_prob(z.unsqueeze(1)).logsumexp(1)
     cells = model.likelihood(z)
     log_p = observed_log_prob(cells, completed, observed) + model.prior().log_prob(z)
@@ -267,7 +267,9 @@ def loss_of(method, model, posterior, x, observed, budget):
             first, seen_rows = seen_rows < len(x), seen_rows + len(rows)
             moved = None if first else store.update(model, posterior, rows)
             inputs = store.completed[:, :, rows] if first else moved
-        value = bound(model, posterior, inputs, observed[:, rows], ambient, n_draws)
+        value = bound(
+            model, posterior, inputs, observed[:, rows], global_stream, n_draws
+        )
         return (
             len(x) * negative_mean(value).loss
         )  # each fit has the gradient of its own

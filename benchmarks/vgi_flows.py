@@ -56,7 +56,7 @@ EFFORT = core.Effort(
     q_learning_rate=3e-3,
     weight_decay=1e-5,
 )
-LONGEST = 5.0  # gradients
+MAX_NORM = 5.0  # gradients
 FAMILY = SplineHead
 WIDTH, HEAD = 64, (32,)  # of the conditionals
 CHAINS = 1  # of VGI and of MCEM
@@ -248,7 +248,7 @@ def main_stage(pair, chains, clock, watch):
         n_epochs=MOST,
         schedule=clock.factor,
         on_epoch=watch,
-        longest=LONGEST,
+        max_norm=MAX_NORM,
     )
 
 
@@ -319,7 +319,7 @@ def by_mcem(model, data, clock, watch):
         hypercube=cube,
         schedule=clock.factor,
         on_epoch=watch,
-        longest=LONGEST,
+        max_norm=MAX_NORM,
     )
     return {"steps": plan.steps}
 
@@ -335,7 +335,7 @@ def on_complete(model, x, clock, watch):
         n_steps=lambda epoch: 0,
         schedule=clock.factor,
         on_epoch=watch,
-        longest=LONGEST,
+        max_norm=MAX_NORM,
     )
 
 
@@ -627,7 +627,7 @@ def setting(names, seconds):
         f"a normal is named. {seconds:g} CPU seconds of one core each, warm-ups and "
         f"imputing included; Adam, batches of {EFFORT.batch_size} rows, rate "
         f"{EFFORT.learning_rate:g} down half a cosine of the time, weight decay "
-        f"{EFFORT.weight_decay:g}, gradients cut at {LONGEST:g}. The model at the end "
+        f"{EFFORT.weight_decay:g}, gradients cut at {MAX_NORM:g}. The model at the end "
         "is scored, for all methods alike: nobody looks for the best checkpoint.\n\n"
         f"VGI: {CHAINS} chain(s) a row from the columns' observed values, extended "
         f"conditionals ({FAMILY.__name__}) on a shared body of {WIDTH} units, "

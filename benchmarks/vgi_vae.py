@@ -37,7 +37,7 @@ from skvnce.models.factor_analysis import infer, log_prob_observed
 from skvnce.objectives.bounds import miss_iwae, miss_vae
 from skvnce.samplers.variational_gibbs import observed_hypercube
 from skvnce.training.adam import descend
-from skvnce.variational.base import ambient
+from skvnce.variational.base import global_stream
 from skvnce.variational.gibbs import ExtendedConditionals, anchor
 from skvnce.variational.heads import NormalHead
 from skvnce.variational.latent_cells import NormalLatentCells
@@ -240,7 +240,9 @@ def refitted(model, posterior, data, n_epochs=150):
     named = list(posterior.named_parameters())
     optimiser = torch.optim.Adam([leaf for _, leaf in named], lr=2e-3)
     descend(
-        lambda rows: -miss_vae(model, posterior, *data.take(rows), ambient).mean(),
+        lambda rows: (
+            -miss_vae(model, posterior, *data.take(rows), global_stream).mean()
+        ),
         named,
         core.epochs(len(data.x), BATCH),
         optimiser=optimiser,
@@ -266,7 +268,9 @@ def by_bound(bound, n_draws):
 
     def fit(model, posterior, data, effort):
         descended(
-            lambda r: -bound(model, posterior, *data.take(r), ambient, n_draws).mean(),
+            lambda r: (
+                -bound(model, posterior, *data.take(r), global_stream, n_draws).mean()
+            ),
             (model, posterior),
             len(data.x),
             effort,
@@ -300,7 +304,7 @@ def by_draws(model, posterior, data, linear, effort):
 
     def loss(rows):
         x = drawn[torch.randint(CHAINS, (len(rows),)), rows]
-        return -miss_vae(model, posterior, *whole(x), ambient).mean()
+        return -miss_vae(model, posterior, *whole(x), global_stream).mean()
 
     descended(loss, (model, posterior), len(data.x), effort)
 

@@ -1,9 +1,9 @@
-"""Random numbers: one fence around torch's stream, and numbers that belong to a row.
+"""Random numbers: isolation of torch's global stream, and numbers keyed by rows.
 
-Uniform numbers reach the samplers as a callable ``uniforms(step, x) -> Tensor`` of
-the shape of ``x``: `skvnce.variational.base.ambient` draws from torch's stream inside
-the fence, `row_keyed` makes a row's numbers a function of the row alone, so that
-deterministic methods give the same answer in any row order and any batch.
+Samplers take uniform numbers as a callable ``uniforms(step, x) -> Tensor`` of the
+shape of ``x``.  `skvnce.variational.base.global_stream` draws from torch's global
+stream inside `seeded`.  `row_keyed` makes the numbers of a row a function of the row
+alone, so that deterministic methods return the same values in any row order and batch.
 """
 
 from collections.abc import Iterator

@@ -9,7 +9,7 @@ from torch.distributions import Independent, MultivariateNormal, Normal
 from vaes import Curved
 
 from skvnce.objectives.bounds import BOUNDS
-from skvnce.variational.base import ambient
+from skvnce.variational.base import global_stream
 
 ROWS, LATENTS, FITS = 300, study.LATENTS, 3
 
@@ -77,7 +77,7 @@ def test_fits_side_by_side_do_not_touch(method, seed):
     model, posterior = study.Autoencoder(FITS), study.encoder_of(method, FITS)
     inputs = x.expand(study.BUDGET, *x.shape) if method == "DeMissVAE" else x
     n_draws = study.counts(method, study.BUDGET)[1]
-    bound = BOUNDS[method](model, posterior, inputs, observed, ambient, n_draws)
+    bound = BOUNDS[method](model, posterior, inputs, observed, global_stream, n_draws)
     bound[1].sum().backward()
     for leaf in (*model.parameters(), *posterior.parameters()):
         assert (leaf.grad[[0, 2]] == 0).all()

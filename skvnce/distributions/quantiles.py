@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Distribution, Independent
 
 
-def middles(n: int, like: Tensor) -> Tensor:
+def midpoint_levels(n: int, like: Tensor) -> Tensor:
     """Give levels whose quantiles stand for a distribution, (k + 1/2) / n; (n,)."""
     return (torch.arange(n).to(like) + 0.5) / n
 

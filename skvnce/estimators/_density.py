@@ -218,7 +218,7 @@ class IncompleteDensity(
             on_chosen(chains)
             return n_rounds
 
-        def on_all(n_rounds, n_cooling, told):
+        def on_all(n_rounds, n_cooling, report):
             nonlocal chains
             chains = density.renewed(chains, start)
             return density.train_on_all(
@@ -228,7 +228,7 @@ class IncompleteDensity(
                 effort,
                 n_rounds=n_rounds,
                 n_cooling=n_cooling,
-                on_round=told,
+                on_round=report,
             )
 
         self._in_rounds(while_better, on_all, on_round)

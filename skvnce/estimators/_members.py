@@ -17,7 +17,7 @@ from skvnce.estimators._tables import (
     in_container_of,
 )
 from skvnce.estimators._validation import check_number
-from skvnce.variational.base import ambient
+from skvnce.variational.base import global_stream
 
 STRATEGIES = {
     "mean": partial(np.mean, axis=0),
@@ -241,4 +241,4 @@ def of_rows(number, rows):
 
 def _of_stream(rows):
     """Take uniform numbers from torch's stream."""
-    return lambda purpose: ambient
+    return lambda purpose: global_stream

@@ -51,7 +51,7 @@ class TrainedInRounds:
             losses.append(loss)
             return on_round(n_round, loss, gain)
 
-        def told(n_round, loss):
+        def report(n_round, loss):
             tell("cooling round", n_round - n_rounds)
             return n_round <= n_rounds and on_round(n_round, loss, np.nan)
 
@@ -59,7 +59,7 @@ class TrainedInRounds:
         n_rounds = self.max_iter
         if self.validation_fraction:
             self.n_rounds_, n_rounds = while_better(judged), 0
-        losses += on_all(n_rounds, min(COOLING, self.n_rounds_), told)
+        losses += on_all(n_rounds, min(COOLING, self.n_rounds_), report)
         self.loss_curve_ = losses
         if self.validation_fraction and self.n_rounds_ == self.max_iter > 0:
             warn_user(

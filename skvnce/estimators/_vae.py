@@ -11,7 +11,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import row_lattice, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.vae import autoencoder
-from skvnce.distributions.quantiles import at_quantiles, middles
+from skvnce.distributions.quantiles import at_quantiles, midpoint_levels
 from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
 from skvnce.estimators._blind import Blind, moved, normal_without, turned_like
 from skvnce.estimators._callbacks import (
@@ -291,7 +291,7 @@ class VariationalAutoencoder(
         check_is_fitted(self)
         Z = latent_array(Z, self.n_components_)
         cells = self._autoencoder().model.likelihood(torch.tensor(Z).double())
-        levels = middles(_LEVELS, cells.loc)
+        levels = midpoint_levels(_LEVELS, cells.loc)
         drawn = (cells.icdf(level.expand(cells.loc.shape)) for level in levels)
         mean = sum(map(self._cell_scores().cells, drawn)) / _LEVELS
         return self._widened(mean.numpy()).astype(Z.dtype)
@@ -468,7 +468,7 @@ class VariationalAutoencoder(
             on_chosen(hidden)
             return n_rounds
 
-        def on_all(n_rounds, n_cooling, told):
+        def on_all(n_rounds, n_cooling, report):
             return autoencoder.train(
                 auto,
                 self._loss(auto, single),
@@ -476,7 +476,7 @@ class VariationalAutoencoder(
                 training,
                 n_rounds=n_rounds,
                 n_cooling=n_cooling,
-                on_round=told,
+                on_round=report,
             )
 
         self._in_rounds(while_better, on_all, on_round)

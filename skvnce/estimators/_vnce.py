@@ -801,7 +801,9 @@ class VNCEEstimator(
         """Draw once from the posterior, by choice among weighted candidates."""
         model, _ = self._modules()
         exact = isinstance(model.model, FreeGaussian)
-        values, weight = self._weighted(data, em.ambient, 1 if exact else _CANDIDATES)
+        values, weight = self._weighted(
+            data, em.global_stream, 1 if exact else _CANDIDATES
+        )
         chosen = torch.multinomial(weight.exp().T, 1).T[..., None]
         chosen = chosen.expand(1, -1, values[place].shape[-1])
         return values[place].gather(0, chosen)[0]

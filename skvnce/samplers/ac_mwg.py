@@ -19,7 +19,7 @@ from skvnce.samplers.base import Info, Sampler
 from skvnce.samplers.history import History, begin, pick, record
 from skvnce.samplers.latent import FIRST, columns, encode, unconditional
 from skvnce.samplers.metropolis import move
-from skvnce.variational.base import LatentPosterior, Uniforms, ambient, draw
+from skvnce.variational.base import LatentPosterior, Uniforms, draw, global_stream
 
 _N_MORE = 4  # uniforms: history, mixture component, acceptance, slot of the history
 
@@ -55,7 +55,7 @@ def ac_mwg(
     eps: float = 0.05,
     n_chains: int = 1,
     history_size: int = 100,
-    uniforms: Uniforms = ambient,
+    uniforms: Uniforms = global_stream,
 ) -> Sampler[AdaptiveState, Info]:
     """Build a sampler that proposes z from eq. (3) and accepts it by eq. (4).
 

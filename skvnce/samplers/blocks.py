@@ -31,7 +31,7 @@ from torch.distributions import Distribution
 from skvnce._incomplete import Incomplete
 from skvnce.samplers.base import Info, Sampler, State
 from skvnce.samplers.gibbs import Cells, missing_cells
-from skvnce.variational.base import Uniforms, ambient
+from skvnce.variational.base import Uniforms, global_stream
 
 _SLOW = 0.2  # eigenvalues, for unit diagonal, below which single cells mix slowly
 _MOST = 32  # directions at most
@@ -343,7 +343,7 @@ def _segment(
 def block_gibbs(
     model: LineModel,
     missing: Missing,
-    uniforms: Uniforms = ambient,
+    uniforms: Uniforms = global_stream,
     *,
     lines: Lines | None = None,
 ) -> Sampler[State, Info]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce.models.base import UnivariateConditionals
 from skvnce.samplers.base import Info, Sampler, State
-from skvnce.variational.base import Uniforms, ambient
+from skvnce.variational.base import Uniforms, global_stream
 
 Cells = list[tuple[int, tuple[Tensor, ...]]]
 
@@ -39,7 +39,7 @@ def antithetic(step: int, x: Tensor) -> Tensor:
 def gibbs(
     model: UnivariateConditionals,
     missing: Cells,
-    uniforms: Uniforms = ambient,
+    uniforms: Uniforms = global_stream,
 ) -> Sampler[State, Info]:
     """Build a systematic-scan Gibbs sampler over the missing cells.
 

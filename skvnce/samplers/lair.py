@@ -19,7 +19,7 @@ from skvnce.models.base import LatentVariableModel, observed_log_prob
 from skvnce.samplers.base import Sampler, State
 from skvnce.samplers.latent import FIRST, columns, decode, encode, unconditional
 from skvnce.samplers.resampling import effective_size, resample, take
-from skvnce.variational.base import LatentPosterior, Uniforms, ambient, draw
+from skvnce.variational.base import LatentPosterior, Uniforms, draw, global_stream
 
 
 class Proposals(NamedTuple):
@@ -47,7 +47,7 @@ def lair(
     n_particles: int = 20,
     n_replenish: int = 1,
     replenish: Callable[[Incomplete], Distribution] | None = None,
-    uniforms: Uniforms = ambient,
+    uniforms: Uniforms = global_stream,
 ) -> Sampler[State, Proposals]:
     """Build a sampler that moves K particles of each row by importance resampling.
 
@@ -104,7 +104,7 @@ def lair(
         log_weight = log_likelihood + log_prior - log_q  # eq. (6)
         kept = take(z, resample(log_weight, u_index[:k]))
         x = decode(model, data, kept, u_x[:k])
-        told = Proposals(effective_size(log_weight), z, log_weight)
-        return State(x, state.step + 1), told
+        info = Proposals(effective_size(log_weight), z, log_weight)
+        return State(x, state.step + 1), info
 
     return Sampler(init, step)

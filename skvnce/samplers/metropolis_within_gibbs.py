@@ -13,7 +13,7 @@ from skvnce.models.base import LatentVariableModel
 from skvnce.samplers.base import Info, Sampler
 from skvnce.samplers.latent import FIRST, LatentState, columns, encode, unconditional
 from skvnce.samplers.metropolis import move
-from skvnce.variational.base import LatentPosterior, Uniforms, ambient, draw
+from skvnce.variational.base import LatentPosterior, Uniforms, draw, global_stream
 
 
 def mwg(
@@ -21,7 +21,7 @@ def mwg(
     posterior: LatentPosterior,
     *,
     n_chains: int = 1,
-    uniforms: Uniforms = ambient,
+    uniforms: Uniforms = global_stream,
 ) -> Sampler[LatentState, Info]:
     """Build a sampler that proposes z ~ q(z | x) and accepts it by p(z | x), eq. (2).
 

@@ -21,7 +21,7 @@ from skvnce.samplers.base import Sampler, State, run_chain
 from skvnce.samplers.lair import Proposals
 from skvnce.samplers.latent import decode
 from skvnce.samplers.resampling import counted, normalised, resample, take
-from skvnce.variational.base import Uniforms, ambient
+from skvnce.variational.base import Uniforms, global_stream
 
 
 class Pool(NamedTuple):
@@ -51,24 +51,24 @@ def empty(z: Tensor, mean: Tensor) -> Pool:
     return Pool(torch.zeros_like(z), torch.zeros_like(mean), log_total, 0, 0)
 
 
-def add(pool: Pool, told: Proposals, value: Tensor, uniform: Tensor) -> Pool:
+def add(pool: Pool, info: Proposals, value: Tensor, uniform: Tensor) -> Pool:
     """Add the proposals of one iteration.
 
     Parameters
     ----------
     pool : Pool
-    told : Proposals
+    info : Proposals
     value : Tensor of shape (K + R, *chains, n, columns)
         At the proposals.
     uniform : Tensor of shape (n_draws, *chains, n, 2)
     """
-    log_weight = told.log_weight
+    log_weight = info.log_weight
     log_new = counted(log_weight).logsumexp(0)
     log_total = torch.logaddexp(pool.log_total, log_new)
     share = (log_new - log_total).exp().nan_to_num(nan=1.0)  # no weight yet: take it
     mean = (normalised(log_weight)[..., None] * value).sum(0)
     replaced = uniform[..., 0] < share
-    z = take(told.z, resample(log_weight, uniform[..., 1]))
+    z = take(info.z, resample(log_weight, uniform[..., 1]))
     return Pool(
         z.where(replaced[..., None], pool.z),
         pool.mean + share[..., None] * (mean - pool.mean),
@@ -91,7 +91,7 @@ def run_pooled(
     *,
     n_steps: int,
     n_draws: int,
-    uniforms: Uniforms = ambient,
+    uniforms: Uniforms = global_stream,
 ) -> tuple[State, Pool]:
     """Run LAIR and pool its proposals; the particles it starts from are no part of it.
 
@@ -116,12 +116,12 @@ def run_pooled(
     pool = None
 
     @torch.no_grad()
-    def visit(state: State, told: Proposals) -> None:
+    def visit(state: State, info: Proposals) -> None:
         nonlocal pool
-        values = value(told.z)
-        pool = pool or empty(told.z[:1].expand(n_draws, *told.z.shape[1:]), values[0])
+        values = value(info.z)
+        pool = pool or empty(info.z[:1].expand(n_draws, *info.z.shape[1:]), values[0])
         template = pool.z.new_empty(()).expand(*pool.z.shape[:-1], 2)
-        pool = add(pool, told, values, uniforms(pool.n_iterations, template))
+        pool = add(pool, info, values, uniforms(pool.n_iterations, template))
 
     state = run_chain(sampler, state, data, n_steps, visit)
     return state, pool
@@ -132,7 +132,7 @@ def draws(
     model: LatentVariableModel,
     data: Incomplete,
     pool: Pool,
-    uniforms: Uniforms = ambient,
+    uniforms: Uniforms = global_stream,
 ) -> Tensor:
     """Draw x_mis given the draws of z; completed tables (n_draws, *chains, n, d).
 

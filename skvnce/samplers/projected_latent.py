@@ -31,7 +31,7 @@ from skvnce.samplers.base import Info, Sampler
 from skvnce.samplers.metropolis import accept
 from skvnce.samplers.resampling import counted
 from skvnce.samplers.variational_gibbs import Hypercube
-from skvnce.variational.base import Uniforms, ambient, inside
+from skvnce.variational.base import Uniforms, global_stream, inside
 
 
 class Proposal(NamedTuple):
@@ -91,7 +91,7 @@ def projected_latent(
     n_chains: int = 1,
     proposal: Proposal = Proposal(),  # noqa: B008 (a constant)
     hypercube: Hypercube | None = None,
-    uniforms: Uniforms = ambient,
+    uniforms: Uniforms = global_stream,
 ) -> Sampler[Projected, Info]:
     """Build a sampler of p(x_mis | x_obs) of a flow.
 

@@ -12,7 +12,7 @@ from skvnce._incomplete import Incomplete
 from skvnce.models.base import LatentVariableModel
 from skvnce.samplers.base import Info, Sampler, State
 from skvnce.samplers.latent import FIRST, columns, decode, encode, unconditional
-from skvnce.variational.base import LatentPosterior, Uniforms, ambient, draw
+from skvnce.variational.base import LatentPosterior, Uniforms, draw, global_stream
 
 
 def pseudo_gibbs(
@@ -21,7 +21,7 @@ def pseudo_gibbs(
     *,
     n_chains: int = 1,
     bounds: tuple[Tensor, Tensor] | tuple[float, float] = (-torch.inf, torch.inf),
-    uniforms: Uniforms = ambient,
+    uniforms: Uniforms = global_stream,
 ) -> Sampler[State, Info]:
     """Build a sampler that draws z ~ q(z | x), then x_mis ~ p(x_mis | x_obs, z).
 

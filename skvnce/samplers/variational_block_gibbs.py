@@ -21,9 +21,9 @@ from skvnce.variational.base import (
     LatentCells,
     LatentPosterior,
     Uniforms,
-    ambient,
     at_quantiles,
     draw,
+    global_stream,
 )
 
 
@@ -33,7 +33,7 @@ def variational_block_gibbs(
     cells: LatentCells,
     *,
     n_chains: int = 1,
-    uniforms: Uniforms = ambient,
+    uniforms: Uniforms = global_stream,
 ) -> Sampler[LatentState, Info]:
     """Build a sampler that draws z ~ q(z | x), then x_mis ~ q(x_mis | z, x_obs).
 

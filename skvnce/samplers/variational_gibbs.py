@@ -21,8 +21,8 @@ from skvnce.samplers.metropolis import accept
 from skvnce.variational.base import (
     GibbsConditionals,
     Uniforms,
-    ambient,
     at_quantiles,
+    global_stream,
 )
 
 
@@ -129,7 +129,7 @@ def variational_gibbs(
     conditionals: GibbsConditionals,
     hypercube: Hypercube,
     *,
-    uniforms: Uniforms = ambient,
+    uniforms: Uniforms = global_stream,
 ) -> Sampler[Scan, Visit]:
     """Build the sampler of algorithm 5, which takes all draws inside a hypercube.
 
@@ -167,7 +167,7 @@ def metropolised_gibbs(
     hypercube: Hypercube,
     *,
     n_together: int = 1,
-    uniforms: Uniforms = ambient,
+    uniforms: Uniforms = global_stream,
 ) -> Sampler[Scan, Visit]:
     """Build a sampler of p(x_mis | x_obs) of a model, whatever the conditionals.
 

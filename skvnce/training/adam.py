@@ -79,7 +79,7 @@ def descend(
     max_iter: int,
     schedule: torch.optim.lr_scheduler.LRScheduler | None = None,
     on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
-    longest: float = inf,
+    max_norm: float = inf,
 ) -> list[float]:
     """Take the steps of an optimiser, in place; `train` is the plain case.
 
@@ -99,7 +99,7 @@ def descend(
         Of torch; told of each epoch's end.
     on_epoch : callable
         Shown the epoch and its mean loss; stops by returning True.
-    longest : float
+    max_norm : float
         Norm to which longer gradients are cut.
 
     Returns
@@ -122,8 +122,8 @@ def descend(
             if value.requires_grad:  # nothing that learns has a part in some batches
                 value.backward()
             _check_finite(value, named)
-            if longest < inf:
-                torch.nn.utils.clip_grad_norm_(leaves, longest)
+            if max_norm < inf:
+                torch.nn.utils.clip_grad_norm_(leaves, max_norm)
             optimiser.step()
             total += float(value.detach()) * len(rows)
             count += len(rows)

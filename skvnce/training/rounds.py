@@ -7,7 +7,7 @@ from torch import Tensor
 
 STEPS = 50  # of one round
 COOLING = 6  # rounds in which learning rates fall
-LONGEST = 5.0  # norm of a gradient
+MAX_NORM = 5.0  # maximum norm of a gradient
 _FALL = 0.6  # of the learning rates in each of these rounds
 
 

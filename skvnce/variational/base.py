@@ -140,7 +140,7 @@ def stream(seed: int) -> Uniforms:
     return uniforms
 
 
-def ambient(step: int, template: Tensor) -> Tensor:
+def global_stream(step: int, template: Tensor) -> Tensor:
     """Draw uniform numbers from torch's stream."""
     return torch.rand_like(template)
 

@@ -11,7 +11,7 @@ from skvnce.models.base import observed_log_prob
 from skvnce.objectives.bounds import miss_vae
 from skvnce.objectives.elbo import log_joint
 from skvnce.objectives.vbgi import of_cells, vbgi, vbgi_marginal
-from skvnce.variational.base import ambient, stream
+from skvnce.variational.base import global_stream, stream
 from skvnce.variational.encoder import Perceptron
 from skvnce.variational.latent_cells import NormalLatentCells
 from skvnce.variational.latent_encoder import IndependentNormalEncoder
@@ -106,7 +106,7 @@ def slopes(wider, seed):
     found = []
     for _ in range(400):
         x, z = torch.randn(20, N, 3).double(), torch.randn(20, N, 1).double()
-        value = vbgi(linear, *parts, x, z, observed, ambient).mean()
+        value = vbgi(linear, *parts, x, z, observed, global_stream).mean()
         gradients = torch.autograd.grad(value, leaves)
         found.append(torch.cat([g.flatten() for g in gradients]))
     return torch.stack(found)
@@ -167,7 +167,7 @@ def test_the_bounds_are_below_the_likelihood(encoder, cells, rows):
     x, z, observed = (v[:1] if v.dim() == 3 else v for v in rows)
     model, everything = curved(), torch.ones(N, 3).bool()
     with torch.no_grad():
-        marginal = vbgi_marginal(model, encoder, x[0], observed, ambient, MANY)
+        marginal = vbgi_marginal(model, encoder, x[0], observed, global_stream, MANY)
         assert (marginal < log_evidence(model, x[0], observed)).all()
         torch.manual_seed(0)
         copies = (v.expand(MANY, -1, -1) for v in (x[0], z[0]))
@@ -176,7 +176,7 @@ def test_the_bounds_are_below_the_likelihood(encoder, cells, rows):
         holed = ~observed.all(1)
         assert (z_mean(second[:, holed], exact[holed]) < -GATE).all()
         torch.testing.assert_close(second[:, ~holed], exact[~holed].expand(MANY, -1))
-        first = miss_vae(model, encoder, x[0], everything, ambient, MANY)
+        first = miss_vae(model, encoder, x[0], everything, global_stream, MANY)
         assert (first < log_evidence(model, x[0], everything)).all()
 
 

@@ -24,7 +24,7 @@ from skvnce.samplers.base import run_chain
 from skvnce.samplers.latent import decode
 from skvnce.samplers.metropolis_within_gibbs import mwg
 from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
-from skvnce.variational.base import ambient
+from skvnce.variational.base import global_stream
 
 N = 3000
 OFF = linear_posterior(widen=1.3, shift=0.2)
@@ -106,6 +106,6 @@ def test_rows_without_observed_cells_give_unconditional_draws(seed):
     """Those of the start are exact, with no step made."""
     blank = repeat(ROWS[[2]], N)
     with seeded(seed):
-        x = pseudo_gibbs(LINEAR, OFF, uniforms=ambient).init(blank).x[0].numpy()
+        x = pseudo_gibbs(LINEAR, OFF, uniforms=global_stream).init(blank).x[0].numpy()
     z = z_mean(first_and_second(x), exact_moments(ROWS[2]))
     assert np.abs(z).max() < GATE

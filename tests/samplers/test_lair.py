@@ -104,9 +104,9 @@ def squared_errors(n_steps, seed):
         def value(z):
             return mean_of_cells(z)
 
-        def visit(state, told):
-            weight = normalised(told.log_weight)[..., None]
-            unpooled.add_((weight * mean_of_cells(told.z)).sum(0) / n_steps)
+        def visit(state, info):
+            weight = normalised(info.log_weight)[..., None]
+            unpooled.add_((weight * mean_of_cells(info.z)).sum(0) / n_steps)
 
         run_chain(sampler, sampler.init(data, x), data, n_steps, visit)
         pool, _ = pooled(sampler, data, seed + 1, n_steps=n_steps, particles=x)
@@ -166,24 +166,24 @@ def test_effective_size_of_exact_proposals_is_their_number():
     """A complete row, whose encoder is exact: all weights are p(x)."""
     data = repeat(np.array([[1.0, -1.0, 0.5, 3.0]]), 3)
     sampler = lair(LINEAR, linear_posterior(), n_particles=5, n_replenish=0)
-    _, told = sampler.step(sampler.init(data), data)
+    _, info = sampler.step(sampler.init(data), data)
     exact, _ = log_prob_observed(LINEAR.factor_model(), *data)
-    torch.testing.assert_close(told.log_weight, exact.expand(5, 3))
-    torch.testing.assert_close(told.effective_size, torch.full((3,), 5.0).double())
+    torch.testing.assert_close(info.log_weight, exact.expand(5, 3))
+    torch.testing.assert_close(info.effective_size, torch.full((3,), 5.0).double())
 
 
 def test_the_pool_resamples_all_proposals_by_weight(seed):
     """Many draws of one row against the weights of all proposals, kept for once."""
-    data, sampler, told = repeat(ROWS[[0]], 1), lair(LINEAR, OFF, n_particles=3), []
+    data, sampler, records = repeat(ROWS[[0]], 1), lair(LINEAR, OFF, n_particles=3), []
 
     def step(state, data):
         state, info = sampler.step(state, data)
-        told.append(info)
+        records.append(info)
         return state, info
 
     pool, _ = pooled(sampler._replace(step=step), data, seed, n_steps=4, n_draws=40_000)
-    log_weight = torch.cat([t.log_weight for t in told])[:, 0]
-    all_z = torch.cat([t.z for t in told])[:, 0]
+    log_weight = torch.cat([t.log_weight for t in records])[:, 0]
+    all_z = torch.cat([t.z for t in records])[:, 0]
     weight = log_weight.softmax(0).numpy()
     chosen = (pool.z[:, 0, :1] == all_z[:, 0]).double().numpy()
     assert (chosen.sum(1) == 1).all()

@@ -174,16 +174,16 @@ def test_no_epochs_are_none():
 
 
 @pytest.mark.parametrize(
-    ("longest", "expected"), [(math.inf, (-3.0, -4.0)), (2.5, (-1.5, -2.0))]
+    ("max_norm", "expected"), [(math.inf, (-3.0, -4.0)), (2.5, (-1.5, -2.0))]
 )
-def test_long_gradients_are_cut_together(longest, expected):
+def test_long_gradients_are_cut_together(max_norm, expected):
     """Over all parameters, and keeping their direction."""
     a, b = leaf(0.0), leaf(0.0)
     one = {"batches": lambda: [torch.arange(1)], "max_iter": 1}
     go(
         lambda _: 3 * a.sum() + 4 * b.sum(),
         [("a", a), ("b", b)],
-        longest=longest,
+        max_norm=max_norm,
         **one,
     )
     assert (a.item(), b.item()) == pytest.approx(expected)
@@ -191,7 +191,7 @@ def test_long_gradients_are_cut_together(longest, expected):
 
 def test_short_gradients_stay_as_they_are():
     v = leaf(0.0, 0.0)
-    one = {"batches": lambda: [torch.arange(1)], "max_iter": 1, "longest": 2.5}
+    one = {"batches": lambda: [torch.arange(1)], "max_iter": 1, "max_norm": 2.5}
     go(lambda _: (torch.tensor([0.3, -0.4]).double() * v).sum(), [("v", v)], **one)
     assert v.tolist() == pytest.approx([-0.3, 0.4])
 
@@ -199,5 +199,5 @@ def test_short_gradients_stay_as_they_are():
 def test_what_is_not_finite_is_named_before_it_is_cut():
     v = leaf(0.0)
     with pytest.raises(NotFinite, match="not finite: v$"):
-        go(lambda rows: v.sqrt().sum(), [("v", v)], longest=1.0)
+        go(lambda rows: v.sqrt().sum(), [("v", v)], max_norm=1.0)
     assert v.item() == 0

@@ -15,10 +15,10 @@ from torch.distributions import (
 )
 
 from skvnce.variational.base import (
-    ambient,
     at_quantiles,
     draw,
     draw_latents,
+    global_stream,
     inside,
     repeated,
     stream,
@@ -219,13 +219,15 @@ def test_a_stream_gives_the_same_numbers_and_leaves_that_of_torch_alone():
 def test_ambient_numbers_come_from_the_stream_of_torch(seed):
     template = torch.empty(3, 4).double()
     torch.manual_seed(seed)
-    first, second = ambient(0, template), ambient(0, template)
+    first, second = global_stream(0, template), global_stream(0, template)
     torch.manual_seed(seed)
-    assert (ambient(1, template) == first).all()
+    assert (global_stream(1, template) == first).all()
     assert (first != second).all()
 
 
-@pytest.mark.parametrize("make", [stream, lambda seed: ambient], ids=["own", "torch"])
+@pytest.mark.parametrize(
+    "make", [stream, lambda seed: global_stream], ids=["own", "torch"]
+)
 def test_numbers_are_uniform(make, seed):
     torch.manual_seed(seed)
     u = make(seed)(0, torch.empty(4000).double())

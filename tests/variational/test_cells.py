@@ -13,7 +13,7 @@ from skvnce.algorithms.vnce.em import ExactStates, Steps
 from skvnce.distributions.normal import Normal
 from skvnce.objectives.conditional_nce import by_neighbours
 from skvnce.objectives.vnce import by_noise, log_ratio, mean_over_draws
-from skvnce.variational.base import ambient, repeated, stream
+from skvnce.variational.base import global_stream, repeated, stream
 from skvnce.variational.cells import (
     BinaryCells,
     DefensiveCells,
@@ -273,7 +273,7 @@ class Discrete:
         return criterion(ratio.flatten(0, 1), self.marginal, weight, None)
 
     def drawn(self, criterion, change=lambda score: score):
-        draws = self.posterior(self.x, self.observed, ambient)
+        draws = self.posterior(self.x, self.observed, global_stream)
         ratio = log_ratio(self.model.log_density, draws, self.log_noise)
         score = change(draws.log_score)
         return criterion(ratio, self.marginal, draws.log_weight, score)
@@ -358,7 +358,7 @@ def test_the_surrogate_of_the_gradient_leaves_the_value_alone(seed):
 def test_densities_of_given_cells_are_those_of_drawn_ones(make, observed, positive):
     cells, x = make(positive), table(observed, positive, 3)
     with torch.no_grad():
-        draws = cells(repeated(x, 2), observed, ambient)
+        draws = cells(repeated(x, 2), observed, global_stream)
         found = cells.log_prob(draws.values[0], observed)
     torch.testing.assert_close(found, draws.log_prob, rtol=1e-9, atol=1e-9)
 
@@ -400,7 +400,7 @@ def test_importance_weights_of_the_mixture_are_unbiased(make, observed, seed):
     with torch.no_grad():
         estimates = []
         for _ in range(500):
-            draws = cells(repeated(x, 4), observed, ambient)
+            draws = cells(repeated(x, 4), observed, global_stream)
             log_p = target.log_prob(draws.values[0], observed)
             inside = (log_p - draws.log_prob + draws.log_weight).exp()
             estimates.append(inside.sum(0))

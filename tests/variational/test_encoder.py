@@ -6,7 +6,7 @@ from oracles import GATE, z_mean
 from torch import nn
 from torch.distributions import Bernoulli, Normal
 
-from skvnce.variational.base import ambient, repeated, stream
+from skvnce.variational.base import global_stream, repeated, stream
 from skvnce.variational.encoder import (
     BernoulliEncoder,
     Latents,
@@ -116,7 +116,7 @@ def test_draws_have_the_moments_of_the_encoder(kind, y, seed):
     torch.manual_seed(seed)
     step = Latents(inner, LATENTS)
     with torch.no_grad():
-        z = step(repeated(y[0, :1], 3000), complete, ambient).values[1][:, 0]
+        z = step(repeated(y[0, :1], 3000), complete, global_stream).values[1][:, 0]
         q = inner(y[0, :1], complete)
     assert abs(z_mean(z, q.mean[0])).max() < GATE
     assert abs(z_mean((z - q.mean[0]) ** 2, q.variance[0])).max() < GATE

@@ -29,7 +29,7 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.gaussian.steps import Steps, left_out_moments
 from skvnce.distributions.normal import Normal
-from skvnce.distributions.quantiles import middles
+from skvnce.distributions.quantiles import midpoint_levels
 
 _SHARES = (0.3, 0.1)  # of the residuals that are near, to choose from
 _PRIOR = 10.0  # normal residuals that are added to those near
@@ -216,7 +216,7 @@ def _residuals(
     if edges is None:
         return ((scores - mean) / spread).clamp(-_FARTHEST, _FARTHEST)[:, None]
     low, high = torch.special.ndtr((edges - mean) / spread)[..., None]
-    share = low + (high - low) * middles(_N_TIED, cells)
+    share = low + (high - low) * midpoint_levels(_N_TIED, cells)
     tiny = torch.finfo(cells.dtype).eps
     found = torch.special.ndtri(share.clamp(tiny, 1 - tiny))
     return found.clamp(-_FARTHEST, _FARTHEST)
@@ -247,7 +247,7 @@ def _choose(column: Residuals, to_cells: Callable[[Tensor], Tensor]) -> float | 
 
 def _crps(column: Residuals, shift: Tensor, to_cells: Callable) -> Tensor:
     """Score the quantiles of each cell; see `marginals`."""
-    level = middles(_N_SCORED, column.mean)
+    level = midpoint_levels(_N_SCORED, column.mean)
     z = torch.special.ndtri(level) + shift
     found = to_cells(column.mean[:, None] + column.spread[:, None] * z)
     error = column.cells[:, None] - found
@@ -292,7 +292,7 @@ def _quantiles(values: Tensor, weights: Tensor, levels: Tensor) -> Tensor:
 
 
 def _normal_levels(like: Tensor, n: int = _N_LEVELS) -> Tensor:
-    return torch.special.ndtri(middles(n, like))
+    return torch.special.ndtri(midpoint_levels(n, like))
 
 
 def _interpolated_1d(at: Tensor, values: Tensor, x: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.gaussian.steps import Steps, fit_steps, left_out_moments
 from skvnce.distributions.columns import pick, place
 from skvnce.distributions.normal import Normal
-from skvnce.distributions.quantiles import middles
+from skvnce.distributions.quantiles import midpoint_levels
 
 _N_KNOTS = 9
 _FEWEST_VALUES = 5  # of a column whose margin may bend
@@ -367,7 +367,7 @@ def _crps(
     2007, section 4.2).
     """
     total = torch.zeros_like(x)
-    for level in middles(_N_LEVELS, x):
+    for level in midpoint_levels(_N_LEVELS, x):
         score = mean + spread * torch.special.ndtri(level)
         cells = margins.inverse(score)
         error = x - (cells if stepped is None else stepped.put(score, cells))

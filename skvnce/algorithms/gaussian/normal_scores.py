@@ -61,7 +61,7 @@ class CellScores(NamedTuple):
         return self._snapped(self.location + self.scale * scaled)
 
     def values_and_edges(self) -> tuple[Tensor, Tensor]:
-        """Map values of rounded columns, and the middles between them, to scores.
+        """Map values of rounded columns, and the midpoints between them, to scores.
 
         Returns
         -------
@@ -72,12 +72,12 @@ class CellScores(NamedTuple):
         location, scale = self.location[self.rounded], self.scale[self.rounded]
         values = (self.values - location[:, None]) / scale[:, None]
         counts = (values.diff() > 0).sum(1, keepdim=True)
-        middles = self._bent((values[:, 1:] + values[:, :-1]) / 2)
+        midpoints = self._bent((values[:, 1:] + values[:, :-1]) / 2)
         values = self._bent(values)
-        last = 2 * values[:, -1:] - middles.gather(1, counts - 1)
+        last = 2 * values[:, -1:] - midpoints.gather(1, counts - 1)
         places = torch.arange(values.shape[1]).to(counts)
-        right = torch.cat([middles, last], 1).where(places < counts, last)
-        return values, torch.cat([2 * values[:, :1] - middles[:, :1], right], 1)
+        right = torch.cat([midpoints, last], 1).where(places < counts, last)
+        return values, torch.cat([2 * values[:, :1] - midpoints[:, :1], right], 1)
 
     def _snapped(self, cells: Tensor) -> Tensor:
         if not len(self.rounded):

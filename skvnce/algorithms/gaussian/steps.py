@@ -19,7 +19,7 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce.distributions.columns import pick, place
 from skvnce.distributions.normal import ByMissing, Inverted, Normal, arrange, prepare
-from skvnce.distributions.quantiles import middles
+from skvnce.distributions.quantiles import midpoint_levels
 
 _LEVELS = 12  # quantiles of each predicted score, which stand for its distribution
 _ROUNDING = 1e-9  # of shares that are equal
@@ -130,7 +130,7 @@ def _weights_of_values(cells: Tensor, weights: Tensor, known: Tensor) -> Tensor:
 
 def _edges(mean: Tensor, spread: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
     """Find quantiles of a mixture of normals at the cumulated shares of the values."""
-    t = middles(_LEVELS, mean)  # with more levels, of less weight, in the tails
+    t = midpoint_levels(_LEVELS, mean)  # with more levels, of less weight, in the tails
     noise, part = torch.special.ndtri(t.square() * (3 - 2 * t)), t * (1 - t)
     pooled, order = (mean[:, None] + spread[:, None] * noise).flatten().sort()
     below = (weights[:, None] * part).flatten()[order].cumsum(0)

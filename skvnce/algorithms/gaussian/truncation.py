@@ -19,8 +19,8 @@ from skvnce._progress import tell
 from skvnce.algorithms.gaussian import em
 from skvnce.distributions.bounded_normal import BoundedNormal, log_interval
 from skvnce.distributions.normal import Batch, Normal, arrange, cholesky, prepare
-from skvnce.distributions.quantiles import inside, middles
-from skvnce.variational.base import Uniforms, ambient
+from skvnce.distributions.quantiles import inside, midpoint_levels
+from skvnce.variational.base import Uniforms, global_stream
 
 _IDLE = 4.0  # standard deviations at which a bound does nothing: 3e-5 of the mass
 _POINTS = {1: 128, 3: 256, 6: 512, 9: 2048}  # of a row, from so many near cells on
@@ -237,7 +237,7 @@ def _shift_of(
     table = lattice(part)(0, data.x.new_empty(n_points, *part.x.shape))
     uniform, share = near.uniforms(table, count), data.x.new_full((1,), 1 / n_points)
     if count == 1:  # quadrature, with more levels towards both ends
-        t = middles(n_points, data.x)[:, None]
+        t = midpoint_levels(n_points, data.x)[:, None]
         share = t * (1 - t) / (t * (1 - t)).sum()
         uniform = (t.square() * (3 - 2 * t))[..., None].expand_as(uniform)
     z, last, weight = near.draw(uniform)
@@ -298,7 +298,7 @@ def _drawn_weighted(
         for part in map(near.take, torch.arange(len(near.rows)).split(size)):
             tell(f"rows with {count} cells near to a bound")
             like = x.new_empty(_DRAWN, len(part.rows), count)
-            z, _, weight = part.draw(inside(ambient(0, like)))
+            z, _, weight = part.draw(inside(global_stream(0, like)))
             pick = torch.multinomial(weight.T, 1).squeeze(1)
             noise = torch.randn_like(part.mean)
             noise[:, :count] = z[pick, torch.arange(len(pick))]

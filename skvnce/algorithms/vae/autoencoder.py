@@ -35,13 +35,13 @@ from skvnce.samplers.resampling import counted, normalised
 from skvnce.training.adam import descend, named_leaves
 from skvnce.training.averaging import Averaged
 from skvnce.training.best import Best
-from skvnce.training.rounds import LONGEST, cooling_after, rows_of
+from skvnce.training.rounds import MAX_NORM, cooling_after, rows_of
 from skvnce.variational.anchored import Anchor, AnchoredEncoder
 from skvnce.variational.base import (
     Uniforms,
-    ambient,
     at_quantiles,
     draw_latents,
+    global_stream,
     stream,
 )
 
@@ -178,7 +178,7 @@ def bound_loss(
 
     def loss(rows: Tensor) -> Tensor:
         x, observed = data.take(rows)
-        bounds = training.bound(*auto, x, observed, ambient, training.n_draws)
+        bounds = training.bound(*auto, x, observed, global_stream, training.n_draws)
         return -bounds.mean()
 
     return loss
@@ -213,7 +213,7 @@ def completed_loss(
         With as many chains or particles as there are draws; see `completing`.
     """
     with torch.no_grad():
-        z = draw_latents(auto.posterior(*data), ambient, training.n_draws, data.x)
+        z = draw_latents(auto.posterior(*data), global_stream, training.n_draws, data.x)
         cells = auto.model.likelihood(z)
         tables = data.with_values(at_quantiles(cells, torch.rand_like(cells.loc)))
 
@@ -221,8 +221,8 @@ def completed_loss(
         part = data.take(rows)
         state, _ = sampler.step(sampler.init(part, tables[:, rows]), part)
         tables[:, rows] = state.x
-        bounds = training.bound(*auto, state.x, part.observed, ambient)
-        return -(bounds + posterior_only(*auto, *part, ambient)).mean()
+        bounds = training.bound(*auto, state.x, part.observed, global_stream)
+        return -(bounds + posterior_only(*auto, *part, global_stream)).mean()
 
     return loss
 
@@ -264,7 +264,7 @@ def train(
         schedule=torch.optim.lr_scheduler.LambdaLR(optimiser, schedule),
         max_iter=n_rounds + n_cooling,
         on_epoch=on_round,
-        longest=LONGEST,
+        max_norm=MAX_NORM,
     )
 
 

@@ -22,7 +22,7 @@ from skvnce.samplers.base import Sampler, run_chain
 from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
 from skvnce.samplers.variational_block_gibbs import variational_block_gibbs
 from skvnce.training.adam import descend
-from skvnce.variational.base import ambient
+from skvnce.variational.base import global_stream
 
 
 class Scheme(NamedTuple):
@@ -51,7 +51,9 @@ def block_scheme(model: nn.Module, posterior: nn.Module, cells: nn.Module) -> Sc
     return Scheme(
         parts,
         variational_block_gibbs(model, posterior, cells),
-        lambda observed, x, z: vbgi(model, posterior, cells, x, z, observed, ambient),
+        lambda observed, x, z: vbgi(
+            model, posterior, cells, x, z, observed, global_stream
+        ),
         2,
     )
 
@@ -61,7 +63,7 @@ def marginal_scheme(model: nn.Module, posterior: nn.Module) -> Scheme:
     return Scheme(
         nn.ModuleDict({"model": model, "posterior": posterior}),
         pseudo_gibbs(model, posterior),
-        lambda observed, x: vbgi_marginal(model, posterior, x, observed, ambient),
+        lambda observed, x: vbgi_marginal(model, posterior, x, observed, global_stream),
         1,
     )
 

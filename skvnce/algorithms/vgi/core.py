@@ -257,7 +257,7 @@ def train(
     batches: Callable[[], Iterable[Tensor]] | None = None,
     schedule: Callable[[int], float] = lambda epoch: 1.0,
     on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
-    longest: float = torch.inf,
+    max_norm: float = torch.inf,
 ) -> list[float]:
     """Run the main stage of algorithm 1, in place.
 
@@ -273,7 +273,7 @@ def train(
         Maps the number of epochs that are over to a factor of the learning rates.
     on_epoch : callable
         Shown the epoch and its mean loss; stops by returning True.
-    longest : float
+    max_norm : float
         Norm to which longer gradients are cut.
 
     Returns
@@ -304,7 +304,7 @@ def train(
         schedule=torch.optim.lr_scheduler.LambdaLR(optimiser, schedule),
         max_iter=n_epochs,
         on_epoch=on_epoch,
-        longest=longest,
+        max_norm=max_norm,
     )
 
 

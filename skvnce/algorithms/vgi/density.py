@@ -34,7 +34,7 @@ from skvnce.samplers.variational_gibbs import (
     observed_hypercube,
 )
 from skvnce.training.best import Best
-from skvnce.training.rounds import LONGEST, cooling_after, rows_of
+from skvnce.training.rounds import MAX_NORM, cooling_after, rows_of
 from skvnce.variational.base import Uniforms, at_quantiles
 from skvnce.variational.gibbs import StandardConditionals, anchor
 from skvnce.variational.heads import Head
@@ -176,7 +176,7 @@ def train_while_better(
         n_epochs=max_rounds,
         batches=batches_of(start, chains, effort.batch_size),
         on_epoch=judge,
-        longest=LONGEST,
+        max_norm=MAX_NORM,
     )
     return best.restore()
 
@@ -200,7 +200,7 @@ def train_on_all(
         batches=batches_of(start, chains, effort.batch_size),
         schedule=cooling_after(n_rounds),
         on_epoch=on_round,
-        longest=LONGEST,
+        max_norm=MAX_NORM,
     )
 
 

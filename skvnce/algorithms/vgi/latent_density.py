@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from skvnce.objectives.bounds import miss_iwae
-from skvnce.variational.base import Uniforms, ambient
+from skvnce.variational.base import Uniforms, global_stream
 
 
 class LatentDensity(nn.Module):
@@ -41,7 +41,7 @@ class LatentDensity(nn.Module):
         posterior: nn.Module,
         *,
         n_draws: int = 1,
-        uniforms: Uniforms = ambient,
+        uniforms: Uniforms = global_stream,
     ) -> None:
         super().__init__()
         self.model, self.posterior = model, posterior

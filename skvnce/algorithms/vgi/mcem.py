@@ -112,7 +112,7 @@ def train(
     batches: Callable[[], Iterable[Tensor]] | None = None,
     schedule: Callable[[int], float] = lambda epoch: 1.0,
     on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
-    longest: float = torch.inf,
+    max_norm: float = torch.inf,
 ) -> list[float]:
     """Fit a flow to incomplete rows, in place.
 
@@ -139,7 +139,7 @@ def train(
         Maps the number of epochs that are over to a factor of the learning rate.
     on_epoch : callable
         Shown the epoch and its mean loss; stops by returning True.
-    longest : float
+    max_norm : float
         Norm to which longer gradients are cut.
 
     Returns
@@ -170,5 +170,5 @@ def train(
         schedule=torch.optim.lr_scheduler.LambdaLR(optimiser, schedule),
         max_iter=n_epochs,
         on_epoch=on_epoch,
-        longest=longest,
+        max_norm=max_norm,
     )

@@ -43,7 +43,7 @@ from skvnce.variational.base import (
     Draws,
     Posterior,
     Uniforms,
-    ambient,
+    global_stream,
     repeated,
     stream,
     with_states,
@@ -304,7 +304,7 @@ def joint_ascent(
             problem.log_density,
             problem.posterior,
             problem.contrast.take(rows),
-            (ambient, ambient),
+            (global_stream, global_stream),
             problem.criterion,
         )
         return -values.mean() + (penalty() if penalty else 0.0)

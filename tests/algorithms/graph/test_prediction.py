@@ -25,7 +25,7 @@ from skvnce.algorithms.graph.prediction import (
 )
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.samplers.blocks import block_gibbs, missing_of
-from skvnce.variational.base import ambient
+from skvnce.variational.base import global_stream
 
 D = 3
 PRECISION = np.array([[1.0, 0.6, -0.5], [0.6, 2.0, 0.3], [-0.5, 0.3, 1.0]])
@@ -56,7 +56,7 @@ def test_the_mean_of_one_missing_cell_is_exact(model, seed):
     hidden = x.copy()
     hidden[np.arange(20), holes] = np.nan
     filled = conditional_mean(
-        model, Incomplete.from_array(hidden), START, ambient, burn_in=1, n_steps=2
+        model, Incomplete.from_array(hidden), START, global_stream, burn_in=1, n_steps=2
     ).numpy()
     expected = model.conditionals(torch.tensor(x)).mean.detach().numpy()
     at = np.arange(20), holes
@@ -72,7 +72,7 @@ def imputed_means(target, seed):
             target,
             Incomplete.from_array(copies),
             START,
-            ambient,
+            global_stream,
             burn_in=15,
             n_steps=20,
         )
@@ -224,7 +224,7 @@ def test_one_observed_cell_has_its_marginal_density(model, seed):
     for target in (model, WRONG):
         with seeded(seed):
             found = log_predictive(
-                target, data, START, lambda block: ambient, burn_in=15, n_steps=3
+                target, data, START, lambda block: global_stream, burn_in=15, n_steps=3
             )
         z.append(z_mean(found.exp().numpy(), exact))
     assert abs(z[0]) < GATE
@@ -243,7 +243,7 @@ def test_the_score_is_proper(model, seed):
         data = Incomplete.from_array(hidden)
         with seeded(seed):
             return log_predictive(
-                target, data, START, lambda block: ambient, burn_in=5, n_steps=20
+                target, data, START, lambda block: global_stream, burn_in=5, n_steps=20
             )
 
     advantage = scores(model) - scores(WRONG)
@@ -262,7 +262,9 @@ def test_cells_under_the_mask_are_never_read(function, value, model):
         with seeded(0):
             if function == "draw":
                 return draw(model, data, START, n_draws=2, n_steps=3)
-            return conditional_mean(model, data, START, ambient, burn_in=2, n_steps=3)
+            return conditional_mean(
+                model, data, START, global_stream, burn_in=2, n_steps=3
+            )
 
     data = Incomplete.from_array(ROWS)
     hidden = data.x.where(data.observed, torch.tensor(value).double())
@@ -308,7 +310,7 @@ def test_the_score_is_a_mean_over_the_ways_to_divide_the_columns(seed):
         model,
         Incomplete(x, torch.ones_like(x).bool()),
         torch.ones(d).double(),
-        lambda block: ambient,
+        lambda block: global_stream,
         burn_in=0,
         n_steps=1,
     )

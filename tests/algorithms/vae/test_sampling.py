@@ -14,7 +14,7 @@ from skvnce.algorithms.vae.sampling import SAMPLERS, Effort, by_chains, chunks, 
 from skvnce.distributions.cells import Families
 from skvnce.models.bounded import BoundedModel
 from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
-from skvnce.variational.base import ambient
+from skvnce.variational.base import global_stream
 
 NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
 NORMAL = Families(NONE, NONE, NONE, EMPTY, EMPTY, EMPTY)
@@ -22,7 +22,7 @@ N, DRAWS = 600, 4
 
 
 def of_stream(purpose):
-    return ambient
+    return global_stream
 
 
 def of_rows(rows):
