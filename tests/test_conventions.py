@@ -1,0 +1,123 @@
+"""The public names of all estimators, compared with doc/developer/conventions.rst."""
+
+import inspect
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import skvnce
+
+PAGE = Path(__file__).parents[1] / "doc" / "developer" / "conventions.rst"
+CLASSES = {
+    "G": skvnce.TruncatedGaussianGraphLearner,
+    "GCV": skvnce.TruncatedGaussianGraphLearnerCV,
+    "GI": skvnce.GaussianImputer,
+    "FA": skvnce.IncompleteFactorAnalysis,
+    "VAE": skvnce.VariationalAutoencoder,
+    "LAIR": skvnce.LAIRImputer,
+    "VGI": skvnce.VGIImputer,
+    "VN": skvnce.VNCEEstimator,
+    "NO": skvnce.NoisyOr,
+}
+OF_SKLEARN = {"get_feature_names_out", "set_callbacks"}  # its interface, in all
+MOST = 14  # parameters of a class
+NONE = "\\-"
+
+
+def table(name):
+    """Read the rows of a list-table of the page, without its header."""
+    text = PAGE.read_text().split(f":name: table-{name}\n")[1].split("\n\n")[0]
+    cells = re.split(r"\n {3}(?:\* -|  -) ", text)[1:]
+    cells = [" ".join(cell.split()).replace("``", "") for cell in cells]
+    width = 4 if name == "not-yet-so" else 3
+    assert len(cells) > width and len(cells) % width == 0, f"{name}: cells are missing"
+    return [cells[i : i + width] for i in range(width, len(cells), width)]
+
+
+def wanted(kind):
+    """Give the target words of a kind, by class."""
+    found = {name: set() for name in CLASSES}
+    for word, _, who in table(f"{kind}s"):
+        for name in CLASSES if who == "all" else who.split():
+            assert word not in found[name], f"{word} is listed twice for {name}"
+            found[name].add(word)
+    return found
+
+
+def deviations(kind):
+    """Give pairs (today, target) of a kind, by class."""
+    found = defaultdict(list)
+    for name, of_kind, today, target in table("not-yet-so"):
+        if of_kind == kind:
+            found[name].append((today, target))
+    return found
+
+
+def methods(cls):
+    """Write the signatures of the public methods that are not scikit-learn's."""
+    for name, method in inspect.getmembers(cls, inspect.isfunction):
+        inner = inspect.unwrap(method)
+        ours = inner.__module__.startswith("skvnce.")
+        if ours and not name.startswith("_") and name not in OF_SKLEARN:
+            signature = str(inspect.signature(inner)).replace("(self", "(")
+            yield name + signature.replace("(, ", "(")
+
+
+def parameters(cls):
+    """List the parameters of the constructor."""
+    return list(inspect.signature(cls).parameters)
+
+
+def attributes(cls):
+    """List the attributes that docstrings of the class and its bases describe."""
+    for base in cls.__mro__:
+        doc = inspect.getdoc(base) if base.__module__.startswith("skvnce.") else None
+        if doc and "\nAttributes\n" in doc:
+            section = doc.split("\nAttributes\n")[1].split("\nNotes\n")[0]
+            for line in section.split("\nExamples\n")[0].splitlines():
+                if not line.startswith(" "):
+                    yield from re.findall(r"\w+_\b", line.split(" : ")[0])
+
+
+KINDS = {"method": methods, "parameter": parameters, "attribute": attributes}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CLASSES)
+def test_public_names_are_those_of_the_page(name, kind):
+    """Apply the deviations to the code's names, and compare with the target."""
+    today = set(KINDS[kind](CLASSES[name]))
+    pairs = deviations(kind)[name]
+    old = {one for one, _ in pairs if one != NONE}
+    new = {one for _, one in pairs if one != NONE and "__" not in one}
+    assert old <= today, f"no longer so: {old - today}"
+    assert not new & (today - old), "a target is already there"
+    assert today - old | new == wanted(kind)[name]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CLASSES)
+def test_deviations_lead_to_the_target(name, kind):
+    pairs = deviations(kind)[name]
+    assert len(set(pairs)) == len(pairs)
+    slots = {one.split("__")[0] for _, one in pairs if "__" in one}
+    assert slots <= wanted("parameter")[name]
+    for today, target in pairs:
+        assert today != target
+        assert "__" in target or target in {NONE, *wanted(kind)[name]}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_no_class_has_too_many_parameters_in_the_target(name):
+    found = wanted("parameter")[name]
+    assert len(found) <= MOST
+    stated = PAGE.read_text().split("The number of parameters: ")[1].split(".\n")[0]
+    assert f"{name} {len(found)}" in stated.split(", ")
+
+
+def test_all_estimators_are_on_the_page():
+    public = [getattr(skvnce, name) for name in skvnce.__all__]
+    assert set(CLASSES.values()) == {one for one in public if inspect.isclass(one)}
+    assert {name for name, *_ in table("not-yet-so")} <= set(CLASSES)
