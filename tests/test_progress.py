@@ -318,8 +318,8 @@ FITTED = [  # and steps of fit, transform and score_samples
     (
         TruncatedGaussianGraphLearner(**GRAPH),
         ["fitting a pilot that chooses the ridge of b: round", "round"]
-        + ["solving the last M-step", "judging the links"]
-        + ["judging the model by held-out cells"],
+        + ["solving the last M-step", "estimating edge probabilities"]
+        + ["predicting held-out cells"],
         ["filling rows: sweep", "scoring rows: sweep"],
     ),
     (

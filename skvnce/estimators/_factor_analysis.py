@@ -1,4 +1,4 @@
-"""Factor analysis as a transformer of incomplete tables into their latents."""
+"""Factor analysis of tables with missing values."""
 
 import numpy as np
 import torch
@@ -37,9 +37,9 @@ from skvnce.estimators._validation import (
 )
 from skvnce.models.factor_analysis import FactorModel
 
-_FLOOR = 1e-4  # least share of noise in the variance of a column
-_HELD_OUT = 0.2  # share of the observed cells on which the rank is chosen
-_SEARCH = 100  # tolerance of that choice, in tolerances of the fit
+_FLOOR = 1e-4  # minimum share of the noise in the variance of a column
+_HELD_OUT = 0.2  # share of the observed cells held out to choose the rank
+_SEARCH = 100  # tolerance of the choice of the rank, relative to that of the fit
 
 
 class IncompleteFactorAnalysis(
@@ -48,64 +48,67 @@ class IncompleteFactorAnalysis(
     ConstantColumns,
     IncompleteTransformer,
 ):
-    """Factor analysis of tables with missing cells, by maximum likelihood.
+    """Factor analysis of tables with missing values, by maximum likelihood.
 
-    ``x = mean + z components + noise`` with latents ``z ~ N(0, I)`` and independent
-    normal noise of its own variance in each column.  All rows count with the cells that
-    they have: nothing is imputed.  The fit is right for normal rows with values missing
-    at random (MAR); on complete rows it is that of
-    `sklearn.decomposition.FactorAnalysis` up to a rotation of the latents.
+    The model is ``x = mean + z components + noise`` with latents ``z ~ N(0, I)`` and
+    independent normal noise whose variance differs between columns.  The likelihood is
+    that of the observed cells; nothing is imputed.  The estimates are consistent for
+    normal rows with values missing at random (MAR).  On complete rows they equal those
+    of `sklearn.decomposition.FactorAnalysis` up to a rotation of the latents.
 
     Parameters
     ----------
     n_components : "auto" or int, default="auto"
-        Number of latents.  ``"auto"`` raises it from 1 while the log predictive density
-        of a fifth of the observed cells, held out, rises by more than its standard
-        error.
+        Number of latents.  ``"auto"`` increases it from 1 as long as the log predictive
+        density of held-out cells, a fifth of the observed ones, increases by more than
+        its standard error.
     max_iter : int, default=1000
-        Rounds of EM at most.
+        Maximum number of rounds of EM.
     tol : float, default=1e-3
-        Rise of the log-likelihood in a round, in nats, below which EM stops.
+        EM stops if a round increases the log-likelihood by less than `tol` nats.
     verbose : int, default=0
-        1 prints a line for each round, and for each other step that takes a second.
-        2 prints all steps.
+        If 1, print a line for each round, and for each other step that takes longer
+        than a second.  If 2, print all steps.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components_, n_features_in_)
-        Loadings in the units of X.  Latents are rotated such that, given a complete
-        row, they are independent; those that rows tell most of come first, and the
-        largest loading of each, against the noise, is positive.
+        Loadings in the units of X.  The latents are rotated such that they are
+        independent given a complete row, ordered by how precisely rows determine them
+        (most precise first), and signed such that the largest loading of each, relative
+        to the noise, is positive.
     mean_ : ndarray of shape (n_features_in_,)
-        In the units of X.
+        Mean of each column, in the units of X.
     noise_variance_ : ndarray of shape (n_features_in_,)
-        In the squared units of X.
+        Variance of the noise of each column, in the squared units of X.
     n_components_ : int
-        The number of latents that was used.
+        Number of latents.
     node_indices_ : ndarray of shape (n_nodes,)
-        Places in X of the columns of the model: those with two different values.
+        Indices of the columns of X that the model uses: those with at least two
+        different observed values.
     constants_ : dict of int to float
-        Places and values of the columns with one observed value.
+        Values of the constant columns, by column index.
     n_iter_ : int
-        Rounds of EM.
+        Number of rounds of EM.
     n_tuning_iter_ : int
-        Rounds of EM before them, which chose the number of latents.
+        Number of rounds of EM before the final fit, to choose the number of latents.
     loss_curve_ : list of float
-        Log-likelihood per row in each round, negated, for columns of unit spread.
+        Negative log-likelihood per row after each round, for standardised columns.
     n_features_in_ : int
-        Number of columns seen at `fit`.
+        Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are strings.
+        Names of features seen during `fit`, if X has feature names that are strings.
 
     Notes
     -----
-    A column of which all observed cells are equal, or none is observed, is not in the
-    model, nor in scores; its components and its noise variance are 0, and its mean is
-    that value, or NaN.
+    Columns that are constant where observed, or entirely missing, are not part of the
+    model and do not contribute to scores.  Their components and noise variances are 0,
+    and their means are the constants, or NaN.
 
-    The noise variance is kept above 1e-4 of the variance of its column.  A column at
-    that floor (a Heywood case) repeats others, or there are more latents than the rows
-    can tell; a warning names it.
+    The noise variance of a column is at least 1e-4 of the variance of the column.  If a
+    column reaches this bound (a Heywood case), then it is nearly a linear combination
+    of other columns, or the number of latents is too large for the number of rows;
+    `fit` warns and names the column.
 
     References
     ----------
@@ -137,17 +140,16 @@ class IncompleteFactorAnalysis(
     @keeps_state_on_failure
     @reports_fit
     def fit(self, X, y=None, sample_weight=None):
-        """Fit mean, components and noise variance.
+        """Fit the mean, the components and the noise variance.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.  Rows that are entirely missing say nothing and are
-            left out.
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
         y : None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights; a weight of k counts as k equal rows.
+            Weights of the rows; a row of weight k counts as k equal rows.
 
         Returns
         -------
@@ -156,17 +158,18 @@ class IncompleteFactorAnalysis(
         Raises
         ------
         ValueError
-            For infinite or textual cells, a table without a column of two values, more
-            components than such columns, and parameters outside their range.
+            If X contains infinite values or text, if no column has two different
+            observed values, if there are more components than such columns, or if a
+            parameter is out of range.
         TypeError
-            For parameters of a wrong type.
+            If a parameter has a wrong type.
 
         Warns
         -----
         MisfitWarning
-            Where a few cells decide the squared errors of columns; names them.
+            If a few cells dominate the squared errors of a column.
         ConvergenceWarning
-            Where EM stopped before it settled, or a noise variance is at its floor.
+            If EM did not converge, or if a noise variance reached its lower bound.
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
@@ -177,7 +180,7 @@ class IncompleteFactorAnalysis(
         self._refuse_constants("there is nothing that latents could explain.")
         check_rank(self.n_components, len(self.node_indices_))
         nodes = table[:, self.node_indices_]
-        seen = ~np.isnan(nodes).all(1)  # something else than constants
+        seen = ~np.isnan(nodes).all(1)  # rows with a cell that is not constant
         nodes, weights = nodes[seen], weights[kept][seen]
         mean, scale = column_moments(nodes, weights)
         check_spread(self, self.node_indices_, scale)
@@ -209,7 +212,7 @@ class IncompleteFactorAnalysis(
         return into_dtype(found, X.dtype)
 
     def inverse_transform(self, Z):
-        """Compute the means of rows given their latents.
+        """Compute the expected rows given their latents.
 
         Parameters
         ----------
@@ -294,7 +297,7 @@ class IncompleteFactorAnalysis(
         )
 
     def _keep(self, fit, mean, scale, total):
-        """Write the fit into attributes, in the units of X."""
+        """Set the fitted attributes, in the units of X."""
         model = factor_analysis.rotate(fit.model)
         self.n_components_ = model.loadings.shape[1]
         self.mean_ = np.full(self.n_features_in_, np.nan)
@@ -311,9 +314,9 @@ class IncompleteFactorAnalysis(
         if len(at_floor):
             names = ", ".join(column_name(self, j) for j in at_floor)
             warn_user(
-                f"Noise at its floor, {_FLOOR:g} of the variance: {names}. They repeat "
-                "other columns (drop them), or there are too many latents for the rows "
-                f"(lower n_components={self.n_components_}).",
+                f"The noise variance is at its lower bound, {_FLOOR:g} of the variance "
+                f"of the column: {names}. Drop these columns if they repeat others, or "
+                f"lower n_components={self.n_components_}.",
                 ConvergenceWarning,
             )
         if self.n_iter_ == self.max_iter and fit.rise > self.tol:
@@ -325,7 +328,7 @@ class IncompleteFactorAnalysis(
             )
 
     def _checked(self, X):
-        """Validate new rows; no parameter acts after the fit."""
+        """Validate new rows; `transform` depends on no parameter."""
         check_is_fitted(self)
         return incomplete_array(self, X, reset=False)
 
@@ -348,7 +351,7 @@ class IncompleteFactorAnalysis(
         )
 
     def _square(self, function):
-        """Put a matrix of the columns of the model into one of all columns."""
+        """Embed a matrix of the columns of the model in one of all columns."""
         with threads_for(len(self.node_indices_)):
             matrix = function(self._model())
         result = np.zeros((self.n_features_in_, self.n_features_in_))

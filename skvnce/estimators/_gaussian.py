@@ -1,4 +1,4 @@
-"""An imputer that fits a normal distribution to the incomplete rows."""
+"""An imputer that fits a normal distribution to rows with missing values."""
 
 import numpy as np
 import torch
@@ -42,130 +42,136 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
 )
 
-SHARES = [1.0, 0.1, 0.01]  # prior rows a column that "auto" chooses from
+SHARES = [1.0, 0.1, 0.01]  # shrinkage, in rows per column, that "auto" chooses from
 _REMEDY = (
-    'shrinkage="auto", fewer columns, or logarithms of skewed ones may help; so may '
-    "min_value and max_value left at None."
+    'shrinkage="auto", fewer columns, or logarithms of skewed columns may help, and so '
+    "may leaving min_value and max_value at None."
 )
 
 
 def _lattice(data):
-    """Make the random numbers of rows, functions of their content."""
+    """Make the random numbers of rows as functions of the row content."""
     return row_lattice(data.to_array(), 0)
 
 
 class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Imputer):
-    """Impute by a normal distribution fitted to the incomplete rows by EM.
+    """Impute by a normal distribution that EM fits to rows with missing values.
 
-    Missing cells (NaN) are filled by their exact conditional means given the observed
-    cells of their row, and drawn from their exact conditional distribution by `sample`.
-    Columns whose residuals are not normal are calibrated (`calibrated_`).
-    Mean and covariance are fitted by maximum likelihood to the observed cells of all
-    rows at once, right for normal rows with values missing at random (MAR), with light
-    shrinkage towards independent columns.  It is the first imputer to try, and the
-    rival that any other has to beat.
+    `transform` fills missing cells (NaN) by their exact conditional means given the
+    observed cells of their row, and `sample` draws them from their exact conditional
+    distribution.  Columns whose residuals are not normal are calibrated
+    (`calibrated_`).  Mean and covariance maximise the likelihood of the observed cells
+    of all rows, with a little shrinkage towards independent columns; the estimates are
+    valid for normal rows with values missing at random (MAR).  Try this imputer first,
+    and use it as a baseline for others.
 
     Parameters
     ----------
     shrinkage : "auto" or float, default="auto"
-        Worth of the prior, independent columns, in rows for each column.  ``"auto"``
-        chooses 0.01 to 1 by how well a tenth of the observed cells, held out, are
-        predicted.
+        Weight of the prior, under which columns are independent, as a number of rows
+        for each column.  ``"auto"`` chooses from 0.01 to 1 by how well held-out cells,
+        a tenth of the observed ones, are predicted.
     margins : {"auto", "normal"}, default="auto"
-        ``"auto"`` lets the columns be increasing functions of normal scores (a Gaussian
-        copula) if that predicts held-out cells better: for skewed columns.
-        ``"normal"`` keeps to the normal distribution.
+        ``"auto"`` models columns as increasing functions of normal scores (a Gaussian
+        copula) if that improves the prediction of held-out cells, as it does for skewed
+        columns.  ``"normal"`` always uses the normal distribution.
     min_value, max_value : float, array-like of shape (n_features,), dict, "observed" \
             or None, default=None
-        Bounds of imputed cells: of all columns, of each column, or of those that a dict
-        names (by column name, or by place where X has no names); in a dict and in a
-        sequence each may be a number, ``"observed"`` or None.  The conditional
-        distribution is truncated to them.  ``"observed"`` is the least or the largest
-        observed value.  None is the observed range, widened by three times the mean
-        excess of the outermost values where a column is continuous (never across zero
-        where it does not cross zero): means and draws are moved into that range, and
-        nothing is truncated.  ``-inf`` and ``inf`` are no bound.  The fit itself does
-        not know of bounds.
+        Bounds of imputed cells.  A number holds for all columns; a sequence gives one
+        bound for each column; a dict gives bounds by column name (by column index if X
+        has no names).  The items of a sequence or a dict are numbers, ``"observed"`` or
+        None.  The conditional distribution is truncated to these bounds.
+        ``"observed"`` is the smallest or the largest observed value, and ``-inf`` and
+        ``inf`` mean no bound.  With None, the conditional distribution is not
+        truncated, but means and draws are clipped to the observed range.  If the column
+        is continuous, this range is first widened by three times the mean excess of the
+        outermost values, but not across zero unless the observed values have both
+        signs.  Bounds do not change the fitted distribution.
     n_parameter_draws : int, default=20
-        Draws of mean and covariance from their posterior, made by data augmentation
-        when `sample` is first called.  It takes them in turn, so that its draws carry
-        the uncertainty of the parameters too, as multiple imputation requires.  0 uses
-        the fitted parameters for all draws.
+        Number of draws of mean and covariance from their posterior, made by data
+        augmentation at the first call of `sample`.  `sample` uses them in turn, so that
+        its draws include the uncertainty of the parameters, as multiple imputation
+        requires.  With 0, all draws use the fitted parameters.
     max_iter : int, default=200
-        Rounds of EM at most.
+        Maximum number of rounds of EM.
     tol : float, default=5e-3
-        Largest change of a mean or a covariance, for columns of unit spread, at which
-        EM stops.
+        EM stops if no mean or covariance changes by more than `tol` in a round, for
+        columns scaled to unit standard deviation.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        Whether `fit` warns (`skvnce.exceptions.MisfitWarning`) or raises a ValueError
-        where a few cells decide the squared errors of columns, and where held-out cells
-        of columns are predicted worse than by their means (`held_out_gain_`), beyond
-        chance.  ``"ignore"`` skips these checks.
+        What `fit` does if a few cells dominate the squared errors of a column, or if
+        the model predicts held-out cells of a column significantly worse than the mean
+        of the column does (`held_out_gain_`): it warns
+        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
+        these checks.
     keep_empty_features : bool, default=False
-        Whether `transform` keeps columns that were entirely missing at `fit` (missing
-        cells filled by 0, or by the value within the bounds nearest to 0) or drops
-        them.
+        Whether `transform` keeps columns that were entirely missing at `fit`, filled by
+        0 or by the value within the bounds that is nearest to 0, or drops them.
     add_indicator : bool, default=False
-        Whether `transform` appends a column of 0 and 1 for each column with missing
-        cells at `fit`, 1 where a cell is missing.  Not in `sample`.
+        Whether `transform` appends a binary column for each column with missing cells
+        at `fit`, which is 1 where the cell is missing.  `sample` does not append them.
     random_state : int, RandomState instance, Generator or None, default=None
-        Seed of the draws of the parameters.
+        Seed of the draws of mean and covariance from their posterior.
     verbose : int, default=0
-        1 prints a line for each round of `fit`, and for each other step of `fit`,
-        `transform` and `sample` that takes a second.  2 prints all steps.
+        If 1, print a line for each round of `fit`, and for each other step of `fit`,
+        `transform` and `sample` that takes longer than a second.  If 2, print all
+        steps.
 
     Attributes
     ----------
     mean_ : ndarray of shape (n_nodes,)
-        In the units of X.
+        Mean of the fitted distribution, in the units of X.
     covariance_ : ndarray of shape (n_nodes, n_nodes)
-        In the units of X.
+        Covariance of the fitted distribution, in the units of X.
     bent_ : ndarray of bool, of shape (n_nodes,)
-        Columns that are no linear functions of their normal scores; `mean_` and
-        `covariance_` are of ``location_ + scale_ * scores`` there.
+        Columns that are nonlinear functions of their normal scores.  For them, `mean_`
+        and `covariance_` are those of ``location_ + scale_ * scores``.
     calibrated_ : ndarray of bool, of shape (n_nodes,)
-        Columns whose means and draws are calibrated by the residuals of observed cells
-        with similar predictions, as that was clearly better for rows left out.
+        Columns whose means and draws are calibrated, by the residuals of observed cells
+        with similar predictions, because that clearly improves the predictions of
+        left-out rows.
     location_, scale_ : ndarray of shape (n_nodes,)
         Means and standard deviations of the observed cells.
     shrinkage_ : float
-        The shrinkage that was used.
+        The shrinkage that the fit used.
     node_indices_ : ndarray of shape (n_nodes,)
-        Places in X of the columns of the model: those observed with two values or more.
+        Indices of the columns of X that the model uses: those with at least two
+        different observed values.
     constants_ : dict of int to float
-        Places and values of columns with one observed value, which fills their cells.
+        Values of the constant columns, by column index.  They fill missing cells.
     held_out_gain_ : float
-        One minus the ratio of the mean squared errors of the model and of column means,
-        on the held-out cells that choose shrinkage and margins, without these; columns
-        count alike.  Negative where means predict better; NaN where columns have too
-        few cells to hold some out, and with ``on_misfit="ignore"``.
+        One minus the ratio of the mean squared error of the model to that of the column
+        means, on the held-out cells that choose shrinkage and margins; the model is
+        fitted without them, and all columns have the same weight.  Negative if the
+        means predict better.  NaN if the columns have too few cells to hold some out,
+        and with ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts worse than their means do, beyond chance, and
-        those with heavy tails that it does not predict better.  `transform` fills
-        them by their means and `sample` by their observed values.
+        Columns that the model predicts significantly worse than their means, and
+        heavy-tailed columns that it does not predict better.  `transform` fills them by
+        their means, and `sample` draws from their observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Least and largest value of imputed cells of each column of X.
+        Smallest and largest imputed value of each column of X.
     indicator_ : MissingIndicator or None
-        What `add_indicator` appends.
+        The indicator that `add_indicator` appends; None if it is False.
     n_iter_ : int
-        Rounds of EM of the final fit; 0 where all columns are constant.
+        Number of rounds of EM of the final fit; 0 if all columns are constant.
     n_tuning_iter_ : int
-        Rounds of EM before it, which chose shrinkage and margins.
+        Number of rounds of EM before the final fit, to choose shrinkage and margins.
     loss_curve_ : list of float
-        Penalised log-likelihood per row in each round of the final fit, negated.
+        Negative penalised log-likelihood per row after each round of the final fit.
     n_features_in_ : int
-        Number of columns seen at `fit`.
+        Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are strings.
+        Names of features seen during `fit`, if X has feature names that are strings.
 
     Notes
     -----
-    A column of which all observed cells are equal is not in the model, nor in scores;
-    it is imputed by that value.  `tol` bounds a step of EM, not the distance to the
-    maximum, which is larger where most cells are missing.  Where columns are not far
-    fewer than rows, intervals of draws are too narrow with a small fixed `shrinkage`.
-    Until the first call of `sample` the estimator keeps the table of the fit, as
-    `KNNImputer` does; ``n_parameter_draws=0`` keeps nothing.
+    Columns that are constant where observed are not part of the model and do not
+    contribute to scores; they are imputed by the constant.  `tol` bounds the change of
+    one round of EM, not the distance to the maximum, which is larger if most cells are
+    missing.  If there are nearly as many columns as rows, a small fixed `shrinkage`
+    makes the intervals of draws too narrow.  The estimator stores the training table
+    until the first call of `sample`, as `KNNImputer` does; with
+    ``n_parameter_draws=0`` it stores no table.
 
     References
     ----------
@@ -216,18 +222,17 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
     @keeps_state_on_failure
     @reports_fit
     def fit(self, X, y=None, sample_weight=None):
-        """Fit mean and covariance.
+        """Fit the mean and the covariance.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.  Rows that are entirely missing say nothing and are
-            left out.
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
         y : None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights; a weight of k counts as k equal rows.  In the draws of the
-            parameters it does so up to second moments.
+            Weights of the rows; a row of weight k counts as k equal rows.  In the draws
+            of the parameters this holds up to second moments.
 
         Returns
         -------
@@ -236,10 +241,10 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         Raises
         ------
         ValueError
-            For infinite or textual cells, a table without an observed cell, observed
-            cells outside the bounds, and parameters outside their range.
+            If X contains infinite values or text, if no cell is observed, if observed
+            cells are outside the bounds, or if a parameter is out of range.
         TypeError
-            For parameters of a wrong type.
+            If a parameter has a wrong type.
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
@@ -262,8 +267,8 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
                     self._fit_constants(nodes)
         except torch.linalg.LinAlgError as error:
             raise ValueError(
-                "A covariance matrix is not positive definite: columns repeat others. "
-                f"Drop them, or raise shrinkage={self.shrinkage!r}."
+                "A covariance matrix is not positive definite: some columns are "
+                f"collinear. Drop some of them, or raise shrinkage={self.shrinkage!r}."
             ) from error
         self._fit_indicator(X[counted])
         finish()
@@ -271,13 +276,14 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
 
     @shows_progress
     def transform(self, X):
-        """Fill missing cells by their conditional means given the observed ones.
+        """Fill missing cells by their conditional means given the observed cells.
 
-        Where bounds that you gave are near, the mean is that of the truncated
-        distribution: exact in rows with one missing cell near to them, else a weighted
-        average over points that are functions of the row (in simulations within 5 % of
-        the conditional standard deviation, up to 12 cells near to bounds in a row).
-        Means stay within `feature_ranges_`; they need not be observed values.
+        If bounds are near, the mean is that of the truncated distribution.  It is exact
+        in rows with one missing cell near bounds.  In other rows it is a weighted
+        average over points that are functions of the row; in simulations with up to 12
+        such cells in a row the error was below 5 % of the conditional standard
+        deviation.  Means are within `feature_ranges_`; they need not be observed
+        values.
 
         Parameters
         ----------
@@ -287,7 +293,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         Returns
         -------
         ndarray of shape (n_samples, n_features_out)
-            Observed cells as they are in X.
+            Observed cells are equal to those of X.
         """
         X = self._checked(X)
         filled = self._constants_filled(X)
@@ -303,9 +309,9 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
     def sample(self, X, n_draws=1, random_state=None):
         """Draw the missing cells from their conditional distribution.
 
-        Draws stay within `feature_ranges_`; those of integers are integers, and those
-        of columns of which at least half of the cells share their value with another
-        one are observed values.
+        Draws are within `feature_ranges_`.  Draws of integer columns are integers.  If
+        at least half of the observed cells of a column share their value with another
+        cell, its draws are observed values.
 
         Parameters
         ----------
@@ -314,12 +320,12 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         n_draws : int, default=1
             Number of completed tables.
         random_state : int, RandomState instance, Generator or None, default=None
-            Seed of the draws; None gives others at every call.
+            Seed of the draws; with None the draws differ between calls.
 
         Returns
         -------
         ndarray of shape (n_draws, n_samples, n_features_out)
-            Completed tables; observed cells as they are in X.
+            Completed tables; observed cells are equal to those of X.
         """
         check_number(n_draws, "n_draws", low=1, integer=True)
         X = self._checked(X)
@@ -338,7 +344,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         Returns
         -------
         ndarray of shape (n_samples,)
-            0 for a row that is entirely missing, and where all columns are constant.
+            0 for a row that is entirely missing, and if all columns are constant.
         """
         X = self._checked(X)
         scores = np.zeros(len(X))
@@ -361,7 +367,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         check_bool(self.add_indicator, "add_indicator")
 
     def _fit_model(self, nodes, weights, on_round):
-        """Choose shrinkage and margins on held-out cells, then fit to all."""
+        """Choose shrinkage and margins on held-out cells, then fit to all cells."""
         data = self._scaled(nodes)
         cells, d = data.x, data.x.shape[1]
         effort = {"max_iter": self.max_iter, "tol": self.tol}
@@ -395,7 +401,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         self._judge(nodes, weights, judged, hidden & some[:, None])
 
     def _fit_constants(self, nodes):
-        """Keep a model of no column: all are constant where they are observed."""
+        """Set the attributes of a model without columns, as all are constant."""
         none, square = np.zeros(0), np.zeros((0, 0))
         self.shrinkage_ = np.nan if self.shrinkage == "auto" else float(self.shrinkage)
         self.mean_, self.covariance_ = self._normal = none, square
@@ -406,7 +412,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         self._check_held_out(nodes, None)
 
     def _judge(self, nodes, weights, fitted, hidden):
-        """Compare the fit without held-out cells with means, and announce a misfit."""
+        """Compare the fit without held-out cells with means, and report a misfit."""
         bent = fitted.margins
         if bent is not None:
             bent = bent.within(*map(torch.from_numpy, self._scaled_ranges()))
@@ -422,7 +428,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         self._announce_misfit(_REMEDY)
 
     def _calibrate(self, data, cells, weights, folds):
-        """Calibrate the columns that it makes clearly better."""
+        """Calibrate the columns whose predictions this clearly improves."""
         self._calibration = None
         self.calibrated_ = np.zeros(len(self.scale_), dtype=bool)
         model = self._copula(self._normal)
@@ -433,7 +439,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         self.calibrated_[found.columns.numpy()] = True
 
     def _repeated_values(self):
-        """List the values of nodes whose values repeat, centred and scaled."""
+        """List the values of columns with repeated values, centred and scaled."""
         known = PossibleValues(*self._possible).values
         return {
             node: torch.from_numpy(
@@ -448,14 +454,14 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         self.n_iter_ = fit.n_rounds
         if self.n_iter_ == self.max_iter and fit.change > self.tol:
             warn_user(
-                f"EM stopped after max_iter={self.max_iter} rounds, with mean or "
-                f"covariance still moving by {fit.change:.2g}. Raise max_iter, "
-                f"shrinkage or tol={self.tol:g}.",
+                f"EM stopped after max_iter={self.max_iter} rounds, but the mean or "
+                f"covariance still changed by {fit.change:.2g} a round. Raise "
+                f"max_iter, shrinkage or tol={self.tol:g}.",
                 ConvergenceWarning,
             )
 
     def _copula(self, normal):
-        """Make the model of rows that `_scaled` has centred and scaled."""
+        """Make the model of rows that `_scaled` standardises."""
         bent = self._margins and Margins(*map(torch.from_numpy, self._margins))
         given = PossibleValues(*self._possible).given[:, self.node_indices_]
         bounds = None

@@ -1,4 +1,4 @@
-"""A sparse graph from an incomplete non-negative table."""
+"""A sparse graph from a non-negative table with missing values."""
 
 from functools import partial
 from typing import NamedTuple
@@ -46,8 +46,8 @@ from skvnce.estimators._validation import (
 )
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 
-_SLUGGISH = 0.8  # autocorrelation of chains that calls for more rounds
-_INEXACT = 1e-3  # gap, relative to the loss, above which an M-step has not converged
+_SLUGGISH = 0.8  # autocorrelation of chains above which more rounds are needed
+_INEXACT = 1e-3  # gap, relative to the loss, above which the last M-step is inexact
 
 
 def _of_data(build):
@@ -81,7 +81,7 @@ _METHODS = {
 
 
 class Problem(NamedTuple):
-    """All that a fit needs but alpha, for columns scaled to unit spread."""
+    """The parts of a fit that do not depend on alpha, for standardised columns."""
 
     method: em.Method
     start: em.Theta
@@ -91,7 +91,7 @@ class Problem(NamedTuple):
     ridge_linear: float
 
     def penalty(self, alpha):
-        """Penalise all links alike."""
+        """Make a penalty of the same strength for all edges."""
         links = em.off_diagonal(len(self.units.centre))
         return em.Penalty(alpha * links, self.ridge, self.ridge_linear)
 
@@ -99,159 +99,166 @@ class Problem(NamedTuple):
 class TruncatedGaussianGraphLearner(
     CallbackSupportMixin, HeldOutCheck, ConstantColumns, IncompleteTransformer
 ):
-    """Sparse graph of non-negative variables, learned from a table with holes.
+    """Sparse graph of non-negative variables, learned from a table with missing values.
 
-    The model is a Gaussian truncated to ``x >= 0``, ``p(x)`` proportional to
-    ``exp(-x' K x / 2 + b' x)``.  Variables i and j are linked where ``K_ij`` is not
-    zero: they depend on each other given all the others, and a negative ``K_ij`` means
-    that they rise together.  Missing cells (NaN) are neither filled nor dropped: the
-    model is fitted by stochastic EM, whose E-step draws them from the model's own
-    conditionals.
+    The model is a Gaussian truncated to ``x >= 0``, with ``p(x)`` proportional to
+    ``exp(-x' K x / 2 + b' x)``.  The graph has an edge between variables i and j if
+    ``K_ij`` is not zero, that is, if they are dependent given all other variables.  A
+    negative ``K_ij`` means a positive association.  Missing cells (NaN) are neither
+    imputed beforehand nor dropped: stochastic EM fits the model, and its E-step draws
+    the missing cells from the conditional distributions of the model.
 
     Parameters
     ----------
     alpha : float, default=0.02
-        Strength of the L1 penalty that sets links to zero, for columns scaled to unit
-        spread.  0 keeps all links.  The losses of the methods differ, and so do the
-        useful values; ``GridSearchCV`` finds them on the incomplete table.
+        Strength of the L1 penalty, which sets edges to zero, for columns scaled to unit
+        standard deviation.  With 0 all edges remain.  The losses of the methods differ,
+        and so do the useful values; ``GridSearchCV`` finds them on the table with
+        missing values.
     method : str, default="score-matching"
-        The M-step.
+        The loss that the M-step minimises.
 
-        - ``"score-matching"``: a quadratic problem with a certified optimality gap,
-          mostly the fastest, and robust;
-        - ``"maximum-likelihood"``: with Markov chains of the model, the most accurate
-          where columns are not nearly collinear or the same;
+        - ``"score-matching"``: a quadratic problem with a certified optimality gap;
+          usually the fastest method, and robust;
+        - ``"maximum-likelihood"``: uses Markov chains of the model; the most accurate
+          method unless columns are nearly collinear or equal;
         - ``"pseudo-likelihood"``: the product of all univariate conditionals;
-        - ``"vnce"``: variational noise-contrastive estimation with the model's own
-          univariate conditionals; tens of times slower with missing cells.  It and its
-          kind also estimate the normalising constant;
-        - ``"vnce-cdi"``: with learned univariate conditionals;
-        - ``"vnce-lognormal"``: with a joint lognormal posterior of the missing cells;
-        - ``"imputed-score-matching"`` and ``"imputed-nce"``: what the papers compare
-          with; missing cells are filled once (`imputation`) and then taken for
+        - ``"vnce"``: variational noise-contrastive estimation with the univariate
+          conditionals of the model; tens of times slower if cells are missing.  Like
+          the other VNCE methods it also estimates the normalising constant;
+        - ``"vnce-cdi"``: VNCE with learned univariate conditionals;
+        - ``"vnce-lognormal"``: VNCE with a joint lognormal posterior of the missing
+          cells;
+        - ``"imputed-score-matching"`` and ``"imputed-nce"``: the baselines of the
+          papers, which impute missing cells once (`imputation`) and then treat them as
           observed.
     imputation : {"mean", "noise", "uniform", "zeros"}, default="mean"
-        Of the two ``"imputed-..."`` methods only: means of the observed cells of a
-        column, draws of a truncated normal fitted to them, draws of U(0, mean + 2
-        standard deviations), or zeros.
+        How the two ``"imputed-..."`` methods impute: by the mean of the observed cells
+        of a column, by draws from a truncated normal distribution fitted to them, by
+        draws from U(0, mean + 2 standard deviations), or by zeros.
     fit_linear : bool, default=True
-        Whether to fit the linear term b.  Without it the model's mode is at zero.
+        Whether to fit the linear term b.  Otherwise the mode of the model is at zero.
     ridge : "auto" or float, default="auto"
         Strength of the quadratic penalty of the off-diagonal entries of K, for columns
-        scaled to unit spread.  ``"auto"`` is empirical Bayes: the prior variance of the
-        entries is estimated from the pairwise correlations.
+        scaled to unit standard deviation.  ``"auto"`` estimates the prior variance of
+        these entries from the pairwise correlations (empirical Bayes).
     ridge_linear : "auto" or float, default="auto"
-        Strength of the quadratic penalty of b, for columns scaled to unit spread.
-        ``"auto"`` is empirical Bayes too: b is shrunk towards 0 as far as a pilot fit
-        says that it is small beside its error.  Not knowing b costs most of the
-        accuracy of K where the columns reach down to 0.
+        Strength of the quadratic penalty of b, for columns scaled to unit standard
+        deviation.  ``"auto"`` chooses it by empirical Bayes, too: b is shrunk towards 0
+        if a pilot fit finds that it is small compared with its standard error.  If the
+        columns have values close to 0, an imprecise b is the main source of error in K.
     noise_ratio : int, default=10
-        Rows of noise for each row of data, where the method contrasts with noise.
+        Number of noise rows for each row of data; used by the NCE and VNCE methods.
     n_gibbs_steps : int, default=30
-        Gibbs sweeps that `transform` and `score_samples` average over, after half as
-        many of burn-in.  `sample` makes as many as both together.
+        Number of Gibbs sweeps that `transform` and `score_samples` average over, after
+        half as many sweeps of burn-in.  `sample` makes the sum of both.
     max_iter : int, default=100
-        Rounds of EM at most.
+        Maximum number of rounds of EM.
     tol : float, default=2e-3
-        Largest change of an edge strength (0 for no link, about 1 for the strongest) in
-        one round of EM at which it stops.  It is no accuracy: where few rows observe a
-        pair, edge strengths differ by many times as much between seeds.
+        EM stops if no edge strength (0 for no edge, about 1 for the strongest) changes
+        by more than `tol` in a round.  It is not the accuracy of the estimate: if few
+        rows observe a pair of columns, its edge strength varies many times more between
+        seeds.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        Whether `fit` warns (`skvnce.exceptions.MisfitWarning`) or raises a ValueError
-        where the table is beyond the model: columns of which a few cells decide the
-        squared errors, or whose standard deviation is too large for their mean, fitted
-        parameters at a limit, links that were shrunk much (`largest_cut_`), and columns
-        whose held-out cells are predicted worse than by their means (`held_out_gain_`).
+        What `fit` does if the model does not suit the table: it warns
+        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  It checks for
+        columns whose squared errors a few cells dominate, columns whose standard
+        deviation is too large for their mean, parameters at a bound, edges that were
+        shrunk much (`largest_cut_`), and columns whose held-out cells the model
+        predicts worse than the mean of the column does (`held_out_gain_`).
         ``"ignore"`` skips these checks.
     keep_empty_features : bool, default=False
-        Whether `transform` keeps columns that were entirely missing at `fit` (missing
-        cells filled by 0) or drops them.  They are never nodes of the graph.
+        Whether `transform` keeps columns that were entirely missing at `fit`, filled by
+        0, or drops them.  They are never nodes of the graph.
     random_state : int, RandomState instance, Generator or None, default=None
-        Seed of the draws.  The global streams of numpy and torch are not touched.
+        Seed of all draws.  The global streams of numpy and torch are not changed.
     verbose : int, default=0
-        1 prints a line for each round, and for each other step of `fit`, `transform`,
-        `sample` and `score_samples` that takes a second.  2 prints all steps.
+        If 1, print a line for each round, and for each other step of `fit`,
+        `transform`, `sample` and `score_samples` that takes longer than a second.  If
+        2, print all steps.
 
     Attributes
     ----------
     precision_ : ndarray of shape (n_nodes, n_nodes)
-        K, in the units of X: per unit of column i and unit of column j.
+        The matrix K, in the inverse units of column i times those of column j.
     linear_ : ndarray of shape (n_nodes,)
-        b, per unit of the column.
+        The vector b, in the inverse units of each column.
     location_ : ndarray of shape (n_nodes,)
-        The mean ``K^-1 b`` before the truncation; only where K is positive definite.
+        The mean ``K^-1 b`` before truncation; set only if K is positive definite.
     log_scale_ : float
-        The estimate of the logarithm of the normalising constant; only where the
-        method contrasts with noise.
+        Estimate of the logarithm of the normalising constant; set only by the NCE and
+        VNCE methods.
     edge_strengths_ : ndarray of shape (n_nodes, n_nodes)
-        ``|K_ij| / sqrt(K_ii K_jj)``, free of units; zero on the diagonal.
+        ``|K_ij| / sqrt(K_ii K_jj)``, without units; zero on the diagonal.
     edge_probabilities_ : ndarray of shape (n_nodes, n_nodes)
-        Posterior probability that a pair is linked, by a mixture of a null and two
-        slabs fitted to the signed strengths of all pairs, estimated without the L1
-        penalty; it learns what signs links have.  Zero on the diagonal, and everywhere
-        if slabs explain the strengths hardly better than one normal does: pure noise
-        has links in about 1 table of 100.
+        Posterior probability of each edge, under a mixture of a null component and two
+        slabs that is fitted to the signed strengths of all pairs, estimated without the
+        L1 penalty.  The slabs adapt to the signs of the edges.  Zero on the diagonal,
+        and everywhere if the mixture fits the strengths hardly better than one normal
+        distribution: on pure noise about 1 table of 100 has edges.
     nodes_ : ndarray of shape (n_nodes,)
-        Names of the columns that are nodes: those with two different observed values.
-        Names that are not strings count as none, as in scikit-learn, and become x0,
-        x1, ...
+        Names of the columns that are nodes: those with at least two different observed
+        values.  Names that are not strings are ignored, as in scikit-learn, and
+        replaced by x0, x1, ...
     node_indices_ : ndarray of shape (n_nodes,)
-        Their places in X.
+        Indices of the columns of X that are nodes.
     constants_ : dict
-        Value of each column of one value, by its place in X; `fit` warns of them, and
-        missing cells are filled by the value.  Where all columns are constant, the
-        graph has no nodes.
+        Values of the constant columns, by column index.  `fit` warns about them, and
+        the constants fill their missing cells.  If all columns are constant, the graph
+        has no nodes.
     mean_ : ndarray of shape (n_nodes,)
-        Means of the observed cells, where the chains start.
+        Means of the observed cells, at which the chains start.
     ridge_, ridge_linear_ : float
-        The ridges that were used.  NaN if ``"auto"`` and all columns are constant.
+        The ridges that the fit used.  NaN if ``"auto"`` and all columns are constant.
     n_iter_ : int
-        Rounds of EM; 1 for complete data, 0 where all columns are constant.
+        Number of rounds of EM; 1 for complete data, 0 if all columns are constant.
     n_tuning_iter_ : int
-        Rounds of EM before them, of the pilot that chose `ridge_linear_`.
+        Number of rounds of EM of the pilot fit that chose `ridge_linear_`.
     loss_curve_ : list of float
-        Penalised loss of the M-step in each round, before links were cut.
+        Penalised loss of the M-step in each round, before edges were shrunk.
     change_ : float
         Largest change of an edge strength in the last round; 0 for complete data.
     chain_autocorrelation_ : float
-        Largest over columns, of the draws of missing cells between one round of EM and
-        the next: 0 where each round has new draws.  Rounds go on until
-        ``2 (1 + r) / (1 - r)`` of them were averaged, however small their steps are.
+        Largest autocorrelation, over columns, of the draws of missing cells in
+        successive rounds of EM; 0 if each round has independent draws.  EM averages at
+        least ``2 (1 + r) / (1 - r)`` rounds, no matter how little they change.
     largest_cut_ : float
-        Largest share, 0 to 1, by which a link was shrunk after the last M-step because
-        the density would not have been integrable; 0 where nothing had to be done.
+        Largest share, 0 to 1, by which an edge was shrunk after the last M-step to make
+        the density integrable; 0 if none was.
     optimality_gap_ : float
-        Inexactness of the last M-step, before links were cut (`largest_cut_`): for
-        score matching an upper bound of the loss above its minimum (a duality gap), for
-        VNCE the largest violation of the optimality conditions.
+        Inexactness of the last M-step, before edges were shrunk (`largest_cut_`).  For
+        score matching it bounds the difference of the loss from its minimum (a duality
+        gap); for VNCE it is the largest violation of the optimality conditions.
     held_out_gain_ : float
-        One minus the ratio of the mean squared errors of the model and of column means,
-        on a tenth of the observed cells, after some rounds of EM without them; columns
-        count alike.  Negative where means predict better; NaN where columns have too
-        few cells to hold some out, and with ``on_misfit="ignore"``.
+        One minus the ratio of the mean squared error of the model to that of the column
+        means, on a tenth of the observed cells, after a few rounds of EM without them;
+        all columns have the same weight.  Negative if the means predict better.  NaN if
+        the columns have too few cells to hold some out, and with
+        ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts worse than their means do, beyond chance, and
-        those with heavy tails that it does not predict better.  `transform` fills
-        them by their means and `sample` by their observed values.
+        Columns that the model predicts significantly worse than their means, and
+        heavy-tailed columns that it does not predict better.  `transform` fills them by
+        their means, and `sample` draws from their observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Least and largest value that `transform` and `sample` fill in: the observed
-        range, widened by three times the mean excess of the outermost values in columns
-        whose values do not repeat.  Draws of columns whose values repeat are observed
-        values, and those of columns of integers are integers.
+        Smallest and largest value that `transform` and `sample` fill in: the observed
+        range.  In columns without repeated values this range is widened by three times
+        the mean excess of the outermost values.  Draws of columns with repeated values
+        are observed values, and draws of integer columns are integers.
     n_features_in_ : int
-        Number of columns seen at `fit`.
+        Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are strings.
+        Names of features seen during `fit`, if X has feature names that are strings.
 
     Notes
     -----
-    ``K_jj`` is kept at 0.25 or above, for columns of unit spread.  Columns whose
-    standard deviation exceeds about 0.82 of their mean reach that floor; their ``K_jj``
-    is then too large and their links are exaggerated.  Lower floors do worse where many
-    cells are zero: on the bundled table 0.05 makes up links of strength 2 and loses 0.6
-    nats a row.  Score matching, which leaves zeros out, also keeps it at
-    ``12 / step**2`` or below, where ``step`` is the least difference of two observed
-    values: columns of zeros and mostly ones would have no optimum.
+    The fit keeps ``K_jj`` at 0.25 or above, for columns of unit standard deviation.
+    Columns whose standard deviation exceeds about 0.82 of their mean reach this lower
+    bound; their ``K_jj`` is then too large and their edges are overestimated.  Smaller
+    bounds are worse if many cells are zero: on the bundled table 0.05 gives false edges
+    of strength 2 and loses 0.6 nats a row.  Score matching ignores cells that are zero,
+    so it also keeps ``K_jj`` at ``12 / step**2`` or below, where ``step`` is the
+    smallest difference of two observed values.  Otherwise columns of zeros and mostly
+    ones would have no optimum.
 
     References
     ----------
@@ -315,8 +322,8 @@ class TruncatedGaussianGraphLearner(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Non-negative; NaN marks missing cells.  Rows that are entirely missing say
-            nothing and are left out.
+            Non-negative; NaN marks missing cells.  Rows that are entirely missing are
+            ignored.
         y : None
             Ignored.
 
@@ -327,14 +334,14 @@ class TruncatedGaussianGraphLearner(
         Raises
         ------
         ValueError
-            For negative, infinite or textual cells, a table without an observed cell or
-            with less than two rows that are not empty, and parameters outside their
-            range.
+            If X contains negative or infinite values or text, if no cell is observed or
+            fewer than two rows have observed cells, or if a parameter is out of range.
         TypeError
-            For parameters of a wrong type.
+            If a parameter has a wrong type.
         Diverged
-            A ValueError and FloatingPointError, if numbers overflow or the chains of
-            maximum likelihood leave the data; the message says what may help.
+            If numbers overflow, or if the chains of maximum likelihood leave the range
+            of the data; both a ValueError and a FloatingPointError.  The message
+            suggests a remedy.
         """
         check_number(self.alpha, "alpha", low=0)
         self._check_parameters()
@@ -358,7 +365,7 @@ class TruncatedGaussianGraphLearner(
         self._judge(problem, data, fit.theta)
 
     def _read(self, X):
-        """Check the table and keep what it says; rows without a cell are left out."""
+        """Validate the table, and return its rows that have observed cells."""
         X = incomplete_array(self, X, reset=True)
         check_non_negative(self, X)
         self.node_indices_ = self._observed_columns(X)
@@ -370,7 +377,7 @@ class TruncatedGaussianGraphLearner(
         return Incomplete.from_array(nodes[~np.isnan(nodes).all(1)])
 
     def _pose(self, data):
-        """Scale the columns, choose the ridges, build the method."""
+        """Scale the columns, choose the ridges, and build the method."""
         units = em.units_of(data, self.fit_linear)
         self._check_scale(units.scale.numpy())
         scaled = Incomplete(data.x / units.scale, data.observed)
@@ -380,7 +387,7 @@ class TruncatedGaussianGraphLearner(
         return Problem(method, start, units, scaled, *ridges)
 
     def _method(self, scaled, centre):
-        """Build the method for a scaled table, and complete it where it is imputed."""
+        """Build the method for a scaled table; complete the table if it imputes."""
         noise = em.marginals(scaled)
         if self.method.startswith("imputed"):
             scaled = imputed(scaled, self.imputation)
@@ -399,13 +406,12 @@ class TruncatedGaussianGraphLearner(
 
     @shows_progress
     def transform(self, X):
-        """Fill missing cells by their conditional means given the observed ones.
+        """Fill missing cells by their conditional means given the observed cells.
 
-        A function of each row alone: the same row gives the same answer in any table,
-        up to rounding.
-        Exact where one cell is missing or zero is far, else an average over
-        `n_gibbs_steps` sweeps, from which noise is taken away by what is known in
-        closed form.
+        The result is a function of each row alone: a row has the same result in any
+        table, up to rounding.  It is exact if one cell is missing or if truncation at
+        zero has no effect.  Otherwise it is an average over `n_gibbs_steps` sweeps
+        whose noise is reduced by conditional means in closed form.
 
         Parameters
         ----------
@@ -415,7 +421,7 @@ class TruncatedGaussianGraphLearner(
         Returns
         -------
         ndarray of shape (n_samples, n_features_out)
-            Observed cells as they are in X.
+            Observed cells are equal to those of X.
         """
         X = self._checked(X)
         filled = self._constants_filled(X)
@@ -445,12 +451,12 @@ class TruncatedGaussianGraphLearner(
         n_draws : int, default=1
             Number of completed tables.
         random_state : int, RandomState instance, Generator or None, default=None
-            Seed of the draws; None gives others at every call.
+            Seed of the draws; with None the draws differ between calls.
 
         Returns
         -------
         ndarray of shape (n_draws, n_samples, n_features_out)
-            Completed tables; observed cells as they are in X.
+            Completed tables; observed cells are equal to those of X.
         """
         check_number(n_draws, "n_draws", low=1, integer=True)
         X = self._checked(X)
@@ -473,11 +479,11 @@ class TruncatedGaussianGraphLearner(
     def score_samples(self, X):
         """Compute a held-out log-score of each row, in nats.
 
-        The columns are divided into five blocks which are hidden one at a time, and
-        each hidden cell that was observed is scored by its log predictive density given
-        the observed cells of the other blocks; a row's score is the sum, averaged over
-        two ways to divide the columns.  It needs no normalising constant, it is proper,
-        and it is a function of the row alone (up to rounding).
+        The columns are divided into five blocks.  Each block is hidden in turn, and its
+        observed cells are scored by their log predictive density given the observed
+        cells of the other blocks.  The score of a row is the sum of these, averaged
+        over two partitions of the columns.  It needs no normalising constant, it is a
+        proper score, and it is a function of the row alone (up to rounding).
 
         Parameters
         ----------
@@ -487,7 +493,7 @@ class TruncatedGaussianGraphLearner(
         Returns
         -------
         ndarray of shape (n_samples,)
-            0 for a row that is entirely missing, and where all columns are constant.
+            0 for a row that is entirely missing, and if all columns are constant.
         """
         X = self._checked(X)
         scores = np.zeros(len(X))
@@ -505,13 +511,13 @@ class TruncatedGaussianGraphLearner(
         return scores
 
     def edges(self):
-        """Tabulate the links, strongest first.
+        """List the edges in a table, strongest first.
 
         Returns
         -------
         pandas.DataFrame
             With columns ``source``, ``target``, ``association`` (``-K_ij`` over
-            ``sqrt(K_ii K_jj)``: positive where the two rise together given all others)
+            ``sqrt(K_ii K_jj)``: positive if both rise together given all others)
             and ``precision`` (``K_ij`` in the units of X).
         """
         check_is_fitted(self)
@@ -533,7 +539,7 @@ class TruncatedGaussianGraphLearner(
         )
 
     def to_networkx(self):
-        """Return the graph, edges with ``weight`` (association) and ``precision``.
+        """Return the graph; edges have a ``weight`` (association) and a ``precision``.
 
         Returns
         -------
@@ -590,7 +596,7 @@ class TruncatedGaussianGraphLearner(
         check_squares(self, self.node_indices_, fit)
 
     def _ridges(self, scaled, centre, start):
-        """Choose the ridges of K and b, and a better start if a pilot finds one."""
+        """Choose the ridges of K and b, and a better start if a pilot fit finds one."""
         ridge, linear = (
             None if isinstance(value, str) else float(value)
             for value in (self.ridge, self.ridge_linear)
@@ -603,7 +609,7 @@ class TruncatedGaussianGraphLearner(
         return (ridge, linear or 0.0), start
 
     def _keep(self, fit, problem, data):
-        """Write the fit into attributes, in the units of X."""
+        """Set the fitted attributes, in the units of X."""
         units = problem.units
         self.ridge_, self.ridge_linear_ = problem.ridge, problem.ridge_linear
         precision, linear, log_scale = em.uncentre(fit.theta, units.centre)
@@ -628,7 +634,7 @@ class TruncatedGaussianGraphLearner(
         self._warn_unless_converged()
 
     def _keep_empty_graph(self):
-        """Keep a graph without a node: all columns are constant where observed."""
+        """Set the attributes of a graph without nodes, as all columns are constant."""
         self._forget()
         none, square = np.zeros(0), np.zeros((0, 0))
         self.ridge_, self.ridge_linear_ = (
@@ -646,25 +652,25 @@ class TruncatedGaussianGraphLearner(
         self._check_held_out(square, None)
 
     def _forget(self):
-        """Leave out what not every fit sets, of an earlier fit."""
+        """Delete attributes of an earlier fit that not every fit sets."""
         for name in ("location_", "log_scale_"):
             self.__dict__.pop(name, None)
 
     def _keep_probabilities(self, fit, problem):
-        """Judge the links by an estimate without an L1 penalty."""
+        """Estimate the probabilities of edges from a fit without an L1 penalty."""
         m_step = problem.method.m_step
         penalty = problem.penalty(0.0)
-        with step("judging the links"):
+        with step("estimating edge probabilities"):
             free = m_step.solve(fit.summary, fit.theta, penalty, m_step.tol[0])
         strengths = em.edge_strengths(free.theta.precision)
         self.edge_probabilities_ = edge_probabilities(strengths).numpy()
 
     def _alpha(self):
-        """Give the L1 strength of the fit."""
+        """Return the L1 strength of the fit."""
         return float(self.alpha)
 
     def _judge(self, problem, data, theta):
-        """Check predictions and limits of the model, and announce what is beyond."""
+        """Check the predictions and limits of the model, and report a misfit."""
         predict = partial(_graph_checks.predicted, self, problem, theta)
         self._check_held_out(data.to_array(), predict)
         limits = _graph_checks.messages(self, data, theta)

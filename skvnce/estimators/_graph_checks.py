@@ -1,4 +1,4 @@
-"""What a graph learner checks after a fit: the limits of its model, and predictions."""
+"""Checks of a fitted graph learner: the limits of its model, and its predictions."""
 
 import numpy as np
 import torch
@@ -8,9 +8,9 @@ from skvnce._random import row_keyed
 from skvnce.algorithms.graph import em, prediction
 from skvnce.estimators._misfit import listed
 
-WIDEST = 0.82  # standard deviation over mean of a truncated normal that reaches 0
-LARGEST_CUT = 0.5  # share by which a link may shrink without a warning
-_ROUNDS = 6  # of EM without them, after which the fit has forgotten them
+WIDEST = 0.82  # largest standard deviation over mean of a truncated normal (at zero)
+LARGEST_CUT = 0.5  # share by which an edge may shrink without a warning
+_ROUNDS = 6  # rounds of EM after which the held-out cells have no influence
 REMEDY = (
     "GaussianImputer may fill missing cells better; logarithms of skewed columns may "
     "help."
@@ -18,7 +18,7 @@ REMEDY = (
 
 
 def predicted(learner, problem, theta, kept, rows):
-    """Go on with the fit without held-out cells, and fill them.
+    """Continue the fit without held-out cells, and fill them.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def predicted(learner, problem, theta, kept, rows):
 
     Returns
     -------
-    ndarray of shape (n_rows, n_nodes), or None where the fit diverges
+    ndarray of shape (n_rows, n_nodes), or None if the fit diverges
     """
     centre, scale = problem.units
     kept = Incomplete.from_array(kept / scale.numpy())
@@ -53,9 +53,9 @@ def predicted(learner, problem, theta, kept, rows):
 
 
 def _without(learner, problem, kept, theta):
-    """Go on with the fit without the held-out cells; None where that diverges.
+    """Continue the fit without the held-out cells; return None if it diverges.
 
-    Methods that contrast with noise, whose rounds are slow, keep their parameters.
+    Methods that contrast with noise keep their parameters, as their rounds are slow.
     """
     if "nce" in learner.method:
         return theta
@@ -76,7 +76,7 @@ def _without(learner, problem, kept, theta):
 
 
 def messages(learner, data, theta):
-    """Say where the table or the fit is beyond the model's limits; list of messages.
+    """List messages about a table or a fit that is beyond the limits of the model.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def messages(learner, data, theta):
         found.append(
             f"The standard deviation of {listed(learner, places[beyond])} exceeds "
             f"{WIDEST} times the mean, more than a normal distribution truncated at "
-            f"zero can have. Trust the signs of the links of {_these(beyond)}, not "
+            f"zero can have. Trust the signs of the edges of {_these(beyond)}, not "
             f"their strengths. {_logarithms(beyond)}"
         )
     diagonal = theta.precision.diagonal().numpy()
@@ -102,12 +102,12 @@ def messages(learner, data, theta):
     if learner.fit_linear and len(floor):
         found.append(
             f"The fitted precision of {listed(learner, places[floor])} is at its lower "
-            f"limit (see the notes of the class): the links of {_these(floor)} are "
+            f"limit (see the notes of the class): the edges of {_these(floor)} are "
             f"overestimated. {_logarithms(floor)}"
         )
     if learner.largest_cut_ > LARGEST_CUT:
         found.append(
-            f"Links were shrunk by up to {learner.largest_cut_:.0%} (largest_cut_), "
+            f"Edges were shrunk by up to {learner.largest_cut_:.0%} (largest_cut_), "
             "because the fitted density had no finite integral. Raise "
             f"{'alpha' if hasattr(learner, 'alpha') else 'alphas'} or ridge="
             f"{learner.ridge_:.2g}, or drop columns that repeat others."
@@ -128,8 +128,9 @@ def _logarithms(columns):
 def wide_columns(data):
     """Find columns whose standard deviation is too large for the model.
 
-    A half-normal column, the widest that the model describes well, has 0.76; one over
-    the root of the number of observed cells is left to chance.
+    A half-normal column, the widest that the model describes well, has a ratio of 0.76.
+    The limit allows a random deviation of one over the root of the number of observed
+    cells.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A sparse graph whose L1 strength is chosen from the incomplete table."""
+"""A sparse graph that chooses its L1 strength from a table with missing values."""
 
 import warnings
 
@@ -25,13 +25,13 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
 )
 
-_RATIO = 100  # of the largest to the smallest alpha of an automatic path
-_INSTABILITY = 0.1  # at most, of `selection="stability"`
-_SAME = 1e-9  # relative difference of criteria below which they are equal
+_RATIO = 100  # ratio of the largest to the smallest alpha of an automatic path
+_INSTABILITY = 0.1  # maximum instability that `selection="stability"` accepts
+_SAME = 1e-9  # relative difference below which two criteria count as equal
 
 
 def _learn_path(learner, data, alphas, on_round=tell_round):
-    """Learn all links, and solve the path; alphas or the number of automatic ones."""
+    """Learn all edges, and solve the path for given alphas or a number of them."""
     problem = learner._pose(data)
     dense = learner._learn(problem, problem.start, 0.0, on_round)
     m_step, penalty = problem.method.m_step, problem.penalty(0.0)
@@ -43,15 +43,15 @@ def _learn_path(learner, data, alphas, on_round=tell_round):
 
 
 def _fit_path(learner, data, alphas, seed):
-    """Fit all alphas to rows that the learner has read."""
+    """Fit all alphas to validated rows."""
     with learner._threads(), seeded(seed):
         return _learn_path(learner, data, alphas)
 
 
 def _fold_scores(learner, X, train, test, alphas, seed):
-    """Score held-out rows for each alpha; (n_alphas,)."""
+    """Compute the score of held-out rows for each alpha; (n_alphas,)."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of folds: those of the last fit are shown
+        warnings.simplefilter("ignore")  # the final fit repeats relevant warnings
         data = learner._read(X[train])
         if not learner.node_indices_.size:  # all columns are constant in these rows
             return [0.0] * len(alphas)
@@ -64,7 +64,7 @@ def _fold_scores(learner, X, train, test, alphas, seed):
 
 
 def _selected(learner, X, rows, alphas, seed):
-    """Tell which links each alpha leaves; (n_alphas, n_features, n_features)."""
+    """Return which edges each alpha keeps; (n_alphas, n_features, n_features)."""
     d = X.shape[1]
     found = np.zeros((len(alphas), d, d), dtype=bool)
     with warnings.catch_warnings():
@@ -80,34 +80,36 @@ def _selected(learner, X, rows, alphas, seed):
 
 
 class TruncatedGaussianGraphLearnerCV(TruncatedGaussianGraphLearner):
-    """`TruncatedGaussianGraphLearner` that chooses its L1 strength.
+    """`TruncatedGaussianGraphLearner` that chooses the strength of its L1 penalty.
 
-    One fit without L1 penalty averages the statistics of the missing cells; a path of
-    penalties is solved on them, from the sparsest graph to the densest; and a rule
-    chooses one.
+    One fit without L1 penalty averages the statistics of the missing cells.  Then a
+    path of penalties is solved on these statistics, from the sparsest graph to the
+    densest, and a criterion selects one graph.
 
     Parameters
     ----------
     alphas : int or array-like of shape (n_alphas,), default=20
-        Number, 2 or more, of values on a path from the smallest alpha without any link
-        down to a hundredth of it, or the values, for columns scaled to unit spread.
+        Number of values, at least 2, on a path from the smallest alpha that gives an
+        empty graph down to a hundredth of it; or the values themselves.  They refer to
+        columns scaled to unit standard deviation.
     selection : {"ebic", "cv", "cv-1se", "stability"}, default="ebic"
-        - ``"ebic"``: the extended Bayesian information criterion of the links,
-          refitted without penalties.  Costs next to nothing, and finds links best.  Of
-          strengths with the same links the smallest is taken;
-        - ``"cv"``: the held-out score of incomplete rows (`score_samples`), which
-          chooses for prediction: denser graphs;
-        - ``"cv-1se"``: the sparsest graph within one standard error of that;
-        - ``"stability"``: the densest graph whose links change little between random
+        - ``"ebic"``: the extended Bayesian information criterion of the edges, refitted
+          without penalties.  It costs almost nothing and recovers edges best.  Of
+          several alphas with the same edges the smallest is selected;
+        - ``"cv"``: the cross-validated score of held-out rows (`score_samples`), which
+          optimises prediction and gives denser graphs;
+        - ``"cv-1se"``: the sparsest graph within one standard error of the best score;
+        - ``"stability"``: the densest graph whose edges change little between random
           halves of the rows (Liu, Roeder and Wasserman 2010).
     gamma : float, default=0.0
-        Of the extended criterion: 0 is the BIC, larger values give sparser graphs.
+        Parameter of the extended criterion: 0 is the BIC, larger values give sparser
+        graphs.
     cv : int or cross-validation splitter, default=5
-        For ``"cv"`` and ``"cv-1se"``.
+        Splits of the rows; used by ``"cv"`` and ``"cv-1se"``.
     n_subsamples : int, default=20
-        Random halves of the rows; for ``"stability"``.
+        Number of random halves of the rows; used by ``"stability"``.
     n_jobs : int or None, default=None
-        Folds or subsamples at a time, through joblib and the backend it is set to.
+        Number of folds or subsamples that joblib processes in parallel.
     method, imputation, fit_linear, ridge, ridge_linear, noise_ratio, n_gibbs_steps, \
 max_iter, tol, keep_empty_features, random_state, verbose
         As in `TruncatedGaussianGraphLearner`.
@@ -117,25 +119,25 @@ max_iter, tol, keep_empty_features, random_state, verbose
     alpha_ : float
         The chosen strength.
     alphas_ : ndarray of shape (n_alphas,)
-        Strengths of the path, largest first.
+        Strengths along the path, in decreasing order.
     path_ : ndarray of shape (n_alphas, n_nodes, n_nodes)
         Signed associations along the path, ``-K_ij / sqrt(K_ii K_jj)``, zero on the
         diagonal.
     cv_results_ : dict of ndarray of shape (n_alphas,)
-        ``alpha``, ``n_edges`` and what the rule looks at: ``ebic``; or
-        ``mean_test_score``, ``std_test_score`` and ``split0_test_score`` ...; or
-        ``instability``.  ``pandas.DataFrame(cv_results_)`` is a table.  Where all
-        columns are constant, only ``alpha`` and ``n_edges``; in a fold where they are,
-        all scores are 0.
+        ``alpha``, ``n_edges`` and the criterion: ``ebic``; or ``mean_test_score``,
+        ``std_test_score`` and ``split0_test_score`` ...; or ``instability``.  Use
+        ``pandas.DataFrame(cv_results_)`` to get a table.  If all columns are constant,
+        it contains only ``alpha`` and ``n_edges``; if they are constant in a fold, all
+        scores of this fold are 0.
     edge_frequencies_ : ndarray of shape (n_nodes, n_nodes)
-        Share of the subsamples in which a link was selected at `alpha_`; only with
+        Share of the subsamples that contain an edge at `alpha_`; only with
         ``selection="stability"``.
     n_iter_ : int
-        Rounds of EM of the fit to all rows, which all alphas share.
+        Number of rounds of EM of the fit to all rows, which all alphas share.
     n_tuning_iter_ : int
-        Rounds of EM of the pilot, and of all folds or halves of the rows.
+        Number of rounds of EM of the pilot fit and of all folds or subsamples.
     precision_, linear_, edge_strengths_, edge_probabilities_, nodes_, ...
-        As in `TruncatedGaussianGraphLearner`, of the graph at `alpha_`.
+        As in `TruncatedGaussianGraphLearner`, for the graph at `alpha_`.
 
     Examples
     --------
@@ -189,7 +191,7 @@ max_iter, tol, keep_empty_features, random_state, verbose
             random_state=random_state,
             verbose=verbose,
         )
-        del self.alpha  # chosen, not given
+        del self.alpha  # it is chosen, not a parameter
         self.alphas = alphas
         self.selection = selection
         self.gamma = gamma
@@ -200,13 +202,13 @@ max_iter, tol, keep_empty_features, random_state, verbose
     @keeps_state_on_failure
     @reports_fit
     def fit(self, X, y=None):
-        """Learn the path, choose, and learn the graph.
+        """Solve the path, choose alpha, and set the attributes of its graph.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Non-negative; NaN marks missing cells.  Rows that are entirely missing say
-            nothing and are left out.
+            Non-negative; NaN marks missing cells.  Rows that are entirely missing are
+            ignored.
         y : None
             Ignored.
 
@@ -217,7 +219,8 @@ max_iter, tol, keep_empty_features, random_state, verbose
         Raises
         ------
         ValueError, TypeError
-            As in `TruncatedGaussianGraphLearner`; and for fewer rows than folds.
+            As in `TruncatedGaussianGraphLearner`, and if there are fewer rows than
+            folds.
         """
         alphas = self._check_parameters()
         data = self._read(X)
@@ -237,7 +240,7 @@ max_iter, tol, keep_empty_features, random_state, verbose
         return self
 
     def _choose(self, X, data, problem, dense, path, seed):
-        """Choose from the path by the rule, and keep that graph."""
+        """Choose alpha by the criterion, and set the attributes of its graph."""
         self.n_tuning_iter_ = rounds_of_tuning()
         self.alphas_ = np.array(path.alphas)
         self.cv_results_ = {
@@ -261,7 +264,7 @@ max_iter, tol, keep_empty_features, random_state, verbose
                 self._judge(problem, data, fit.theta)
 
     def _keep_empty_graph(self):
-        """Keep a path of graphs without a node."""
+        """Set the attributes of a path of graphs without nodes."""
         super()._keep_empty_graph()
         alphas = [0.0] if np.ndim(self.alphas) == 0 else self._check_parameters()
         self.alphas_, self.alpha_ = np.array(alphas), alphas[0]
@@ -275,16 +278,16 @@ max_iter, tol, keep_empty_features, random_state, verbose
         return float(self.alpha_)
 
     def _learner(self):
-        """Make the learner of folds and subsamples."""
+        """Make the learner that is fitted to folds and subsamples."""
         names = TruncatedGaussianGraphLearner().get_params()
         given = {name: getattr(self, name) for name in names if name != "alpha"}
         return TruncatedGaussianGraphLearner(**{**given, "verbose": 0})
 
     def _jobs(self, name, function, parts, X, seed):
-        """Run a function on parts of the rows, each with its own learner and seed.
+        """Apply a function to parts of the rows, each with its own learner and seed.
 
-        `name` is that of the step.  In other threads or processes a part says nothing
-        of the steps in it.
+        `name` is the name of the step.  Parts that run in other threads or processes
+        do not report their steps.
         """
         seeds = np.random.default_rng(seed).integers(2**31 - 1, size=len(parts))
         learner = self._learner()
@@ -317,17 +320,17 @@ max_iter, tol, keep_empty_features, random_state, verbose
             ]
         self.cv_results_["ebic"] = scores = np.array(scores)
         least = scores.min()
-        # of alphas with the same links, the one that shrinks them least
+        # of alphas with the same edges, the one that shrinks them least
         return int(np.flatnonzero(scores <= least + _SAME * abs(least)).max())
 
     def _score_folds(self, X, seed, least):
-        """Score all alphas on held-out rows; (n_splits, n_alphas)."""
+        """Compute scores of held-out rows for all alphas; (n_splits, n_alphas)."""
         parts = list(check_cv(self.cv).split(X))
         if len(parts) < least:
             raise ValueError(
                 f"cv gives {len(parts)} splits, and selection={self.selection!r} needs "
-                f"at least {least}. (A generator of splits is used up by one fit: give "
-                "a list or a splitter.)"
+                f"at least {least}. (One fit exhausts a generator of splits: pass a "
+                "list or a splitter.)"
             )
         scores = np.array(self._jobs("fold", _fold_scores, parts, X, seed))
         self.cv_results_["mean_test_score"] = scores.mean(0)
@@ -343,7 +346,7 @@ max_iter, tol, keep_empty_features, random_state, verbose
         scores = self._score_folds(X, seed, 2)
         mean = scores.mean(0)
         best = np.argmax(mean)
-        loss = scores[:, best, None] - scores  # paired, fold by fold
+        loss = scores[:, best, None] - scores  # paired by fold
         error = loss.std(0, ddof=1) / np.sqrt(len(scores))
         return int(np.argmax(mean + error >= mean[best]))
 
@@ -373,20 +376,20 @@ max_iter, tol, keep_empty_features, random_state, verbose
     def _warn_at_the_edge(self, best):
         links, alpha = self.cv_results_["n_edges"][best], self.alphas_[best]
         d = len(self.node_indices_)
-        # beyond the empty graph and the complete one there is nothing
+        # nothing can be sparser than the empty graph, or denser than the complete one
         sparser = best == 0 and links > 0
         denser = best == len(self.alphas_) - 1 and alpha > 0 and 2 * links < d * (d - 1)
         if len(self.alphas_) > 1 and (sparser or denser):
             end = "largest" if sparser else "smallest"
             warn_user(
                 f"selection={self.selection!r} chose the {end} alpha of the path, "
-                f"{alpha:.3g} (number of links: {links}). The best alpha may lie "
-                "beyond: give alphas that reach further, or choose by another rule.",
+                f"{alpha:.3g} (number of edges: {links}). The best alpha may lie "
+                "beyond: pass alphas with a wider range, or use another selection.",
                 UserWarning,
             )
 
     def _check_parameters(self):
-        """Check; returns the alphas, largest first, or the number of automatic ones."""
+        """Check parameters; return the decreasing alphas, or the number of alphas."""
         super()._check_parameters()
         check_choice(self.selection, "selection", _RULES)
         check_number(self.gamma, "gamma", low=0)

@@ -37,109 +37,115 @@ from skvnce.estimators._validation import (
 from skvnce.models.bounded import BoundedModel
 from skvnce.samplers.base import Sampler
 
-_SEVERAL, _ENOUGH = 4, 40  # members at most; rows a column for which one is enough
-_ROUGH = 32  # draws of a rough mean, a power of two
-_SHAPE = 8.0  # of the weights of rows: an eighth of the variance of the bootstrap's
+_SEVERAL, _ENOUGH = 4, 40  # maximum number of members; rows per column where 1 suffices
+_ROUGH = 32  # number of draws of an approximate mean, a power of two
+_SHAPE = 8.0  # Gamma shape of row weights: an eighth of the variance of the bootstrap
 
 
 class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     """Impute by draws from variational autoencoders given the observed cells.
 
-    Autoencoders are trained on the incomplete rows, and missing cells (NaN) are drawn
-    from ``p(x_mis | x_obs)`` of the model by latent-adaptive importance resampling
-    (LAIR): proposals of the encoder at current imputations and at the incomplete row,
-    weighed by what the observed cells say.  `transform` fills by the mean of draws,
-    `sample` gives them.
+    Autoencoders are trained on rows with missing values, and missing cells (NaN) are
+    drawn from ``p(x_mis | x_obs)`` of the model by latent-adaptive importance
+    resampling (LAIR).  LAIR proposes latents from the encoder, both at current
+    imputations and at the row with missing values, and weights them by the likelihood
+    of the observed cells.  `transform` fills missing cells by the mean of draws, and
+    `sample` returns draws.
 
     Parameters
     ----------
     estimator : VariationalAutoencoder, FrozenEstimator of one, or None, default=None
-        What is trained, by default ``VariationalAutoencoder()``.  A fitted one in a
-        `sklearn.frozen.FrozenEstimator` is not trained, only sampled.
+        The autoencoder to train; None is ``VariationalAutoencoder()``.  A fitted one in
+        a `sklearn.frozen.FrozenEstimator` is not trained, only sampled.
     sampler : str or callable, default="lair"
         ``"lair"``; ``"ac-mwg"``, adaptive collapsed-Metropolis-within-Gibbs;
-        ``"mwg"``, Metropolis-within-Gibbs; ``"pseudo-gibbs"``; or a function (model,
-        posterior) to a `skvnce.samplers.base.Sampler`, of which each draw is the last
-        state of a chain.
+        ``"mwg"``, Metropolis-within-Gibbs; ``"pseudo-gibbs"``; or a function that maps
+        (model, posterior) to a `skvnce.samplers.base.Sampler`.  With a function, each
+        draw is the last state of a chain.
     n_members : "auto" or int, default="auto"
-        Autoencoders that are trained.  If there are several, each has random weights of
-        the rows, of an eighth of the variance of the Bayesian bootstrap (Rubin 1981),
-        and the rounds that held-out cells chose for the first.  Draws are from each
-        in turn, so that they differ by parameters, too.  ``"auto"``: 40 columns / rows,
-        rounded up, at most 4: one from 40 rows a column on.  A frozen estimator is one.
+        Number of autoencoders to train.  If there are several, each gets random weights
+        of the rows whose variance is an eighth of that of the Bayesian bootstrap (Rubin
+        1981), and all are trained for the number of rounds that held-out cells choose
+        for the first one.  Draws come from each in turn, so that they include the
+        uncertainty of the parameters.  ``"auto"`` is 40 columns / rows, rounded up, and
+        at most 4; it is 1 from 40 rows a column on.  A frozen estimator counts as one.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` sums the draws of a cell up.
+        How `transform` summarises the draws of a cell.
     n_steps : int, default=20
-        Iterations of LAIR, or moves of each chain of the other samplers.
+        Number of iterations of LAIR, or of moves of each chain of the other samplers.
     n_particles : int, default=4
-        Imputations whose encodings an iteration of LAIR proposes from.
+        Number of imputations from whose encodings an iteration of LAIR proposes.
     n_replenish : int, default=20
-        Further proposals of an iteration of LAIR, from the encoding of the incomplete
-        row (the paper takes the prior).
+        Number of additional proposals in an iteration of LAIR, from the encoding of the
+        row with missing values (the paper uses the prior).
     n_draws : int, default=200
-        Draws that `transform` sums up; below the number of members, of some only.
+        Number of draws that `transform` summarises.  If it is smaller than the number
+        of members, some members are not used.
     min_value, max_value : float, array-like of shape (n_features,), dict, \
             "observed" or None, default=None
-        Least and largest values of imputed cells, of all columns, of each, or by column
-        name.  ``"observed"``: what was observed.  None: what was observed, widened by
-        three mean excesses of the outermost values, though never across zero, in
-        columns whose values do not repeat.  -inf and inf: no bound.  Missing
-        cells are drawn given that they lie within your bounds; draws that leave the
-        range of None are moved to its ends.
+        Bounds of imputed cells: a number for all columns, one bound for each column, or
+        a dict by column name.  Missing cells are drawn conditionally on lying within
+        these bounds.  ``"observed"`` is the smallest or the largest observed value, and
+        -inf and inf mean no bound.  With None, draws are clipped to the observed range.
+        In columns without repeated values, this range is first widened by three times
+        the mean excess of the outermost values, but not across zero.
     keep_empty_features : bool, default=False
-        Whether `transform` keeps columns that were entirely missing at `fit` (missing
-        cells filled by 0, or by the value within the bounds nearest to 0) or drops
-        them.
+        Whether `transform` keeps columns that were entirely missing at `fit`, filled by
+        0 or by the value within the bounds that is nearest to 0, or drops them.
     add_indicator : bool, default=False
-        Whether `transform` appends a column of 0 and 1 for each column with missing
-        cells at `fit`, 1 where a cell is missing.  Not in `sample`.
+        Whether `transform` appends a binary column for each column with missing cells
+        at `fit`, which is 1 where the cell is missing.  `sample` does not append them.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        Whether `fit` warns (`skvnce.exceptions.MisfitWarning`) or raises a ValueError
-        where a few cells decide the squared errors of columns, and where held-out cells
-        of a column are predicted worse than by their means.  ``"ignore"`` skips these
-        checks.
+        What `fit` does if a few cells dominate the squared errors of a column, or if
+        the model predicts held-out cells of a column significantly worse than the mean
+        of the column does (`held_out_gain_`): it warns
+        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
+        these checks.
     random_state : int, RandomState instance, Generator or None, default=None
-        Seed of the training, in place of that of `estimator`.
+        Seed of the training; replaces the `random_state` of `estimator`.
     verbose : int, default=0
-        1 prints a line for each round of each member, and for each other step of `fit`,
-        `transform` and `sample` that takes a second.  2 prints all steps.
+        If 1, print a line for each round of each member, and for each other step of
+        `fit`, `transform` and `sample` that takes longer than a second.  If 2, print
+        all steps.
 
     Attributes
     ----------
     estimators_ : list of VariationalAutoencoder
-        The members; none where all columns of X are constant.
+        The fitted members; empty if all columns of X are constant.
     node_indices_ : ndarray of shape (n_nodes,)
-        Places in X of the columns of the model: those observed with two values or more.
+        Indices of the columns of X that the model uses: those with at least two
+        different observed values.
     constants_ : dict of int to float
-        Places and values of columns with one observed value, which fills their cells.
+        Values of the constant columns, by column index.  They fill missing cells.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Least and largest values that imputed cells of each column can have.
+        Smallest and largest imputed value of each column of X.
     held_out_gain_ : float
-        One minus the ratio of the mean squared errors of the model and of column means,
-        on the cells that the first member held out to choose the number of rounds, of
-        at most 1000 rows; columns count alike.  Negative where means predict better.
-        NaN where it held out none (``validation_fraction=0``, too few rows), and with
-        ``on_misfit="ignore"``.  For a frozen estimator, on a tenth of the cells of X:
-        too large if it was trained on them.
+        One minus the ratio of the mean squared error of the model to that of the column
+        means, on the cells of at most 1000 rows that the first member held out to
+        choose the number of rounds; all columns have the same weight.  Negative if the
+        means predict better.  NaN if no cells were held out (``validation_fraction=0``,
+        too few rows), and with ``on_misfit="ignore"``.  For a frozen estimator a tenth
+        of the cells of X is used, so the value is too large if these were training
+        data.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts worse than their means do, beyond chance, and
-        those with heavy tails that it does not predict better.  They are imputed
-        from their observed values: `transform` fills in their mean (median, mode) and
-        `sample` draws them.
+        Columns that the model predicts significantly worse than their means, and
+        heavy-tailed columns that it does not predict better.  They are imputed from
+        their observed values: `transform` fills in the mean (median, mode), and
+        `sample` draws from them.
     indicator_ : MissingIndicator or None
-        What `add_indicator` appends.
+        The indicator that `add_indicator` appends; None if it is False.
     n_features_in_ : int
-        Number of columns seen at `fit`.
+        Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are strings.
+        Names of features seen during `fit`, if X has feature names that are strings.
 
     Notes
     -----
-    In columns whose values repeat, draws are values that were observed, and in columns
-    of integers they are integers; means need not be.  Bounds act on draws, not on the
-    training and `score_samples`.  Random numbers of `transform` are functions of the
-    row, so that it fills a row alike in any table; with a callable `sampler` that takes
-    no ``uniforms``, only alike in the same table.
+    Draws of columns with repeated values are observed values, and draws of integer
+    columns are integers; means need not be.  Bounds apply to draws, not to the training
+    or to `score_samples`.  The random numbers of `transform` are functions of the row,
+    so that a row is filled by the same values in any table.  If `sampler` is a function
+    without the parameter ``uniforms``, this holds only within the same table.
 
     References
     ----------
@@ -198,7 +204,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     @keeps_state_on_failure
     @reports_fit
     def fit(self, X, y=None):
-        """Train the autoencoders, unless they are frozen.
+        """Train the autoencoders, unless the estimator is frozen.
 
         Parameters
         ----------
@@ -214,11 +220,11 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         Raises
         ------
         ValueError
-            For infinite or textual cells, a table without an observed cell, observed
-            cells outside the bounds, a frozen estimator of another width, parameters
-            outside their range, and a training that diverges.
+            If X contains infinite values or text, if no cell is observed, if observed
+            cells are outside the bounds, if a frozen estimator was fitted on another
+            number of columns, if a parameter is out of range, or if training diverges.
         TypeError
-            For parameters of a wrong type.
+            If a parameter has a wrong type.
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
@@ -258,7 +264,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         self._check_on_misfit()
 
     def _thawed(self):
-        """Check a frozen estimator against the table."""
+        """Check that a frozen estimator fits the table."""
         inside = self.estimator.estimator
         _check_kind(inside)
         try:
@@ -286,7 +292,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         return inside
 
     def _in_view_of(self, member, X):
-        """Hide cells from a frozen estimator; a list without or with one `Blind`."""
+        """Hide cells from a frozen estimator; return a list of at most one `Blind`."""
         nodes = X[:, member.node_indices_].astype(np.float64)
         seen = [column[~np.isnan(column)] for column in nodes.T]
         if any(len(np.unique(cells)) < 2 for cells in seen):
@@ -295,7 +301,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         return [Blind(member, nodes, hidden.numpy())]
 
     def _train(self, X, on_chosen):
-        """Train a first member, and the others for as many rounds; a list of them."""
+        """Train a first member, then the others for as many rounds; return a list."""
         given = self.estimator
         base = VariationalAutoencoder() if given is None else given
         _check_kind(base)
@@ -305,7 +311,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
             count = min(_SEVERAL, ceil(_ENOUGH * X.shape[1] / len(X)))
         rng = np.random.default_rng(seed_from(self.random_state))
         found = []
-        with warnings.catch_warnings():  # said already, with what transform does
+        with warnings.catch_warnings():  # the imputer has given this warning already
             warnings.filterwarnings("ignore", "Entirely missing")
             for _ in steps("member", range(count), count, has_parts=True):
                 member = clone(base).set_params(random_state=int(rng.integers(2**31)))
@@ -324,7 +330,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         return mean_by(member, nodes, self._bounds_of_nodes())
 
     def _rule(self):
-        """Resolve `sampler` to a rule of `vae.sampling`."""
+        """Get the rule of `vae.sampling` that `sampler` names."""
         if isinstance(self.sampler, str):
             return sampling.SAMPLERS[self.sampler]
         keyed = "uniforms" in inspect.signature(self.sampler).parameters
@@ -356,7 +362,7 @@ def draw_by(rule, effort, member, nodes, n_draws, numbers, bounds):
     Parameters
     ----------
     rule : callable
-        Of `vae.sampling.SAMPLERS`.
+        A value of `vae.sampling.SAMPLERS`.
     effort : Effort
     member : VariationalAutoencoder
     nodes : ndarray of shape (n, n_nodes)
@@ -364,7 +370,8 @@ def draw_by(rule, effort, member, nodes, n_draws, numbers, bounds):
     numbers : callable
         Maps rows and a purpose to uniform numbers.
     bounds : ndarray of shape (2, n_nodes)
-        In the units of X, given which cells are drawn; infinite where there are none.
+        In the units of X.  Cells are drawn conditionally on these bounds; infinite
+        entries mean no bound.
 
     Returns
     -------
@@ -382,7 +389,7 @@ def draw_by(rule, effort, member, nodes, n_draws, numbers, bounds):
 
 
 def mean_by(member, nodes, bounds):
-    """Estimate means of cells of nodes by an autoencoder, quickly and roughly.
+    """Estimate means of cells of nodes by an autoencoder, approximately but quickly.
 
     Parameters
     ----------
@@ -403,8 +410,8 @@ def mean_by(member, nodes, bounds):
         data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
 
         def streams(purpose, part=nodes[rows]):
-            evenly = row_lattice(part, purpose)  # the same points for each purpose,
-            return (lambda *a: evenly(*a)[order]) if purpose else evenly  # out of step
+            evenly = row_lattice(part, purpose)  # each purpose has the same points, but
+            return (lambda *a: evenly(*a)[order]) if purpose else evenly  # in new order
 
         mean = sampling.rough_mean(target, data, scores.cells, streams, _ROUGH)
         found.append(mean.numpy())
@@ -412,7 +419,7 @@ def mean_by(member, nodes, bounds):
 
 
 def _bounded(member, bounds):
-    """Truncate the columns of a model that the user bounded."""
+    """Truncate the columns of a model to the user's bounds."""
     auto = member._autoencoder()
     places, low, high = member._score_bounds(bounds)
     if not len(places):

@@ -1,4 +1,4 @@
-"""What imputers share that draw cells from one fitted member or several."""
+"""Mixin of imputers that draw cells from one or several fitted members."""
 
 from functools import partial
 
@@ -29,9 +29,9 @@ _REMEDY = "GaussianImputer may fill them better; logarithms of skewed columns ma
 
 
 class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
-    """Mixin of imputers with members in `estimators_`.
+    """Mixin of imputers whose members are in `estimators_`.
 
-    Their parameters are `n_draws`, `strategy`, `min_value`, `max_value` and
+    The imputers have the parameters `n_draws`, `strategy`, `min_value`, `max_value` and
     `on_misfit`.
     """
 
@@ -47,13 +47,13 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
         Returns
         -------
         ndarray of shape (n_samples, n_features_out)
-            Observed cells as they are in X.
+            Observed cells are equal to those of X.
         """
         X = self._checked(X)
         filled = self._constants_filled(X)
-        n_members = max(1, len(self.estimators_))  # none of a constant table
+        n_members = max(1, len(self.estimators_))  # a constant table has none
         shares = np.array_split(np.arange(self.n_draws), n_members)
-        with one_thread(), seeded(0):  # samplers may not take numbers of the row
+        with one_thread(), seeded(0):  # a sampler may not support numbers of the row
             parts = self._parts(X, only_incomplete=True, n_chains=self.n_draws)
             for cells, nodes in parts:
                 drawn = [
@@ -70,7 +70,7 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
 
     @shows_progress
     def sample(self, X, n_draws=1, random_state=None):
-        """Draw the missing cells given the observed ones.
+        """Draw the missing cells given the observed cells.
 
         Parameters
         ----------
@@ -79,12 +79,13 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
         n_draws : int, default=1
             Number of completed tables.
         random_state : int, RandomState instance, Generator or None, default=None
-            Seed of the draws; None gives others at every call.
+            Seed of the draws; with None the draws differ between calls.
 
         Returns
         -------
         list of n_draws tables of shape (n_samples, n_features_out)
-            Arrays, or data frames of the kind of X; observed cells as they are in X.
+            Arrays, or data frames of the type of X; observed cells are equal to those
+            of X.
         """
         check_number(n_draws, "n_draws", low=1, integer=True)
         container, X = X, self._checked(X)
@@ -109,13 +110,13 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
         Returns
         -------
         ndarray of shape (n_samples,)
-            Of the members' average density, see `VariationalAutoencoder`; 0 where all
-            columns were constant at `fit`.
+            Logarithm of the average density of the members, see
+            `VariationalAutoencoder`; 0 if all columns were constant at `fit`.
         """
         return self._scored(self._checked(X))[0]
 
     def _scored(self, X):
-        """Estimate the members' average density; logs and standard errors of these."""
+        """Estimate the log of the members' average density, and its standard errors."""
         if not self.estimators_:
             return np.zeros(len(X)), np.zeros(len(X))
         found = np.array([member._scored(X) for member in self.estimators_])
@@ -132,11 +133,11 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
         raise NotImplementedError
 
     def _summed(self, member, nodes, n_draws, numbers):
-        """Draw cells that are to be summed up; they may depend on each other."""
+        """Draw cells that will be summarised; they may be dependent."""
         return self._drawn(member, nodes, n_draws, numbers)
 
     def _keep_members(self, members, X):
-        """Keep the members and their columns; without a member all are constant."""
+        """Set the members and their columns; without members all are constant."""
         self.estimators_ = members
         if members:
             first = members[0]
@@ -146,13 +147,13 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
             self._split_constants(X.astype(np.float64))
 
     def _judge(self, X, blind):
-        """Check predictions of cells that the fit of the first member has not seen.
+        """Check predictions of cells that the fit of the first member has not used.
 
         Parameters
         ----------
         X : ndarray of shape (n_samples, n_features)
         blind : list of Blind
-            Of the first member; empty where nothing was held out.
+            Of the first member; empty if no cells were held out.
         """
         if blind:
             member, nodes, hidden = blind[0]
@@ -169,20 +170,20 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
         self._announce_misfit(_REMEDY)
 
     def _rough_mean(self, member, nodes):
-        """Estimate means of cells of nodes, in the units of X, with little work."""
+        """Estimate means of cells of nodes, in the units of X, at low cost."""
         raise NotImplementedError
 
     def _fill_marginal(self, cells):
-        """Put what `strategy` makes of the observed values into marginal columns."""
+        """Fill marginal columns by the summary of observed values (`strategy`)."""
         for column, (_, values, _) in self._marginals_of_columns.items():
             cells[..., column] = STRATEGIES[self.strategy](values)
         return cells
 
     def _learn_possible(self, X, frozen=None):
-        """Learn what the values of each column can be.
+        """Determine the possible values of each column.
 
-        Where the only member was frozen, the table that it was fitted to tells it, but
-        for bounds of the user's.
+        If the only member was frozen, they are those of its training table, except for
+        bounds that the user passes.
         """
         self._keep_possible(X, self.min_value, self.max_value)
         if frozen is not None:
@@ -194,12 +195,12 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
             )
 
     def _possible_only(self, drawn, dtype):
-        """Move draws of the nodes (n_draws, n, n_nodes) to possible values."""
+        """Round draws of the nodes (n_draws, n, n_nodes) to possible values."""
         ranges = within(self.feature_ranges_[:, self.node_indices_], dtype)
         return np.clip(self._made_possible(drawn), *ranges)
 
     def _bounds_of_nodes(self):
-        """Return the bounds that the user gave, (2, n_nodes); infinite elsewhere."""
+        """Return the user's bounds, (2, n_nodes); infinite without a bound."""
         found = PossibleValues(*self._possible)
         free = np.array([[-np.inf], [np.inf]])
         return np.where(found.given, found.ranges, free)[:, self.node_indices_]
@@ -213,20 +214,20 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
         for member in self.estimators_:
             if not np.array_equal(member.node_indices_, self.node_indices_):
                 raise ValueError(
-                    "estimator was fitted anew, to other columns, since this imputer "
-                    "was. Fit the imputer again."
+                    "estimator was refitted to other columns after this imputer was "
+                    "fitted. Fit the imputer again."
                 )
         return X
 
 
 def is_constant(X):
-    """Tell whether no column of a table has two observed values."""
+    """Return whether no column of a table has two different observed values."""
     observed = X[:, ~np.isnan(X).all(0)].astype(np.float64)
     return bool(constant_columns(observed).all())
 
 
 def within(ranges, dtype):
-    """Round ranges (2, n) to numbers of a type that lie within them, and are finite."""
+    """Round ranges (2, n) inwards to finite numbers of a dtype."""
     most = np.finfo(dtype).max
     low, high = np.clip(ranges, -most, most).astype(dtype)
     low = np.where(low < ranges[0], np.nextafter(low, most), low)
@@ -235,10 +236,10 @@ def within(ranges, dtype):
 
 
 def of_rows(number, rows):
-    """Make uniform numbers that are functions of the row, for one member."""
+    """Make uniform numbers as functions of the row, for one member."""
     return lambda purpose: row_keyed(rows, 16 * number + purpose)
 
 
 def _of_stream(rows):
-    """Take uniform numbers from torch's stream."""
+    """Take uniform numbers from torch's global stream."""
     return lambda purpose: global_stream

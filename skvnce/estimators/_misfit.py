@@ -1,12 +1,12 @@
-"""Whether a model predicts cells that its fit did not see better than their means do.
+"""Checks that a model predicts held-out cells better than the column means do.
 
-Some observed cells are held out, the model is fitted to the others and fills them.
-``held_out_gain_`` is one minus the ratio of the mean squared errors, of the model and
-of the means of the other cells of each column, for columns scaled to unit standard
-deviation: 1 is perfect, 0 as good as the means, negative worse.  Columns that are
-predicted worse than by their means, by more than the noise of so few cells, are imputed
-from their marginal distributions: `transform` fills in their means, `sample` draws from
-their observed values.
+Some observed cells are held out, and the model is fitted to the others and predicts
+them.  ``held_out_gain_`` is one minus the ratio of two mean squared errors: of the
+model, and of the means of the other cells of each column, for columns scaled to unit
+standard deviation.  It is 1 for perfect predictions, 0 if the model is as good as the
+means, and negative if it is worse.  Columns that the model predicts significantly worse
+than the means do are imputed from their marginal distributions: `transform` fills in
+their means, and `sample` draws from their observed values.
 """
 
 from math import sqrt
@@ -24,66 +24,67 @@ from skvnce.estimators._tails import heavy_tailed
 from skvnce.estimators._validation import check_choice, column_name
 from skvnce.exceptions import MisfitWarning
 
-HELD_OUT = 0.1  # share of the observed cells
+HELD_OUT = 0.1  # share of the observed cells that are held out
 
-_TOLERANCE = 1.1  # times the squared errors of the means: a model of noise has some
-_ERRORS = 3.0  # standard errors at least by which a column is worse beyond chance
-_ALARMS = 0.01  # how often one of the columns of a table may be so by chance
-_FAR = 10.0  # over the root of the number of cells: few cells that are very far off
-_NOISE = 3.0  # the same over all columns together
-_ALONE = 4.0  # ratio to which errors of one column count there
-_CLIP = 3 * 1.4826  # median errors of the means: 3 standard deviations of normal ones
-_LISTED = 8  # names of columns in a message
-_JUDGED = 1000  # rows at most in which cells are predicted
+_TOLERANCE = 1.1  # ratio of squared errors that a model fitted to noise may reach
+_ERRORS = 3.0  # minimum number of standard errors of a significant difference
+_ALARMS = 0.01  # probability of a false alarm in any column of a table
+_FAR = 10.0  # limit, over the root of the number of cells, for very large errors
+_NOISE = 3.0  # the same limit for all columns together
+_ALONE = 4.0  # upper bound of the error ratio of a column in that sum
+_CLIP = 3 * 1.4826  # in median errors of the means: 3 normal standard deviations
+_LISTED = 8  # maximum number of column names in a message
+_JUDGED = 1000  # maximum number of rows in which cells are predicted
 
 
 class HeldOutCheck:
-    """Mixin: columns that a model does not predict are imputed from their marginals.
+    """Mixin that imputes columns which a model does not predict from their marginals.
 
     The estimator has the parameter `on_misfit`.  Its `fit` calls `_announce_tails`
-    before the model is fitted, `_check_held_out` and `_announce_misfit` afterwards; its
-    `transform` calls `_fill_marginal`, its `sample` `_draw_marginal`.
+    before it fits the model, and `_check_held_out` and `_announce_misfit` afterwards.
+    Its `transform` calls `_fill_marginal`, and its `sample` calls `_draw_marginal`.
     """
 
     def _check_on_misfit(self):
         check_choice(self.on_misfit, "on_misfit", ["warn", "raise", "ignore"])
 
     def _announce_tails(self, X, columns):
-        """Warn of columns of which a few cells decide the squared errors, or raise.
+        """Warn or raise if a few cells dominate the squared errors of a column.
 
         Parameters
         ----------
         X : ndarray of shape (n_samples, n_features)
         columns : sequence of int
-            Places of the columns of the model.
+            Indices of the columns of the model.
         """
         if self.on_misfit != "ignore":
             announce(tail_messages(self, X, columns), self.on_misfit)
 
     def _check_held_out(self, nodes, predict, *, weights=None, hidden=None):
-        """Hold out cells, predict them, and keep what that says of the model.
+        """Hold out cells, predict them, and set the attributes that result.
 
-        Sets `held_out_gain_` and `marginal_columns_`.  With ``on_misfit="ignore"``
-        nothing is predicted.
+        Sets `held_out_gain_` and `marginal_columns_`.  With ``on_misfit="ignore"`` no
+        cell is predicted.
 
         Parameters
         ----------
         nodes : ndarray of shape (n, n_nodes)
-            Rows of the fit, in the units of X; NaN marks missing cells.
+            Training rows, in the units of X; NaN marks missing cells.
         predict : callable
-            (kept, rows): `nodes` with NaN for held-out cells, too, and the places of
-            at most 1000 different rows that have some.  It fits the model without these
-            cells, and returns the rows (n_rows, n_nodes) in the units of X, filled;
-            NaN, or None for all of them, says that it has no prediction.
+            Maps (kept, rows) to predictions: `kept` equals `nodes` with NaN in place of
+            held-out cells, and `rows` are the indices of at most 1000 different rows
+            with such cells.  The function fits the model to `kept` and returns the
+            filled rows (n_rows, n_nodes) in the units of X.  NaN, or None instead of
+            all rows, means that there is no prediction.
         weights : ndarray of shape (n,), default=None
-            Of the rows; None is one for each.
+            Weights of the rows; None means 1 for each.
         hidden : ndarray of bool, of shape (n, n_nodes), default=None
-            The cells that are held out; None chooses a tenth.
+            The cells that are held out; None selects a tenth.
         """
         weights = np.ones(len(nodes)) if weights is None else weights
         found = Judgement(np.nan, np.zeros(nodes.shape[1], dtype=bool))
         if self.on_misfit != "ignore" and nodes.shape[1]:
-            with step("judging the model by held-out cells"):
+            with step("predicting held-out cells"):
                 found = _judged(nodes, predict, weights, hidden)
         self.held_out_gain_, self.marginal_columns_ = found
         self._marginals_of_columns = {
@@ -91,25 +92,25 @@ class HeldOutCheck:
         }
 
     def _announce_misfit(self, remedy, others=()):
-        """Warn of columns that are not predicted, and of what `others` say, or raise.
+        """Warn or raise if columns are not predicted, or if there are other messages.
 
         Parameters
         ----------
         remedy : str
-            What the user can do about columns that are predicted worse than by means.
+            What the user can do if columns are predicted worse than by their means.
         others : sequence of str
             Messages that come first.
         """
         announce([*others, *misfit_messages(self, remedy)], self.on_misfit)
 
     def _fill_marginal(self, cells):
-        """Put means into marginal columns of cells (..., n_nodes), in place."""
+        """Fill marginal columns of cells (..., n_nodes) by their means, in place."""
         for column, (mean, _, _) in self._marginals_of_columns.items():
             cells[..., column] = mean
         return cells
 
     def _draw_marginal(self, cells):
-        """Put draws of observed values, by torch's stream, as `_fill_marginal` does."""
+        """Fill marginal columns by draws of observed values, from torch's stream."""
         for column, (_, values, below) in self._marginals_of_columns.items():
             uniform = torch.rand(cells.shape[:-1], dtype=torch.float64).numpy()
             cells[..., column] = values[np.searchsorted(below, uniform, side="right")]
@@ -117,7 +118,7 @@ class HeldOutCheck:
 
 
 def _marginal(column, weights):
-    """Describe the observed cells: mean, sorted values, share of weight below each."""
+    """Compute mean, sorted values and cumulative weights of the observed cells."""
     seen = ~np.isnan(column)
     order = np.argsort(column[seen], kind="stable")
     values, weight = column[seen][order], weights[seen][order]
@@ -126,7 +127,7 @@ def _marginal(column, weights):
 
 
 def _some_rows(nodes, rows):
-    """Choose about 1000 of the rows by their content, equal ones together."""
+    """Select about 1000 of the rows by their content; equal rows stay together."""
     if len(rows) <= _JUDGED:
         return rows
     key = row_keyed(nodes[rows], 0)(0, torch.empty(len(rows), 1))[:, 0].numpy()
@@ -134,7 +135,7 @@ def _some_rows(nodes, rows):
 
 
 def _judged(nodes, predict, weights, hidden):
-    """Predict held-out cells, and judge by columns divided by their largest value."""
+    """Predict held-out cells; compare errors of columns scaled by their maximum."""
     nothing = Judgement(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     if hidden is None:
         hidden = hold_out(nodes, torch.from_numpy(weights), HELD_OUT)[1].numpy()
@@ -160,14 +161,14 @@ def _judged(nodes, predict, weights, hidden):
 
 
 class Judgement(NamedTuple):
-    """What held-out cells say of a model.
+    """Result of predicting held-out cells by a model.
 
     Attributes
     ----------
     gain : float
-        NaN where no cell was held out.
+        NaN if no cell was held out.
     marginal : ndarray of bool, of shape (n_nodes,)
-        Columns that are to be imputed from their marginal distributions.
+        Columns to impute from their marginal distributions.
     """
 
     gain: float
@@ -177,34 +178,37 @@ class Judgement(NamedTuple):
 def judge(nodes, hidden, filled, mean, scale, weights=None, heavy=None):
     """Compare a model with column means on held-out cells.
 
-    A column is predicted worse beyond chance where its squared errors exceed 1.1 times
-    those of the means by three standard errors, more with many columns, or by so much
-    that few cells are enough; and where it is predicted worse at all if that is so of
-    all columns together, beyond chance: where a model fails some columns, the cells of
-    one column are too few to tell which others it fails.  Means are 1.1 times better
-    (5 % in root mean squares) than a regression on noise with ten rows a column.
+    Three criteria mark a column as predicted significantly worse than by its mean.
+    First, its squared errors exceed 1.1 times those of the mean by three standard
+    errors (more if there are many columns).  Second, they exceed them so much that few
+    cells suffice.  Third, its errors are larger than those of the mean, and the errors
+    of all columns together are significantly larger; then a single column has too few
+    cells to decide.  The factor 1.1 (5 % in root mean squares) is the advantage of the
+    means over a regression on noise with ten rows a column.
 
-    A few large errors make standard errors large.  So a column is also one where it is
-    predicted worse at all, and beyond chance by squared errors that are clipped at what
-    is far for errors of the means.  Of a heavy-tailed column, where a few cells decide,
-    nothing is beyond chance: the model has to be better than the means, with and
-    without the cell that is farthest from the mean.
+    A few large errors make standard errors large.  So the first criterion is also
+    applied to squared errors that are clipped where errors of the means are extreme,
+    provided that the unclipped errors are larger than those of the mean.  In a
+    heavy-tailed column a few cells dominate, and no difference is significant: there
+    the model has to be better than the mean, both with and without the cell that is
+    farthest from the mean.
 
     Parameters
     ----------
     nodes : ndarray of shape (n, n_nodes)
         Cells of the columns of the model; NaN marks missing cells.
     hidden : ndarray of bool, of shape (n, n_nodes)
-        The held-out ones.
+        The held-out cells.
     filled : ndarray of shape (n, n_nodes)
-        With the model's predictions in place of them; NaN says that it has none.
+        `nodes` with the predictions of the model in the held-out cells; NaN means that
+        there is no prediction.
     mean, scale : ndarray of shape (n_nodes,)
         Means of the other observed cells, and standard deviations.
     weights : ndarray of shape (n,), default=None
-        Of the rows, which are all different; a weight of k counts as k equal rows, of
-        which the same cells are held out.  None is one for each.
+        Weights of the rows, which are all different.  A row of weight k counts as k
+        equal rows in which the same cells are held out.  None means 1 for each.
     heavy : ndarray of bool, of shape (n_nodes,), default=None
-        The heavy-tailed columns; None is none.
+        The heavy-tailed columns; None means that there are none.
 
     Returns
     -------
@@ -226,7 +230,7 @@ def judge(nodes, hidden, filled, mean, scale, weights=None, heavy=None):
         own, means, counts = weights @ own, weights @ means, hidden.sum(0)
     marginal |= (own > means) & _worse_beyond_chance(*clipped, weights)
     marginal |= heavy & ((own > means) | without)
-    # a few cells lie at their mean by chance
+    # by chance a few cells may lie at their mean
     expected = np.maximum(means, weights @ hidden)
     marginal |= own > expected * (1 + _FAR / np.sqrt(np.maximum(counts, 1)))
     together, noise = np.minimum(own, _ALONE * means).sum(), _NOISE / sqrt(counts.sum())
@@ -237,7 +241,7 @@ def judge(nodes, hidden, filled, mean, scale, weights=None, heavy=None):
 
 
 def _worse_beyond_chance(own, means, weights):
-    """Tell which columns of squared errors (n, n_nodes) are worse than the means'."""
+    """Find columns whose squared errors (n, n_nodes) exceed those of the means."""
     excess = own - _TOLERANCE * means
     error = np.sqrt(np.square(weights) @ np.square(excess))
     level = max(_ERRORS, ndtri(1 - _ALARMS / own.shape[1]))
@@ -245,7 +249,7 @@ def _worse_beyond_chance(own, means, weights):
 
 
 def _clipped(own, means, hidden, weights):
-    """Clip squared errors (n, n_nodes) at the square of large errors of the means."""
+    """Clip squared errors (n, n_nodes) at extreme squared errors of the means."""
     most = np.zeros(own.shape[1])
     for j in np.flatnonzero(hidden.any(0)):
         some = hidden[:, j]
@@ -257,7 +261,7 @@ def _clipped(own, means, hidden, weights):
 
 
 def _worse_without_farthest(own, means, weights):
-    """Tell likewise, without the cell of each column that is farthest from its mean."""
+    """Compare errors without the cell of each column that is farthest from its mean."""
     rest = np.ones_like(means)
     rest[means.argmax(0), np.arange(means.shape[1])] = 0
     own = np.where(rest, own, 0.0)
@@ -265,7 +269,7 @@ def _worse_without_farthest(own, means, weights):
 
 
 def announce(messages, on_misfit):
-    """Warn of each of some messages, or raise them all.
+    """Issue messages as warnings, or raise one error with all of them.
 
     Parameters
     ----------
@@ -275,7 +279,7 @@ def announce(messages, on_misfit):
     Raises
     ------
     ValueError
-        If there is a message and ``on_misfit="raise"``.
+        If there are messages and ``on_misfit="raise"``.
     """
     if messages and on_misfit == "raise":
         raise ValueError(" ".join(messages))
@@ -284,14 +288,14 @@ def announce(messages, on_misfit):
 
 
 def listed(estimator, columns):
-    """Name some columns; the first of many."""
+    """List the names of some columns; only the first ones if there are many."""
     names = [column_name(estimator, column) for column in columns[:_LISTED]]
     more = len(columns) - len(names)
     return ", ".join(names) + (f" and {more} more" if more > 0 else "")
 
 
 def misfit_messages(estimator, remedy):
-    """Say which columns the model does not predict, and what is done about it."""
+    """Describe which columns the model does not predict, and how they are imputed."""
     places = estimator.node_indices_[estimator.marginal_columns_]
     if not len(places):
         return []
@@ -306,14 +310,14 @@ def misfit_messages(estimator, remedy):
 
 
 def tail_messages(estimator, X, columns):
-    """Name the columns of which a few cells decide the squared errors."""
+    """Describe the columns whose squared errors are dominated by a few cells."""
     found = heavy_tailed(X, columns)
     if not len(found):
         return []
     return [
         f"A few cells of {listed(estimator, found)} are so far from the others that "
-        "they decide the squared errors: the fit follows them, and other cells may be "
-        "predicted far off. Make cells that are errors missing (NaN); else take "
-        "logarithms of such columns, or transform them by scikit-learn's "
+        "they dominate the squared errors: the fit depends mainly on them, and other "
+        "cells may be predicted badly. Set cells that are errors to NaN; otherwise "
+        "take logarithms of such columns, or transform them by scikit-learn's "
         "PowerTransformer or QuantileTransformer."
     ]

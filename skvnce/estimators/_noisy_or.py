@@ -1,4 +1,4 @@
-"""Noisy-OR as a transformer of sparse binary tables into probabilities of causes."""
+"""Noisy-OR: a transformer of sparse binary tables into probabilities of causes."""
 
 import numbers
 from contextlib import contextmanager
@@ -49,10 +49,10 @@ from skvnce.estimators._validation import (
 from skvnce.models.noisy_or import NoisyOrModel, gather
 from skvnce.variational.binary_causes import RowNetwork
 
-_LARGEST_ALPHA = 1e9  # squares of gradients are finite in single precision
-_N_SCORED = 100  # draws of the causes in score_samples
-_MOST_NAMES = 10  # of columns in a warning
-_CHUNK = 2**20  # numbers that one array of a chunk of rows may have
+_LARGEST_ALPHA = 1e9  # squares of gradients must be finite in single precision
+_N_SCORED = 100  # number of draws of the causes in score_samples
+_MOST_NAMES = 10  # maximum number of column names in a warning
+_CHUNK = 2**20  # maximum size of an array of a chunk of rows
 
 
 class NoisyOr(
@@ -62,93 +62,94 @@ class NoisyOr(
     TransformerMixin,
     BaseEstimator,
 ):
-    """Hidden binary causes of binary columns, such as topics of words.
+    """Latent binary causes of binary columns, such as topics of words.
 
-    Each cause that is present switches each column on with a probability of its own,
-    independently of the others; a leak switches columns on without any cause::
+    Each cause that is present turns each column on with a certain probability,
+    independently of the others; a leak turns columns on without any cause::
 
         P(x_i = 0 | z) = (1 - leak_i) prod_k (1 - components_ki) ** z_k
 
-    A row may have several causes, or none.  Rows count with the cells that were
-    observed, right for cells missing at random (MAR).
+    A row may have several causes, or none.  The fit uses the observed cells of each
+    row, which is valid if values are missing at random (MAR).
 
     Parameters
     ----------
     n_components : int, default=10
         Number of causes.
     inference : {"acp", "avi", "svi", "lb-cdi", "ub-cdi"}, default="acp"
-        How the causes of a row are inferred.  ``"acp"``: amortised conjugate posterior,
-        whose form follows from the model and whose parameters are a network's; far
-        ahead of the next one where rows are few.  ``"avi"``: posterior probabilities
-        are a network's.
-        ``"svi"``: free ones for each row, raised along a lower bound of the likelihood.
-        ``"lb-cdi"`` and ``"ub-cdi"``: those of the tightest lower and upper bound of
-        the likelihood (conjugate dual inference); the last one infers badly, and is
-        here for comparison.
+        Method that infers the causes of a row.  ``"acp"`` (amortised conjugate
+        posterior): the form of the posterior follows from the model, and a network
+        gives its parameters; much better than the next method if there are few rows.
+        ``"avi"``: a network gives the posterior probabilities.  ``"svi"``: each row has
+        free posterior probabilities, which maximise a lower bound of the likelihood.
+        ``"lb-cdi"`` and ``"ub-cdi"`` (conjugate dual inference): the posterior
+        probabilities of the tightest lower and upper bound of the likelihood.
+        ``"ub-cdi"`` infers badly; it exists for comparison.
     binarize : float or None, default=0.0
         Cells above this threshold count as ones, others as zeros; NaN stays missing.
-        For a sparse X it must be at least 0: cells that are not stored are zeros.
-        None: X must consist of zeros, ones and NaN; other values raise an error.
+        For a sparse X it must be at least 0, because cells that are not stored are
+        zeros.  With None, X must consist of zeros, ones and NaN.
     alpha : float, default=1.0
-        Rate of the exponential prior of the weights ``-log(1 - components_)``: the
-        larger, the fewer columns a cause switches on, once training has settled: short
-        training shrinks less, whatever `alpha`.  Raise it, up to 100, where the
-        held-out `score` is far below that of the training rows; 0 raises the bound
-        alone.
+        Rate of the exponential prior of the weights ``-log(1 - components_)``.  The
+        larger it is, the fewer columns a cause turns on after training has converged;
+        short training shrinks less.  If the `score` of held-out rows is much lower than
+        that of the training rows, increase it, up to 100.  With 0 there is no prior.
     init : {"nmf", "random"}, default="nmf"
-        Where learning starts: at components of a non-negative matrix factorisation, or
-        at random ones, from which it mostly ends with causes that are joined or split.
+        Initial components: from a non-negative matrix factorisation, or random.  From
+        random components training mostly ends with some causes merged or split.
     hidden_layer_sizes : tuple of int, default=(64,)
-        Of the network that reads rows; not used by the last three.
+        Widths of the hidden layers of the network; only for ``"acp"`` and ``"avi"``.
     n_samples : int, default=10
-        Relaxed draws of the causes of each row in a step; not used by the last three.
+        Number of relaxed draws of the causes of each row in a step; only for ``"acp"``
+        and ``"avi"``.
     batch_size : "auto" or int, default="auto"
-        Rows of a step.  ``"auto"``: a twentieth of them, from 16 to 128.
+        Number of rows in a step.  ``"auto"`` is a twentieth of the rows, from 16 to
+        128.
     learning_rate_init : float, default=0.02
-        Of Adam; `fit` lets it fall to 0 along half a cosine.
+        Initial learning rate of Adam; `fit` reduces it to 0 along half a cosine.
     max_iter : int, default=100
-        Passes over the rows.
+        Number of passes over the rows.
     random_state : int, RandomState instance, Generator or None, default=None
-        Seed of the start and of the training.
+        Seed of the initial values and of the training.
     verbose : int, default=0
-        1 prints a line for each pass, and for each other step that takes a second.
-        2 prints all steps.
+        If 1, print a line for each pass, and for each other step that takes longer than
+        a second.  If 2, print all steps.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features_in_)
-        Probabilities with which a cause alone switches columns on.
+        Probabilities with which a single cause turns columns on.
     leak_ : ndarray of shape (n_features_in_,)
         Probabilities with which columns are on without any cause; NaN for columns that
         were never observed.
     prior_ : ndarray of shape (n_components,)
-        Probabilities of the causes.
+        Prior probabilities of the causes.
     n_observed_ : ndarray of int, of shape (n_features_in_,)
-        Observed cells of each column, counted once in `fit`, and at each call of
-        `partial_fit`.
+        Number of observed cells of each column, counted once in `fit`, and again in
+        each call of `partial_fit`.
     model_state_, network_state_ : dict of str to ndarray
-        Parameters of the model, and of what infers its causes.
+        Parameters of the model and of the inference network.
     optimizer_state_ : dict of str to ndarray
-        Where Adam stands, for `partial_fit`.
+        State of Adam, from which `partial_fit` continues.
     n_steps_ : int
-        Steps of Adam so far.
+        Number of steps of Adam.
     n_iter_ : int
-        Passes of the last `fit`, and calls of `partial_fit` since.
+        Number of passes of the last `fit`, plus the calls of `partial_fit` since then.
     n_rows_ : int
-        Rows that say something, counted as `n_observed_`.
+        Number of rows with observed cells, counted as `n_observed_`.
     loss_curve_ : list of float
-        Mean of the negative bound in each pass, in nats a row, by relaxed draws where
-        there are any, plus the penalty.
+        Mean negative lower bound in each pass, in nats a row, estimated by relaxed
+        draws if the method uses them, plus the penalty.
     n_features_in_ : int
-        Number of columns seen at `fit`.
+        Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are strings.
+        Names of features seen during `fit`, if X has feature names that are strings.
 
     Notes
     -----
-    Sparse tables stay sparse: time and memory of a step grow with its rows times the
-    cells that are on or missing in the longest of them.  In a sparse X, cells that are
-    not stored are off; missing ones are stored as NaN.
+    Sparse tables stay sparse.  Time and memory of a step are proportional to the number
+    of its rows times the largest number of ones and missing cells in one of them.  In a
+    sparse X, cells that are not stored are zeros; missing cells are stored as NaN.
 
     References
     ----------
@@ -210,7 +211,7 @@ class NoisyOr(
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Cells above `binarize` count as ones, others as zeros; NaN marks missing
-            cells.  Rows that are entirely missing say nothing and are left out.
+            cells.  Rows that are entirely missing are ignored.
         y : None
             Ignored.
 
@@ -221,11 +222,11 @@ class NoisyOr(
         Raises
         ------
         ValueError
-            For fewer than two rows, a table without an observed cell, parameters
-            outside their range, a negative `binarize` with a sparse X, values other
-            than 0, 1 and NaN if `binarize` is None, and a training that diverges.
+            If there are fewer than two rows, if no cell is observed, if a parameter is
+            out of range, if `binarize` is negative and X is sparse, if `binarize` is
+            None and X has values other than 0, 1 and NaN, or if training diverges.
         TypeError
-            For parameters of a wrong type.
+            If a parameter has a wrong type.
         """
         self._check_parameters()
         table = binary_table(self, X, reset=True)
@@ -250,14 +251,14 @@ class NoisyOr(
     @keeps_state_on_failure
     @shows_progress
     def partial_fit(self, X, y=None):
-        """Go on learning from more rows, which are passed over once.
+        """Continue learning with one pass over more rows.
 
-        The first call starts the model, at the rates of its rows: let it have some
-        hundred, and ones in each column; a column that comes later is learned slowly.
-        All calls take `learning_rate_init` as it is; the first one after `fit` starts
-        Adam anew.  The prior counts once for all rows so far: rows that are passed over
-        again count as new ones, and weaken it.  Rows that are entirely missing are left
-        out.
+        The first call initialises the model from its rows; it should have some hundred
+        rows, with ones in each column, because a column that first occurs later is
+        learned slowly.  All calls use a constant `learning_rate_init`; the first call
+        after `fit` restarts Adam.  The prior counts once for all rows so far: rows that
+        are passed again count as new rows, and weaken the prior.  Rows that are
+        entirely missing are ignored.
 
         Parameters
         ----------
@@ -274,8 +275,8 @@ class NoisyOr(
         Raises
         ------
         ValueError, TypeError
-            As `fit`; ValueError for another number of columns than before, and for
-            parameters that the model was not made with.
+            As in `fit`; ValueError also if the number of columns changed, or if a
+            parameter changed that the model was built with.
         """
         self._check_parameters()
         first = not hasattr(self, "model_state_")
@@ -322,9 +323,9 @@ class NoisyOr(
     def score_samples(self, X):
         """Estimate the evidence lower bound of each row, in nats.
 
-        The mean over 100 draws of the causes, by random numbers that are functions of
-        the row: but for their error it is no larger than the log-probability of the
-        observed cells.
+        The estimate is a mean over 100 draws of the causes, with random numbers that
+        are functions of the row.  Up to its error it is at most the log-probability of
+        the observed cells.
 
         Parameters
         ----------
@@ -345,7 +346,7 @@ class NoisyOr(
         return self._rowwise(self._checked(X), _N_SCORED, scored)
 
     def score(self, X, y=None):
-        """Average `score_samples` over rows; larger is better.
+        """Compute the mean of `score_samples` over the rows; larger is better.
 
         Parameters
         ----------
@@ -364,13 +365,13 @@ class NoisyOr(
     def inverse_transform(self, Z):
         """Compute the probabilities of ones given those of the causes.
 
-        ``1 - (1 - leak_i) prod_k (1 - Z_k components_ki)``: exact for causes that are
-        present or absent, and for independent ones of these probabilities.
+        ``1 - (1 - leak_i) prod_k (1 - Z_k components_ki)``: exact if causes are present
+        or absent, and if they are independent with these probabilities.
 
         Parameters
         ----------
         Z : array-like of shape (n_samples, n_components)
-            From 0 to 1.
+            Probabilities, from 0 to 1.
 
         Returns
         -------
@@ -380,7 +381,7 @@ class NoisyOr(
         Raises
         ------
         ValueError
-            For values outside 0 to 1, and another number of causes.
+            If values are not between 0 and 1, or if the number of causes is wrong.
         """
         check_is_fitted(self)
         Z = latent_array(Z, len(self.prior_))
@@ -403,7 +404,7 @@ class NoisyOr(
         ----------
         n_samples : int, default=1
         random_state : int, RandomState instance, Generator or None, default=None
-            Seed of the draws; None gives others at every call.
+            Seed of the draws; with None the draws differ between calls.
 
         Returns
         -------
@@ -419,19 +420,19 @@ class NoisyOr(
         return np.where(np.isnan(chance), np.nan, rows)
 
     def top_terms(self, n_terms=10, feature_names=None):
-        """List the columns that each cause switches on most likely.
+        """List the columns that each cause turns on with the highest probabilities.
 
         Parameters
         ----------
         n_terms : int, default=10
         feature_names : array-like of str of shape (n_features_in_,), default=None
-            Names of the columns, such as ``vectorizer.get_feature_names_out()``; by
-            default `feature_names_in_`, or x0, x1, ...
+            Names of the columns, such as ``vectorizer.get_feature_names_out()``; the
+            default is `feature_names_in_`, or x0, x1, ...
 
         Returns
         -------
         list of list of str
-            Of each cause, the most likely first.
+            One list for each cause, most probable column first.
         """
         check_is_fitted(self)
         check_number(n_terms, "n_terms", low=1, integer=True)
@@ -448,7 +449,7 @@ class NoisyOr(
         return [names[first].tolist() for first in order[:, :n_terms]]
 
     def __sklearn_tags__(self):
-        """Declare that NaN and sparse tables are welcome, and that dtypes are kept."""
+        """Declare that NaN and sparse tables are allowed, and that dtypes are kept."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
@@ -476,14 +477,14 @@ class NoisyOr(
             check_number(self.binarize, "binarize (unless None)", low=-np.inf)
 
     def _checked(self, X):
-        """Validate new rows; cells of columns that were never observed do not count."""
+        """Validate new rows; ignore cells of columns that were never observed."""
         check_is_fitted(self)
         self._check_binarize()
         table = binary_table(self, X, reset=False)
         return without_columns(table, np.flatnonzero(self.n_observed_ == 0))
 
     def _observed(self, table):
-        """Leave out empty rows, and count cells; warn of columns never observed."""
+        """Drop empty rows, and count cells; warn about columns never observed."""
         table = observed_rows(table)
         if not table.shape[0]:
             raise ValueError("X has no observed cell: there is nothing to learn.")
@@ -501,14 +502,14 @@ class NoisyOr(
         return table
 
     def _forget(self):
-        """Begin anew."""
+        """Start with a new model."""
         self.n_observed_ = np.zeros(self.n_features_in_, dtype=int)
         self.n_rows_ = 0
         self.n_steps_, self.optimizer_state_, self.loss_curve_ = 0, {}, []
         self._made_with = self._parts()
 
     def _parts(self):
-        """Give the parameters that the sizes of model and network follow from."""
+        """Return the parameters that determine the sizes of model and network."""
         return {
             "n_components": int(self.n_components),
             "inference": self.inference,
@@ -520,7 +521,7 @@ class NoisyOr(
             if value != self._made_with[name]:
                 raise ValueError(
                     f"{name}={value!r}, but partial_fit goes on with "
-                    f"{self._made_with[name]!r}. Set it back, or begin anew by fit."
+                    f"{self._made_with[name]!r}. Set it back, or start anew by fit."
                 )
 
     def _rows_of_step(self, table):
@@ -530,7 +531,7 @@ class NoisyOr(
 
     @contextmanager
     def _training(self):
-        """Fence the random numbers, others at every call of partial_fit."""
+        """Isolate the random numbers; they differ at each call of partial_fit."""
         seed = self.random_state
         if isinstance(seed, numbers.Integral):
             seed = check_random_state(seed).randint(2**31 - 1) + self.n_steps_
@@ -542,7 +543,7 @@ class NoisyOr(
             yield
 
     def _started(self, table):
-        """Guess the model, and make what infers its causes."""
+        """Initialise the model and its inference network."""
         rng = np.random.RandomState(int(torch.randint(2**31 - 1, ())))
         with step("finding a start"):
             guess = STARTS[self.init](table, int(self.n_components), rng)
@@ -557,11 +558,11 @@ class NoisyOr(
         )
         draws = noisy_or.Relaxation(int(self.n_samples), self.n_steps_)
         inference = noisy_or.INFERENCES[made["inference"]](sizes, draws)
-        inference.network.float()  # whatever torch's default
+        inference.network.float()  # independent of torch's default dtype
         return inference
 
     def _rebuilt(self):
-        """Make the learner again from its state."""
+        """Rebuild the learner from its state."""
         k = self._made_with["n_components"]
         blank = torch.ones(self.n_features_in_, k), torch.ones(self.n_features_in_)
         model = NoisyOrModel(*blank, torch.full((k,), 0.5)).float()
@@ -572,7 +573,7 @@ class NoisyOr(
         return learner
 
     def _optimizer(self, learner):
-        """Make Adam, where it stands."""
+        """Rebuild Adam from its state."""
         leaves = [leaf for _, leaf in learner.named_parameters()]
         adam = torch.optim.Adam(leaves, lr=self.learning_rate_init)
         state = {}
@@ -583,7 +584,7 @@ class NoisyOr(
         return adam
 
     def _keep(self, learner, losses, table):
-        """Write what was learned into attributes."""
+        """Set the fitted attributes."""
         self.loss_curve_ = [*self.loss_curve_, *losses]
         self.n_iter_ = len(self.loss_curve_)
         self.n_steps_ += len(losses) * ceil(table.shape[0] / self._rows_of_step(table))
@@ -602,7 +603,7 @@ class NoisyOr(
     def _rowwise(self, table, n_draws, function):
         """Apply a function of evidence, logits and rows to a table, in parts.
 
-        The function draws `n_draws` times the causes of each row.
+        The function uses `n_draws` draws of the causes of each row.
         """
         model, inference = self._evaluated()
         never = torch.from_numpy(self.n_observed_ == 0)
@@ -626,7 +627,7 @@ class NoisyOr(
 
     @filled_once
     def _evaluated(self):
-        """Return the learner in double precision; rebuilt on first use."""
+        """Return the learner in double precision, rebuilt on first use."""
         if not self._cache:
             learner = self._rebuilt()
             learner.model.double()
@@ -639,7 +640,7 @@ class NoisyOr(
 
 
 def _arrays_of(optimizer):
-    """Turn the state of an optimiser into arrays, named place.key."""
+    """Convert the state of an optimiser to arrays, named place.key."""
     return {
         f"{place}.{key}": value.numpy().copy()
         for place, entry in optimizer.state_dict()["state"].items()

@@ -1,4 +1,4 @@
-"""Draws of mean and covariance from their posterior, made when first asked for."""
+"""Draws of mean and covariance from their posterior, made at the first request."""
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from skvnce.estimators._modules import filled_once
 
 
 class ParameterDraws:
-    """Mixin of `GaussianImputer`: how many draws is its `n_parameter_draws`."""
+    """Mixin of `GaussianImputer`, whose `n_parameter_draws` is the number of draws."""
 
     @shows_progress
     def draw_parameters(self):
@@ -33,7 +33,7 @@ class ParameterDraws:
         return means, np.array([cov for _, cov in found]).reshape(count, d, d)
 
     def _keep_for_draws(self, data, weights, strength):
-        """Keep what draws of the parameters need until they are asked for."""
+        """Store the data from which the parameters are drawn at the first request."""
         self._draws = None
         self._training = None
         if self.n_parameter_draws:

@@ -1,16 +1,17 @@
-"""What the values of each column can be: a range, repeated values, integers.
+"""The possible values of each column: a range, repeated values, integers.
 
-Imputed cells stay possible by default.  The range of a column is what the user says, or
-else a rule:
+By default imputed cells are restricted to possible values.  The range of a column is
+given by the user, or else by a rule:
 
-- of columns whose values repeat, the observed range, and draws are observed values;
-- of other columns the observed range, widened at each end by three times the mean
+- In columns with repeated values it is the observed range, and draws are observed
+  values.
+- In other columns the observed range is widened at each end by three times the mean
   excess of the outermost values (the sqrt(n) most extreme of n) over the next one.  A
-  new value lies beyond that with probability ``exp(-3) / n`` where the tail is
-  exponential, and less often where it is lighter.  A range that does not cross zero is
-  not widened across zero.
+  new value lies beyond this range with probability ``exp(-3) / n`` if the tail is
+  exponential, and with lower probability if the tail is lighter.  If zero is not in the
+  observed range, the range is not widened across zero.
 
-Rows that are given twice count once, so that a weight of two is a row given twice.
+Duplicate rows count once, so that a row of weight two is equivalent to two equal rows.
 """
 
 from math import ceil, sqrt
@@ -22,25 +23,25 @@ import numpy as np
 from skvnce.estimators._tables import distinct_rows
 from skvnce.estimators._validation import column_name
 
-WIDENED = 3.0  # mean excesses by which a continuous column may leave what was observed
-REPEATED = 0.5  # share of the cells whose values repeat, in a column of repeated values
+WIDENED = 3.0  # mean excesses by which the range of a continuous column is widened
+REPEATED = 0.5  # share of cells with equal values, from which a column has repeats
 OBSERVED = "observed"
 
 
 class PossibleValues(NamedTuple):
-    """What the values of each column can be.
+    """The possible values of each column.
 
     Attributes
     ----------
     low, high : ndarray of shape (n_features,)
-        Least and largest possible value; 0 and 0 of a column without an observed cell,
-        moved into the range that the user gave.
+        Smallest and largest possible value.  For a column without an observed cell,
+        both are 0, or the nearest value within the user's bounds.
     given : ndarray of bool, of shape (2, n_features)
-        Which of `low` and `high` the user gave, as opposed to the rule.
+        Which of `low` and `high` the user passed; the rule gives the others.
     values : dict of int to ndarray
-        Sorted observed values of the columns whose values repeat.
+        Sorted observed values of the columns with repeated values.
     integers : ndarray of bool, of shape (n_features,)
-        Columns of which all observed cells are integers.
+        Columns whose observed cells are all integers.
     """
 
     low: np.ndarray
@@ -51,15 +52,15 @@ class PossibleValues(NamedTuple):
 
     @property
     def ranges(self):
-        """Both ends, of shape (2, n_features): the attribute `feature_ranges_`."""
+        """The attribute `feature_ranges_`, of shape (2, n_features)."""
         return np.stack([self.low, self.high])
 
     def clipped(self, cells, columns):
-        """Move cells (..., n_columns) of some columns into their ranges."""
+        """Clip cells (..., n_columns) of some columns to their ranges."""
         return np.clip(cells, self.low[columns], self.high[columns])
 
     def possible(self, cells, columns):
-        """Move cells (..., n_columns) of some columns to the nearest possible value."""
+        """Round cells (..., n_columns) of some columns to possible values."""
         found = self.clipped(cells, columns)
         for place, column in enumerate(columns):
             if column in self.values:
@@ -77,7 +78,7 @@ def nearest(values, cells):
 
 
 def possible_values(estimator, X, min_value=None, max_value=None):
-    """Learn what the values of each column can be.
+    """Determine the possible values of each column.
 
     Parameters
     ----------
@@ -87,10 +88,10 @@ def possible_values(estimator, X, min_value=None, max_value=None):
         NaN marks missing cells.
     min_value, max_value : float, array-like of shape (n_features,), dict, Series, \
             "observed" or None, default=None
-        Bounds of all columns, of each column, or of those that a dict or a Series
-        names (by column name, or by place); each may be a number, ``"observed"`` or
-        None.  ``"observed"`` is the least or the largest observed
-        value.  None is the rule of this module; ``-inf`` and ``inf`` are no bound.
+        Bounds of all columns, of each column, or of the columns that a dict or a Series
+        names (by column name, or by index).  Each is a number, ``"observed"`` or None.
+        ``"observed"`` is the smallest or the largest observed value, None is the rule
+        of this module, and ``-inf`` and ``inf`` mean no bound.
 
     Returns
     -------
@@ -99,10 +100,10 @@ def possible_values(estimator, X, min_value=None, max_value=None):
     Raises
     ------
     ValueError
-        For bounds of a wrong shape, NaN, unknown names, observed cells outside the
-        bounds, and a lower bound that is not below the upper one.
+        If bounds have a wrong shape, are NaN, or refer to unknown columns, if observed
+        cells are outside the bounds, or if a lower bound is not below the upper bound.
     TypeError
-        For bounds that are no numbers.
+        If bounds are not numbers.
     """
     d = X.shape[1]
     asked = [
@@ -111,7 +112,7 @@ def possible_values(estimator, X, min_value=None, max_value=None):
     ]
     given = np.array([[value is not None for value in side] for side in asked])
     ranges, values, integers = np.zeros((2, d)), {}, np.zeros(d, dtype=bool)
-    # a single column has no rows that are given twice, but values that repeat
+    # with a single column, equal rows are repeated values and not duplicates
     table = X[distinct_rows(X)[0]] if d > 1 else X
     for j, column in enumerate(table.T.astype(np.float64)):
         seen = np.sort(column[~np.isnan(column)])
@@ -135,14 +136,14 @@ def possible_values(estimator, X, min_value=None, max_value=None):
 
 
 def repeats(values):
-    """Tell whether at least half of some values share theirs with another one."""
+    """Return whether at least half of some values are equal to another one."""
     unique, counts = np.unique(values, return_counts=True)
     shared = counts[counts > 1].sum() >= REPEATED * len(values)
     return bool(shared and len(unique) > 1)
 
 
 def widened(values):
-    """Widen the range of sorted values, see the rule of this module; (low, high)."""
+    """Widen the range of sorted values by the rule of this module; (low, high)."""
     low, high = values[0], values[-1]
     with np.errstate(over="ignore"):
         left = low - WIDENED * mean_excess(-values[::-1])
@@ -155,7 +156,7 @@ def widened(values):
 
 
 def mean_excess(values):
-    """Average how far the sqrt(n) largest of n sorted values exceed the next one."""
+    """Compute the mean excess of the sqrt(n) largest of n sorted values."""
     count = min(ceil(sqrt(len(values))), len(values) - 1)
     top = values[-count - 1 :]
     return np.mean(top[1:] - top[0])
@@ -172,12 +173,12 @@ def _of_empty(estimator, column, low, high):
 
 
 def _as_list(estimator, value, name, d):
-    """Turn the bounds of a side into a list, one for each column."""
+    """Convert the bounds of one side to a list with an item for each column."""
     value = _scalar(value)
     if value is None or isinstance(value, str | Real):
         return [_checked_bound(value, name)] * d
     if hasattr(value, "to_dict") and getattr(value, "ndim", None) == 1:
-        value = value.to_dict()  # a Series of pandas
+        value = value.to_dict()  # a pandas Series
     if isinstance(value, dict):
         found = [None] * d
         for key, bound in value.items():
@@ -199,7 +200,7 @@ def _as_list(estimator, value, name, d):
 
 
 def _scalar(value):
-    """Take the item of an array without a dimension."""
+    """Get the item of a zero-dimensional array."""
     return value.item() if getattr(value, "shape", None) == () else value
 
 
@@ -223,12 +224,12 @@ def _checked_bound(value, name, key=None):
     except OverflowError as error:
         raise ValueError(f"{name} leaves the range of float64; use inf.") from error
     if np.isnan(value):
-        raise ValueError(f"{name} must not be NaN; None is no bound of your own.")
+        raise ValueError(f"{name} must not be NaN; use None for the default bound.")
     return value
 
 
 def _place(estimator, key, name, d):
-    """Find the column that a key of a dict of bounds names."""
+    """Find the column that a key of a dict of bounds refers to."""
     names = list(getattr(estimator, "feature_names_in_", ()))
     if key in names:
         return names.index(key)
@@ -247,9 +248,9 @@ def _check_order(estimator, column, low, high):
 
 
 def _check_inside(estimator, X, ranges):
-    """Refuse observed cells outside the range of their column."""
+    """Raise an error if observed cells are outside the range of their column."""
     with np.errstate(over="ignore"):
-        low, high = ranges.astype(X.dtype)  # 0.1 in single precision is above 0.1
+        low, high = ranges.astype(X.dtype)  # e.g. 0.1 is larger in single precision
     outside = (X < low) | (X > high)
     if outside.any():
         row, column = np.argwhere(outside)[0]

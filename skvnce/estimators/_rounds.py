@@ -1,4 +1,4 @@
-"""What estimators that are trained in rounds share: how many, and what went wrong."""
+"""Training in rounds: choice of their number, and translation of failures."""
 
 from contextlib import contextmanager
 
@@ -14,7 +14,7 @@ from skvnce.training.rounds import COOLING
 
 @contextmanager
 def failures_named(remedy):
-    """Turn failures of a training into errors that say what to do."""
+    """Convert failures of a training into errors that name a remedy."""
     try:
         yield
     except NotFinite as error:
@@ -27,23 +27,25 @@ def failures_named(remedy):
 
 
 class TrainedInRounds:
-    """Mixin of estimators with `max_iter` and `validation_fraction`."""
+    """Mixin of estimators with the parameters `max_iter` and `validation_fraction`."""
 
     def _in_rounds(self, while_better, on_all, on_round):
-        """Train while held-out cells are predicted better, then a little on all.
+        """Train while held-out cells are predicted better, then briefly on all cells.
 
-        `loss_curve_` has the losses of all rounds, in this order.
+        Sets `loss_curve_` to the losses of all rounds, in this order.
 
         Parameters
         ----------
         while_better : callable
-            Trains without the held-out cells, and maps what it shows each round, its
-            loss and its gain to, to the number of rounds that they chose.
+            Trains without the held-out cells.  It takes a function to call after each
+            round with its number, loss and gain, and returns the number of rounds that
+            the gains choose.
         on_all : callable
-            Trains on all cells: numbers of rounds, of cooling rounds, and what it shows
-            each round and its loss to, to the losses.
+            Trains on all cells.  It takes the numbers of rounds and of cooling rounds
+            and a function to call after each round with its number and loss, and
+            returns the losses.
         on_round : callable
-            Shown all of these rounds but those of cooling.
+            Called after each round except cooling rounds.
         """
 
         def judged(n_round, loss, gain):

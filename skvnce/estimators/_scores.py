@@ -1,4 +1,4 @@
-"""What models of scores share: which columns they have, and how cells become scores."""
+"""Preprocessing of models of scores: choice of columns, and maps of cells to scores."""
 
 import numpy as np
 import torch
@@ -15,10 +15,10 @@ from skvnce.estimators._possible import possible_values
 from skvnce.estimators._tables import column_moments, hold_out, rows_that_count
 from skvnce.estimators._validation import check_spread, column_name
 
-_STRONGEST = 10.0  # rows a column that the prior of the normal is worth at most
-_MOST_LATENTS = 20  # of those that are not asked for
-_LEAST_NOISE = 2e-3  # variance of a score given the latents, as training starts
-_EFFORT = {"max_iter": 200, "tol": 5e-3}  # of EM, which finds the normal
+_STRONGEST = 10.0  # maximum strength of the prior of the normal, in rows per column
+_MOST_LATENTS = 20  # maximum number of latents with "auto"
+_LEAST_NOISE = 2e-3  # minimum initial variance of a score given the latents
+_EFFORT = {"max_iter": 200, "tol": 5e-3}  # of EM, which fits the normal
 
 
 def auto_rank(d):
@@ -27,22 +27,22 @@ def auto_rank(d):
 
 
 def linear_start(normal, rank):
-    """Fit the factor analysis of a normal distribution that training starts from."""
+    """Make the factor analysis at which training starts from a normal distribution."""
     return fit_covariance(*normal, rank, floor=_LEAST_NOISE)
 
 
 class NodeScores:
-    """Mixin of estimators whose model sees scores of the columns in `node_indices_`.
+    """Mixin of estimators whose model uses scores of the columns in `node_indices_`.
 
-    Columns are centred and scaled, bent where held-out cells ask for it, and rounded
-    where their values repeat.
+    Scores are standardised columns, after a nonlinear map if that improves the
+    prediction of held-out cells.  Columns with repeated values are rounded.
     """
 
     def _keep_nodes(self, X, weights, consequence):
-        """Choose the columns of the model; gives their cells in rows that count."""
+        """Choose the columns of the model; return their cells in the rows used."""
         weights, kept = rows_that_count(X, weights)
         table, weights = X[kept].astype(np.float64), weights[kept]
-        self._possible = tuple(possible_values(self, table))  # a plain one, for skops
+        self._possible = tuple(possible_values(self, table))  # plain, for skops
         self.node_indices_ = self._observed_columns(table)
         self._split_constants(table)
         self._refuse_constants(consequence)
@@ -54,16 +54,16 @@ class NodeScores:
         return nodes, torch.from_numpy(weights)
 
     def _fit_normal(self, nodes, weights, *, bend, asked):
-        """Choose margins by held-out cells, and fit a normal distribution to scores.
+        """Choose marginals on held-out cells, and fit a normal distribution to scores.
 
         Parameters
         ----------
         nodes : ndarray of shape (n, n_nodes)
         weights : Tensor of shape (n,)
         bend : bool
-            Whether margins may be bent.
+            Whether marginals may be nonlinear.
         asked : ndarray of str, of shape (n_nodes,)
-            Families of the columns, ``"auto"`` among them.
+            Requested families of the columns, or ``"auto"``.
 
         Returns
         -------
@@ -90,7 +90,7 @@ class NodeScores:
         return data, fit.normal
 
     def _keep_scores(self, raw, margins, asked):
-        """Write into attributes how scores follow from cells, and their families."""
+        """Set the attributes of the map to scores, and the families of the columns."""
         self.bent_ = margins is not None
         self._margins = margins and tuple(part.numpy() for part in margins)
         repeated, _ = repeated_values(raw)
@@ -102,7 +102,7 @@ class NodeScores:
             unique = raw.x[raw.observed[:, j], j].unique()
             if families[j] == "bernoulli" and len(unique) != 2:
                 raise ValueError(
-                    f"likelihood='bernoulli' takes columns of two values, and "
+                    f"likelihood='bernoulli' needs columns of two values, and "
                     f"{column_name(self, self.node_indices_[j])} has {len(unique)}. "
                     "Use 'rounded' or 'normal' there."
                 )
@@ -117,7 +117,7 @@ class NodeScores:
         )
 
     def _cell_scores(self):
-        """Make what maps cells to scores, and back."""
+        """Make the maps from cells to scores and back."""
         places = torch.tensor(sorted(self._values), dtype=torch.long)
         widest = max((len(v) for v in self._values.values()), default=2)
         padded = [
@@ -134,7 +134,7 @@ class NodeScores:
         )
 
     def _score_bounds(self, bounds):
-        """Map bounds of cells to scores, of the columns that can be truncated.
+        """Map bounds of cells to bounds of scores, for columns that can be truncated.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class NodeScores:
         Returns
         -------
         places : Tensor of int, of shape (n_bounded,)
-            Columns with bounds of which draws are not observed values anyway.
+            Indices of bounded columns, except those whose draws are observed values.
         low, high : Tensor of shape (n_bounded,)
         """
         free = ~np.isin(np.arange(bounds.shape[1]), list(self._values))
@@ -155,7 +155,7 @@ class NodeScores:
         return torch.from_numpy(places), *ends[:, places]
 
     def _families(self):
-        """Make what the model knows of columns that are not normal."""
+        """Make the description of columns that are not normal."""
         scores = self._cell_scores()
         values, edges = scores.values_and_edges()
         rounded, pairs = self._places("rounded"), self._places("bernoulli")
@@ -170,7 +170,7 @@ class NodeScores:
         )
 
     def _widened(self, nodes):
-        """Put columns of the model among all columns."""
+        """Insert the columns of the model among all columns."""
         table = np.full((len(nodes), self.n_features_in_), np.nan)
         table[:, list(self.constants_)] = list(self.constants_.values())
         table[:, self.node_indices_] = nodes

@@ -1,4 +1,4 @@
-"""What fits of whole tables need: spreads of columns, constants, cells held out."""
+"""Statistics and splits of tables: moments, constant columns, held-out cells."""
 
 import numpy as np
 import torch
@@ -8,12 +8,12 @@ from sklearn.utils.validation import _check_sample_weight
 from skvnce._containers import readable
 from skvnce._random import row_keyed
 
-_FEWEST = 10  # observed cells of a column that may lose some of them
-_ROWS = 5000  # about as many rows are enough to choose a parameter
+_FEWEST = 10  # minimum number of observed cells of a column from which to hold out
+_ROWS = 5000  # approximate number of rows that suffice to choose a parameter
 
 
 def rows_that_count(X, sample_weight):
-    """Check the weights, and leave out rows without weight or an observed cell.
+    """Check the weights, and select rows of positive weight with an observed cell.
 
     Returns
     -------
@@ -31,22 +31,22 @@ def rows_that_count(X, sample_weight):
 
 
 def column_moments(nodes, weights):
-    """Compute weighted means and spreads of the observed cells of each column."""
+    """Compute weighted means and standard deviations of the observed cells."""
     seen = ~np.isnan(nodes) * weights[:, None]
     total = seen.sum(0)
-    with np.errstate(over="ignore"):  # found by the check of the scale
+    with np.errstate(over="ignore"):  # the check of the scale finds overflows
         mean = np.nansum(nodes * seen, 0) / total
         return mean, np.sqrt(np.nansum((nodes - mean) ** 2 * seen, 0) / total)
 
 
 def constant_columns(nodes):
-    """Tell which columns have observed cells that are all equal, up to rounding."""
+    """Return which columns have equal observed cells, up to rounding."""
     low, high = np.nanmin(nodes, 0), np.nanmax(nodes, 0)
     return high - low <= 1e-13 * np.maximum(abs(low), abs(high))
 
 
 def distinct_rows(rows):
-    """Find the different rows of a table; NaN equals NaN, and -0.0 equals 0.0.
+    """Find the distinct rows of a table; NaN equals NaN, and -0.0 equals 0.0.
 
     Parameters
     ----------
@@ -56,9 +56,9 @@ def distinct_rows(rows):
     Returns
     -------
     first : ndarray of int, of shape (n_different,)
-        Places of rows that are all different.
+        Indices of rows that are all distinct.
     group : ndarray of int, of shape (n,)
-        Which of them each row equals.
+        Index into `first` of the row that equals each row.
     """
     clean = np.ascontiguousarray(np.where(np.isnan(rows), np.nan, rows + 0.0))
     width = clean.itemsize * clean.shape[1]
@@ -68,24 +68,24 @@ def distinct_rows(rows):
 
 
 def hold_out(nodes, weights, share):
-    """Choose rows, and among their observed cells some to hold out.
+    """Choose rows, and hold out some of their observed cells.
 
-    The choice is a function of the ranks in each row: it depends neither on units nor
-    on the order of rows, and a weight of two is a row given twice.
+    The choice is a function of the ranks in each row.  It depends neither on units nor
+    on the order of rows, and a row of weight two is equivalent to two equal rows.
 
     Parameters
     ----------
     nodes : ndarray of shape (n, n_nodes)
     weights : Tensor of shape (n,)
     share : float
-        Of the observed cells.
+        Share of the observed cells to hold out.
 
     Returns
     -------
     some : Tensor of bool, of shape (n,)
-        Rows.
+        The chosen rows.
     hidden : Tensor of bool, of shape (n, n_nodes)
-        Cells.
+        The held-out cells.
     """
     uniform = _keyed_by_ranks(nodes)
     observed = torch.from_numpy(~np.isnan(nodes))
@@ -96,7 +96,7 @@ def hold_out(nodes, weights, share):
 
 
 def row_folds(nodes, n_folds=5):
-    """Split rows into folds, functions of their ranks as in `hold_out`; (n,)."""
+    """Split rows into folds by their ranks, as `hold_out` does; (n,)."""
     uniform = _keyed_by_ranks(nodes)
     key = uniform(2, torch.from_numpy(nodes))[:, 0]
     return (key * n_folds).long()
@@ -108,20 +108,20 @@ def _keyed_by_ranks(nodes):
 
 
 def into_dtype(cells, dtype):
-    """Convert floats to a dtype, and those beyond its range to its extremes."""
+    """Convert floats to a dtype, and clip values beyond its range."""
     most = np.finfo(dtype).max
     return np.clip(np.asarray(cells), -most, most).astype(dtype)
 
 
 def in_container_of(table, array, kept):
-    """Put columns of a table into a data frame where it is one; else into an array.
+    """Return columns as a data frame if the table is one, else as an array.
 
     Parameters
     ----------
     table : array-like
     array : ndarray of shape (n_samples, n_kept)
     kept : ndarray of int, of shape (n_kept,)
-        Places of the columns in the table.
+        Indices of the columns in the table.
     """
     kind = type(table).__module__.split(".")[0]
     if kind == "pandas":
@@ -132,7 +132,7 @@ def in_container_of(table, array, kept):
 
 
 def half_sample_mode(draws):
-    """Find where draws are densest, cell by cell (Bickel and Fruehwirth 2006).
+    """Estimate the mode of draws for each cell (Bickel and Fruehwirth 2006).
 
     Parameters
     ----------
