@@ -114,7 +114,7 @@ class IncompleteDensity(
     def _fit(self, X, on_chosen=None):
         """Fit; for `on_chosen` see `VariationalAutoencoder._fit`."""
         X = incomplete_array(self, X, reset=True)
-        nodes, weights = self._keep_nodes(X, None, "there is nothing to be filled.")
+        nodes, weights = self._keep_nodes(X, None, "there is nothing to impute.")
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with one_thread(), seeded(self.random_state):
             with failures_named(

@@ -177,7 +177,7 @@ class IncompleteFactorAnalysis(
         table = X[kept].astype(np.float64)
         self.node_indices_ = self._observed_columns(table)
         self._split_constants(table)
-        self._refuse_constants("there is nothing that latents could explain.")
+        self._refuse_constants("no latents can be learned.")
         check_rank(self.n_components, len(self.node_indices_))
         nodes = table[:, self.node_indices_]
         seen = ~np.isnan(nodes).all(1)  # rows with a cell that is not constant
@@ -276,7 +276,7 @@ class IncompleteFactorAnalysis(
         check_number(self.tol, "tol", low=0)
 
     def _fate_of_empty(self):
-        return "of no loading"
+        return "given zero loadings"
 
     def _fit_rank(self, nodes, weights, on_round):
         data = Incomplete.from_array(nodes)

@@ -1,4 +1,4 @@
-"""A variational autoencoder of incomplete rows, with scikit-learn's manners."""
+"""A variational autoencoder of tables with missing values."""
 
 from copy import copy, deepcopy
 
@@ -39,11 +39,11 @@ from skvnce.estimators._validation import (
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.objectives.bounds import BOUNDS
 
-_MIXED = 5  # components of the posterior of objectives that take mixtures
-_LEVELS = 32  # of quantiles that stand for a cell
+_MIXED = 5  # number of posterior components for objectives with mixtures
+_LEVELS = 32  # number of quantiles that represent a cell
 _FAMILIES = ["auto", "normal", "student", "bernoulli", "rounded"]
-_COMPLETING = ["DeMissVAE", "VBGI-VAE", "VBGI-VAE-M"]  # objectives of completed rows
-_SINGLE = ["MVAE", "MIWAE", *_COMPLETING]  # their posterior is one normal
+_COMPLETING = ["DeMissVAE", "VBGI-VAE", "VBGI-VAE-M"]  # use completed rows
+_SINGLE = ["MVAE", "MIWAE", *_COMPLETING]  # their posterior is a single normal
 
 
 class VariationalAutoencoder(
@@ -55,114 +55,121 @@ class VariationalAutoencoder(
     ConstantColumns,
     IncompleteTransformer,
 ):
-    """A variational autoencoder fitted to tables with missing cells.
+    """A variational autoencoder fitted to tables with missing values.
 
-    ``z ~ N(0, I)``, and the columns are independent given z: a linear function of z
-    plus a network's, and noise whose spread is a network's too.  Training starts at the
-    linear model, factor analysis fitted by EM, where the networks add nothing, and
-    leaves it only as far as held-out observed cells are predicted better.  Rows count
-    with the cells that they have, right for values missing at random (MAR).
+    The latents are ``z ~ N(0, I)``, and the columns are independent given z.  The mean
+    of a column is a linear function of z plus the output of a network, and a network
+    also gives the scale of its noise.  Training starts at the linear model, a factor
+    analysis fitted by EM, with networks whose output is zero, and continues as long as
+    held-out observed cells are predicted better.  The likelihood is that of the
+    observed cells, which is valid for values missing at random (MAR).
 
     Parameters
     ----------
     n_components : "auto" or int, default="auto"
-        Number of latents.  ``"auto"``: one less than columns, at most 20.
+        Number of latents.  ``"auto"``: one less than the number of columns, at most 20.
     objective : {"MIWAE", "MVAE", "MissVAE", "MissSVAE", "MissIWAE", "MissSIWAE", \
             "DeMissVAE", "VBGI-VAE", "VBGI-VAE-M"}, default="MIWAE"
-        The bound of the log-likelihood that is raised.  MVAE (eq. 4 of the reference)
-        is the classical one; MIWAE (7) tightens it by importance sampling; the Miss
-        ones take a mixture as posterior (4, 5, 7, 8).  The last three take rows that a
-        sampler completes, and train the encoder on incomplete ones beside: DeMissVAE
-        (10 and 12) for the encoder only, VBGI-VAE for both, VBGI-VAE-M with the missing
-        cells left out of the likelihood (variational block-Gibbs inference, see
+        Lower bound of the log-likelihood to maximise.  MVAE (eq. 4 of the reference) is
+        the classical bound; MIWAE (7) tightens it by importance sampling; the four Miss
+        objectives use a mixture as posterior (4, 5, 7, 8).  For the last three a
+        sampler completes the rows; the encoder is trained on rows with missing values,
+        too.  DeMissVAE (10 and 12) uses completed rows only for the encoder, VBGI-VAE
+        uses them for model and encoder, and VBGI-VAE-M leaves the missing cells out of
+        the likelihood (variational block-Gibbs inference, see
         `skvnce.objectives.vbgi`).
     n_posterior_components : "auto" or int, default="auto"
-        Components of the posterior's mixture; ``"auto"``: 5 for the objectives that
-        take a mixture, else 1.
+        Number of components of the posterior mixture.  ``"auto"``: 5 for the objectives
+        with mixtures, else 1.
     n_samples : int, default=5
-        Draws of the latents of each row in a step, of each component in the stratified
-        objectives (MissSVAE, MissSIWAE); imputations of each row in the last three.
+        Number of draws of the latents of each row in a step; of each component in the
+        stratified objectives (MissSVAE, MissSIWAE); number of imputations of each row
+        in the last three objectives.
     likelihood : str or list of str, default="auto"
-        Family of the columns given the latents, one for all or one a column of X:
-        ``"normal"``, ``"student"`` (heavy tails, 4 degrees of freedom),
+        Distribution of the columns given the latents, one for all or one for each
+        column of X: ``"normal"``, ``"student"`` (heavy tails, 4 degrees of freedom),
         ``"bernoulli"`` (two values), ``"rounded"`` (a normal rounded to the nearest of
-        the column's values).  ``"auto"``: rounded where at least half of the observed
-        cells share their value with another, else normal.
+        the values of the column).  ``"auto"``: rounded if at least half of the observed
+        cells share their value with another cell, else normal.
     margins : {"auto", "normal"}, default="auto"
-        ``"auto"`` lets columns be increasing functions of normal scores if that
-        predicts held-out cells better, see `GaussianImputer`; ``"normal"`` does not.
+        ``"auto"`` models columns as increasing functions of normal scores if that
+        improves the prediction of held-out cells, see `GaussianImputer`; ``"normal"``
+        does not.
     hidden_layer_sizes : tuple of int, default=(64,)
         Widths of the residual blocks of encoder and decoder.
     alpha : float, default=0.05
         Weight decay of the networks.
     dropout : float, default=0.1
-        Share of the numbers inside a block that training leaves out.
+        Dropout rate in the residual blocks.
     batch_size : int, default=128
-        Rows of a step.
+        Number of rows in a step.
     learning_rate_init : float, default=1e-3
-        Of AdamW, for the networks; the linear part takes 0.3 of it.
+        Learning rate of AdamW for the networks; it is 0.3 times as large for the linear
+        part.
     max_iter : int, default=40
-        Rounds of 50 steps at most; 0 keeps the linear model.
+        Maximum number of rounds of 50 steps; 0 keeps the linear model.
     n_iter_no_change : int, default=6
-        Rounds without a better prediction of held-out cells after which it stops; they
-        are predicted by averages of the parameters over the last 200 steps, roughly,
-        which are also what it returns to.
+        Training stops after this number of rounds without a better prediction of
+        held-out cells.  Predictions use averages of the parameters over about the last
+        200 steps, and training returns to the best of these averages.
     validation_fraction : float, default=0.1
-        Share of the observed cells that are held out to choose the number of rounds;
-        as many more, six at most, then take all cells with a falling learning rate.
-        0: `max_iter` rounds on all cells come before those.
+        Share of the observed cells that are held out to choose the number of rounds.
+        Afterwards the same number of rounds, at most six, uses all cells with a
+        decreasing learning rate.  With 0, `max_iter` rounds on all cells precede them.
     n_importance_samples : int, default=256
-        Draws of the latents in `transform` and `score_samples`; the bound of the
-        log-likelihood rises with their number.
+        Number of draws of the latents in `transform` and `score_samples`; the lower
+        bound of the log-likelihood increases with it.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the training.
     verbose : int, default=0
-        1 prints a line for each round until the number of rounds is chosen (loss in
+        If 1, print a line for each round until the number of rounds is chosen (loss in
         nats a row, and as "change" the last of `validation_scores_`), and for each
-        other step that takes a second.  2 prints all steps.
+        other step that takes longer than a second.  If 2, print all steps.
 
     Attributes
     ----------
     n_components_ : int
         Number of latents.
     model_state_, encoder_state_ : dict of str to ndarray
-        Parameters of the two, of scores.
+        Parameters of model and encoder, which refer to scores.
     location_, scale_ : ndarray of shape (n_nodes,)
-        Of the observed cells; what the networks see is centred, scaled and bent.
+        Mean and standard deviation of the observed cells.  The networks use columns
+        that are standardised by them, and then possibly mapped nonlinearly.
     bent_ : bool
-        Whether columns are functions of normal scores.
+        Whether any column is a nonlinear function of its normal scores.
     shrinkage_ : float
-        Of the normal distribution that training starts from; see `GaussianImputer`.
+        Shrinkage of the initial normal distribution; see `GaussianImputer`.
     families_ : list of str, of length n_nodes
-        The `likelihood` of each column that was used.
+        The `likelihood` used for each column.
     node_indices_ : ndarray of shape (n_nodes,)
-        Places in X of the columns of the model: those with two values or more.
+        Indices of the columns of X that the model uses: those with at least two
+        different observed values.
     constants_ : dict of int to float
-        Places and values of the other columns that have a value.
+        Values of the constant columns, by column index.
     n_rounds_ : int
-        Rounds that held-out cells chose; 0 is the linear model.  So it is where there
-        are too few rows for cells to be held out.  `max_iter` where none were asked
-        for (``validation_fraction=0``).
+        Number of rounds that held-out cells chose; 0 means the linear model, also if
+        there are too few rows to hold out cells.  With ``validation_fraction=0`` it is
+        `max_iter`.
     n_iter_ : int
-        Rounds that were run, the last ones with falling learning rates included.
+        Number of rounds, including the last ones with decreasing learning rates.
     n_tuning_iter_ : int
-        Rounds of EM before them, which found the linear start.
+        Number of rounds of EM to fit the initial linear model.
     loss_curve_ : list of float
-        Mean loss of each round, in nats a row; held-out cells have a part in the last
-        ones only.
+        Mean loss of each round, in nats a row; only the last ones include held-out
+        cells.
     validation_scores_ : list of float
-        Gains in the log-density of held-out cells over the linear model, nats a row.
+        Gains in the log-density of held-out cells over the linear model, in nats a row.
     n_features_in_ : int
-        Number of columns seen at `fit`.
+        Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are strings.
+        Names of features seen during `fit`, if X has feature names that are strings.
 
     Notes
     -----
-    The linear start is the factor analysis of the covariance that EM finds with a
-    shrinkage that held-out cells choose: 10, or one of those of `GaussianImputer`.
-    With as many latents as columns less one it is that normal distribution but for a
-    floor of the noise.
+    The initial linear model is the factor analysis of the covariance that EM estimates.
+    Held-out cells choose its shrinkage: 10, or a value of `GaussianImputer`.  If the
+    number of latents is one less than the number of columns, the linear model equals
+    that normal distribution except for a lower bound of the noise.
 
     References
     ----------
@@ -225,13 +232,12 @@ class VariationalAutoencoder(
 
     @keeps_state_on_failure
     def fit(self, X, y=None):
-        """Fit model and encoder.
+        """Fit the model and the encoder.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.  Rows that are entirely missing say nothing and are
-            left out.
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
         y : None
             Ignored.
 
@@ -242,15 +248,15 @@ class VariationalAutoencoder(
         Raises
         ------
         ValueError
-            For infinite or textual cells, a table without a column of two values,
-            parameters outside their range, and a training that diverges.
+            If X contains infinite values or text, if no column has two different
+            observed values, if a parameter is out of range, or if training diverges.
         TypeError
-            For parameters of a wrong type.
+            If a parameter has a wrong type.
 
         Warns
         -----
         MisfitWarning
-            Where a few cells decide the squared errors of columns; names them.
+            If a few cells dominate the squared errors of a column.
         """
         self._fit(X)
         announce(tail_messages(self, self._checked(X), self.node_indices_), "warn")
@@ -260,7 +266,7 @@ class VariationalAutoencoder(
     def transform(self, X):
         """Compute the posterior means of the latents given the observed cells.
 
-        By importance sampling, with random numbers that are functions of the row.
+        Uses importance sampling, with random numbers that are functions of the row.
 
         Parameters
         ----------
@@ -276,7 +282,7 @@ class VariationalAutoencoder(
         return into_dtype(found, X.dtype)
 
     def inverse_transform(self, Z):
-        """Compute the means of rows given their latents, by 32 quantiles of each cell.
+        """Compute the means of rows given their latents, from 32 quantiles a cell.
 
         Parameters
         ----------
@@ -300,8 +306,9 @@ class VariationalAutoencoder(
     def score_samples(self, X):
         """Estimate the log-density of the observed cells of each row, in nats.
 
-        A lower bound on average, which rises with `n_importance_samples`.  Rounded and
-        two-valued columns count with log-probabilities of their values.
+        The estimate is on average a lower bound, which increases with
+        `n_importance_samples`.  Rounded and binary columns contribute
+        log-probabilities of their values.
 
         Parameters
         ----------
@@ -322,7 +329,7 @@ class VariationalAutoencoder(
         ----------
         n_samples : int, default=1
         random_state : int, RandomState instance, Generator or None, default=None
-            Seed of the draws; None gives others at every call.
+            Seed of the draws; with None the draws differ between calls.
 
         Returns
         -------
@@ -339,7 +346,7 @@ class VariationalAutoencoder(
         return self._widened(self._cell_scores().cells(scores).numpy())
 
     def to_torch(self):
-        """Return the fitted decoder, of scores of the columns in `node_indices_`.
+        """Return the fitted decoder of the scores of the columns in `node_indices_`.
 
         Returns
         -------
@@ -354,16 +361,16 @@ class VariationalAutoencoder(
         return self.n_components_
 
     def _fate_of_empty(self):
-        return "of no latent"
+        return "given no latents"
 
     def _checked(self, X):
-        """Validate new rows, and parameters that act after the fit."""
+        """Validate new rows, and parameters that are used after the fit."""
         check_is_fitted(self)
         self._check_parameters()
         return incomplete_array(self, X, reset=False)
 
     def _scored(self, X):
-        """Estimate log-densities of rows; with standard errors."""
+        """Estimate the log-densities of rows and their standard errors."""
         found, log_slopes = self._rowwise(X, autoencoder.scored)
         empty = np.isnan(X[:, self.node_indices_]).all(1)
         log_prob, error = found[:, 0] + log_slopes, found[:, 1]
@@ -371,15 +378,15 @@ class VariationalAutoencoder(
 
     @reports_fit
     def _fit(self, X, weights=None, on_chosen=None):
-        """Fit, with weights (n_samples,): of EM, and with which training draws rows.
+        """Fit; `weights` (n_samples,) weight EM, and training draws rows by them.
 
-        Not open to users: as rows are drawn at random, a weight of two is not twice the
-        row but on average.  `on_chosen` is shown a `Blind` of the estimator, once
-        held-out cells have chosen the number of rounds.
+        Weights are not public: training draws rows at random, so a weight of two is
+        equivalent to two equal rows only on average.  `on_chosen` gets a `Blind` of the
+        estimator when held-out cells have chosen the number of rounds.
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
-        consequence = "there is nothing that latents could explain."
+        consequence = "no latents can be learned."
         nodes, weights = self._keep_nodes(X, weights, consequence)
         check_rank(self.n_components, len(self.node_indices_))
         on_round, finish = report_rounds(self, self.max_iter, X=X)
@@ -400,7 +407,7 @@ class VariationalAutoencoder(
         check_auto_or_number(mixed, "n_posterior_components", low=1, integer=True)
         if self.objective in _SINGLE and mixed not in ("auto", 1):
             raise ValueError(
-                f"objective={self.objective!r} takes n_posterior_components=1, got "
+                f"objective={self.objective!r} requires n_posterior_components=1, got "
                 f"{mixed!r}. MissVAE, MissSVAE, MissIWAE and MissSIWAE take mixtures."
             )
         check_choice(self.margins, "margins", ["normal", "auto"])
@@ -416,7 +423,7 @@ class VariationalAutoencoder(
         check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
 
     def _fit_nodes(self, nodes, weights, on_round, on_chosen):
-        """Find the start, choose the number of rounds, and train."""
+        """Fit the initial model, choose the number of rounds, and train."""
         data, normal = self._fit_normal(
             nodes, weights, bend=self.margins == "auto", asked=self._asked_families()
         )
@@ -436,12 +443,12 @@ class VariationalAutoencoder(
         self._cache = []
 
     def _without(self, hidden, auto, data, weights, normal, linear):
-        """Copy the estimator, with modules that have not seen some cells."""
+        """Copy the estimator, with modules that have not used some cells."""
         strength, rank = self.shrinkage_ * len(self.scale_), self.n_components_
         other = normal_without(data, hidden, weights, strength, normal)
         starts = []
         for one in (linear, turned_like(linear_start(other, rank), linear)):
-            with seeded(0):  # the same networks
+            with seeded(0):  # the same initial networks
                 starts.append(self._built(one))
         blind = copy(self)
         blind._cache = [autoencoder.Autoencoder(*map(moved, auto, *starts))]
@@ -501,7 +508,7 @@ class VariationalAutoencoder(
     def _built(self, linear):
         """Make model and encoder in single precision; weights from torch's stream."""
         sizes = self._architecture()
-        self._sizes = tuple(sizes)  # a plain one, for skops
+        self._sizes = tuple(sizes)  # a plain tuple, which skops can store
         auto = autoencoder.build(linear, self._families(), sizes)
         return autoencoder.Autoencoder(*(part.float() for part in auto))
 
@@ -527,7 +534,7 @@ class VariationalAutoencoder(
 
     @filled_once
     def _autoencoder(self):
-        """Return model and encoder in double precision; rebuilt on first use."""
+        """Return model and encoder in double precision, rebuilt on first use."""
         if not self._cache:
             d, k = len(self.scale_), self.n_components_
             ones = torch.ones(d, dtype=torch.float64)
@@ -544,7 +551,7 @@ class VariationalAutoencoder(
     def _rowwise(self, X, function):
         """Apply a function of the autoencoder and the rows, in chunks of rows.
 
-        Gives what it found, and the log-slopes of the scores, summed over each row.
+        Returns its values, and the sums of log-slopes of the scores over each row.
         """
         auto, scores = self._autoencoder(), self._cell_scores()
         nodes = X[:, self.node_indices_].astype(np.float64)

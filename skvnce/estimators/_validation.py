@@ -1,4 +1,4 @@
-"""Border checks that every estimator shares: errors name the row, column and remedy."""
+"""Validation of input; errors name the row, the column and a remedy."""
 
 import functools
 import numbers
@@ -9,11 +9,11 @@ from sklearn.utils.validation import check_array, validate_data
 
 from skvnce._containers import cell_errors_named, check_exact, readable
 
-_FAR = 1e50  # widths of a column; its square and fourth power are far from overflow
+_FAR = 1e50  # widths of a column whose square and fourth power do not overflow
 
 
 def keeps_state_on_failure(fit):
-    """Decorate `fit` so that a failure leaves the estimator as it was."""
+    """Decorate `fit` so that a failure leaves the estimator unchanged."""
 
     @functools.wraps(fit)
     def guarded(self, *args, **kwargs):
@@ -29,28 +29,28 @@ def keeps_state_on_failure(fit):
 
 
 def column_name(estimator, column):
-    """Name a column as the user knows it."""
+    """Format the name or the index of a column for messages."""
     names = getattr(estimator, "feature_names_in_", None)
     return f"column {column}" if names is None else f"column {names[column]!r}"
 
 
 def incomplete_array(estimator, X, *, reset):
-    """Validate a table in which NaN, or a mask, means missing.
+    """Validate a table in which NaN, or a mask, marks missing cells.
 
     Returns
     -------
     ndarray of shape (n, features), float64 or float32
-        A table that fit into the memory of X is X's own: do not write to it.
+        May share memory with X: do not write to it.
 
     Raises
     ------
     ValueError
-        For infinite values, text, integers that float64 cannot hold and, unless
-        `reset`, values too far from those of the fit, naming row and column; for a
-        wrong width.
+        For infinite values, text, integers that float64 cannot represent and, unless
+        `reset`, values too far from those of the fit (the message names row and
+        column); for a wrong number of columns.
     TypeError
-        For dates and durations, naming row and column, and for containers that cannot
-        be read, see `readable`.
+        For dates and durations (the message names row and column), and for containers
+        that cannot be read, see `readable`.
     """
     cells = readable(X)
     with cell_errors_named(X):
@@ -71,14 +71,14 @@ def incomplete_array(estimator, X, *, reset):
 
 
 def _ends(table):
-    """Find the least and the largest cell of each column, NaN if it has none."""
+    """Find the smallest and the largest cell of each column, NaN if it has none."""
     return np.stack(
         [np.fmin.reduce(table, 0), np.fmax.reduce(table, 0)], dtype=np.float64
     )
 
 
 def _check_not_far(estimator, X):
-    """Refuse cells so far from those of the fit that squares overflow."""
+    """Raise an error for cells so far from those of the fit that squares overflow."""
     low, high = estimator._fitted_ends
     with np.errstate(over="ignore"):
         reach = _FAR * (high - low)
@@ -106,7 +106,7 @@ def latent_array(Z, n_components):
 
 
 def check_non_negative(estimator, X):
-    """Refuse negative cells, also among NaN, where scikit-learn's helper is blind."""
+    """Reject negative cells; scikit-learn's helper does not accept NaN."""
     negative = X < 0
     if negative.any():
         row, column = np.argwhere(negative)[0]
@@ -118,19 +118,19 @@ def check_non_negative(estimator, X):
 
 
 def observed_cells(column):
-    """Leave out the missing cells of a column."""
+    """Drop the missing cells of a column."""
     return column[~np.isnan(column)]
 
 
 def is_constant(values):
-    """Tell whether observed cells of a column are all equal, up to rounding."""
+    """Return whether observed cells of a column are all equal, up to rounding."""
     if len(values) == 0:
         return True
     return values.max() - values.min() <= 1e-10 * abs(values).max()
 
 
 def check_number(value, name, *, low, high=np.inf, above=False, integer=False):
-    """Refuse what is no number, not at least (or above) `low`, or above `high`."""
+    """Check that a value is a number, at least (or above) `low`, at most `high`."""
     kind = numbers.Integral if integer else numbers.Real
     if isinstance(value, bool | np.bool_) or not isinstance(value, kind):
         wanted = "an integer" if integer else "a number"
@@ -144,21 +144,21 @@ def check_number(value, name, *, low, high=np.inf, above=False, integer=False):
 
 
 def check_verbose(estimator):
-    """Check `verbose`, where an estimator has it; True counts as 1."""
+    """Check `verbose`, if an estimator has it; True counts as 1."""
     value = getattr(estimator, "verbose", 0)
     if not isinstance(value, bool | np.bool_):
         check_number(value, "verbose", low=0, integer=True)
 
 
 def check_share(value, name):
-    """Check a number from 0 on, below 1."""
+    """Check that a number is at least 0 and below 1."""
     check_number(value, name, low=0)
     if value >= 1:
         raise ValueError(f"{name} must be below 1, got {value!r}.")
 
 
 def check_auto_or_number(value, name, *, low, above=False, integer=False):
-    """Refuse what is neither "auto" nor a number that `check_number` takes."""
+    """Check that a value is "auto" or a number that `check_number` accepts."""
     if not isinstance(value, str):
         name = f"{name} (unless 'auto')"
         check_number(value, name, low=low, above=above, integer=integer)
@@ -167,13 +167,13 @@ def check_auto_or_number(value, name, *, low, above=False, integer=False):
 
 
 def check_bool(value, name):
-    """Refuse what is not True or False."""
+    """Check that a value is True or False."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be a bool, got {value!r}.")
 
 
 def check_rank(n_components, width):
-    """Refuse more latents than columns of the model, unless "auto"."""
+    """Check that there are at most as many latents as columns, unless "auto"."""
     if not isinstance(n_components, str) and n_components > width:
         raise ValueError(
             f"n_components={n_components} must be at most n_features={width}, the "
@@ -182,12 +182,12 @@ def check_rank(n_components, width):
 
 
 def check_spread(estimator, columns, spread):
-    """Refuse the first of the columns whose spread (n_columns,) cannot be squared."""
+    """Check that the squares of standard deviations (n_columns,) are finite."""
     check_squares(estimator, columns, np.isfinite(spread**2) & (spread**2 > 1e-300))
 
 
 def check_squares(estimator, columns, fit):
-    """Refuse the first of the columns whose squares do not fit into float64."""
+    """Raise an error for the first column whose squares do not fit into float64."""
     if not fit.all():
         name = column_name(estimator, columns[np.flatnonzero(~fit)[0]])
         raise ValueError(
@@ -196,7 +196,7 @@ def check_squares(estimator, columns, fit):
 
 
 def check_sizes(value, name):
-    """Refuse what is not some integers, sizes of layers."""
+    """Check that a value is a sequence of integers, the sizes of layers."""
     if not isinstance(value, tuple | list | np.ndarray) or not len(value):
         raise ValueError(
             f"{name} must be a tuple of integers, such as (64,), got {value!r}."
@@ -206,7 +206,7 @@ def check_sizes(value, name):
 
 
 def check_choice(value, name, choices):
-    """Refuse a string that is not among the choices."""
+    """Check that a string is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         options = ", ".join(map(repr, sorted(choices)))
         raise ValueError(f"{name} must be one of {options}, got {value!r}.")

@@ -43,136 +43,144 @@ from skvnce.estimators._validation import (
 
 _MODELS = ["vae", *STARTS]
 _PROPOSALS = {"n_particles": 4, "n_replenish": 20}  # of LAIR, as in LAIRImputer
-_ROUGH = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}  # to judge a density by
+_ROUGH = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}  # for held-out predictions
 
 
 class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     """Impute by draws from any density, fitted by variational Gibbs inference.
 
     Variational Gibbs inference (VGI) fits a model with a tractable ``log p(x)`` to rows
-    with missing cells (NaN), with no more than a univariate conditional q of each
-    column: rows are completed by Gibbs sampling with these conditionals, and model and
-    conditionals climb a bound at the completed rows.  Missing cells are then drawn from
-    the model, not from q: q proposes, and Metropolis and Hastings decide.  `transform`
-    fills by the mean of draws, `sample` gives them.
+    with missing cells (NaN).  It only needs a univariate conditional q of each column:
+    Gibbs sampling with these conditionals completes the rows, and the parameters of
+    model and conditionals maximise a bound at the completed rows.  Missing cells are
+    drawn from the model and not from q: q proposes, and a Metropolis-Hastings step
+    accepts or rejects.  `transform` fills missing cells by the mean of draws, and
+    `sample` returns draws.
 
     Parameters
     ----------
     model : {"vae", "flow", "factor-analysis"}, callable, VariationalAutoencoder or \
             None, default=None
         ``"flow"``: an autoregressive neural spline flow.  ``"factor-analysis"``: at
-        most 20 factors.  A callable: your own density, number of columns to a
-        `torch.nn.Module` with ``log_prob(x)``, which maps a table (n, columns) to (n,);
-        columns reach it centred and scaled, so that it must be a density of all real
-        numbers, in single and in double precision.  What it needs beside parameters are
-        buffers; pickles need a class or function of a module.  ``"vae"``: an
-        autoencoder, the block of whose latents is drawn given each row; its missing
-        cells are independent given them and are summed out, and nothing needs chains.
-        A `VariationalAutoencoder` is one with other parameters, such as
-        ``objective="VBGI-VAE"``.  None is ``"vae"``, the most accurate on small and
-        middling tables.
+        most 20 factors.  A callable: your own density.  It maps the number of columns
+        to a `torch.nn.Module` with ``log_prob(x)``, which maps a table (n, columns) to
+        (n,).  The columns are standardised, so it must be a density on all real
+        numbers, in single and in double precision.  State other than parameters must be
+        in buffers; for pickling, the callable must be a class or function of a module.
+        ``"vae"``: an autoencoder whose latents are drawn as a block given each row; the
+        missing cells are independent given the latents and are integrated out, so no
+        chains are needed.  Pass a `VariationalAutoencoder` to set its parameters, such
+        as ``objective="VBGI-VAE"``.  None is ``"vae"``, the most accurate on small and
+        medium tables.
     algorithm : {"vgi", "mcem"}, default="vgi"
-        ``"mcem"``: Monte Carlo EM with projected latent chains (PL-MCMC), which only
-        ``model="flow"`` can do, with coupling steps.  It runs all of `max_iter`.
+        ``"mcem"``: Monte Carlo EM with projected latent chains (PL-MCMC).  It requires
+        ``model="flow"``, with coupling layers, and always runs `max_iter` rounds.
     conditionals : {"normal", "mixture", "spline"}, default="normal"
-        Family of q.  Not of autoencoders.
+        Family of q.  Autoencoders ignore it.
     n_chains : int, default=5
-        Completions of each row that are kept and moved; of autoencoders, draws of the
-        latents of each row in a step.
+        Number of completions of each row that training keeps and updates; for
+        autoencoders, number of draws of the latents of each row in a step.
     batch_size : int, default=128
-        Rows of a step.
+        Number of rows in a step.
     learning_rate_init : float, default=1e-3
-        Of AdamW for the model; conditionals have three times as much, with AMSGrad.
+        Learning rate of AdamW for the model.  The conditionals use AMSGrad with three
+        times this rate.
     max_iter : int, default=40
-        Rounds of 50 steps at most; 0 keeps the normal distribution that all models but
-        your own start from.
+        Maximum number of rounds of 50 steps.  With 0 the result is the normal
+        distribution at which all models except your own start.
     n_iter_no_change : int, default=6
-        Rounds without a better prediction of held-out cells after which it stops.
+        Training stops after this number of rounds without a better prediction of
+        held-out cells.
     validation_fraction : float, default=0.1
-        Share of the observed cells that are held out to choose the number of rounds; 0:
-        `max_iter` rounds on all cells.
+        Share of the observed cells that are held out to choose the number of rounds.
+        With 0, training runs `max_iter` rounds on all cells.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` sums the draws of a cell up.
+        How `transform` summarises the draws of a cell.
     n_steps : int, default=20
-        Sweeps over the missing cells that a chain makes before its first draw;
-        iterations of LAIR where the model is an autoencoder.
+        Number of sweeps over the missing cells before the first draw of a chain; for
+        autoencoders, number of iterations of LAIR.
     n_draws : int, default=200
-        Draws that `transform` sums up.
+        Number of draws that `transform` summarises.
     n_importance_samples : int, default=64
-        Draws in `score_samples`.
+        Number of draws in `score_samples`.
     min_value, max_value : float, array-like of shape (n_features,), dict, \
             "observed" or None, default=None
-        Least and largest values of imputed cells, of all columns, of each, or by column
-        name.  ``"observed"``: what was observed.  None: what was observed, widened by
-        three mean excesses of the outermost values, though never across zero, in
-        columns whose values do not repeat.  -inf and inf: no bound.  Missing
-        cells are drawn given that they lie within your bounds; draws that leave the
-        range of None are moved to its ends.  Chains of densities do not leave the
-        observed values, whichever the bounds.
+        Bounds of imputed cells: a number for all columns, one bound for each column, or
+        a dict by column name.  Missing cells are drawn conditionally on lying within
+        these bounds.  ``"observed"`` is the smallest or the largest observed value, and
+        -inf and inf mean no bound.  With None, draws are clipped to the observed range.
+        In columns without repeated values, this range is first widened by three times
+        the mean excess of the outermost values, but not across zero.  Chains of
+        densities stay within the observed values, whatever the bounds.
     keep_empty_features : bool, default=False
-        Whether `transform` keeps columns that were entirely missing at `fit` (missing
-        cells filled by 0, or by the value within the bounds nearest to 0) or drops
-        them.
+        Whether `transform` keeps columns that were entirely missing at `fit`, filled by
+        0 or by the value within the bounds that is nearest to 0, or drops them.
     add_indicator : bool, default=False
-        Whether `transform` appends a column of 0 and 1 for each column with missing
-        cells at `fit`, 1 where a cell is missing.  Not in `sample`.
+        Whether `transform` appends a binary column for each column with missing cells
+        at `fit`, which is 1 where the cell is missing.  `sample` does not append them.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        Whether `fit` warns (`skvnce.exceptions.MisfitWarning`) or raises a ValueError
-        where a few cells decide the squared errors of columns, and where held-out cells
-        of a column are predicted worse than by their means.  ``"ignore"`` skips these
-        checks.
+        What `fit` does if a few cells dominate the squared errors of a column, or if
+        the model predicts held-out cells of a column significantly worse than the mean
+        of the column does (`held_out_gain_`): it warns
+        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
+        these checks.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the training.
     verbose : int, default=0
-        1 prints a line for each round (loss in nats a row, and as "change" the gain in
-        the log-density of held-out cells), and for each other step of `fit`,
-        `transform` and `sample` that takes a second.  2 prints all steps.
+        If 1, print a line for each round (loss in nats a row, and as "change" the gain
+        in the log-density of held-out cells), and for each other step of `fit`,
+        `transform` and `sample` that takes longer than a second.  If 2, print all
+        steps.
 
     Attributes
     ----------
     estimators_ : list
-        What was fitted: autoencoders, or one density; nothing where all columns of X
-        are constant.
+        The fitted autoencoders, or one fitted density; empty if all columns of X are
+        constant.
     node_indices_ : ndarray of shape (n_nodes,)
-        Places in X of the columns of the model: those observed with two values or more.
+        Indices of the columns of X that the model uses: those with at least two
+        different observed values.
     constants_ : dict of int to float
-        Places and values of columns with one observed value, which fills their cells.
+        Values of the constant columns, by column index.  They fill missing cells.
     validation_scores_ : list of float
-        Gains on held-out cells of each round that was judged by them, in nats.
+        Gain on held-out cells in each round for which it was computed, in nats.
     loss_curve_ : list of float
-        Losses of all rounds, in nats; those with falling learning rates come last.
+        Losses of all rounds, in nats; rounds with decreasing learning rates are last.
     n_iter_ : int
-        Rounds that were run, of each autoencoder the first; 1 if there were none.
+        Number of rounds, of the first autoencoder if there are several; 1 if there were
+        none.
     n_tuning_iter_ : int
-        Rounds of EM before them, which found the normal distribution.
+        Number of rounds of EM to fit the initial normal distribution.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Least and largest values that imputed cells of each column can have.
+        Smallest and largest imputed value of each column of X.
     held_out_gain_ : float
-        One minus the ratio of the mean squared errors of the model and of column means,
-        on the cells that training held out to choose the number of rounds, of at most
-        1000 rows (250 of a density); columns count alike.  Negative where means predict
-        better.  NaN where it held out none (``validation_fraction=0``,
-        ``algorithm="mcem"``, too few rows), and with ``on_misfit="ignore"``.
+        One minus the ratio of the mean squared error of the model to that of the column
+        means, on the cells of at most 1000 rows (250 for a density) that training held
+        out to choose the number of rounds; all columns have the same weight.  Negative
+        if the means predict better.  NaN if no cells were held out
+        (``validation_fraction=0``, ``algorithm="mcem"``, too few rows), and with
+        ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts worse than their means do, beyond chance, and
-        those with heavy tails that it does not predict better.  They are imputed
-        from their observed values: `transform` fills in their mean (median, mode) and
-        `sample` draws them.
+        Columns that the model predicts significantly worse than their means, and
+        heavy-tailed columns that it does not predict better.  They are imputed from
+        their observed values: `transform` fills in the mean (median, mode), and
+        `sample` draws from them.
     indicator_ : MissingIndicator or None
-        What `add_indicator` appends.
+        The indicator that `add_indicator` appends; None if it is False.
     n_features_in_ : int
-        Number of columns seen at `fit`.
+        Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are strings.
+        Names of features seen during `fit`, if X has feature names that are strings.
 
     Notes
     -----
-    All models start where EM fits a normal distribution, and training goes on while
-    held-out cells are predicted better.  Columns whose values repeat are rounded: a
-    density sees a cell of theirs as anywhere between the neighbouring values, and draws
-    are values that were observed; in columns of integers they are integers.  Chains
-    are kept within the least and the largest observed value of each column, and a
-    `ConvergenceWarning` names columns where they often wanted to leave them.
+    All models except your own start at a normal distribution that EM fits, and training
+    continues as long as held-out cells are predicted better.  Columns with repeated
+    values are treated as rounded: in a density, a cell of such a column can be anywhere
+    between the neighbouring values.  Their draws are observed values, and draws of
+    integer columns are integers.  Chains are restricted to the range of the observed
+    values of each column; a `ConvergenceWarning` names columns in which many proposals
+    were outside this range.
 
     References
     ----------
@@ -258,18 +266,18 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         Raises
         ------
         ValueError
-            For infinite or textual cells, a table without an observed cell, observed
-            cells outside the bounds, parameters outside their range, a density
-            whose `log_prob` gives a wrong shape, and a training that diverges.
+            If X contains infinite values or text, if no cell is observed, if observed
+            cells are outside the bounds, if a parameter is out of range, if `log_prob`
+            of a density returns a wrong shape, or if training diverges.
         TypeError
-            For parameters of a wrong type, and a model without `log_prob`.
+            If a parameter has a wrong type, or if the model has no `log_prob`.
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
         self._learn_possible(X)
         self._announce_tails(X, self._observed_columns(X))
         _, finish = report_rounds(self, self.max_iter, X=X)
-        with warnings.catch_warnings():  # said already, with what transform does
+        with warnings.catch_warnings():  # the imputer has given this warning already
             warnings.filterwarnings("ignore", "Entirely missing")
             blind = []
             on_chosen = None if self.on_misfit == "ignore" else blind.append
@@ -284,7 +292,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     def score_samples(self, X, return_std=False):
         """Estimate the log-density of the observed cells of each row, in nats.
 
-        By importance sampling, with the fitted conditionals (or the encoder) as
+        Uses importance sampling, with the fitted conditionals (or the encoder) as
         proposal.
 
         Parameters
@@ -292,15 +300,16 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
         return_std : bool, default=False
-            Whether to return standard errors, too, from how much the weights differ.
+            Whether to also return standard errors, estimated from the variance of the
+            importance weights.
 
         Returns
         -------
         log_prob : ndarray of shape (n_samples,)
-            In the units of X; rounded columns count with log-probabilities of their
-            values; 0 for a row that is entirely missing.
+            In the units of X.  Rounded columns contribute log-probabilities of their
+            values.  0 for a row that is entirely missing.
         std : ndarray of shape (n_samples,)
-            Only if asked for.
+            Standard errors; only if `return_std` is True.
         """
         log_prob, error = self._scored(self._checked(X))
         return (log_prob, error) if return_std else log_prob
@@ -308,14 +317,14 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     def to_torch(self):
         """Return the fitted density, a `torch.nn.Module` with ``log_prob(x)``.
 
-        It sees scores of the columns in `node_indices_`: ``(X - location_) / scale_``
-        of ``estimators_[0]``, bent where its `bent_` says so.
+        Its input are scores of the columns in `node_indices_`: ``(X - location_) /
+        scale_`` of ``estimators_[0]``, mapped nonlinearly if its `bent_` is True.
 
         Returns
         -------
         torch.nn.Module
-            A copy, in double precision and without gradients: your own one, if you
-            gave one; of autoencoders, the decoder.
+            A copy in double precision and without gradients: your own module if you
+            passed one, the decoder of an autoencoder.
         """
         check_is_fitted(self)
         if not self.estimators_:
@@ -323,7 +332,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         return self.estimators_[0].to_torch()
 
     def _train(self, X, on_chosen):
-        """Train autoencoders or a density; a list of them."""
+        """Train autoencoders or a density; return a list."""
         if self._is_autoencoder():
             members = LAIRImputer(self._autoencoder(), random_state=self._seed())
             return members._train(X, on_chosen)
@@ -332,7 +341,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         return [member]
 
     def _keep_curves(self, members):
-        """Write into attributes how the first member was trained, if there is one."""
+        """Set the attributes of the training of the first member, if there is one."""
         self.validation_scores_, self.loss_curve_, self.n_tuning_iter_ = [], [], 0
         for first in members[:1]:
             self.validation_scores_ = list(first.validation_scores_)
@@ -352,7 +361,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         check_choice(self.algorithm, "algorithm", ["vgi", "mcem"])
         if self.algorithm == "mcem" and given != "flow":
             raise ValueError(
-                "algorithm='mcem' takes model='flow', whose latents its chains move in,"
+                "algorithm='mcem' requires model='flow', whose latents its chains use,"
                 f" got model={given!r}."
             )
         check_choice(self.conditionals, "conditionals", list(HEADS))
@@ -371,14 +380,14 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         self._check_on_misfit()
 
     def _tell_strays(self, columns):
-        """Warn of columns whose chains wanted to leave what was observed."""
+        """Warn about columns whose chains often leave the observed range."""
         if columns:
             names = ", ".join(column_name(self, j) for j in columns)
             warn_user(
                 f"Chains ran away in {names}: more than {STRAY:.0%} of their draws "
-                "fell outside the observed values, and were not taken. Lower "
-                f"learning_rate_init={self.learning_rate_init!r}, or take a model that "
-                "falls off faster.",
+                "fell outside the observed values and were rejected. Lower "
+                f"learning_rate_init={self.learning_rate_init!r}, or use a model with "
+                "lighter tails.",
                 ConvergenceWarning,
             )
 
@@ -391,13 +400,13 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         )
 
     def _autoencoder(self):
-        """Make the autoencoder that is to be fitted."""
+        """Make the autoencoder to fit."""
         if isinstance(self.model, VariationalAutoencoder):
             return clone(self.model)
         return VariationalAutoencoder(n_samples=self.n_chains, **self._training())
 
     def _density(self):
-        """Make the density that is to be fitted."""
+        """Make the density to fit."""
         return IncompleteDensity(
             self.model,
             algorithm=self.algorithm,

@@ -350,7 +350,7 @@ def test_models_are_checked(X, model, error, message):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"algorithm": "mcem"}, "algorithm='mcem' takes model='flow'"),
+        ({"algorithm": "mcem"}, "algorithm='mcem' requires model='flow'"),
         ({"algorithm": "em"}, "algorithm must be one of"),
         ({"conditionals": "gamma"}, "conditionals must be one of"),
         ({"n_chains": 0}, "n_chains"),
