@@ -408,7 +408,7 @@ class VariationalAutoencoder(
         if self.objective in _SINGLE and mixed not in ("auto", 1):
             raise ValueError(
                 f"objective={self.objective!r} requires n_posterior_components=1, got "
-                f"{mixed!r}. MissVAE, MissSVAE, MissIWAE and MissSIWAE take mixtures."
+                f"{mixed!r}. MissVAE, MissSVAE, MissIWAE and MissSIWAE use mixtures."
             )
         check_choice(self.margins, "margins", ["normal", "auto"])
         check_number(self.max_iter, "max_iter", low=0, integer=True)

@@ -1,4 +1,4 @@
-"""Variational noise-contrastive estimation of any model of incomplete rows."""
+"""Variational noise-contrastive estimation of any model of rows."""
 
 import copy
 from functools import cache, partial
@@ -49,17 +49,17 @@ from skvnce.objectives.vnce import (
 )
 from skvnce.training.adam import NotFinite
 
-_EVALUATED = 64  # draws for means, scores and densities
-_CANDIDATES = 20  # of which `sample` chooses one
-_POOL = 10_000  # rows of the reference noise that `score` takes its noise from
-_GAP = 1.0  # between scale parameter and fresh noise that is worth a warning
-_CHECKED = 2000  # rows whose fresh noise checks the scale parameter
-_RATIO = 10  # reference noise rows a data row in `score`
-_CHANCE = _RATIO * log(_RATIO) - (1 + _RATIO) * log(1 + _RATIO)  # score of a guess
-_SHARES = (10.0, 1.0, 0.1, 0.01)  # rows a column, of which the pilot's shrinkage is one
+_EVALUATED = 64  # number of draws for means, scores and densities
+_CANDIDATES = 20  # number of draws of which `sample` selects one
+_POOL = 10_000  # rows of the reference noise that `score` draws its noise from
+_GAP = 1.0  # `log_scale_gap_` above which `fit` warns
+_CHECKED = 2000  # maximum number of rows for the check of the scale by fresh noise
+_RATIO = 10  # number of reference noise rows for each row of data in `score`
+_CHANCE = _RATIO * log(_RATIO) - (1 + _RATIO) * log(1 + _RATIO)  # of a random guess
+_SHARES = (10.0, 1.0, 0.1, 0.01)  # candidates of the pilot's shrinkage, rows per column
 _REMEDY = (
-    "Take a model of the shape of these columns, logarithms of skewed ones, a larger "
-    "alpha or a noise closer to the data."
+    "Use a model that suits the shape of these columns, logarithms of skewed columns, "
+    "a larger alpha, or noise closer to the data."
 )
 _NOISES = ["auto", "marginal", "gaussian", "conditional"]
 
@@ -71,148 +71,161 @@ class VNCEEstimator(
     ConstantColumns,
     IncompleteTransformer,
 ):
-    """Fit any model, normalised or not, to incomplete rows by telling them from noise.
+    """Fit any model, normalised or not, by contrasting rows with noise.
 
-    Noise-contrastive estimation needs the log-density of a model up to a constant
-    only; the constant is fitted with the rest.  What a row hides, missing cells and
-    latent variables, is handled by a variational posterior (VNCE), or integrated out
-    where the model can do so.
+    Noise-contrastive estimation (NCE) needs the log-density of a model only up to a
+    constant, and estimates the constant together with the parameters.  Unobserved
+    variables, that is missing cells and latents, are integrated out if the model
+    supports it, and otherwise follow a variational posterior (VNCE).
 
     Parameters
     ----------
     model : callable or None, default=None
-        Maps the number of features (columns with two different values) to a
-        `torch.nn.Module` with a method
-        ``log_density(x)`` or ``log_density(x, z)``: the logarithm of the model for
-        rows x of shape (n, n_features) and latents z of shape (n, n_latents), up to a
-        constant, as a tensor of shape (n,).  None is a Gaussian with free mean and
-        precision.  See Notes for what else the module may offer.
+        Maps the number of features (columns with at least two different values) to a
+        `torch.nn.Module` with a method ``log_density(x)`` or ``log_density(x, z)``.  It
+        returns the log-density of the model up to a constant, a tensor of shape (n,),
+        for rows x of shape (n, n_features) and latents z of shape (n, n_latents).  None
+        is a Gaussian with free mean and precision.  See Notes for optional attributes
+        and methods of the module.
     posterior : None, "normal", "bernoulli" or callable, default=None
-        How latents are drawn given a row.  None is exact where the module offers it,
-        else ``"normal"``: a network gives mean and spread of each latent.
-        ``"bernoulli"``: a network gives the probability that a latent is 1.  A callable
-        maps (n_features, n_latents) to a module whose ``forward(x, observed)`` returns
-        a `torch.distributions.Distribution` of batch shape (n, n_latents).  Any value
-        but None samples what the module could integrate out.
+        Distribution of the latents given a row.  None uses the exact one if the module
+        provides it, else ``"normal"``: a network gives mean and standard deviation of
+        each latent.  ``"bernoulli"``: a network gives the probability that a latent is
+        1.  A callable maps (n_features, n_latents) to a module whose ``forward(x,
+        observed)`` returns a `torch.distributions.Distribution` of batch shape (n,
+        n_latents).  With any value except None, unobserved variables are drawn even if
+        the module can integrate them out.
     noise : str, Distribution or zuko flow, default="auto"
-        What rows are told from.  ``"marginal"``: a product of marginals fitted to the
-        columns, Bernoulli for columns of zeros and ones, truncated normal for columns
-        without negative values, else normal.  ``"gaussian"``: a normal distribution of
-        whole rows, fitted by EM.  ``"conditional"``: random steps around each row
-        (conditional NCE), which need no density.  ``"auto"``: ``"gaussian"`` for the
-        default model, else ``"marginal"``.  Or a distribution of rows with ``sample``
-        and ``log_prob``, independent columns or a `MultivariateNormal` if cells are
-        missing.  The closer it is to the data the better.
+        Distribution with which rows are contrasted.  ``"marginal"``: a product of
+        marginals fitted to the columns, Bernoulli for columns of zeros and ones,
+        truncated normal for columns without negative values, else normal.
+        ``"gaussian"``: a normal distribution of whole rows, fitted by EM.
+        ``"conditional"``: random steps around each row (conditional NCE), which need no
+        density.  ``"auto"``: ``"gaussian"`` for the default model, else ``"marginal"``.
+        You can also pass a distribution of rows with ``sample`` and ``log_prob``; if
+        cells are missing, it must have independent columns or be a
+        `MultivariateNormal`.  Estimates are better the closer the noise is to the data.
     noise_ratio : int, default=10
-        nu, rows of noise for each row of data.
+        nu, the number of rows of noise for each row of data.
     n_latents : int or None, default=None
-        Number of latents; None takes it from the module.
+        Number of latents; None uses the attribute of the module.
     n_draws : int, default=5
-        Draws of what each row hides.
+        Number of draws of the unobserved variables of each row.
     solver : {"auto", "lbfgs", "adam"}, default="auto"
-        ``"lbfgs"`` alternates steps in posterior and model (variational EM) with common
-        random numbers; ``"adam"`` climbs in both at once, on mini-batches, also with
-        posteriors of discrete draws.  ``"auto"`` is ``"lbfgs"`` where that is possible.
+        ``"lbfgs"`` alternates between updates of posterior and model (variational EM)
+        with common random numbers.  ``"adam"`` optimises both together on mini-batches
+        and also supports posteriors of discrete draws.  ``"auto"`` is ``"lbfgs"``
+        whenever it is possible.
     alpha : "auto" or float, default="auto"
-        Penalty ``alpha |theta|^2 / (2 n)`` of the model's parameters.  ``"auto"`` is 0
-        for models of your own.  For the default model, whose parameters are zero at the
-        normal distribution that EM finds, it is their number: with few rows a column
-        the fit stays near that of EM, whose shrinkage held-out cells choose.
+        Strength of the penalty ``alpha |theta|^2 / (2 n)`` of the model's parameters.
+        ``"auto"`` is 0 for your own models.  For the default model it is the number of
+        parameters, which are zero at the normal distribution that EM fits: with few
+        rows per column the fit stays close to that of EM, whose shrinkage held-out
+        cells choose.
     n_init : int, default=1
-        Number of starts; the one of the best objective is kept.
+        Number of random starts; the one with the best objective is kept.
     n_steps : int, default=5
-        Iterations of L-BFGS in each step.  Long steps fit the draws at hand too well.
+        Number of iterations of L-BFGS in each update.  Many iterations overfit the
+        current draws.
     batch_size : int, default=200
-        Rows in a mini-batch of ``"adam"``.
+        Number of rows in a mini-batch of ``"adam"``.
     learning_rate_init : float, default=0.03
-        Of ``"adam"``; it falls to zero.
+        Initial learning rate of ``"adam"``; it decreases to zero.
     max_iter : int, default=200
-        Rounds of ``"lbfgs"``, epochs of ``"adam"``, which runs them all.  Where nothing
-        is drawn, a round is 20 iterations of L-BFGS.
+        Maximum number of rounds of ``"lbfgs"``; number of epochs of ``"adam"``.  If
+        there are no draws, a round is 20 iterations of L-BFGS.
     tol : float, default=1e-5
-        Change of the objective in each of five rounds at which ``"lbfgs"`` stops.
+        ``"lbfgs"`` stops if the objective changes by less than `tol` in each of five
+        rounds.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        Whether `fit` warns (`skvnce.exceptions.MisfitWarning`) or raises a ValueError
-        where a few cells decide the squared errors of columns, and where held-out cells
-        of columns are predicted worse than by their means (`held_out_gain_`), beyond
-        chance, which takes a second fit, without these cells.  ``"ignore"`` skips both.
+        What `fit` does if a few cells dominate the squared errors of a column, or if
+        the model predicts held-out cells of a column significantly worse than the mean
+        of the column does (`held_out_gain_`): it warns
+        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  The second check
+        needs a second fit without these cells.  ``"ignore"`` skips both.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, as 0.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of noise, draws and starts.
     verbose : int, default=0
-        1 prints a line for each round, and for each other step that takes a second.
-        2 prints all steps.
+        If 1, print a line for each round, and for each other step that takes longer
+        than a second.  If 2, print all steps.
 
     Attributes
     ----------
     log_scale_ : float
-        c, the estimate of the logarithm of the model's integral.  0 where the module
-        has a `log_scale` of its own.
+        c, the estimate of the logarithm of the model's integral.  0 if the module has
+        its own `log_scale`.
     log_scale_gap_ : float
-        The logarithm of the integral by importance sampling from fresh noise, less
-        `log_scale_`: near 0 where the estimate can be trusted.
+        The logarithm of the integral, estimated by importance sampling from fresh
+        noise, minus `log_scale_`.  It is near 0 if the estimate is reliable.
     objective_ : float
-        The objective, J_VNCE a row of training data (that of conditional NCE with
-        such noise).
+        The objective J_VNCE per row of training data (for ``"conditional"`` noise, that
+        of conditional NCE).
     accuracy_ : float
-        How often the fitted model tells a row of data from one of noise (with
-        ``"conditional"`` noise, from its neighbour): 0.5 where they are alike.  Near 1
-        the noise is too far from the data to teach much, and estimates are poor: take a
-        closer one.
+        Accuracy with which the fitted model classifies rows as data or noise (with
+        ``"conditional"`` noise, as a row or its neighbour): 0.5 if they have the same
+        distribution.  If it is near 1, the noise is too far from the data and estimates
+        are inaccurate: use noise closer to the data.
     loss_curve_ : list of float
-        Minus the objective, plus the penalty, in each iteration.
+        Negative objective plus the penalty in each iteration.
     n_iter_ : int
-        Their number.  Where `n_init` is above 1, both are those of the best start.
+        Number of iterations.  It and `loss_curve_` are those of the best start.
     mean_, covariance_ : ndarray
-        Of the default model, in the units of X; (n_nodes,) and (n_nodes, n_nodes).
+        Mean and covariance of the default model, in the units of X; of shapes
+        (n_nodes,) and (n_nodes, n_nodes).
     n_latents_ : int
-        Number of latents; 0 without.
+        Number of latents; 0 if the model has none.
     noise_ : dict
         Parameters of the fitted noise, as arrays, in the units of X.
     model_state_, posterior_state_ : dict
-        The fitted modules, as arrays.
+        Parameters of the fitted modules, as arrays.
     node_indices_ : ndarray of shape (n_nodes,)
-        Places in X of the columns of the model: those with two different values.
+        Indices of the columns of X that the model uses: those with at least two
+        different observed values.
     constants_ : dict
-        Values of the columns of one value, by their places; `fit` warns of them.  Where
-        all columns are constant there is no model: `n_latents_` is 0, `objective_` NaN.
+        Values of the constant columns, by column index; `fit` warns about them.  If all
+        columns are constant there is no model: `n_latents_` is 0, `objective_` NaN.
     held_out_gain_ : float
-        One minus the ratio of the mean squared errors of the model and of column means,
-        on a tenth of the observed cells, by a fit without them; columns count alike.
-        Negative where means predict better.  NaN with latents, where no cell of X is
-        missing or columns have too few cells, and with ``on_misfit="ignore"``.
+        One minus the ratio of the mean squared error of the model to that of the column
+        means, on a tenth of the observed cells, by a fit without them; all columns have
+        the same weight.  Negative if the means predict better.  NaN for models with
+        latents, if no cell of X is missing, if the columns have too few cells to hold
+        some out, and with ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts worse than their means do, beyond chance, and
-        those with heavy tails that it does not predict better.  `transform` fills
-        them by their means and `sample` by their observed values.
+        Columns that the model predicts significantly worse than their means, and
+        heavy-tailed columns that it does not predict better.  `transform` fills them by
+        their means, and `sample` draws from their observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Least and largest value of imputed cells: the observed range, widened by three
-        times the mean excess of the outermost values in columns whose values do not
-        repeat.  Draws of columns whose values repeat are observed values, and those of
-        columns of integers are integers.
+        Smallest and largest imputed value of each column: the observed range.  In
+        columns without repeated values this range is widened by three times the mean
+        excess of the outermost values.  Draws of columns with repeated values are
+        observed values, and draws of integer columns are integers.
     n_features_in_ : int
-        Number of columns seen at `fit`.
+        Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are strings.
+        Names of features seen during `fit`, if X has feature names that are strings.
 
     Notes
     -----
-    A module may have: ``n_latents``; ``states``, a tensor (n_states, n_latents) of all
-    values that z can take, for an exact posterior; ``log_marginal(x, observed)``, the
-    log-density of the observed cells with latents and missing cells integrated out;
-    ``conditional_mean(x, observed)``, the filled rows; ``log_scale``, if its
-    log-density has a scale parameter of its own, or is normalised (a constant then).
+    A module may have the following attributes and methods: ``n_latents``; ``states``, a
+    tensor (n_states, n_latents) of all values of z, for an exact posterior;
+    ``log_marginal(x, observed)``, the log-density of the observed cells with latents
+    and missing cells integrated out; ``conditional_mean(x, observed)``, the filled
+    rows; ``log_scale``, if its log-density has its own scale parameter or is normalised
+    (a constant in that case).
 
-    A module is made anew when a pickle is loaded, with torch's random numbers as they
-    were: what it holds beside its state must follow from these.
+    When a pickle is loaded, the callable makes the module again, with the same state of
+    torch's random numbers.  Everything in the module except its state must be
+    reproducible in this way.
 
-    The module sees the columns as they are.  Put a `StandardScaler`, which keeps NaN,
-    before the estimator where units matter; the default model needs none.
+    The module gets the columns without scaling.  If units matter, put a
+    `StandardScaler`, which keeps NaN, before the estimator; the default model needs
+    none.
 
-    How good is `log_scale_`?  Its standard error falls with n and nu, and grows with
-    the distance between noise and data: `log_scale_gap_` compares it with a second
-    estimate.  With flexible models and few rows it is too low.
+    The standard error of `log_scale_` decreases with n and nu, and increases with the
+    distance between noise and data; `log_scale_gap_` compares it with a second
+    estimate.  For flexible models and few rows `log_scale_` is too low.
 
     References
     ----------
@@ -284,8 +297,7 @@ class VNCEEstimator(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.  Rows that are entirely missing say nothing and are
-            left out.
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
         y : None
             Ignored.
 
@@ -296,11 +308,11 @@ class VNCEEstimator(
         Raises
         ------
         ValueError
-            For infinite or textual cells, a table without an observed cell, parameters
-            outside their range, a model whose log-density has the wrong shape or is
-            NaN, and noise without a density of observed cells.
+            If X contains infinite values or text, if no cell is observed, if a
+            parameter is out of range, if the log-density of the model has the wrong
+            shape or is NaN, or if the noise has no density of observed cells.
         TypeError
-            For parameters of a wrong type.
+            If a parameter has a wrong type.
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
@@ -326,7 +338,7 @@ class VNCEEstimator(
         return self
 
     def _fit_model(self, nodes, on_round):
-        """Fit, check and judge the model."""
+        """Fit the model and check it."""
         try:
             converged, noise = self._fit_nodes(nodes, on_round)
             self._warn_unless_converged(converged)
@@ -341,12 +353,12 @@ class VNCEEstimator(
             ) from error
         except torch.linalg.LinAlgError as error:
             raise ValueError(
-                "A covariance matrix is not positive definite: columns of X repeat "
-                "others. Drop them, or raise alpha."
+                "A covariance matrix is not positive definite: some columns of X are "
+                "collinear. Drop some of them, or raise alpha."
             ) from error
 
     def _keep_no_model(self):
-        """Keep what a fit sets where all columns are constant."""
+        """Set the attributes of a fit in which all columns are constant."""
         none, square = np.zeros(0), np.zeros((0, 0))
         self._forget()
         if self.model is None:
@@ -360,13 +372,13 @@ class VNCEEstimator(
         self._check_held_out(square, None)
 
     def _forget(self):
-        """Leave out the attributes of an earlier fit of another model."""
+        """Delete the attributes of an earlier fit of another model."""
         for name in ("mean_", "covariance_"):
             vars(self).pop(name, None)
 
     @shows_progress
     def transform(self, X):
-        """Compute the posterior means of what rows hide.
+        """Compute the posterior means of the unobserved variables.
 
         Parameters
         ----------
@@ -376,10 +388,10 @@ class VNCEEstimator(
         Returns
         -------
         ndarray of shape (n_samples, n_latents_) or (n_samples, n_features_out)
-            Means of the latents where the model has some; else, or where all columns
-            were constant at `fit`, the completed table.
-            Means over weighted draws, with random numbers that are functions of the
-            row, where they are not known in closed form.
+            Means of the latents if the model has latents.  Otherwise, and if all
+            columns were constant at `fit`, the completed table.  Means without a closed
+            form are averages over weighted draws, with random numbers that are
+            functions of the row.
         """
         X = self._checked(X)
         if self.n_latents_:
@@ -396,7 +408,7 @@ class VNCEEstimator(
 
     @shows_progress
     def sample(self, X, n_draws=1, random_state=None):
-        """Draw what rows hide from the posterior of the model.
+        """Draw the unobserved variables from their posterior under the model.
 
         Parameters
         ----------
@@ -405,13 +417,13 @@ class VNCEEstimator(
         n_draws : int, default=1
             Number of draws.
         random_state : int, RandomState instance, Generator or None, default=None
-            Seed of the draws; None gives others at every call.
+            Seed of the draws; with None the draws differ between calls.
 
         Returns
         -------
         ndarray of shape (n_draws, n_samples, n_latents_ or n_features_out)
-            Latents where the model has some; else completed tables.  Each is chosen
-            among candidates from the fitted posterior, by their weights.
+            Latents if the model has latents, else completed tables.  Each draw is
+            selected by weight among candidates from the fitted posterior.
         """
         check_number(n_draws, "n_draws", low=1, integer=True)
         X = self._checked(X)
@@ -447,10 +459,10 @@ class VNCEEstimator(
         Returns
         -------
         ndarray of shape (n_samples,)
-            0 where all columns were constant at `fit`.
-            Normalised by the fitted scale parameter: as good as that estimate is.
-            Where hidden parts are drawn, an average over weighted draws, which is too
-            low on average in the logarithm.
+            0 if all columns were constant at `fit`.  The normalisation uses the fitted
+            scale parameter, so it is as accurate as this estimate.  If unobserved
+            variables are drawn, it is the logarithm of an average over weighted draws,
+            which is on average too low.
         """
         X = self._checked(X)
         scores = np.zeros(len(X))
@@ -468,9 +480,9 @@ class VNCEEstimator(
     def score(self, X, y=None):
         """Compute the objective J_VNCE at rows of X; larger is better.
 
-        The noise is a reference that depends on the training data alone, the product
-        of the columns' marginals with ten rows of noise for each row, so that
-        candidates that differ in any parameter can be compared, as by `GridSearchCV`.
+        The reference noise depends only on the training data: the product of the
+        marginals of the columns, with ten rows of noise for each row.  So scores can be
+        compared between candidates that differ in any parameter, as in `GridSearchCV`.
 
         Parameters
         ----------
@@ -482,7 +494,7 @@ class VNCEEstimator(
         Returns
         -------
         float
-            Where all columns were constant at `fit`, that of a guess at random.
+            If all columns were constant at `fit`, the objective of a random guess.
         """
         X = self._checked(X)
         if not self.node_indices_.size:
@@ -505,9 +517,9 @@ class VNCEEstimator(
         Returns
         -------
         torch.nn.Module
-            Its ``log_density`` subtracts the fitted scale parameter; the module that
-            ``model`` made is its attribute ``model``.  The default model sees columns
-            less their means, divided by their standard deviations.
+            Its ``log_density`` subtracts the fitted scale parameter.  Its attribute
+            ``model`` is the module that the callable ``model`` made.  The default model
+            takes standardised columns.
 
         Raises
         ------
@@ -560,13 +572,13 @@ class VNCEEstimator(
                 )
 
     def _fit_nodes(self, nodes, on_round):
-        """Fit from every start, keep the best, and tell whether it converged.
+        """Fit from every start, keep the best, and return whether it converged.
 
         Returns
         -------
         converged : bool
         noise : object
-            With a density, see `_fit_noise`; where the noise has none, the reference.
+            With a density, see `_fit_noise`, or else the reference noise.
         """
         mean, spread = column_moments(nodes, np.ones(len(nodes)))
         own = self.model is not None
@@ -590,7 +602,7 @@ class VNCEEstimator(
 
     def _judge(self, nodes):
         """Fit to the cells that are not held out, and predict the others."""
-        hidden = None  # a tenth, where `transform` imputes
+        hidden = None  # select a tenth, from which `transform` is checked
         if self.n_latents_ or not np.isnan(nodes).any():
             hidden = np.zeros(nodes.shape, dtype=bool)
 
@@ -609,7 +621,7 @@ class VNCEEstimator(
         return self.n_init * self.max_iter * fitting.PER_ROUND
 
     def _best(self, training, on_round):
-        """Fit from every start; those that fail count only if all do."""
+        """Fit from every start; raise an error only if all of them fail."""
         found, failure = [], None
         for _ in steps("start", range(self.n_init), self.n_init, has_parts=True):
             try:
@@ -626,23 +638,23 @@ class VNCEEstimator(
         return max(found, key=lambda one: float(one.evaluation.values.mean()))
 
     def _summarise(self, nodes, mean, spread):
-        """Describe the columns: marginals in the units of X, the rest as scaled."""
+        """Compute statistics of columns: marginals in the units of X, others scaled."""
         found = parts.Summary.of(nodes, mean, spread)
         count = torch.from_numpy((~np.isnan(nodes)).sum(0)).double()
         marginals = Marginals.fit(found.kind, found.mean, found.spread.square(), count)
         self._marginals = tuple(part.numpy() for part in marginals)
-        if self.model is None:  # columns are standardised: of no kind
+        if self.model is None:  # standardised columns have no bounds
             zero, one = torch.zeros_like(found.mean), torch.ones_like(found.mean)
             found = parts.Summary(torch.zeros_like(found.kind), zero, one, one)
         self._summary = tuple(part.numpy() for part in found)
 
     def _reference(self):
-        """Return the product of the marginals, for rows as the model sees them."""
+        """Return the product of the marginals, for rows in the scale of the model."""
         units = map(torch.tensor, (self._location, self._scale))
         return Rescaled(Marginals(*map(torch.tensor, self._marginals)), *units)
 
     def _fit_noise(self, data, pilot):
-        """Fit the noise; None for the conditional one, which has no density."""
+        """Fit the noise; None for conditional noise, which has no density."""
         kind = self.noise
         if isinstance(kind, str) and kind == "auto":
             kind = "gaussian" if self.model is None else "marginal"
@@ -668,7 +680,7 @@ class VNCEEstimator(
         return self._reference()
 
     def _keep(self, data, best):
-        """Write a fit into attributes."""
+        """Set the fitted attributes."""
         model, steps = best.model.requires_grad_(False), best.steps
         self.loss_curve_ = [float(loss) for loss in best.losses]
         self.n_iter_ = len(self.loss_curve_)
@@ -692,9 +704,9 @@ class VNCEEstimator(
     def _warn_unless_converged(self, converged):
         if not converged:
             warn_user(
-                f"The objective still moved after {self.n_iter_} iterations. Raise "
-                f"max_iter={self.max_iter} (or tol={self.tol:g}, which acts where what "
-                "rows hide is drawn or enumerated).",
+                f"The objective still changed after {self.n_iter_} iterations. Raise "
+                f"max_iter={self.max_iter} (or tol={self.tol:g}, which is used only if "
+                "unobserved variables are drawn or enumerated).",
                 ConvergenceWarning,
             )
 
@@ -705,10 +717,10 @@ class VNCEEstimator(
         self.log_scale_gap_ = float(em.log_mean(found.noise))
         if self.log_scale_gap_ > _GAP:
             warn_user(
-                f"Fresh noise finds an integral exp({self.log_scale_gap_:.2g}) times "
-                "that of log_scale_: the model has mass where neither data nor noise "
-                f"were, and nothing held it down. Raise noise_ratio={self.noise_ratio} "
-                "or alpha, or take a noise closer to the data.",
+                f"Fresh noise gives an integral exp({self.log_scale_gap_:.2g}) times "
+                "that of log_scale_: the model has mass in regions without data or "
+                f"noise in training. Raise noise_ratio={self.noise_ratio} "
+                "or alpha, or use noise closer to the data.",
                 ConvergenceWarning,
             )
 
@@ -716,13 +728,13 @@ class VNCEEstimator(
         return isinstance(self.noise, str) and self.noise == "conditional"
 
     def _accuracy(self, found):
-        """Compute how often data are told from as much noise, or from neighbours."""
+        """Compute the accuracy of classifying data and noise, or neighbours."""
         if self._is_conditional():
             return (found.data > found.noise).double().mean()
         return found.accuracy()
 
     def _integral(self, data):
-        """Fit the scale parameter alone, against the reference noise."""
+        """Fit only the scale parameter, with the reference noise."""
         found = self._against(self._reference(), data, _RATIO)
         return em.fit_scale(found.data, found.noise)
 
@@ -737,7 +749,7 @@ class VNCEEstimator(
 
     @filled_once
     def _modules(self):
-        """Return the fitted modules, rebuilt after a pickle: model and posterior."""
+        """Return the fitted modules, rebuilt after unpickling: model and posterior."""
         if not self._cache:
             model, posterior = self._factories
             d = len(self.node_indices_)
@@ -768,12 +780,12 @@ class VNCEEstimator(
         return model.log_density, parts.joined(steps, n_draws, observed)
 
     def _drawn(self, log_density, posterior, data, uniforms):
-        """Draw what rows hide, and compute log phi less log q."""
+        """Draw unobserved variables, and compute log phi minus log q."""
         draws = posterior(data.x, data.observed, uniforms)
         return draws, log_ratio(log_density, draws, data.x.new_zeros(len(data.x)))
 
     def _weighted(self, data, uniforms, n_draws=_EVALUATED):
-        """Draw what rows hide; return values and log weights."""
+        """Draw unobserved variables; return values and log weights."""
         model, steps = self._modules()
         posterior = parts.joined(steps, n_draws, data.observed)
         draws, ratio = self._drawn(model.log_density, posterior, data, uniforms)
@@ -798,7 +810,7 @@ class VNCEEstimator(
         return self._clipped(self._in_units(self._completed(nodes)))
 
     def _choose(self, data, place):
-        """Draw once from the posterior, by choice among weighted candidates."""
+        """Draw once from the posterior, by selection among weighted candidates."""
         model, _ = self._modules()
         exact = isinstance(model.model, FreeGaussian)
         values, weight = self._weighted(
@@ -821,7 +833,7 @@ class VNCEEstimator(
         return variational_values(*self._evaluated(data.observed), contrast, numbers)
 
     def _chains(self, n_draws):
-        """Count the tables of numbers that evaluating rows holds at a time."""
+        """Count the numbers in memory at a time, per cell, when rows are evaluated."""
         if not self.node_indices_.size:
             return n_draws
         _, steps = self._modules()

@@ -1,6 +1,6 @@
-"""One fit of VNCEEstimator, from one start: model, posterior, solver.
+"""One fit of VNCEEstimator from one start: model, posterior, solver.
 
-`options` is the estimator; its parameters are read, nothing is written to it.
+`options` is the estimator.  Its parameters are read, and it is not modified.
 """
 
 from typing import NamedTuple
@@ -18,14 +18,14 @@ from skvnce.objectives.conditional_nce import by_neighbours
 from skvnce.objectives.vnce import by_noise
 from skvnce.variational.base import stream
 
-PART = 2**21  # numbers that the draws of one part of the rows may have
-PATIENCE = 5  # rounds in a row without a change before the fit stops
-_GRADIENT = 1e-5  # at which L-BFGS stops where nothing is drawn
-PER_ROUND = 20  # its iterations that count as a round
+PART = 2**21  # maximum size of the draws of one part of the rows
+PATIENCE = 5  # number of successive rounds without a change after which the fit stops
+_GRADIENT = 1e-5  # tolerance of L-BFGS if there are no draws
+PER_ROUND = 20  # number of its iterations that count as a round
 
 
 class Training(NamedTuple):
-    """What all starts share.
+    """The inputs that all starts share.
 
     Attributes
     ----------
@@ -33,10 +33,10 @@ class Training(NamedTuple):
     contrast : Contrast
     summary : Summary
     has_density : bool
-        Whether the noise has one; else it is conditional.
+        Whether the noise has a density; otherwise it is conditional.
     seed : int
     pilot : callable
-        Returns the normal distribution where the default model starts.
+        Returns the normal distribution at which the default model starts.
     """
 
     data: object
@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
     ----------
     model : Scaled
     steps : list of nn.Module
-        Of the posterior.
+        Modules of the posterior.
     evaluation : Evaluation
     losses : list of float
     converged : bool
@@ -73,7 +73,7 @@ class Outcome(NamedTuple):
 
 
 def from_one_start(options, training, on_round):
-    """Make model and posterior, and fit them."""
+    """Make the model and the posterior, and fit them."""
     before = torch.get_rng_state().numpy()
     data, summary = training.data, training.summary
     width = data.x.shape[1]
@@ -97,7 +97,7 @@ def from_one_start(options, training, on_round):
     losses, converged = solve(options, problem, model, data, on_round)
     if exact and not isinstance(model.model, FreeGaussian):
         free = problem._replace(log_density=model.log_density, posterior=drawn)
-        with step("fitting what draws hidden parts"):
+        with step("fitting the posterior of unobserved variables"):
             fit_proposals(options, free, data)
     for module in (model, *steps):
         module.eval()
@@ -106,7 +106,7 @@ def from_one_start(options, training, on_round):
 
 
 def rows_at_once(posterior, width, noise_ratio):
-    """Bound the numbers that draws of rows and their noise hold."""
+    """Bound the number of draws of rows and their noise in memory."""
     draws = 1
     if posterior is not em.integrated:
         draws = posterior.n_draws * parts.n_states(posterior.steps)
@@ -114,7 +114,7 @@ def rows_at_once(posterior, width, noise_ratio):
 
 
 def start_scale(problem, model, *, free):
-    """Start the scale parameter at the integral by importance sampling."""
+    """Initialise the scale parameter by importance sampling of the integral."""
     if not free:
         model.log_scale.requires_grad_(False)
     elif model.log_scale.requires_grad:
@@ -123,7 +123,7 @@ def start_scale(problem, model, *, free):
 
 
 def solve(options, problem, model, data, on_round):
-    """Run the solver; return the losses, and whether they settled."""
+    """Run the solver; return the losses, and whether they converged."""
     named = [(k, leaf) for k, leaf in model.named_parameters() if leaf.requires_grad]
     leaves = [leaf for _, leaf in named]
     of_posterior = used_parameters(problem.posterior, data)
@@ -158,7 +158,7 @@ def solve(options, problem, model, data, on_round):
 
 
 def fit_drawless(options, problem, leaves, penalty, on_round):
-    """Run L-BFGS where nothing is drawn: NCE."""
+    """Run L-BFGS if there are no draws: NCE."""
     losses = []
 
     def on_step(loss):
@@ -179,13 +179,13 @@ def fit_drawless(options, problem, leaves, penalty, on_round):
 
 
 def probe_draws(posterior, data):
-    """Draw for one row that hides all that any row hides."""
+    """Draw once for a row in which every cell that any row misses is missing."""
     row = parts.probe(data)
     return posterior(row.x, row.observed, stream(0))
 
 
 def used_parameters(posterior, data):
-    """List the parameters of the posterior that the training rows need."""
+    """List the parameters of the posterior that the training rows use."""
     if not isinstance(posterior, nn.Module):
         return []
     named = [
@@ -206,14 +206,14 @@ def used_parameters(posterior, data):
 
 
 def has_states(posterior):
-    """Tell whether latents are enumerated."""
+    """Return whether latents are enumerated."""
     return posterior is not em.integrated and any(
         isinstance(step, em.ExactStates) for step in posterior.steps
     )
 
 
 def is_stochastic(options, posterior, data):
-    """Choose the solver: Adam, or else L-BFGS, which cannot follow discrete draws."""
+    """Return whether the solver is Adam, which discrete draws require."""
     with torch.no_grad():
         discrete = probe_draws(posterior, data).log_score is not None
     if discrete and options.solver == "lbfgs":
@@ -243,7 +243,7 @@ def make_penalty(options, model, n):
 
 
 def fit_proposals(options, problem, data):
-    """Fit the posterior from which hidden parts are drawn after the fit."""
+    """Fit the posterior that is used for draws after the fit."""
     named = used_parameters(problem.posterior, data)
     if not named:
         return

@@ -1,4 +1,4 @@
-"""The parts that VNCEEstimator joins, made from what its user passed in."""
+"""The parts of VNCEEstimator, made from the objects that its user passes."""
 
 import copy
 import inspect
@@ -34,14 +34,14 @@ from skvnce.variational.encoder import (
     Perceptron,
 )
 
-_CHECKED = 100  # rows at which a model is tried
-_HIDDEN = (50,)  # of the networks that we make
-_STRENGTH = 0.02  # of the pilot's prior, in rows a column
-_STEP = 1.0  # of the kernel of conditional NCE, in spreads over the root of d
+_CHECKED = 100  # number of rows at which a model is evaluated as a check
+_HIDDEN = (50,)  # layer sizes of our networks
+_STRENGTH = 0.02  # strength of the pilot's prior, in rows per column
+_STEP = 1.0  # of the conditional-NCE kernel, in standard deviations over the root of d
 
 
 class Summary(NamedTuple):
-    """What of the training table the parts need.
+    """Column statistics of the training table.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Summary(NamedTuple):
         `REAL`, `POSITIVE` or `BINARY`.
     mean, spread : Tensor of shape (features,)
     floor : Tensor of shape (features,)
-        Half of the least positive value: what stands for zero in logarithms.
+        Half of the smallest positive value, which replaces zero in logarithms.
     """
 
     kind: torch.Tensor
@@ -59,7 +59,7 @@ class Summary(NamedTuple):
 
     @classmethod
     def of(cls, nodes, mean, spread):
-        """Describe a table (n, features) with NaN."""
+        """Compute the statistics of a table (n, features) with NaN."""
         binary = (np.isnan(nodes) | (nodes == 0) | (nodes == 1)).all(0)
         positive = np.nanmin(nodes, 0) >= 0
         kind = np.where(binary, BINARY, np.where(positive, POSITIVE, REAL))
@@ -69,14 +69,14 @@ class Summary(NamedTuple):
 
 
 def pilot_normal(data, shares=(_STRENGTH,)):
-    """Fit a normal distribution by EM, shrunk to independent columns.
+    """Fit a normal distribution by EM, shrunk towards independent columns.
 
     Parameters
     ----------
     data : Incomplete
     shares : sequence of float
-        Worth of the shrinkage, in rows for each column; of several, that by which
-        held-out cells are predicted best.
+        Strength of the shrinkage, in rows for each column.  Of several values the one
+        that predicts held-out cells best is used.
 
     Returns
     -------
@@ -102,14 +102,14 @@ def pilot_normal(data, shares=(_STRENGTH,)):
 
 
 def build_model(factory, pilot, width):
-    """Make the module, and give it a scale parameter.
+    """Make the module, and add a scale parameter.
 
     Parameters
     ----------
     factory : callable or None
-        features -> module; None is for `FreeGaussian`.
+        Maps the number of features to a module; None makes a `FreeGaussian`.
     pilot : callable
-        Returns the Normal where the Gaussian starts.
+        Returns the Normal at which the Gaussian starts.
     width : int
         Number of features.
 
@@ -117,7 +117,7 @@ def build_model(factory, pilot, width):
     -------
     Scaled
     """
-    # a copy: the user may hold on to what the factory made
+    # a copy, because the user may keep a reference to the module
     module = FreeGaussian(pilot()) if factory is None else copy.deepcopy(factory(width))
     if not isinstance(module, nn.Module) or not callable(
         getattr(module, "log_density", None)
@@ -144,7 +144,7 @@ def n_values(module):
 
 
 def n_latents(module, asked):
-    """Find the number of latents of a module; 0 where it takes none."""
+    """Find the number of latents of a module; 0 if it takes none."""
     if n_values(module) == 1:
         return 0
     states = getattr(module, "states", None)
@@ -167,7 +167,7 @@ def n_latents(module, asked):
 
 
 def check_log_density(model, posterior, data):
-    """Evaluate a model at a few rows, and refuse what is not a log-density."""
+    """Check that a model returns log-densities, at a few rows."""
     some = data.take(slice(_CHECKED))
     draws = posterior(some.x, some.observed, lambda step, like: torch.rand_like(like))
     flat = [value.flatten(0, -2) for value in draws.values]
@@ -184,7 +184,7 @@ def check_log_density(model, posterior, data):
 
 
 def _check_values(module, method, arguments, n_rows):
-    """Evaluate one method of a model, and refuse what is not a number a row."""
+    """Check that one method of a model returns a number for each row."""
     name = f"{type(module).__name__}.{method}"
     shapes = " and ".join(str(tuple(value.shape)) for value in arguments)
     try:
@@ -208,7 +208,7 @@ def _check_values(module, method, arguments, n_rows):
 
 
 def build_posterior(choice, model, latents, summary, pilot):
-    """Make the steps that draw missing cells and latents.
+    """Make the modules that draw missing cells and latents.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def build_posterior(choice, model, latents, summary, pilot):
     latents : int
     summary : Summary
     pilot : callable
-        Takes the columns of which logarithms are normal, returns a Normal.
+        Takes the columns to replace by logarithms, returns a Normal.
 
     Returns
     -------
@@ -284,17 +284,17 @@ def pilot_of_cells(data, floor):
 
 
 def exact_cells(normal):
-    """Make the step that draws missing cells from a normal distribution."""
+    """Make the module that draws missing cells from a normal distribution."""
     return NormalCells(normal, torch.zeros(len(normal.mean)).bool())
 
 
 def is_integrated(choice, model):
-    """Tell whether all that rows hide is integrated out in closed form."""
+    """Return whether all unobserved variables are integrated out in closed form."""
     return choice is None and hasattr(model.model, "log_marginal")
 
 
 def probe(data):
-    """Make one row that misses every cell that some row misses."""
+    """Make a row in which every cell that any row misses is missing."""
     return Incomplete(data.x[:1], data.observed.all(0)[None])
 
 
@@ -304,7 +304,7 @@ def n_states(steps):
 
 
 def joined(steps, n_draws, observed):
-    """Make a posterior of steps, with a single draw where nothing is random."""
+    """Make a posterior of modules, with a single draw if nothing is random."""
     random = not observed.all() or any(isinstance(step, Latents) for step in steps)
     return Steps(steps, n_draws if random else 1)
 
@@ -322,8 +322,8 @@ def contrast_with(noise, data, noise_ratio):
 
 
 def log_noise_of_data(noise, data):
-    """Compute log p_y of rows of data, and refuse noise that rules them out."""
-    remedy = "Take noise that covers the data."
+    """Compute log p_y of rows of data; raise an error if noise excludes them."""
+    remedy = "Use noise that covers the data."
     try:
         found = noise.log_prob(*data)
     except ValueError as error:
@@ -355,5 +355,5 @@ def contrast_around(data, summary, noise_ratio):
 
 
 def some_normal(d):
-    """Make a normal of d columns, whose numbers a stored state will replace."""
+    """Make a normal of d columns, whose values a stored state will replace."""
     return Normal(torch.zeros(d).double(), torch.eye(d).double())

@@ -196,7 +196,7 @@ def test_divergence_says_what_to_change_and_leaves_the_estimator(X):
         ({"objective": "ELBO"}, "objective must be one of"),
         ({"n_components": 9}, "n_components=9 must be at most n_features=4"),
         ({"n_components": "many"}, "n_components"),
-        ({"n_posterior_components": 3}, "takes n_posterior_components=1"),
+        ({"n_posterior_components": 3}, "requires n_posterior_components=1"),
         ({"likelihood": "poisson"}, "likelihood must be one of"),
         ({"likelihood": ["normal"]}, "4 strings, one a column"),
         ({"likelihood": "bernoulli"}, "column 0 has"),
