@@ -1,7 +1,7 @@
-"""Statistical models learned from incomplete tables, with a scikit-learn interface.
+"""Statistical models of tables with missing values, with a scikit-learn interface.
 
-The names below are the public ones; each is imported at its first use, so that
-``import skvnce`` stays light and loads no torch.
+The names below are public.  Each is imported at its first use, so that ``import
+skvnce`` is fast and does not load torch.
 """
 
 from importlib import import_module

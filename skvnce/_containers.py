@@ -1,4 +1,4 @@
-"""Read tables of any container: masks become NaN, what is no number is refused."""
+"""Conversion of containers to tables: masked cells become NaN, others are checked."""
 
 import numbers
 from collections.abc import Callable, Iterator
@@ -8,8 +8,8 @@ from datetime import date, time, timedelta
 import numpy as np
 from numpy.typing import ArrayLike
 
-_EXACT = 2.0**53  # all integers up to here are float64 numbers
-_LONGEST = 80  # text of a cell in an error
+_EXACT = 2.0**53  # float64 represents all integers up to here
+_LONGEST = 80  # maximum length of the text of a cell in an error
 _TIME_REMEDY = "Drop dates and durations, or turn them into numbers."
 _TIME_NAMES = ("Period", "NaTType", "datetime64", "timedelta64")
 
@@ -22,14 +22,14 @@ def readable(X: ArrayLike, name: str = "X", *, sparse: bool = False) -> ArrayLik
     X : array-like
         It is not modified.
     name : str
-        What errors call it.
+        The name of X in errors.
     sparse : bool
         Whether data frames of sparse columns are accepted.
 
     Returns
     -------
     array-like
-        X, or for a masked array a copy.
+        X, or a copy of a masked array.
 
     Raises
     ------
@@ -48,12 +48,12 @@ def readable(X: ArrayLike, name: str = "X", *, sparse: bool = False) -> ArrayLik
 
 
 def check_exact(X: ArrayLike, table: np.ndarray, name: str = "X") -> None:
-    """Refuse integers that were rounded when X became the table of floats.
+    """Raise an error if X has integers that the table of floats has rounded.
 
     Raises
     ------
     ValueError
-        Naming column and row.
+        Names the column and the row.
     """
     if getattr(getattr(X, "dtype", None), "kind", "") == "f":
         return
@@ -65,7 +65,7 @@ def check_exact(X: ArrayLike, table: np.ndarray, name: str = "X") -> None:
             integer = isinstance(value, numbers.Integral)
             if integer and int(value) != int(table[row, column]):
                 raise ValueError(
-                    f"{name} has an integer that no float64 equals: {value} in column "
+                    f"{name} has an integer that float64 rounds: {value} in column "
                     f"{column_label(X, column)}, row {row}. Subtract a constant from "
                     "the column, or drop it if it identifies rows."
                 )
@@ -73,9 +73,9 @@ def check_exact(X: ArrayLike, table: np.ndarray, name: str = "X") -> None:
 
 @contextmanager
 def cell_errors_named(X: ArrayLike) -> Iterator[None]:
-    """Add to errors about a cell of X which it is, and what to do."""
+    """Add the position of the cell and a remedy to errors about a cell of X."""
     try:
-        with np.errstate(over="ignore"):  # values too large are refused as infinite
+        with np.errstate(over="ignore"):  # too large values are rejected as infinite
             yield
     except (ValueError, TypeError, OverflowError) as error:
         where = _locate(X, error)
@@ -86,13 +86,13 @@ def cell_errors_named(X: ArrayLike) -> Iterator[None]:
 
 
 def column_label(X: ArrayLike, column: int) -> str:
-    """Show the name of a column of a data frame, or its place."""
+    """Return the name of a column of a data frame, or its index."""
     names = getattr(X, "column_names", getattr(X, "columns", None))
     return str(column) if names is None else repr(names[column])
 
 
 def _refuse_containers(X: ArrayLike, name: str) -> None:
-    """Refuse containers that are no tables of cells."""
+    """Raise an error for containers that are not tables of cells."""
     kind = type(X).__name__
     first = X[0] if isinstance(X, list | tuple) and len(X) else X
     if kind == "LazyFrame":
@@ -116,7 +116,7 @@ def _refuse_containers(X: ArrayLike, name: str) -> None:
 
 
 def _refuse_tensors(X: ArrayLike, name: str) -> None:
-    """Refuse tensors that numpy cannot read."""
+    """Raise an error for tensors that numpy cannot read."""
     calls = [
         call
         for wanted, call in (
@@ -134,7 +134,7 @@ def _refuse_tensors(X: ArrayLike, name: str) -> None:
 
 
 def _refuse_sparse_frames(X: ArrayLike, name: str, accepted: bool) -> None:
-    """Refuse frames of sparse columns, or only those that leave out other than 0."""
+    """Raise an error for sparse columns, or only for those with a fill value not 0."""
     if not (hasattr(X, "iloc") and hasattr(X, "sparse")):
         return
     for column, dtype in enumerate(X.dtypes):
@@ -146,7 +146,7 @@ def _refuse_sparse_frames(X: ArrayLike, name: str, accepted: bool) -> None:
 
 
 def _refuse_times(X: ArrayLike, name: str) -> None:
-    """Refuse columns of dates or durations, which numpy counts in units of time."""
+    """Raise an error for dates or durations, which numpy counts in units of time."""
     found = next(_times(X), None)
     if found is not None:
         raise TypeError(
@@ -156,7 +156,7 @@ def _refuse_times(X: ArrayLike, name: str) -> None:
 
 
 def _times(X: ArrayLike) -> Iterator[tuple[object, int, int]]:
-    """Yield cells of dates or durations, NaT included, with their column and row."""
+    """Yield cells of dates or durations, including NaT, with their column and row."""
     if _is_frame(X):
         for column in range(X.shape[1]):
             cells = _column(X, column)
@@ -181,7 +181,7 @@ def _listed(X: list | tuple) -> ArrayLike:
     try:
         return np.asarray(X, dtype=object)
     except (ValueError, TypeError):
-        return None  # scikit-learn's checks explain why
+        return None  # the checks of scikit-learn explain the reason
 
 
 def _is_frame(X: ArrayLike) -> bool:
@@ -189,7 +189,7 @@ def _is_frame(X: ArrayLike) -> bool:
 
 
 def _column(X: ArrayLike, column: int) -> ArrayLike:
-    """Select a column of a table, in its own type."""
+    """Select a column of a table, with its own type."""
     if hasattr(X, "iloc"):
         return X.iloc[:, column]
     if hasattr(X, "column_names"):  # pyarrow
@@ -224,7 +224,7 @@ def _is_time(value: object) -> bool:
 
 
 def _unmasked(X: np.ma.MaskedArray) -> np.ndarray:
-    """Copy a masked array, with NaN for the masked cells."""
+    """Copy a masked array, with NaN in the masked cells."""
     kind = X.dtype.kind
     dtype = np.float64 if kind in "biu" else X.dtype if kind in "fc" else object
     cells = np.array(np.ma.getdata(X), dtype=dtype)
@@ -233,13 +233,13 @@ def _unmasked(X: np.ma.MaskedArray) -> np.ndarray:
 
 
 def _locate(X: ArrayLike, error: Exception) -> str | None:
-    """Say which cell an input error is about, if it is about one."""
+    """Describe which cell an input error concerns, if it concerns one."""
     unfit, remedy = _culprit(str(error), error)
     if unfit is None:
         return None
     try:
         cells = np.asarray(X, dtype=object)
-    except (ValueError, TypeError, RuntimeError):  # no table: the error stays as it is
+    except (ValueError, TypeError, RuntimeError):  # no table: keep the error
         return None
     for column in range(cells.shape[1] if cells.ndim == 2 else 0):
         for row, value in enumerate(cells[:, column]):
@@ -253,7 +253,7 @@ def _locate(X: ArrayLike, error: Exception) -> str | None:
 def _culprit(
     message: str, error: Exception
 ) -> tuple[Callable[[object], bool] | None, str]:
-    """Choose what cell to look for, and what to do about it."""
+    """Choose the kind of cell to look for, and a remedy."""
     if "infinity" in message:
         return _is_infinite, "Replace it by NaN if it is missing."
     if "could not convert" in message:
@@ -271,7 +271,7 @@ def _culprit(
 
 
 def _first(X: ArrayLike, value: object, column: int, row: int) -> str:
-    """Show a cell and its place."""
+    """Describe a cell and its position."""
     shown = repr(value)
     if len(shown) > _LONGEST:
         shown = shown[:_LONGEST] + "..."
@@ -310,7 +310,7 @@ def _is_too_large(value: object) -> bool:
 
 
 def _is_no_number(value: object) -> bool:
-    if value is None:  # which numpy reads as NaN
+    if value is None:  # numpy converts it to NaN
         return False
     try:
         float(value)

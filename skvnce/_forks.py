@@ -1,10 +1,10 @@
-"""One lock for what belongs to the process, and forks while a thread holds it.
+"""A lock for state of the whole process that forks of other threads respect.
 
 Limits of threads and torch's random stream are set inside the lock and restored on
-exit.  A child that `os.fork` makes meanwhile has none of the other threads: nothing
-would release the lock there, and a lock inside of torch, held at that moment, would
-stay.  So a fork waits until the holder is between two steps (`ForkLock.let_forks_pass`)
-or has left; the child gets a free lock and the settings from before.
+exit.  If another thread calls `os.fork` meanwhile, the child has only that thread.  It
+could never release the lock, nor a lock inside torch that is held at that moment.  So a
+fork waits until the holder is between two steps (`ForkLock.let_forks_pass`) or has left
+the lock; the child gets a free lock and the previous settings.
 """
 
 import os
@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from threading import Lock, RLock, get_ident
 from time import monotonic, sleep
 
-_PATIENCE = 60.0  # seconds; a holder that waits for the fork would else wait forever
+_PATIENCE = 60.0  # seconds; avoids a deadlock with a holder that waits for the fork
 
 
 class ForkLock:
-    """A reentrant lock that a forked child finds free."""
+    """A reentrant lock that is free in a forked child."""
 
     def __init__(self) -> None:
         self._reset()
@@ -40,7 +40,7 @@ class ForkLock:
 
     @contextmanager
     def undone_in_child(self, restore: Callable[[], None]) -> Iterator[None]:
-        """Hold the lock, and restore a setting where another thread forks inside."""
+        """Hold the lock; restore a setting in children that other threads fork."""
         with self:
             self._settings.append(restore)
             try:
@@ -49,7 +49,7 @@ class ForkLock:
                 self._settings.pop()
 
     def let_forks_pass(self) -> None:
-        """Wait while other threads fork; called by the holder between two steps."""
+        """Wait while other threads fork; the holder calls this between two steps."""
         if self._holder != get_ident() or not self._waiting:
             return
         self._paused = True
@@ -64,7 +64,7 @@ class ForkLock:
         self._lock, self._holder, self._depth = RLock(), None, 0
         self._settings: list[Callable[[], None]] = []
         self._gate, self._paused = Lock(), False
-        self._waiting: dict[int, bool] = {}  # threads that fork: is the lock theirs
+        self._waiting: dict[int, bool] = {}  # forking threads: do they hold the lock
 
     def _before_fork(self) -> None:
         me, end = get_ident(), monotonic() + _PATIENCE

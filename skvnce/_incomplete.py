@@ -1,4 +1,4 @@
-"""Incomplete tables: values and a boolean mask, made once at the border."""
+"""Tables with missing values: values and a boolean mask."""
 
 from typing import NamedTuple, Self
 
@@ -8,12 +8,12 @@ from torch import Tensor
 
 
 class Incomplete(NamedTuple):
-    """A table with holes.
+    """A table with missing values.
 
     Attributes
     ----------
     x : Tensor of shape (n, features)
-        The values, zero where missing.  Zero is never a sign of missingness.
+        The values, zero where missing.  A zero does not mean that a value is missing.
     observed : Tensor of bool, of shape (n, features)
         True where the value was observed.
     """
@@ -23,7 +23,7 @@ class Incomplete(NamedTuple):
 
     @classmethod
     def from_array(cls, array: np.ndarray, dtype: torch.dtype = torch.float64) -> Self:
-        """Copy an array in which NaN means missing."""
+        """Copy an array in which NaN marks missing values."""
         x = torch.tensor(np.ascontiguousarray(array), dtype=dtype)
         observed = ~x.isnan()
         return cls(x.where(observed, x.new_zeros(())), observed)
@@ -34,7 +34,7 @@ class Incomplete(NamedTuple):
         return x.cpu().numpy().astype(dtype)
 
     def with_values(self, x: Tensor) -> Tensor:
-        """Return `x` with the observed cells put back, bit-equal."""
+        """Return `x` with the observed cells restored exactly."""
         return torch.where(self.observed, self.x, x)
 
     def take(self, rows: Tensor | slice) -> Self:

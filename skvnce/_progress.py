@@ -1,7 +1,8 @@
-"""What long work tells of itself: the step that it is at, and how far it is.
+"""Reports of progress: the current step of a computation, and its position in loops.
 
-Algorithms tell, and estimators listen (`estimators/_callbacks.py`).  A listener belongs
-to the call of a method and to the thread that makes it; without one nothing happens.
+Algorithms report events, and estimators listen (`estimators/_callbacks.py`).  A
+listener belongs to the call of a method and to its thread; without a listener nothing
+happens.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,17 +15,17 @@ T = TypeVar("T")
 
 
 class Step(NamedTuple):
-    """A part of the work.
+    """A step of the computation.
 
     Attributes
     ----------
     name : str
     number, total : int or None
-        The how-manieth of how many.
+        Its number, and the number of such steps.
     has_parts : bool
-        Whether callbacks see the steps and rounds inside of it, too.
+        Whether callbacks also see the steps and rounds inside it.
     is_brief : bool
-        Whether it mostly takes so little time that nobody need hear of it.
+        Whether it usually takes too little time to be reported.
     """
 
     name: str
@@ -34,7 +35,7 @@ class Step(NamedTuple):
     is_brief: bool = False
 
     def __str__(self) -> str:
-        """Write "drawing parameters 3 of 20"."""
+        """Format the step as "drawing parameters 3 of 20"."""
         if self.number is None or self.total == 1:
             return self.name
         count = f"{self.name} {self.number}"
@@ -42,29 +43,29 @@ class Step(NamedTuple):
 
 
 class Listener(Protocol):
-    """Who hears of steps."""
+    """The interface of listeners."""
 
     def begin(self, step: Step) -> object:
-        """Hear that a step begins; gives what `end` is called with."""
+        """Receive the start of a step; return the argument of `end`."""
 
     def end(self, begun: object) -> None:
-        """Hear that it ends."""
+        """Receive the end of a step."""
 
     def tell(self, step: Step) -> None:
-        """Hear where the step inside of the others is."""
+        """Receive the position of the innermost loop."""
 
 
 _LISTENER: ContextVar[Listener | None] = ContextVar("skvnce_listener", default=None)
 
 
 def listener() -> Listener | None:
-    """Return who listens."""
+    """Return the current listener."""
     return _LISTENER.get()
 
 
 @contextmanager
 def heard_by(one: Listener) -> Iterator[None]:
-    """Let a listener hear of all steps inside."""
+    """Send all events inside the context to a listener."""
     token = _LISTENER.set(one)
     try:
         yield
@@ -74,7 +75,7 @@ def heard_by(one: Listener) -> Iterator[None]:
 
 @contextmanager
 def step(name: str, *numbers: int, **kinds: bool) -> Iterator[None]:
-    """Tell that what is inside is a step; arguments are those of `Step`."""
+    """Report the context as a step; arguments are those of `Step`."""
     hears = _LISTENER.get()
     if hears is None:
         yield
@@ -89,21 +90,21 @@ def step(name: str, *numbers: int, **kinds: bool) -> Iterator[None]:
 def steps(
     name: str, items: Iterable[T], total: int | None = None, **kinds: bool
 ) -> Iterator[T]:
-    """Go through items, each of them a step."""
+    """Iterate over items, and report each as a step."""
     for number, item in enumerate(items, 1):
         with step(name, number, total, **kinds):
             yield item
 
 
 def tell(name: str, number: int | None = None, total: int | None = None) -> None:
-    """Tell where a loop is, so that nothing is silent for long."""
+    """Report the position of a loop, so that long loops show progress."""
     hears = _LISTENER.get()
     if hears is not None:
         hears.tell(Step(name, number, total))
 
 
 def tell_round(n_round: int, loss: float = nan, change: float = nan) -> bool:
-    """Tell of a round of a loop that nobody stops: what `on_round` is by default."""
+    """Report a round of a loop that nobody stops; the default of `on_round`."""
     tell("round", n_round)
     return False
 

@@ -24,8 +24,8 @@ _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def seed_from(random_state: object) -> int:
-    """Turn a `random_state` into one integer; None gives fresh entropy."""
-    if random_state is None:  # numpy's global stream stays untouched
+    """Convert a `random_state` to an integer; None gives fresh entropy."""
+    if random_state is None:  # does not change numpy's global stream
         return int(np.random.SeedSequence().generate_state(1)[0] >> 1)
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31 - 1))
@@ -37,10 +37,10 @@ def seed_from(random_state: object) -> int:
 
 @contextmanager
 def seeded(random_state: object) -> Iterator[int]:
-    """Fork torch's stream, seed it, and restore it on exit; yields the seed.
+    """Seed torch's global stream, and restore it on exit; yields the seed.
 
-    Other threads of ours wait meanwhile, so that a seed gives the same draws there; a
-    child that another thread forks has the stream from before.
+    Other threads of this package wait meanwhile, so that a seed reproduces the draws.
+    A child that another thread forks gets the state of the stream before the context.
     """
     seed = seed_from(random_state)
     with PROCESS, ExitStack() as stream:
@@ -57,7 +57,7 @@ def row_keyed(rows: np.ndarray, seed: int) -> Uniforms:
     Parameters
     ----------
     rows : ndarray of shape (n, features)
-        NaN marks missing cells, and all NaN are alike.
+        NaN marks missing cells; all NaN are equivalent.
     seed : int
 
     Returns
@@ -65,7 +65,7 @@ def row_keyed(rows: np.ndarray, seed: int) -> Uniforms:
     callable
         Takes the step and a tensor of shape (..., n, features).
     """
-    clean = np.where(np.isnan(rows), np.nan, rows + 0.0)  # one NaN, one zero
+    clean = np.where(np.isnan(rows), np.nan, rows + 0.0)  # one kind of NaN and zero
     with np.errstate(over="ignore"):
         key = np.full(len(rows), _scramble(np.uint64(seed) + _GOLDEN))
         for column in np.ascontiguousarray(clean.T, np.float64).view(np.uint64):
@@ -85,10 +85,10 @@ def row_keyed(rows: np.ndarray, seed: int) -> Uniforms:
 
 
 def row_lattice(rows: np.ndarray, seed: int) -> Uniforms:
-    """Spread draws of a row evenly: Sobol points, shifted by `row_keyed`.
+    """Make evenly distributed uniform numbers: Sobol points, shifted by `row_keyed`.
 
-    Means over the first dimension converge faster than with independent numbers; best
-    for powers of two.
+    Means over the first dimension converge faster than with independent numbers,
+    especially if its size is a power of two.
     """
     shift = row_keyed(rows, seed)
 

@@ -1,14 +1,15 @@
-"""Threads of linear algebra: how many.
+"""Control of the number of threads of linear algebra.
 
-Batches of small matrices take one thread.  Threads that share such a batch mostly wait
-for each other, for seconds where other processes hold the cores.
+Batches of small matrices use one thread.  Threads that share such a batch mostly wait
+for each other, for seconds if other processes use the cores.
 
-Three pools act: that of numpy's BLAS, of the whole process; that of OpenMP, which torch
-uses, of each Python thread; and MKL, linked into torch, where threadpoolctl does not
-see it: it follows OpenMP only until something calls `torch.set_num_threads`.
+There are three pools of threads.  That of numpy's BLAS belongs to the whole process.
+That of OpenMP, which torch uses, belongs to a Python thread.  MKL is linked into torch,
+and threadpoolctl does not see it; it follows OpenMP until something calls
+`torch.set_num_threads`.
 
 A forked child inherits GNU OpenMP's record of its threads without the threads, and
-would wait for them without end: they are dismissed before a fork, and start again when
+would wait for them forever.  So they are stopped before a fork; they start again when
 they are needed.
 """
 
@@ -25,15 +26,15 @@ from threadpoolctl import LibController, ThreadpoolController
 
 from skvnce._forks import PROCESS
 
-_SMALL = 500  # features up to which several threads may be many times as slow as one
-_SOFT = 1  # omp_pause_soft: settings stay
+_SMALL = 500  # features up to which several threads may be much slower than one
+_SOFT = 1  # omp_pause_soft: keeps settings
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit linear algebra to one thread, and restore what was on exit."""
+    """Limit linear algebra to one thread, and restore the limits on exit."""
     with PROCESS, ExitStack() as limits:
-        torch.get_num_threads()  # first in a thread it sets what is limited below
+        torch.get_num_threads()  # the first call in a thread sets what is limited below
         limits.enter_context(_one_thread_of_mkl())
         pools = _controller(len(sys.modules))
         restore = partial(_restore, [(one, one.num_threads) for one in _blas(pools)])
@@ -44,7 +45,7 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def threads_for(n_features: int) -> Iterator[None]:
-    """Take one thread for small matrices, where several only wait; else leave all."""
+    """Use one thread for small matrices, where several mostly wait, else all."""
     if n_features <= _SMALL:
         with one_thread():
             yield
@@ -55,7 +56,7 @@ def threads_for(n_features: int) -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _controller(n_modules: int) -> ThreadpoolController:
-    """Look for libraries of threads, again after an import: it takes 10 ms."""
+    """Find libraries with threads, again after each import: it takes 10 ms."""
     return ThreadpoolController()
 
 
@@ -64,14 +65,14 @@ def _blas(pools: ThreadpoolController) -> list[LibController]:
 
 
 def _restore(numbers: list[tuple[LibController, int]]) -> None:
-    """Set what belongs to the process, in a child that another thread forked."""
+    """Set the limits of the process, in a child that another thread forked."""
     for library, number in numbers:
         library.set_num_threads(number)
         getattr(library, "clear_controlling_thread", int)()  # for all of its threads
 
 
 def _dismiss_threads() -> None:
-    """Let the threads of GNU OpenMP that serve this Python thread end."""
+    """Stop the threads of GNU OpenMP that belong to this Python thread."""
     pools = _controller(len(sys.modules)).select(prefix="libgomp")
     for library in pools.lib_controllers:
         pause = getattr(ctypes.CDLL(library.filepath), "omp_pause_resource_all", None)
@@ -85,7 +86,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _one_thread_of_mkl() -> Iterator[None]:
-    """Limit the MKL inside of torch, in this Python thread where it can be found."""
+    """Limit MKL inside torch, in this Python thread, if it can be found."""
     limit = _mkl_limit()
     before = limit(1)
     try:
@@ -96,13 +97,13 @@ def _one_thread_of_mkl() -> Iterator[None]:
 
 @cache
 def _mkl_limit() -> Callable[[int], int]:
-    """Find the function that sets a limit and returns the one before."""
+    """Find the function that sets a limit and returns the previous one."""
     if not torch.backends.mkl.is_available():
         return lambda number: number
     for path in Path(torch.__file__).parent.glob("lib/*torch_cpu.*"):
         try:
             return ctypes.CDLL(os.fspath(path)).MKL_Set_Num_Threads_Local
-        except (OSError, AttributeError):  # a library for linking; not exported
+        except (OSError, AttributeError):  # cannot be loaded, or does not export it
             continue
     return _limit_of_process
 

@@ -1,3 +1,3 @@
-"""The version, in exactly one place."""
+"""The version, defined only here."""
 
 __version__ = "0.1.0"

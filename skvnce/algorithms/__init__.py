@@ -1,1 +1,1 @@
-"""A paper's algorithm wired from the parts below: torch only, no scikit-learn."""
+"""Algorithms of papers, built from the lower layers; they do not use scikit-learn."""

@@ -1,10 +1,10 @@
-"""Factor analysis fitted to incomplete rows by EM, and its rank.
+"""Factor analysis of rows with missing values, fitted by EM, and choice of its rank.
 
-EM (Rubin and Thayer 1982; for incomplete rows Simkus et al. 2023, appendix J) maximises
+EM (Rubin and Thayer 1982; with missing values Simkus et al. 2023, appendix J) maximises
 ``sum_i w_i log p(x_i,obs)``.  Given the moments of the latents, each column is a
 regression on (z, 1) over the rows that observe it.  Parameter-expanded EM (Liu, Rubin
-and Wu 1998) lets the latents have any mean and covariance in the M-step and then
-rescales them to N(0, I): as monotone, and faster.
+and Wu 1998) gives the latents any mean and covariance in the M-step and then rescales
+them to N(0, I); it is also monotone, and faster.
 """
 
 from math import inf
@@ -45,7 +45,7 @@ class Moments(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The outcome of `fit_factors`.
+    """The result of `fit_factors`.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Fit(NamedTuple):
     objectives : list of float
         Log-likelihoods.
     rise : float
-        By which the last round raised the log-likelihood.
+        Increase of the log-likelihood in the last round.
     """
 
     model: FactorModel
@@ -87,7 +87,7 @@ def expected_moments(
 
 
 def maximise(moments: Moments, floor: float) -> FactorModel:
-    """Regress each column on (z, 1), and let z be N(0, I) again: the M-step.
+    """Regress each column on (z, 1), and rescale z to N(0, I): the M-step.
 
     A column without an observed cell becomes standard normal noise.
     """
@@ -108,10 +108,10 @@ def maximise(moments: Moments, floor: float) -> FactorModel:
 
 
 def start(data: Incomplete, weights: Tensor, rank: int, floor: float) -> FactorModel:
-    """Take principal factors of the correlations of pairs of observed cells.
+    """Compute principal factors of the correlations of pairs of observed cells.
 
-    Their spread beyond that of the other directions is signal, and at least a
-    hundredth, as EM does not leave loadings of zero.
+    The variance beyond that of the other directions is signal.  It is at least a
+    hundredth, because EM cannot leave loadings of zero.
     """
     seen = data.observed.to(data.x.dtype)
     known = data.x.where(data.observed, 0.0)
@@ -128,10 +128,11 @@ def start(data: Incomplete, weights: Tensor, rank: int, floor: float) -> FactorM
 
 
 def rotate(model: FactorModel) -> FactorModel:
-    """Turn the latents so that their posterior from complete rows is independent.
+    """Rotate the latents so that their posterior from complete rows is independent.
 
-    The latent that these rows tell most of comes first; the largest loading of each,
-    against the noise, is positive.  So the loadings are functions of the covariance.
+    The latents are ordered by decreasing posterior precision, and the largest loading
+    of each, relative to the noise, is positive.  So the loadings are functions of the
+    covariance.
     """
     scaled = model.loadings / model.noise_variance.sqrt()[:, None]
     vectors = torch.linalg.eigh(scaled.T @ scaled).eigenvectors.flip(1)
@@ -151,23 +152,23 @@ def fit_factors(
     tol: float,
     on_round: OnRound = tell_round,
 ) -> Fit:
-    """Run EM until a round raises the log-likelihood by less than `tol` nats.
+    """Run EM until a round increases the log-likelihood by less than `tol` nats.
 
     Parameters
     ----------
     data : Incomplete
-        Columns scaled to unit spread.
+        Columns scaled to unit standard deviation.
     weights : Tensor of shape (n,)
     rank : int
         Number of latents.
     floor : float
-        Least noise variance.  Without it the likelihood has no maximum where columns
-        repeat others, or where rows are few.
+        Smallest noise variance.  Without it the likelihood has no maximum if columns
+        are collinear, or if there are few rows.
     max_iter : int
     tol : float
     on_round : callable
-        Shown the round, minus the objective per row, and the rise of the objective;
-        stops EM by returning True.
+        Called with the round, minus the objective per row, and the increase of the
+        objective; stops EM by returning True.
     """
     model, total, objectives = start(data, weights, rank, floor), weights.sum(), []
     rise = inf
@@ -185,10 +186,10 @@ def fit_factors(
 def fit_covariance(
     mean: Tensor, covariance: Tensor, rank: int, *, floor: float, n_rounds: int = 300
 ) -> FactorModel:
-    """Run EM on a covariance, as of infinitely many complete rows.
+    """Run EM on a covariance, as if from infinitely many complete rows.
 
-    It starts from the principal axes after taking off half of each column's variance
-    given all others (Joreskog 1963, image factor analysis).
+    It starts from the principal axes of the covariance minus half of the variance of
+    each column given all others (Joreskog 1963, image factor analysis).
 
     Parameters
     ----------
@@ -197,7 +198,7 @@ def fit_covariance(
         Positive definite.
     rank : int
     floor : float
-        Least noise variance.
+        Smallest noise variance.
     n_rounds : int
     """
     noise = 0.5 / torch.cholesky_inverse(torch.linalg.cholesky(covariance)).diagonal()
@@ -228,16 +229,17 @@ def choose_rank(
 ) -> int:
     """Choose the number of latents by held-out observed cells.
 
-    The rank grows while one of the next two raises their log predictive density by
-    more than a standard error over rows.  Without that margin, chance adds a latent
-    every few times; one latent alone may do little where two do much.
+    The rank increases as long as one of the next two ranks increases their log
+    predictive density by more than a standard error over rows.  Without this margin a
+    latent would often be added by chance.  Two are tried, because one more latent may
+    improve little where two improve much.
 
     Parameters
     ----------
     held_out : Tensor of bool, of shape (n, features)
-        Observed cells that EM may not see.
+        Observed cells that EM does not use.
     highest : int
-        Rank to stop at.
+        Maximum rank.
     """
     kept = Incomplete(data.x, data.observed & ~held_out)
 
@@ -259,9 +261,9 @@ def choose_rank(
 
 
 def rises(differences: Tensor, weights: Tensor) -> bool:
-    """Tell whether a weighted sum over rows is above its standard error.
+    """Return whether a weighted sum over rows is above its standard error.
 
-    A row counts with 5 nats at most: where tails are heavy one would decide for all.
+    A row contributes at most 5 nats; otherwise one row could decide if tails are heavy.
     """
     bounded = differences.clamp(-5.0, 5.0)
     average = bounded @ weights / weights.sum()

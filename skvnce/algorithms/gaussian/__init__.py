@@ -1,1 +1,1 @@
-"""Normal distributions and Gaussian copulas of incomplete tables."""
+"""Normal distributions and Gaussian copulas of tables with missing values."""

@@ -1,23 +1,23 @@
 """Calibration of conditional distributions by the residuals of similar predictions.
 
-A copula predicts the score of a cell by N(m, s**2).  Where relations are not linear,
-the residuals ``z = (score - m) / s`` of observed cells, each predicted by the others of
-its row, are not standard normal near some m.  With Q(u | m) the quantiles of residuals
-of predictions near m, a drawn score becomes
+A copula predicts the score of a cell by N(m, s**2).  The residuals ``z = (score - m) /
+s`` of observed cells, each predicted from the other cells of its row, should be
+standard normal.  If relations are nonlinear, they are not for some m.  With Q(u | m)
+the quantiles of residuals of predictions near m, a drawn score becomes
 
     m + s Q(Phi((score - m) / s) | m),                                             (1)
 
-so that its rank is kept, as are the dependence within rows and the uncertainty of the
+which preserves its rank, and so the dependence within rows and the uncertainty of the
 parameters.  It is the recalibration by probability integral transforms of Kuleshov,
 Fenner and Ermon (2018, Accurate uncertainties for deep learning using calibrated
-regression), made local.  Q is shrunk towards the normal quantiles.
+regression), applied locally.  Q is shrunk towards the normal quantiles.
 
-A column whose values repeat has residuals spread evenly between the probabilities of
-its steps (`steps`).  The residuals of a column are divided by their root mean square:
-in the rows that the normal distribution was fitted to they are too small, and draws of
-the parameters account for that already.
+In columns with repeated values the residual of a cell is uniformly distributed between
+the probabilities of its steps (`steps`).  The residuals of a column are divided by
+their root mean square: in the rows that the normal distribution was fitted to they are
+too small, and draws of the parameters already account for that.
 
-A column is calibrated only where that is clearly better for rows that were left out.
+A column is calibrated only if that clearly improves predictions of left-out rows.
 """
 
 from collections.abc import Callable
@@ -31,24 +31,24 @@ from skvnce.algorithms.gaussian.steps import Steps, left_out_moments
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import midpoint_levels
 
-_SHARES = (0.3, 0.1)  # of the residuals that are near, to choose from
-_PRIOR = 10.0  # normal residuals that are added to those near
+_SHARES = (0.3, 0.1)  # candidates of the share of residuals that count as near
+_PRIOR = 10.0  # number of normal residuals that are added to the near ones
 _N_CENTRES = 17
-_N_LEVELS = 17  # of the quantiles Q
-_N_TIED = 4  # residuals that stand for one of a cell between two steps
+_N_LEVELS = 17  # number of quantiles Q
+_N_TIED = 4  # number of residuals that represent one of a cell between two steps
 _N_FOLDS = 5
-_CLEAR = 2.0  # standard errors of a clear gain
-_FEWEST = 50  # observed cells of a column that may be calibrated
-_FARTHEST = 8.0  # residual
-_N_SCORED = 24  # quantiles that are scored
-_ROUNDING = 1e-9  # of shares that are equal
-_SAME = 1e-9  # difference of predicted scores that are equal
+_CLEAR = 2.0  # number of standard errors of a clear improvement
+_FEWEST = 50  # minimum number of observed cells of a calibrated column
+_FARTHEST = 8.0  # maximum absolute residual
+_N_SCORED = 24  # number of quantiles in a score
+_ROUNDING = 1e-9  # difference below which shares are equal
+_SAME = 1e-9  # difference below which predicted scores are equal
 
 ToCells = Callable[[int, Tensor], Tensor]
 
 
 class Calibration(NamedTuple):
-    """What is added to the residuals of some columns; eq. (1).
+    """The shifts that eq. (1) adds to the residuals of some columns.
 
     Attributes
     ----------
@@ -56,8 +56,8 @@ class Calibration(NamedTuple):
     centres : Tensor of shape (n_calibrated, n_centres)
         Predicted means, increasing.
     shifts : Tensor of shape (n_calibrated, n_centres, n_levels)
-        ``Q(u | m) - Phi^-1(u)`` at the centres and at the middles of n_levels levels u;
-        linear between them and constant beyond.
+        ``Q(u | m) - Phi^-1(u)`` at the centres and at the midpoints u of n_levels
+        levels; linear between them and constant beyond.
     """
 
     columns: Tensor
@@ -67,7 +67,7 @@ class Calibration(NamedTuple):
     def moved(self, scores: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
         """Calibrate scores (n_draws, n, features) drawn from N(mean, spread**2).
 
-        Cells without spread stay.
+        Cells whose standard deviation is 0 are unchanged.
         """
         moved = scores.clone()
         for k, j in enumerate(self.columns.tolist()):
@@ -95,7 +95,7 @@ class Calibration(NamedTuple):
         return scores + spread * shift
 
     def before(self, scores: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
-        """Find the scores that `moved` moves to given ones; all (n, features)."""
+        """Invert `moved`; all tensors (n, features)."""
         found = scores.clone()
         for k, j in enumerate(self.columns.tolist()):
             some = (spread[:, j] > 0) & scores[:, j].isfinite()
@@ -108,7 +108,7 @@ class Calibration(NamedTuple):
         return found
 
     def mean_shift(self, mean: Tensor, spread: Tensor, to_cells: ToCells) -> Tensor:
-        """Compute what calibration adds to the means of cells; (n, features)."""
+        """Compute the change of the means of cells by calibration; (n, features)."""
         found = torch.zeros_like(mean)
         levels = _normal_levels(mean)
         for k, j in enumerate(self.columns.tolist()):
@@ -123,7 +123,7 @@ class Calibration(NamedTuple):
 
 
 class Residuals(NamedTuple):
-    """Residuals of the observed cells of a column, and what they are of.
+    """Residuals of the observed cells of a column, with predictions and weights.
 
     Attributes
     ----------
@@ -140,12 +140,12 @@ class Residuals(NamedTuple):
     folds: Tensor
 
     def of(self, rows: Tensor) -> "Residuals":
-        """Take some rows."""
+        """Select some rows."""
         return Residuals(*(part[rows] for part in self))
 
 
 def none(like: Tensor) -> Calibration:
-    """Calibrate no column."""
+    """Make a calibration of no column."""
     columns = torch.zeros(0, dtype=torch.long)
     sizes = (0, _N_CENTRES), (0, _N_CENTRES, _N_LEVELS)
     return Calibration(columns, *(like.new_zeros(size) for size in sizes))
@@ -160,10 +160,10 @@ def fit_calibration(
     stepped: Steps,
     to_cells: ToCells,
 ) -> Calibration:
-    """Calibrate the columns that it makes clearly better.
+    """Calibrate the columns for which this is a clear improvement.
 
-    Better is by two standard errors of the CRPS of the observed cells, those of each
-    fold scored by a calibration made without it.
+    The improvement must exceed two standard errors of the CRPS of the observed cells,
+    where each fold is scored by a calibration that does not use it.
 
     Parameters
     ----------
@@ -171,14 +171,14 @@ def fit_calibration(
         Of the scores.
     scores : Incomplete
     cells : Tensor of shape (n, features)
-        What the scores are of.
+        The cells of the scores.
     weights : Tensor of shape (n,)
     folds : Tensor of int, of shape (n,)
         0 to 4.
     stepped : Steps
-        Of the columns whose values repeat.
+        For the columns with repeated values.
     to_cells : callable
-        Maps a column and scores of it to cells, steps included.
+        Maps a column and its scores to cells, including steps.
     """
     every = torch.arange(cells.shape[1])
     mean, spread = left_out_moments(normal, scores, every)
@@ -223,7 +223,7 @@ def _residuals(
 
 
 def _choose(column: Residuals, to_cells: Callable[[Tensor], Tensor]) -> float | None:
-    """Choose the share of residuals that are near, or None for no calibration."""
+    """Choose the share of near residuals, or None for no calibration."""
     best, chosen = column.weights.new_zeros(()), None
     before = _crps(column, torch.zeros(()), to_cells)
     for share in _SHARES:
@@ -258,7 +258,7 @@ def _quantile_shifts(column: Residuals, share: float) -> tuple[Tensor, Tensor]:
     """Compute the centres of a column and the shifts there.
 
     The residuals around a centre are weighted by the tricube kernel of the difference
-    of ranks of the predictions.  Equal predictions, as from a column of few values,
+    of ranks of the predictions.  Equal predictions, as from a column with few values,
     have equal ranks; a centre without a prediction nearby is not shifted.
     """
     mean = (column.mean / _SAME).round() * _SAME
@@ -301,7 +301,7 @@ def _interpolated_1d(at: Tensor, values: Tensor, x: Tensor) -> Tensor:
 
 
 def _inverse(x: Tensor, y: Tensor, value: Tensor) -> Tensor:
-    """Find where piecewise linear functions have a value; slopes beyond are 1.
+    """Find where piecewise linear functions equal a value; slopes beyond are 1.
 
     Parameters
     ----------
@@ -318,7 +318,7 @@ def _inverse(x: Tensor, y: Tensor, value: Tensor) -> Tensor:
 
 
 def _piece(at: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the piece in which x lies, and how far along; the ends hold beyond."""
+    """Find the piece that contains x, and the position in it; clamped at the ends."""
     piece = (torch.searchsorted(at, x.contiguous()) - 1).clamp(0, len(at) - 2)
     width = (at[piece + 1] - at[piece]).clamp(min=torch.finfo(at.dtype).tiny)
     return piece, ((x - at[piece]) / width).clamp(0, 1)

@@ -1,7 +1,7 @@
-"""What a normal distribution says of the cells of a table, through margins and bounds.
+"""Prediction of the cells of a table by a Gaussian copula, possibly with bounds.
 
-A cell is an increasing function of a normal score (`marginals`); missing cells may be
-known to lie between bounds.  Without either it is the normal distribution itself.
+A cell is an increasing function of a normal score (`marginals`), and missing cells may
+be known to lie between bounds.  Without either it is the normal distribution itself.
 """
 
 from typing import NamedTuple
@@ -27,26 +27,26 @@ from skvnce.distributions.normal import Normal
 
 Moments = tuple[Tensor, Tensor] | None
 
-_FARTHEST = 4.0  # score of an observed cell: a normal one is beyond it once in 16,000
-_LEAST_SHARE = 1e-8  # of a distribution that lies within bounds
-_SETTLED = 1e-2  # change of a normal score at which margins are settled
+_FARTHEST = 4.0  # maximum absolute score of an observed cell: P = 1 / 16,000
+_LEAST_SHARE = 1e-8  # minimum probability of an interval within bounds
+_SETTLED = 1e-2  # change of a normal score below which marginals have converged
 
 
 class Copula(NamedTuple):
-    """A fitted normal distribution of scores, and how cells follow from scores.
+    """A fitted normal distribution of scores, and the map from scores to cells.
 
     Attributes
     ----------
     normal : Normal
         Of the scores.
     margins : Margins or None
-        None where cells are scores.
+        None if cells are scores.
     bounds : tuple of Tensor, or None
-        Least and largest value of the missing cells of each column.
+        Smallest and largest value of the missing cells of each column.
     steps : Steps or None
-        How draws of columns whose values repeat follow from scores.
+        The map from scores to draws of columns with repeated values.
     calibration : Calibration or None
-        What is learnt from residuals.
+        Calibration by residuals.
     """
 
     normal: Normal
@@ -56,16 +56,16 @@ class Copula(NamedTuple):
     calibration: Calibration | None = None
 
     def scores(self, data: Incomplete) -> tuple[Incomplete, Tensor]:
-        """Map a table to scores; and give the log-slopes of each row, summed."""
+        """Map a table to scores; also return the sum of log-slopes of each row."""
         if self.margins is None:
             return data, data.x.new_zeros(len(data.x))
         return scored(self.margins, data)
 
     def given(self, data: Incomplete) -> Incomplete:
-        """Map a table to scores that others are predicted from.
+        """Map a table to the scores from which others are predicted.
 
-        Those of bent columns are kept from being farther out than normal scores are:
-        beyond the outermost knots nothing is known of them but that they are extreme.
+        Scores of nonlinear columns are clipped to the range of normal scores: beyond
+        the outermost knots nothing is known except that they are extreme.
         """
         scores, _ = self.scores(data)
         if self.margins is None:
@@ -97,7 +97,7 @@ class Copula(NamedTuple):
         return tuple(self.calibration.before(bound, *moments) for bound in found)
 
     def cells_after(self, moments: Moments) -> ToCells | None:
-        """Make what maps scores before calibration to cells; None if they are cells."""
+        """Make the map from scores before calibration to cells; None if identical."""
         if self.margins is None and not self.calibrates:
             return None
 
@@ -123,7 +123,7 @@ class Copula(NamedTuple):
         return self.margins.inverse_of(columns, scores[..., None])[..., 0]
 
     def steps_of(self, column: int, scores: Tensor) -> Tensor:
-        """Map scores of one column to cells, by steps where it has them."""
+        """Map scores of one column to cells, by steps if it has steps."""
         place = () if self.steps is None else (self.steps.columns == column).nonzero()
         if not len(place):
             return self.cells_of(column, scores)
@@ -132,9 +132,9 @@ class Copula(NamedTuple):
         return self.steps.values[k][torch.searchsorted(edges, scores.contiguous())]
 
     def possible_of(self, column: int, scores: Tensor) -> Tensor:
-        """Map scores of one column to cells within bounds, by steps where it has them.
+        """Map scores of one column to cells within bounds, by steps if it has steps.
 
-        `steps_of` alone where there are no bounds.
+        Equals `steps_of` if there are no bounds.
         """
         found = self.steps_of(column, scores)
         if self.bounds is None:
@@ -144,22 +144,22 @@ class Copula(NamedTuple):
 
     @property
     def calibrates(self) -> bool:
-        """Tell whether any column is calibrated."""
+        """Return whether any column is calibrated."""
         return self.calibration is not None and len(self.calibration.columns) > 0
 
 
 class Choice(NamedTuple):
-    """What held-out cells chose, and where a fit to all cells starts.
+    """The choice of held-out cells, and the start of a fit to all cells.
 
     Attributes
     ----------
     strength : float
         k of the prior, see `gaussian`.
     margins : Margins or None
-        None where cells are scores.
+        None if cells are scores.
     start : Normal
     judged : Copula
-        The fit without the held-out cells, with this strength and kind of margins.
+        The fit without the held-out cells, with this strength and kind of marginals.
     """
 
     strength: float
@@ -179,19 +179,19 @@ def choose(
     tol: float,
     values: dict[int, Tensor] | None = None,
 ) -> Choice:
-    """Choose strength and margins by held-out cells, and fit the margins to all.
+    """Choose strength and marginals by held-out cells, and fit the marginals to all.
 
     Parameters
     ----------
     data : Incomplete
-        Columns scaled to unit spread.
+        Columns scaled to unit standard deviation.
     weights : Tensor of shape (n,)
     part : tuple
-        Some of the rows, which of their cells are held out, and their weights.
+        Some of the rows, the mask of their held-out cells, and their weights.
     strengths : list of float
-        From strong to weak.
+        In decreasing order.
     bend : bool
-        Whether margins may be bent.
+        Whether marginals may be nonlinear.
     max_iter, tol
         Of EM.
     values : dict of int to Tensor, or None
@@ -221,8 +221,8 @@ def log_prob(copula: Copula, data: Incomplete) -> Tensor:
 def conditional_mean(copula: Copula, data: Incomplete, lattice: Lattice) -> Tensor:
     """Fill missing cells by E[x_mis | x_obs, bounds]; (n, features).
 
-    Exact where no bound is near; where one is, moved by a weighted average over points
-    of `lattice`, numbers that are functions of the row (see `truncation`).
+    Exact if no bound is near.  Otherwise a weighted average over points of `lattice`,
+    numbers that are functions of the row, gives the shift (see `truncation`).
     """
     scores = copula.given(data)
     moments, lines = None, copula.margins
@@ -245,9 +245,9 @@ def conditional_mean(copula: Copula, data: Incomplete, lattice: Lattice) -> Tens
 def cell_means(copula: Copula, data: Incomplete) -> Tensor:
     """Predict each missing cell by itself, in closed form; (n, features).
 
-    The mean is truncated to the bounds of the cell; unlike that of `conditional_mean`,
-    it does not use that other missing cells of the row lie within theirs, nor the
-    calibration, which saw all cells.
+    The mean is truncated to the bounds of the cell.  Unlike that of `conditional_mean`,
+    it uses neither the bounds of other missing cells of the row nor the calibration,
+    which is fitted to all cells.
     """
     scores = copula.given(data)
     lines, bounds = copula.margins, copula.bounds
@@ -267,7 +267,7 @@ def cell_means(copula: Copula, data: Incomplete) -> Tensor:
 
 
 def draw(copula: Copula, data: Incomplete, n_draws: int) -> Tensor:
-    """Draw the missing cells given the observed ones; (n_draws, n, features)."""
+    """Draw the missing cells given the observed cells; (n_draws, n, features)."""
     scores = copula.given(data)
     moments = None
     if copula.calibrates:

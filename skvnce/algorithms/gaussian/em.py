@@ -1,11 +1,11 @@
-"""A normal distribution fitted to incomplete rows by EM, and draws of its posterior.
+"""EM for a normal distribution of rows with missing values, and its posterior.
 
 EM (Dempster, Laird and Rubin 1977, section 4.1; Little and Rubin 2019, section 11.2)
-maximises ``sum_i w_i log p(x_i,obs) - k (log|S| + tr S^-1) / 2``: the penalty is worth
-k rows that say that columns, scaled to unit spread, are independent.  SQUAREM makes it
-faster (Varadhan and Roland 2008, Simple and globally convergent methods for
-accelerating the convergence of any EM algorithm).  The posterior under the same prior
-is explored by data augmentation (Schafer 1997, section 5.4).
+maximises ``sum_i w_i log p(x_i,obs) - k (log|S| + tr S^-1) / 2``.  The penalty is
+equivalent to k rows under which columns, scaled to unit standard deviation, are
+independent.  SQUAREM accelerates it (Varadhan and Roland 2008, Simple and globally
+convergent methods for accelerating the convergence of any EM algorithm).  Data
+augmentation draws from the posterior under the same prior (Schafer 1997, section 5.4).
 """
 
 from itertools import count
@@ -27,12 +27,12 @@ from skvnce.distributions.normal import (
     prepare,
 )
 
-LEAST_SPREAD = 1e-12  # of a prediction that is divided by
-_CONVERGED = 1e-10  # change of a step of EM over that of the first
+LEAST_SPREAD = 1e-12  # minimum standard deviation of a prediction, as a divisor
+_CONVERGED = 1e-10  # ratio of a step of EM to the first one
 
 
 class Moments(NamedTuple):
-    """Sums over completed rows, around the mean that completed them.
+    """Sums over completed rows, relative to the mean that completed them.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Moments(NamedTuple):
 
     @classmethod
     def zeros(cls, d: int) -> Self:
-        """Start the sums."""
+        """Make sums of zero."""
         zeros = torch.zeros(d + 1, d, dtype=torch.float64)
         return cls(zeros[0], zeros[1:])
 
@@ -55,7 +55,7 @@ class Moments(NamedTuple):
         self.second.addmm_((residual * weight[:, None]).T, residual)
 
     def centred(self, total: Tensor, strength: float) -> tuple[Tensor, Tensor]:
-        """Compute the average less the mean, and the scatter around it plus k I."""
+        """Compute the average minus the mean, and the scatter around it plus k I."""
         shift = self.first / total
         scatter = self.second - total * torch.outer(shift, shift)
         prior = strength * torch.eye(len(shift)).to(shift)
@@ -63,18 +63,18 @@ class Moments(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The outcome of `fit_normal`.
+    """The result of `fit_normal`.
 
     Attributes
     ----------
     normal : Normal
     objectives : list of float
-        Penalised log-likelihoods, one a round; of a round that takes a jump back, that
-        of the round before it.
+        Penalised log-likelihood of each round; for a round that rejects a jump, that
+        of the previous round.
     change : float
         Largest change of a parameter in the last round.
     n_rounds : int
-        Evaluations of the objective, those of jumps that were taken back included.
+        Number of evaluations of the objective, including those of rejected jumps.
     """
 
     normal: Normal
@@ -124,21 +124,21 @@ def fit_normal(
 ) -> Fit:
     """Run EM until no entry of mean and covariance changes by more than `tol`.
 
-    After two steps it jumps (`extrapolate`), and takes the jump back where it lowers
+    After two steps it extrapolates (`extrapolate`), and rejects the jump if it lowers
     the objective.
 
     Parameters
     ----------
     data : Incomplete
-        Columns scaled to unit spread.
+        Columns scaled to unit standard deviation.
     weights : Tensor of shape (n,)
     strength : float
-        k, the prior's worth in rows.
+        k, the weight of the prior in rows.
     start : Normal
     max_iter : int
     tol : float
     on_round : callable
-        Shown the round, minus the objective per row, and the change; stops EM by
+        Called with the round, minus the objective per row, and the change; stops EM by
         returning True.
     """
     batches, total = arrange(*data), weights.sum()
@@ -159,7 +159,7 @@ def fit_normal(
             break
         if len(trail) == 3:
             before_jump, trail = trail[-1], [extrapolate(*trail)]
-    if before_jump is not None:  # a last jump that nobody looked at
+    if before_jump is not None:  # the last jump has not been checked
         trail = [before_jump]
     return Fit(trail[-1], objectives, change, n_round)
 
@@ -170,10 +170,10 @@ def distance(one: Normal, other: Normal) -> float:
 
 
 def extrapolate(first: Normal, second: Normal, third: Normal) -> Normal:
-    """Jump ahead of three points of EM by SQUAREM's third scheme.
+    """Extrapolate from three points of EM by SQUAREM's third scheme.
 
-    The jump is cut by half until the covariance is positive definite (Varadhan and
-    Roland 2008, eqs. 6-9).
+    The step is halved until the covariance is positive definite (Varadhan and Roland
+    2008, eqs. 6-9).
     """
     steps = [(b - a, c - b) for a, b, c in zip(first, second, third, strict=True)]
     before = sum(_squares(r) for r, _ in steps)
@@ -193,10 +193,10 @@ def extrapolate(first: Normal, second: Normal, third: Normal) -> Normal:
 def rate_of_em(
     normal: Normal, batches: list[Batch], weights: Tensor, strength: float
 ) -> float:
-    """Find the rate at which EM converges, from twenty steps off parameters drawn once.
+    """Find the rate at which EM converges, from twenty steps after a random deviation.
 
     Near the maximum it is the largest fraction of missing information.  Fewer steps are
-    made where little is missing: once it has converged, steps differ by rounding.
+    made if little is missing: after convergence, steps are rounding errors.
     """
     total, sizes = weights.sum(), []
     moments = drawn_moments(normal, batches, weights)
@@ -234,7 +234,7 @@ def conditional_mean(normal: Normal, data: Incomplete) -> Tensor:
 def conditional_moments(normal: Normal, data: Incomplete) -> tuple[Tensor, Tensor]:
     """Compute mean and standard deviation of each missing cell; (n, features) each.
 
-    Of observed cells they are their value and 0.
+    For observed cells these are their value and 0.
     """
     inverted = prepare(normal)
     mean, spread = torch.zeros_like(data.x), torch.zeros_like(data.x)
@@ -254,11 +254,11 @@ def draw(normal: Normal, data: Incomplete, n_draws: int = 1) -> Tensor:
 
 
 def drawn_moments(normal: Normal, batches: list[Batch], weights: Tensor) -> Moments:
-    """Complete the rows by draws and sum up their moments.
+    """Complete the rows by draws and sum their moments.
 
-    A weight of w counts as w rows with draws of their own, whose sum has w times the
+    A weight of w is equivalent to w rows with separate draws, whose sum has w times the
     mean and the variance of one.  So has ``(w - s) E[xx'] + s xx'`` with one draw x and
-    ``s = sqrt(w)``; weights below 1 have no such rows, and ``s = w``.
+    ``s = sqrt(w)``; for weights below 1 there are no such rows, and ``s = w``.
     """
     inverted, moments = prepare(normal), Moments.zeros(len(normal.mean))
     share = torch.minimum(weights, weights.sqrt())
@@ -280,8 +280,8 @@ def draw_parameters(
     """Draw mean and covariance from their posterior given moments around `mean`.
 
     ``S ~ inverse Wishart(n - 1 + k, scatter + k I)``, ``mean | S ~ N(average, S / n)``:
-    the prior of the penalty times Jeffreys'.  The degrees of freedom are kept at least
-    two above the number of columns, where S has a mean.
+    the prior of the penalty times Jeffreys'.  The degrees of freedom are at least the
+    number of columns plus two, so that S has a mean.
     """
     shift, scatter = moments.centred(total, strength)
     freedom = (total - 1 + strength).clamp(min=len(mean) + 2)
@@ -293,8 +293,8 @@ def draw_parameters(
 def draw_inverse_wishart_root(freedom: Tensor, factor: Tensor) -> Tensor:
     """Draw R with ``R R' ~ inverse Wishart(freedom, L L')`` from L: ``R = L A^-T``.
 
-    ``A A'`` is Wishart with unit scale (Bartlett 1933).  (torch 2.13 warns of singular
-    Wishart draws where none are.)
+    ``A A'`` is Wishart with unit scale (Bartlett 1933).  (torch 2.13 wrongly warns of
+    singular Wishart draws.)
     """
     halves = (freedom - torch.arange(len(factor))) / 2
     gamma = torch.distributions.Gamma(halves, torch.ones(()), validate_args=False)
@@ -305,13 +305,13 @@ def draw_inverse_wishart_root(freedom: Tensor, factor: Tensor) -> Tensor:
 def posterior_draws(
     start: Normal, data: Incomplete, weights: Tensor, strength: float, *, n_draws: int
 ) -> list[Normal]:
-    """Draw parameters by data augmentation from the mode on.
+    """Draw parameters by data augmentation, starting at the mode.
 
-    Each step completes the rows by draws, then draws the parameters.  The steps between
-    draws follow the rate of EM; twice as many are made first.
+    Each step completes the rows by draws, then draws the parameters.  The number of
+    steps between draws depends on the rate of EM; burn-in takes twice as many.
     """
     batches, total, found = arrange(*data), weights.sum(), []
-    with step("measuring how fast draws of parameters forget"):
+    with step("estimating the autocorrelation of parameter draws"):
         rate = rate_of_em(start, batches, weights, strength)
     n_steps = steps_between_draws(rate)
 
@@ -333,7 +333,7 @@ def posterior_draws(
 def steps_between_draws(rate: float, left: float = 0.3, most: int = 20) -> int:
     """Count the steps after which a share `left` of the dependence remains.
 
-    Data augmentation forgets at the rate at which EM converges, the largest fraction of
+    The dependence decreases at the rate at which EM converges, the largest fraction of
     missing information (Schafer 1997, section 3.5).
     """
     if not 0 < rate < 1:
@@ -356,16 +356,16 @@ def choose_strength(
     Parameters
     ----------
     held_out : Tensor of bool, of shape (n, features)
-        Observed cells that EM may not see.
+        Observed cells that EM does not use.
     strengths : list of float
-        From strong to weak.  The search begins in the middle and goes on while the
-        next predicts better, to the weaker ones first.
+        In decreasing order.  The search begins in the middle and continues as long as
+        the next one predicts better, first towards weaker ones.
 
     Returns
     -------
     strength : float
     normal : Normal
-        Fitted with it to the cells that are not held out.
+        Fitted with `strength` to the cells that are not held out.
     """
     kept = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
     number = count(1)
@@ -399,8 +399,8 @@ def held_out_loss(
     """Sum the CRPS of held-out cells under N(mean, spread**2).
 
     The continuous ranked probability score of normal predictions (Gneiting and Raftery
-    2007, section 4.2) is proper like the log-density, but grows with the distance, not
-    with its square: a few outlying cells do not decide.
+    2007, section 4.2) is proper like the log-density.  It is proportional to the
+    distance and not to its square, so a few outlying cells do not dominate.
     """
     spread = spread.clamp(min=LEAST_SPREAD)
     z = (x - mean) / spread

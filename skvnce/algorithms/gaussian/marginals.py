@@ -1,13 +1,14 @@
-"""Margins of a Gaussian copula: columns are increasing functions of normal scores.
+"""Marginals of a Gaussian copula: columns are increasing functions of normal scores.
 
-Each is piecewise linear through (knot, score) pairs, so that density, inverse and the
-mean of a normal score mapped back are closed forms.  Scores are fitted by
+Each function is piecewise linear through (knot, score) pairs.  So the density, the
+inverse and the mean of a mapped normal score have closed forms.  Scores are fitted by
 
     score_k = Phi^-1( average over rows of P(x_j <= knot_k | observed cells) )    (1)
 
-where a row that misses the cell contributes the model's probability: margins are those
-of all rows, not of the observed ones, and right where values are missing at random,
-as far as the knots reach: they are quantiles of the observed cells.
+where the model gives the probability for a row that misses the cell.  So the marginals
+are those of all rows, not only of the observed ones.  They are valid if values are
+missing at random, within the range of the knots, which are quantiles of the observed
+cells.
 """
 
 from math import pi, sqrt
@@ -25,27 +26,27 @@ from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import midpoint_levels
 
 _N_KNOTS = 9
-_FEWEST_VALUES = 5  # of a column whose margin may bend
-_WIDEST = 2.0  # score of the outermost of them: 2 % of the rows lie beyond each
+_FEWEST_VALUES = 5  # minimum number of values of a column with a nonlinear marginal
+_WIDEST = 2.0  # score of the outermost quantiles: 2 % of the rows lie beyond each
 _FAR = 100.0  # distance in scores of the last knots, which set the slopes of the tails
-_LEAST_STEP = 1e-3  # of the scores between knots that no cell lies between
-_N_LEVELS = 12  # of quantiles that stand for a distribution
-_ROUNDS = 50  # of margins and normal in turn
-_CLEAR = 2.0  # standard errors of a loss that is no chance
-_WORSE = 1.1  # times the squared errors, of margins that are taken all the same
-_ROUGH = 0.03  # tolerance of margins that are to be compared
+_LEAST_STEP = 1e-3  # minimum distance of the scores of knots without cells between them
+_N_LEVELS = 12  # number of quantiles that represent a distribution
+_ROUNDS = 50  # maximum number of alternations between marginals and normal
+_CLEAR = 2.0  # number of standard errors of a significant loss
+_WORSE = 1.1  # maximum ratio of squared errors with which marginals are accepted
+_ROUGH = 0.03  # tolerance for marginals that are only compared
 
 
 class Margins(NamedTuple):
-    """Piecewise linear functions, one a column.
+    """Piecewise linear functions, one for each column.
 
     Attributes
     ----------
     knots, scores : Tensor of shape (features, n_knots)
-        Increasing in each row; the first and the last are far out.
+        Increasing in each row; the first and the last knots are far out.
     low, high : Tensor of shape (features,)
-        Range of the cells that scores are mapped to; may be infinite.  A finite one
-        lies outside of all knots but the far ones.
+        Range of the cells to which scores are mapped; may be infinite.  Finite ends lie
+        outside all knots except the far ones.
     """
 
     knots: Tensor
@@ -54,7 +55,7 @@ class Margins(NamedTuple):
     high: Tensor
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Map cells (*batch, features) to scores, and give the logs of the slopes."""
+        """Map cells (*batch, features) to scores; also return logs of slopes."""
         return _interpolate(x, self.knots, self.scores)
 
     def inverse(self, score: Tensor) -> Tensor:
@@ -65,7 +66,7 @@ class Margins(NamedTuple):
     def expectation(self, mean: Tensor, spread: Tensor) -> Tensor:
         """Compute the mean of cells whose scores are N(mean, spread**2).
 
-        Beyond the range the margin is flat: the bends there take the last slopes back.
+        Beyond the range the marginal is constant, so the last slopes end there.
         """
         slopes = self.knots.diff() / self.scores.diff()
         total = self.knots[:, 0] + slopes[:, 0] * (mean - self.scores[:, 0])
@@ -82,14 +83,14 @@ class Margins(NamedTuple):
         return Margins(*(part[columns] for part in self)).inverse(score)
 
     def within(self, low: Tensor, high: Tensor) -> Self:
-        """Keep the cells of the columns that are bent in a range, (features,) each."""
+        """Clip the cells of nonlinear columns to a range, (features,) each."""
         bends = bent(self)
         low = torch.minimum(low, self.knots[:, 1]).where(bends, -torch.inf)
         high = torch.maximum(high, self.knots[:, -2]).where(bends, torch.inf)
         return self._replace(low=low, high=high)
 
     def _scores_of_range(self) -> tuple[Tensor, Tensor]:
-        """Map the ends of the range to scores; far ones where it is infinite."""
+        """Map the ends of the range to scores; far scores if they are infinite."""
         low = torch.maximum(self.low, self.knots[:, 0])
         high = torch.minimum(self.high, self.knots[:, -1])
         return self.forward(low)[0], self.forward(high)[0]
@@ -109,10 +110,10 @@ def _interpolate(x: Tensor, at: Tensor, to: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def with_tails(knots: Tensor, scores: Tensor) -> Margins:
-    """Add a far knot on each side, with the average slope of the three pieces inside.
+    """Add a far knot on each side, with the average slope of the three inner pieces.
 
-    Beyond the outermost quantiles nothing else is known, least of all where larger
-    values are missing more often.
+    Nothing else is known beyond the outermost quantiles, in particular if larger values
+    are missing more often.
     """
     ramp = _LEAST_STEP * torch.arange(scores.shape[1]).to(scores)
     scores = (scores - ramp).cummax(1).values + ramp
@@ -129,25 +130,25 @@ def _framed(values: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 
 def straight(d: int) -> Margins:
-    """Make the margins of a normal distribution: every cell is its score."""
+    """Make the marginals of a normal distribution: every cell is its score."""
     grid = torch.linspace(-_WIDEST, _WIDEST, _N_KNOTS, dtype=torch.float64)
     return with_tails(grid.expand(d, -1), grid.expand(d, -1))
 
 
 def choose(use: Tensor, bent: Margins) -> Margins:
-    """Take the bent margins of the columns in `use`, (features,), else straight."""
+    """Use nonlinear marginals for the columns in `use`, (features,), else linear."""
     pairs = zip(bent[:2], straight(len(use))[:2], strict=True)
     parts = [torch.where(use[:, None], a, b) for a, b in pairs]
     return Margins(*parts, bent.low, bent.high)
 
 
 def bent(margins: Margins) -> Tensor:
-    """Tell which columns are not straight; (features,)."""
+    """Return which columns are nonlinear; (features,)."""
     return (margins.knots != straight(len(margins.knots)).knots).any(1)
 
 
 def start(data: Incomplete, weights: Tensor) -> Margins:
-    """Put knots on quantiles of the observed cells; straight where ties leave few."""
+    """Put knots on quantiles of observed cells; linear if ties leave too few."""
     lines = straight(data.x.shape[1])
     knots, scores = (part[:, 1:-1].clone() for part in lines[:2])
     grid = torch.special.ndtr(scores[0])
@@ -174,7 +175,7 @@ def _filled_up(knots: Tensor) -> Tensor:
 
 
 def _weight_below(values: Tensor, weights: Tensor, knots: Tensor) -> Tensor:
-    """Sum weights of the values below each knot, and half of those upon it."""
+    """Sum weights of the values below each knot, and half of those at the knot."""
     upon = (values[:, None] == knots).to(weights) / 2
     return weights @ ((values[:, None] < knots).to(weights) + upon)
 
@@ -225,7 +226,7 @@ def refine(
 
 
 def scored(margins: Margins, data: Incomplete) -> tuple[Incomplete, Tensor]:
-    """Map a table to scores; and sum up the log-slopes of each row's observed cells."""
+    """Map a table to scores; also sum the log-slopes of observed cells of each row."""
     scores, log_slope = margins.forward(data.x)
     inside = log_slope.where(data.observed, 0.0).sum(1)
     return Incomplete(scores.where(data.observed, 0.0), data.observed), inside
@@ -240,21 +241,21 @@ def fit_margins(
     *,
     tol: float,
 ) -> tuple[Margins, Normal]:
-    """Fit the scores of margins and the normal distribution in turn.
+    """Alternate between fits of the scores of marginals and the normal distribution.
 
     Parameters
     ----------
     data : Incomplete
-        Columns scaled to unit spread.
+        Columns scaled to unit standard deviation.
     weights : Tensor of shape (n,)
     strength : float
         k of the prior, see `gaussian`.
     margins : Margins
-        Where to start; straight ones stay straight.
+        Initial values; linear marginals stay linear.
     normal : Normal
-        Where to start.
+        Initial values.
     tol : float
-        Change of a score in a round at which they are taken as settled.
+        Change of a score in a round below which the scores have converged.
 
     Returns
     -------
@@ -287,36 +288,37 @@ def choose_margins(
     tol: float,
     values: dict[int, Tensor] | None = None,
 ) -> tuple[Margins, Normal, Normal] | None:
-    """Fit margins, and take them if they predict held-out cells better than straight.
+    """Fit marginals, and accept them if they predict held-out cells better.
 
-    Each held-out cell is judged by the CRPS of its distribution given the cells of its
-    row that are not, and better is by a standard error.  The squared errors of means
-    must not be larger by a tenth: those of columns with heavy tails may be.  It is all
-    columns or none: bending some columns breaks what is linear between them and others.
+    Each held-out cell is scored by the CRPS of its distribution given the other cells
+    of its row, and the gain must exceed a standard error.  The squared errors of means
+    must not increase by more than a tenth, which they may do in columns with heavy
+    tails.  The choice is made for all columns together, because a nonlinear map of some
+    columns destroys linear relations to the others.
 
-    Columns whose values repeat are drawn by steps, which give straight margins the
-    right frequencies, too.  So bent margins must not be worse, by two standard errors,
-    in the CRPS of draws of all observed cells, each given the others of its row: they
-    are ten times as many.
+    Columns with repeated values are drawn by steps, which give the right frequencies
+    also with linear marginals.  So nonlinear marginals must not be significantly worse,
+    by two standard errors, in the CRPS of draws of all observed cells given the other
+    cells of their row; there are ten times as many of these.
 
     Parameters
     ----------
     data : Incomplete
     held_out : Tensor of bool, of shape (n, features)
-        Observed cells that the fit may not see.
+        Observed cells that the fit does not use.
     weights : Tensor of shape (n,)
     strength : float
     normal : Normal
-        Nearly fitted to the other cells with straight margins.
+        Nearly fitted to the other cells with linear marginals.
     max_iter, tol
         Of EM with both.
     values : dict of int to Tensor, or None
-        Increasing values of the columns whose values repeat.
+        Increasing values of the columns with repeated values.
 
     Returns
     -------
-    None, or margins, the normal distribution that was fitted with them in turn, and the
-    one that EM goes on to.
+    None, or marginals, the normal distribution that was fitted together with them, and
+    the one at which EM continues.
     """
     kept = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
     lines = straight(data.x.shape[1])
@@ -348,7 +350,7 @@ def _left_out_crps(
     weights: Tensor,
     values: dict[int, Tensor] | None,
 ) -> Tensor:
-    """Sum the CRPS of draws of the observed cells; (n,), 0 where no values repeat."""
+    """Sum the CRPS of draws of observed cells; (n,), 0 without repeated values."""
     if not values:
         return torch.zeros_like(weights)
     scores, _ = scored(margins, data)

@@ -1,7 +1,7 @@
-"""Cells of a table as scores of about unit spread, and back.
+"""Maps between cells of a table and scores of about unit standard deviation.
 
-Columns are centred and scaled, and bent where they have margins (`marginals`).  Columns
-whose values repeat are rounded: a score between two values belongs to the nearer one.
+Columns are standardised, and mapped nonlinearly if there are `marginals`.  Columns with
+repeated values are rounded: a score between two values belongs to the nearer one.
 """
 
 from typing import NamedTuple
@@ -13,12 +13,12 @@ from skvnce._incomplete import Incomplete
 from skvnce.algorithms.gaussian.marginals import Margins
 from skvnce.distributions.columns import nearest
 
-_FARTHEST = 1e6  # score: squares of it fit into single precision
-_SHARED = 0.5  # share of the cells whose values repeat, in a column that is rounded
+_FARTHEST = 1e6  # maximum absolute score, whose square fits into single precision
+_SHARED = 0.5  # share of cells with equal values from which a column is rounded
 
 
 class CellScores(NamedTuple):
-    """How scores follow from cells.
+    """The map from cells to scores.
 
     Attributes
     ----------
@@ -26,9 +26,9 @@ class CellScores(NamedTuple):
     margins : Margins or None
         Of the scaled cells.
     rounded : Tensor of int, of shape (n_rounded,)
-        Places of the columns whose values repeat.
+        Indices of the columns with repeated values.
     values : Tensor of shape (n_rounded, n_values)
-        Of cells, increasing; the last is repeated where a column has fewer.
+        Increasing values of cells; the last is repeated if a column has fewer.
     """
 
     location: Tensor
@@ -38,10 +38,10 @@ class CellScores(NamedTuple):
     values: Tensor
 
     def scores(self, data: Incomplete) -> tuple[Incomplete, Tensor]:
-        """Map a table to scores; and sum the log-slopes of each row's observed cells.
+        """Map a table to scores; also sum the log-slopes of observed cells of each row.
 
-        Rounded columns have no slope: they have probabilities; cells of them count as
-        the nearest known value.
+        Rounded columns have probabilities and no slopes; their cells count as the
+        nearest known value.
         """
         cells = self._snapped(data.x.where(data.observed, self.location))
         scaled = ((cells - self.location) / self.scale).clamp(-_FARTHEST, _FARTHEST)
@@ -56,7 +56,7 @@ class CellScores(NamedTuple):
         return scaled, slopes.where(data.observed, 0.0) @ smooth
 
     def cells(self, scores: Tensor) -> Tensor:
-        """Map scores (*batch, features) to cells; rounded ones to the last digit."""
+        """Map scores (*batch, features) to cells; rounded columns exactly."""
         scaled = scores if self.margins is None else self.margins.inverse(scores)
         return self._snapped(self.location + self.scale * scaled)
 
@@ -67,7 +67,7 @@ class CellScores(NamedTuple):
         -------
         values : Tensor of shape (n_rounded, n_values)
         edges : Tensor of shape (n_rounded, n_values + 1)
-            The outermost values reach as far out as in.
+            The outermost edges are symmetric around the outermost values.
         """
         location, scale = self.location[self.rounded], self.scale[self.rounded]
         values = (self.values - location[:, None]) / scale[:, None]
@@ -93,7 +93,7 @@ class CellScores(NamedTuple):
 
 
 def repeated_values(data: Incomplete) -> tuple[Tensor, Tensor]:
-    """Find the columns whose values repeat, and their values.
+    """Find the columns with repeated values, and their values.
 
     Returns
     -------

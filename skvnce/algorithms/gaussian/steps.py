@@ -1,9 +1,9 @@
-"""Draws of columns whose values repeat: steps from scores to observed values.
+"""Draws of columns with repeated values: steps from scores to observed values.
 
 Such a column has no density, and a normal score between two of its values belongs to
-one of them.  The steps are where the distribution of the scores, predicted for each
-observed cell by the other observed cells of its row, reproduces how often the values
-were observed in the same rows:
+one of them.  The steps are chosen such that the distributions of the scores, predicted
+for each observed cell from the other observed cells of its row, reproduce the observed
+frequencies of the values in the same rows:
 
     sum_i w_i P(score_i <= t_k | the others of row i) = sum_i w_i 1(x_i <= v_k).   (1)
 
@@ -21,22 +21,22 @@ from skvnce.distributions.columns import pick, place
 from skvnce.distributions.normal import ByMissing, Inverted, Normal, arrange, prepare
 from skvnce.distributions.quantiles import midpoint_levels
 
-_LEVELS = 12  # quantiles of each predicted score, which stand for its distribution
-_ROUNDING = 1e-9  # of shares that are equal
-_ROWS = 2000  # whose cells are predicted, at most about
+_LEVELS = 12  # number of quantiles that represent each predicted score
+_ROUNDING = 1e-9  # difference below which shares are equal
+_ROWS = 2000  # approximate maximum number of rows whose cells are predicted
 
 
 class Steps(NamedTuple):
-    """Increasing functions of scores that take observed values only.
+    """Increasing functions of scores whose values are observed values.
 
     Attributes
     ----------
     columns : Tensor of int, of shape (n_stepped,)
-        Places of the columns whose values repeat.
+        Indices of the columns with repeated values.
     edges : Tensor of shape (n_stepped, n_values - 1)
         Scores at which the value changes; inf beyond the last value of a column.
     values : Tensor of shape (n_stepped, n_values)
-        Increasing; the last is repeated where a column has fewer.
+        Increasing; the last is repeated if a column has fewer.
     """
 
     columns: Tensor
@@ -54,7 +54,7 @@ class Steps(NamedTuple):
 def left_out_moments(
     normal: Normal, data: Incomplete, columns: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Predict each observed cell of some columns by the others of its row.
+    """Predict each observed cell of some columns from the other cells of its row.
 
     With Q the inverse of the covariance S_oo of the observed cells and r their
     residuals, the cell j has variance ``1 / Q_jj`` and mean ``x_j - (Q r)_j / Q_jj``.
@@ -62,7 +62,7 @@ def left_out_moments(
     Returns
     -------
     mean, spread : Tensor of shape (n, n_columns)
-        Anything where a cell is missing.
+        Arbitrary where a cell is missing.
     """
     inverted = prepare(normal)
     mean = data.x.new_zeros(len(data.x), len(columns))
@@ -102,10 +102,10 @@ def fit_steps(
         Of the scores.
     scores : Incomplete
     cells : Tensor of shape (n, features)
-        What the scores are of.
+        The cells of the scores.
     weights : Tensor of shape (n,)
     values : dict of int to Tensor
-        Increasing values of the columns whose values repeat.
+        Increasing values of the columns with repeated values.
     """
     columns = torch.tensor(sorted(values), dtype=torch.long)
     widest = max(map(len, values.values()), default=2)
@@ -129,7 +129,7 @@ def _weights_of_values(cells: Tensor, weights: Tensor, known: Tensor) -> Tensor:
 
 
 def _edges(mean: Tensor, spread: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
-    """Find quantiles of a mixture of normals at the cumulated shares of the values."""
+    """Find quantiles of a mixture of normals at the cumulative shares of the values."""
     t = midpoint_levels(_LEVELS, mean)  # with more levels, of less weight, in the tails
     noise, part = torch.special.ndtri(t.square() * (3 - 2 * t)), t * (1 - t)
     pooled, order = (mean[:, None] + spread[:, None] * noise).flatten().sort()

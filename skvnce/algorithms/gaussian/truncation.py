@@ -1,10 +1,10 @@
 """Conditional means and draws of a normal distribution with bounds on its cells.
 
-The missing cells that a bound is near to are drawn one after the other, each within its
-bounds given those before it, and the draws are weighted by the probabilities that they
-would have been within (separation of variables: Genz 1992, Numerical computation of
-multivariate normal probabilities; the GHK simulator).  The other missing cells
-of the row follow by regression.  All rows with equally many such cells move at once.
+Missing cells near a bound are drawn one after the other, each within its bounds given
+the previous ones, and the draws are weighted by the probabilities of these intervals
+(separation of variables: Genz 1992, Numerical computation of multivariate normal
+probabilities; the GHK simulator).  The other missing cells of the row follow by
+regression.  All rows with the same number of such cells are processed together.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,13 +22,13 @@ from skvnce.distributions.normal import Batch, Normal, arrange, cholesky, prepar
 from skvnce.distributions.quantiles import inside, midpoint_levels
 from skvnce.variational.base import Uniforms, global_stream
 
-_IDLE = 4.0  # standard deviations at which a bound does nothing: 3e-5 of the mass
-_POINTS = {1: 128, 3: 256, 6: 512, 9: 2048}  # of a row, from so many near cells on
-_MORE = 8  # times as many, where the weight is on few of them
-_EFFECTIVE = 0.2  # share of the points that must carry the weight
-_TRIES = 3  # draws of a row before weighted ones take over
-_DRAWN = 64  # weighted draws from which one is taken
-_AT_ONCE = 2**20  # numbers of a batch
+_IDLE = 4.0  # distance in standard deviations from which a bound has no effect (3e-5)
+_POINTS = {1: 128, 3: 256, 6: 512, 9: 2048}  # minimum near cells: points of a row
+_MORE = 8  # factor of the number of points if few of them have most of the weight
+_EFFECTIVE = 0.2  # minimum effective share of the points
+_TRIES = 3  # number of rejected draws of a row before weighted draws are used
+_DRAWN = 64  # number of weighted draws from which one is selected
+_AT_ONCE = 2**20  # maximum size of a batch
 
 Lattice = Callable[[Incomplete], Uniforms]
 ToCells = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -40,15 +40,15 @@ class Near(NamedTuple):
     Attributes
     ----------
     rows : Tensor of int, of shape (n,)
-        Places in the table.
+        Indices in the table.
     columns : Tensor of int, of shape (n, width)
-        Of the missing cells; the number of features and above where a row has fewer.
+        Of the missing cells; the number of features and above if a row has fewer.
     mean : Tensor of shape (n, width)
         Given the observed cells.
     root : Tensor of shape (n, width, width)
         Lower Cholesky factor of the covariance given the observed cells.
     low, high : Tensor of shape (n, n_near)
-        Bounds of the cells that a bound is near to; these are the first ones.
+        Bounds of the cells near a bound, which are the first ones.
     """
 
     rows: Tensor
@@ -63,7 +63,7 @@ class Near(NamedTuple):
         return Near(*(part[rows] for part in self))
 
     def uniforms(self, table: Tensor, count: int) -> Tensor:
-        """Pick the numbers (points, n, features) of the first `count` cells."""
+        """Select the numbers (points, n, features) of the first `count` cells."""
         places = self.columns[:, :count].clamp(max=table.shape[-1] - 1)
         return inside(table.gather(-1, places.expand(len(table), -1, -1)))
 
@@ -81,7 +81,7 @@ class Near(NamedTuple):
         last : Tensor of shape (points, n)
             Expectation of the last of them given the others.
         weight : Tensor of shape (points, n)
-            They sum to one over the points.
+            Their sum over the points is one.
         """
         z, log_weight = torch.zeros_like(uniform), uniform.new_zeros(uniform.shape[:-1])
         last = log_weight
@@ -116,7 +116,7 @@ def _columns(root: Tensor, z: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 def near_cells(
     normal: Normal, data: Incomplete, low: Tensor, high: Tensor
 ) -> list[Near]:
-    """Find the rows whose missing cells come near to bounds.
+    """Find the rows with missing cells near bounds.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def near_cells(
     Returns
     -------
     list of Near
-        Rows of equally many near cells, in batches.
+        Rows with the same number of near cells, in batches.
     """
     inverted, found = prepare(normal), []
     low, high = low.expand_as(data.x), high.expand_as(data.x)
@@ -151,7 +151,7 @@ def _near_of(
     below, above = (low - mean) / spread, (high - mean) / spread
     near = (below > -_IDLE) | (above < _IDLE)
     chance = log_interval(below, above).where(near, torch.inf)
-    order = chance.argsort(dim=1, stable=True)  # the tightest first
+    order = chance.argsort(dim=1, stable=True)  # most restricted cells first
     counts = near.sum(1)
     found = []
     for count in counts.unique().tolist():
@@ -176,10 +176,10 @@ def mean_shift(
     lattice: Lattice,
     to_cells: ToCells | None = None,
 ) -> Tensor:
-    """Estimate how far bounds move the expectations of missing cells.
+    """Estimate the shift of the expectations of missing cells by their bounds.
 
-    Draws with bounds and without are made of the same random numbers: where bounds do
-    nothing the two agree, and so the shift is 0.
+    Draws with and without bounds use the same random numbers: if bounds have no effect,
+    both are equal, and the shift is 0.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def mean_shift(
         (points, n, features).
     to_cells : callable
         Maps rows (cells,), columns (cells,) and normal scores (points, cells) to cells;
-        None where cells are scores.  Then there is no error of sampling in rows with
+        None if cells are scores.  In this case there is no sampling error in rows with
         one near cell.
 
     Returns
@@ -232,11 +232,11 @@ def _shift_of(
     to_cells: ToCells | None,
     n_points: int,
 ) -> tuple[Tensor, Tensor]:
-    """Estimate the shift of the cells (n, width), and tell which rows had enough."""
+    """Estimate the shift of the cells (n, width); also return which rows succeeded."""
     part, count = data.take(near.rows), near.low.shape[1]
     table = lattice(part)(0, data.x.new_empty(n_points, *part.x.shape))
     uniform, share = near.uniforms(table, count), data.x.new_full((1,), 1 / n_points)
-    if count == 1:  # quadrature, with more levels towards both ends
+    if count == 1:  # quadrature, with more levels at both ends
         t = midpoint_levels(n_points, data.x)[:, None]
         share = t * (1 - t) / (t * (1 - t)).sum()
         uniform = (t.square() * (3 - 2 * t))[..., None].expand_as(uniform)
@@ -269,8 +269,8 @@ def draw(
     """Draw the missing cells within their bounds; (n_draws, n, features).
 
     Bounds are of shape (features,) or (n, features).  Draws of the unbounded normal
-    that lie within the bounds are draws of the bounded one.  Rows that have none in
-    some tries take one of some weighted draws.
+    that are within the bounds are draws of the truncated one.  Rows without such a draw
+    in a few tries get one of several weighted draws.
     """
     x = em.draw(normal, data, n_draws)
     low, high = low.expand_as(data.x), high.expand_as(data.x)

@@ -1,1 +1,1 @@
-"""Sparse graphs of incomplete non-negative tables: stochastic EM and its M-steps."""
+"""Sparse graphs of non-negative tables with missing values: EM and its M-steps."""

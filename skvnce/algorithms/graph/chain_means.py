@@ -1,22 +1,23 @@
-"""Means of missing cells from chains, with far less noise than an average of draws.
+"""Means of missing cells from chains, with much less noise than an average of draws.
 
-Two kinds of conditional means are known in closed form, and give differences whose mean
-over draws of the model is exactly 0: that of each cell given all others,
+Two kinds of conditional means have closed forms, and give differences whose mean over
+draws of the model is exactly 0.  The first is that of each cell given all others,
 
     e_j = E[x_j | x_-j] - x_j,                                                     (1)
 
-and that of the step along each slow direction w_k, ``t_k = E[t | the line]``
-(`samplers.blocks`).  So ``x + C e + sum_k w_k t_k / r_k`` has the right mean for all
-matrices C and numbers r_k; C = I without the sum is the mean of the conditionals (Rao
-and Blackwell).  Where nothing is truncated e and t are linear in x, and the matrices
+and the second is that of the step along each slow direction w_k, ``t_k = E[t | the
+line]`` (`samplers.blocks`).  So ``x + C e + sum_k w_k t_k / r_k`` has the right mean
+for all matrices C and numbers r_k; C = I without the sum is the mean of the
+conditionals (Rao and Blackwell).  Without truncation e and t are linear in x, and the
+matrices
 
     C = (M^-1 - W (W'MW)^-1 W') V^-1,   M = V^-1 + O,                              (2)
 
-take away all noise: V has the variances of the conditionals, O the entries of K off the
-diagonal, W the directions, which are left to the sum.  The amplification by M^-1 is
-then bounded.  Near the truncation V and the slopes r_k of t_k, which a part of the
-burn-in tells, keep most of that.  Of x + e, of (2) without directions and with them,
-each row takes what varies least between parts of its chain.
+remove all noise.  Here V has the variances of the conditionals, O the off-diagonal
+entries of K, and W the directions, for which the sum remains.  The amplification by
+M^-1 is then bounded.  Near the truncation most of this effect is preserved by V and the
+slopes r_k of t_k from a part of the burn-in.  Each row uses the estimate that varies
+least between parts of its chain: x + e, or (2) with or without directions.
 """
 
 from collections.abc import Iterator
@@ -39,15 +40,15 @@ from skvnce.samplers.blocks import (
 )
 from skvnce.variational.base import Uniforms
 
-_AT_ONCE = 2**22  # entries of matrices in a batch
+_AT_ONCE = 2**22  # maximum number of matrix entries in a batch
 _LEAST_SLOPE = 0.2
 _LEAST, _TINY = 1e-9, 1e-30
-_PARTS = 6  # of the chain, whose averages tell the noise of each estimate
-N_TABLES = 3 * _PARTS  # that are held at a time
+_PARTS = 6  # parts of the chain, whose averages give the noise of each estimate
+N_TABLES = 3 * _PARTS  # number of tables in memory
 
 
 class Averages(NamedTuple):
-    """What the parts of a chain say of some rows.
+    """Averages over the parts of a chain, for some rows.
 
     Attributes
     ----------
@@ -89,7 +90,7 @@ def chain_means(
     Returns
     -------
     Tensor of shape (n, features)
-        Of no meaning where cells are observed.
+        Undefined where cells are observed.
     """
     missing = missing_of(data.observed[None])
     lines = lines_of(model.precision, missing.patterns)
@@ -194,9 +195,10 @@ def least_noisy(
 def corrected(
     off: Tensor, observed: Tensor, known: Averages, directions: Tensor | None
 ) -> Iterator[Tensor]:
-    """Yield what eq. (2) gives, without and with directions; (parts, n, features).
+    """Yield the estimates of eq. (2), without and with directions.
 
-    As many are NaN as belong to rows in which M is not positive definite.
+    They are of shape (parts, n, features), and NaN in rows in which M is not positive
+    definite.
     """
     missing = (~observed).to(off)
     inverse = known.variance.reciprocal().where(~observed, 1.0)

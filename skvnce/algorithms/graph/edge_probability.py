@@ -1,14 +1,14 @@
-"""How likely each link is real: a mixture fitted to all strengths at once.
+"""Probabilities of edges, from a mixture fitted to the strengths of all pairs.
 
 The signed strengths w_ij of all pairs are modelled as draws from
 
     p(w) = pi_0 N(m_0, s_0^2) + pi_+ N(m_+, s_+^2) + pi_- N(m_-, s_-^2)              (1)
 
-with m_- < m_0 < m_+, slabs at least as wide as the null, and half of the pairs or more
-in the null, for else one lump of values may count as links altogether.  It is empirical
-Bayes (Efron 2010, chapter 5): the null, the slabs and their shares, and so the signs
-that links have, are learned from the values.  The null has a mean of its own, because
-holes and penalties move all values of a table a little one way.
+with m_- < m_0 < m_+, slabs at least as wide as the null, and at least half of the pairs
+in the null; otherwise a single cluster of values could count as edges.  It is empirical
+Bayes (Efron 2010, chapter 5): the null, the slabs and their shares, and so the signs of
+the edges, are estimated from the values.  The null has its own mean, because missing
+values and penalties shift all values of a table slightly in one direction.
 """
 
 from typing import NamedTuple
@@ -16,11 +16,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# Gain in log-likelihood over one normal from which on there are links.  Draws of one
-# normal gain more in 1 table of 100 with 3 to 5 columns, in fewer with more columns
-# (simulated); AIC, which asks for 6, finds links in 4 to 14 of them.
+# Gain in log-likelihood over one normal above which there are edges.  Draws of one
+# normal exceed it in 1 table of 100 with 3 to 5 columns, in fewer with more columns
+# (simulated).  AIC, which requires 6, finds edges in 4 to 14 of them.
 _GAIN = 12.0
-_NULL = 0.5  # least share of the null
+_NULL = 0.5  # minimum share of the null
 _MAD = 0.6745  # median absolute deviation of a standard normal
 
 
@@ -73,7 +73,7 @@ def fit_mixture(w: Tensor, max_iter: int = 500, tol: float = 1e-8) -> Mixture:
 
 
 def edge_probabilities(strengths: Tensor) -> Tensor:
-    """Compute the posterior probability that each pair is not of the null.
+    """Compute the posterior probability that each pair is not from the null.
 
     Parameters
     ----------
@@ -83,9 +83,9 @@ def edge_probabilities(strengths: Tensor) -> Tensor:
     Returns
     -------
     Tensor of shape (features, features)
-        Zero on the diagonal; and everywhere with less than two different values, or
-        where the mixture gains less than 12 nats over its null alone, a normal: noise
-        gains more in 1 table of 100.
+        Zero on the diagonal.  Zero everywhere with fewer than two different values, or
+        if the mixture gains less than 12 nats over a single normal; noise gains more
+        in 1 table of 100.
     """
     d = len(strengths)
     i, j = torch.triu_indices(d, d, 1)

@@ -1,10 +1,10 @@
-"""Learn a truncated Gaussian graph from an incomplete table by stochastic EM.
+"""Learn a truncated Gaussian graph from a table with missing values by stochastic EM.
 
-A method is an E-step, which completes the table given the model so far, and an M-step,
-which fits the model to what was completed: the next method is one more file that builds
-a `Method`.  Most share one E-step, `completed_by_gibbs`.  Columns are scaled to unit
-spread and ``theta = (K, b)`` is written around a centre, ``-z'Kz/2 + b'z`` with
-``z = (x - centre) / scale``; `to_model` maps it back.
+A method is an E-step, which completes the table given the current model, and an M-step,
+which fits the model to the completed table.  A new method is a file that builds a
+`Method`.  Most methods share one E-step, `completed_by_gibbs`.  Columns are scaled to
+unit standard deviation, and ``theta = (K, b)`` refers to deviations from a centre,
+``-z'Kz/2 + b'z`` with ``z = (x - centre) / scale``; `to_model` maps it back.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from skvnce.samplers.blocks import block_gibbs, missing_of
 from skvnce.samplers.gibbs import antithetic
 from skvnce.training.adam import Diverged, NotFinite
 
-DIAGONAL_FLOOR = 0.25  # least K_jj, for columns scaled to unit spread
+DIAGONAL_FLOOR = 0.25  # minimum K_jj, for columns of unit standard deviation
 
 
 class Theta(NamedTuple):
@@ -34,7 +34,7 @@ class Theta(NamedTuple):
     precision : Tensor of shape (features, features)
     linear : Tensor of shape (features,)
     log_scale : Tensor of shape ()
-        Only where the method estimates it, else zero.
+        Zero if the method does not estimate it.
     """
 
     precision: Tensor
@@ -43,7 +43,7 @@ class Theta(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """What an M-step returns: parameters, loss, certified or measured inexactness."""
+    """The result of an M-step: parameters, loss, and certified or estimated error."""
 
     theta: Theta
     loss: float
@@ -53,12 +53,12 @@ class Solution(NamedTuple):
 class Penalty(NamedTuple):
     """sum weight |K| + ridge |K|^2 / 2 + ridge_linear |b|^2 / 2.
 
-    K off the diagonal, both triangles counted; b of the columns before centring.
+    K off the diagonal, counting both triangles; b of the columns before centring.
 
     Attributes
     ----------
     weight : Tensor of shape (features, features)
-        Strengths of the L1 term, zero on the diagonal; infinite where no link may be.
+        Strengths of the L1 term, zero on the diagonal; infinite for excluded edges.
     ridge, ridge_linear : float
     """
 
@@ -67,7 +67,7 @@ class Penalty(NamedTuple):
     ridge_linear: float = 0.0
 
     def with_alpha(self, alpha: float) -> "Penalty":
-        """Penalise all links alike."""
+        """Make a penalty of the same strength for all edges."""
         return self._replace(weight=alpha * off_diagonal(len(self.weight)))
 
     def smooth(self, theta: Theta, centre: Tensor) -> Tensor:
@@ -80,20 +80,20 @@ class Penalty(NamedTuple):
 
 
 class EStep(NamedTuple):
-    """How a table is completed, given the model so far.
+    """How a table is completed given the current model.
 
     Attributes
     ----------
     init : callable
         () -> state.
     step : callable
-        (state, model) -> (state, completed), what the M-step sums up.
+        (state, model) -> (state, completed); the M-step summarises `completed`.
     once : bool
-        Whether the model and chance have no part in it, so that one round is enough.
+        Whether one round suffices, as completion uses neither the model nor chance.
     products : callable or None
         (state before, state after a round) -> products of deviations of the draws, (2,
         features): of those before with those after, and the mean square of both.  Their
-        ratio is the autocorrelation of the chains.  None where draws have no memory.
+        ratio is the autocorrelation of the chains.  None if draws are independent.
     """
 
     init: Callable[[], Any]
@@ -103,7 +103,7 @@ class EStep(NamedTuple):
 
 
 class MStep(NamedTuple):
-    """How completed tables are summed up, and how the loss is minimised.
+    """How completed tables are summarised, and how the loss is minimised.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class MStep(NamedTuple):
     solve : callable
         (summary, start, penalty, tolerance) -> Solution, converged.
     tol : tuple of two floats
-        The tolerance in the rounds, where it only has to be far below the noise of the
+        The tolerance in the rounds, which only has to be far below the noise of the
         draws, and that of the last solution.
     """
 
@@ -125,7 +125,7 @@ class MStep(NamedTuple):
 
 
 class Method(NamedTuple):
-    """An E-step and an M-step that belong together."""
+    """An E-step and the M-step that belongs to it."""
 
     e_step: EStep
     m_step: MStep
@@ -139,27 +139,27 @@ class Units(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The outcome of `learn_graph`, in the scaled units.
+    """The result of `learn_graph`, in the scaled units.
 
     Attributes
     ----------
     theta : Theta
     summary : object
-        Of the M-step, averaged over the rounds: a whole path of penalties can be solved
-        on it.
+        Of the M-step, averaged over the rounds; sufficient to solve a path of
+        penalties.
     completed : object
-        What the E-step gave in the last round.
+        The completed table of the last round.
     losses : list of float
-        One a round.
+        Loss of each round.
     gap : float
         Inexactness of the last M-step, see the method.
     change : float
         Largest change of an edge strength in the last round.
     cut : float
-        Largest share of a link that was cut from the last solution; see `safe`.
+        Largest share by which an edge of the last solution was shrunk; see `safe`.
     autocorrelation : float
-        Largest over columns, of the draws of missing cells between one round and the
-        next, in the rounds that were averaged; 0 where draws have no memory.
+        Largest over columns, of the draws of missing cells between successive rounds,
+        over the averaged rounds; 0 if draws are independent.
     """
 
     theta: Theta
@@ -180,8 +180,8 @@ def off_diagonal(d: int) -> Tensor:
 def units_of(data: Incomplete, fit_linear: bool) -> Units:
     """Centre and scale columns by their observed cells.
 
-    With the linear term: mean and standard deviation.  Without it the model's centre
-    is zero, and the scale is the root mean square.
+    With the linear term: mean and standard deviation.  Without it the centre of the
+    model is zero, and the scale is the root mean square.
     """
     mean = observed_mean(data.x, data.observed)
     centre = mean if fit_linear else torch.zeros_like(mean)
@@ -195,7 +195,7 @@ def observed_mean(values: Tensor, observed: Tensor) -> Tensor:
 
 
 def uncentre(theta: Theta, centre: Tensor) -> Theta:
-    """Write theta for columns that are scaled but not centred."""
+    """Transform theta to columns that are scaled but not centred."""
     shift = theta.precision @ centre
     constant = theta.linear @ centre + centre @ shift / 2
     return Theta(theta.precision, theta.linear + shift, theta.log_scale + constant)
@@ -228,11 +228,11 @@ def all_tables(old: tuple, new: tuple, weight: float) -> tuple:
 
 
 def completed_by_gibbs(data: Incomplete) -> EStep:
-    """Build the E-step that redraws the missing cells from the model's conditionals.
+    """Build the E-step that draws the missing cells from the model's conditionals.
 
-    Two antithetic chains a row start at the means of the columns and persist over the
-    rounds.  It completes the rows of both,
-    (2 n, features), or those of the table itself where nothing is missing.
+    It has two antithetic chains for each row, which start at the means of the columns
+    and continue over the rounds.  It returns the completed rows of both, (2 n,
+    features), or the table itself if no value is missing.
     """
     complete = bool(data.observed.all())
     shape = (1 if complete else 2, *data.x.shape)
@@ -256,7 +256,7 @@ def completed_by_gibbs(data: Incomplete) -> EStep:
 def lagged_products(before: Tensor, after: Tensor, missing: Tensor) -> Tensor:
     """Multiply deviations of draws in one round with those in the next; (2, features).
 
-    The difference of two chains of a row has the mean 0, whatever that of the row is.
+    The difference of two chains of a row has mean 0, for any mean of the row.
 
     Parameters
     ----------
@@ -276,8 +276,9 @@ def largest_autocorrelation(products: Tensor) -> float:
 def rounds_needed(autocorrelation: float) -> float:
     """Compute the rounds to average over, for draws of this autocorrelation.
 
-    Twice the integrated autocorrelation time ``(1 + r) / (1 - r)``: steps of averaged
-    rounds become small whether or not the chains have moved, and only this tells.
+    This is twice the integrated autocorrelation time ``(1 + r) / (1 - r)``.  The steps
+    of averaged rounds become small whether or not the chains have moved, so they cannot
+    indicate convergence.
     """
     return 2 * (1 + autocorrelation) / max(1 - autocorrelation, 1e-9)
 
@@ -296,7 +297,7 @@ def learn_graph(
     """Alternate E-steps and M-steps.
 
     After `warm_up` rounds the summaries are averaged with weights 1, 1/2, 1/3, ..., so
-    that the noise of the draws dies out (stochastic approximation EM; Delyon, Lavielle
+    that the noise of the draws vanishes (stochastic approximation EM; Delyon, Lavielle
     and Moulines 1999).
 
     Parameters
@@ -306,11 +307,13 @@ def learn_graph(
     centre : Tensor of shape (features,)
     penalty : Penalty
     max_iter, warm_up : int
-        Rounds at most, and rounds before averaging; at least as many are averaged.
+        Maximum number of rounds, and number of rounds before averaging starts.  At
+        least as many rounds are averaged.
     tol : float
-        Largest change of an edge strength in one round at which to stop.
+        The loop stops if no edge strength changes by more than this in a round.
     on_round : callable
-        Shown the round, the loss and the change; stops the loop by returning True.
+        Called with the round, the loss and the change; stops the loop by returning
+        True.
     """
     e_step, m_step = method
     state = e_step.init()
@@ -346,7 +349,7 @@ def learn_graph(
 
 
 def concluded(m_step: MStep, fit: Fit, penalty: Penalty) -> Fit:
-    """Solve the last M-step precisely, also for another penalty than the rounds had."""
+    """Solve the last M-step precisely, possibly with a new penalty."""
     with step("solving the last M-step"):
         solution = m_step.solve(fit.summary, fit.theta, penalty, m_step.tol[1])
     theta = safe(solution.theta)
@@ -359,7 +362,7 @@ def concluded(m_step: MStep, fit: Fit, penalty: Penalty) -> Fit:
 
 
 def not_finite(n_round: int, reason: str) -> str:
-    """Say what may help where numbers were not finite."""
+    """Describe remedies for numbers that are not finite."""
     return (
         f"Round {n_round} failed: {reason}. Look for columns with extreme values, for "
         "an extreme alpha or ridge, and for too few rows: a larger ridge or "
@@ -368,7 +371,7 @@ def not_finite(n_round: int, reason: str) -> str:
 
 
 def safe(theta: Theta) -> Theta:
-    """Make theta a density that can be sampled; see `safe_on_orthant`."""
+    """Make theta a density from which one can sample; see `safe_on_orthant`."""
     return theta._replace(precision=safe_on_orthant(theta.precision))
 
 
@@ -379,12 +382,12 @@ def largest_cut(before: Theta, after: Theta) -> float:
 
 
 def edge_strengths(precision: Tensor) -> Tensor:
-    """Compute K_ij / sqrt(K_ii K_jj), free of units."""
+    """Compute K_ij / sqrt(K_ii K_jj), without units."""
     scale = precision.diagonal().rsqrt()
     return precision * torch.outer(scale, scale)
 
 
 def associations(precision: Tensor) -> Tensor:
-    """Compute -K_ij / sqrt(K_ii K_jj): positive where two columns rise together."""
+    """Compute -K_ij / sqrt(K_ii K_jj): positive for a positive association."""
     found = edge_strengths(precision)
     return 0.0 - (found - found.diagonal().diag())

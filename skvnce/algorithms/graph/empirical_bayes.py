@@ -1,8 +1,8 @@
 """Empirical Bayes for the quadratic penalties: prior variances of K_ij and b_j.
 
 A ridge of strength 1 / (n tau^2) is a normal prior of variance tau^2, for losses that
-are minus a mean log-likelihood.  Score matching finds the estimate without a prior of b
-that the second needs, in a few rounds.
+are negative mean log-likelihoods.  The variance for b needs an estimate without a prior
+of b, which score matching computes in a few rounds.
 """
 
 from typing import NamedTuple
@@ -24,21 +24,21 @@ from skvnce.algorithms.graph.em import (
 )
 from skvnce.algorithms.graph.score_matching import score_matching
 
-_ROUNDS = 6  # of the pilot
-_FEW = 10  # rows with both columns, below which a correlation says nothing
-_CAUTION = 3.0  # times the posterior variance; see `ridge_of_linear`
-_ALLOWANCE = 0.1  # at most, for columns of unit spread
+_ROUNDS = 6  # rounds of the pilot fit
+_FEW = 10  # minimum number of rows that observe both columns of a pair
+_CAUTION = 3.0  # factor of the posterior variance; see `ridge_of_linear`
+_ALLOWANCE = 0.1  # maximum correction, for columns of unit standard deviation
 
 
 def ridge_of_links(data: Incomplete) -> float:
     """Choose the ridge 1 / (n tau**2), tau**2 the prior variance of a scaled K_ij.
 
-    Near independence K_ij is minus the correlation of the columns over both their
-    standard deviations, so that tau**2 is estimated by the mean over pairs of its
-    square, the squared correlation over the rows which observe both reduced by the
-    1 / n_ij that chance alone gives.  Sparse graphs of many columns are thereby shrunk
-    more than dense graphs of few.  Pairs that hardly any row observes are left out.
-
+    Near independence K_ij is minus the correlation of the columns over the product of
+    their standard deviations.  So tau**2 is estimated by the mean over pairs of its
+    square: the squared correlation over the rows that observe both columns, minus
+    1 / n_ij, its expectation for independent columns.  Sparse graphs of many columns
+    are thereby shrunk more than dense graphs of few.  Pairs that few rows observe are
+    left out.
     Parameters
     ----------
     data : Incomplete
@@ -62,7 +62,7 @@ def ridge_of_links(data: Incomplete) -> float:
 
 
 class Pilot(NamedTuple):
-    """A first estimate, and the ridge of b that it suggests."""
+    """An initial estimate, and the ridge of b that it implies."""
 
     theta: Theta
     ridge_linear: float
@@ -71,7 +71,7 @@ class Pilot(NamedTuple):
 def pilot(data: Incomplete, start: Theta, centre: Tensor, ridge: float) -> Pilot:
     """Fit a few rounds without a ridge of b."""
     e_step, m_step = score_matching(data, centre, fit_linear=True)
-    coarse = m_step.tol[0]  # is enough of a first estimate, and far cheaper
+    coarse = m_step.tol[0]  # precise enough for an initial estimate, and much cheaper
     with step("fitting a pilot that chooses the ridge of b"):
         fit = learn_graph(
             Method(e_step, m_step._replace(tol=(coarse, coarse))),
@@ -92,11 +92,12 @@ def ridge_of_linear(
 ) -> float:
     """Choose the ridge of b from an estimate without one.
 
-    The mean of b_j^2 exceeds that of the true ones by the posterior variance, and by
-    the square of a bias: the shrinkage of K moves b, all one way where most links have
-    one sign.  Three times the variance is taken off for both, and 0.1 at most,
-    for with many holes the variance says little.  Where the mean square is above 0.2, b
-    is not small: it is left free, for any pull towards 0 moves K.
+    The mean of b_j^2 exceeds that of the true values by the posterior variance and by
+    the square of a bias: shrinkage of K changes b, always in one direction if most
+    edges have the same sign.  The function subtracts three times the variance for both,
+    at most 0.1, because with many missing values the variance is unreliable.  If the
+    mean square is above 0.2, b is not small, and it gets no penalty, because shrinkage
+    of b towards 0 would change K.
 
     With the information of a normal (`maximum_likelihood`), K and the linear term
     around the mean are independent given the data: ``b = u + K m``, where m is the
@@ -107,11 +108,11 @@ def ridge_of_linear(
     ----------
     data : Incomplete
     theta : Theta
-        Around no centre.
+        Without centring.
     covariance : Tensor of shape (features, features)
         S, of completed rows.
     ridge : float
-        Of the links.
+        The ridge of the edges.
     """
     square = float(theta.linear.square().mean())
     if square > 2 * _ALLOWANCE:

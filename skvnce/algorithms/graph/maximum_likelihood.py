@@ -1,18 +1,19 @@
 """Stochastic maximum likelihood, with persistent chains and no step size.
 
 The log-likelihood of ``theta = (K, b)`` has the gradient ``E_data[T] - E_theta[T]``,
-``T = (-zz'/2, z)``, the first mean over completed rows (Rhodes and Gutmann 2019,
-section 5, MC-MLE).  Chains of the model itself, which persist over the rounds, give the
-second mean at the present theta_k and, with the Fisher information F, nearby:
+``T = (-zz'/2, z)``, where the first mean is over completed rows (Rhodes and Gutmann
+2019, section 5, MC-MLE).  Chains of the model itself, which continue over the rounds,
+estimate the second mean at the current theta_k and, with the Fisher information F,
+nearby:
 
     E_theta[T] = E_k[T] + F (theta - theta_k)                                      (1)
 
 So the loss is a quadratic, and the M-step finds its minimum: the natural gradient step,
 with penalties.  The means of (1) are averaged over the rounds with those of the data,
-and the noise of both kinds of chains dies out.  (1) is local: the chains follow the
-solutions in steps that are not too long for it (`within_reach`).  F decides how fast,
-not whereto; it is that of a normal with the moments of the chains, whose products take
-d^3.
+so that the noise of both kinds of chains vanishes.  As (1) is local, the chains follow
+the solutions in short steps (`within_reach`).  F affects the speed of convergence and
+not the limit; it is that of a normal with the moments of the chains, and its products
+take d^3 operations.
 """
 
 from typing import NamedTuple
@@ -45,13 +46,13 @@ from skvnce.samplers.gibbs import antithetic
 from skvnce.training.adam import Diverged
 from skvnce.training.proximal import Quadratic
 
-_CHAINS = 1000, 5000  # of the model, at least and at most
-_REACH = 0.1  # <D, F D> of a step D of the model, for each column
-_ASTRAY = 1e4  # ratio of variances, model to data or data to model
+_CHAINS = 1000, 5000  # minimum and maximum number of chains of the model
+_REACH = 0.1  # maximum <D, F D> of a step D of the model, per column
+_ASTRAY = 1e4  # maximum ratio of variances, of model and data or data and model
 
 
 class Spread(NamedTuple):
-    """What the information needs to know of rows of the model.
+    """Moments of rows of the model, from which the information is computed.
 
     Attributes
     ----------
@@ -89,10 +90,10 @@ class Moments(NamedTuple):
 def expected_statistic(
     model: TruncatedGaussian, x: Tensor, observed: Tensor, centre: Tensor
 ) -> Tensor:
-    """Average T over rows, each hidden cell replaced by its conditional moments.
+    """Average T over rows, where conditional moments replace each missing cell.
 
     The mean of x_j x_k, k not j, is that of E[x_j | x_-j] x_k (Rao-Blackwell), which
-    varies far less where the links are weak.
+    varies much less if the edges are weak.
 
     Parameters
     ----------
@@ -125,8 +126,8 @@ def spread_of(z: Tensor) -> Spread:
 class Information(NamedTuple):
     """F as if the rows were normal, with mean m and covariance S.
 
-    With u = b - K m, and H like S but with the spread that the squares of the columns
-    have, ``F (K, b) = (HKH / 2 - (m (Su)' + (Su) m') / 2, Su)``.
+    With u = b - K m, and H equal to S rescaled to the variances of the squared columns,
+    ``F (K, b) = (HKH / 2 - (m (Su)' + (Su) m') / 2, Su)``.
     """
 
     mean: Tensor
@@ -135,7 +136,7 @@ class Information(NamedTuple):
 
     @classmethod
     def of(cls, spread: Spread) -> "Information":
-        """Invert nothing yet."""
+        """Compute the moments that products need; the inverse is computed later."""
         covariance = spread.second - torch.outer(spread.mean, spread.mean)
         variance = covariance.diagonal()
         excess = spread.fourth / variance.square() - 1  # 2 for a normal
@@ -148,7 +149,7 @@ class Information(NamedTuple):
         precision, linear = direction[:, :d], direction[:, d:]
         moved = self.covariance @ (linear.sum(1) - precision @ self.mean)
         half = self.heavy @ precision @ self.heavy / 2 - torch.outer(moved, self.mean)
-        by_precision = (half + half.T) / 2  # symmetric to the last bit
+        by_precision = (half + half.T) / 2  # exactly symmetric
         return torch.cat([by_precision, moved[:, None]], 1)[:, : direction.shape[1]]
 
     def diagonal(self) -> Tensor:
@@ -162,12 +163,12 @@ class Information(NamedTuple):
         return torch.cat([links, variance[:, None]], 1)
 
     def quadratic(self, target: Tensor) -> Quadratic:
-        """Write <A, F A> / 2 - <target, A>."""
+        """Make the quadratic <A, F A> / 2 - <target, A>."""
         diagonal = symmetric(self.diagonal())[:, : target.shape[1]]
         return Quadratic(self.product, target, self.inverse_form, diagonal)
 
     def inverse_form(self, residual: Tensor) -> Tensor:
-        """Bound <R, F^-1 R> from above; it is equal where the linear term is free."""
+        """Bound <R, F^-1 R> from above; exact if the linear term is free."""
         d = len(self.mean)
         factors, failed = torch.linalg.cholesky_ex(
             torch.stack([self.heavy, self.covariance])
@@ -183,11 +184,11 @@ class Information(NamedTuple):
 
 
 def within_reach(point: Tensor, last: Moments) -> Tensor:
-    """Go from where the chains are towards a point, no further than eq. (1) holds.
+    """Move from the position of the chains towards a point, as far as eq. (1) holds.
 
-    Half of <D, F D> is the Kullback-Leibler divergence of a short step D.  Unlimited
-    steps leave the data for good where columns are strongly correlated and many cells
-    are missing.
+    Half of <D, F D> is the Kullback-Leibler divergence of a short step D.  With
+    unlimited steps the chains may leave the data if columns are strongly correlated and
+    many cells are missing.
     """
     step = point - last.theta
     length = (step * Information.of(last.spread).product(step)).sum()
@@ -196,9 +197,9 @@ def within_reach(point: Tensor, last: Moments) -> Tensor:
 
 
 def check_chains(x: Tensor, rows: Tensor) -> None:
-    """Refuse to go on with chains whose columns spread nothing like the data's.
+    """Raise an error if the variances of the chains differ strongly from the data's.
 
-    Else finite numbers of no meaning would come out.
+    Otherwise the result would be finite but meaningless.
 
     Parameters
     ----------
@@ -215,7 +216,7 @@ def check_chains(x: Tensor, rows: Tensor) -> None:
 
 
 def quadratic_of(moments: Moments, penalty: Penalty, centre: Tensor) -> Quadratic:
-    """Write the loss by eq. (1), with the smooth penalties, as a quadratic."""
+    """Make the quadratic loss by eq. (1), including the smooth penalties."""
     information = Information.of(moments.spread)
     target = moments.data - moments.model + information.product(moments.theta)
     return penalised(information.quadratic(target), penalty, centre)

@@ -1,7 +1,7 @@
 """A path of L1 penalties on the statistics that one fit has averaged.
 
-The E-step's draws cost most of a fit; a path solves only the M-step, from the sparsest
-graph to the densest, each from the one before.
+The draws of the E-step are most of the cost of a fit.  A path solves only the M-step,
+from the sparsest graph to the densest, each starting at the previous one.
 """
 
 from math import inf, log
@@ -28,23 +28,23 @@ from skvnce.training.conjugate import minimise_over
 from skvnce.training.proximal import Quadratic
 
 _ROWS_A_NEIGHBOUR = 10
-_SWEEPS = 10  # that complete the rows which estimate the information
+_SWEEPS = 10  # sweeps that complete the rows for the estimate of the information
 
 
 class Path(NamedTuple):
-    """Penalties, largest first, and the minimiser of each."""
+    """Penalties in decreasing order, and the minimiser of each."""
 
     alphas: list[float]
     thetas: list[Theta]
 
 
 def n_edges(theta: Theta) -> int:
-    """Count the links."""
+    """Count the edges."""
     return int(torch.count_nonzero(theta.precision.triu(1)))
 
 
 def largest_alpha(m_step: MStep, fit: Fit, penalty: Penalty) -> float:
-    """Find the smallest alpha that leaves no link, to 5 % from above."""
+    """Find the smallest alpha that gives an empty graph, up to 5 % too large."""
     off = off_diagonal(len(penalty.weight))
     never = torch.zeros_like(off).masked_fill(off > 0, torch.inf)
     empty = m_step.solve(
@@ -70,7 +70,7 @@ def largest_alpha(m_step: MStep, fit: Fit, penalty: Penalty) -> float:
 
 
 def solve_path(m_step: MStep, fit: Fit, penalty: Penalty, alphas: list[float]) -> Path:
-    """Solve for each alpha, largest first; thetas are made safe to sample from."""
+    """Solve for each alpha in decreasing order; thetas are made safe for sampling."""
     theta, thetas, tol = fit.theta, [], _between(m_step.tol)
     for alpha in steps("solving for alpha", alphas, len(alphas)):
         weighted = penalty.with_alpha(alpha)
@@ -80,23 +80,23 @@ def solve_path(m_step: MStep, fit: Fit, penalty: Penalty, alphas: list[float]) -
 
 
 def _between(tol: tuple[float, float]) -> float:
-    """Take a tolerance between that of the rounds and that of a final answer."""
+    """Use a tolerance between that of the rounds and that of the last solution."""
     return (tol[0] * tol[1]) ** 0.5
 
 
 class Evidence(NamedTuple):
-    """The log-likelihood around an estimate of all links, as a quadratic.
+    """The log-likelihood around an estimate with all edges, as a quadratic.
 
-    The ridge of b stays: b would else make up for links that are left out.
+    The ridge of b remains; otherwise b would compensate for edges that are left out.
 
     Attributes
     ----------
     quadratic : Quadratic
-        Its product is that of the Fisher information, and of the ridge of b.
+        Its product is that of the Fisher information, plus the ridge of b.
     deviance : float
-        That of the estimate, which `quadratic` leaves out.
+        That of the estimate, which `quadratic` does not contain.
     n_rows, n_pairs : float
-        Rows, and those that observe a pair, on average.
+        Number of rows, and average number of rows that observe a pair.
     """
 
     quadratic: Quadratic
@@ -119,7 +119,7 @@ def evidence(
     Parameters
     ----------
     m_step, fit, penalty
-        The dense fit, of which the L1 term is nothing and the ridge of K is dropped.
+        The dense fit; its L1 term is zero, and the ridge of K is dropped.
     centre : Tensor of shape (features,)
     data : Incomplete
         Scaled columns.
@@ -143,13 +143,13 @@ def evidence(
 
 
 def extended_bic(known: Evidence, theta: Theta, gamma: float) -> float:
-    """Compute the extended BIC of a graph, its links refitted without penalties.
+    """Compute the extended BIC of a graph, its edges refitted without penalties.
 
     ``n D + |E| (log n_pairs + 4 gamma log d)`` (Foygel and Drton 2010), where D is the
-    deviance a row, by the quadratic approximation of `evidence`.  It needs nothing of
-    the method but its estimate, whatever the scale of its loss.  Infinite where a
-    column has more than one neighbour on average for ten rows that observe a pair: such
-    a refit says nothing, and is slow.
+    deviance per row, by the quadratic approximation of `evidence`.  It uses only the
+    estimate of a method, and does not depend on the scale of its loss.  It is infinite
+    if columns have on average more than one neighbour for each ten rows that observe a
+    pair; such a refit is unreliable and slow.
     """
     d, links = len(theta.precision), n_edges(theta)
     if 2 * links / d > known.n_pairs / _ROWS_A_NEIGHBOUR:
@@ -159,7 +159,7 @@ def extended_bic(known: Evidence, theta: Theta, gamma: float) -> float:
 
 
 def least_on(quadratic: Quadratic, theta: Theta) -> float:
-    """Compute the least value of a quadratic over the links of theta, and b."""
+    """Compute the minimum of a quadratic over the edges of theta, and b."""
     free = as_point(theta, quadratic.target.shape[1]) != 0
     free.diagonal().fill_(True)
     free[:, len(free) :] = True

@@ -1,7 +1,7 @@
-"""What a fitted model says about the missing cells of new rows.
+"""Prediction of the missing cells of new rows by a fitted model.
 
-Each runs Gibbs chains.  Means and scores take the random numbers of the caller, so that
-numbers keyed by the row make them deterministic functions of each row.
+Each function runs Gibbs chains.  Means and scores use the random numbers of the caller;
+numbers that are keyed by the row make them deterministic functions of each row.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from skvnce.samplers.base import Info, Sampler, State, run_chain
 from skvnce.samplers.blocks import block_gibbs, missing_of
 from skvnce.variational.base import Uniforms
 
-N_BLOCKS = 5  # of columns, hidden in turn by `log_predictive`
-N_CHAINS = 2 * N_BLOCKS  # that it runs for each row
+N_BLOCKS = 5  # number of blocks of columns that `log_predictive` hides in turn
+N_CHAINS = 2 * N_BLOCKS  # number of its chains for each row
 
 
 @torch.no_grad()
@@ -33,13 +33,13 @@ def conditional_mean(
 ) -> Tensor:
     """Estimate E[x_mis | x_obs] from one chain a row; see `chain_means`.
 
-    Exact in rows that miss one cell, and for all missing cells where the truncation is
-    far.
+    Exact in rows that miss one cell, and for all missing cells if truncation has no
+    effect.
 
     Returns
     -------
     Tensor of shape (n, features)
-        Observed cells as they were.
+        Observed cells are unchanged.
     """
     found = chain_means(model, data, start, uniforms, burn_in=burn_in, n_steps=n_steps)
     return data.with_values(found)
@@ -53,7 +53,7 @@ def draw(
     n_draws: int,
     n_steps: int,
 ) -> Tensor:
-    """Draw from p(x_mis | x_obs), one chain a draw; (n_draws, n, features)."""
+    """Draw from p(x_mis | x_obs), one chain for each draw; (n_draws, n, features)."""
     x = start.expand(n_draws, *data.x.shape)
     sampler = block_gibbs(model, missing_of(data.observed.expand_as(x)))
     return run_chain(sampler, sampler.init(data, x), data, n_steps).x
@@ -71,11 +71,11 @@ def log_predictive(
 ) -> Tensor:
     """Sum over observed cells of log p(cell | observed cells outside its block).
 
-    The cells of one block are hidden at a time, chains fill them and what was missing,
-    and each hidden cell is scored by the average over the chain of its conditional
-    density: a proper score of the held-out rows that needs no normalising constant.
-    It is the mean over the ways of `blocks_of` to divide the columns.  With at most
-    `N_BLOCKS` columns and nothing missing no chain is needed, and it is the
+    One block of columns is hidden at a time.  Chains fill it and the missing cells, and
+    each hidden cell is scored by its conditional density, averaged over the chain.
+    This is a proper score of held-out rows that needs no normalising constant.  The
+    result is the mean over the partitions of `blocks_of`.  With at most `N_BLOCKS`
+    columns and no missing values no chain is needed, and it is the
     pseudo-log-likelihood.
 
     Parameters
@@ -105,12 +105,13 @@ def log_predictive(
 
 
 def blocks_of(d: int) -> tuple[Tensor, int]:
-    """Divide d columns into blocks: (blocks, d) of bool, and the number of ways.
+    """Divide d columns into blocks: (blocks, d) of bool, and the number of partitions.
 
     With the digits of j to the base `N_BLOCKS`, column j is in the block of its last
-    digit, and in that of the sum of its digits.  Columns that are hidden together in
-    one way, and say nothing of each other, are apart in the other; up to the square of
-    `N_BLOCKS` columns that is true of all pairs.  Few columns need but one way.
+    digit in one partition, and in the block of the sum of its digits in the other.
+    Columns that are hidden together in one partition are hidden separately in the
+    other; this holds for all pairs of up to `N_BLOCKS` squared columns.  For few
+    columns one partition suffices.
     """
     columns, blocks = torch.arange(d), torch.arange(min(N_BLOCKS, d))[:, None]
     last = columns % N_BLOCKS == blocks
@@ -131,7 +132,7 @@ def _average_density(
 ) -> Tensor:
     """Average the conditional density of each cell over chains, in logarithms.
 
-    The cells' true values are in `rest.x`, under the mask.
+    The true values of the cells are in `rest.x`, under the mask.
     """
     total = torch.full(rest.observed.shape, -torch.inf, dtype=rest.x.dtype)
 

@@ -1,8 +1,8 @@
 """The M-step by pseudo-likelihood: all univariate conditionals at once.
 
-The loss is minus the mean over rows of ``sum_j log p(x_j | x_-j)`` (Besag 1975), each a
-normal truncated at zero; one product of the rows with K gives them all, so that a value
-and its gradient take n d^2.
+The loss is minus the mean over rows of ``sum_j log p(x_j | x_-j)`` (Besag 1975), where
+each conditional is a normal truncated at zero.  One product of the rows with K gives
+all of them, so that a value and its gradient take n d^2 operations.
 """
 
 import torch
@@ -26,7 +26,7 @@ from skvnce.models.truncated_gaussian import conditionals
 def negative_log_pseudo_likelihood(
     x: Tensor, precision: Tensor, linear: Tensor
 ) -> Tensor:
-    """Average minus the sum of the conditionals' logarithms; (n, features) -> ()."""
+    """Average the negative sum of the logs of the conditionals; (n, features) -> ()."""
     return -conditionals(x, precision, linear).log_prob(x).sum(-1).mean()
 
 

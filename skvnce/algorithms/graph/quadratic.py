@@ -1,6 +1,6 @@
 """M-steps whose loss is a quadratic in (K, b): exact zeros and a certified gap.
 
-The point is the matrix (K, b) of shape (features, width), with symmetric K; width is
+A point is the matrix (K, b) of shape (features, width), with symmetric K; width is
 features + 1 with the linear term and features without.
 """
 
@@ -43,7 +43,7 @@ def ridges(penalty: Penalty, width: int) -> Tensor:
 
 
 def penalised(quadratic: Quadratic, penalty: Penalty, centre: Tensor) -> Quadratic:
-    """Add the quadratic penalties; the bound of the inverse still holds."""
+    """Add the quadratic penalties; the bound of the inverse remains valid."""
     width = quadratic.target.shape[1]
     ridge, to_linear = ridges(penalty, width), origin(centre, width)
     strength = penalty.ridge_linear * (width > len(centre))
@@ -70,15 +70,15 @@ def minimise_quadratic(
     Parameters
     ----------
     quadratic : Quadratic
-        Over matrices (K, b), for columns scaled to unit spread.
+        Over matrices (K, b), for columns scaled to unit standard deviation.
     start : Theta
         In the same centre and scale.
     penalty : Penalty
-        Of which the L1 term is added here.
+        The function adds its L1 term.
     tol : float
         Certified duality gap at which to stop, relative to the loss.
     ceiling : Tensor of shape (features,), default=None
-        Largest K_jj.
+        Upper bounds of K_jj.
     """
     d, width = quadratic.target.shape
     weight = torch.zeros_like(quadratic.target)

@@ -3,8 +3,8 @@
 For the truncated Gaussian the loss of `objectives.score_matching` is
 ``sum_j theta_j' Gamma_j theta_j / 2 - g_j' theta_j`` with ``theta_j = (K_j, b_j)``,
 ``u = (x, -1)``, ``Gamma_j = E[h(x_j) u u']`` and ``g_j = E[h'(x_j) u] + E[h(x_j)] e_j``
-(Yu, Drton and Shojaie 2019, section 3).  The columns are centred because the quadratic
-is far better conditioned there; without a penalty of b the minimum does not depend on
+(Yu, Drton and Shojaie 2019, section 3).  The columns are centred because this improves
+the condition of the quadratic; without a penalty of b the minimum does not depend on
 the centre.
 """
 
@@ -35,8 +35,8 @@ from skvnce.objectives.score_matching import Weight, saturating_weight
 from skvnce.training.proximal import Quadratic
 
 _COLUMNS_AT_ONCE = 32
-_DENSE = 100  # features up to which the statistics are formed
-_TABLES = 4  # whose number of rows are kept above that
+_DENSE = 100  # maximum number of features for which the statistics are formed
+_TABLES = 4  # number of tables whose rows are stored with more features
 
 
 class Statistics(NamedTuple):
@@ -90,11 +90,11 @@ def minimise_loss(
 
 
 def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadratic:
-    """Write the loss, with the smooth penalties, as a quadratic over (K, b)."""
+    """Make the loss a quadratic over (K, b), including the smooth penalties."""
     width = stats.target.shape[1]
     to_linear = penalty.ridge_linear**0.5 * origin(centre, width)
-    # the inverse of a compression is at most the compression of the inverse, so that
-    # the symmetric problem is bounded by its rows taken alone
+    # the inverse of a compression is at most the compression of the inverse, so the
+    # separate problems of the rows bound the symmetric problem
     rows = stats.gamma + ridges(penalty, width).diag_embed()
     if width > len(centre):
         rows = rows + torch.outer(to_linear, to_linear)
@@ -104,7 +104,7 @@ def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadrat
         return symmetric(torch.bmm(rows, point[:, :, None]).squeeze(-1))
 
     def inverse_form(residual: Tensor) -> Tensor:
-        if failed.any():  # no ridge and too few rows: nothing can be certified
+        if failed.any():  # without ridge and with few rows there is no certificate
             return residual.new_tensor(torch.inf)
         half = torch.linalg.solve_triangular(factor, residual[:, :, None], upper=False)
         return half.square().sum()
@@ -114,7 +114,7 @@ def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadrat
 
 
 class Tables(NamedTuple):
-    """Completed rows, where the statistics would be too many numbers.
+    """Completed rows, for tables in which the statistics would be too large.
 
     Attributes
     ----------
@@ -136,10 +136,10 @@ def table_of(
 
 
 def pooled(old: Tables, new: Tables, weight: float) -> Tables:
-    """Let new rows into the pool, at the expense of as many old ones once it is full.
+    """Add new rows to the pool, in place of as many old ones once it is full.
 
-    Every round then has about the same share of the rows, and a round changes less and
-    less of them, as in a running mean.
+    Then every round has about the same share of the rows, and a round replaces fewer
+    and fewer of them, as in a running mean.
     """
     n, room = len(new.u), _TABLES * len(new.u)
     if len(old.u) + n <= room:
@@ -152,7 +152,7 @@ def pooled(old: Tables, new: Tables, weight: float) -> Tables:
 
 
 def free_quadratic(tables: Tables, penalty: Penalty, centre: Tensor) -> Quadratic:
-    """Write the loss as a quadratic whose products go through the rows, in n d^2.
+    """Make the loss a quadratic whose products use the rows, in n d^2 operations.
 
     The inverse form is that of the diagonal of the quadratic: an estimate.
     """
@@ -174,11 +174,11 @@ def form_over(diagonal: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def ceiling_of(data: Incomplete) -> Tensor:
-    """Bound K_jj: no conditional deviation below that of rounding, step over sqrt(12).
+    """Bound K_jj: conditional deviations are at least step / sqrt(12), as in rounding.
 
-    The step is the least difference of two observed values.  Where a column has zeros,
-    which the weight leaves out, and mostly ones, the loss would fall without end as the
-    ones are fitted ever more closely.
+    The step is the smallest difference of two observed values.  In a column of zeros,
+    which have no weight, and mostly ones the loss would decrease without limit as the
+    ones are fitted more and more closely.
     """
     steps = []
     for x, observed in zip(data.x.T, data.observed.T, strict=True):
@@ -196,8 +196,8 @@ def score_matching(
 ) -> Method:
     """Build the method.
 
-    The statistics are d^3 numbers: above `_DENSE` features the M-step keeps completed
-    rows of several rounds instead.
+    The statistics are d^3 numbers; with more than `_DENSE` features the M-step keeps
+    completed rows of several rounds instead.
     """
     dense = len(centre) <= _DENSE
     summarise, merge, quadratic, tol = (

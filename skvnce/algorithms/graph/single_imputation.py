@@ -1,7 +1,7 @@
-"""Fill the holes once, then learn the graph as if the table were complete.
+"""Impute missing cells once, then learn the graph as if the table were complete.
 
-These are the baselines that the papers compare VNCE with: any method of complete
-tables, on tables that are completed here.
+These are the baselines that the papers compare VNCE with: methods for complete tables,
+applied to imputed tables.
 
 References
 ----------
@@ -44,7 +44,7 @@ FILLERS: dict[str, Callable[[Incomplete], Tensor]] = {
 
 
 def imputed(data: Incomplete, strategy: str) -> Incomplete:
-    """Fill the missing cells and declare them observed.
+    """Fill the missing cells and mark them as observed.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def imputed(data: Incomplete, strategy: str) -> Incomplete:
     Raises
     ------
     ValueError
-        Where there is no such strategy.
+        If there is no such strategy.
     """
     if strategy not in FILLERS:
         raise ValueError(

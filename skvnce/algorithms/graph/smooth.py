@@ -1,6 +1,6 @@
-"""The M-step of any smooth loss of (K, b, c): L-BFGS with exact zeros and a floor.
+"""The M-step of any smooth loss of (K, b, c): L-BFGS with exact zeros and a bound.
 
-Exact zeros come from the L1 term; `DIAGONAL_FLOOR` keeps the conditionals proper.
+The L1 term gives exact zeros, and `DIAGONAL_FLOOR` keeps the conditionals proper.
 """
 
 from collections.abc import Callable
@@ -32,9 +32,9 @@ def minimise_loss(
     start : Theta
     centre : Tensor of shape (features,)
     penalty : Penalty
-        Links of infinite weight are left out.
+        Edges of infinite weight are left out.
     fit_linear, fit_scale : bool
-        Whether b and c are free; else they stay at `start`.
+        Whether b and c are free; otherwise they keep the values of `start`.
     tol : float
         Largest entry of the (sub)gradient at the solution.
     max_iter : int

@@ -1,16 +1,16 @@
-"""VNCE by cumulative data imputation with learnt univariate conditionals.
+"""VNCE by cumulative data imputation with learned univariate conditionals.
 
-In each incomplete row one missing cell is latent, and the others stand at their current
-imputation (Rhodes 2018, algorithm 1, "VNCE (approx)").  A round takes many short steps:
-each makes one cell a row latent, draws it from q(x_j | x_-j) of eq. (5.19), moves q up
-the gradient of the data term (reparametrised), and writes a draw back.  Then the M-step
-of `vnce_m_step` moves the model.
+In each row with missing cells one of them is latent, and the others have their current
+imputation (Rhodes 2018, algorithm 1, "VNCE (approx)").  A round makes many short steps.
+Each makes one cell of a row latent, draws it from q(x_j | x_-j) of eq. (5.19), updates
+q by the gradient of the data term (reparametrised), and replaces the imputation by a
+draw.  Then the M-step of `vnce_m_step` updates the model.
 
-Two deviations.  As in `vnce_conditional`, the missing cells of the noise keep the
-values that were drawn with the noise, for which p_y of the other cells is exact.  And a
-single draw is written back, not the mean of some, which varies too little: on a
-simulated ring of 20 columns the AUC is 0.90 and 0.81 with 30 % and 50 % missing, with
-means of three draws 0.67 and 0.20 (b = 0).
+There are two deviations from the thesis.  As in `vnce_conditional`, the missing cells
+of the noise keep the values that were drawn with the noise, for which p_y of the other
+cells is exact.  And the new imputation is a single draw, not the mean of several, which
+varies too little: on a simulated ring of 20 columns the AUC is 0.90 and 0.81 with 30 %
+and 50 % missing, with means of three draws 0.67 and 0.20 (b = 0).
 """
 
 from collections.abc import Callable
@@ -45,20 +45,20 @@ def mean_of_draws(cells: Tensor) -> Tensor:
 
 
 class LatentCells(NamedTuple):
-    """Completed rows of which at most one missing cell each is latent.
+    """Completed rows with at most one latent cell each.
 
     Attributes
     ----------
     x : Tensor of shape (n, features)
     latent : Tensor of int64, of shape (n,)
-        -1 where the row is complete.
+        -1 if the row is complete.
     """
 
     x: Tensor
     latent: Tensor
 
     def given(self) -> Tensor:
-        """Return True but at the latent cells; (n, features)."""
+        """Return a mask that is False at the latent cells; (n, features)."""
         return self.latent[:, None] != torch.arange(self.x.shape[1])
 
     def draw(self, q: AffineConditionals, n_draws: int) -> Draws:
@@ -108,15 +108,15 @@ def vnce_cdi(
     noise : TruncatedNormal
     centre : Tensor of shape (features,)
     noise_ratio : int
-        Rows of noise for each row of data; drawn once.
+        Number of noise rows for each row of data; drawn once.
     fit_linear : bool
     n_draws : int
-        Of each latent cell.
+        Number of draws of each latent cell.
     n_steps : int
-        Steps of Adam a round; each writes one cell a row back.
+        Number of steps of Adam in a round; each updates one cell of each row.
     learning_rate : float
     write : callable
-        What is written back, of draws (n_draws, n, features).
+        Makes the new imputation from draws (n_draws, n, features).
     tol : tuple of two floats
         See `MStep`.
     """
@@ -137,7 +137,7 @@ def vnce_cdi(
         return State(x, q, optimiser)
 
     def improve(state: State, model: TruncatedGaussian) -> State:
-        """Take the steps of a round."""
+        """Make the steps of a round."""
         x, every = state.x.clone(), [torch.arange(len(data.x))]
 
         def loss(_: Tensor) -> Tensor:

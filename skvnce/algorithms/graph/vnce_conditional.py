@@ -1,15 +1,14 @@
 """The M-step by variational noise-contrastive estimation with imputed neighbours.
 
-Cumulative data imputation (Rhodes 2018, algorithm 1): in each incomplete row one
-missing cell is latent, and the others stand at their current imputation.  With the
-model's own conditional as q(x_j | x_-j), the optimal one, the ratio phi(x) / q does not
-depend on x_j; the VNCE objective is then that of NCE with x_j integrated out in closed
-form.
+Cumulative data imputation (Rhodes 2018, algorithm 1): in each row with missing cells
+one of them is latent, and the others have their current imputation.  With the model's
+own conditional as q(x_j | x_-j), which is optimal, the ratio phi(x) / q does not depend
+on x_j.  The VNCE objective is then that of NCE with x_j integrated out in closed form.
 
-Two deviations, both for consistency.  The missing cells of the *noise* keep the values
-drawn with the noise, for which p_y of the other cells is exact (the thesis overwrites
-them by draws of the model, whose density is then unknown).  The imputations are single
-Gibbs draws instead of averages, which have too little spread.
+There are two deviations from the thesis, both for consistency.  The missing cells of
+the *noise* keep the values drawn with the noise, for which p_y of the other cells is
+exact (the thesis replaces them by draws of the model, whose density is then unknown).
+The imputations are single Gibbs draws instead of averages, whose variance is too small.
 """
 
 from typing import NamedTuple
@@ -42,7 +41,7 @@ class Rows(NamedTuple):
     ----------
     x : Tensor of shape (n, features)
     latent : Tensor of int64, of shape (n,)
-        -1 where the row is complete.
+        -1 if the row is complete.
     log_noise : Tensor of shape (n,)
     """
 
@@ -52,7 +51,7 @@ class Rows(NamedTuple):
 
 
 def choose_latent(observed: Tensor) -> Tensor:
-    """Choose one missing cell a row at random; -1 where there is none."""
+    """Choose one missing cell of each row at random; -1 if there is none."""
     score = torch.rand(observed.shape, dtype=torch.float64).masked_fill(observed, -1)
     best, latent = score.max(-1)
     return latent.masked_fill(best < 0, -1)

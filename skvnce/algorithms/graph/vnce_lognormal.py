@@ -1,19 +1,20 @@
 """VNCE with the conditionals of a joint lognormal as posterior of the missing cells.
 
 The family of Rhodes and Gutmann (2019, section 5), given the logarithms of the observed
-cells.  Some iterations of L-BFGS in q, on the data term alone, alternate with the
-M-step of `vnce_m_step`, solved to the end.  The numbers behind the draws stand still
-inside a round.  Those of the data are new in each: few draws leave noise in K, which
-the mean over the rounds takes away (ring, 30 % missing, set 0: AUC 0.86 without it,
-0.91 with it).
+cells.  A few iterations of L-BFGS in q, on the data term alone, alternate with the
+M-step of `vnce_m_step`, which is solved to convergence.  The random numbers of the
+draws are fixed within a round.  Those of the data change between rounds: few draws
+leave noise in K, which averaging over the rounds reduces (ring, 30 % missing, set 0:
+AUC 0.86 without it, 0.91 with it).
 
 A lognormal has no mass at zero, where a truncated Gaussian may have most.  There the
 importance weights phi / q of the noise term grow faster than any power of 1 / x, and
 their variance is infinite: few are huge, most too small, and log phi of rows of noise
-is underestimated.  The model makes use of that.  `defended` bounds the weights there:
-half of the draws are from the noise's own marginals, with the density of the mixture
-(Hesterberg 1995).  Measured on a ring (set 2, d = 20, n = 1000, b = 0), at the
-fit with the lognormal alone; the last line is of the fit with the q of its column:
+is underestimated, which biases the model.  `defended` bounds the weights there: half of
+the draws are from the noise's own marginals, with the density of the mixture
+(Hesterberg 1995).  The following was measured on a ring (set 2, d = 20, n = 1000,
+b = 0), at the fit with the lognormal alone; the last line is of the fit with the q of
+its column:
 
                                               30 % missing          50 % missing
                                           lognormal defended    lognormal defended
@@ -42,7 +43,7 @@ from skvnce.variational.base import Uniforms, stream
 from skvnce.variational.cells import NormalCells, normal_scale
 from skvnce.variational.marginal_cells import DefendedCells, MarginalCells
 
-_FLOOR = 0.01  # share of a column's mean below which cells count as this in logarithms
+_FLOOR = 0.01  # smallest cell in logarithms, relative to the mean of its column
 
 
 def lognormal(data: Incomplete, noise: TruncatedNormal) -> NormalCells:
@@ -83,7 +84,7 @@ def improve(
     noise_ratio: float,
     n_steps: int,
 ) -> None:
-    """Raise the data term in the parameters of q, in place; no other term moves q."""
+    """Increase the data term in the parameters of q, in place; q affects only it."""
 
     def losses() -> Iterator[Tensor]:
         draws = q(rows.x, rows.observed, uniforms)
@@ -114,12 +115,12 @@ def vnce_lognormal(
     noise : TruncatedNormal
     centre : Tensor of shape (features,)
     noise_ratio : int
-        Rows of noise for each row of data; drawn once.
+        Number of noise rows for each row of data; drawn once.
     fit_linear : bool
     n_draws : int
-        Of the missing cells of each row.
+        Number of draws of the missing cells of each row.
     n_steps : int
-        Iterations of L-BFGS in q, a round.
+        Number of iterations of L-BFGS in q in a round.
     family : callable
         Makes q: `defended`, or `lognormal` alone as in the paper.
     tol : tuple of two floats

@@ -1,8 +1,8 @@
 """The M-step of VNCE on given draws of the missing cells.
 
-With weighted draws z of some q(z | u), for rows u of data and of noise, the loss of
-`objectives.vnce` is convex in ``(K, b, c)``, in which log phi is linear.  Whoever makes
-the draws says how often they were drawn; no gradient leads back to q.
+With weighted draws z of a distribution q(z | u), for rows u of data and of noise, the
+loss of `objectives.vnce` is convex in ``(K, b, c)``, in which log phi is linear.  The
+caller determines how often draws are made; no gradient passes to q.
 """
 
 from typing import NamedTuple
@@ -42,7 +42,7 @@ class Both(NamedTuple):
 
 
 def drawn(draws: Draws, log_noise: Tensor) -> Drawn:
-    """Keep draws of a posterior, as constants; log_noise (*rows,) of what was given."""
+    """Make constant draws of a posterior; log_noise (*rows,) is of the other cells."""
     x, log_base = draws.values[0], draws.log_prob + log_noise
     return Drawn(x.detach(), log_base.detach(), draws.log_weight)
 
@@ -66,7 +66,7 @@ def loss(both: Both, theta: Theta, centre: Tensor, noise_ratio: float) -> Tensor
 def keep_data(old: Both, new: Both, weight: float) -> Both:
     """Keep the data of all rounds, and the noise, of which there is more, of the last.
 
-    Both terms of the objective are means over rows: that of the data is averaged.
+    Both terms of the objective are means over rows; that of the data is averaged.
     """
     pairs = zip(old.data, new.data, strict=True)
     return Both(Drawn(*(torch.cat(pair, 1) for pair in pairs)), new.noise)
