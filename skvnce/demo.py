@@ -1,7 +1,7 @@
-"""The main job on bundled data: ``python -m skvnce.demo [picture.png]``.
+"""Demonstration on bundled data: ``python -m skvnce.demo [picture.png]``.
 
-Learns a graph of 19 measurements of US adults from the table with its holes, and says
-how well the same model fills cells that were hidden on purpose.
+It learns a graph of 19 measurements of US adults from a table with missing values, and
+measures how well the same model imputes cells that were hidden on purpose.
 """
 
 import sys
@@ -30,23 +30,23 @@ ALPHAS = [0.05, 0.1, 0.2, 0.4, 0.8]
 
 
 def choose_alpha(table):
-    """Choose alpha by the score of held-out incomplete rows."""
+    """Choose alpha by the score of held-out rows."""
     search = GridSearchCV(
         TruncatedGaussianGraphLearner(random_state=0),
         {"alpha": ALPHAS},
         cv=3,
         n_jobs=2,
     )
-    with warnings.catch_warnings():  # those of the last fit are shown
+    with warnings.catch_warnings():  # the final fit repeats relevant warnings
         warnings.simplefilter("ignore", MisfitWarning)
         return search.fit(table)
 
 
 def mean_filled_graph(table):
-    """Do what is usually done: fill means, standardise, graphical lasso.
+    """Use the common procedure: fill means, standardise, graphical lasso.
 
-    Its default path of penalties is too ill-conditioned for some tables; a path that
-    stays away from zero then stands in.
+    Its default path of penalties is too ill-conditioned for some tables; then a path
+    that does not reach zero is used.
     """
     for lasso in (
         GraphicalLassoCV(),
@@ -66,7 +66,7 @@ def mean_filled_graph(table):
 
 
 def hidden_cell_errors(table, hidden, alpha):
-    """Let three methods fill the cells that are hidden."""
+    """Fill the hidden cells by three methods."""
     scale = table.std().to_numpy()
     methods = {
         "mean": SimpleImputer(),
@@ -99,10 +99,10 @@ def main(picture="nhanes_graph.png"):
     print(f"{len(table)} adults, {table.shape[1]} measurements,", end=" ")
     print(f"{table.isna().to_numpy().mean():.0%} of the cells missing.\n")
 
-    hidden = mcar(table, 0.1, random_state=0)  # from all methods, also the search
+    hidden = mcar(table, 0.1, random_state=0)  # hidden from all methods and the search
     start = time.perf_counter()
     search = choose_alpha(hide(table, hidden))
-    print("Held-out score of incomplete rows (nats a row) by alpha, 3 folds:")
+    print("Held-out score of rows (nats a row) by alpha, 3 folds:")
     for alpha, score in zip(ALPHAS, search.cv_results_["mean_test_score"], strict=True):
         chosen = "  <- chosen" if alpha == search.best_params_["alpha"] else ""
         print(f"  alpha {alpha:<5g} {score:9.3f}{chosen}")

@@ -1,4 +1,4 @@
-"""The network that models and encoders are given."""
+"""The default network of models and encoders."""
 
 from torch import Tensor, nn
 
@@ -6,16 +6,16 @@ from torch import Tensor, nn
 class ResidualPerceptron(nn.Module):
     """A perceptron with a residual block of two layers at each hidden size.
 
-    Its outputs are zero as it starts.
+    Its outputs are initially zero.
 
     Parameters
     ----------
     n_inputs : int
     hidden : sequence of int
-        Sizes of the blocks, one after the other.
+        Sizes of the successive blocks.
     n_outputs : int
     dropout : float
-        Probability with which training leaves out a number inside a block.
+        Dropout rate inside a block.
 
     References
     ----------

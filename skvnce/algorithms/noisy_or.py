@@ -1,7 +1,7 @@
-"""Learning noisy-OR: five ways to infer the causes, behind one interface.
+"""Learning noisy-OR: five methods to infer the causes, with one interface.
 
 ============ ================================ ==========================================
-way          posterior of the causes          what learning raises
+method       posterior of the causes          what learning maximises
 ============ ================================ ==========================================
 `acp`        conjugate to lines above the     ELBO, by relaxed draws
              likelihood, slopes by a network
@@ -41,24 +41,24 @@ from skvnce.training.adam import descend, named_leaves, train
 from skvnce.variational.binary_causes import CauseNetwork, LineNetwork, RowNetwork
 
 _HOTTEST, _COLDEST = 0.5, 0.2  # temperatures of the relaxed draws
-_COOLING = 1e-3  # rate at which they fall, in a step
-_CDI_STEPS = 30  # of a fixed point
-_START_LEAK = 0.1  # share of what is on
-_START_WITHIN = (1e-4, 0.9)  # probabilities
+_COOLING = 1e-3  # rate at which the temperature decreases in a step
+_CDI_STEPS = 30  # number of fixed-point iterations
+_START_LEAK = 0.1  # share of the ones that the initial leak explains
+_START_WITHIN = (1e-4, 0.9)  # range of initial probabilities
 _WARM_UP = 0.2  # share of the passes
-_FREE_STEP = 0.3  # share of the way to the best free parameters of a row, at a visit
+_FREE_STEP = 0.3  # share of the way to the optimal free parameters of a row, per visit
 
 
 class Rows(NamedTuple):
-    """A sparse table: the cells that are on or missing, row after row.
+    """A sparse table: lists of the cells of each row that are on or missing.
 
     Attributes
     ----------
     start : Tensor of int, of shape (n + 1,)
-        Where rows begin in the other two.
+        Index of the first cell of each row in the other two.
     columns : Tensor of int, of shape (n_listed,)
     on : Tensor of bool, of shape (n_listed,)
-        False where the cell is missing.
+        False if the cell is missing.
     """
 
     start: Tensor
@@ -66,7 +66,7 @@ class Rows(NamedTuple):
     on: Tensor
 
     def cells(self, rows: Tensor, dtype: torch.dtype = torch.float32) -> Cells:
-        """List the cells of some rows; the longest of them sets the width."""
+        """List the cells of some rows, padded to the longest row."""
         first, count = self.start[rows], self.start[rows + 1] - self.start[rows]
         place = torch.arange(max(1, int(count.max())))
         inside = place < count[:, None]
@@ -80,16 +80,16 @@ class Rows(NamedTuple):
 
 
 class Inference(NamedTuple):
-    """A way to infer the causes.
+    """A method to infer the causes.
 
     Attributes
     ----------
     network : nn.Module
-        What is learned beside the model; without parameters if nothing is.
+        The parameters to learn besides the model; none for some methods.
     posterior : callable
-        (evidence, cells) to the logits of q, (n, causes); for rows never seen.
+        (evidence, cells) to the logits of q, (n, causes), for new rows.
     bound : callable
-        (evidence, cells, rows) to what learning raises, (n,); `rows` are their places.
+        (evidence, cells, rows) to the bound to maximise, (n,); `rows` are indices.
     """
 
     network: nn.Module
@@ -98,13 +98,13 @@ class Inference(NamedTuple):
 
 
 class Relaxation:
-    """Draws of Bernoulli causes, softened such that gradients pass (binary Concrete).
+    """Relaxed draws of Bernoulli causes, which have gradients (binary Concrete).
 
     Parameters
     ----------
     n_draws : int
     n_steps : int
-        Steps that were made before: the temperature falls, from 0.5 to 0.2.
+        Number of previous steps: the temperature decreases from 0.5 to 0.2.
     """
 
     def __init__(self, n_draws: int, n_steps: int = 0) -> None:
@@ -120,7 +120,7 @@ class Relaxation:
 
 
 class Sizes(NamedTuple):
-    """What networks are built for: table, causes, hidden units, listed cells a row."""
+    """Sizes of the networks: table, causes, hidden units, listed cells of a row."""
 
     n_features: int
     n_causes: int
@@ -128,14 +128,14 @@ class Sizes(NamedTuple):
     n_listed: float
 
     def rows(self) -> RowNetwork:
-        """Build the part that reads rows."""
+        """Build the layer that reads rows."""
         return RowNetwork(self.n_features, self.hidden, self.n_listed)
 
 
 def acp(sizes: Sizes, relaxed: Relaxation) -> Inference:
     """Amortise the conjugate posterior, eqs. (11), (14)-(16).
 
-    Nothing is detached: the model learns through the posterior, too.
+    The gradient also passes through the posterior to the model.
     """
     network = LineNetwork(sizes.rows(), sizes.hidden[-1], sizes.n_features)
 
@@ -146,7 +146,7 @@ def acp(sizes: Sizes, relaxed: Relaxation) -> Inference:
 
 
 def avi(sizes: Sizes, relaxed: Relaxation) -> Inference:
-    """Amortise a posterior that knows nothing of the model, section 2.5."""
+    """Amortise a posterior that does not depend on the model, section 2.5."""
     network = CauseNetwork(sizes.rows(), sizes.hidden[-1], sizes.n_causes)
     return _amortised(network, lambda evidence, cells: network(*cells), relaxed)
 
@@ -166,8 +166,8 @@ def _amortised(
 def svi(sizes: Sizes, relaxed: Relaxation) -> Inference:
     """Keep a free posterior and chords for each row, section 2.4.
 
-    A visit moves them a part of the way to the best ones, which for the posterior is a
-    step along its natural gradient.  Rows never seen take the best ones.
+    A visit moves them a part of the way to the optimal ones, which for the posterior is
+    a step along its natural gradient.  New rows use the optimal ones.
     """
     kept: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -191,7 +191,7 @@ def svi(sizes: Sizes, relaxed: Relaxation) -> Inference:
 
 
 def lb_cdi(sizes: Sizes, relaxed: Relaxation) -> Inference:
-    """Take the chords of the tightest lower bound; no network."""
+    """Use the chords of the tightest lower bound; no network."""
 
     def bound(evidence: Evidence, cells: Cells, rows: Tensor) -> Tensor:
         return lower_bound(evidence, best_chords(_detached(evidence)))
@@ -200,7 +200,7 @@ def lb_cdi(sizes: Sizes, relaxed: Relaxation) -> Inference:
 
 
 def ub_cdi(sizes: Sizes, relaxed: Relaxation) -> Inference:
-    """Take the lines of the tightest upper bound, eq. (12); no network."""
+    """Use the lines of the tightest upper bound, eq. (12); no network."""
 
     def posterior(evidence: Evidence, cells: Cells) -> Tensor:
         return evidence.prior_logit + conjugate_shift(evidence, best_lines(evidence))
@@ -251,21 +251,21 @@ def _detached(evidence: Evidence) -> Evidence:
 
 
 def hard_elbo(evidence: Evidence, logit: Tensor, uniform: Tensor) -> Tensor:
-    """Average the ELBO over true draws; uniform numbers (n_draws, n, causes)."""
+    """Average the ELBO over exact draws; uniform numbers (n_draws, n, causes)."""
     return elbo(evidence, logit, (uniform < logit.sigmoid()).to(logit))
 
 
 def start(table: Rows, components: Tensor) -> NoisyOrModel:
-    """Make the model that learning starts from.
+    """Make the initial model.
 
-    Leaks explain a tenth of what is on in each column: those that explain more leave
-    the causes nothing to do.
+    Leaks explain a tenth of the ones of each column; if they explained more, too little
+    would be left for the causes.
 
     Parameters
     ----------
     table : Rows
     components : Tensor of shape (causes, features)
-        Probabilities with which causes switch columns on.
+        Probabilities with which causes turn columns on.
     """
     n_causes, n_features = components.shape
     on = torch.bincount(table.columns[table.on], minlength=n_features)
@@ -278,7 +278,7 @@ def start(table: Rows, components: Tensor) -> NoisyOrModel:
 
 
 class Learner(NamedTuple):
-    """A model and what infers its causes."""
+    """A model and its inference method."""
 
     model: NoisyOrModel
     inference: Inference
@@ -288,17 +288,17 @@ class Learner(NamedTuple):
         return named_leaves({"model": self.model}) + self.network_parameters()
 
     def network_parameters(self) -> list[tuple[str, Tensor]]:
-        """List the parameters of what infers the causes; empty without a network."""
+        """List the parameters of the inference method; empty without a network."""
         return named_leaves({"network": self.inference.network})
 
 
 def loss(
     learner: Learner, table: Rows, penalty: float = 0.0
 ) -> Callable[[Tensor], Tensor]:
-    """Make what training lowers, in nats a row; of places of rows.
+    """Make the loss of training, in nats a row; a function of row indices.
 
-    `penalty` is the price of a unit of weight, which an exponential prior of `penalty`
-    times the number of rows as its rate puts on it.
+    `penalty` is the penalty of a unit of weight.  It corresponds to an exponential
+    prior whose rate is `penalty` times the number of rows.
     """
 
     def of(rows: Tensor) -> Tensor:
@@ -320,10 +320,10 @@ def learn(
     max_iter: int,
     on_epoch: Callable[[int, float], bool],
 ) -> list[float]:
-    """Pass over the rows, in place; `train` tells more.
+    """Pass over the rows, in place; see `train`.
 
-    A network learns the posterior of the start first, in the first fifth of the passes:
-    otherwise what it does not know yet spoils the model.
+    In the first fifth of the passes a network only learns the posterior of the initial
+    model.  Otherwise an untrained network would distort the model.
     """
     n, network = len(table.start) - 1, learner.network_parameters()
     first = int(_WARM_UP * max_iter) if network else 0
@@ -358,7 +358,7 @@ def learn_once(
     penalty: float,
     batch_size: int,
 ) -> float:
-    """Pass over the rows once more, in place; returns the mean loss."""
+    """Pass over the rows once more, in place; return the mean loss."""
     n = len(table.start) - 1
     (mean,) = descend(
         loss(learner, table, penalty),

@@ -1,4 +1,4 @@
-"""Data sets: bundled ones, those read from a folder of the user's, simulated ones."""
+"""Data sets: bundled, read from a folder of the user, or simulated."""
 
 from skvnce.datasets._boys import load_boys
 from skvnce.datasets._frey_faces import load_frey_faces

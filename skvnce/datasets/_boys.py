@@ -10,7 +10,7 @@ Growth of Dutch boys
 748 Dutch boys of the Fourth Dutch Growth Study: age in years, height (hgt) in cm,
 weight (wgt) in kg, body mass index (bmi) in kg/m2, head circumference (hc) in cm and
 testicular volume (tv) in ml.  14 % of the cells are missing, of tv 70 %.  Stages of
-puberty and the region, which the source has too, are left out.
+puberty and the region, which the source also has, are left out.
 
 Fredriks, van Buuren and others (2000), Continuing positive secular growth change in the
 Netherlands 1955-1997, Pediatric Research 47:316-323.  From the R package mice, whose
@@ -23,14 +23,14 @@ _HOW = (
 
 
 def load_boys(*, data_home=None, as_frame=False):
-    """Load six incomplete measurements of 748 Dutch boys.
+    """Load six measurements of 748 Dutch boys, with missing values.
 
     The table is read from a folder, see ``data_home``.
 
     Parameters
     ----------
     data_home : path or None, default=None
-        Folder that holds ``boys/boys.csv`` or ``boys/boys.csv.gz``.  None takes the
+        Folder that holds ``boys/boys.csv`` or ``boys/boys.csv.gz``.  None uses the
         folder that the environment variable ``SKVNCE_DATA`` names.
     as_frame : bool, default=False
         Whether ``data`` is a pandas DataFrame.

@@ -10,8 +10,8 @@ Frey faces
 ==========
 
 1,965 successive frames of a video of one face, 28 x 20 grey values from 0 to 255; no
-cell is missing.  Neighbouring frames are nearly the same: split them in blocks, since a
-random split leaks.
+cell is missing.  Neighbouring frames are nearly the same, so a random split leaks
+information: split them in blocks.
 
 Collected by B. Frey and S. Roweis; public research data without a licence.
 """

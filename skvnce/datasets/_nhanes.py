@@ -1,4 +1,4 @@
-"""Measurements of US adults, with the missing values that the survey has."""
+"""Measurements of US adults, with the missing values of the survey."""
 
 from skvnce.datasets._tables import bunch, bundled, numbers
 
@@ -21,7 +21,7 @@ PhysActiveDays days a week; AlcoholDay drinks on a drinking day.
 
 
 def load_nhanes(*, as_frame=False):
-    """Load 19 incomplete measurements of 4,835 US adults.
+    """Load 19 measurements of 4,835 US adults, with missing values.
 
     Parameters
     ----------

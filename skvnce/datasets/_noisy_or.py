@@ -1,11 +1,11 @@
-"""Binary tables drawn from noisy-OR models whose causes are known."""
+"""Binary tables drawn from noisy-OR models with known causes."""
 
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-_STRENGTH = 0.8  # probability with which a cause switches its cells on
+_STRENGTH = 0.8  # probability with which a cause turns its cells on
 _PRIOR = 1 / 8
 _PATTERNS = """
 ###..... ........ ........ ........ ........ ........ ...##... ........ .......#
@@ -20,16 +20,16 @@ _PATTERNS = """
 
 
 class BinaryPatterns(NamedTuple):
-    """Pictures of 8 x 8 cells in which patterns are superposed.
+    """Pictures of 8 x 8 cells with superposed patterns.
 
     Attributes
     ----------
     data : ndarray of shape (n_samples, 64)
         Zeros and ones.
     causes : ndarray of shape (n_samples, 8)
-        Which patterns each picture has.
+        The patterns of each picture.
     components : ndarray of shape (8, 64)
-        Probabilities with which patterns switch cells on: 0.8 or 0.
+        Probabilities with which patterns turn cells on: 0.8 or 0.
     leak : ndarray of shape (64,)
         Probabilities with which cells are on without a pattern: 0.8 for one, else 0.
     """
@@ -41,10 +41,10 @@ class BinaryPatterns(NamedTuple):
 
 
 def make_binary_patterns(n_samples=1000, random_state=None):
-    """Draw pictures in which eight patterns are superposed, each with probability 1/8.
+    """Draw pictures of eight superposed patterns, each with probability 1/8.
 
-    After the data SYN-PATTERN of the paper, of which 89 % are zeros; its patterns are
-    known from a picture only, and these are our own.
+    They are similar to the data SYN-PATTERN of the paper, of which 89 % are zeros.  Its
+    patterns are published only as a picture, so these are our own.
 
     Parameters
     ----------

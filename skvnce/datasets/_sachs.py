@@ -1,4 +1,4 @@
-"""Signalling molecules in single cells, and the network that links them."""
+"""Amounts of signalling molecules in single cells, and their published network."""
 
 import numpy as np
 
@@ -11,14 +11,16 @@ Signalling molecules in single cells
 ====================================
 
 Amounts of eleven phosphorylated proteins and phospholipids in 7,466 human T cells, by
-flow cytometry: positive, very skewed, 1 is the floor of the instrument.  The cells were
-treated in nine ways: ``target`` is the condition, ``perturbation`` says which molecule
-was perturbed.  The 853 cells of the condition "cd3cd28" are the set mostly used alone.
+flow cytometry: positive, very skewed, 1 is the lower limit of the instrument.  The
+cells were treated in nine ways: ``target`` is the condition, ``perturbation`` is the
+molecule that was perturbed.  The 853 cells of the condition "cd3cd28" are the set that
+is mostly used alone.
 
-``edges`` holds three published versions of the network, as pairs of names (source,
-target): "literature20", the arcs of the literature (figures 2 and 3 of the paper);
-"validated17", those that the paper reports; "cdt18", those that the Causal Discovery
-Toolbox ships.  The network is a consensus of the literature, not the truth.
+``edges`` contains three published versions of the network, as pairs of names (source,
+target): "literature20", the arcs from the literature (figures 2 and 3 of the paper);
+"validated17", the arcs that the paper reports; "cdt18", the arcs that the Causal
+Discovery Toolbox contains.  The network is a consensus of the literature, not the
+truth.
 
 Sachs, Perez, Pe'er, Lauffenburger and Nolan (2005), Causal protein-signaling networks
 derived from multiparameter single-cell data, Science 308:523-529.  The table is a
@@ -52,7 +54,7 @@ def load_sachs(*, data_home=None, return_X_y=False, as_frame=False):
     -------
     sklearn.utils.Bunch or tuple
         ``data`` of shape (7466, 11), positive intensities; ``target``, the condition of
-        each cell; ``perturbation``, what was perturbed in each cell; ``edges``, a dict
+        each cell; ``perturbation``, its perturbed molecule; ``edges``, a dict
         of lists of pairs of names; ``feature_names``; ``frame``, data and target or
         None; ``DESCR`` with sources and terms.
 

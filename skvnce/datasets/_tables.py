@@ -1,4 +1,4 @@
-"""Reading tables: those of the package, and those in the user's folder of data sets."""
+"""Readers of tables: of the package, and of the user's folder of data sets."""
 
 import csv
 import gzip
@@ -13,7 +13,7 @@ VARIABLE = "SKVNCE_DATA"
 
 
 def bundled(file):
-    """Read a table of the package; a dict of columns, which are tuples of text."""
+    """Read a table of the package; return a dict of columns, tuples of text."""
     return _columns(files("skvnce.datasets") / "data" / file)
 
 
@@ -26,9 +26,9 @@ def from_folder(name, needed, how, data_home=None):
     needed : sequence of str
         Columns that the table must have.
     how : str
-        How one gets the table, for errors.
+        How to get the table, for errors.
     data_home : path or None, default=None
-        The folder; None takes the one that the environment variable names.
+        The folder; None uses the one that the environment variable names.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def numbers(columns, names):
 
 
 def bunch(data, names, description, target=None, *, as_frame=False, **more):
-    """Pack a table as scikit-learn does, as a frame where that is asked for.
+    """Pack a table as scikit-learn does, as a frame if `as_frame`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Activity of genes in breast tumours."""
+"""Gene activity in breast tumours."""
 
 import numpy as np
 

@@ -1,1 +1,1 @@
-"""Distributions that torch lacks or gets wrong in our range."""
+"""Distributions that torch lacks or that are inaccurate in our range."""

@@ -1,11 +1,11 @@
 """Cells of a row that are known to lie within bounds.
 
-A cell that is missing lies between the bounds of its column with probability
+A missing cell lies between the bounds of its column with probability
 
     P(low_j < x_j < high_j | z),                                                   (1)
 
-which says something of the latents, as an observed cell does; given them, the cell
-follows its distribution truncated to the bounds.
+which contains information about the latents, as an observed cell does.  Given the
+latents, the cell follows its distribution truncated to the bounds.
 """
 
 import torch
@@ -19,7 +19,7 @@ from skvnce.distributions.cells import Cells, student_cdf, student_quantile
 class BoundedCells(Distribution):
     """Independent cells, normal or Student's t, with bounds in some columns.
 
-    Observed cells have the density that they have without bounds, and missing ones the
+    Observed cells have the same density as without bounds, and missing cells the
     logarithm of (1), `log_inside`; see `skvnce.models.base.observed_log_prob`.
 
     Parameters
@@ -27,7 +27,7 @@ class BoundedCells(Distribution):
     cells : Cells
         Of batch shape (*batch, features).
     places : Tensor of int, of shape (n_bounded,)
-        Columns that have bounds; none of them two-valued or rounded.
+        Indices of columns with bounds, none of them binary or rounded.
     low, high : Tensor of shape (n_bounded,)
         ``low < high``; one of them may be infinite.
     """

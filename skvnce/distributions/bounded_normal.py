@@ -1,7 +1,7 @@
-"""The normal distribution truncated to an interval, right in both tails.
+"""The normal distribution truncated to an interval, accurate in both tails.
 
-Everything is computed in the upper tail: an interval whose centre lies below the
-location is mirrored.
+Everything is computed in the upper tail: intervals whose centre is below the location
+are mirrored.
 """
 
 from math import log, pi, sqrt
@@ -14,8 +14,8 @@ from torch.special import log_ndtr
 from skvnce.distributions.implicit import with_gradient
 
 _TAIL = 35.0  # beyond it erfc underflows; the excess over the bound is exponential
-_END = 50.0  # standard deviations at which a normal has ended
-_NARROW = 1e-5  # width, times the slope of the density, below which it is uniform
+_END = 50.0  # standard deviations beyond which the density of a normal is negligible
+_NARROW = 1e-5  # width times the slope of the density, below which it is uniform
 
 
 class BoundedNormal(Distribution):
@@ -26,7 +26,7 @@ class BoundedNormal(Distribution):
     loc, scale : Tensor
         Mean and standard deviation before the truncation; `scale` is positive.
     low, high : Tensor
-        Bounds, ``low < high``; infinite ones do not bind.  All four broadcast.
+        Bounds, ``low < high``; may be infinite.  All four parameters broadcast.
     """
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
@@ -46,7 +46,7 @@ class BoundedNormal(Distribution):
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
     def support(self) -> constraints.Constraint:
-        """Give the interval."""
+        """Return the interval."""
         return constraints.interval(self.low, self.high)
 
     @property
@@ -100,7 +100,7 @@ class BoundedNormal(Distribution):
         return self.icdf(uniform)
 
     def _standard(self, value: Tensor) -> Tensor:
-        finite = value.isfinite()  # no gradient of the scale at the others: inf * 0
+        finite = value.isfinite()  # others have no gradient of the scale: inf * 0
         standard = (value.where(finite, 0.0) - self.loc) / self.scale
         return standard.where(finite, value)
 
@@ -115,7 +115,7 @@ class BoundedNormal(Distribution):
 
 
 def log_interval(a: Tensor, b: Tensor) -> Tensor:
-    """Compute log(Phi(b) - Phi(a)), in the tail where no difference cancels."""
+    """Compute log(Phi(b) - Phi(a)), in the tail in which no digits cancel."""
     a, b = a.clamp(-_END, _END), b.clamp(-_END, _END)
     upper = a > 0
     a, b = torch.where(upper, -b, a), torch.where(upper, -a, b)

@@ -1,15 +1,15 @@
-"""Cells of a row, independent given its latents, each column of its own family.
+"""Cells of a row, independent given its latents, with a family for each column.
 
     normal      x_j ~ N(loc_j, scale_j^2)
     student     (x_j - loc_j) / scale_j ~ t with 4 degrees of freedom                (1)
     bernoulli   P(x_j is the larger of the column's two values) = sigmoid(loc_j)
     rounded     x_j is the nearest of the column's values to N(loc_j, scale_j^2)     (2)
 
-Rounded columns are those whose values repeat: counts, grades, records of few digits,
-zeros of what is mostly absent.  A density would reward a narrow peak at each of their
-values without end; their probabilities are at most 1.  The least and the largest value
-reach as far out as in, and the rest of the normal is not theirs: the probabilities sum
-to less than 1 where it leaks out.
+Rounded columns are those with repeated values: counts, grades, records of few digits,
+amounts that are mostly zero.  A density would give unbounded rewards for narrow peaks
+at these values; their probabilities are at most 1.  The intervals of the smallest and
+the largest value are symmetric around them, and the normal extends beyond: the
+probabilities sum to less than 1.
 
 References
 ----------
@@ -32,16 +32,16 @@ _DEGREES = 4.0
 
 
 class Families(NamedTuple):
-    """Which columns are not normal.
+    """The columns that are not normal, and their values.
 
     Attributes
     ----------
     student, bernoulli, rounded : Tensor of int
-        Places of the columns.
+        Indices of the columns.
     pairs : Tensor of shape (n_bernoulli, 2)
         The smaller and the larger value.
     values : Tensor of shape (n_rounded, n_values)
-        Increasing; the last is repeated where a column has fewer.
+        Increasing; the last is repeated if a column has fewer.
     edges : Tensor of shape (n_rounded, n_values + 1)
         Between the values and around them; the last is repeated likewise.
     """
@@ -54,13 +54,13 @@ class Families(NamedTuple):
     edges: Tensor
 
     def places(self, x: Tensor) -> Tensor:
-        """Tell which value is nearest; rounded columns (*batch, n_rounded)."""
-        last = self.edges[:, -1:]  # where padding begins
+        """Return which value is nearest; rounded columns (*batch, n_rounded)."""
+        last = self.edges[:, -1:]  # the value of the padding
         inner = self.edges[:, 1:-1].where(self.edges[:, 1:-1] < last, torch.inf)
         return place(inner.to(x), x)
 
     def spread(self, x: Tensor, uniform: Tensor) -> Tensor:
-        """Put rounded columns at a level between the edges around their values.
+        """Map cells of rounded columns to levels between the edges of their values.
 
         Parameters
         ----------

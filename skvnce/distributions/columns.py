@@ -1,4 +1,4 @@
-"""Tables with a row for each column of cells: where cells lie, and what belongs there.
+"""Look-ups in tables with a row for each column of cells.
 
 Cells have any shape (*batch, features), tables the shape (features, n).
 """
@@ -15,7 +15,7 @@ def place(edges: Tensor, x: Tensor) -> Tensor:
 
 
 def pick(table: Tensor, places: Tensor) -> Tensor:
-    """Look places (*batch, features) up in the rows of their columns."""
+    """Look up indices (*batch, features) in the rows of their columns."""
     columns = places.movedim(-1, 0)
     found = table.gather(1, columns.reshape(len(table), -1))
     return found.view(columns.shape).movedim(0, -1)

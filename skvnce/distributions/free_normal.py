@@ -1,13 +1,14 @@
-"""A normal distribution with free mean and precision, near a given one.
+"""A normal distribution with free mean and precision, parametrised by a given one.
 
 With ``R R'`` the covariance of the given (pilot) normal and m its mean,
 
     mean = m + R shift,   precision = R^-T A A' R^-1,   A lower triangular        (1)
 
 where the diagonal of A is ``exp(log_diagonal)``: any positive definite precision has
-one such form.  The parameters are zero at the pilot, and of the size of one standard
-error times the root of n elsewhere, whatever the units and correlations: optimisers
-see a round problem, and a penalty on their squares shrinks towards the pilot.
+exactly one such form.  The parameters are zero at the pilot, and otherwise of the size
+of one standard error times the root of n, for all units and correlations.  So
+optimisers see a well-conditioned problem, and a penalty on their squares shrinks
+towards the pilot.
 """
 
 import torch
@@ -22,7 +23,7 @@ class FreeNormal(nn.Module):
     Parameters
     ----------
     pilot : Normal
-        Where the parameters start.
+        The normal at which the parameters are zero.
     """
 
     def __init__(self, pilot: Normal) -> None:
@@ -65,7 +66,7 @@ class FreeNormal(nn.Module):
         return (whitened @ self.factor()).square().sum(-1)
 
     def inverted(self) -> Inverted:
-        """Return what conditioning on missing blocks needs, differentiable."""
+        """Return the parts for conditioning on missing blocks, differentiable."""
         precision = self.precision()
         nothing = precision.new_empty(0)
         return Inverted(self.mean(), nothing, precision, nothing, self.log_det())

@@ -1,7 +1,7 @@
-"""Gradients of draws that a numerical inverse has found.
+"""Gradients of draws that are computed by numerical inversion.
 
-A draw x at the quantile u solves F(x) = u; when the parameters of F move and u stays,
-``dx = -dF / f(x)`` (Figurnov, Mohamed and Mnih 2018, eq. 5).
+A draw x at the quantile u solves F(x) = u.  If the parameters of F change and u is
+fixed, ``dx = -dF / f(x)`` (Figurnov, Mohamed and Mnih 2018, eq. 5).
 """
 
 import torch
@@ -10,7 +10,7 @@ from torch.distributions import Distribution
 
 
 def with_gradient(drawn: Tensor, q: Distribution) -> Tensor:
-    """Give draws without a gradient that of the quantile, once.
+    """Add the gradient of the quantile to draws without a gradient, first order only.
 
     Parameters
     ----------
@@ -20,6 +20,6 @@ def with_gradient(drawn: Tensor, q: Distribution) -> Tensor:
     """
     if not torch.is_grad_enabled():
         return drawn
-    least = torch.finfo(drawn.dtype).tiny ** 0.5  # no draw is so far out
+    least = torch.finfo(drawn.dtype).tiny ** 0.5  # below the density of any draw
     step = -q.cdf(drawn) / q.log_prob(drawn).detach().exp().clamp(min=least)
     return drawn + (step - step.detach())

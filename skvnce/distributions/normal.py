@@ -1,7 +1,7 @@
-"""The normal distribution of incomplete rows, all missingness patterns at once.
+"""The normal distribution of rows with missing values, all patterns at once.
 
 With S the covariance, P its inverse, o and m the observed and missing columns of a row
-and r its observed cells less their mean,
+and r its observed cells minus their mean,
 
     x_m | x_o ~ N(mean_m + S_mo S_oo^-1 r, S_mm - S_mo S_oo^-1 S_om)               (1)
               = N(mean_m - P_mm^-1 P_mo r, P_mm^-1)                                (2)
@@ -9,9 +9,9 @@ and r its observed cells less their mean,
                = (log|P| - log|P_mm| - r' P_oo r + r' P_om P_mm^-1 P_mo r
                   - |o| log 2 pi) / 2                                              (4)
 
-A row needs one block that is its own, S_oo or P_mm: the smaller of the two.  Blocks are
-gathered into a batch as wide as the largest; rows with smaller ones take columns from
-an identity matrix that stands below S or P.
+Each row needs one block, S_oo or P_mm: the smaller of the two.  Blocks are gathered
+into a batch as wide as the largest; smaller ones are filled up with columns of an
+identity matrix that is appended to S or P.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from skvnce._warnings import warn_user
 
-_CELLS_AT_ONCE = 2**16  # of a batch of blocks: half a MiB stays in the cache
+_CELLS_AT_ONCE = 2**16  # maximum size of a batch of blocks: 0.5 MiB fits into the cache
 _JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)
 
 
@@ -35,7 +35,7 @@ class Normal(NamedTuple):
 
 
 class Inverted(NamedTuple):
-    """A normal distribution with what all rows share; see `prepare`.
+    """A normal distribution with quantities that all rows share; see `prepare`.
 
     Attributes
     ----------
@@ -62,12 +62,12 @@ def prepare(normal: Normal) -> Inverted:
 
 
 class Batch(NamedTuple):
-    """Rows with blocks of like size.
+    """Rows with blocks of similar size.
 
     Attributes
     ----------
     rows : Tensor of int64, of shape (n,)
-        Their places in the table.
+        Their indices in the table.
     x : Tensor of shape (*batch, n, features)
         Zero where missing.
     seen : Tensor of shape (n, features)
@@ -75,7 +75,7 @@ class Batch(NamedTuple):
     block : Tensor of int64, of shape (n, width)
         The columns of each row's block, then columns of the identity: features, ....
     kind : ByMissing or ByObserved
-        What the block is of.
+        What the block consists of.
     """
 
     rows: Tensor
@@ -89,7 +89,7 @@ class Batch(NamedTuple):
         return self.kind.of(normal, self)
 
     def residual(self, normal: Inverted) -> Tensor:
-        """Compute observed cells less their mean, 0 where missing."""
+        """Compute observed cells minus their mean, 0 where missing."""
         return torch.addcmul(self.x, self.seen, normal.mean, value=-1)
 
     def gather(self, matrix: Tensor) -> Tensor:
@@ -108,16 +108,16 @@ class Batch(NamedTuple):
         return wide.gather(-1, self.block.expand(*x.shape[:-1], -1))
 
     def spread(self, values: Tensor) -> Tensor:
-        """Put values (*batch, n, width) to their columns, 0 elsewhere."""
+        """Scatter values (*batch, n, width) to their columns, 0 elsewhere."""
         d, width = self.x.shape[-1], self.block.shape[1]
         wide = values.new_zeros(*values.shape[:-1], d + width)
         return wide.scatter_(-1, self.block.expand(values.shape), values)[..., :d]
 
     def add_blocks(self, total: Tensor, blocks: Tensor) -> None:
-        """Add blocks (n, width, width) at their places.
+        """Add blocks (n, width, width) at their positions.
 
-        The last row and column of `total`, (features + 1, features + 1), take those of
-        the identity.
+        The last row and column of `total`, (features + 1, features + 1), receive those
+        of the identity.
         """
         size = len(total)
         block = self.block.clamp(max=size - 1)
@@ -132,7 +132,7 @@ class ByMissing(NamedTuple):
     ----------
     batch : Batch
     residual : Tensor of shape (*batch, n, features)
-        Observed cells less their mean, 0 where missing.
+        Observed cells minus their mean, 0 where missing.
     log_prob : Tensor of shape (*batch, n)
         Eq. (4).
     whitened : Tensor of shape (*batch, n, width)
@@ -165,11 +165,11 @@ class ByMissing(NamedTuple):
         return cls(batch, residual, log_prob, whitened, factor)
 
     def completed(self) -> Tensor:
-        """Fill missing cells by their means, all less the mean; (n, features)."""
+        """Fill missing cells by their means, all minus the mean; (n, features)."""
         return self.residual - self.batch.spread(_backward(self.factor, self.whitened))
 
     def draw(self, n_draws: int) -> Tensor:
-        """Draw missing cells, all less the mean; (n_draws, n, features).
+        """Draw missing cells, all minus the mean; (n_draws, n, features).
 
         ``-L^-T (whitened + noise)`` has the mean of eq. (2) and covariance P_mm^-1.
         """
@@ -182,7 +182,7 @@ class ByMissing(NamedTuple):
         return self.residual - self.batch.spread(drawn)
 
     def covariance(self, weight: Tensor) -> Tensor:
-        """Sum up the covariances of the missing cells; (features, features)."""
+        """Sum the covariances of the missing cells; (features, features)."""
         return Covariances.of(self.batch.x).added(self, weight).by_missing[:-1, :-1]
 
     def variance(self) -> Tensor:
@@ -200,7 +200,7 @@ class ByObserved(NamedTuple):
     batch : Batch
     normal : Inverted
     residual : Tensor of shape (n, features)
-        Observed cells less their mean, 0 where missing.
+        Observed cells minus their mean, 0 where missing.
     log_prob : Tensor of shape (n,)
         Eq. (3).
     whitened : Tensor of shape (n, width)
@@ -227,14 +227,14 @@ class ByObserved(NamedTuple):
         return cls(batch, normal, residual, log_prob, whitened, factor)
 
     def completed(self) -> Tensor:
-        """Fill missing cells by their means, all less the mean; (n, features)."""
+        """Fill missing cells by their means, all minus the mean; (n, features)."""
         return self._predict(self.whitened)
 
     def draw(self, n_draws: int) -> Tensor:
-        """Draw missing cells, all less the mean; (n_draws, n, features).
+        """Draw missing cells, all minus the mean; (n_draws, n, features).
 
-        A draw y of whole rows, corrected by what r says beyond y_o, has the mean and
-        covariance of eq. (1) (Matheron's rule).
+        A draw y of whole rows, corrected by the difference of r and y_o, has the mean
+        and covariance of eq. (1) (Matheron's rule).
         """
         noise = torch.randn(n_draws, *self.residual.shape, dtype=self.residual.dtype)
         y = noise @ self.normal.root.T
@@ -242,7 +242,7 @@ class ByObserved(NamedTuple):
         return y + self._predict(_forward(self.factor, surprise))
 
     def covariance(self, weight: Tensor) -> Tensor:
-        """Sum up the covariances of the missing cells; (features, features)."""
+        """Sum the covariances of the missing cells; (features, features)."""
         found = Covariances.of(self.batch.x).added(self, weight)
         return found.total(self.normal)
 
@@ -270,7 +270,7 @@ class Covariances(NamedTuple):
 
     @classmethod
     def of(cls, x: Tensor) -> Self:
-        """Begin with zeros for a table (n, features)."""
+        """Make zeros for a table (n, features)."""
         size = x.shape[-1] + 1
         sums = (x.new_zeros(size, size) for _ in range(2))
         return cls(*sums, x.new_zeros(()))
@@ -286,9 +286,9 @@ class Covariances(NamedTuple):
         return self
 
     def total(self, normal: Inverted) -> Tensor:
-        """Sum up all covariances; (features, features).
+        """Sum all covariances; (features, features).
 
-        By eq. (1) the products with S are those of the sum: two for all rows.
+        By eq. (1) the products with S are computed for the sum: two for all rows.
         """
         found = self.by_missing[:-1, :-1]
         if not self.weight:
@@ -319,32 +319,32 @@ def _log_det(factor: Tensor) -> Tensor:
 
 
 def cholesky(matrix: Tensor) -> Tensor:
-    """Factorise positive definite matrices (*batch, n, n); add jitter where it fails.
+    """Factorise positive definite matrices (*batch, n, n); add jitter if it fails.
 
     Warns
     -----
     RuntimeWarning
-        Where a share of the mean of the diagonal had to be added, and which.
+        If a share of the mean of the diagonal was added; names the share.
 
     Raises
     ------
     torch.linalg.LinAlgError
-        Where even the largest was not enough.
+        If the largest jitter did not suffice.
     """
     factor, jitter = jittered_cholesky(matrix)
     if jitter:
         warn_user(
             f"A covariance matrix is singular to working precision: {jitter:g} of its "
-            "diagonal was added. Columns repeat others, or have a few cells that are "
-            "very far from the rest. Drop such columns, make such cells missing (NaN), "
-            "or raise shrinkage.",
+            "diagonal was added. Some columns are collinear, or have a few cells that "
+            "are very far from the rest. Drop such columns, set such cells to NaN, or "
+            "raise shrinkage.",
             RuntimeWarning,
         )
     return factor
 
 
 def jittered_cholesky(matrix: Tensor) -> tuple[Tensor, float]:
-    """Factorise likewise, without a warning.
+    """Factorise as `cholesky` does, without a warning.
 
     Returns
     -------
@@ -355,7 +355,7 @@ def jittered_cholesky(matrix: Tensor) -> tuple[Tensor, float]:
     Raises
     ------
     torch.linalg.LinAlgError
-        Where even the largest was not enough.
+        If the largest jitter did not suffice.
     """
     factor, info = torch.linalg.cholesky_ex(matrix)
     if not info.any():
@@ -370,12 +370,12 @@ def jittered_cholesky(matrix: Tensor) -> tuple[Tensor, float]:
 
 
 def arrange(x: Tensor, observed: Tensor, *, kinds: int = 2) -> list[Batch]:
-    """Split rows into batches of blocks of like size, bounded in memory.
+    """Split rows into batches of blocks of similar size, bounded in memory.
 
     Parameters
     ----------
     x : Tensor of shape (*batch, n, features)
-        Values under the mask are never read.
+        Values under the mask are not used.
     observed : Tensor of bool, of shape (n, features)
     kinds : int
         1 for `ByMissing` alone, 2 for the one with the smaller block.
@@ -402,9 +402,9 @@ def log_prob_observed(
     Parameters
     ----------
     normal : Inverted
-        Covariance and root are not read.
+        Covariance and root are not used.
     x : Tensor of shape (*batch, n, features)
-        Values under the mask are never read.
+        Values under the mask are not used.
     observed : Tensor of bool, of shape (n, features)
     factorise : callable or None, default=None
         None is `cholesky`.

@@ -1,14 +1,14 @@
-"""Mixtures of normals with independent coordinates, drawn so that all parameters learn.
+"""Mixtures of normals with independent coordinates, with differentiable draws.
 
     q(z) = sum_k pi_k prod_d N(z_d; loc_kd, scale_kd^2)                            (1)
 
-Which component a draw comes from is not differentiable, yet the draw is: the
-distributional transform T maps z to uniform numbers,
+The component of a draw is not differentiable, but the draw is: the distributional
+transform T maps z to uniform numbers,
 
     T_d(z) = sum_k w_kd Phi((z_d - loc_kd) / scale_kd)                             (2)
     w_kd  proportional to  pi_k prod_{e < d} N(z_e; loc_ke, scale_ke^2)            (3)
 
-and as T(z) stays where it is when the parameters move, ``dz = -(dT/dz)^-1 dT``.  The
+and since T(z) is constant when the parameters change, ``dz = -(dT/dz)^-1 dT``.  The
 Jacobian is lower triangular, with q(z_d | z_<d) on its diagonal.  It is solved by
 forward substitution: the gradient of z_d passes through the w_kd to those of z_<d.
 
@@ -93,7 +93,7 @@ class NormalMixture(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         """Compute log q(z), eq. (1); (*sample, *batch, latents) -> (*sample, *batch).
 
-        All components count, whichever the value was drawn from.
+        All components contribute, whichever the value was drawn from.
         """
         inside = self.components().log_prob(value.unsqueeze(-2))
         return torch.logsumexp(self.log_weights + inside, -1)
@@ -107,14 +107,14 @@ class NormalMixture(Distribution):
         )
 
     def at_uniform(self, uniform: Tensor) -> Tensor:
-        """Turn uniform numbers into draws with the implicit gradient, once.
+        """Map uniform numbers to draws with the implicit gradient, first order only.
 
-        Of second derivatives there are none.
+        Second derivatives are not available.
 
         Parameters
         ----------
         uniform : Tensor of shape (*sample, *batch, latents + 1)
-            Quantiles in the component that the last number chooses.
+            Quantiles in the component that the last number selects.
 
         Returns
         -------
@@ -127,7 +127,7 @@ class NormalMixture(Distribution):
         return self._moved(z)
 
     def _chosen(self, uniform: Tensor) -> Tensor:
-        """Draw from the component where the weights sum up to the last number."""
+        """Draw from the component that the last number selects by cumulative weight."""
         ends = self.log_weights.exp().cumsum(-1)[..., :-1]
         index = (uniform[..., -1:] >= ends).sum(-1)[..., None, None]
         shape = *uniform.shape[:-1], 1, *self.event_shape
@@ -141,8 +141,8 @@ class NormalMixture(Distribution):
         return at_quantiles(chosen, uniform[..., :-1])
 
     def _moved(self, drawn: Tensor) -> Tensor:
-        """Give a draw its implicit gradient, coordinate by coordinate."""
-        least = torch.finfo(drawn.dtype).tiny ** 0.5  # no draw is so far from all
+        """Add the implicit gradient to a draw, coordinate by coordinate."""
+        least = torch.finfo(drawn.dtype).tiny ** 0.5  # below the density of any draw
         log_pi, parts = self.log_weights, []
         for z, loc, scale in zip(
             drawn.unbind(-1), self.loc.unbind(-1), self.scale.unbind(-1), strict=True

@@ -1,7 +1,7 @@
-"""Distributions that are turned and shifted: z = loc + root v.
+"""Affine transformed distributions: z = loc + root v.
 
-With v ~ N(0, I) it is a normal distribution of covariance root root'; with other v, a
-correction of one in the coordinates where it is a standard normal.
+With v ~ N(0, I) it is a normal distribution of covariance root root'.  With another v
+it corrects such a normal in the coordinates in which that is standard.
 """
 
 import torch

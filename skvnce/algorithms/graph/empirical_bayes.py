@@ -39,6 +39,7 @@ def ridge_of_links(data: Incomplete) -> float:
     1 / n_ij, its expectation for independent columns.  Sparse graphs of many columns
     are thereby shrunk more than dense graphs of few.  Pairs that few rows observe are
     left out.
+
     Parameters
     ----------
     data : Incomplete

@@ -1,1 +1,1 @@
-"""Variational autoencoders of incomplete tables: training and sampling."""
+"""Variational autoencoders of tables with missing values: training and sampling."""

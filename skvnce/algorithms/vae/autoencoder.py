@@ -1,9 +1,9 @@
-"""Variational autoencoders fitted to incomplete rows, from a linear model on.
+"""Variational autoencoders of rows with missing values, initialised at a linear model.
 
-A normal distribution is fitted by EM, and its factors are taken: model and encoder
-begin there, with networks that add nothing, so that the bound begins at the exact
-log-likelihood of factor analysis.  `train_while_better` trains on a part of the
-observed cells until the others are predicted no better, `train` on all of them.
+EM fits a normal distribution, which is converted to factors.  Model and encoder start
+at this linear model, with networks whose output is zero, so that the initial bound is
+the exact log-likelihood of factor analysis.  `train_while_better` trains on a part of
+the observed cells as long as the others are predicted better, `train` on all of them.
 
 References
 ----------
@@ -45,9 +45,9 @@ from skvnce.variational.base import (
     stream,
 )
 
-FLOOR = 0.03  # least standard deviation of a score given the latents
-_VALIDATED = 64  # draws by which held-out cells are predicted
-_AT_ONCE = 2**21  # numbers that draws of one chunk of rows may have
+FLOOR = 0.03  # minimum standard deviation of a score given the latents
+_VALIDATED = 64  # number of draws for predictions of held-out cells
+_AT_ONCE = 2**21  # maximum size of the draws of a chunk of rows
 
 
 class Autoencoder(NamedTuple):
@@ -67,7 +67,7 @@ class Autoencoder(NamedTuple):
         return named_leaves(self._asdict())
 
     def evaluated(self) -> "Autoencoder":
-        """Turn dropout and gradients off."""
+        """Turn off dropout and gradients."""
         return Autoencoder(*(part.eval().requires_grad_(False) for part in self))
 
 
@@ -118,7 +118,7 @@ def build(
 ) -> Autoencoder:
     """Make model and encoder, which start at a linear model.
 
-    The networks draw their weights from torch's stream.
+    The initial weights of the networks come from torch's stream.
     """
     (d, k), c = linear.loadings.shape, architecture.n_components
     network = partial(
@@ -135,10 +135,10 @@ def build(
 
 
 def as_family(linear: FactorModel, families: Families) -> tuple[Tensor, Tensor, Tensor]:
-    """Turn means, loadings and deviations of cells into those of their families.
+    """Convert means, loadings and deviations of cells to those of their families.
 
-    A two-valued column of share p and spread s = sqrt(p (1 - p)) gets the tangent of
-    its logit at p.
+    A binary column of share p and standard deviation s = sqrt(p (1 - p)) gets the
+    tangent of its logit at p.
     """
     mean, loadings = linear.mean.clone(), linear.loadings.clone()
     scale = linear.noise_variance.sqrt()
@@ -151,13 +151,13 @@ def as_family(linear: FactorModel, families: Families) -> tuple[Tensor, Tensor, 
 
 
 class Training(NamedTuple):
-    """How to train.
+    """Settings of the training.
 
     Attributes
     ----------
     bound : Bound
     n_draws : int
-        Of each row, or each component, or imputations of each row.
+        Draws of each row or each component, or imputations of each row.
     batch_size : int
     learning_rate : float
     weight_decay : float
@@ -174,7 +174,7 @@ class Training(NamedTuple):
 def bound_loss(
     auto: Autoencoder, data: Incomplete, training: Training
 ) -> Callable[[Tensor], Tensor]:
-    """Make the loss of a bound that takes incomplete rows."""
+    """Make the loss of a bound that takes rows with missing values."""
 
     def loss(rows: Tensor) -> Tensor:
         x, observed = data.take(rows)
@@ -185,10 +185,11 @@ def bound_loss(
 
 
 def completing(auto: Autoencoder, n_particles: int) -> Sampler:
-    """Build the sampler that completes rows as a model and its encoder learn.
+    """Build the sampler that completes rows during the training of model and encoder.
 
-    It is LAIR, with as many proposals from encodings of the incomplete rows: where
-    latents are many, those of completed rows alone would hardly leave them.
+    It is LAIR with additional proposals from encodings of the rows with missing values,
+    as many as from completed rows.  With many latents, proposals from completed rows
+    alone would hardly move.
     """
     return lair(
         *auto,
@@ -203,9 +204,10 @@ def completed_loss(
 ) -> Callable[[Tensor], Tensor]:
     """Make the loss of a bound that takes completed rows (DeMissVAE, VBGI-VAE).
 
-    Completions persist, as many as there are draws.  They start at draws of the encoder
-    given the incomplete rows; the sampler moves those of a batch before its step.  The
-    encoder learns to read incomplete rows beside, which teaches the model nothing.
+    Completions persist between steps, and there are as many as draws.  They start at
+    draws of the encoder given the rows with missing values, and the sampler updates
+    those of a batch before its step.  The encoder is also trained on rows with missing
+    values, which does not affect the model.
 
     Parameters
     ----------
@@ -238,7 +240,7 @@ def train(
     on_round: Callable[[int, float], bool] = lambda n_round, loss: False,
     on_step: Callable[[], None] = lambda: None,
 ) -> list[float]:
-    """Train for some rounds, and for some more with a falling learning rate.
+    """Train for some rounds, and for some more with a decreasing learning rate.
 
     Rounds are `STEPS` batches of rows, drawn with replacement in proportion to their
     weights (n,).  `on_step` is called after each.  Returns mean losses.
@@ -280,10 +282,10 @@ def train_while_better(
     patience: int,
     on_round: Callable[[int, float, float], bool],
 ) -> int:
-    """Train while held-out cells are predicted better, and go back to the best round.
+    """Train while held-out cells are predicted better, and restore the best round.
 
-    What is judged, and kept, are averages of the parameters over the last steps.  The
-    best round is 0, the start, if training only lowers their log predictive density of
+    Averages of the parameters over the last steps are evaluated and kept.  The best
+    round is 0, the start, if training does not increase the log predictive density of
     held-out cells, or if there are none.
 
     Parameters
@@ -295,9 +297,9 @@ def train_while_better(
     held_out : Tensor of bool, of shape (n, features)
     weights : Tensor of shape (n,)
     patience : int
-        Rounds in a row without an improvement after which it stops.
+        Number of successive rounds without an improvement after which it stops.
     on_round : callable
-        Shown the round, its loss and the gain per row; stops by returning True.
+        Called with the round, its loss and the gain per row; stops by returning True.
     """
     rows = held_out.any(1).nonzero().squeeze(1)
     if not len(rows):
@@ -311,7 +313,7 @@ def train_while_better(
 
     def judge(n_round: int, loss: float) -> bool:
         gains = held_out_log_prob(mean, part, hidden) - start
-        gain = float(shares @ gains.clamp(-5.0, 5.0))  # outlying rows do not decide
+        gain = float(shares @ gains.clamp(-5.0, 5.0))  # limits the effect of outliers
         stop = best.judge(n_round, gain)
         return on_round(n_round, loss, gain) or stop
 
@@ -324,9 +326,9 @@ def train_while_better(
 
 @torch.no_grad()
 def held_out_log_prob(auto: Autoencoder, data: Incomplete, hidden: Tensor) -> Tensor:
-    """Sum log p(x_j | all that is not held out) over held-out cells of each row; (n,).
+    """Sum log p(x_j | cells not held out) over held-out cells of each row; (n,).
 
-    By importance sampling, with the same numbers in every call.
+    Uses importance sampling, with the same random numbers in every call.
     """
     found = []
     training = auto.model.training
@@ -388,7 +390,7 @@ def log_prob(
 def scored(
     auto: Autoencoder, data: Incomplete, uniforms: Uniforms, n_draws: int
 ) -> Tensor:
-    """Do what `log_prob` does, and give standard errors beside; (n, 2)."""
+    """Compute `log_prob` and its standard errors; (n, 2)."""
     log_weight = weigh(auto, data, uniforms, n_draws)[1]
     return torch.stack([iwelbo(log_weight), standard_error(log_weight)], -1)
 

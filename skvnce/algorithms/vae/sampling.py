@@ -1,7 +1,7 @@
-"""Draws of the missing cells given the observed ones, by the samplers of this package.
+"""Draws of the missing cells given the observed cells, by samplers of this package.
 
-All start where the encoder points: from latents that are drawn by q(z | x_obs) and
-resampled by their importance weights.
+All samplers start at latents that are drawn from q(z | x_obs) and resampled by their
+importance weights.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,20 +23,20 @@ from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
 from skvnce.samplers.resampling import normalised, resample, take
 from skvnce.variational.base import Uniforms, at_quantiles
 
-_PROPOSED = 4  # proposals for each draw that a chain starts from
-_AT_ONCE = 2**22  # numbers of one chunk of rows
+_PROPOSED = 4  # number of proposals for each draw at which a chain starts
+_AT_ONCE = 2**22  # maximum size of a chunk of rows
 
-# of a number: uniform numbers that share nothing with those of another number
+# of a number: uniform numbers that are independent of those of other numbers
 Streams = Callable[[int], Uniforms]
 
 
 class Effort(NamedTuple):
-    """How hard to work for draws.
+    """Settings of the sampling.
 
     Attributes
     ----------
     n_steps : int
-        Iterations of LAIR, or moves of each chain.
+        Number of iterations of LAIR, or of moves of each chain.
     n_particles, n_replenish : int
         Of LAIR; the latter from q(z | x_obs).
     """
@@ -62,7 +62,7 @@ def by_lair(
         sampler,
         sampler.init(data, x),
         data,
-        lambda z: z[..., :0],  # no mean is wanted
+        lambda z: z[..., :0],  # no mean is needed
         n_steps=effort.n_steps,
         n_draws=n_draws,
         uniforms=streams(1),
@@ -122,7 +122,7 @@ def rough_mean(
     streams: Streams,
     n_draws: int,
 ) -> Tensor:
-    """Estimate the means of cells given the observed ones, by importance sampling.
+    """Estimate the means of cells given the observed cells, by importance sampling.
 
     Each draw of the latents from q(z | x_obs) draws each cell once.
 
@@ -133,7 +133,7 @@ def rough_mean(
     to_cells : callable
         Maps drawn scores (*batch, features) to cells.
     streams : Streams
-        Best of numbers that are spread evenly over the draws.
+        Preferably numbers that are distributed evenly over the draws.
     n_draws : int
 
     Returns

@@ -1,1 +1,1 @@
-"""Variational Gibbs inference of incomplete tables, and Monte Carlo EM."""
+"""Variational Gibbs inference for tables with missing values, and Monte Carlo EM."""

@@ -1,8 +1,9 @@
-"""Variational block-Gibbs inference: fit models with latents to incomplete rows.
+"""Variational block-Gibbs inference: models with latents, rows with missing values.
 
-Each row is completed several times, and these chains go on from one visit of the row to
-the next: a visit moves them by a sweep of draws of latents and missing cells, and one
-gradient step raises the objective there.  In a warm-up the chains stay where they are.
+Each row has several completions, chains that continue from one visit of the row to the
+next.  A visit updates them by a sweep of draws of latents and missing cells, and a
+gradient step then increases the objective at their new state.  During a warm-up the
+chains do not move.
 
 References
 ----------
@@ -26,17 +27,17 @@ from skvnce.variational.base import global_stream
 
 
 class Scheme(NamedTuple):
-    """What is trained, how chains move, and what is climbed.
+    """The parts to train, the sampler of the chains, and the objective.
 
     Attributes
     ----------
     parts : nn.ModuleDict
     sampler : Sampler
-        Of states that begin with what persists.
+        Its states begin with the persistent tensors.
     bound : callable
-        Maps (observed, *what persists) to bounds (n_chains, n).
+        Maps (observed, *persistent tensors) to bounds (n_chains, n).
     n_persistent : int
-        1 where tables persist, 2 where their latents do too.
+        1 if tables persist, 2 if their latents do, too.
     """
 
     parts: nn.ModuleDict
@@ -69,20 +70,20 @@ def marginal_scheme(model: nn.Module, posterior: nn.Module) -> Scheme:
 
 
 class BlockChains:
-    """Completed tables of all rows, and their latents, which a visit moves.
+    """Completed tables of all rows, and their latents, which a visit updates.
 
     Parameters
     ----------
     scheme : Scheme
     data : Incomplete
     x : Tensor of shape (n_chains, n, features)
-        Completed tables, of which only the missing cells are read.
+        Completed tables, of which only the missing cells are used.
 
     Attributes
     ----------
     now : list of Tensor
-        The tables, and latents (n_chains, n, latents), of which the first come from
-        the prior.
+        The current tables and latents (n_chains, n, latents), which are initially drawn
+        from the prior.
     """
 
     def __init__(self, scheme: Scheme, data: Incomplete, x: Tensor) -> None:
@@ -91,11 +92,11 @@ class BlockChains:
         self.now = list(start[: scheme.n_persistent])
 
     def take(self, rows: Tensor) -> list[Tensor]:
-        """Return what persists of some rows."""
+        """Return the persistent tensors of some rows."""
         return [value[:, rows] for value in self.now]
 
     def move(self, rows: Tensor, n_sweeps: int) -> list[Tensor]:
-        """Make sweeps of some rows, and keep and return where they end."""
+        """Make sweeps of some rows; store and return the new states."""
         part = self.data.take(rows)
         state = self.sampler.init(part, *self.take(rows))
         state = run_chain(self.sampler, state, part, n_sweeps)
@@ -107,7 +108,7 @@ class BlockChains:
 def visit_loss(
     scheme: Scheme, chains: BlockChains, n_sweeps: int
 ) -> Callable[[Tensor], Tensor]:
-    """Make the loss of a visit: move the chains of rows, then minus their bound."""
+    """Make the loss of a visit: update the chains of rows, then minus their bound."""
 
     def loss(rows: Tensor) -> Tensor:
         state = chains.move(rows, n_sweeps) if n_sweeps else chains.take(rows)
@@ -134,14 +135,14 @@ def train(
     scheme : Scheme
     chains : BlockChains
     batches : callable
-        Gives the batches of rows of an epoch; see `skvnce.algorithms.vgi.core.epochs`.
+        Returns the batches of an epoch; see `skvnce.algorithms.vgi.core.epochs`.
     n_epochs, n_warm_up : int
-        All epochs, and those of them that leave the chains where they start.
+        Number of all epochs, and of those in which the chains do not move.
     n_sweeps : int
-        Of the chains of a row, at each visit.
+        Number of sweeps of the chains of a row at each visit.
     learning_rate : float
     on_epoch : callable
-        Shown the epoch and its mean loss; stops by returning True.
+        Called with the epoch and its mean loss; stops by returning True.
 
     Returns
     -------

@@ -1,10 +1,10 @@
-"""Variational Gibbs inference: fit any density to incomplete rows (algorithm 1).
+"""Variational Gibbs inference: fit any density to rows with missing values.
 
-Rows are completed several times, and the completions are chains that go on from one
-visit of a row to the next.  A visit moves the missing cells by draws of univariate
-conditionals q, and then one gradient step raises the objective in model and q.  Before
-that, q may be warmed up as regressions of observed cells (algorithm 2), and the model
-on rows as they were first completed (algorithm 4).
+This is algorithm 1.  Each row has several completions, chains that continue from one
+visit of the row to the next.  A visit updates the missing cells by draws from
+univariate conditionals q, and then one gradient step increases the objective in model
+and q.  Before that, q can be warmed up as regressions of observed cells (algorithm 2),
+and the model on the initial completions of rows (algorithm 4).
 
 References
 ----------
@@ -53,14 +53,14 @@ class Pair(NamedTuple):
 
 
 class Effort(NamedTuple):
-    """How to train.
+    """Settings of the training.
 
     Attributes
     ----------
     n_updates : int
-        G, cells that a visit draws anew in each chain.
+        G, the number of cells that a visit draws in each chain.
     n_selected : int
-        M, cells of the objective.
+        M, the number of cells in the objective.
     batch_size : int
     learning_rate, q_learning_rate : float
         Of Adam for the model, and of AMSGrad for q.
@@ -77,22 +77,22 @@ class Effort(NamedTuple):
 
 
 class Chains:
-    """Completed tables of all rows, which a visit of some rows moves.
+    """Completed tables of all rows, which a visit of some rows updates.
 
     Parameters
     ----------
     data : Incomplete
     x : Tensor of shape (n_chains, n, features)
-        Completed tables, of which only the missing cells are read.
+        Completed tables, of which only the missing cells are used.
     hypercube : Hypercube, optional
-        Where draws must stay; everywhere by default.
+        Range of draws; unbounded by default.
 
     Attributes
     ----------
     x : Tensor of shape (n_chains, n, features)
-        The tables now.
+        The current tables.
     n_drawn, n_outside : Tensor of shape (features,)
-        Cells that were drawn, and those that fell outside and kept their value.
+        Number of cells drawn, and of those that were outside and kept their value.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Chains:
         self.n_drawn, self.n_outside = torch.zeros(2, d)
 
     def restate(self, data: Incomplete) -> None:
-        """Go on with other observed cells: other values of them, or more."""
+        """Continue with other observed cells: other values, or more cells."""
         self.data, self.x = data, data.with_values(self.x)
 
     def take(self, rows: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ class Chains:
         return self.x[:, rows]
 
     def move(self, conditionals: nn.Module, rows: Tensor, n_updates: int) -> Tensor:
-        """Make Gibbs updates of some rows, and keep and return where they end."""
+        """Make Gibbs updates of some rows; store and return the new states."""
         part = self.data.take(rows)
         sampler = variational_gibbs(conditionals, self.hypercube)
 
@@ -160,8 +160,8 @@ def warm_up_conditionals(
 ) -> list[float]:
     """Fit q as regressions of observed cells on completed rows, algorithm 2.
 
-    One observed cell of each row is scored in a visit, weighted so that all columns
-    count alike, eq. (12).  Returns mean losses, sums over columns.
+    One observed cell of each row is scored in a visit, weighted such that all columns
+    have the same weight, eq. (12).  Returns mean losses, sums over columns.
     """
     observed = chains.data.observed
     n_seen = observed.sum(1, keepdim=True)
@@ -196,7 +196,7 @@ def warm_up_model(
     learning_rate: float = 1e-3,
     on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
 ) -> list[float]:
-    """Fit the model to rows as they stand completed, algorithm 4 without q."""
+    """Fit the model to completed rows, algorithm 4 without q."""
     named = list(model.named_parameters())
     return descend(
         lambda rows: -model.log_prob(chains.take(rows)).mean(),
@@ -211,9 +211,9 @@ def warm_up_model(
 def visit_loss(
     pair: Pair, chains: Chains, effort: Effort
 ) -> Callable[[Tensor], Tensor]:
-    """Make the loss of a visit: move the chains of rows, then J of eq. (11).
+    """Make the loss of a visit: update the chains of rows, then minus J of eq. (11).
 
-    Complete rows count with log p(x), once.
+    Complete rows contribute log p(x), once.
     """
 
     def loss(rows: Tensor) -> Tensor:
@@ -234,7 +234,7 @@ def visit_loss(
 
 
 def select(observed: Tensor, x: Tensor, n_selected: int) -> Tensor:
-    """Choose missing cells of each row, none twice while there are others.
+    """Choose missing cells of each row, without repetition if there are enough.
 
     Returns
     -------
@@ -268,13 +268,13 @@ def train(
     effort : Effort
     n_epochs : int
     batches : callable, optional
-        Gives the batches of an epoch; by default all rows once.
+        Returns the batches of an epoch; by default all rows once.
     schedule : callable
-        Maps the number of epochs that are over to a factor of the learning rates.
+        Maps the number of completed epochs to a factor of the learning rates.
     on_epoch : callable
-        Shown the epoch and its mean loss; stops by returning True.
+        Called with the epoch and its mean loss; stops by returning True.
     max_norm : float
-        Norm to which longer gradients are cut.
+        Gradients are clipped to this norm.
 
     Returns
     -------
@@ -316,10 +316,10 @@ def fine_tune(
     n_warm_up: int = 1100,
     n_epochs: int = 500,
 ) -> tuple[nn.Module, list[float]]:
-    """Adapt a copy of q to held-out rows, and so evaluate J there, algorithm 6.
+    """Adapt a copy of q to held-out rows, and evaluate J there, algorithm 6.
 
-    The chains first take `n_warm_up` updates that may not leave their hypercube, and
-    then any.  The model stays as it is.
+    The chains first make `n_warm_up` updates within their hypercube, and then
+    unrestricted ones.  The model is not changed.
 
     Returns
     -------

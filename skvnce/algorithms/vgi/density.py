@@ -1,9 +1,9 @@
 """Any density of rows: fitted by variational Gibbs inference, sampled and scored.
 
-A normal distribution fitted by EM completes the rows first and anchors the variational
-conditionals, so that nothing needs a warm-up but a model that starts elsewhere.  Cells
-of columns whose values repeat are known to an interval: they are drawn from it anew in
-each round (dequantisation), and a probability of the interval is what is scored.
+A normal distribution fitted by EM initially completes the rows and anchors the
+variational conditionals, so that only a model that starts elsewhere needs a warm-up.
+Cells of columns with repeated values are known up to an interval.  They are drawn from
+it in each round (dequantisation), and probabilities of the interval are scored.
 
 References
 ----------
@@ -39,17 +39,17 @@ from skvnce.variational.base import Uniforms, at_quantiles
 from skvnce.variational.gibbs import StandardConditionals, anchor
 from skvnce.variational.heads import Head
 
-TOGETHER = 4  # cells that are accepted at once, as chains draw them
-_JUDGES = 8  # draws by which a held-out cell's density is normalised
-CHAINS = 8  # of a row, that its density is scored by
-_AT_ONCE = 2**23  # numbers of one chunk of rows
-_BODY = 64  # width of the body of the conditionals
-_WIDE = 30  # numbers that a cell of a row takes in a flow's networks, about
-_HIDDEN = 256  # and a row in those of the conditionals
+TOGETHER = 4  # number of cells that chains accept or reject together
+_JUDGES = 8  # number of draws by which the density of a held-out cell is normalised
+CHAINS = 8  # number of chains of a row for its log-density
+_AT_ONCE = 2**23  # maximum size of a chunk of rows
+_BODY = 64  # width of the shared layers of the conditionals
+_WIDE = 30  # approximate memory, in numbers, of a cell in a flow's networks
+_HIDDEN = 256  # the same of a row in the networks of the conditionals
 
 
 class Start(NamedTuple):
-    """What training starts from.
+    """The inputs of a training.
 
     Attributes
     ----------
@@ -58,9 +58,9 @@ class Start(NamedTuple):
     normal : Normal
         Fitted to them.
     families : Families
-        Of which the rounded columns count.
+        Only the rounded columns are used.
     weights : Tensor of shape (n,)
-        With which rows are drawn.
+        Rows are drawn in proportion to these.
     """
 
     data: Incomplete
@@ -69,7 +69,7 @@ class Start(NamedTuple):
     weights: Tensor
 
     def without(self, held_out: Tensor) -> Self:
-        """Leave cells out."""
+        """Leave out some cells."""
         kept = self.data.observed & ~held_out
         return self._replace(data=Incomplete(self.data.x.where(kept, 0.0), kept))
 
@@ -93,14 +93,14 @@ def anchored_conditionals(
 
 
 def make_chains(start: Start, n_chains: int) -> Chains:
-    """Complete rows by draws of the normal; they may not leave the observed values."""
+    """Complete rows by draws of the normal, restricted to the observed range."""
     data = start.spread()
     x = em.draw(start.normal, start.data, n_chains).float()
     return Chains(data, x, observed_hypercube(data))
 
 
 def renewed(chains: Chains, start: Start) -> Chains:
-    """Go on with all observed cells, their hypercube, and no draw counted yet."""
+    """Continue with all observed cells and their hypercube; counts of draws restart."""
     data = start.spread()
     return Chains(data, chains.x, observed_hypercube(data))
 
@@ -108,10 +108,10 @@ def renewed(chains: Chains, start: Start) -> Chains:
 def batches_of(
     start: Start, chains: Chains, batch_size: int
 ) -> Callable[[], Iterable[Tensor]]:
-    """Make the batches of a round, for which cells of rounded columns are drawn anew.
+    """Make the batches of a round, for which cells of rounded columns are drawn.
 
-    Which cells count as observed is as in the chains.  Rows come with replacement, in
-    proportion to their weights.
+    The chains determine which cells count as observed.  Rows are drawn with
+    replacement, in proportion to their weights.
     """
     observed = chains.data.observed
 
@@ -134,27 +134,27 @@ def train_while_better(
     patience: int,
     on_round: Callable[[int, float, float], bool],
 ) -> int:
-    """Train while held-out cells are predicted better, and go back to the best round.
+    """Train while held-out cells are predicted better, and restore the best round.
 
     Parameters
     ----------
     pair : Pair
     start : Start
     chains : Chains
-        In which the held-out cells are missing.
+        Chains in which the held-out cells are missing.
     held_out : Tensor of bool, of shape (n, features)
-        Observed cells that training does not see.
+        Observed cells that training does not use.
     effort : Effort
     max_rounds, patience : int
-        At most, and without an improvement.
+        Maximum number of rounds, and number of rounds without an improvement.
     on_round : callable
-        Shown the round, its loss and the gain per held-out cell, in nats; stops by
-        returning True.
+        Called with the round, its loss and the gain per held-out cell, in nats; stops
+        by returning True.
 
     Returns
     -------
     int
-        0 if training only lowers what is judged, or if nothing is held out.
+        0 if training does not improve the score, or if no cell is held out.
     """
     if not held_out.any():
         return 0
@@ -165,7 +165,7 @@ def train_while_better(
 
     def judge(n_round: int, loss: float) -> bool:
         gains = held_out_log_prob(pair, chains, cells, truth) - first
-        gain = float(gains.clamp(-5.0, 5.0).mean())  # outlying cells do not decide
+        gain = float(gains.clamp(-5.0, 5.0).mean())  # limits the effect of outliers
         stop = best.judge(n_round, gain)
         return on_round(n_round, loss, gain) or stop
 
@@ -191,7 +191,7 @@ def train_on_all(
     n_cooling: int,
     on_round: Callable[[int, float], bool] = lambda n_round, loss: False,
 ) -> list[float]:
-    """Train on all observed cells, the last rounds with falling learning rates."""
+    """Train on all observed cells, the last rounds with decreasing learning rates."""
     return train(
         pair,
         chains,
@@ -210,8 +210,8 @@ def held_out_log_prob(
 ) -> Tensor:
     """Score cells by the model's conditional, averaged over chains that miss them.
 
-    ``p(x_j | x~_-j)`` is p of the row over its integral in x_j, which draws of q_j and
-    the true value estimate.
+    ``p(x_j | x~_-j)`` is p of the row over its integral in x_j, which is estimated from
+    draws of q_j and the true value.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def held_out_log_prob(
 
 
 class Fitted(NamedTuple):
-    """A fitted density, and where its chains start and may go.
+    """A fitted density, with the start and the range of its chains.
 
     Attributes
     ----------
@@ -256,9 +256,9 @@ class Fitted(NamedTuple):
 def normal_start(
     fitted: Fitted, data: Incomplete, uniforms: Uniforms, n_chains: int
 ) -> Tensor:
-    """Complete rows by draws of the normal given what is observed.
+    """Complete rows by draws of the normal given the observed cells.
 
-    An unconditional draw x' is moved by E[x_mis | x_obs] - E[x_mis | x'_obs] (Hoffman
+    An unconditional draw x' is shifted by E[x_mis | x_obs] - E[x_mis | x'_obs] (Hoffman
     and Ribak 1991), so that the draw is a function of numbers keyed by the row.
 
     Returns
@@ -299,7 +299,7 @@ def draw(
     n_sweeps : int
         Before the first tables that are kept; each sweep visits a missing cell once.
     n_kept : int
-        Tables of each chain, a sweep apart.
+        Number of tables of each chain, one sweep apart.
 
     Returns
     -------
@@ -322,7 +322,7 @@ def draw(
 
 
 def count_missing(data: Incomplete) -> int:
-    """Count the missing cells of a row, as many in all."""
+    """Count the missing cells of a row, the same number in all rows."""
     return int((~data.observed[0]).sum())
 
 
@@ -348,7 +348,7 @@ class Score(NamedTuple):
     ----------
     log_prob : Tensor of shape (n,)
     error : Tensor of shape (n,)
-        Standard errors, from how much the weights of draws differ.
+        Standard errors, from the variance of the weights of draws.
     """
 
     log_prob: Tensor
@@ -366,13 +366,14 @@ def score(
 ) -> Score:
     """Estimate log p(x_obs) by importance sampling with q as proposal.
 
-    A draw is a sweep of q over the missing cells of a chain, and counts with the
-    density of sweeps from all chains of its row,
+    A draw is a sweep of q over the missing cells of a chain, weighted by the density of
+    sweeps from all chains of its row,
 
         p(x_obs) = E p(x) / mean_k prod_j q_j(x_j | x_<j, x~^k_>j)                 (1)
 
-    without bias; as the chains follow p(x_mis | x_obs) and q the conditionals of p, the
-    weights become equal.  All rows miss the same number of cells.
+    The estimate is unbiased.  If the chains follow p(x_mis | x_obs) and q the
+    conditionals of p, the weights become equal.  All rows miss the same number of
+    cells.
     """
     part = spread_rows(fitted, data, streams(3), n_draws)
     log_q, x = part.x.new_zeros(n_draws, len(data.x)), part.x
@@ -387,7 +388,7 @@ def score(
 def sweep_from(
     conditionals: nn.Module, data: Incomplete, chains: Tensor, uniforms: Uniforms
 ) -> tuple[Tensor, Tensor]:
-    """Sweep over the missing cells from chains in turn; with the log of eq. (1)'s mean.
+    """Sweep over the missing cells from chains in turn; return the mean of eq. (1).
 
     Parameters
     ----------
@@ -420,12 +421,12 @@ def sweep_from(
 
 
 def chunks(fitted: Fitted, observed: Tensor, n_draws: int) -> Iterable[Tensor]:
-    """Group rows that miss equally many cells, in chunks whose draws fit into memory.
+    """Group rows with the same number of missing cells, in chunks that fit into memory.
 
     Yields
     ------
     Tensor of int
-        Places of the rows.
+        Indices of the rows.
     """
     n_missing, d = (~observed).sum(1), observed.shape[1]
     width = 8 * d + 4 * sum(

@@ -2,9 +2,9 @@
 
     log p(x) >= E_q(z | x) [log p(x | z) + log p(z) - log q(z | x)]                (14)
 
-Variational Gibbs inference asks a model for log p(x) of completed rows and nothing
-else.  Of a model with latents one draw of the bound stands in for it; with more draws
-it is the importance-weighted bound, which comes as near as one pays for.
+Variational Gibbs inference needs from a model only log p(x) of completed rows.  For a
+model with latents it is replaced by one draw of the bound; with more draws it is the
+importance-weighted bound, which is the tighter the more draws are used.
 
 References
 ----------
@@ -20,19 +20,19 @@ from skvnce.variational.base import Uniforms, global_stream
 
 
 class LatentDensity(nn.Module):
-    """log p(x) of complete rows, estimated; its parameters are those of both parts.
+    """Estimate of log p(x) of complete rows; contains the parameters of both parts.
 
     Parameters
     ----------
     model : nn.Module
         As `skvnce.models.base.LatentVariableModel`.
     posterior : nn.Module
-        As `skvnce.variational.base.LatentPosterior`: q(z | x), asked about complete
-        rows alone.
+        As `skvnce.variational.base.LatentPosterior`: q(z | x), used for complete rows
+        only.
     n_draws : int
-        Of the latents of each row.  One gives the bound (14).
+        Number of draws of the latents of each row.  One gives the bound (14).
     uniforms : callable
-        Called once by each `log_prob`, for new draws unless it repeats itself.
+        Called once by each `log_prob`; returns new numbers unless it is deterministic.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class LatentDensity(nn.Module):
     def log_prob(self, x: Tensor) -> Tensor:
         """Estimate log p(x); (*batch, features) -> (*batch,).
 
-        Its exponential is unbiased, so that `metropolised_gibbs` stays exact; its mean
-        is a lower bound, whose gradient reaches x, the model and the posterior.
+        Its exponential is unbiased, so that `metropolised_gibbs` stays exact.  Its mean
+        is a lower bound, with gradients in x, the model and the posterior.
         """
         if not x.numel():
-            return x.new_zeros(x.shape[:-1])  # distributions refuse to be empty
+            return x.new_zeros(x.shape[:-1])  # distributions reject empty batches
         everything = torch.ones_like(x, dtype=torch.bool)
         return miss_iwae(
             self.model, self.posterior, x, everything, self.uniforms, self.n_draws

@@ -1,8 +1,8 @@
 """Monte Carlo expectation maximisation: fit a flow to rows that it imputes itself.
 
-The model is fitted to completed rows, and at intervals the missing cells are drawn anew
-from what it says of them by chains that start from rows of the model.  Before the first
-draw they are as they were given.
+The model is fitted to completed rows.  At intervals the missing cells are drawn from
+the current model, by chains that start at rows of the model.  Before the first draw
+they have their initial values.
 
 References
 ----------
@@ -23,18 +23,18 @@ from skvnce.samplers.projected_latent import projected_latent
 from skvnce.samplers.variational_gibbs import Hypercube
 from skvnce.training.adam import descend
 
-_ROWS = 2048  # of all chains, that are moved at a time
+_ROWS = 2048  # number of rows, over all chains, that are updated at a time
 
 
 def at_intervals(lengths: dict[int, int], every: int) -> Callable[[int], int]:
-    """Make a schedule of chains, longer and longer.
+    """Make a schedule of increasing lengths of chains.
 
     Parameters
     ----------
     lengths : dict
-        From which epoch on chains have which length; ``{40: 500, 350: 2000}``.
+        First epoch: length of the chains from it on; ``{40: 500, 350: 2000}``.
     every : int
-        Epochs between draws, from the first of these epochs on.
+        Number of epochs between draws, from the first of these epochs on.
 
     Returns
     -------
@@ -63,17 +63,17 @@ def reimpute(
     n_steps: int,
     hypercube: Hypercube | None = None,
 ) -> None:
-    """Draw the missing cells anew by chains that start afresh, in place.
+    """Draw the missing cells by chains that start independently, in place.
 
     Parameters
     ----------
     sampler : Sampler
-        Of as many chains as there are tables.
+        With as many chains as there are tables.
     data : Incomplete
     x : Tensor of shape (n_chains, n, features)
     n_steps : int
     hypercube : Hypercube, optional
-        To which the draws are clamped.
+        Range to which the draws are clamped.
     """
     holed = (~data.observed).any(1).nonzero().squeeze(1)
     for rows in holed.split(max(1, _ROWS // len(x))):
@@ -114,7 +114,7 @@ def train(
     on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
     max_norm: float = torch.inf,
 ) -> list[float]:
-    """Fit a flow to incomplete rows, in place.
+    """Fit a flow to rows with missing values, in place.
 
     Parameters
     ----------
@@ -122,25 +122,25 @@ def train(
         As `skvnce.models.base.Flow`, unless a sampler is given.
     data : Incomplete
     x : Tensor of shape (n_chains, n, features)
-        Completed tables; their missing cells are drawn anew, in place.
+        Completed tables, whose missing cells are updated in place.
     effort : Effort
-        Of which the model's part is read.
+        Only the settings of the model are used.
     n_epochs : int
     n_steps : callable
         Maps the number of an epoch, from 1 on, to the length of chains that draw the
         missing cells before it, or to 0; see `at_intervals`.
     sampler : Sampler, optional
-        Of as many chains as there are tables; by default `projected_latent`.
+        With as many chains as there are tables; by default `projected_latent`.
     hypercube : Hypercube, optional
-        To which draws are clamped after their chains.
+        Range to which draws are clamped after their chains.
     batches : callable, optional
-        Gives the batches of an epoch; by default all rows once.
+        Returns the batches of an epoch; by default all rows once.
     schedule : callable
-        Maps the number of epochs that are over to a factor of the learning rate.
+        Maps the number of completed epochs to a factor of the learning rate.
     on_epoch : callable
-        Shown the epoch and its mean loss; stops by returning True.
+        Called with the epoch and its mean loss; stops by returning True.
     max_norm : float
-        Norm to which longer gradients are cut.
+        Gradients are clipped to this norm.
 
     Returns
     -------

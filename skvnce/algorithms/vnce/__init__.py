@@ -1,1 +1,1 @@
-"""Variational noise-contrastive estimation of incomplete tables."""
+"""Variational noise-contrastive estimation for tables with missing values."""

@@ -1,18 +1,18 @@
 """Variational noise-contrastive estimation of any model.
 
 Variational EM (Rhodes and Gutmann 2019, Corollary 1) alternates two steps.  The E-step
-raises the objective in the posterior with the noise terms as they are, the M-step in
-the model at fixed draws.  With an exact posterior nothing is left to the E-step, and
-the NCE objective never decreases; where the hidden parts can be integrated out, the
-M-step alone is NCE.
+maximises the objective in the posterior with fixed noise terms, the M-step in the model
+with fixed draws.  With an exact posterior there is no E-step, and the NCE objective
+never decreases; if the unobserved variables can be integrated out, the M-step alone is
+NCE.
 
-Both steps use L-BFGS, which needs deterministic functions: draws are functions of
-uniform numbers that stay the same (common random numbers).  The two steps are not
-joined into one, because the noise terms hide their dependence on the posterior from the
-gradient; with few draws it is then not the gradient of the value, and line searches
-fail.  Stochastic gradients need no line search: `joint_ascent` takes both at once.
+Both steps use L-BFGS, which needs deterministic functions: draws are functions of fixed
+uniform numbers (common random numbers).  The two steps are not joined into one, because
+the gradient omits the dependence of the noise terms on the posterior; with few draws it
+is then not the gradient of the value, and line searches fail.  Stochastic gradients
+need no line search: `joint_ascent` optimises both at once.
 
-Rows are worked off in parts, so that memory grows with the draws of one part only.
+Rows are processed in parts, so that memory is proportional to the draws of one part.
 """
 
 import copy
@@ -53,7 +53,7 @@ Step = Callable[[Draws, Tensor, Uniforms], Draws]
 
 
 class Problem(NamedTuple):
-    """What is fitted, and to what.
+    """The model, the posterior and the data of a fit.
 
     Attributes
     ----------
@@ -65,9 +65,9 @@ class Problem(NamedTuple):
     criterion : Criterion
         `by_noise` (VNCE), or `skvnce.objectives.conditional_nce.by_neighbours`.
     seed : int
-        Of the common random numbers.
+        Seed of the common random numbers.
     size : int
-        Rows of data that are worked off at a time.
+        Number of rows of data that are processed at a time.
     """
 
     log_density: Callable[..., Tensor]
@@ -85,7 +85,7 @@ class Problem(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """What the iterations did.
+    """The record of the iterations.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class Trace(NamedTuple):
 
 
 class Steps(nn.Module):
-    """A posterior that draws one part of what a row hides after another.
+    """A posterior that draws the unobserved variables of a row step by step.
 
     Parameters
     ----------
@@ -122,9 +122,9 @@ class Steps(nn.Module):
 
 
 class ExactStates(nn.Module):
-    """The exact posterior of enumerable latents of completed rows, as a step.
+    """The exact posterior of latents with finitely many states, as a step.
 
-    It is that of the model as it stands when rows are drawn.
+    It uses the model at the time when rows are drawn.
     """
 
     def __init__(self, model: EnumerableModel) -> None:
@@ -146,7 +146,7 @@ def exact_posterior(model: EnumerableModel) -> Posterior:
 
 
 def integrated(x: Tensor, observed: Tensor, uniforms: Uniforms) -> Draws:
-    """Hide nothing: the model has log phi of the observed cells in closed form.
+    """Draw nothing: the model has log phi of the observed cells in closed form.
 
     The values are the arguments of its `log_marginal`.  The exact posterior would give
     the same objective: log phi(x, z) - log q(z | x) is then log phi(x) at all z.
@@ -158,14 +158,14 @@ def integrated(x: Tensor, observed: Tensor, uniforms: Uniforms) -> Draws:
 def draw_both(
     posterior: Posterior, contrast: Contrast, uniforms: tuple[Uniforms, Uniforms]
 ) -> tuple[Draws, Draws]:
-    """Draw what rows of data and of noise hide."""
+    """Draw the unobserved variables of rows of data and of noise."""
     pairs = zip(contrast, uniforms, strict=True)
     first, second = (posterior(rows.x, rows.observed, u) for rows, u in pairs)
     return first, second
 
 
 def log_mean(log_ratio: Tensor) -> Tensor:
-    """Average in logarithms, over all rows of noise: the log of the integral of phi."""
+    """Average over all rows of noise, in logarithms: the log of the integral of phi."""
     return log_ratio.flatten().logsumexp(0) - log(log_ratio.numel())
 
 
@@ -176,7 +176,7 @@ def fit_posterior(
     tol: float = 1e-6,
     max_iter: int = 100,
 ) -> None:
-    """Raise the objective in the parameters of q, noise terms fixed: the E-step."""
+    """Maximise the objective in the parameters of q, noise terms fixed: the E-step."""
     n = len(problem.contrast.data.observed)
     with torch.no_grad():
         fixed = [
@@ -207,10 +207,10 @@ def fit_model(
     max_iter: int = 100,
     on_step: Callable[[float], bool] = lambda loss: False,
 ) -> Certified:
-    """Raise the objective in the parameters of the model: the M-step.
+    """Maximise the objective in the parameters of the model: the M-step.
 
-    What rows hide is drawn from the posterior as it stands at the start.  The objective
-    of the result is minus that of VNCE, plus the penalty.
+    Unobserved variables are drawn from the posterior at the start.  The objective of
+    the result is minus that of VNCE, plus the penalty.
     """
     n = len(problem.contrast.data.observed)
     posterior = copy.deepcopy(problem.posterior)
@@ -219,7 +219,7 @@ def fit_model(
         for part, uniforms in problem.parts():
             with torch.no_grad():
                 draws = draw_both(posterior, part, uniforms)
-            yield part, draws  # outside: a generator keeps its contexts
+            yield part, draws  # outside, because a generator keeps its contexts
 
     kept = list(drawn()) if problem.size >= n else None
 
@@ -255,19 +255,20 @@ def variational_em(
     parameters : iterable of Tensor
         Those of the model.
     posterior_parameters : iterable of Tensor
-        Without any, the posterior is exact and the E-step void.
+        If empty, the posterior is exact and there is no E-step.
     penalty : callable, optional
         A function of the model's parameters that is added to the loss.
     n_steps : int
-        Iterations of L-BFGS in each of the two steps, at most.
+        Maximum number of iterations of L-BFGS in each of the two steps.
     tol : float
         Change of the loss at which to stop.
     patience : int
-        Rounds in a row that must change it by less: symmetric starts are left slowly.
+        Number of successive rounds with smaller changes after which to stop: symmetric
+        starts are left slowly.
     max_iter : int
-        Rounds.
+        Maximum number of rounds.
     on_round : callable
-        Shown the round, the loss and its change; stops by returning True.
+        Called with the round, the loss and its change; stops by returning True.
     """
     leaves, of_posterior = list(parameters), list(posterior_parameters)
     losses: list[float] = []
@@ -294,9 +295,9 @@ def joint_ascent(
     max_iter: int,
     on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
 ) -> list[float]:
-    """Raise the objective in model and posterior at once, by Adam on mini-batches.
+    """Maximise the objective in model and posterior together, by Adam on mini-batches.
 
-    Fresh draws in every batch, from torch's stream.  Returns the losses.
+    Every batch uses new draws, from torch's stream.  Returns the losses.
     """
 
     def loss(rows: Tensor) -> Tensor:
@@ -329,7 +330,7 @@ def fit_scale(data: Tensor, noise: Tensor) -> float:
         log phi_0(u) - log p_y(u), without a scale parameter.
     """
     scale = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    with torch.no_grad():  # importance sampling by the noise gives the start
+    with torch.no_grad():  # importance sampling by the noise gives the initial value
         scale += log_mean(noise)
 
     def losses() -> list[Tensor]:
@@ -355,7 +356,7 @@ class Evaluation(NamedTuple):
     noise: Tensor
 
     def accuracy(self) -> Tensor:
-        """Compute how often data are told from as much noise."""
+        """Compute the accuracy of classifying data and noise."""
         return accuracy(self.data, self.noise, 1.0)
 
 
