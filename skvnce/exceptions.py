@@ -2,4 +2,4 @@
 
 
 class MisfitWarning(UserWarning):
-    """The data are beyond what the fitted model can describe."""
+    """The fitted model cannot describe the data."""

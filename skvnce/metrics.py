@@ -1,9 +1,9 @@
 r"""Scores of imputations on hidden cells, and of graph recovery.
 
-`imputation_rmse` and `imputation_mae` judge one imputed table, `crps` and `coverage`
-several draws of it, all of them on the cells marked True in ``hidden`` (see
-`skvnce.missingness`), whose truth is known. `energy_distance` compares two tables as
-samples, `edge_auc` a ranking of pairs with the edges of a known graph.
+`imputation_rmse` and `imputation_mae` evaluate one imputed table, `crps` and `coverage`
+several draws of it, on the cells marked True in ``hidden`` (see `skvnce.missingness`),
+whose true values are known. `energy_distance` compares two tables as samples, and
+`edge_auc` compares a ranking of pairs with the edges of a known graph.
 
 References
 ----------
@@ -33,9 +33,9 @@ def imputation_rmse(X_true, X_imputed, hidden, *, scale=None):
     Parameters
     ----------
     X_true : array-like of shape (n_samples, n_features)
-        The truth; only its hidden cells are read.
+        The true table; only its hidden cells are used.
     X_imputed : array-like of shape (n_samples, n_features)
-        The imputed table; only its hidden cells are read.
+        The imputed table; only its hidden cells are used.
     hidden : array-like of bool of shape (n_samples, n_features)
         True at the cells to score.
     scale : float or array-like of shape (n_features,), default=None
@@ -72,9 +72,9 @@ def imputation_mae(X_true, X_imputed, hidden, *, scale=None):
     Parameters
     ----------
     X_true : array-like of shape (n_samples, n_features)
-        The truth; only its hidden cells are read.
+        The true table; only its hidden cells are used.
     X_imputed : array-like of shape (n_samples, n_features)
-        The imputed table; only its hidden cells are read.
+        The imputed table; only its hidden cells are used.
     hidden : array-like of bool of shape (n_samples, n_features)
         True at the cells to score.
     scale : float or array-like of shape (n_features,), default=None
@@ -119,9 +119,9 @@ def crps(X_true, draws, hidden, *, scale=None):
     Parameters
     ----------
     X_true : array-like of shape (n_samples, n_features)
-        The truth; only its hidden cells are read.
+        The true table; only its hidden cells are used.
     draws : array-like of shape (n_draws, n_samples, n_features)
-        At least two independent draws of the table; only hidden cells are read.
+        At least two independent draws of the table; only hidden cells are used.
     hidden : array-like of bool of shape (n_samples, n_features)
         True at the cells to score.
     scale : float or array-like of shape (n_features,), default=None
@@ -155,7 +155,7 @@ def crps(X_true, draws, hidden, *, scale=None):
 
 
 def coverage(X_true, draws, hidden, *, level=0.9, ties="inside"):
-    """Fraction of the hidden cells whose truth lies in the central interval of draws.
+    """Fraction of hidden cells whose true value lies in the central interval of draws.
 
     The interval lies between the quantiles (1 - level) / 2 and (1 + level) / 2 of the
     draws of a cell, where the k-th smallest of m draws is the quantile k / (m + 1). So
@@ -166,19 +166,19 @@ def coverage(X_true, draws, hidden, *, level=0.9, ties="inside"):
     Parameters
     ----------
     X_true : array-like of shape (n_samples, n_features)
-        The truth; only its hidden cells are read.
+        The true table; only its hidden cells are used.
     draws : array-like of shape (n_draws, n_samples, n_features)
         At least 2 / (1 - level) - 1 independent draws of the table (19 for 0.9); only
-        hidden cells are read.
+        hidden cells are used.
     hidden : array-like of bool of shape (n_samples, n_features)
         True at the cells to score.
     level : float, default=0.9
-        Probability that the interval should have, in (0, 1).
+        Nominal probability of the interval, in (0, 1).
     ties : {"inside", "shared"}, default="inside"
-        What a truth counts that equals an end of the interval: 1, so that discrete
-        draws cover more than ``level`` even if they are right; or the share of the
-        orders of truth and equal draws in which the truth lies inside, so that they
-        cover ``level``.
+        How a true value is counted that equals an end of the interval. With "inside" it
+        is covered, so that discrete draws cover more than ``level`` even if they are
+        right. With "shared" it counts as the share of the orders of the true value and
+        equal draws in which it lies inside, so that they cover ``level``.
 
     Returns
     -------
@@ -190,7 +190,7 @@ def coverage(X_true, draws, hidden, *, level=0.9, ties="inside"):
     TypeError
         If ``hidden`` is not boolean or ``level`` is not a number.
     ValueError
-        If ``level`` is not in (0, 1), ``ties`` is neither of its two, there are too few
+        If ``level`` is not in (0, 1), ``ties`` is not one of the two, there are too few
         draws, shapes differ, no cell is hidden, or a value at a hidden cell is not
         finite.
 
@@ -231,10 +231,10 @@ def energy_distance(X, Y):
     .. math:: 2 \, \overline{\|x_i - y_j\|} - \overline{\|x_i - x_j\|}
         - \overline{\|y_i - y_j\|}, \qquad (2)
 
-    with Euclidean distances and means over all pairs, those of a point with itself
-    included. It is 0 exactly if both tables hold the same points in the same
-    proportions and positive otherwise; samples of one distribution are at a distance
-    that shrinks like 1 / n. In one dimension it is the square of
+    with Euclidean distances and means over all pairs, including those of a point with
+    itself. It is 0 exactly if both tables hold the same points in the same proportions
+    and positive otherwise; for samples of one distribution it decreases like 1 / n. In
+    one dimension it is the square of
     `scipy.stats.energy_distance`. Columns count in their own units: scale them first.
 
     Parameters
@@ -286,15 +286,15 @@ def edge_auc(precision_true, strengths):
         The true precision matrix, or any matrix with the edges of the true graph: the
         pairs where its absolute value is above 1e-5.
     strengths : array-like of shape (n_features, n_features)
-        Evidence for an edge, not negative, larger for surer edges: for instance
+        Evidence for an edge, not negative, larger for more evidence: for instance
         selection frequencies, or the absolute values of an estimated precision matrix.
 
     Returns
     -------
     auc : float
         Probability that an edge has more strength than a pair without one, ties
-        counted half: 1 is best, 0.5 is chance. Of both matrices only the entries
-        below the diagonal are read.
+        counted half: 1 is best, 0.5 is chance. Only the entries below the diagonal of
+        both matrices are used.
 
     Raises
     ------
@@ -393,7 +393,7 @@ def _finite(values, name):
     """Return the values if all are finite."""
     if not np.isfinite(values).all():
         raise ValueError(
-            f"{name} must be finite where it is read, got "
+            f"{name} must be finite in the cells used, got "
             f"{(~np.isfinite(values)).sum()} NaN or infinite values; impute or leave "
             "them out first"
         )

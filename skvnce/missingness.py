@@ -1,12 +1,12 @@
 r"""Missingness mechanisms: which cells of a table to hide ("amputation").
 
-For examples, tests and benchmarks, where the truth has to be known. Each mechanism
+For examples, tests and benchmarks, where the true values must be known. Each mechanism
 returns a boolean array ``hidden``, True at the cells to hide; `hide` applies it. In
 the terms of Rubin (1976), a cell is hidden
 
 - `mcar`: with a probability that depends on no value;
 - `mar`: with a probability that depends on columns which stay complete;
-- `mnar`: with a probability that depends on the value that gets hidden.
+- `mnar`: with a probability that depends on the value of the cell itself.
 
 The last two are logistic: with column intercepts :math:`a_j` and scores
 :math:`s_{ij}` that the two functions define,
@@ -14,14 +14,14 @@ The last two are logistic: with column intercepts :math:`a_j` and scores
 .. math:: P(\text{cell } (i, j) \text{ is hidden}) = 1 / (1 + e^{-a_j - s_{ij}}),
     \qquad (1)
 
-where :math:`a_j` is solved so that the mean over the observed cells of column j is
-the fraction asked for.
+where :math:`a_j` is solved for such that the mean over the observed cells of column j
+is the requested fraction.
 
 Cells that are NaN, or masked in a numpy masked array, are never marked, and fractions
-count the observed cells. A fraction is an expectation: the number of cells hidden
+refer to the observed cells. A fraction is an expectation: the number of hidden cells
 varies from seed to seed. With the same integer seed the cells hidden at a smaller
-fraction are among those hidden at a larger one. Nothing keeps a row or a column from
-losing all its cells.
+fraction are among those hidden at a larger one. A row or a column may lose all its
+cells.
 
 References
 ----------
@@ -36,7 +36,7 @@ from scipy.special import expit, logit
 
 from skvnce._containers import cell_errors_named, check_exact, readable
 
-_STRONGEST = 1e6  # a hard threshold in all but name
+_STRONGEST = 1e6  # practically a hard threshold
 
 
 def mcar(X, fraction, *, random_state=None):
@@ -50,7 +50,7 @@ def mcar(X, fraction, *, random_state=None):
         Expected fraction of the observed cells to hide, in [0, 1), for every column
         or column by column.
     random_state : int, RandomState, Generator or None, default=None
-        Source of randomness; None takes fresh entropy. The global numpy stream is
+        Source of randomness; None uses fresh entropy. The global numpy stream is
         never used.
 
     Returns
@@ -94,13 +94,13 @@ def mar(X, fraction, *, drivers=None, strength=1.0, random_state=None):
         Expected fraction of the observed cells to hide, in [0, 1), for every column
         that is not a driver, or column by column with 0 for the drivers.
     drivers : int, str or list of these, default=None
-        Indices or names of the columns that decide and stay complete; None takes the
+        Indices or names of the columns that decide and stay complete; None uses the
         first third of the columns, rounded up.
     strength : float, default=1.0
         Change in the log-odds of being hidden per unit of the score; 0 is MCAR in the
         columns that are not drivers.
     random_state : int, RandomState, Generator or None, default=None
-        Source of randomness; None takes fresh entropy. The global numpy stream is
+        Source of randomness; None uses fresh entropy. The global numpy stream is
         never used.
 
     Returns
@@ -162,7 +162,7 @@ def mnar(X, fraction, *, strength=1.0, random_state=None):
         Change in the log-odds of being hidden per standard deviation of the column; 0
         is MCAR, and a negative value hides smaller values more often.
     random_state : int, RandomState, Generator or None, default=None
-        Source of randomness; None takes fresh entropy. The global numpy stream is
+        Source of randomness; None uses fresh entropy. The global numpy stream is
         never used.
 
     Returns
@@ -258,13 +258,13 @@ def _table(X, name="X"):
 
 
 def _converted(X):
-    if hasattr(X, "iloc"):  # pandas: only to_numpy turns every pd.NA into NaN
+    if hasattr(X, "iloc"):  # pandas: only to_numpy converts every pd.NA to NaN
         return X.to_numpy(dtype=np.float64, na_value=np.nan)
     return np.asarray(X, dtype=np.float64)
 
 
 def _check_hidden(hidden, shape):
-    """Return the mask as a boolean array of the shape expected."""
+    """Return the mask as a boolean array of the expected shape."""
     hidden = np.asarray(readable(hidden, "hidden"))
     if hidden.dtype != bool:
         raise TypeError(
@@ -341,7 +341,7 @@ def _position(driver, names, n_features):
 
 
 def _strength(strength):
-    """Return the strength if it is a number of sensible size."""
+    """Return the strength after checking that it is a number of sensible size."""
     if not isinstance(strength, Real):
         raise TypeError(
             f"strength must be a number, got {strength!r}; pass for example 1.0"
@@ -397,7 +397,7 @@ def _draw(observed, probability, random_state):
 
 
 def _generator(random_state):
-    """Return the numpy Generator that a random_state stands for."""
+    """Return the numpy Generator that a random_state represents."""
     if isinstance(random_state, np.random.RandomState):
         random_state = random_state.randint(2**32, size=4, dtype=np.uint32)
     try:

@@ -71,7 +71,7 @@ class Oblique(Distribution):
         return self.base.log_prob(v) - log_det
 
     def at_uniform(self, uniform: Tensor) -> Tensor:
-        """Turn uniform numbers (*sample, *batch, latents + 1) into draws."""
+        """Map uniform numbers (*sample, *batch, latents + 1) to draws."""
         return self.loc + self._turned(draw(self.base, uniform))
 
     def _turned(self, v: Tensor) -> Tensor:

@@ -6,18 +6,18 @@ from torch.distributions import Bernoulli, Distribution, Independent
 
 
 def midpoint_levels(n: int, like: Tensor) -> Tensor:
-    """Give levels whose quantiles stand for a distribution, (k + 1/2) / n; (n,)."""
+    """Return levels whose quantiles represent a distribution, (k + 1/2) / n; (n,)."""
     return (torch.arange(n).to(like) + 0.5) / n
 
 
 def inside(uniform: Tensor) -> Tensor:
-    """Keep uniform numbers off 0 and 1, whose quantiles are infinite."""
+    """Keep uniform numbers away from 0 and 1, whose quantiles are infinite."""
     least = torch.finfo(uniform.dtype).eps / 2  # the largest below 1 is 1 - least
     return uniform.clamp(least, 1 - least)
 
 
 def at_quantiles(q: Distribution, uniform: Tensor) -> Tensor:
-    """Turn uniform numbers into draws of q.
+    """Map uniform numbers to draws of q.
 
     Raises
     ------
@@ -30,20 +30,20 @@ def at_quantiles(q: Distribution, uniform: Tensor) -> Tensor:
         return q.icdf(inside(uniform))
     except NotImplementedError as error:
         raise TypeError(
-            f"The posterior gives {type(q).__name__}, which has no quantiles (icdf). "
+            f"The posterior returns {type(q).__name__}, which has no quantiles (icdf). "
             "Use Normal, Laplace, LogNormal, Uniform, Exponential or Bernoulli."
         ) from error
 
 
 def draw(q: Distribution, uniform: Tensor) -> Tensor:
-    """Turn uniform numbers into draws of latents.
+    """Map uniform numbers to draws of latents.
 
     Parameters
     ----------
     q : Distribution of event shape (latents,)
         Independent given the row, or with a method ``at_uniform(uniform)``.
     uniform : Tensor of shape (*sample, *batch, latents + 1)
-        The last number chooses a component where q is a mixture.
+        The last number selects a component if q is a mixture.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""What we take from zuko: monotone splines, and the maps of flows.
+"""Objects from zuko: monotone splines, and the transformations of flows.
 
-The import of zuko turns torch's checks of distributions off for the whole process; here
-they are left as they were.
+The import of zuko turns off torch's checks of distributions for the whole process; this
+module restores them.
 """
 
 from torch.distributions import Distribution

@@ -1,9 +1,9 @@
-"""The normal distribution truncated to [0, inf), right from mu/sigma = -2000 to 50.
+"""The normal distribution truncated to [0, inf), accurate from mu/sigma = -2000 to 50.
 
 Everything is written in the ratio ``t = loc / scale`` and the standardised variable
 ``v = x / scale``, whose density is ``exp(-v**2 / 2 + t v - log_normaliser(t))`` on
 ``v >= 0``: an exponential family, so the mean is the derivative of the log-normaliser
-and the variance that of the mean.  Where the truncation bites (t far below 0) the
+and the variance that of the mean.  If most of the mass is truncated (t far below 0) the
 textbook formulas subtract nearly equal numbers; here the tail uses a continued
 fraction, and draws solve for the excess over the bound instead of the quantile.
 
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-_TAIL = 12.0  # beyond this excess of the bound over the location, continued fraction
+_TAIL = 12.0  # excess of the bound over the location: above it, continued fraction
 _DEPTH = 16  # of the continued fraction: relative error below 1e-13 beyond _TAIL
 _DRAW_TAIL = 8.0  # beyond this, draws solve for the excess over the bound
 _MAX_SQUARED_CV = 0.98  # of the moment fit: an exponential has 1
@@ -85,7 +85,7 @@ class _UnitMean(torch.autograd.Function):
 
 def unit_quantile(upper: Tensor, t: Tensor) -> Tensor:
     """Find v with P(x / scale > v) = `upper`, for `upper` in (0, 1]; not below 0."""
-    total = torch.special.erfc(-t / sqrt(2)) / 2  # torch's ndtr is off at -8
+    total = torch.special.erfc(-t / sqrt(2)) / 2  # torch's ndtr is inaccurate at -8
     v = t - torch.special.ndtri(upper * total)
     tail = t < -_DRAW_TAIL
     if tail.any():

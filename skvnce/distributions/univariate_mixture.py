@@ -1,4 +1,4 @@
-"""Univariate mixtures of normals with quantiles, through which all parameters learn.
+"""Univariate mixtures of normals with quantiles that are differentiable.
 
 The quantile at u solves F(x) = u, by bisection; its gradient is the implicit one, see
 `skvnce.distributions.implicit`.
@@ -10,7 +10,7 @@ from torch.distributions import Distribution, Normal, constraints
 
 from skvnce.distributions.implicit import with_gradient
 
-_HALVINGS = {torch.float32: 26, torch.float64: 52}  # to the last digit
+_HALVINGS = {torch.float32: 26, torch.float64: 52}  # to full precision
 _REACH = 12.0  # standard deviations beyond the outermost components
 
 

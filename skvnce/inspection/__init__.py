@@ -1,4 +1,4 @@
-"""Pictures of fitted estimators; matplotlib and networkx are imported at first use."""
+"""Plots of fitted estimators; matplotlib and networkx are imported at first use."""
 
 from skvnce.inspection._graph import GraphDisplay
 from skvnce.inspection._path import EdgePathDisplay

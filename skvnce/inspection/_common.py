@@ -1,10 +1,10 @@
-"""What the displays share: colours, axes, names, and what they need of an estimator."""
+"""Helpers of the displays: colours, axes, names, and checks of the estimator."""
 
 from numbers import Integral
 
 import numpy as np
 
-RISE, FALL = "#2166ac", "#b2182b"  # blue and red that colour-blind readers tell apart
+RISE, FALL = "#2166ac", "#b2182b"  # blue and red for colour-blind readers
 _NO_NAME = {"nan", "None", "NaT", "<NA>"}
 
 
@@ -23,14 +23,14 @@ def sign_colours(values):
 
 
 def sign_legend(ax, **where):
-    """Say what the two colours mean."""
+    """Add a legend of the two colours."""
     for colour, meaning in ((RISE, "rise together"), (FALL, "move apart")):
         ax.plot([], [], color=colour, label=meaning)
     ax.legend(frameon=False, **where)
 
 
 def shown_name(name):
-    """Return a name as text; a missing value is no name."""
+    """Return a name as text; a missing value gives an empty name."""
     text = str(name)
     return "unnamed" if text in _NO_NAME and not isinstance(name, str) else text
 
@@ -48,7 +48,7 @@ def fitted(estimator, *attributes):
 
 
 def check_count(value, name):
-    """Raise unless the value is a count."""
+    """Check that a value is a count."""
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < 0:

@@ -1,4 +1,4 @@
-"""Picture of a learned graph."""
+"""Plot of a learned graph."""
 
 import numpy as np
 
@@ -11,9 +11,9 @@ from skvnce.inspection._common import (
     sign_legend,
 )
 
-_CIRCLE = 40  # nodes whose names can be read around a circle
-_STRESS = 400  # nodes that the better layout, cubic in time, places in seconds
-_SIDES = (  # of a node, where its label may stand: direction and alignment
+_CIRCLE = 40  # maximum number of nodes on a circle with readable names
+_STRESS = 400  # maximum number of nodes of the better layout, cubic in time
+_SIDES = (  # positions of a label beside its node: direction and alignment
     ((0, 1), "center", "bottom"),
     ((0, -1), "center", "top"),
     ((1, 0), "left", "center"),
@@ -26,14 +26,14 @@ _SIDES = (  # of a node, where its label may stand: direction and alignment
 
 
 class GraphDisplay:
-    """Picture of a graph whose edges have signed weights.
+    """Plot of a graph whose edges have signed weights.
 
-    Blue links join variables that rise together given all others, red ones those that
-    move against each other; width shows strength.  Up to 40 nodes stand on a circle, in
-    the order that keeps strong links short.  Of a larger graph the largest connected
-    part is drawn, linked nodes near each other, a node larger the more links it has,
-    and only the nodes with the most links are named; the title says how many nodes are
-    shown.
+    Blue edges connect variables with a positive association given all others, red edges
+    those with a negative one; width shows strength.  Up to 40 nodes are placed on a
+    circle, in an order in which strong edges are short.  Of a larger graph the largest
+    connected component is drawn, with connected nodes near each other and larger nodes
+    for more edges.  Only the nodes with the most edges are named, and the title gives
+    the number of nodes shown.
 
     Parameters
     ----------
@@ -45,11 +45,11 @@ class GraphDisplay:
     ax_ : matplotlib.axes.Axes
     figure_ : matplotlib.figure.Figure
     lines_ : matplotlib.collections.LineCollection
-        The links, weakest first.
+        The edges, weakest first.
     points_ : matplotlib.collections.PathCollection
         The nodes.
     labels_ : list of matplotlib.text.Text
-        The names; in a large graph those of the nodes with the most links first.
+        The names; in a large graph those of the nodes with the most edges first.
     """
 
     def __init__(self, graph):
@@ -64,10 +64,10 @@ class GraphDisplay:
         estimator : fitted estimator with `to_networkx`
         ax : matplotlib.axes.Axes or None, default=None
         max_edges : int or None, default=None
-            The strongest links that are kept; None keeps 60, and two per node of a
+            Number of strongest edges to draw; None draws 60, and two per node of a
             graph with more than 40 nodes.
         n_labels : int, default=15
-            Nodes of a graph with more than 40 that are named.
+            Number of named nodes in a graph with more than 40.
 
         Returns
         -------
@@ -98,7 +98,7 @@ class GraphDisplay:
         ax : matplotlib.axes.Axes or None, default=None
             A new figure by default.
         n_labels : int, default=15
-            Nodes of a graph with more than 40 that are named.
+            Number of named nodes in a graph with more than 40.
 
         Returns
         -------
@@ -116,7 +116,7 @@ class GraphDisplay:
 
         check_count(n_labels, "n_labels")
         names = [shown_name(node) for node in self.graph]
-        # numbered: a missing value is no safe key
+        # by number, as a missing value is no safe key
         graph = nx.convert_node_labels_to_integers(nx.Graph(self.graph))
         _weakest_first(graph)
         self.ax_ = axes_or_new(ax, 8, 8)
@@ -144,7 +144,7 @@ class GraphDisplay:
         self.ax_.set(xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), aspect="equal")
 
     def _plot_largest_part(self, graph, names, n_labels):
-        """Draw the largest connected part, its hubs named."""
+        """Draw the largest connected component, with names of its hubs."""
         import networkx as nx
 
         part = graph.subgraph(max(nx.connected_components(graph), key=len))
@@ -160,8 +160,8 @@ class GraphDisplay:
             zorder=2,
         )
         self.ax_.set_title(
-            f"{len(part)} of {len(graph)} nodes, {part.number_of_edges()} links: "
-            "the largest connected part"
+            f"{len(part)} of {len(graph)} nodes, {part.number_of_edges()} edges: "
+            "the largest connected component"
         )
         sign_legend(self.ax_, loc="upper left", bbox_to_anchor=(0, 0), ncols=2)
         nodes = list(place)
@@ -187,7 +187,7 @@ def _columns(place):
 
 
 def _draw_links(ax, graph, place, widest):
-    """Draw the links, the strong ones wide and above the weak ones."""
+    """Draw the edges, strong ones wide and above weak ones."""
     from matplotlib.collections import LineCollection
 
     edges = _weakest_first(graph)
@@ -219,8 +219,8 @@ def _radial_label(ax, xy, name):
 
 
 def _label_apart(ax, labels):
-    """Write each name on the side of its node where it covers earlier names least."""
-    ax.figure.draw_without_rendering()  # a text knows its extent only in its place
+    """Place each name on the side of its node where it overlaps least."""
+    ax.figure.draw_without_rendering()  # the extent of a text depends on its place
     texts, boxes = [], []
     for xy, name in labels:
         tried = [_label(ax, xy, name, *side) for side in _SIDES]
@@ -235,7 +235,7 @@ def _label_apart(ax, labels):
 
 
 def _label(ax, xy, name, side, ha, va):
-    """Write a name beside a point, on a white seam."""
+    """Write a name beside a point, with a white outline."""
     from matplotlib.patheffects import withStroke
 
     return ax.annotate(
@@ -253,14 +253,14 @@ def _label(ax, xy, name, side, ha, va):
 
 
 def _overlap(one, other):
-    """Return the area that two boxes share."""
+    """Return the area of the intersection of two boxes."""
     width = min(one.x1, other.x1) - max(one.x0, other.x0)
     height = min(one.y1, other.y1) - max(one.y0, other.y0)
     return max(width, 0) * max(height, 0)
 
 
 def _force_layout(graph):
-    """Place linked nodes near each other, the same way each time."""
+    """Place connected nodes near each other, reproducibly."""
     import networkx as nx
 
     if len(graph) > _STRESS:
@@ -269,7 +269,7 @@ def _force_layout(graph):
 
 
 def _seriate(graph):
-    """Order the nodes by the Laplacian's first vectors: linked ones side by side."""
+    """Order the nodes by the Laplacian's first vectors: neighbours are adjacent."""
     laplacian = np.zeros((len(graph), len(graph)))
     for i, j, weight in graph.edges(data="weight", default=1.0):
         laplacian[[i, j], [j, i]] -= abs(weight)

@@ -1,4 +1,4 @@
-"""Picture of the edges along a path of penalties."""
+"""Plot of the edges along a path of penalties."""
 
 import numpy as np
 
@@ -12,37 +12,37 @@ from skvnce.inspection._common import (
     sign_legend,
 )
 
-_MOST = 300  # lines that an eye can still follow, and a screen draws at once
-_TICKS = 10  # at most as many steps between them
+_MOST = 300  # maximum number of lines
+_TICKS = 10  # maximum number of steps between ticks
 
 
 class EdgePathDisplay:
-    """Picture of the links between variables as the penalty falls.
+    """Plot of the edges between variables along decreasing penalties.
 
-    Each line is a pair of variables that are linked somewhere on the path, blue where
-    they rise together and red where they move against each other.  The penalty falls to
-    the right, on a log scale whose last place may be 0; the numbers of links stand
-    above.  Of more than 300 linked pairs the strongest are drawn, and the title says
-    so.  The strength of a pair is its largest absolute association along the path.
+    Each line is a pair of variables that have an edge somewhere on the path, blue for a
+    positive and red for a negative association.  The penalty decreases to the right, on
+    a log scale whose last tick may be 0; the numbers of edges are above.  Of more than
+    300 pairs the strongest are drawn, and the title says so.  The strength of a pair is
+    its largest absolute association along the path.
 
     Parameters
     ----------
     alphas : array-like of shape (n_alphas,)
-        At least two penalties, falling; only the last may be 0.
+        At least two penalties, decreasing; only the last may be 0.
     path : array-like of shape (n_alphas, n_nodes, n_nodes)
         Signed associations, symmetric; the diagonal is not drawn.
     names : array-like of shape (n_nodes,)
     alpha : float or None, default=None
-        The chosen penalty; None marks none.
+        The selected penalty; None marks none.
 
     Attributes
     ----------
     ax_ : matplotlib.axes.Axes
     figure_ : matplotlib.figure.Figure
     lines_ : matplotlib.collections.LineCollection
-        One line per drawn pair, weakest first.
+        One line for each pair drawn, weakest first.
     alpha_line_ : matplotlib.lines.Line2D or None
-        The mark of the chosen penalty.
+        The mark of the selected penalty.
     labels_ : list of matplotlib.text.Text
         The names of the strongest pairs, strongest first.
 
@@ -51,8 +51,8 @@ class EdgePathDisplay:
     TypeError
         If a table or ``alpha`` is not numeric.
     ValueError
-        If shapes do not fit, ``alphas`` do not fall, a value is not finite, ``path`` is
-        not symmetric, or ``alpha`` is negative.
+        If shapes do not match, ``alphas`` do not decrease, a value is not finite,
+        ``path`` is not symmetric, or ``alpha`` is negative.
     """
 
     def __init__(self, alphas, path, names, alpha=None):
@@ -63,16 +63,16 @@ class EdgePathDisplay:
 
     @classmethod
     def from_estimator(cls, estimator, *, ax=None, n_labels=10):
-        """Draw the path of a learner that has chosen its penalty.
+        """Draw the path of a learner that has selected its penalty.
 
         Parameters
         ----------
         estimator : fitted estimator
-            It has ``alphas_``, ``path_``, ``alpha_`` and ``nodes_``, as
-            `TruncatedGaussianGraphLearnerCV` does.
+            An estimator with ``alphas_``, ``path_``, ``alpha_`` and ``nodes_``, such as
+            `TruncatedGaussianGraphLearnerCV`.
         ax : matplotlib.axes.Axes or None, default=None
         n_labels : int, default=10
-            The strongest pairs that are named.
+            Number of strongest pairs to name.
 
         Returns
         -------
@@ -98,7 +98,7 @@ class EdgePathDisplay:
         ax : matplotlib.axes.Axes or None, default=None
             A new figure by default.
         n_labels : int, default=10
-            The strongest pairs that are named.
+            Number of strongest pairs to name.
 
         Returns
         -------
@@ -131,7 +131,7 @@ class EdgePathDisplay:
         return self
 
     def _linked_pairs(self):
-        """Return the pairs ever linked, and their associations, weakest first."""
+        """Return all pairs with edges, and their associations, weakest first."""
         pairs = np.column_stack(np.tril_indices(len(self.names), -1)[::-1])
         values = self.path[:, pairs[:, 1], pairs[:, 0]].T
         strength = np.abs(values).max(axis=1)
@@ -140,7 +140,7 @@ class EdgePathDisplay:
         return pairs[order], values[order]
 
     def _scale_axes(self, place, drawn):
-        """Let the penalty fall to the right; fix both ranges, for labels and lines."""
+        """Let the penalty decrease to the right; fix both ranges of the axes."""
         top = 1.05 * np.abs(drawn).max(initial=0.01)
         self.ax_.set(
             xscale="log",
@@ -155,7 +155,7 @@ class EdgePathDisplay:
         self.ax_.minorticks_off()
 
     def _count_links(self, place, values):
-        """Write the number of links above the penalties that have a tick."""
+        """Write the number of edges above the penalties that have a tick."""
         ticks = _tick_places(place)
         counts = np.count_nonzero(values, axis=0)
         above = self.ax_.secondary_xaxis("top")
@@ -164,7 +164,7 @@ class EdgePathDisplay:
         above.set_xlabel("links")
 
     def _mark_alpha(self):
-        """Draw an upright line at the chosen penalty."""
+        """Draw a vertical line at the selected penalty."""
         if self.alpha is None:
             return None
         (x,) = _log_places([self.alpha], self.alphas)
@@ -215,7 +215,7 @@ def _draw_lines(ax, place, values):
 
 
 def _log_places(alphas, all_alphas):
-    """Return places on a log axis; 0 stands one mean step beyond the smallest."""
+    """Return positions on a log axis; 0 is one mean step beyond the smallest."""
     positive = np.array([alpha for alpha in all_alphas if alpha > 0])
     step = (positive[0] / positive[-1]) ** (1 / max(len(positive) - 1, 1))
     zero = positive[-1] / (step if len(positive) > 1 else 10.0)
@@ -223,7 +223,7 @@ def _log_places(alphas, all_alphas):
 
 
 def _tick_places(place):
-    """Return the indices of places far enough apart, with the first and the last."""
+    """Return indices of positions far enough apart, with the first and the last."""
     place = np.log(place)
     gap = (place[0] - place[-1]) / _TICKS
     ticks = [0]
@@ -234,7 +234,7 @@ def _tick_places(place):
 
 
 def _spread(heights, gap, bottom, top):
-    """Move heights apart until neighbours have the gap, near where they were."""
+    """Move heights apart until neighbours have the gap, near their old positions."""
     order = np.argsort(heights, kind="stable")
     steps = gap * np.arange(len(heights))
     lifted = np.maximum.accumulate(heights[order] - steps) + steps
@@ -247,7 +247,7 @@ def _spread(heights, gap, bottom, top):
 
 
 def _check_alphas(alphas):
-    """Return the penalties as a falling array."""
+    """Return the penalties as a decreasing array."""
     alphas = finite_numbers(alphas, "alphas")
     if alphas.ndim != 1 or len(alphas) < 2:
         raise ValueError(
@@ -279,7 +279,7 @@ def _check_path(path, n_alphas, n_nodes):
 
 
 def _check_alpha(alpha):
-    """Return the chosen penalty as a float, or None."""
+    """Return the selected penalty as a float, or None."""
     if alpha is None:
         return None
     alpha = finite_numbers(alpha, "alpha")

@@ -1,10 +1,10 @@
-"""Picture of how well ranked pairs recover a known graph."""
+"""Plot of the recovery of a known graph by ranked pairs."""
 
 import numpy as np
 
 from skvnce.inspection._common import axes_or_new, finite_numbers, fitted, shown_name
 
-_EDGE = 1e-5  # as in `skvnce.metrics.edge_auc`: less is rounding of a matrix inverse
+_EDGE = 1e-5  # as in `skvnce.metrics.edge_auc`: rounding errors of an inverse are less
 _CHANCE = "chance"
 _SCORES = {
     "strength": "edge_strengths_",
@@ -14,17 +14,17 @@ _SCORES = {
 
 
 class EdgeRocDisplay:
-    """ROC curve of pairs of variables, ranked, against the edges of a known graph.
+    """ROC curve of ranked pairs of variables, against the edges of a known graph.
 
-    The curve has one point per distinct score, so that ties are crossed in a straight
-    line, and the area is that of `skvnce.metrics.edge_auc`.
+    The curve has one point for each distinct score, with straight lines across ties,
+    and the area is that of `skvnce.metrics.edge_auc`.
 
     Parameters
     ----------
     fpr : array-like of shape (n_points,)
-        Share of the pairs without an edge that are taken for one, rising.
+        Share of the pairs without an edge that are classified as edges, increasing.
     tpr : array-like of shape (n_points,)
-        Share of the edges that are found, rising.
+        Share of the edges that are found, increasing.
     roc_auc : float or None, default=None
         Area under the curve; None leaves it out of the legend.
     name : str or None, default=None
@@ -44,7 +44,7 @@ class EdgeRocDisplay:
     TypeError
         If a rate is not numeric.
     ValueError
-        If the rates are not finite or not of one length.
+        If the rates are not finite or have different lengths.
     """
 
     def __init__(self, fpr, tpr, roc_auc=None, name=None):
@@ -67,8 +67,8 @@ class EdgeRocDisplay:
         truth : array-like of shape (n_nodes, n_nodes) or networkx.Graph
             The known graph: the pairs whose entry is above 1e-5 in absolute value, or
             the edges of the networkx graph.  Nodes of a graph, and rows and columns of
-            a dataframe with names, are matched with ``nodes_``; others of theirs are
-            left out.  An array is read in the order of ``nodes_``.
+            a dataframe with names, are matched with ``nodes_``; additional ones are
+            ignored.  An array must be in the order of ``nodes_``.
         name : str or None, default=None
             Name in the legend; the class of the estimator by default.
         ax : matplotlib.axes.Axes or None, default=None
@@ -85,9 +85,9 @@ class EdgeRocDisplay:
         TypeError
             If a matrix is not numeric.
         ValueError
-            If ``scores`` is none of the three or the estimator does not have them, the
-            truth lacks a node, has no edge or no pair without one, or a matrix is
-            not square, symmetric, finite and of the right shape.
+            If ``scores`` is none of the three or the estimator does not have them, if
+            the truth lacks a node, has no edge or has an edge for every pair, or if a
+            matrix is not square, symmetric, finite and of the right shape.
         """
         if scores not in _SCORES:
             raise ValueError(f"scores must be one of {[*_SCORES]}, got {scores!r}")
@@ -106,9 +106,9 @@ class EdgeRocDisplay:
             the edges of the networkx graph.  Nodes of a graph are matched with the
             names of ``strengths``.
         strengths : array-like of shape (n_nodes, n_nodes)
-            Evidence for an edge, symmetric, not negative, larger for surer edges; the
-            diagonal is not read.  The names of its nodes are the columns of a
-            dataframe, and 0 to n_nodes - 1 of an array.
+            Evidence for an edge, symmetric, not negative, larger for more evidence; the
+            diagonal is ignored.  The names of its nodes are the columns of a dataframe,
+            or 0 to n_nodes - 1 for an array.
         name : str or None, default=None
             Name in the legend.
         ax : matplotlib.axes.Axes or None, default=None
@@ -122,8 +122,8 @@ class EdgeRocDisplay:
         TypeError
             If a matrix is not numeric.
         ValueError
-            If the truth lacks a node, has no edge or no pair without one, or a matrix
-            is not square, symmetric, finite and of the right shape.
+            If the truth lacks a node, has no edge or has an edge for every pair, or if
+            a matrix is not square, symmetric, finite and of the right shape.
         """
         nodes = list(getattr(strengths, "columns", range(len(strengths))))
         return cls._from_named(truth, strengths, nodes, name).plot(ax=ax)
@@ -189,7 +189,7 @@ class EdgeRocDisplay:
 
 
 def _chance_line(ax):
-    """Return the diagonal of the axes, drawn once."""
+    """Return the diagonal of the axes, drawn only once."""
     for line in ax.lines:
         if line.get_label() == _CHANCE:
             return line

@@ -1,4 +1,4 @@
-"""What a model offers to the layers above, and the masked sum that all share."""
+"""Interfaces of models, and the masked sum of log-densities that all models share."""
 
 from typing import Protocol
 
@@ -15,7 +15,7 @@ class Density(Protocol):
 
 
 class Flow(Density, Protocol):
-    """A density of x = T(u), T invertible and u standard normal."""
+    """A density of x = T(u), with T invertible and u standard normal."""
 
     def to_base(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map x (*batch, features) to u; with log|det du/dx|, (*batch,)."""
@@ -46,7 +46,7 @@ class LatentModel(Protocol):
 class LatentVariableModel(Protocol):
     """A normalised density of latents, and of columns that are independent given them.
 
-    The columns that a row lacks are then left out of its likelihood by a masked sum,
+    Missing columns are left out of the likelihood by a masked sum,
     `observed_log_prob`.
     """
 
@@ -80,7 +80,7 @@ class UnivariateConditionals(Protocol):
 def observed_log_prob(dist: Distribution, x: Tensor, observed: Tensor) -> Tensor:
     """Sum the log-density of independent features over the observed ones.
 
-    Missing ones add nothing, unless they are known to lie within bounds.
+    Missing features contribute nothing, unless they are known to lie within bounds.
 
     Parameters
     ----------

@@ -8,17 +8,17 @@ from skvnce.models.vae import VariationalAutoencoderModel
 
 
 class BoundedModel:
-    """An autoencoder's model, of rows whose missing cells lie within bounds.
+    """An autoencoder's model of rows whose missing cells lie within bounds.
 
-    The prior stays what it is: that the missing cells of a row lie within bounds is
-    taken for an observation, which counts in `observed_log_prob`.  So each sampler of
-    latents draws from ``p(z | x_obs, x_mis within bounds)``.
+    The prior is unchanged.  That the missing cells of a row lie within bounds is
+    treated as an observation, which contributes to `observed_log_prob`.  So each
+    sampler of latents draws from ``p(z | x_obs, x_mis within bounds)``.
 
     Parameters
     ----------
     model : VariationalAutoencoderModel
     places : Tensor of int, of shape (n_bounded,)
-        Columns that have bounds; none of them two-valued or rounded.
+        Indices of columns with bounds, none of them binary or rounded.
     low, high : Tensor of shape (n_bounded,)
     """
 

@@ -31,7 +31,7 @@ class BoxGaussian(NamedTuple):
     def of_mean(
         cls, mean: Tensor, precision: Tensor, low: Tensor, high: Tensor
     ) -> "BoxGaussian":
-        """Make it of the mean before the truncation."""
+        """Make the density from the mean before the truncation."""
         return cls(precision, precision @ mean, low, high)
 
     def bounds(self) -> tuple[Tensor, Tensor]:

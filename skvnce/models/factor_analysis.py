@@ -1,4 +1,4 @@
-"""Factor analysis of incomplete rows, all missingness patterns at once.
+"""Factor analysis of rows with missing values, all patterns at once.
 
 ``x = mean + W z + noise`` with ``z ~ N(0, I)`` and independent noise of variance psi_j
 in column j (Simkus et al. 2023, section 4.1 and appendix J).  With o the observed
@@ -10,8 +10,8 @@ columns of a row and r = x_o - mean_o,
                     + m'm + log|A|,  m = A^-1 b                                    (2)
 
 by the Woodbury identity and the determinant lemma.  All sums over o are products with
-the mask, and only A of size k x k is factorised for each row.  Eq. (2) has no
-difference of large numbers where the noise is small.
+the mask, and only A of size k x k is factorised for each row.  Eq. (2) contains no
+difference of large numbers if the noise is small.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-_CELLS_AT_ONCE = 2**20  # of the tables of one batch of rows, 8 MiB each
+_CELLS_AT_ONCE = 2**20  # maximum size of a table of a batch of rows, 8 MiB
 
 
 class FactorModel(NamedTuple):
@@ -79,7 +79,7 @@ def infer(model: FactorModel, x: Tensor, observed: Tensor) -> Posterior:
     ----------
     model : FactorModel
     x : Tensor of shape (n, features)
-        Values under the mask are never read.
+        Values under the mask are not used.
     observed : Tensor of bool, of shape (n, features)
 
     Returns
@@ -100,7 +100,7 @@ def infer(model: FactorModel, x: Tensor, observed: Tensor) -> Posterior:
 def log_prob_observed(
     model: FactorModel, x: Tensor, observed: Tensor
 ) -> tuple[Tensor, Posterior]:
-    """Compute log p(x_o) of each row by eq. (2), and the posterior that it took.
+    """Compute log p(x_o) of each row by eq. (2), and the posterior that it uses.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Factor analysis as a density of complete rows with parameters that learn.
+"""Factor analysis as a density of complete rows with trainable parameters.
 
 ``x ~ N(mean, W W' + diag(psi))`` (Simkus et al. 2023, section 4.1), by the Woodbury
 identity and the determinant lemma: with r = x - mean, A = I + W' diag(1 / psi) W and
@@ -17,7 +17,7 @@ from skvnce.models.factor_analysis import FactorModel
 
 
 class FactorDensity(nn.Module):
-    """Factor analysis of k latents, to be moved by gradients.
+    """Factor analysis of k latents, to be trained by gradients.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class FactorDensity(nn.Module):
 
     @classmethod
     def of(cls, model: FactorModel) -> Self:
-        """Start at a model that was fitted."""
+        """Start at a fitted model."""
         return cls(model.mean, model.loadings, model.noise_variance.log())
 
     def factors(self) -> FactorModel:

@@ -1,11 +1,11 @@
-"""A Gaussian energy with free mean and precision P, as a model without a normaliser.
+"""A Gaussian energy with free mean and precision P, as an unnormalised model.
 
     log phi(x) = -(x - mean)' P (x - mean) / 2                                     (1)
     log phi(x_o) = log N(x_o; mean, P^-1) + (d log 2 pi - log|P|) / 2              (2)
 
-where the missing cells are integrated out.  It is the smallest model of a table of
-numbers: the scale parameter that is fitted with it must come out as the known
-normaliser, the second summand of eq. (2).
+where the missing cells are integrated out.  It is the simplest model of a table of
+numbers: the scale parameter that is fitted with it must equal the known normaliser, the
+second summand of eq. (2).
 """
 
 from math import log, pi
@@ -28,7 +28,7 @@ class FreeGaussian(nn.Module):
     Parameters
     ----------
     pilot : Normal
-        Where mean and precision start.
+        The initial mean and precision.
     """
 
     takes_batches = True  # of `log_marginal`: one mask for all leading dimensions
@@ -42,7 +42,7 @@ class FreeGaussian(nn.Module):
         return -self.free.square(x) / 2
 
     def log_normaliser(self) -> Tensor:
-        """Compute the integral of phi, in logarithms."""
+        """Compute the logarithm of the integral of phi."""
         return (len(self.free.shift) * log(2 * pi) + self.free.log_det()) / 2
 
     def log_marginal(self, x: Tensor, observed: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class FreeGaussian(nn.Module):
         Parameters
         ----------
         x : Tensor of shape (*batch, n, features)
-            Values under the mask are never read.
+            Values under the mask are not used.
         observed : Tensor of bool, of shape (n, features)
 
         Returns

@@ -1,4 +1,4 @@
-"""Noise that data are told from: easy to draw, with a density of any observed part.
+"""Noise distributions: easy to sample, with a density of any observed part of a row.
 
 References
 ----------
@@ -31,7 +31,7 @@ REAL, POSITIVE, BINARY = 0, 1, 2  # kinds of columns
 
 
 class Noise(Protocol):
-    """What noise must offer."""
+    """The interface of noise."""
 
     def sample(self, n: int) -> Tensor:
         """Draw complete rows (n, features) from torch's stream."""
@@ -50,7 +50,7 @@ class Marginals(NamedTuple):
     kind : Tensor of int64, of shape (features,)
         `REAL`, `POSITIVE` or `BINARY`.
     location, spread : Tensor of shape (features,)
-        Of the normal, before its truncation; the probability of 1, and anything.
+        Of the normal, before its truncation; the probability of 1, and arbitrary.
     """
 
     kind: Tensor
@@ -112,15 +112,15 @@ class GaussianNoise(NamedTuple):
 
 
 class GivenNoise(NamedTuple):
-    """A distribution of rows that the user passed in.
+    """A distribution of rows that the user passed.
 
     Attributes
     ----------
     joint : object with ``sample(shape)`` and ``log_prob(x)``
     columns : Distribution or None
-        Where the columns are independent: that of each, batch shape (features,).
+        If the columns are independent: that of each, batch shape (features,).
     inside : Tensor of shape (features,)
-        A draw: in the support, where not every distribution has the density of 1.
+        A draw, which is in the support; some distributions have no density at 1.
     """
 
     joint: Distribution
@@ -137,7 +137,7 @@ class GivenNoise(NamedTuple):
         Raises
         ------
         ValueError
-            Where cells are missing and the columns are not independent.
+            If cells are missing and the columns are not independent.
         """
         if self.columns is not None:
             filled = x.where(observed, self.inside.to(x))
@@ -169,7 +169,7 @@ class Rescaled(NamedTuple):
 
 
 def given(noise: Distribution, n_features: int) -> Noise:
-    """Wrap a distribution that the user passed in.
+    """Wrap a distribution that the user passed.
 
     Raises
     ------
@@ -199,8 +199,8 @@ def given(noise: Distribution, n_features: int) -> Noise:
 def neighbours(x: Tensor, kind: Tensor, spread: Tensor, n: int) -> Tensor:
     """Draw n rows around each row by a symmetric kernel; (n, n_rows, features).
 
-    Normal steps of the given spread; folded at zero where a column is positive; for
-    columns of zeros and ones, flips of probability `spread`.
+    Normal steps of standard deviation `spread`, folded at zero if a column is positive;
+    for columns of zeros and ones, flips of probability `spread`.
     """
     steps = torch.randn(n, *x.shape, dtype=x.dtype) * spread
     flipped = (x - (torch.rand(n, *x.shape, dtype=x.dtype) < spread).to(x)).abs()

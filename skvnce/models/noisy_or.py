@@ -1,12 +1,12 @@
-"""Noisy-OR: binary columns, each switched on by hidden binary causes.
+"""Noisy-OR: binary columns that latent binary causes turn on.
 
 With causes z in {0, 1}^K and a_i = leak_i + sum_k weight_ik z_k,
 
     p(x_i = 0 | z) = exp(-a_i),    p(z_k = 1) = prior_k                            (1)
 
-Cells that were not observed are left out of the likelihood: given z the columns are
-independent.  Tables are sparse: what is written out are the cells that are on or
-missing; what the others say is a sum over all columns less theirs.
+Missing cells are left out of the likelihood: given z the columns are independent.
+Tables are sparse: the cells that are on or missing are listed, and the terms of the
+others are a sum over all columns minus the listed ones.
 
 References
 ----------
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, logsigmoid, softplus
 
-FLOOR = 1e-6  # of leaks, and so of a_i: no cell is certain to be off
+FLOOR = 1e-6  # minimum leak, and so of a_i: no cell is off with probability 1
 
 
 class Causes(NamedTuple):
@@ -32,9 +32,9 @@ class Causes(NamedTuple):
     ----------
     weight : Tensor of shape (features, causes)
         Not negative; ``1 - exp(-weight)`` is the probability that a cause alone
-        switches a column on.
+        turns a column on.
     leak : Tensor of shape (features,)
-        Not negative; of the causes that the model does not have.
+        Not negative; the effect of causes that are not in the model.
     prior_logit : Tensor of shape (causes,)
     """
 
@@ -44,14 +44,14 @@ class Causes(NamedTuple):
 
 
 class NoisyOrModel(nn.Module):
-    """Parameters of `Causes`, free of bounds.
+    """Unconstrained parameters of `Causes`.
 
     Parameters
     ----------
     weight : Tensor of shape (features, causes)
     leak : Tensor of shape (features,)
     prior : Tensor of shape (causes,)
-        Where learning starts: positive, leak above 1e-6, and prior below 1.
+        Initial values: positive, leak above 1e-6, and prior below 1.
     """
 
     def __init__(self, weight: Tensor, leak: Tensor, prior: Tensor) -> None:
@@ -62,7 +62,7 @@ class NoisyOrModel(nn.Module):
         self.prior_logit = nn.Parameter(prior.logit())
 
     def causes(self) -> Causes:
-        """Return the parameters under their bounds."""
+        """Return the constrained parameters."""
         leak = FLOOR + softplus(self.raw_leak)
         return Causes(softplus(self.raw_weight), leak, self.prior_logit)
 
@@ -74,7 +74,7 @@ def _inverse_softplus(value: Tensor) -> Tensor:
 def log1mexp(s: Tensor) -> Tensor:
     """Compute log(1 - exp(-s)), s > 0, to full precision for small and large s."""
     small = s < log(2)
-    near = s.where(small, 1.0)  # so that the branch not taken has a finite gradient
+    near = s.where(small, 1.0)  # so that the unused branch has a finite gradient
     far = s.where(~small, 1.0)
     return torch.where(
         small, (-torch.expm1(-near)).log(), torch.log1p(-torch.exp(-far))
@@ -87,11 +87,11 @@ class Cells(NamedTuple):
     Attributes
     ----------
     columns : Tensor of int, of shape (n, n_listed)
-        Places of the cells; rows with fewer of them are filled up with anything.
+        Indices of the cells; rows with fewer of them are padded arbitrarily.
     on : Tensor of shape (n, n_listed)
-        1 where the cell is on, 0 where it is missing, or no cell of the row.
+        1 if the cell is on, 0 if it is missing or padding.
     missing : Tensor of shape (n, n_listed)
-        1 where the cell is missing, else 0.
+        1 if the cell is missing, else 0.
     """
 
     columns: Tensor
@@ -100,13 +100,13 @@ class Cells(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What n rows say of the causes: parameters at the cells of each.
+    """The terms of the likelihood of n rows: parameters at the cells of each.
 
     Attributes
     ----------
     weight : Tensor of shape (n, n_listed, causes)
     leak, on : Tensor of shape (n, n_listed)
-        Of the listed cells; those that are not on do not count.
+        Of the listed cells; those that are not on do not contribute.
     off_weight : Tensor of shape (n, causes)
     off_leak : Tensor of shape (n,)
         Sums over the cells that are off.
@@ -122,7 +122,7 @@ class Evidence(NamedTuple):
 
 
 def gather(causes: Causes, cells: Cells) -> Evidence:
-    """Look up what the model says of the cells of rows."""
+    """Gather the parameters of the cells of rows."""
     weight = embedding(cells.columns, causes.weight)  # (n, n_listed, causes)
     leak = causes.leak[cells.columns]
     listed = cells.on + cells.missing

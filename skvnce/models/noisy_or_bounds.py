@@ -1,4 +1,4 @@
-"""Bounds of the likelihood of noisy-OR, and the posteriors that belong to them.
+"""Bounds of the likelihood of noisy-OR, and the corresponding posteriors.
 
 With f(s) = log(1 - exp(-s)), concave, a cell that is on contributes f(a_i).  A line
 above f, and a chord below it, make the likelihood conjugate to Bernoulli causes:
@@ -10,7 +10,7 @@ above f, and a chord below it, make the likelihood conjugate to Bernoulli causes
 References
 ----------
 Shu, Naradowsky, Chen and Sha (2019), eqs. (6)-(12) and (16); its supplement's eq. (4)
-lacks an exponential, and is here as enumeration has it.  Jaakkola and Jordan (1999).
+lacks an exponential, which enumeration confirms.  Jaakkola and Jordan (1999).
 """
 
 import torch
@@ -19,8 +19,8 @@ from torch.nn.functional import logsigmoid, softplus
 
 from skvnce.models.noisy_or import FLOOR, Evidence, activation, log1mexp
 
-_LEAST = 1e-12  # of the weights r
-_SHARES = (1.0, 0.5, 0.1, 0.01, 0.0)  # of the way to the fixed point
+_LEAST = 1e-12  # minimum of the weights r
+_SHARES = (1.0, 0.5, 0.1, 0.01, 0.0)  # candidate steps towards the fixed point
 
 
 def slope(s: Tensor) -> Tensor:
@@ -34,9 +34,9 @@ def conjugate_dual(psi: Tensor) -> Tensor:
 
 
 def conjugate_shift(evidence: Evidence, psi: Tensor) -> Tensor:
-    """Compute what the cells add to the logits of the causes; (n, causes).
+    """Compute the contribution of the cells to the logits of the causes; (n, causes).
 
-    Eq. (11) of the paper less the prior; cells that are on add ``psi * weight``.
+    Eq. (11) of the paper minus the prior; cells that are on add ``psi * weight``.
     """
     shift = torch.einsum("ni,nik->nk", evidence.on * psi, evidence.weight)
     return shift - evidence.off_weight
@@ -59,7 +59,7 @@ def tighter_line(evidence: Evidence, psi: Tensor) -> Tensor:
     """Make one step of the fixed point of the tightest upper bound, UB-CDI.
 
     The bound is convex in psi, and the fixed point of its slope lies downhill, but
-    maybe too far: of some shares of the way each row takes the best.
+    possibly too far.  Each row uses the best of several steps towards it.
     """
     q = (evidence.prior_logit + conjugate_shift(evidence, psi)).sigmoid()
     target = slope(activation(evidence, q))
@@ -76,7 +76,7 @@ def chord(evidence: Evidence, r: Tensor) -> Tensor:
 
 
 def chord_shift(evidence: Evidence, r: Tensor) -> Tensor:
-    """Compute what the cells add to the logits by eq. (2); (n, causes)."""
+    """Compute the contribution of the cells to the logits by eq. (2); (n, causes)."""
     shift = (evidence.on[..., None] * chord(evidence, r)).sum(-2)
     return shift - evidence.off_weight
 
@@ -93,7 +93,7 @@ def lower_bound(evidence: Evidence, r: Tensor) -> Tensor:
 
 
 def lower_elbo(evidence: Evidence, logit: Tensor, r: Tensor) -> Tensor:
-    """Bound the ELBO of any q from below by eq. (2); equals `lower_bound` at its best.
+    """Bound the ELBO of any q from below by eq. (2); tight for the best q.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def divergence(prior_logit: Tensor, logit: Tensor) -> Tensor:
 def elbo(evidence: Evidence, logit: Tensor, z: Tensor) -> Tensor:
     """Average eq. (16) of the paper over draws of the causes.
 
-    Only what the cells that are on say needs the draws.
+    Only the terms of the cells that are on need the draws.
 
     Parameters
     ----------

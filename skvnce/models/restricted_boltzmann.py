@@ -1,4 +1,4 @@
-"""Restricted Boltzmann machines with few hidden units, of incomplete binary rows.
+"""Restricted Boltzmann machines with few hidden units, for missing visible units.
 
 For x and z in {0, 1}, with weights W, visible biases b and hidden biases c (Smolensky
 1986; Hinton 2002),
@@ -7,8 +7,8 @@ For x and z in {0, 1}, with weights W, visible biases b and hidden biases c (Smo
     log phi(x)    = b'x + sum_k log(1 + exp(c_k + w_k'x)),  w_k column k of W       (2)
     p(z_k = 1 | x) = 1 / (1 + exp(-c_k - w_k'x))                                   (3)
 
-With some visible units missing, those are summed out in closed form at each of the
-2**latents states of z; o are the observed units of a row, v_j is row j of W:
+If some visible units are missing, they are summed out in closed form at each of the
+2**latents states of z.  With o the observed units of a row and v_j row j of W,
 
     log phi(x_o) = log sum_z exp(c'z + sum_o x_j (b_j + v_j'z)
                                  + sum_not_o log(1 + exp(b_j + v_j'z)))            (4)
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-_MOST_UNITS = 12  # that are enumerated: 4096 states
+_MOST_UNITS = 12  # maximum number of units that are enumerated: 4096 states
 
 
 class RestrictedBoltzmann(nn.Module):
@@ -42,9 +42,9 @@ class RestrictedBoltzmann(nn.Module):
     weight : Parameter of shape (features, latents)
         W, drawn from N(0, 0.01^2) by torch's stream.
     visible_bias : Parameter of shape (features,)
-        b, at first zero.
+        b, initially zero.
     hidden_bias : Parameter of shape (latents,)
-        c, at first zero.
+        c, initially zero.
     """
 
     def __init__(self, n_features: int, n_latents: int = 8) -> None:
@@ -80,7 +80,7 @@ class RestrictedBoltzmann(nn.Module):
         return (x @ self.weight * z).sum(-1) + linear
 
     def log_marginal(self, x: Tensor, observed: Tensor) -> Tensor:
-        """Compute log phi of the observed cells, by eq. (2) if they are all, or (4).
+        """Compute log phi of the observed cells, by eq. (2) if all are, else eq. (4).
 
         Parameters
         ----------
@@ -124,7 +124,7 @@ class RestrictedBoltzmann(nn.Module):
     def latent_probability(self, x: Tensor) -> Tensor:
         """Compute p(z_k = 1 | x) by eq. (3); (*batch, features) -> (*batch, latents).
 
-        With eq. (1) being linear in each unit, it factorises over k.
+        It factorises over k, as eq. (1) is linear in each unit.
         """
         return torch.sigmoid(self._hidden_field(x))
 

@@ -1,4 +1,4 @@
-"""A user's own density: checked, and given free leading dimensions."""
+"""A user's own density: checks, and support of leading dimensions."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class Rowwise(nn.Module):
-    """A density of tables (n, features), of rows with any leading dimensions.
+    """A density of rows with any leading dimensions, from one of tables (n, features).
 
     Parameters
     ----------
@@ -27,47 +27,47 @@ class Rowwise(nn.Module):
         Raises
         ------
         ValueError
-            For a module whose `log_prob` gives another shape.
+            If `log_prob` of the module returns another shape.
         """
-        rows = x.reshape(-1, x.shape[-1]).clone()  # what it does to x stays there
+        rows = x.reshape(-1, x.shape[-1]).clone()  # the module may modify its input
         found = self.module.log_prob(rows)
         if not isinstance(found, Tensor) or found.shape != rows.shape[:1]:
             what = tuple(found.shape) if isinstance(found, Tensor) else type(found)
             raise ValueError(
                 f"log_prob of {type(self.module).__name__} must map a table of shape "
-                f"(n, {x.shape[-1]}) to log-densities of shape (n,); of "
-                f"{len(rows)} rows it gave {what}."
+                f"(n, {x.shape[-1]}) to log-densities of shape (n,); for "
+                f"{len(rows)} rows it returned {what}."
             )
         return found.view(x.shape[:-1])
 
 
 def own_density(make: Callable[[int], object], n_features: int) -> Rowwise:
-    """Call a user's function for a density, and check what it gives; a copy.
+    """Call a user's function that makes a density; return a copy after checks.
 
     Raises
     ------
     TypeError
-        For what is no module or has no `log_prob`.
+        If it is not a module or has no `log_prob`.
     ValueError
-        For a `log_prob` that has another shape, is not finite, has no gradient, takes
-        no double precision, or mixes rows.
+        If `log_prob` returns another shape, is not finite, has no gradient, does not
+        support double precision, or mixes rows.
     """
     module = make(n_features)
     if not isinstance(module, nn.Module):
         raise TypeError(
-            f"model must give a torch.nn.Module, got {type(module).__name__}."
+            f"model must return a torch.nn.Module, got {type(module).__name__}."
         )
     name = type(module).__name__
     if not callable(getattr(module, "log_prob", None)):
         raise TypeError(
-            f"model gives {name}, which has no method log_prob(x). Give it one that "
+            f"model returns {name}, which has no method log_prob(x). Give it one that "
             "maps a table (n, columns) to log-densities (n,)."
         )
     if not any(leaf.requires_grad for leaf in module.parameters()):
-        raise ValueError(f"model gives {name}, which has no parameter to fit.")
+        raise ValueError(f"model returns {name}, which has no parameter to fit.")
     if any(isinstance(part, _BatchNorm) for part in module.modules()):
         raise ValueError(
-            f"model gives {name}, whose batch normalisation mixes rows. Leave it out."
+            f"model returns {name}, whose batch normalisation mixes rows. Remove it."
         )
     density = Rowwise(deepcopy(module))
     rows = torch.linspace(-1.0, 1.0, 3 * n_features).view(3, n_features)
@@ -77,7 +77,7 @@ def own_density(make: Callable[[int], object], n_features: int) -> Rowwise:
 
 
 def _probe(density: Rowwise, rows: Tensor, name: str) -> None:
-    """Try a density at some rows, with and without gradients."""
+    """Evaluate a density at some rows, with and without gradients."""
     try:
         with torch.enable_grad():
             found = density.log_prob(rows)
@@ -92,15 +92,15 @@ def _probe(density: Rowwise, rows: Tensor, name: str) -> None:
     if not found.requires_grad:
         raise ValueError(
             f"log_prob of {name} has no gradient in its parameters: it cannot be "
-            "fitted. Do not detach, nor turn gradients off."
+            "fitted. Do not detach tensors or turn gradients off."
         )
     if not found.isfinite().all():
         raise ValueError(
-            f"log_prob of {name} is not finite at rows between -1 and 1. Columns reach "
-            "it centred and scaled: it must be a density of all real numbers."
+            f"log_prob of {name} is not finite at rows between -1 and 1. The columns "
+            "are standardised, so it must be a density on all real numbers."
         )
     if not torch.allclose(found[:1], alone, rtol=1e-3, atol=1e-4):
         raise ValueError(
-            f"log_prob of {name} gives a row another value among other rows. It must "
-            "be a function of each row alone."
+            f"log_prob of {name} depends on the other rows of a table. It must be a "
+            "function of each row alone."
         )

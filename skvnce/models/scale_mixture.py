@@ -1,12 +1,12 @@
-"""Mixtures of two normals around zero that differ in width, one of it known.
+"""Mixtures of two normals around zero with different widths, one of them known.
 
-The smallest models with a latent variable: everything about them can be enumerated or
+They are the simplest models with a latent variable: all quantities can be enumerated or
 integrated.
 
 References
 ----------
-Rhodes (2018), eqs. (4.48)-(4.54), with the sign of eq. (4.54) corrected: in the
-exponent stands the *difference* of the inverse variances.
+Rhodes (2018), eqs. (4.48)-(4.54), with the sign of eq. (4.54) corrected: the exponent
+contains the *difference* of the inverse variances.
 """
 
 from abc import ABC, abstractmethod
@@ -54,9 +54,9 @@ class NormalScaleMixture(_ScaleMixture):
 
 
 class UnnormalisedScaleMixture(_ScaleMixture):
-    """Two bells of equal height, unnormalised (eq. 4.51).
+    """Two Gaussian functions of equal height, unnormalised (eq. 4.51).
 
-    Their sum integrates to one where c = log(2 pi) / 2 + log(theta + sigma_1).
+    Their sum integrates to one if c = log(2 pi) / 2 + log(theta + sigma_1).
 
     Parameters
     ----------

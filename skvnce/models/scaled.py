@@ -1,7 +1,7 @@
 """A model with its scale parameter: log phi(x) = log phi_0(x) - c.
 
-Where phi_0 is not normalised, the c that maximises the objective estimates the
-logarithm of its integral (Gutmann and Hyvarinen 2012, section 2).
+If phi_0 is not normalised, the c that maximises the objective estimates the logarithm
+of its integral (Gutmann and Hyvarinen 2012, section 2).
 """
 
 import torch
@@ -14,10 +14,10 @@ class Scaled(nn.Module):
     Parameters
     ----------
     model : nn.Module
-        Its `log_density` and `log_marginal` need not know of leading dimensions: rows
-        reach them as (n, features), unless it has `takes_batches`.
+        Its `log_density` and `log_marginal` get rows of shape (n, features) without
+        further leading dimensions, unless it has `takes_batches`.
     free : bool
-        Else the scale parameter is a constant: zero, until `rescale`.
+        If False, the scale parameter is a constant: zero, until `rescale`.
     """
 
     def __init__(self, model: nn.Module, *, free: bool = True) -> None:

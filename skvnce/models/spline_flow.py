@@ -1,10 +1,10 @@
-"""A normalising flow of rational-quadratic splines, from a normal distribution on.
+"""A normalising flow of rational-quadratic splines that starts at a normal.
 
     u = T_n( ... T_1(L^-1 (x - mean))),  log p(x) = log N(u; 0, I) + log|det du/dx|  (1)
 
-Each T is a monotone spline of every coordinate, whose knots a masked network reads off
-other coordinates, after an invertible linear map.  All T are the identity as they
-start, so that p starts at N(mean, L L').
+Each T is an invertible linear map followed by a monotone spline of every coordinate,
+whose knots a masked network computes from other coordinates.  All T are initially the
+identity, so that p starts at N(mean, L L').
 
 References
 ----------
@@ -41,10 +41,10 @@ class SplineFlow(nn.Module):
         Sizes of the masked networks' layers.
     n_passes : int or None
         2 makes coupling steps: one half of the coordinates, in an order drawn from
-        torch's stream, moves the other.  None makes autoregressive ones, whose inverse
-        takes as many passes as there are columns.
+        torch's stream, transforms the other.  None makes autoregressive steps, whose
+        inverse needs as many passes as there are columns.
     bound : float
-        Beyond it splines are the identity.
+        Splines are the identity beyond this bound.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class SplineFlow(nn.Module):
         """Map x to u; with log|det du/dx| of each row."""
         u = (x - self.mean) @ self._root().T
         log_det = self.log_diagonal.sum()
-        if not u.numel():  # zuko cannot take no rows
+        if not u.numel():  # zuko does not support empty batches
             return u, u.sum(-1)
         u, inside = self._transform().call_and_ladj(u)
         return u, log_det + inside
@@ -117,7 +117,7 @@ class SplineFlow(nn.Module):
 
 
 def _last(step: nn.Module) -> Iterable[Tensor]:
-    """Find what gives the knots: the last layer, or the knots of a single column."""
+    """Find the parameters of the knots: the last layer, or knots of a single column."""
     return step.hyper[-1].parameters() if hasattr(step, "hyper") else step.phi
 
 

@@ -2,7 +2,7 @@
 
 ``log phi(x; K, b, c) = -c - x' K x / 2 + b' x`` for x >= 0 (Rhodes and Gutmann 2019,
 eq. 28, with the linear term of Rhodes 2018, eq. 5.16; there ``c`` has the other sign).
-K need not be positive definite: on the orthant, copositive is enough.
+K need not be positive definite: on the orthant it suffices that K is copositive.
 """
 
 import torch
@@ -21,7 +21,7 @@ class TruncatedGaussian(nn.Module):
         Symmetric, with a positive diagonal.
     linear : Tensor of shape (features,)
     log_scale : Tensor of shape (), optional
-        The scale parameter c, an estimate of log Z where a method fits it.
+        The scale parameter c, an estimate of log Z if a method fits it.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ def log_marginal(
 ) -> Tensor:
     """Compute log phi (with c = 0) with one feature a row integrated out.
 
-    With the exact q(x_j | x_-j) the ratio phi(x) / q is this number whatever the value
+    With the exact q(x_j | x_-j) the ratio phi(x) / q equals this number for any value
     of x_j, so that VNCE needs no samples of it (Rhodes 2018, section 5.3).
 
     Parameters
@@ -131,20 +131,21 @@ def diagonal_model(dist: TruncatedNormal) -> TruncatedGaussian:
 def safe_on_orthant(precision: Tensor, margin: float = 1e-5) -> Tensor:
     """Shrink negative off-diagonals until exp(-x'Kx/2) is integrable on x >= 0.
 
-    A positive definite matrix plus a non-negative one is copositive.  So K needs
-    nothing if it is positive definite after some share of its positive off-diagonals
-    is taken away.  Else the negative entries shrink step by step, each in proportion to
-    the parts that its two variables have in the eigenvector of the least eigenvalue, so
-    that the rest of the graph stays, and the last step only as far as it has to.  So
-    does the diagonal: raising it runs away inside EM (imputations shrink, the diagonal
-    grows, imputations shrink).
+    A positive definite matrix plus a non-negative one is copositive.  So K is unchanged
+    if it is positive definite after subtraction of a share of its positive
+    off-diagonals.  Otherwise the negative entries shrink step by step, in proportion to
+    the components of its two variables in the eigenvector of the smallest eigenvalue,
+    so that the rest of the graph is preserved, and the last step is as short as
+    possible.  The diagonal is unchanged, too: larger entries would diverge inside EM,
+    because imputations shrink when the diagonal grows, and the diagonal grows when
+    imputations shrink.
 
     Parameters
     ----------
     precision : Tensor of shape (features, features)
         Symmetric, with a positive diagonal.
     margin : float
-        Least eigenvalue of the positive definite part with unit diagonal.
+        Smallest eigenvalue of the positive definite part with unit diagonal.
 
     Returns
     -------
@@ -166,8 +167,8 @@ def safe_on_orthant(precision: Tensor, margin: float = 1e-5) -> Tensor:
 
 
 def _shrink(part: Tensor, least: float) -> Tensor:
-    """Shrink entries until no eigenvalue is below `least`, and hardly further."""
-    while True:  # every step shrinks the entries that the eigenvector lives on
+    """Shrink entries until no eigenvalue is below `least`, as little as possible."""
+    while True:  # every step shrinks entries in which the eigenvector is not zero
         weight = torch.linalg.eigh(part).eigenvectors[:, 0].square()
         rate = weight / weight.max()
         following = _cut(part, 0.25 * rate)
@@ -183,5 +184,5 @@ def _shrink(part: Tensor, least: float) -> Tensor:
 
 
 def _cut(part: Tensor, share: Tensor) -> Tensor:
-    """Take a share, by variable, away from both sides of a symmetric matrix."""
+    """Subtract a share, by variable, from both sides of a symmetric matrix."""
     return part * torch.outer(1 - share, 1 - share)

@@ -1,10 +1,11 @@
-"""A variational autoencoder's model: a linear one, bent by a network.
+"""The model of a variational autoencoder: a linear model plus a network.
 
     z ~ N(0, I)                                                                    (1)
     x_j | z ~ family_j(mean_j + w_j'z + f_j(z),  scale_j e^(g_j(z)))              (2)
 
-With f = g = 0, as it starts, and normal columns it is factor analysis; a network (f, g)
-whose last layer is zero leaves it there.  Near its floor the scale follows g less.
+With f = g = 0, the initial state, and normal columns it is factor analysis; this is
+obtained by a network (f, g) whose last layer is zero.  Near its lower bound the scale
+is less sensitive to g.
 
 References
 ----------
@@ -36,7 +37,7 @@ class VariationalAutoencoderModel(nn.Module):
         z (*batch, latents) to f and g, (*batch, 2 * features).
     families : Families
     floor : float
-        Least standard deviation: without it the likelihood has no maximum.
+        Minimum standard deviation: without it the likelihood has no maximum.
     """
 
     def __init__(
@@ -71,6 +72,6 @@ class VariationalAutoencoderModel(nn.Module):
 
 
 def _unbounded(scale: Tensor, floor: float) -> Tensor:
-    """Invert the bound of the scale, at least a little above it."""
+    """Invert the bound of the scale, at a point slightly above it."""
     above = (scale / floor).clamp(min=1.05).log()
     return above.expm1().log()
