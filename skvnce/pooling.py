@@ -1,4 +1,4 @@
-r"""Rubin's rules: one answer from the analyses of several completed tables.
+r"""Rubin's rules: one estimate from the analyses of several completed tables.
 
 With m estimates :math:`Q_l` and their variances :math:`U_l`,
 
@@ -7,7 +7,7 @@ With m estimates :math:`Q_l` and their variances :math:`U_l`,
 
 Intervals are those of Student's t with Rubin's degrees of freedom
 :math:`(m-1)/\lambda^2`, :math:`\lambda = (1+1/m) B / T`, or those of Barnard and Rubin
-where the complete table has few.
+if the complete table has few.
 
 References
 ----------
@@ -26,19 +26,19 @@ from skvnce._containers import readable
 
 
 class Pooled(NamedTuple):
-    """What `pool` returns; arrays of the shape of one estimate, or numbers.
+    """The result of `pool`; arrays of the shape of one estimate, or numbers.
 
     Attributes
     ----------
     estimate : ndarray or float
         The mean of the estimates.
     within, between, total : ndarray or float
-        W, B and T of eq. (1): variances, or matrices where covariances were given.
+        W, B and T of eq. (1): variances, or matrices if covariances were passed.
     dof : ndarray or float
-        Degrees of freedom: Rubin's, infinite where the estimates do not differ, or with
+        Degrees of freedom: Rubin's, infinite if the estimates are equal, or with
         `dof_complete` those of Barnard and Rubin, always finite.
     relative_increase : ndarray or float
-        (1 + 1/m) B / W, the increase of the variance that missingness costs.
+        (1 + 1/m) B / W, the relative increase of the variance by missing values.
     missing_information : ndarray or float
         Fraction of missing information about each estimate, in [0, 1].
     """
@@ -85,9 +85,9 @@ def pool(estimates, variances, dof_complete=None):
         Their squared standard errors, or covariance matrices of shape
         (n_draws, n_estimates, n_estimates).
     dof_complete : float, default=None
-        Degrees of freedom that the analysis of a complete table would have (rows less
-        coefficients).  None stands for many: Rubin's rule instead of Barnard and
-        Rubin's.
+        Degrees of freedom of the analysis of a complete table (number of rows minus
+        number of coefficients).  None uses Rubin's rule, for many degrees of freedom,
+        instead of that of Barnard and Rubin.
 
     Returns
     -------
@@ -200,4 +200,4 @@ def _degrees_of_freedom(m, share, dof_complete):
     if dof_complete is None or np.isinf(dof_complete):
         return rubin
     observed = (dof_complete + 1) / (dof_complete + 3) * dof_complete * (1 - share)
-    return 1 / (1 / rubin + 1 / observed)  # finite where rubin's is not
+    return 1 / (1 / rubin + 1 / observed)  # finite even if rubin is infinite

@@ -1,13 +1,13 @@
-"""The NaN contract: what an estimator for incomplete tables promises, as checks.
+"""The NaN contract: checks of estimators for tables with missing values.
 
 scikit-learn's ``check_estimator`` hardly ever puts NaN into a table: an imputer that
-imputes nothing passes it. The checks below are meant to be run beside it. They hold
-for every estimator with ``fit`` and ``transform`` on tables with NaN; the checks of
-``score``, ``score_samples(X)`` and ``sample(X, n_draws=, random_state=)`` run where
-the estimator has these methods. Data are non-negative where the estimator's tag
-``input_tags.positive_only`` asks for it. Transformers into columns of their own, which
-are those with scikit-learn's ``ClassNamePrefixFeaturesOutMixin``, are held to finite
-cells where imputers are held to filled ones.
+imputes nothing passes it. Run the checks below in addition to it. They apply to every
+estimator with ``fit`` and ``transform`` on tables with NaN; the checks of ``score``,
+``score_samples(X)`` and ``sample(X, n_draws=, random_state=)`` run if the estimator has
+these methods. Data are non-negative if the estimator's tag
+``input_tags.positive_only`` is set. For transformers with their own output columns
+(those with scikit-learn's ``ClassNamePrefixFeaturesOutMixin``) the checks require
+finite values, for imputers filled cells.
 """
 
 import inspect
@@ -94,7 +94,7 @@ def check_nan_contract(estimator):
 
 
 def _run(name, check, estimator):
-    """Run one check on a clone; whatever goes wrong names estimator and check."""
+    """Run one check on a clone; errors name the estimator and the check."""
     unfitted = clone(estimator)
     if "random_state" in unfitted.get_params():
         unfitted.set_params(random_state=0)
@@ -123,7 +123,7 @@ def _is_positive(estimator):
 
 
 def _imputes(estimator):
-    """Tell whether the columns of ``transform`` are those of its input."""
+    """Return whether the columns of ``transform`` are those of its input."""
     return not isinstance(estimator, ClassNamePrefixFeaturesOutMixin)
 
 
@@ -142,7 +142,7 @@ def _mcar(x):
 
 
 def _mar(x):
-    """Hide the other columns more often where the first, always seen, is large."""
+    """Hide cells of other columns more often if the first, never hidden, is large."""
     chance = 0.7 / (1 + np.exp(-2 * (x[:, :1] - x[:, 0].mean()) / x[:, 0].std()))
     hidden = np.random.default_rng(1).random(x.shape) < chance
     hidden[:, 0] = False
@@ -158,7 +158,7 @@ def _fit(estimator, x, **params):
 
 
 def _calls(fitted, x):
-    """Give the calls whose answers must be reproducible, by method."""
+    """Return the calls whose results must be reproducible, by method."""
     calls = {}
     for name in ("transform", "score", "score_samples"):
         if hasattr(fitted, name):
@@ -184,7 +184,7 @@ def _require_same_answers(first, second, x, when):
 
 
 def _require_filled(filled, x, method="transform"):
-    """Ask for finite cells, and for the bits of x wherever x is observed."""
+    """Require finite cells, and exact values of x wherever x is observed."""
     filled = np.asarray(filled)
     _require(filled.shape[-2:] == x.shape, f"{method} has shape {filled.shape}")
     x = np.broadcast_to(x, filled.shape)
@@ -195,7 +195,7 @@ def _require_filled(filled, x, method="transform"):
 
 
 def _require_sound(estimator, cells, x):
-    """Ask an imputer for filled cells, another transformer for finite rows."""
+    """Require filled cells of an imputer, finite rows of another transformer."""
     if _imputes(estimator):
         _require_filled(cells, x)
     else:
@@ -241,7 +241,7 @@ def _check_output_frame(estimator):
 
 
 def _check_rows_alone(estimator):
-    """Answer for a row without regard to its company and its place."""
+    """Give a row the same result in any table, at any position."""
     x = _table(estimator)
     x[5] = np.nan
     fitted = _fit(estimator, x)
@@ -264,7 +264,7 @@ def _check_empty_rows(estimator):
 
 
 def _check_empty_column_at_fit(estimator):
-    """Let a column that is empty at fit settle the width, whatever comes later."""
+    """Let a column that is empty at fit determine the width, for any later input."""
     x = _table(estimator)
     x[:, 1] = np.nan
     switch = "keep_empty_features"
@@ -293,7 +293,7 @@ def _check_columns_at_transform(estimator):
 
 
 def _check_table_infinite(estimator):
-    """Refuse infinite cells, at fit and at transform."""
+    """Reject infinite cells, at fit and at transform."""
     x = _table(estimator)
     fitted = _fit(estimator, x)
     x[0, 0] = np.inf
@@ -314,7 +314,7 @@ def _check_table_huge_scale(estimator):
 
 
 def _check_table_constant_column(estimator):
-    """Accept a constant column, or refuse it by its name."""
+    """Accept a constant column, or raise an error that names it."""
     x = _table(estimator)
     x[:, 1] = np.where(np.isnan(x[:, 1]), np.nan, 3.0)
     frame = _optional("pandas").DataFrame(x, columns=["a", "flat", "c", "d"])
@@ -340,7 +340,7 @@ def _check_table_small(estimator):
 
 
 def _check_table_float32(estimator):
-    """Give float32 for float32."""
+    """Return float32 for float32."""
     x = _table(estimator).astype(np.float32)
     filled = _fit(estimator, x).transform(x)
     _require(filled.dtype == np.float32, f"transform made {filled.dtype} of float32")
@@ -376,7 +376,7 @@ def _check_support_imputed(estimator):
 
 
 def _check_support_negative(estimator):
-    """Refuse a negative cell, even beside NaN."""
+    """Reject a negative cell, also in the presence of NaN."""
     x = _table(estimator)
     fitted = _fit(estimator, x)
     x[0, 0] = -1.0
@@ -386,7 +386,7 @@ def _check_support_negative(estimator):
 
 
 def _check_score_finite(estimator):
-    """Give finite scores for incomplete and for empty rows."""
+    """Return finite scores for rows with missing values and for empty rows."""
     x = _table(estimator)
     x[3] = np.nan
     shapes = {"score": (), "score_samples": (len(x),)}
@@ -413,7 +413,7 @@ def _check_score_ranks(estimator):
 
 
 def _check_random_seed(estimator):
-    """Give equal answers for equal seeds, other draws for other seeds."""
+    """Return equal results for equal seeds, other draws for other seeds."""
     x = _table(estimator)
     first, second = _fit(estimator, x), _fit(estimator, x)
     _require_same_answers(first, second, x, "between two fits with one seed")
@@ -425,12 +425,12 @@ def _check_random_seed(estimator):
 
 
 def _check_random_numpy_state(estimator):
-    """Leave the random streams of numpy and Python alone."""
+    """Do not change the random streams of numpy and Python."""
     _require_untouched(estimator, np.random.get_state, random.getstate)
 
 
 def _check_random_torch_state(estimator):
-    """Leave torch's random stream, default dtype and number of threads alone."""
+    """Do not change torch's random stream, default dtype and number of threads."""
     torch = _optional("torch")
     _require_untouched(
         estimator,
@@ -454,7 +454,7 @@ def _require_untouched(estimator, *readers):
 
 
 def _check_state_pickle(estimator):
-    """Give the same answers after a round trip by pickle."""
+    """Return the same results after a round trip by pickle."""
     x = _table(estimator)
     fitted = _fit(estimator, x)
     copy = pickle.loads(pickle.dumps(fitted))
@@ -462,7 +462,7 @@ def _check_state_pickle(estimator):
 
 
 def _check_state_skops(estimator):
-    """Need no more trust from skops than in the classes of the estimators inside."""
+    """Require trust from skops only for the classes of the estimators inside."""
     skops_io = _optional("skops.io")
     x = _table(estimator)
     fitted = _fit(estimator, x)
@@ -485,7 +485,7 @@ def _names_of_estimators(value):
 
 
 def _check_state_without_torch(estimator):
-    """Keep nothing of torch in public fitted attributes."""
+    """Store no torch objects in public fitted attributes."""
     for name, value in vars(_fit(estimator, _table(estimator))).items():
         public = name.endswith("_") and not name.startswith("_")
         message = f"the fitted attribute {name} holds a torch object"
@@ -501,7 +501,7 @@ def _holds_torch(value):
 
 
 def _draws_cells(estimator):
-    """Tell whether `sample` draws the missing cells of given rows, not new rows."""
+    """Return whether `sample` draws the missing cells of given rows, not new rows."""
     method = getattr(estimator, "sample", None)
     return method is not None and "n_draws" in inspect.signature(method).parameters
 
@@ -517,7 +517,7 @@ def _check_sample_shape(estimator):
 
 
 def _check_sample_spread(estimator):
-    """Draw with the mean and the spread of a known Gaussian conditional.
+    """Draw with mean and standard deviation of a known Gaussian conditional.
 
     The two columns have mean 10, sd 1 and correlation 0.8. Tolerance: four standard
     errors, of the fit and of the draws, and 0.05 for the model.
@@ -559,12 +559,12 @@ def _relative_error(filled, complete, x):
 
 
 def _check_parallel_loky(estimator):
-    """Give the same in two processes of loky as in one process."""
+    """Return the same in two processes of loky as in one process."""
     _require_parallel(estimator, "loky")
 
 
 def _check_parallel_dask(estimator):
-    """Give the same on two workers of a dask cluster as in one process."""
+    """Return the same on two workers of a dask cluster as in one process."""
     distributed = _optional("distributed")
     with (
         distributed.LocalCluster(
@@ -585,7 +585,7 @@ def _require_parallel(estimator, backend):
 
 
 def _fill_alone(estimator, x):
-    """Fit and transform on one thread, for rounding depends on their number."""
+    """Fit and transform on one thread, because rounding depends on their number."""
     from threadpoolctl import threadpool_limits  # scikit-learn depends on it
 
     with threadpool_limits(1):

@@ -1,4 +1,4 @@
-"""The form of an objective."""
+"""The result type of objectives."""
 
 from typing import NamedTuple
 

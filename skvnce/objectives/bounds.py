@@ -1,6 +1,6 @@
-"""Training objectives of variational autoencoders for incomplete rows, by name.
+"""Training objectives of variational autoencoders, by name, for missing values.
 
-All take (model, posterior, x, observed, uniforms, n_draws) and give a lower bound of
+All take (model, posterior, x, observed, uniforms, n_draws) and return a lower bound of
 log p(x_obs) of each row, with gradients for the model and the posterior; `BOUNDS` lists
 them.  DeMissVAE and the two of `vbgi` take completed rows.
 
@@ -50,12 +50,12 @@ def miss_vae(
     posterior : LatentPosterior
         One normal gives MVAE, a mixture MissVAE.
     x : Tensor of shape (*rows, features)
-        Values under the mask may be anything.
+        Values under the mask are arbitrary.
     observed : Tensor of bool, of shape (*rows, features)
     uniforms : Uniforms
         Called once.
     n_draws : int
-        Of each row.
+        Number of draws of each row.
 
     Returns
     -------
@@ -74,10 +74,10 @@ def miss_iwae(
 ) -> Tensor:
     """Estimate the importance-weighted bound by draws of q, eq. (7) of the paper.
 
-    The gradient of the posterior is doubly reparametrised (Tucker et al. 2019):
-    through each draw, times its squared normalised weight.  That of the model is the
-    plain one.  Parameters and returned values are those of `miss_vae`; one normal gives
-    MIWAE, a mixture MissIWAE.
+    The gradient of the posterior is doubly reparametrised (Tucker et al. 2019): it
+    passes through each draw, times its squared normalised weight.  That of the model is
+    the standard one.  Parameters and returned values are those of `miss_vae`; one
+    normal gives MIWAE, a mixture MissIWAE.
 
     References
     ----------
@@ -89,7 +89,7 @@ def miss_iwae(
     log_weight = log_joint(model, x, observed, z) - frozen(q).log_prob(z)
     if z.requires_grad:
         weight = log_weight.detach().softmax(0).unsqueeze(-1)
-        z.register_hook(lambda gradient: weight * gradient)  # weighted once already
+        z.register_hook(lambda gradient: weight * gradient)  # has one factor already
     return iwelbo(log_weight)
 
 
@@ -122,7 +122,7 @@ def miss_siwae(
 ) -> Tensor:
     """Estimate the importance-weighted bound by components, eq. (8) of the paper.
 
-    Its gradient is the plain one: that of a frozen q is biased.  Parameters and
+    Its gradient is the standard one: that of a frozen q is biased.  Parameters and
     returned values are those of `miss_svae`.
     """
     q = posterior(x, observed)
@@ -148,7 +148,7 @@ def _strata(q: Distribution, uniforms: Uniforms, x: Tensor, n_draws: int) -> Ten
     """Draw from each component; (components, n_draws, *rows, latents)."""
     if not hasattr(q, "components"):
         raise TypeError(
-            "Stratified bounds take a mixture, and the posterior gives "
+            "Stratified bounds require a mixture, and the posterior returns "
             f"{type(q).__name__}. Use a MixtureEncoder, or the bound of MVAE or MIWAE."
         )
     return drawn(q.components(), uniforms, n_draws, x).movedim(-2, 0)

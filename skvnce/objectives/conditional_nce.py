@@ -1,13 +1,13 @@
 """Conditional noise-contrastive estimation: noise around the data, without a density.
 
 A row y of noise is made from the row x of data by a kernel with p(y | x) = p(x | y),
-and the model is to tell which of the two came first,
+and the model classifies which of the two is the data,
 
     J = 2 E log 1 / (1 + phi(y) / phi(x))                                          (1)
 
-The normaliser cancels, and the density of the noise as well.  With hidden parts z of a
-row, phi(x) is replaced by phi(x, z) / q(z | x) at draws of q, and phi(y) by its
-estimate from draws at y, as in VNCE: for log(1 / (1 + a / phi)) is concave in phi, the
+The normaliser cancels, and so does the density of the noise.  With unobserved variables
+z of a row, phi(x) is replaced by phi(x, z) / q(z | x) at draws of q, and phi(y) by its
+estimate from draws at y, as in VNCE.  As log(1 / (1 + a / phi)) is concave in phi, the
 first replacement gives a lower bound.
 
 References

@@ -5,8 +5,8 @@ With imputations x_mis^k of a row, k = 1..K, and z^k a draw of q(z | x_obs, x_mi
     L_theta = mean_k log p(x_obs, z^k)                                             (1)
     L_phi = mean_k [log p(x_obs, x_mis^k, z^k) - log q(z^k | x_obs, x_mis^k)]      (2)
 
-The model never learns from what it imputed, and the posterior is only ever asked about
-complete rows, where one hump is often enough.
+The model does not learn from imputations, and the posterior is only used for complete
+rows, for which it often has a single mode.
 
 References
 ----------
@@ -50,7 +50,7 @@ def demiss_vae(
     uniforms : Uniforms
         Called once.
     n_draws : int
-        Of each completed row.
+        Number of draws of each completed row.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def demiss_vae(
     q = posterior(x, everything)
     z = drawn(q, uniforms, n_draws, x)
     with torch.enable_grad():
-        fixed = z.detach().requires_grad_()  # the model learns nothing through q
+        fixed = z.detach().requires_grad_()  # the model has no gradient through q
         cells, log_prior = model.likelihood(fixed), model.prior().log_prob(fixed)
         completed = observed_log_prob(cells, x, everything) + log_prior
         (slope,) = torch.autograd.grad(completed.sum(), fixed, retain_graph=True)
@@ -80,8 +80,9 @@ def posterior_only(
 ) -> Tensor:
     """Compute zeros with the gradient of the ELBO in the posterior, not in the model.
 
-    A model that is trained otherwise gets an encoder of incomplete rows by it.
-    Parameters and returned values are those of `skvnce.objectives.bounds.miss_vae`.
+    This trains an encoder of rows with missing values for a model that is trained by
+    another objective.  Parameters and returned values are those of
+    `skvnce.objectives.bounds.miss_vae`.
     """
     q = posterior(x, observed)
     z = drawn(q, uniforms, n_draws, x)
@@ -95,7 +96,7 @@ def posterior_only(
 def _steered(
     value: Tensor | float, q: Distribution, z: Tensor, slope: Tensor
 ) -> Tensor:
-    """Add zeros with the gradient of eq. (2) in q: the model's slope, not its leaves.
+    """Add zeros with the gradient of eq. (2) in q: that of the model at fixed leaves.
 
     Draws z of q are of shape (n_draws, *batch, latents), values (n_draws, *batch).
     """

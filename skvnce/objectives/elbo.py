@@ -7,8 +7,8 @@
     IWELBO  = E log (1/I) sum_j w(z_j)                                             (4)
     SIWELBO = E log sum_k pi_k (1/I) sum_j w(z_j^k)                                (5)
 
-In the stratified ones each component q_k of q = sum_k pi_k q_k has its own draws; q in
-eq. (1) is always the whole mixture.
+In the stratified bounds each component q_k of q = sum_k pi_k q_k has its own draws; q
+in eq. (1) is always the whole mixture.
 
 References
 ----------
@@ -40,9 +40,9 @@ def iwelbo(log_weight: Tensor) -> Tensor:
 
 
 def standard_error(log_weight: Tensor) -> Tensor:
-    """Estimate the error of eq. (4), from how much weights differ; infinite of one.
+    """Estimate the error of eq. (4) from the variance of weights; infinite for one.
 
-    The logarithm of a mean of weights is as far off as the mean is, in proportion.
+    The error of the logarithm of a mean of weights is the relative error of the mean.
     """
     n_draws = len(log_weight)
     if n_draws == 1:
@@ -85,16 +85,16 @@ def log_joint(
 
 
 def drawn(q: Distribution, uniforms: Uniforms, n_draws: int, like: Tensor) -> Tensor:
-    """Draw latents as `draw_latents` does, where the draws carry the gradient of q.
+    """Draw latents by `draw_latents`, and check that the draws have a gradient.
 
     Raises
     ------
     TypeError
-        Where they do not: the posterior would not learn.
+        If they have none: the posterior would not be trained.
     """
     if not q.has_rsample:
         raise TypeError(
-            f"The posterior gives {q}, whose draws have no gradient. "
+            f"The posterior returns {q}, whose draws have no gradient. "
             "Use normal latents (IndependentNormalEncoder, MixtureEncoder)."
         )
     return draw_latents(q, uniforms, n_draws, like)
@@ -116,10 +116,10 @@ def drawn_elbo(
 def frozen(q: Distribution) -> Distribution:
     """Return a distribution whose parameters have no gradient.
 
-    With log q of it in eq. (1), the gradient comes through the draws alone ("sticking
-    the landing"): what is left out has mean zero in eqs. (2) and (3), and its noise is
-    large near the optimum.  In eqs. (4) and (5) it has not mean zero.  Parameters are
-    looked for in attributes of the distribution and of those that it is made of.
+    With log q of it in eq. (1), only the draws have a gradient ("sticking the
+    landing").  The omitted part has mean zero in eqs. (2) and (3), and large noise near
+    the optimum; in eqs. (4) and (5) its mean is not zero.  The function finds
+    parameters in attributes of the distribution and of its parts.
 
     References
     ----------
@@ -135,5 +135,5 @@ def frozen(q: Distribution) -> Distribution:
 
 
 def negative_mean(bound: Tensor) -> Objective:
-    """Turn bounds (*rows,) into what is minimised."""
+    """Convert bounds (*rows,) to a loss."""
     return Objective(-bound.mean(), {"bound": bound.mean().detach()})

@@ -1,7 +1,7 @@
-"""Noise-contrastive estimation: tell data from noise by the log-ratio of densities.
+"""Noise-contrastive estimation: classify data and noise by the log-ratio of densities.
 
-With h the probability that a row u is data, nu the noise rows a data row, and G the
-log-ratio of the model and the noise,
+With h the probability that a row u is data, nu the number of noise rows for each data
+row, and G the log-ratio of the model and the noise,
 
     J_NCE = E_x log h(x) + nu E_y log(1 - h(y))                                    (1)
     h(u) = phi(u) / (phi(u) + nu p_y(u)) = 1 / (1 + nu exp(-G(u)))                 (2)
@@ -31,7 +31,7 @@ def log_is_noise(log_ratio: Tensor, noise_ratio: float) -> Tensor:
 
 
 def accuracy(data: Tensor, noise: Tensor, noise_ratio: float) -> Tensor:
-    """Compute how often h tells data from noise, noise rows counted nu times."""
+    """Compute the accuracy of h on data and noise, with weight nu for noise rows."""
     log_nu = log(noise_ratio)
     right = (data > log_nu).double().mean(), (noise <= log_nu).double().mean()
     return (right[0] + noise_ratio * right[1]) / (1 + noise_ratio)
@@ -43,12 +43,12 @@ def nce(data: Tensor, noise: Tensor, noise_ratio: float) -> Objective:
     Parameters
     ----------
     data : Tensor of shape (n,)
-        log phi(x) - log p_y(x) at the data; with holes, both of the observed part.
+        log phi(x) - log p_y(x) at the data; of the observed part if values are missing.
     noise : Tensor of shape (n_noise,)
         The same at the noise.
     noise_ratio : float
-        nu, noise rows a data row in the objective; the second term is nu times a
-        mean, whatever n_noise.
+        nu, the number of noise rows for each data row in the objective; the second term
+        is nu times a mean, for any n_noise.
     """
     data_term = log_is_data(data, noise_ratio).mean()
     noise_term = noise_ratio * log_is_noise(noise, noise_ratio).mean()

@@ -19,10 +19,10 @@ Weight = Callable[[Tensor], tuple[Tensor, Tensor]]  # x -> h(x) and its slope
 def saturating_weight(x: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the boundary weight h(x) = 1 - exp(-x) and its slope.
 
-    It vanishes at the bound, which makes the boundary terms of the integration by
-    parts vanish too, and it is bounded, which keeps large values from taking over.
-    For columns scaled to unit spread it finds more edges than min(x, cap) or x**2
-    (table in the user guide).
+    It is 0 at the bound, so that the boundary terms of the integration by parts are
+    zero, too, and it is bounded, which limits the influence of large values.  For
+    columns scaled to unit standard deviation it finds more edges than min(x, cap) or
+    x**2 (table in the user guide).
     """
     decay = (-x).exp()
     return 1 - decay, decay

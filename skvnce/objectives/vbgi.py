@@ -1,18 +1,18 @@
 """Variational Gibbs objectives of models with latents: two blocks, or one.
 
-Where a row stands completed as x~ = (x_obs, x~_mis), with latents z~, the blocks are
-the latents and the missing cells; each is drawn anew given the other,
+For a completed row x~ = (x_obs, x~_mis) with latents z~, the blocks are the latents and
+the missing cells; each is drawn given the other,
 
     A = E_q(z | x~) [log p(x~, z) - log q(z | x~)]                                 (1)
     B = E_q(x_mis | z~, x_obs) [log p(x_obs, x_mis, z~)] + H(q(x_mis | z~, x_obs)) (2)
     J = (A + B) / 2                                                                (3)
 
-VBGI-VAE climbs J.  A is a bound of log p(x~), B of log p(x_obs, z~).  VBGI-VAE-M leaves
-the missing cells out of the likelihood,
+VBGI-VAE maximises J.  A is a bound of log p(x~), B of log p(x_obs, z~).  VBGI-VAE-M
+leaves the missing cells out of the likelihood,
 
     J_M = E_q(z | x~) [log p(x_obs, z) - log q(z | x~)]                            (4)
 
-which is a bound of log p(x_obs), wherever x~ stands.
+which is a bound of log p(x_obs), for any x~.
 
 References
 ----------
@@ -70,8 +70,8 @@ def of_cells(
 ) -> Tensor:
     """Estimate B by one draw of the missing cells, eq. (2).
 
-    Parameters and returned values are those of `vbgi`; of x only the observed cells are
-    read.
+    Parameters and returned values are those of `vbgi`; only the observed cells of x are
+    used.
     """
     q = cells(x, observed, z)
     some = q.rsample()
@@ -90,9 +90,9 @@ def of_latents(
 ) -> Tensor:
     """Estimate A by draws of the latents, eq. (1).
 
-    Where the missing cells are drawn by the model itself, given the latents, no other
-    q(x_mis | z, x_obs) is better, and A is all that is left to climb.  Parameters and
-    returned values are those of `vbgi_marginal`, but `observed` is not read.
+    If the model itself draws the missing cells given the latents, no other
+    q(x_mis | z, x_obs) is better, and only A is to be maximised.  Parameters and
+    returned values are those of `vbgi_marginal`, but `observed` is not used.
     """
     everything = torch.ones_like(x, dtype=torch.bool)
     return vbgi_marginal(model, posterior, x, everything, uniforms, n_draws)
@@ -114,13 +114,12 @@ def vbgi_marginal(
     posterior : LatentPosterior
         q(z | x) of complete rows.
     x : Tensor of shape (*batch, features)
-        Completed rows: the posterior reads all of them, the likelihood what is
-        observed.
+        Completed rows: the posterior uses all cells, the likelihood the observed ones.
     observed : Tensor of bool that broadcasts to (*batch, features)
     uniforms : Uniforms
         Called once.
     n_draws : int
-        Of each row.
+        Number of draws of each row.
 
     Returns
     -------

@@ -1,10 +1,11 @@
-"""The variational Gibbs objective, of any model with log p(x).
+"""The variational Gibbs objective of models with log p(x).
 
     J = E_j E_q(x_j | x~) [log p(x_j, x~_-j) + H(q_j)]                    (9) to (11)
 
-x~ is a completed row, where a chain stands that no parameter moves; one missing cell j
-is drawn anew from q and put in its place.  J is a bound of log p(x_obs) but for the
-entropy of the chain itself.  With extended conditionals q sees x~_j too, eq. (18).
+Here x~ is a completed row, the state of a chain, which does not depend on parameters.
+One missing cell j is drawn from q and replaced.  J is a bound of log p(x_obs), except
+for the entropy of the chain itself.  Extended conditionals also depend on x~_j, eq.
+(18).
 
 References
 ----------
@@ -28,9 +29,9 @@ def vgi(
     model : Density
     conditionals : GibbsConditionals
     x : Tensor of shape (*batch, features)
-        Completed rows; of the cell that is drawn, extended conditionals see the value.
+        Completed rows; extended conditionals depend on the value of the drawn cell.
     columns : Tensor of int, of shape (n_selected, *batch)
-        Missing columns of each row, that many one after the other; the others stay.
+        Missing columns of each row, each replaced separately.
 
     Returns
     -------
@@ -43,7 +44,7 @@ def vgi(
 def redrawn(
     conditionals: GibbsConditionals, x: Tensor, columns: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Draw one cell at a time of rows, as `vgi` does.
+    """Draw one cell of rows at a time, as `vgi` does.
 
     Returns
     -------

@@ -1,17 +1,17 @@
 """Variational noise-contrastive estimation: a lower bound of the NCE objective.
 
-With G(u, z) = log phi(u, z) - log q(z | u) - log p_y(u), where z stands for all that a
-row hides (latent variables, missing cells or both),
+With G(u, z) = log phi(u, z) - log q(z | u) - log p_y(u), where z denotes all unobserved
+variables of a row (latent variables, missing cells or both),
 
     J_VNCE = E_x E_q log h(x, z) + nu E_y log(1 - h(y))                            (1)
     h(x, z) = 1 / (1 + nu exp(-G(x, z)))                                           (2)
     h(y) = 1 / (1 + nu / E_q exp(G(y, z)))                                         (3)
 
-Draws of q stand outside the logarithm in the first term (Jensen's bound) and inside it
-in the second, where they estimate phi(y) by importance sampling.  The second term does
-not depend on q but for that estimate, so q learns from the first term only.  With few
-draws the estimate of the second term is too high on average: the bound on J_NCE holds
-for exact means.
+Draws of q are outside the logarithm in the first term (Jensen's bound).  They are
+inside it in the second term, where they estimate phi(y) by importance sampling.  The
+second term depends on q only through that estimate, so q is trained by the first term
+only.  With few draws the estimate of the second term is on average too high: the bound
+on J_NCE holds for exact means.
 
     J_NCE - J_VNCE = E_x D(x)                                                      (4)
     D = E_q log(kappa + (1 - kappa) q / p)                                         (5)
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
     Attributes
     ----------
     x : Tensor of shape (*batch, n, features)
-        Values under the mask may be anything.
+        Values under the mask are arbitrary.
     observed : Tensor of bool, of shape (n, features)
     log_noise : Tensor of shape (*batch, n)
         log p_y of the observed cells.
@@ -79,7 +79,7 @@ class Contrast(NamedTuple):
         return type(self)(self.data.take(rows), self.noise.take(rows))
 
     def split(self, size: int) -> "list[Contrast]":
-        """Cut into parts of at most so many rows of data."""
+        """Split into parts of at most the given number of rows of data."""
         n = len(self.data.observed)
         return [self.take(slice(first, first + size)) for first in range(0, n, size)]
 
@@ -92,7 +92,7 @@ def log_marginal(log_ratio: Tensor, log_weight: Tensor | None = None) -> Tensor:
     log_ratio : Tensor of shape (n_draws, n)
         G(u, z) at draws z of q(. | u).
     log_weight : Tensor of shape (n_draws, n), optional
-        By default all draws of a row weigh the same.
+        By default all draws of a row have the same weight.
 
     Returns
     -------
@@ -136,8 +136,8 @@ def mean_over_draws(
 
     A draw of a discrete q has no derivative.  The score function replaces it,
     ``(value - baseline) grad log q``, with the mean of the other draws as a control
-    variate: it leaves the gradient unbiased (Mnih and Rezende 2016).  Enumerated states
-    of one draw are no other draws.
+    variate, which leaves the gradient unbiased (Mnih and Rezende 2016).  Enumerated
+    states of one draw do not count as other draws.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def divergence(
 ) -> Tensor:
     """Compute the f-divergence of Lemma 1, eq. (5), of each row.
 
-    Zero where q is the posterior of the model.  It grows with nu, to KL(q || p).
+    It is zero if q is the posterior of the model, and increases with nu to KL(q || p).
 
     Parameters
     ----------
@@ -214,10 +214,10 @@ def vnce(
     Parameters
     ----------
     data : Tensor of shape (n_draws, n)
-        G(x, z) at draws z from q(. | x).  Where nothing is hidden (or q is exact) the
+        G(x, z) at draws z from q(. | x).  If nothing is unobserved (or q is exact) the
         draws are equal and the objective is that of NCE.
     noise : Tensor of shape (n_draws, n_noise)
-        The same at the noise.  The posterior q learns from the first term only: pass
+        The same at the noise.  The posterior q is trained by the first term only: pass
         draws and log q without gradient here, or use `variational_values`.
     noise_ratio : float
         nu, as in `nce`.

@@ -1,1 +1,1 @@
-"""Samplers: pure moves of the missing values."""
+"""Samplers of missing values, as pure functions of their state."""

@@ -3,7 +3,7 @@
 Simkus and Gutmann (2023), Conditional sampling of variational autoencoders via iterated
 approximate ancestral sampling, section 4.1, algorithm 1.  Proposals come from a mixture
 of the encoder at a past imputation and the prior, eq. (3), and are accepted by
-p(z | x_obs), eq. (4): no disagreement with the current imputation holds them back.
+p(z | x_obs), eq. (4), so that acceptance does not depend on the current imputation.
 """
 
 from math import inf, log, log1p
@@ -25,7 +25,7 @@ _N_MORE = 4  # uniforms: history, mixture component, acceptance, slot of the his
 
 
 class AdaptiveState(NamedTuple):
-    """Where a chain stands.
+    """State of the chains.
 
     Attributes
     ----------
@@ -64,16 +64,17 @@ def ac_mwg(
     model : LatentVariableModel
     posterior : LatentPosterior
     eps : float in [0, 1]
-        Share of proposals from the prior.  The authors take 0.01 to 0.3; with 0 modes
-        that the encoder does not propose are never found.
+        Share of proposals from the prior.  The authors use 0.01 to 0.3; with 0 the
+        chains never find modes that the encoder does not propose.
     n_chains : int
-        Chains that start from unconditional draws.  `init` may be given tables instead,
-        of a warm-up by `lair` for one; they enter the history, and z is drawn from the
-        prior, for the two must be independent.
+        Number of chains that start from unconditional draws.  `init` also accepts
+        tables, for example of a warm-up by `lair`; they enter the history, and z is
+        drawn from the prior, because the two must be independent.
     history_size : int
-        Past imputations that are kept of each row; memory and copying in each step grow
-        with 2 * history_size * n * features.  Above the number of steps it is
-        algorithm 1 to the letter, below it is exact too, see `skvnce.samplers.history`.
+        Number of past imputations of each row in memory; memory and copying in each
+        step are proportional to 2 * history_size * n * features.  With more slots than
+        steps it is exactly algorithm 1; with fewer it is also exact, see
+        `skvnce.samplers.history`.
     uniforms : callable
         Called once a step.  Numbers keyed by the row must have a seed of their own.
 

@@ -1,8 +1,8 @@
-"""The form of a sampler, the one function that runs a chain, and averages over it.
+"""The interface of samplers, the function that runs a chain, and averages over chains.
 
 A sampler is two pure functions, ``init(data, x) -> state`` and ``step(state, data) ->
 (state, info)``.  States hold completed tables x of shape (*chains, n, features), so
-that one sampler goes on where another stopped: ``mwg.init(data, state.x)``.
+that one sampler can continue where another stopped: ``mwg.init(data, state.x)``.
 """
 
 from collections.abc import Callable
@@ -16,20 +16,20 @@ from skvnce._progress import tell
 
 
 class State(NamedTuple):
-    """Where a chain stands: completed tables (*chains, n, features), steps made."""
+    """State of chains: completed tables (*chains, n, features), number of steps."""
 
     x: Tensor
     step: int = 0
 
 
 class Info(NamedTuple):
-    """What one step tells of itself.
+    """Diagnostics of a step.
 
     Attributes
     ----------
     acceptance : Tensor of shape (*chains, n) or None
-        Probability with which the row's proposal was accepted; None where a sampler
-        accepts all.
+        Probability with which the row's proposal was accepted; None if a sampler
+        accepts all proposals.
     """
 
     acceptance: Tensor | None = None
@@ -40,15 +40,15 @@ InfoT = TypeVar("InfoT", bound=tuple)
 
 
 class Sampler(NamedTuple, Generic[StateT, InfoT]):
-    """One move of the missing cells; the observed ones never change.
+    """An update of the missing cells; the observed cells never change.
 
     Attributes
     ----------
     init : callable
         Maps a table and completed tables x (*chains, n, features), of which only the
-        missing cells are read, to a state.  Most samplers can do without x.
+        missing cells are used, to a state.  For most samplers x is optional.
     step : callable
-        Maps a state and the table to the next state and what is told of the step.
+        Maps a state and the table to the next state and the diagnostics of the step.
     """
 
     init: Callable[..., StateT]
@@ -66,7 +66,7 @@ def run_chain(
     n_steps: int,
     visit: Callable[[StateT, InfoT], None] = ignore,
 ) -> StateT:
-    """Make `n_steps` moves and show the state and the info after each to `visit`."""
+    """Make `n_steps` moves; call `visit` with the state and the info after each."""
     for n_step in range(1, n_steps + 1):
         tell("sweep", n_step, n_steps)
         state, info = sampler.step(state, data)
@@ -92,8 +92,8 @@ def chain_average(
         Of one chain: tables (1, n, features).
     data : Incomplete
     value : callable
-        Maps the table (n, features) to numbers of its shape: a cell's conditional mean
-        given all others of its row, for one (Rao-Blackwell).
+        Maps the table (n, features) to numbers of its shape, for example a cell's
+        conditional mean given all others of its row (Rao-Blackwell).
     burn_in, n_steps : int
 
     Returns

@@ -1,19 +1,20 @@
 """Gibbs sampling along lines, for a normal distribution truncated to a box.
 
-Draws of single cells mix slowly where missing columns are strongly correlated: with
-correlation r of two columns the autocorrelation is r^2.  What is slow is known: the
-directions v with ``v'Kv`` small beside ``v' diag(K) v``.  So each sweep over the cells
-is followed by draws along these directions.  On a line ``x + t v`` the conditional
-distribution of t is a normal one, truncated to the segment of the line inside the box,
-and is drawn exactly: no step is rejected and no step size is tuned.
+Draws of single cells mix slowly if missing columns are strongly correlated: with
+correlation r of two columns the autocorrelation is r^2.  The slow directions are known:
+they are the v with ``v'Kv`` small compared with ``v' diag(K) v``.  So each sweep over
+the cells is followed by draws along these directions.  On a line ``x + t v`` the
+conditional distribution of t is a normal, truncated to the segment of the line inside
+the box, and is drawn exactly, without rejections and without a step size.
 
 The directions span the eigenvectors of the smallest eigenvalues of K, scaled to unit
 diagonal, restricted to the missing cells of the row, and are conjugate in the row's own
-K (a small Cholesky factor for each pattern of missing cells).  Where the truncation is
-far they are independent.  That is multigrid Monte Carlo with a spectral coarse space: a
-vector u of missing cells lies outside that space by at most ``u'Ku`` over the least
-eigenvalue left out, so that the rate of convergence is bounded for every pattern,
-however strong the correlations are.  Nothing is done where no eigenvalue is small.
+K (a small Cholesky factor for each pattern of missing cells).  If truncation has no
+effect they are independent.  This is multigrid Monte Carlo with a spectral coarse
+space: the distance of a vector u of missing cells from that space is at most ``u'Ku``
+over the smallest eigenvalue left out.  So the rate of convergence is bounded for every
+pattern, however strong the correlations are.  If no eigenvalue is small, there are no
+such directions.
 
 References
 ----------
@@ -34,14 +35,14 @@ from skvnce.samplers.gibbs import Cells, missing_cells
 from skvnce.variational.base import Uniforms, global_stream
 
 _SLOW = 0.2  # eigenvalues, for unit diagonal, below which single cells mix slowly
-_MOST = 32  # directions at most
-_LEAST = 1e-9  # eigenvalue for which a direction is made
-_STRAIGHT = 0.1  # share of the curvature meant, below which a direction is left out
-_AT_ONCE = 2**22  # numbers in a batch
+_MOST = 32  # maximum number of directions
+_LEAST = 1e-9  # minimum eigenvalue for which a direction is made
+_STRAIGHT = 0.1  # minimum share of the nominal curvature of a direction
+_AT_ONCE = 2**22  # maximum size of a batch
 
 
 class LineModel(Protocol):
-    """A normal distribution truncated to a box: what `block_gibbs` asks of it."""
+    """A normal distribution truncated to a box: the interface for `block_gibbs`."""
 
     precision: Tensor
     linear: Tensor
@@ -62,12 +63,12 @@ class LineModel(Protocol):
 
 
 class Patterns(NamedTuple):
-    """Rows that miss two cells or more, and which cells.
+    """Rows that miss at least two cells, and which cells.
 
     Attributes
     ----------
     rows : Tensor of int64, of shape (n_rows,)
-        Places among all rows of all chains.
+        Indices among all rows of all chains.
     which : Tensor of int64, of shape (n_rows,)
         The pattern of each.
     missing : Tensor of bool, of shape (n_patterns, features)
@@ -91,19 +92,19 @@ class Lines(NamedTuple):
     Attributes
     ----------
     rows : Tensor of int64, of shape (n_rows,)
-        Places among all rows of all chains.
+        Indices among all rows of all chains.
     which : Tensor of int64, of shape (n_rows,)
         The pattern of each.
     missing : Tensor of shape (features, n_rows)
-        1 where a cell is missing, else 0.
+        1 if a cell is missing, else 0.
     basis : Tensor of shape (features, width)
-        What the directions are combinations of, before the observed cells are left out.
+        Directions are combinations of these columns, before observed cells are removed.
     weights : Tensor of shape (n_patterns, width, width)
         Row k: direction k in terms of the basis.
     changes : Tensor of shape (n_patterns, width, width)
         Row k: how a step along direction k lowers the forces along the basis.
     curvature : Tensor of shape (n_patterns, width)
-        ``v'Kv``; 0 where the direction is left out.
+        ``v'Kv``; 0 if the direction is left out.
     """
 
     rows: Tensor
@@ -116,7 +117,7 @@ class Lines(NamedTuple):
 
 
 def missing_of(observed: Tensor) -> Missing:
-    """List what is missing in the tables of all chains; (*chains, n, features)."""
+    """List the missing cells in the tables of all chains; (*chains, n, features)."""
     missing = ~observed.flatten(0, -2)
     rows = (missing.sum(1) > 1).nonzero().squeeze(1)
     which, first = _distinct(missing[rows])
@@ -124,7 +125,7 @@ def missing_of(observed: Tensor) -> Missing:
 
 
 def _distinct(missing: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the distinct rows of bool: the place of each row, and one row of each."""
+    """Find the distinct rows of bool: the index of each row, and one row of each."""
     bits = 2 ** torch.arange(62)
     words = [(part * bits[: part.shape[1]]).sum(1) for part in missing.split(62, 1)]
     found, which = torch.unique(torch.stack(words, 1), dim=0, return_inverse=True)
@@ -154,7 +155,7 @@ def lines_of(precision: Tensor, patterns: Patterns) -> Lines | None:
         return None
     lifted = values.clamp(min=_LEAST)
     positive = unit
-    if values[0] < _LEAST:  # a copositive K: the directions of a matrix close to it
+    if values[0] < _LEAST:  # a copositive K: use directions of a matrix close to it
         positive = unit + (vectors * (lifted - values)) @ vectors.T
     slow = vectors[:, :width].T
     negligible = slow.square() < 0.1 * lifted[:width, None] / len(unit)
@@ -179,8 +180,8 @@ def _conjugate(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Combine the basis into conjugate directions; see `Lines`.
 
-    The last tensor says which patterns need them: those for which no bound shows that
-    all their directions are quick.
+    The last tensor marks patterns that need them: those for which no bound shows that
+    all their directions mix fast.
     """
     part = slow * missing[:, None]
     inner = (part @ unit) @ part.mT
@@ -218,7 +219,7 @@ class Line(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where the rows of `Lines` are, and the forces along the basis there.
+    """Positions of the rows of `Lines`, and the forces along the basis there.
 
     Attributes
     ----------
@@ -237,7 +238,7 @@ def _place(lines: Lines, model: LineModel, x: Tensor) -> Place:
     given = x.flatten(0, -2)[lines.rows]
     force = (model.linear - given @ model.precision) * lines.missing.T @ lines.basis
     edges = (_of_rows(edge, x, lines.rows) for edge in model.bounds())
-    return Place(given.T.contiguous(), force, *edges)  # columns of numbers are quicker
+    return Place(given.T.contiguous(), force, *edges)  # columns are faster to access
 
 
 def _line(lines: Lines, at: Place, k: int) -> Line:
@@ -256,7 +257,7 @@ def move_along(lines: Lines, model: LineModel, x: Tensor, uniform: Tensor) -> Te
     Parameters
     ----------
     x : Tensor of shape (*chains, n, features)
-        Inside of the bounds where cells are missing.
+        Within the bounds where cells are missing.
     uniform : Tensor of shape (*chains, n, width)
     """
     at = first = _place(lines, model, x)
@@ -267,7 +268,7 @@ def move_along(lines: Lines, model: LineModel, x: Tensor, uniform: Tensor) -> Te
         step = steps.where(line.usable, 0.0)
         change = step[:, None] * lines.changes[lines.which, k]
         at = at._replace(x=at.x + step * line.direction, force=at.force - change)
-    inside = at.x.maximum(at.low).minimum(at.high)  # but for rounding it is
+    inside = at.x.maximum(at.low).minimum(at.high)  # corrects rounding
     flat = x.flatten(0, -2).clone()
     flat[lines.rows] = inside.where(lines.missing > 0, first.x).T
     return flat.view(x.shape)
@@ -287,9 +288,9 @@ def expected_steps(lines: Lines, model: LineModel, x: Tensor) -> Tensor:
 
 
 def step_slopes(lines: Lines, model: LineModel, x: Tensor) -> Tensor:
-    """Compute how far `expected_steps` follow the location; (width, rows).
+    """Compute the derivatives of `expected_steps` in the location; (width, rows).
 
-    1 where the truncation is far, and less the nearer it is: a difference over one
+    1 if truncation has no effect, smaller otherwise.  They are differences over one
     standard deviation before the truncation.
     """
     slopes = []
@@ -314,9 +315,9 @@ def directions_of(lines: Lines, rows: Tensor) -> Tensor:
 
 
 def _of_rows(edge: Tensor, x: Tensor, rows: Tensor) -> Tensor:
-    """Take the bounds of some rows of all chains; (features, rows) or that broadcasts.
+    """Get the bounds of some rows of all chains; (features, rows) or broadcastable.
 
-    Nothing is copied where all rows have the same.
+    Nothing is copied if all rows have the same bounds.
     """
     if edge.dim() < 2:
         return edge[..., None]
@@ -329,7 +330,7 @@ def _segment(
     """Find the steps t with low <= x + t direction <= high; (rows,) each.
 
     ``t >= -(x - low) / direction`` for positive directions, so that the largest
-    ``direction / (x - low)`` binds; and so forth.
+    ``direction / (x - low)`` is binding, and similarly for the others.
     """
     least = torch.finfo(x.dtype).tiny
     towards = direction / (x - low).clamp(min=least)
@@ -353,15 +354,15 @@ def block_gibbs(
     ----------
     model : LineModel
     missing : Missing
-        Of `missing_of`, of all chains.
+        From `missing_of`, of all chains.
     uniforms : callable
         Maps (step, template) to numbers in [0, 1) of the shape of the template, here
         (*chains, n, features + directions).
     lines : Lines, optional
-        Of `lines_of`, where they are made already.
+        From `lines_of`, if they exist already.
     """
     lines = lines_of(model.precision, missing.patterns) if lines is None else lines
-    # the same in tables that need no lines: random numbers belong to the row alone
+    # the same in tables without lines: random numbers are functions of the row alone
     width = n_directions(model.precision) if lines is None else lines.basis.shape[1]
 
     def init(data: Incomplete, x: Tensor) -> State:

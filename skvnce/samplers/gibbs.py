@@ -1,7 +1,7 @@
 """Gibbs sampling of missing cells from a model's exact univariate conditionals.
 
-All missingness patterns move in one sweep: column j is redrawn at once in all rows
-(and chains) that miss it.
+All missingness patterns are updated in one sweep: column j is drawn simultaneously in
+all rows (and chains) that miss it.
 """
 
 import torch
@@ -16,7 +16,7 @@ Cells = list[tuple[int, tuple[Tensor, ...]]]
 
 
 def missing_cells(observed: Tensor) -> Cells:
-    """List (column, indices of the rows that miss it); columns without holes left out.
+    """List (column, indices of rows that miss it), without complete columns.
 
     Parameters
     ----------
@@ -29,8 +29,8 @@ def missing_cells(observed: Tensor) -> Cells:
 def antithetic(step: int, x: Tensor) -> Tensor:
     """Draw u for the first of two chains, and 1 - u for the second.
 
-    Each chain is a Gibbs sampler; together they average linear functions of the draws
-    with far less noise.
+    Each chain is a Gibbs sampler; the average of both estimates linear functions of the
+    draws with much less noise.
     """
     u = torch.rand_like(x[0])
     return torch.stack([u, (1 - u).clamp(max=1 - torch.finfo(x.dtype).eps)])
@@ -48,7 +48,7 @@ def gibbs(
     model : UnivariateConditionals
         Its conditionals have an `icdf`, through which each cell is drawn.
     missing : list
-        Of `missing_cells`, of all chains: listed once, not in each of many sweeps.
+        From `missing_cells`, of all chains: listed once, not in each of many sweeps.
     uniforms : callable
         Maps (step, x) to numbers in [0, 1) of the shape of x.
     """

@@ -1,13 +1,13 @@
-"""What AC-MWG remembers: past imputations in bounded memory.
+"""The history of AC-MWG: past imputations in bounded memory.
 
 Algorithm 1 of Simkus and Gutmann (2023) keeps all T imputations of a row and proposes
-from those made before the current z was accepted, for these do not depend on it.  Here
-a reservoir of `size` slots holds all imputations while they fit, and then a simple
-random sample of them (algorithm R of Vitter 1985); a copy of it is taken whenever a
-proposal is accepted.  One slot of the copy, chosen at random, is a uniform draw from
-all available imputations.  It stays exact: what makes the chain's target stationary is
-that a proposal, given the past, is independent of the current z (Holden, Hauge and
-Holden 2009), and so are the copy and the random numbers that filled it.
+from those made before the current z was accepted, because these do not depend on it.
+Here a reservoir of `size` slots contains all imputations as long as they fit, and then
+a simple random sample of them (algorithm R of Vitter 1985).  It is copied whenever a
+proposal is accepted.  A random slot of the copy is a uniform draw from all available
+imputations.  The sampler stays exact: the target of the chain is stationary because a
+proposal, given the past, is independent of the current z (Holden, Hauge and Holden
+2009), and so are the copy and the random numbers that filled it.
 """
 
 from typing import NamedTuple
@@ -22,11 +22,11 @@ class History(NamedTuple):
     Attributes
     ----------
     stored, available : Tensor of shape (size, *chains, n, features)
-        A sample of all imputations so far, and of those that may be proposed from.
+        A sample of all imputations so far, and of those that can be proposed.
     n_available : Tensor of int, of shape (*chains, n)
-        How many imputations were made before the last proposal was accepted.
+        Number of imputations made before the last proposal was accepted.
     n_stored : int
-        How many were made.
+        Number of imputations made.
     """
 
     stored: Tensor
@@ -51,7 +51,7 @@ def pick(history: History, uniform: Tensor) -> Tensor:
 
 
 def record(history: History, accepted: Tensor, x: Tensor, uniform: Tensor) -> History:
-    """Add an imputation, after making those before it available where accepted.
+    """Add an imputation; rows with an accepted proposal first update the available.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def record(history: History, accepted: Tensor, x: Tensor, uniform: Tensor) -> Hi
     accepted : Tensor of bool, of shape (*chains, n)
     x : Tensor of shape (*chains, n, features)
     uniform : Tensor of shape (*chains, n)
-        Chooses the slot that gives way.
+        Chooses the slot to replace.
     """
     stored, n = history.stored, history.n_stored
     available = stored.where(accepted[..., None], history.available)
@@ -67,7 +67,7 @@ def record(history: History, accepted: Tensor, x: Tensor, uniform: Tensor) -> Hi
     if n < len(stored):
         slot = torch.full_like(n_available, n)
     else:
-        slot = (uniform * (n + 1)).long()  # beyond the slots: x is not kept
+        slot = (uniform * (n + 1)).long()  # beyond the slots x is not stored
     slots = torch.arange(len(stored), device=x.device)
     replaced = slots.view(-1, *[1] * slot.dim()) == slot
     stored = x.where(replaced[..., None], stored)

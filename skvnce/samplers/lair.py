@@ -23,16 +23,17 @@ from skvnce.variational.base import LatentPosterior, Uniforms, draw, global_stre
 
 
 class Proposals(NamedTuple):
-    """What one iteration tells of itself.
+    """Diagnostics of an iteration.
 
     Attributes
     ----------
     effective_size : Tensor of shape (*chains, n)
-        Of the K + R proposals.
+        Effective size of the K + R proposals.
     z : Tensor of shape (K + R, *chains, n, latents)
         Proposals.
     log_weight : Tensor of shape (K + R, *chains, n)
-        Eq. (6): their mean, not that of logarithms, estimates p(x_obs) without bias.
+        Eq. (6): their mean (not that of logarithms) is an unbiased estimate of
+        p(x_obs).
     """
 
     effective_size: Tensor
@@ -57,14 +58,14 @@ def lair(
     posterior : LatentPosterior
     n_particles : int
         K, the first dimension of the tables.  They start from unconditional draws;
-        `init` may be given K tables instead.  Every proposal is scored by all parts of
-        eq. (5): memory grows with (K + R) K n latents.
+        `init` also accepts K tables.  Every proposal is scored by all components of eq.
+        (5): memory is proportional to (K + R) K n latents.
     n_replenish : int
-        R, further proposals in each iteration.
+        R, the number of additional proposals in each iteration.
     replenish : callable, optional
-        Maps the table to the distribution of these, of batch shape (n,); by default
-        the prior, as in eq. (5).  An encoder that has learnt to read incomplete rows
-        leads on where latents are many, and prior and completed rows do not.
+        Maps the table to their distribution, of batch shape (n,); by default the prior,
+        as in eq. (5).  An encoder that was trained on rows with missing values gives
+        better proposals if there are many latents.
     uniforms : callable
         Called once a step.  Numbers keyed by the row must have a seed of their own.
 

@@ -1,7 +1,7 @@
-"""What the samplers of latent variable models share.
+"""Shared parts of the samplers of latent variable models.
 
-One step takes all its uniform numbers from one call, as columns of one template: calls
-of one shape and different numbers never meet in numbers that are keyed by the row.
+One step takes all its uniform numbers from one call, as columns of one template.
+Several calls of one shape would return the same numbers if these are keyed by the row.
 """
 
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from skvnce._incomplete import Incomplete
 from skvnce.models.base import LatentVariableModel
 from skvnce.variational.base import LatentPosterior, Uniforms, at_quantiles, draw
 
-FIRST = 2  # number of the first step's uniforms: 0 and 1 belong to the start
+FIRST = 2  # number of the first step's uniforms: 0 and 1 are used by `init`
 
 
 class LatentState(NamedTuple):
-    """Where a chain stands.
+    """State of the chains.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ def columns(
     Tensor of shape (*chains, n, features)
         For the cells.
     Tensor of shape (n_more, *chains, n)
-        For all else.
+        For other purposes.
     """
     widths = model.prior().event_shape[0] + 1, data.x.shape[-1], n_more
     template = data.x.new_empty(()).expand(*chains, len(data.x), sum(widths))
@@ -80,7 +80,7 @@ def decode(
 def unconditional(
     model: LatentVariableModel, data: Incomplete, latents: Tensor, cells: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Draw z from the prior and x_mis given it: where chains start if nothing is said.
+    """Draw z from the prior and x_mis given z: the default start of chains.
 
     Parameters
     ----------

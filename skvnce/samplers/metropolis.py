@@ -1,4 +1,4 @@
-"""Metropolis-Hastings moves of latents that are proposed whatever the current ones."""
+"""Metropolis-Hastings updates of latents with independent proposals."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from skvnce.variational.base import at_quantiles
 
 
 class Moved(NamedTuple):
-    """A row's latents and cells after a move.
+    """Latents and cells of rows after an update.
 
     Attributes
     ----------
@@ -19,7 +19,7 @@ class Moved(NamedTuple):
     x : Tensor of shape (*chains, n, features)
     accepted : Tensor of bool, of shape (*chains, n)
     probability : Tensor of shape (*chains, n)
-        Of being accepted.
+        Acceptance probability.
     """
 
     z: Tensor
@@ -29,10 +29,10 @@ class Moved(NamedTuple):
 
 
 def accept(log_weight: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Decide between current and proposed values by their log target / proposal.
+    """Accept or reject proposed values by their log target / proposal.
 
-    A proposal without density is never accepted, and any other is where the current
-    value has none.
+    A proposal of density zero is never accepted.  If the current value has density
+    zero, any other proposal is accepted.
 
     Parameters
     ----------
@@ -59,10 +59,10 @@ def move(
     accept_uniform: Tensor,
     cell_uniform: Tensor,
 ) -> Moved:
-    """Move z by Metropolis-Hastings, then draw the missing cells given it.
+    """Update z by Metropolis-Hastings, then draw the missing cells given z.
 
-    The target is p(z | what is given), in proportion to p(given | z) p(z).  Its value
-    at the current z is computed anew, so that none is out of date.
+    The target is p(z | given), in proportion to p(given | z) p(z).  Its value at the
+    current z is recomputed, because `given` may have changed.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 Mattei and Frellsen (2018), section 3.2; Simkus and Gutmann (2023), Conditional sampling
 of variational autoencoders via iterated approximate ancestral sampling, eq. (2).  Exact
-in the limit, but chains hardly leave a mode where x nearly determines z (section 3).
+in the limit, but chains rarely leave a mode if x nearly determines z (section 3).
 """
 
 import torch
@@ -30,8 +30,8 @@ def mwg(
     model : LatentVariableModel
     posterior : LatentPosterior
     n_chains : int
-        Chains that start from unconditional draws.  `init` may be given tables instead,
-        best those of a warm-up by `pseudo_gibbs` or `lair`.
+        Number of chains that start from unconditional draws.  `init` also accepts
+        tables, preferably those of a warm-up by `pseudo_gibbs` or `lair`.
     uniforms : callable
         Called once a step.  Numbers keyed by the row must have a seed of their own.
 

@@ -1,11 +1,11 @@
 """Use of the proposals of all iterations of LAIR, in bounded memory.
 
 Simkus and Gutmann (2023), algorithm 2, lines 10 to 12: all T (K + R) proposals, each
-with the weight of its own iteration, stand for p(z | x_obs).  They are not kept: a pool
-holds their total weight, a weighted mean, and draws with replacement.  With W_t the
-total weight of iteration t, each draw gives way to one from iteration t with
-probability W_t / (W_1 + ... + W_t), and so ends at a proposal with probability in
-proportion to its weight, independently of the other draws.
+with the weight of its own iteration, represent p(z | x_obs).  They are not stored: a
+pool holds their total weight, a weighted mean, and draws with replacement.  With W_t
+the total weight of iteration t, each draw is replaced by one from iteration t with
+probability W_t / (W_1 + ... + W_t).  So it is finally a proposal with probability
+proportional to its weight, independently of the other draws.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from skvnce.variational.base import Uniforms, global_stream
 
 
 class Pool(NamedTuple):
-    """What remains of the proposals of several iterations.
+    """Summary of the proposals of several iterations.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Pool(NamedTuple):
 
 
 def empty(z: Tensor, mean: Tensor) -> Pool:
-    """Make a pool of no proposals, of the shapes of its draws and its mean."""
+    """Make an empty pool, with the shapes of its draws and its mean."""
     log_total = torch.full_like(z[0, ..., 0], -torch.inf)
     return Pool(torch.zeros_like(z), torch.zeros_like(mean), log_total, 0, 0)
 
@@ -65,7 +65,7 @@ def add(pool: Pool, info: Proposals, value: Tensor, uniform: Tensor) -> Pool:
     log_weight = info.log_weight
     log_new = counted(log_weight).logsumexp(0)
     log_total = torch.logaddexp(pool.log_total, log_new)
-    share = (log_new - log_total).exp().nan_to_num(nan=1.0)  # no weight yet: take it
+    share = (log_new - log_total).exp().nan_to_num(nan=1.0)  # 1 if there is no weight
     mean = (normalised(log_weight)[..., None] * value).sum(0)
     replaced = uniform[..., 0] < share
     z = take(info.z, resample(log_weight, uniform[..., 1]))
@@ -93,17 +93,18 @@ def run_pooled(
     n_draws: int,
     uniforms: Uniforms = global_stream,
 ) -> tuple[State, Pool]:
-    """Run LAIR and pool its proposals; the particles it starts from are no part of it.
+    """Run LAIR and pool its proposals; the initial particles are not included.
 
     Parameters
     ----------
     sampler : Sampler
-        Of `lair`.
+        From `lair`.
     state : State
     data : Incomplete
     value : callable
         Maps z (..., latents) to numbers (..., columns) whose conditional mean is
-        wanted: ``lambda z: model.likelihood(z).mean`` for E[x | x_obs] (Rao-Blackwell).
+        estimated: ``lambda z: model.likelihood(z).mean`` for E[x | x_obs]
+        (Rao-Blackwell).
     n_steps, n_draws : int
     uniforms : callable
         Called once a step, as (n_draws, *chains, n, 2).  Numbers keyed by the row must

@@ -1,22 +1,22 @@
-"""Projected latent Markov chain Monte Carlo: Metropolis-Hastings in a flow's base.
+"""Projected latent Markov chain Monte Carlo: Metropolis-Hastings in the base of a flow.
 
 A flow has x = T(u).  The chain moves whole rows y = T(u) by proposals of u, and only
-their missing cells are imputations.  The target of u is
+their missing cells are used as imputations.  The target of u is
 
     p(x_obs, y_mis) N(y_obs; x_obs, sigma^2) |det dT/du|,                           (1)
 
-whose last factor belongs to the change of variables, so that y_mis has the density
-p(y_mis | x_obs) whatever sigma is.  Proposals mix draws of all of u and small steps,
+whose last factor results from the change of variables, so that y_mis has the density
+p(y_mis | x_obs) for any sigma.  Proposals mix draws of all of u and small steps,
 
     k(u' | u) = s N(u'; 0, w^2 I) + (1 - s) N(u'; u, r^2 I),                        (2)
 
-and the ratio of Metropolis and Hastings has the mixture's density.
+and the Metropolis-Hastings ratio contains the density of the mixture.
 
 References
 ----------
 Cannella, Soltani and Tarokh (2021), Projected latent Markov chain Monte Carlo:
-conditional sampling of normalizing flows, to which the factor of the determinant is
-added; Simkus, Rhodes and Gutmann (2023), section 6.4.
+conditional sampling of normalizing flows, with the additional factor of the
+determinant; Simkus, Rhodes and Gutmann (2023), section 6.4.
 """
 
 from math import log, pi
@@ -35,16 +35,16 @@ from skvnce.variational.base import Uniforms, global_stream, inside
 
 
 class Proposal(NamedTuple):
-    """The proposals of eq. (2), and the spread of eq. (1); defaults are the authors'.
+    """Proposals of eq. (2), and sigma of eq. (1); defaults are those of the authors.
 
     Attributes
     ----------
     share : float
-        s, of draws of all of u.
+        s, the share of draws of all of u.
     wide, small : float
         w and r, standard deviations of the draws and of the steps.
     sigma : float
-        Standard deviation of the chain's own values of observed cells.
+        Standard deviation of the observed cells of y around x.
     """
 
     share: float = 0.5
@@ -66,14 +66,14 @@ class Proposal(NamedTuple):
 
 
 class Projected(NamedTuple):
-    """Where chains stand.
+    """State of the chains.
 
     Attributes
     ----------
     x : Tensor of shape (*chains, n, features)
         Completed tables.
     u : Tensor of shape (*chains, n, features)
-        In the base; observed cells of T(u) need not be those of x.
+        In the base; observed cells of T(u) can differ from those of x.
     log_target : Tensor of shape (*chains, n)
         Of eq. (1).
     step : int
@@ -99,10 +99,10 @@ def projected_latent(
     ----------
     model : Flow
     n_chains : int
-        Chains that start from rows of the model.  `init` may be given tables instead.
+        Number of chains that start from rows of the model.  `init` also accepts tables.
     proposal : Proposal
     hypercube : Hypercube, optional
-        Outside it the target is zero, and chains start inside; everywhere by default.
+        The target is zero outside, and chains start inside; unbounded by default.
     uniforms : callable
 
     Returns

@@ -2,7 +2,7 @@
 
 Rezende, Mohamed and Wierstra (2014), appendix F; Simkus and Gutmann (2023), Conditional
 sampling of variational autoencoders via iterated approximate ancestral sampling,
-section 2.2.  Exact only where the encoder is the exact posterior.
+section 2.2.  It is exact only if the encoder is the exact posterior.
 """
 
 import torch
@@ -30,12 +30,13 @@ def pseudo_gibbs(
     model : LatentVariableModel
     posterior : LatentPosterior
     n_chains : int
-        Chains that start from unconditional draws.  `init` may be given tables instead.
+        Number of chains that start from unconditional draws.  `init` also accepts
+        tables.
     bounds : tuple of two tensors of shape (features,), or of two numbers
-        Least and greatest values of the columns, to which draws are clamped: nothing
-        else keeps an encoder from running away.  The authors take twice the least and
-        the greatest values of standardised data.  Draws that are not finite leave the
-        cell as it was.
+        Smallest and largest values of the columns, to which draws are clamped, because
+        otherwise chains may diverge.  The authors use twice the smallest and the
+        largest values of standardised data.  If a draw is not finite, the cell keeps
+        its value.
     uniforms : callable
         Called once a step.  Numbers keyed by the row must have a seed of their own.
 

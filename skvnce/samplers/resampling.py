@@ -5,12 +5,12 @@ from torch import Tensor
 
 
 def counted(log_weight: Tensor) -> Tensor:
-    """Give no weight where it is not a number, as where densities overflow."""
+    """Set weights that are NaN to zero, for example if densities overflow."""
     return log_weight.where(~log_weight.isnan(), -torch.inf)
 
 
 def normalised(log_weight: Tensor) -> Tensor:
-    """Make weights that sum to 1 over the first dimension; equal where all are zero."""
+    """Make weights that sum to 1 over the first dimension; equal if all are zero."""
     return counted(log_weight).softmax(0).nan_to_num(nan=1 / len(log_weight))
 
 
@@ -40,5 +40,5 @@ def resample(log_weight: Tensor, uniform: Tensor) -> Tensor:
 
 
 def take(values: Tensor, index: Tensor) -> Tensor:
-    """Take values (m, *batch, columns) at indices (k, *batch) of dimension 0."""
+    """Get values (m, *batch, columns) at indices (k, *batch) of dimension 0."""
     return values.gather(0, index[..., None].expand(*index.shape, values.shape[-1]))

@@ -1,8 +1,8 @@
 """Gibbs sampling of latents and missing cells in two blocks, both variational.
 
-`pseudo_gibbs` draws the cells from the model itself, which VBGI-VAE-M does; here they
-come from q(x_mis | z, x_obs), which sees what is observed too.  Exact where both
-conditionals are.
+`pseudo_gibbs` draws the cells from the model itself, as in VBGI-VAE-M.  This sampler
+draws them from q(x_mis | z, x_obs), which also depends on the observed cells.  It is
+exact if both conditionals are.
 
 References
 ----------
@@ -40,12 +40,12 @@ def variational_block_gibbs(
     Parameters
     ----------
     model : LatentVariableModel
-        Only starts the chains.
+        Used only to start the chains.
     posterior : LatentPosterior
     cells : LatentCells
     n_chains : int
-        Chains that start from unconditional draws.  `init` may be given tables instead,
-        and latents (*chains, n, latents), which otherwise come from the prior.
+        Number of chains that start from unconditional draws.  `init` also accepts
+        tables, and latents (*chains, n, latents), which otherwise come from the prior.
     uniforms : callable
         Called once a step.  Numbers keyed by the row must have a seed of their own.
 

@@ -1,12 +1,12 @@
 """Gibbs sampling with variational conditionals, and with a correction towards a model.
 
-Each step draws one missing cell of every row anew, from q(x_j | x).  Columns are
-visited in random order, each missing one once before any comes again.
+Each step draws one missing cell of every row from q(x_j | x).  Columns are visited in
+random order, and each missing one once before the next pass.
 
 References
 ----------
-Simkus, Rhodes and Gutmann (2023), algorithm 5, and algorithm 6 for the hypercube;
-Metropolis-Hastings is what their appendix H suggests in its place.
+Simkus, Rhodes and Gutmann (2023), algorithm 5, and algorithm 6 for the hypercube; their
+appendix H suggests Metropolis-Hastings instead.
 """
 
 from typing import NamedTuple
@@ -27,17 +27,17 @@ from skvnce.variational.base import (
 
 
 class Scan(NamedTuple):
-    """Where chains stand, and in which order they visit columns.
+    """State of the chains, and the order in which they visit columns.
 
     Attributes
     ----------
     x : Tensor of shape (*chains, n, features)
     order : Tensor of int, of shape (*chains, n, features)
-        Columns of each row; those it misses come first, in random order.
+        Columns of each row, first the missing ones, in random order.
     n_missing : Tensor of int, of shape (n,)
     step : int
     log_prob : Tensor of shape (*chains, n) or None
-        log p(x), where the sampler has a model.
+        log p(x), if the sampler has a model.
     """
 
     x: Tensor
@@ -48,16 +48,16 @@ class Scan(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """What a step did.
+    """Diagnostics of a step.
 
     Attributes
     ----------
     columns : Tensor of int, of shape (*chains, n)
-        Which was drawn (last); of complete rows none is.
+        The (last) column drawn; undefined for complete rows.
     outside : Tensor of bool, of shape (*chains, n)
-        Whether a draw left the hypercube, and was not taken.
+        Whether a draw was outside the hypercube and was rejected.
     acceptance : Tensor of shape (*chains, n) or None
-        Probability with which the draws were taken, where a model decides.
+        Acceptance probability of the draws, if there is a model.
     """
 
     columns: Tensor
@@ -66,7 +66,7 @@ class Visit(NamedTuple):
 
 
 class Hypercube(NamedTuple):
-    """Least and largest values of columns, which chains may not leave.
+    """Smallest and largest values of columns in chains.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Hypercube(NamedTuple):
     high: Tensor
 
     def outside(self, value: Tensor, columns: Tensor) -> Tensor:
-        """Tell which values (*batch,) of columns (*batch,) are not inside."""
+        """Return which values (*batch,) of columns (*batch,) are not inside."""
         return ~((value >= self.low[columns]) & (value <= self.high[columns]))
 
 
@@ -88,7 +88,7 @@ def unbounded(n_features: int) -> Hypercube:
 
 
 def observed_hypercube(data: Incomplete) -> Hypercube:
-    """Find least and largest observed values."""
+    """Find the smallest and largest observed values."""
     low, high = (data.x.where(data.observed, end) for end in (torch.inf, -torch.inf))
     return Hypercube(low.amin(0), high.amax(0))
 
@@ -106,7 +106,7 @@ def scan_order(observed: Tensor, keys: Tensor) -> Tensor:
 
 
 def visited(state: Scan, place: Tensor | int) -> Tensor:
-    """Tell which column of each row is drawn as the given one of all; (*chains, n)."""
+    """Return which column of each row is drawn at a position; (*chains, n)."""
     place = place % state.n_missing.clamp(min=1)
     place = place.expand(state.order.shape[:-1]).unsqueeze(-1)
     return state.order.gather(-1, place).squeeze(-1)
@@ -119,7 +119,7 @@ def _start(data: Incomplete, x: Tensor, uniforms: Uniforms) -> Scan:
 
 
 def _numbers(uniforms: Uniforms, state: Scan, count: int) -> tuple[Tensor, ...]:
-    """Take uniform numbers of each row, none of which ordered the columns."""
+    """Select uniform numbers of each row that did not determine the order."""
     number = state.step + state.x.shape[-1]
     template = state.x.new_empty(()).expand(*state.x.shape[:-1], count)
     return uniforms(number, template).unbind(-1)
@@ -131,13 +131,13 @@ def variational_gibbs(
     *,
     uniforms: Uniforms = global_stream,
 ) -> Sampler[Scan, Visit]:
-    """Build the sampler of algorithm 5, which takes all draws inside a hypercube.
+    """Build the sampler of algorithm 5, which accepts all draws inside a hypercube.
 
     Parameters
     ----------
     conditionals : GibbsConditionals
     hypercube : Hypercube
-        A cell whose draw falls outside keeps its value (algorithm 6); see `unbounded`.
+        A cell whose draw is outside keeps its value (algorithm 6); see `unbounded`.
     uniforms : callable
 
     Returns
@@ -169,26 +169,26 @@ def metropolised_gibbs(
     n_together: int = 1,
     uniforms: Uniforms = global_stream,
 ) -> Sampler[Scan, Visit]:
-    """Build a sampler of p(x_mis | x_obs) of a model, whatever the conditionals.
+    """Build a sampler of p(x_mis | x_obs) of a model, for any conditionals.
 
     A step draws some cells one after the other, x = v_0, v_1, ..., v_n = x', of columns
-    c_1, ..., c_n or, by a coin, of these in reverse.  Metropolis and Hastings decide on
-    all of them at once, with the density of the path back,
+    c_1, ..., c_n or, with probability 1/2, of these in reverse.  A Metropolis-Hastings
+    step accepts or rejects all of them together, with the density of the reverse path,
 
         p(x') prod_k q_c_k(v_(k-1) | v_k) / (p(x) prod_k q_c_k(v_k | v_(k-1)))     (1)
 
-    which is 1 where q is the model's own conditional.  Outside the hypercube the target
-    is zero.
+    which is 1 if q is the model's own conditional.  The target is zero outside the
+    hypercube.
 
     Parameters
     ----------
     model : Density
-        Where its log p is an unbiased estimate of p, drawn anew at each call, the
-        sampler is pseudo-marginal and remains right (Andrieu and Roberts 2009).
+        If its log p is the logarithm of an unbiased estimate of p, drawn at each call,
+        the sampler is pseudo-marginal and remains exact (Andrieu and Roberts 2009).
     conditionals : GibbsConditionals
     hypercube : Hypercube
     n_together : int
-        Cells of a step, n.  The model is evaluated once a step.
+        n, the number of cells in a step.  The model is evaluated once a step.
     uniforms : callable
 
     Returns
@@ -232,11 +232,11 @@ def metropolised_gibbs(
 
 
 def _cell(x: Tensor, columns: Tensor) -> Tensor:
-    """Take one column of each row; (*batch,)."""
+    """Get one column of each row; (*batch,)."""
     return x.gather(-1, columns.unsqueeze(-1)).squeeze(-1)
 
 
 def _replaced(x: Tensor, columns: Tensor, value: Tensor, taken: Tensor) -> Tensor:
-    """Put a value into one column of the rows in which it is taken."""
+    """Write a value into one column of the rows in which it was accepted."""
     value = value.to(x).where(taken, _cell(x, columns))
     return x.scatter(-1, columns.unsqueeze(-1), value.unsqueeze(-1))

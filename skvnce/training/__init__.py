@@ -1,1 +1,1 @@
-"""Solvers and loops; they know nothing of models."""
+"""Optimisers and training loops, independent of models."""

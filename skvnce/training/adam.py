@@ -14,7 +14,7 @@ class NotFinite(ArithmeticError):
 
 
 class Diverged(FloatingPointError, ValueError):
-    """A fit has left the finite numbers, or the data."""
+    """A fit has diverged: numbers are not finite, or far from the data."""
 
 
 def train(
@@ -29,22 +29,22 @@ def train(
 ) -> list[float]:
     """Minimise a mean over n rows in mini-batches, in place.
 
-    The learning rate falls to zero along half a cosine: the last epochs average the
-    noise of the batches away.
+    The learning rate decreases to zero along half a cosine: the last epochs average out
+    the noise of the batches.
 
     Parameters
     ----------
     loss : callable
-        Mean of the given rows, a tensor of their places.
+        Mean loss of the rows with the given indices, a tensor.
     parameters : iterable of (name, Tensor)
     n : int
     batch_size : int
     learning_rate : float
-        At the start.
+        Initial learning rate.
     max_iter : int
-        Epochs.
+        Number of epochs.
     on_epoch : callable
-        Shown the epoch and its mean loss; stops by returning True.
+        Called with the epoch and its mean loss; stops by returning True.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def train(
     Raises
     ------
     NotFinite
-        Naming the parameters whose gradient is not finite.
+        The message names the parameters whose gradient is not finite.
     """
     named = list(parameters)
     optimiser = torch.optim.Adam([leaf for _, leaf in named], lr=learning_rate)
@@ -81,26 +81,26 @@ def descend(
     on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
     max_norm: float = inf,
 ) -> list[float]:
-    """Take the steps of an optimiser, in place; `train` is the plain case.
+    """Make the steps of an optimiser, in place; `train` is a simple special case.
 
     Parameters
     ----------
     loss : callable
-        Mean of the given rows, a tensor of their places.
+        Mean loss of the rows with the given indices, a tensor.
     named : list of (name, Tensor)
-        What the optimiser moves.
+        Parameters of the optimiser.
     batches : callable
-        Gives the batches of places that make an epoch.
+        Returns the batches of indices of an epoch.
     optimiser
-        Of torch.
+        A torch optimiser.
     max_iter : int
-        Epochs.
+        Number of epochs.
     schedule : optional
-        Of torch; told of each epoch's end.
+        A torch scheduler, whose step is called after each epoch.
     on_epoch : callable
-        Shown the epoch and its mean loss; stops by returning True.
+        Called with the epoch and its mean loss; stops by returning True.
     max_norm : float
-        Norm to which longer gradients are cut.
+        Gradients are clipped to this norm.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def descend(
     Raises
     ------
     NotFinite
-        Naming the parameters whose gradient is not finite.
+        The message names the parameters whose gradient is not finite.
     """
     losses, leaves = [], [leaf for _, leaf in named]
     for epoch in range(1, max_iter + 1):
@@ -119,7 +119,7 @@ def descend(
             tell("batch", n_batch)
             optimiser.zero_grad()
             value = loss(rows)
-            if value.requires_grad:  # nothing that learns has a part in some batches
+            if value.requires_grad:  # some batches may not depend on any parameter
                 value.backward()
             _check_finite(value, named)
             if max_norm < inf:
@@ -145,7 +145,7 @@ def named_leaves(parts: dict[str, nn.Module]) -> list[tuple[str, Tensor]]:
 
 
 def _check_finite(value: Tensor, named: list[tuple[str, Tensor]]) -> None:
-    """Refuse to step where the loss or a gradient is not finite."""
+    """Raise an error if the loss or a gradient is not finite."""
     bad = [
         name
         for name, leaf in named

@@ -1,7 +1,7 @@
 """Exponential averages of parameters over the steps of a training.
 
-The noise of stochastic gradients leaves an average, so that scores of it on held-out
-cells vary little from round to round, and are better.
+Averaging reduces the noise of stochastic gradients, so that scores of the averages on
+held-out cells are better and vary little from round to round.
 
 References
 ----------
@@ -16,11 +16,11 @@ from torch import nn
 
 from skvnce.training.rounds import STEPS
 
-_SPAN = 4 * STEPS  # steps over which parameters are averaged
+_SPAN = 4 * STEPS  # number of steps over which parameters are averaged
 
 
 class Averaged:
-    """Copies of modules, whose parameters follow those of the modules slowly.
+    """Copies of modules with averaged parameters.
 
     Parameters
     ----------
@@ -45,6 +45,6 @@ class Averaged:
                 torch._foreach_lerp_(averages, values, 1 / _SPAN)
 
     def replace(self) -> None:
-        """Give the modules the averaged parameters."""
+        """Copy the averaged parameters to the modules."""
         for mean, module in zip(self.modules, self._followed, strict=True):
             module.load_state_dict(mean.state_dict())

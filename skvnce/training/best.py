@@ -1,4 +1,4 @@
-"""Early stopping: remember modules as they were at their best round."""
+"""Early stopping: storage of modules at their best round."""
 
 from collections.abc import Iterable
 
@@ -6,13 +6,13 @@ from torch import nn
 
 
 class Best:
-    """The best of the rounds that were judged; the start, round 0, gains nothing.
+    """The best of the evaluated rounds; round 0, the start, has a gain of 0.
 
     Parameters
     ----------
     modules : iterable of nn.Module
     patience : int
-        Rounds in a row without an improvement after which to stop.
+        Number of successive rounds without an improvement after which to stop.
 
     Attributes
     ----------
@@ -26,14 +26,14 @@ class Best:
         self._keep()
 
     def judge(self, n_round: int, gain: float) -> bool:
-        """Take notice of a round; returns whether to stop."""
+        """Record a round; return whether to stop."""
         if gain > self.gain:
             self.n_round, self.gain = n_round, gain
             self._keep()
         return n_round - self.n_round >= self.patience
 
     def restore(self) -> int:
-        """Put the modules back to the best round, and return it."""
+        """Restore the modules of the best round, and return its number."""
         for module, state in zip(self.modules, self._states, strict=True):
             module.load_state_dict(state)
         return self.n_round

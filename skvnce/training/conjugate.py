@@ -1,4 +1,4 @@
-"""The least value of a quadratic over some of its entries, by conjugate gradients."""
+"""Minimisation of a quadratic over some of its entries, by conjugate gradients."""
 
 import numpy as np
 from scipy.sparse import diags_array
@@ -18,12 +18,12 @@ def minimise_over(quadratic: Quadratic, free: Tensor) -> float:
     ----------
     quadratic : Quadratic
     free : Tensor of bool, of the shape of A
-        The linear space of A restricted to them has to contain their gradients.
+        The linear space of A restricted to these must contain their gradients.
 
     Returns
     -------
     float
-        The least value, to about ``1e-12 |G|^2`` over the least eigenvalue of Q.
+        The minimum, to about ``1e-12 |G|^2`` over the smallest eigenvalue of Q.
     """
     target = quadratic.target[free]
 

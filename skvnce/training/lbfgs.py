@@ -1,7 +1,7 @@
 """The only L-BFGS driver: smooth functions plus an L1 term and lower bounds.
 
-Each penalised entry is split into its positive and negative part, which turns the L1
-term into a linear one over bounds; L-BFGS-B then ends on exact zeros.
+Each penalised entry is split into its positive and negative part, which makes the L1
+term linear with bounds; so L-BFGS-B finds exact zeros.
 
 References
 ----------
@@ -21,11 +21,11 @@ from skvnce._progress import tell
 from skvnce.training.adam import NotFinite
 from skvnce.training.proximal import Certified
 
-_RESTARTS = 5  # after steps to where the loss is not finite
+_RESTARTS = 5  # maximum number after steps to points where the loss is not finite
 
 
 class Lowest(NamedTuple):
-    """The lowest loss so far, and the parameters (n_parameters,) that have it."""
+    """The lowest loss so far, and its parameters (n_parameters,)."""
 
     loss: float
     point: Tensor
@@ -53,7 +53,7 @@ def minimise(
         Largest entry of the projected gradient at which to stop.
     max_iter : int
     on_step : callable
-        Shown the objective after each iteration.
+        Called with the objective after each iteration.
 
     Returns
     -------
@@ -113,9 +113,9 @@ def minimise_parameters(
     Parameters
     ----------
     parts : callable
-        Evaluates summands at the present values, one at a time: the memory of one is
-        free before the next.  They must be deterministic, and their gradients their
-        own: a term with detached parts misleads the line search.
+        Evaluates summands at the current values, one at a time, so that the memory of
+        one is freed before the next.  They must be deterministic and have their exact
+        gradients: the line search fails with detached terms.
     parameters : iterable of Tensor
         Leaves that require gradients.
     tol, max_iter, on_step
@@ -124,8 +124,8 @@ def minimise_parameters(
     Raises
     ------
     NotFinite
-        Where the sum is NaN or infinite at the start, or again after each of some
-        restarts from the best point before.
+        If the sum is NaN or infinite at the start, or repeatedly after restarts from
+        the best previous point.
     """
     leaves = list(parameters)
     best = Lowest(inf, flat([leaf.detach() for leaf in leaves]))
@@ -147,7 +147,7 @@ def minimise_parameters(
         nonlocal best
         if at < best.loss:
             best = Lowest(float(at), vector.detach().clone())
-        # the tangent at this point: it has the value and the gradient of the loss
+        # the tangent at this point, which has the value and the gradient of the loss
         return at + slope @ (vector - vector.detach())
 
     free = torch.zeros_like(best.point), torch.full_like(best.point, -inf)
@@ -163,7 +163,7 @@ def minimise_parameters(
         try:
             found = minimise(value, best.point, *free, **options)
             break
-        except NotFinite:  # a step too long: without its memory the next is short
+        except NotFinite:  # the step was too long: a restart makes a shorter one
             move(best.point)
             if not restarts or best.loss == before:
                 raise
@@ -189,7 +189,7 @@ def _value_and_gradient(
 def _violation(
     value: Callable[[Tensor], Tensor], point: Tensor, weight: Tensor, lower: Tensor
 ) -> float:
-    """Measure how far minus the gradient is from the subdifferential, at most."""
+    """Bound the distance of minus the gradient from the subdifferential."""
     _, gradient = _value_and_gradient(value, point.numpy())
     gradient = torch.from_numpy(gradient)
     at_zero = (gradient.abs() - weight).clamp(min=0)

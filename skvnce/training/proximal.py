@@ -2,9 +2,9 @@
 
 Minimises ``f(A) + sum_kl weight_kl |A_kl|`` subject to ``lower_kl <= A_kl <=
 upper_kl`` over a linear space of matrices that contains every gradient, with
-``f(A) = <A, Q A> / 2 - <G, A>``.  Wherever it stops, the duality gap is bounded: a
-certificate that needs no reference solution.  Steps are in units of the curvature of
-each entry: a diagonal metric, in which the L1 term keeps its closed form.
+``f(A) = <A, Q A> / 2 - <G, A>``.  The duality gap is bounded at every stopping point,
+which needs no reference solution.  Steps are in units of the curvature of each entry, a
+diagonal metric in which the L1 term has its closed form.
 
 References
 ----------
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from skvnce._progress import tell
 
-_FLAT = 1e-6  # of the largest diagonal entry: the least that is divided by
+_FLAT = 1e-6  # minimum divisor, relative to the largest diagonal entry
 
 
 class Quadratic(NamedTuple):
@@ -34,7 +34,7 @@ class Quadratic(NamedTuple):
     inverse_form : callable
         R -> an upper bound of <R, Q^-1 R>.
     diagonal : Tensor
-        Curvature of f along each entry, positive: the units in which steps are taken.
+        Curvature of f along each entry, positive: the unit of steps.
     """
 
     product: Callable[[Tensor], Tensor]
@@ -75,7 +75,7 @@ def minimise(
     tol : float
         Stop when the certified gap is below ``tol * max(1, |objective|)``.
     max_iter : int
-        Iterations after which the best effort is returned, with its gap.
+        Number of iterations after which the best point is returned, with its gap.
     """
     metric = quadratic.diagonal.clamp(min=_FLAT * float(quadratic.diagonal.max()))
     curvature = _largest_eigenvalue(quadratic.product, metric)
@@ -90,14 +90,14 @@ def minimise(
         following = _prox(descended, weight / unit, lower, upper)
         move = following - point
         if _dot((ahead - following) * metric, move) > 0:
-            momentum = 1.0  # the momentum points uphill: restart
+            momentum = 1.0  # restart because the momentum points uphill
         faster = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
         before, product_before = ahead, product
         ahead = torch.add(following, move, alpha=(momentum - 1) / faster)
         point, momentum, product = following, faster, quadratic.product(ahead)
         path = ahead - before
         if _dot(path, product - product_before) > curvature * _dot(path * metric, path):
-            curvature = 2 * curvature  # the power iteration had missed a direction
+            curvature = 2 * curvature  # the power iteration missed a direction
         if n_iter % 10 == 0 or n_iter == max_iter:
             tell("iteration", n_iter)
             objective, gap = certify(quadratic, point, weight, lower, upper)
@@ -121,7 +121,7 @@ def certify(
 
     With u the feasible dual point nearest to -gradient and delta = -gradient - u, the
     duality gap is ``weight |A| - <u, A> + <delta, Q^-1 delta> / 2``, plus the slack of
-    the lower bounds; upper bounds have multipliers where there is no slack.
+    the lower bounds; upper bounds have multipliers if there is no slack.
     """
     gradient = quadratic.product(point) - quadratic.target
     dual = -gradient.clamp(-weight, weight)
@@ -131,7 +131,7 @@ def certify(
     delta = -gradient - dual + multiplier
     if upper is not None:
         delta += gradient.clamp(max=0).where(point >= upper, gradient.new_zeros(()))
-    l1 = (weight.where(point != 0, 0.0) * point.abs()).sum()  # infinite weights too
+    l1 = (weight.where(point != 0, 0.0) * point.abs()).sum()  # weights may be infinite
     complementarity = l1 - (dual * point).sum()
     smooth = ((gradient - quadratic.target) * point).sum() / 2
     objective = smooth + l1
@@ -142,8 +142,8 @@ def certify(
 def _largest_eigenvalue(product: Callable[[Tensor], Tensor], metric: Tensor) -> float:
     """Estimate the largest eigenvalue of Q in the metric by power iteration.
 
-    With a fifth to spare.  It starts from a fixed vector and may miss the largest;
-    `minimise` watches for that.
+    The result is increased by a fifth.  The iteration starts from a fixed vector and
+    may miss the largest eigenvalue; `minimise` detects that.
     """
     root = metric.sqrt()
     vector = root * torch.linspace(1, 2, metric.numel()).to(metric).view(metric.shape)
@@ -153,5 +153,5 @@ def _largest_eigenvalue(product: Callable[[Tensor], Tensor], metric: Tensor) -> 
 
 
 def _prox(point: Tensor, threshold: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """Soft-threshold, then respect the bounds."""
+    """Soft-threshold, then clip to the bounds."""
     return (point - point.clamp(-threshold, threshold)).clamp(lower, upper)

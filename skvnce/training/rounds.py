@@ -1,14 +1,14 @@
-"""Training in rounds of a fixed number of steps, the last ones with falling rates."""
+"""Training in rounds of equal length, the last ones with decreasing learning rates."""
 
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
 
-STEPS = 50  # of one round
-COOLING = 6  # rounds in which learning rates fall
+STEPS = 50  # number of steps in a round
+COOLING = 6  # maximum number of rounds with decreasing learning rates
 MAX_NORM = 5.0  # maximum norm of a gradient
-_FALL = 0.6  # of the learning rates in each of these rounds
+_FALL = 0.6  # factor of the learning rates in each of these rounds
 
 
 def rows_of(weights: Tensor, batch_size: int) -> Iterable[Tensor]:
@@ -19,5 +19,5 @@ def rows_of(weights: Tensor, batch_size: int) -> Iterable[Tensor]:
 
 
 def cooling_after(n_rounds: int) -> Callable[[int], float]:
-    """Make a schedule that is 1 for some rounds, and then falls."""
+    """Make a schedule that is 1 for some rounds, and then decreases."""
     return lambda n_round: _FALL ** max(0, n_round - n_rounds)

@@ -1,1 +1,1 @@
-"""Posteriors q(z | x) of what a row hides: latent variables, missing cells, or both."""
+"""Posteriors q(z | x) of the unobserved variables of rows: latents, missing cells."""

@@ -3,8 +3,8 @@
     q(x_j | x_-j) = N(x_j; m_j, s_j^2) truncated to x_j >= 0
     m_j = v_j' x_-j + c_j,   log s_j = w_j' x_-j + d_j                             (1)
 
-Rhodes (2018), eq. (5.19), with the logarithm of s_j where the text has s_j itself,
-which could be negative.  Those of a truncated Gaussian are of this form: w = 0.
+Rhodes (2018), eq. (5.19), with the logarithm of s_j instead of s_j itself, which could
+be negative.  The conditionals of a truncated Gaussian have this form with w = 0.
 """
 
 import torch
@@ -14,13 +14,13 @@ from skvnce.distributions.truncated_normal import TruncatedNormal
 
 
 class AffineConditionals(nn.Module):
-    """The conditionals of eq. (1), independent columns as they start.
+    """The conditionals of eq. (1); the columns are initially independent.
 
     Parameters
     ----------
     start : TruncatedNormal of batch shape (features,)
     origin : Tensor of shape (features,)
-        Subtracted from the columns: optimisers see a rounder problem.
+        Subtracted from the columns, which improves the condition of the problem.
     """
 
     def __init__(self, start: TruncatedNormal, origin: Tensor) -> None:

@@ -1,11 +1,11 @@
 """An encoder that corrects the exact posterior of a linear model.
 
-    q(z | x_obs) = law of  m(x_obs) + R v,   v ~ N(shift, diag(spread^2))           (1)
+    q(z | x_obs) = law of  m(x_obs) + R v,   v ~ N(shift, diag(scale^2))            (1)
 
 where N(m, R R') is the posterior of the latents of a linear model given the observed
-cells, whichever they are, and shift and log-spread are outputs of a network, zero as it
-starts.  So what is missing widens q as it should, before anything is learnt.  A mixture
-of several such v covers several humps.
+cells, for any pattern, and shift and log-scale are outputs of a network, initially
+zero.  So before training q already has the additional variance due to missing cells.  A
+mixture of several such v can represent several modes.
 
 References
 ----------
@@ -23,12 +23,12 @@ from torch.distributions import Independent, Normal
 from skvnce.distributions.normal_mixture import NormalMixture
 from skvnce.distributions.oblique import Oblique
 
-_WIDEST = 2.0  # bound of |log spread|
-_APART = 0.5  # distance at which components of a mixture start
+_WIDEST = 2.0  # bound of |log-scale|
+_APART = 0.5  # distance of the initial components of a mixture
 
 
 class Anchor(NamedTuple):
-    """What the linear model says of rows.
+    """The posterior of the linear model for some rows.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class AnchoredEncoder(nn.Module):
     infer : callable
         (x, observed) to an `Anchor`; may be an nn.Module.
     network : nn.Module
-        (filled row, mask, anchor's mean) in one to shift and log-spread, of each
+        (filled row, mask, anchor's mean) in one to shift and log-scale, of each
         component in turn, after the logits of all components but one.
     n_components, n_latents : int
     """
@@ -77,11 +77,11 @@ class AnchoredEncoder(nn.Module):
         outputs, k = self.network(seen), self.n_components
         logits, inside = outputs[..., : k - 1], outputs[..., k - 1 :]
         shift, free = inside.unflatten(-1, (k, -1)).chunk(2, -1)
-        spread = torch.exp(_WIDEST * torch.tanh(free / _WIDEST))
+        scale = torch.exp(_WIDEST * torch.tanh(free / _WIDEST))
         shift = shift + self.start
         if k == 1:
-            v = Normal(shift.squeeze(-2), spread.squeeze(-2), validate_args=False)
+            v = Normal(shift.squeeze(-2), scale.squeeze(-2), validate_args=False)
             return Oblique(Independent(v, 1), anchor.mean, anchor.root)
         logits = torch.cat([logits, torch.zeros_like(logits[..., :1])], -1)
-        mixture = NormalMixture(logits, shift, spread, validate_args=False)
+        mixture = NormalMixture(logits, shift, scale, validate_args=False)
         return Oblique(mixture, anchor.mean, anchor.root)

@@ -1,13 +1,13 @@
-"""What a posterior gives to the layers above: weighted draws of what rows hide.
+"""Interfaces of posteriors: weighted draws of the unobserved variables of rows.
 
-A row hides its missing cells, its latent variables, or both.  Draws are made by steps:
-`repeated` starts with the rows themselves, and each further step draws one more part
-given the parts before it, so that log q is a sum,
+The unobserved variables of a row are its missing cells, its latents, or both.  Draws
+are made in steps: `repeated` starts with the rows themselves, and each further step
+draws one more part given the previous ones, so that log q is a sum,
 
     log q(x_mis, z | x_obs) = log q(x_mis | x_obs) + log q(z | x_obs, x_mis)       (1)
 
-All draws are functions of uniform numbers that are passed in: the same numbers give the
-same draws, smooth in the parameters of q where q is continuous.
+All draws are functions of uniform numbers that are arguments: the same numbers give the
+same draws, which are smooth in the parameters of q if q is continuous.
 """
 
 from collections.abc import Callable
@@ -26,20 +26,20 @@ Uniforms = Callable[[int, Tensor], Tensor]
 
 
 class Draws(NamedTuple):
-    """Draws of what rows hide.
+    """Draws of the unobserved variables of rows.
 
     Attributes
     ----------
     values : tuple of Tensor of shape (n_draws, *rows, features) or (..., latents)
-        ``(x,)`` or ``(x, z)``: what the model's `log_density` takes.
+        ``(x,)`` or ``(x, z)``: the arguments of the model's `log_density`.
     log_prob : Tensor of shape (n_draws, *rows)
         log q of the draws, eq. (1).
     log_weight : Tensor of shape (n_draws, *rows)
         Weights for means over q; they sum to 1 over the draws of a row.
     log_score : Tensor of shape (n_draws, *rows) or None
-        log q of the discrete parts, through which no draw is differentiable: what the
-        score-function gradient differentiates.  None where there are none.  Where
-        states are enumerated, of the draws before: the last factor of ``n_draws``.
+        log q of the discrete parts, through which no draw is differentiable, for the
+        score-function gradient.  None if there are none.  If states are enumerated, of
+        the previous draws: the last factor of ``n_draws``.
     """
 
     values: tuple[Tensor, ...]
@@ -49,18 +49,18 @@ class Draws(NamedTuple):
 
 
 class Posterior(Protocol):
-    """A rule that draws what rows hide."""
+    """A posterior that draws the unobserved variables of rows."""
 
     def __call__(self, x: Tensor, observed: Tensor, uniforms: Uniforms) -> Draws:
         """Draw for rows x (*batch, n, features) of one mask (n, features).
 
-        Values under the mask may be anything.
+        Values under the mask are arbitrary.
         """
         ...
 
 
 class LatentPosterior(Protocol):
-    """An encoder: a rule that gives the distribution of the latents of a row."""
+    """An encoder, which returns the distribution of the latents of a row."""
 
     def __call__(self, x: Tensor, observed: Tensor) -> Distribution:
         """Return q(z | x), of event shape (latents,) and batch shape (*batch,).
@@ -68,7 +68,7 @@ class LatentPosterior(Protocol):
         Parameters
         ----------
         x : Tensor of shape (*batch, features)
-            Values under the mask may be anything.
+            Values under the mask are arbitrary.
         observed : Tensor of bool that broadcasts to (*batch, features)
             All true for completed rows.
         """
@@ -76,7 +76,7 @@ class LatentPosterior(Protocol):
 
 
 class LatentCells(Protocol):
-    """A rule that gives q(x_mis | z, x_obs), independent cells."""
+    """A conditional distribution q(x_mis | z, x_obs) with independent cells."""
 
     def __call__(self, x: Tensor, observed: Tensor, z: Tensor) -> Distribution:
         """Return q(x_j | z, x_obs) of all columns j; batch shape (*batch, features).
@@ -84,7 +84,7 @@ class LatentCells(Protocol):
         Parameters
         ----------
         x : Tensor of shape (*batch, features)
-            Values under the mask may be anything.
+            Values under the mask are arbitrary.
         observed : Tensor of bool that broadcasts to (*batch, features)
         z : Tensor of shape (*batch, latents)
         """
@@ -92,7 +92,7 @@ class LatentCells(Protocol):
 
 
 class GibbsConditionals(Protocol):
-    """A rule that gives q(x_j | x), univariate, from completed rows x."""
+    """Univariate distributions q(x_j | x), from completed rows x."""
 
     def all(self, x: Tensor) -> Distribution:
         """Return q_j of all columns; (*batch, features) -> batch (*batch, features)."""
@@ -113,11 +113,11 @@ class GibbsConditionals(Protocol):
         ...
 
     def back(self, q: Distribution, x: Tensor, columns: Tensor) -> Distribution:
-        """Return q_j at rows x in which only its own cell has moved since q."""
+        """Return q_j at rows x in which only its own cell has changed since q."""
         ...
 
     def blind(self, x: Tensor, columns: Tensor) -> Distribution:
-        """Return what `at` does, with zero in place of x_j (appendix E)."""
+        """Return the result of `at` with zero in place of x_j (appendix E)."""
         ...
 
 
@@ -141,7 +141,7 @@ def stream(seed: int) -> Uniforms:
 
 
 def global_stream(step: int, template: Tensor) -> Tensor:
-    """Draw uniform numbers from torch's stream."""
+    """Draw uniform numbers from torch's global stream."""
     return torch.rand_like(template)
 
 
@@ -167,7 +167,7 @@ def draw_latents(
 
 
 def repeated(x: Tensor, n_draws: int = 1) -> Draws:
-    """Repeat rows x (*rows, features) that hide nothing yet."""
+    """Repeat rows x (*rows, features), without unobserved variables yet."""
     drawn = x.expand(n_draws, *x.shape)
     log_weight = drawn.new_full(drawn.shape[:-1], -log(n_draws))
     return Draws((drawn,), torch.zeros_like(log_weight), log_weight)
@@ -176,12 +176,12 @@ def repeated(x: Tensor, n_draws: int = 1) -> Draws:
 def with_missing(
     draws: Draws, observed: Tensor, q: Distribution, uniform: Tensor
 ) -> Draws:
-    """Draw missing cells, independent given the observed ones.
+    """Draw missing cells, independent given the observed cells.
 
     Parameters
     ----------
     draws : Draws
-        Values under the mask are never read.
+        Values under the mask are not used.
     observed : Tensor of bool, of shape (n, features)
     q : Distribution whose batch shape broadcasts to (n_draws, *rows, features)
         q(x_j | x_obs) of each cell; that of observed cells is ignored.
@@ -200,8 +200,8 @@ def with_latents(draws: Draws, q: Distribution, uniform: Tensor) -> Draws:
     ----------
     draws : Draws
     q : Distribution of the rows, with any batch shape (..., latents)
-        q(z_k | x) at the completed rows, (n_draws, *rows), or at the rows themselves
-        where no cell is missing: an encoder then sees each row once.
+        q(z_k | x) at the completed rows, (n_draws, *rows), or at the rows themselves if
+        no cell is missing, so that an encoder evaluates each row once.
     uniform : Tensor of shape (n_draws, *rows, latents)
     """
     z = at_quantiles(q, uniform.reshape(-1, *q.batch_shape))

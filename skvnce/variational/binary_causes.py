@@ -1,8 +1,8 @@
 """Networks that read rows of sparse binary tables, for posteriors of binary causes.
 
 Both take the cells of a row that are on or missing, `columns`, `on` and `missing` of
-shape (n, n_listed), as `skvnce.models.noisy_or.Cells` lists them, and cost no more than
-these.
+shape (n, n_listed), as `skvnce.models.noisy_or.Cells` lists them, and their cost is
+proportional to the number of these.
 
 References
 ----------
@@ -18,7 +18,7 @@ from torch.nn.functional import embedding, softplus
 
 
 class RowNetwork(nn.Module):
-    """Hidden units of rows: a sum over cells, and layers upon it.
+    """Hidden units of rows: a sum over cells, followed by layers.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class RowNetwork(nn.Module):
     hidden : sequence of int
         Sizes of the layers.
     n_listed : float
-        Cells of a usual row that are on or missing; scales the first weights.
+        Typical number of listed cells of a row; scales the initial weights.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class RowNetwork(nn.Module):
 
     @torch.no_grad()
     def always_missing(self, features: Tensor) -> None:
-        """Count the cells of some columns as missing in all rows, unlisted."""
+        """Treat the cells of some columns as missing in all rows, without a list."""
         self.bias += self.missing[features].sum(0)
 
 
@@ -62,7 +62,7 @@ def _summed(weight: Tensor, columns: Tensor, listed: Tensor) -> Tensor:
 
 
 class CauseNetwork(nn.Module):
-    """Logits of the causes, free of the model: amortised inference, AVI.
+    """Logits of the causes, independent of the model: amortised inference, AVI.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class CauseNetwork(nn.Module):
 class LineNetwork(nn.Module):
     """Slopes psi > 0 of the lines above the likelihood of cells, eq. (14).
 
-    They need only be known where cells are on.
+    They are only needed for cells that are on.
 
     Parameters
     ----------

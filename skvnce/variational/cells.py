@@ -28,7 +28,7 @@ from skvnce.distributions.quantiles import inside
 from skvnce.variational.base import Draws, Uniforms, with_missing
 from skvnce.variational.encoder import Perceptron
 
-_TINY = 1e-12  # zeros have no logarithm
+_TINY = 1e-12  # replaces zeros in logarithms
 
 
 class NormalCells(nn.Module):
@@ -37,14 +37,14 @@ class NormalCells(nn.Module):
     Parameters
     ----------
     pilot : Normal
-        Of the columns, or their logarithms, where the parameters start.
+        Of the columns, or their logarithms; the initial parameters.
     positive : Tensor of bool, of shape (features,)
         Columns of which the logarithms are normal.
     drawn : Tensor of bool, of shape (features,), optional
-        Columns that an earlier step draws: these cells are conditioned on.
+        Columns that an earlier step draws: q is conditional on their cells.
     floor : Tensor of shape (features,), optional
-        Of the positive columns: observed values below count as this, for zeros have no
-        logarithm.
+        Of the positive columns: smaller observed values are replaced by this in
+        logarithms, as there may be zeros.
     """
 
     def __init__(
@@ -107,26 +107,26 @@ class NormalCells(nn.Module):
 
 
 def _factor(precision: Tensor) -> Tensor:
-    """Factorise; a step of training may be singular, as the objective will see."""
+    """Factorise, with jitter if a training step gives a singular matrix."""
     return jittered_cholesky(precision)[0]
 
 
 def normal_scale(x: Tensor, positive: Tensor, floor: Tensor | float = _TINY) -> Tensor:
-    """Take logarithms of the positive columns, below the floor that of the floor."""
+    """Take logarithms of the positive columns, after clipping them to the floor."""
     return torch.where(positive, x.clamp(min=floor).log(), x)
 
 
 class DefensiveCells(nn.Module):
-    """Draw the missing cells from a mixture of a learnt normal and of its pilot.
+    """Draw the missing cells from a mixture of a learned normal and of its pilot.
 
-    Half of the draws each, with the density of the mixture.  A learnt q may settle on
-    one of several humps; the pilot goes on covering them, so that importance weights
-    stay bounded (Hesterberg 1995, defensive importance sampling).
+    Half of the draws come from each, with the density of the mixture.  A learned q may
+    concentrate on one of several modes; the pilot covers all of them, so that
+    importance weights stay bounded (Hesterberg 1995, defensive importance sampling).
 
     Parameters
     ----------
     learnt : NormalCells
-        At its pilot still.
+        Before training, still equal to its pilot.
     """
 
     def __init__(self, learnt: NormalCells) -> None:
@@ -135,7 +135,7 @@ class DefensiveCells(nn.Module):
         self.fixed = copy.deepcopy(learnt).requires_grad_(False)
 
     def forward(self, draws: Draws, observed: Tensor, uniforms: Uniforms) -> Draws:
-        """Draw; a single draw is of the learnt normal alone."""
+        """Draw; a single draw is of the learned normal alone."""
         n_draws = len(draws.log_prob)
         if (observed | self.learnt.drawn).all() or n_draws == 1:
             return self.learnt(draws, observed, uniforms)
@@ -159,7 +159,7 @@ def _part(
     observed: Tensor,
     uniforms: Uniforms,
 ) -> Draws:
-    """Draw some of the draws from one of two normals, with the density of both."""
+    """Make some of the draws from one of two normals, with the density of both."""
     (x,) = draws.values
     before, weight = draws.log_prob[some], draws.log_weight[some]
     made = own(Draws((x[some],), before, weight), observed, uniforms)

@@ -1,4 +1,4 @@
-"""Amortised posteriors: a network reads a row and its mask and gives q(z | x).
+"""Amortised posteriors: a network maps a row and its mask to q(z | x).
 
 References
 ----------
@@ -16,7 +16,7 @@ from skvnce.variational.base import Draws, Uniforms, with_latents
 
 
 class Perceptron(nn.Module):
-    """A network of (standardised row, mask); missing cells are zero to it.
+    """A network of (standardised row, mask), in which missing cells are zero.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Perceptron(nn.Module):
             part for pair in pairwise(sizes) for part in (nn.Linear(*pair), nn.Tanh())
         ]
         last = nn.Linear(sizes[-1], n_outputs)
-        nn.init.zeros_(last.weight)  # at the start, the same q for every row
+        nn.init.zeros_(last.weight)  # initially the same q for every row
         nn.init.zeros_(last.bias)
         self.layers = nn.Sequential(*layers, last)
 

@@ -1,12 +1,14 @@
 """Univariate variational conditionals q(x_j | x) of all columns of a row.
 
-One network a column, or one body that all columns share and a small network each on top
-of it; the networks of all columns are computed in batched matrix products.  Standard
-conditionals do not see the cell that they draw (section 3.1).  Extended ones see its
-previous value too: the body is then computed once for all columns (appendix E).
+Each column has its own network, or all columns share a body and each has a small
+network on top of it; the networks of all columns are computed in batched matrix
+products.  Standard conditionals do not depend on the cell that they draw (section 3.1).
+Extended ones also depend on its previous value: the body is then computed once for all
+columns (appendix E).
 
-The location of q_j is a linear function of the other cells plus what the network says,
-which is nothing as it starts; of normal rows the linear part alone is exact, `anchor`.
+The location of q_j is a linear function of the other cells plus the output of the
+network, which is initially zero.  For normal rows the linear part alone is exact,
+`anchor`.
 
 References
 ----------
@@ -24,7 +26,7 @@ _SLOPE = 0.01  # of leaky rectifiers, below zero
 
 
 class ColumnNetworks(nn.Module):
-    """One perceptron of leaky rectifiers a column; its outputs are zero as it starts.
+    """One perceptron of leaky rectifiers a column; its outputs are initially zero.
 
     Parameters
     ----------
@@ -37,7 +39,7 @@ class ColumnNetworks(nn.Module):
         super().__init__()
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         for a, b in zip(sizes[:-1], sizes[1:], strict=True):
-            bound = a**-0.5  # as torch starts a linear layer
+            bound = a**-0.5  # as in torch's linear layers
             self.weights.append(torch.empty(n_columns, a, b).uniform_(-bound, bound))
             self.biases.append(torch.empty(n_columns, 1, b).uniform_(-bound, bound))
         nn.init.zeros_(self.weights[-1])
@@ -54,7 +56,7 @@ class ColumnNetworks(nn.Module):
     def of_one(self, h: Tensor, columns: Tensor) -> Tensor:
         """Map (n, inputs) to (n, outputs), each row by the network of its column.
 
-        Rows are laid out by column, so that no weight is copied.
+        Rows are sorted by column, so that no weight is copied.
         """
         counts = torch.bincount(columns, minlength=len(self.weights[0]))
         order = columns.argsort()
@@ -67,7 +69,7 @@ class ColumnNetworks(nn.Module):
 
 
 class _Conditionals(nn.Module):
-    """Abstract: conditionals made of a body, networks of columns, and a linear part.
+    """Base class: conditionals made of a body, networks of columns, and a linear part.
 
     Parameters
     ----------
@@ -75,8 +77,8 @@ class _Conditionals(nn.Module):
     head : Head
         The family.
     body : nn.Module
-        Of all columns, (*batch, features) to (*batch, n_shared); `nn.Identity()` gives
-        every column a network of its own.
+        Shared by all columns, (*batch, features) to (*batch, n_shared); with
+        `nn.Identity()` every column has its own network.
     n_shared : int
         Outputs of the body.
     hidden : tuple of int
@@ -107,9 +109,9 @@ class _Conditionals(nn.Module):
         return self._at(x, columns, x.scatter(-1, columns.unsqueeze(-1), 0.0))
 
     def _at(self, x: Tensor, columns: Tensor, seen: Tensor) -> Distribution:
-        """Return q_j of one column a row, whose body sees the given rows.
+        """Return q_j of one column a row, with the given rows as input of the body.
 
-        The body sees them once, however many columns of each are asked for.
+        The body is evaluated once, for any number of columns of each row.
         """
         flat = columns.reshape(-1)
         rows = x.expand(*columns.shape, -1).reshape(len(flat), x.shape[-1])
@@ -140,42 +142,42 @@ class _Conditionals(nn.Module):
 
 
 class StandardConditionals(_Conditionals):
-    """Conditionals q(x_j | x_-j), which never see x_j; see `_Conditionals`."""
+    """Conditionals q(x_j | x_-j), which do not depend on x_j; see `_Conditionals`."""
 
     def at(self, x: Tensor, columns: Tensor) -> Distribution:
         """Return q_j of one column a row."""
         return self.blind(x, columns)
 
     def back(self, q: Distribution, x: Tensor, columns: Tensor) -> Distribution:
-        """Return q_j after its own cell has moved: q still."""
+        """Return q_j after its own cell has changed: q is the same."""
         return q
 
     def all(self, x: Tensor) -> Distribution:
-        """Return q_j of all columns; the body sees d views of each row."""
+        """Return q_j of all columns; the body gets d versions of each row."""
         rows = x.reshape(-1, x.shape[-1])
         views = rows * self.others.unsqueeze(1)  # (features, n, features)
         return self._all(x, self.networks(self.body(views)))
 
 
 class ExtendedConditionals(_Conditionals):
-    """Conditionals q(x_j | x), which see the previous x_j too; see `_Conditionals`."""
+    """Conditionals q(x_j | x) that depend on the previous x_j; see `_Conditionals`."""
 
     def at(self, x: Tensor, columns: Tensor) -> Distribution:
         """Return q_j of one column a row."""
         return self._at(x, columns, x)
 
     def back(self, q: Distribution, x: Tensor, columns: Tensor) -> Distribution:
-        """Return q_j after its own cell has moved, to where x has it."""
+        """Return q_j after its own cell has changed to its value in x."""
         return self.at(x, columns)
 
     def all(self, x: Tensor) -> Distribution:
-        """Return q_j of all columns; the body sees each row once."""
+        """Return q_j of all columns; the body gets each row once."""
         shared = self.body(x.reshape(-1, x.shape[-1]))
         return self._all(x, self.networks(shared.expand(x.shape[-1], *shared.shape)))
 
 
 def anchor(conditionals: _Conditionals, mean: Tensor, precision: Tensor) -> None:
-    """Let the linear part be that of N(mean, precision^-1), in place.
+    """Set the linear part to that of N(mean, precision^-1), in place.
 
     ``x_j | x_-j ~ N(mean_j - sum_k K_jk (x_k - mean_k) / K_jj, 1 / K_jj)``, k other
     than j, with K the precision matrix (features, features).

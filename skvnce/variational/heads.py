@@ -1,7 +1,7 @@
-"""Families of univariate conditionals: numbers of a network to a distribution.
+"""Families of univariate conditionals: outputs of a network to a distribution.
 
-Every family has a location and a log-scale, which the linear part of the conditionals
-moves too, and further parameters that are zero as networks start.
+Every family has a location and a log-scale, to which the linear part of the
+conditionals contributes, and further parameters that are initially zero.
 """
 
 from typing import Protocol
@@ -28,7 +28,7 @@ class Head(Protocol):
     Attributes
     ----------
     n_parameters : int
-        Location and log-scale included.
+        Including location and log-scale.
     """
 
     n_parameters: int
@@ -43,7 +43,7 @@ class Head(Protocol):
         loc, log_scale : Tensor of shape (*batch,)
         rest : Tensor of shape (*batch, n_parameters - 2)
         columns : Tensor of int, of shape (*batch,)
-            Which column each is of.
+            The column of each distribution.
         """
         ...
 
@@ -65,7 +65,7 @@ class NormalHead:
 
 
 class MixtureHead:
-    """Mixtures of normals, which start side by side.
+    """Mixtures of normals, whose components initially have different locations.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class BoundedHead:
     Parameters
     ----------
     low, high : Tensor of shape (features,)
-        Infinite ones do not bind.
+        May be infinite.
     """
 
     n_parameters = 2
@@ -113,7 +113,7 @@ class BoundedHead:
 
 
 class SplineHead:
-    """A standard normal moved by monotone rational-quadratic splines and scalings.
+    """A standard normal, transformed by rational-quadratic splines and scalings.
 
     Each of `n_steps` is an affine map after a spline on [-bound, bound]
     (Simkus et al., section 6.3); the last affine map is location and scale.

@@ -1,9 +1,9 @@
-"""Missing cells, independent given the latents and what is observed of their row.
+"""Missing cells, independent given the latents and the observed cells of their row.
 
     q(x_mis | z, x_obs) = prod_{j missing} N(x_j; loc_j(z, x_obs), scale_j(z, x_obs)^2)
 
-A decoder says that z tells all there is to tell of x_mis.  That holds for z of the
-exact posterior; x_obs makes up for what a z of an approximate one has lost.
+In a decoder x_mis depends only on z.  This is right for z of the exact posterior.  For
+z of an approximate posterior, x_obs adds the information that z lacks.
 
 References
 ----------
@@ -38,7 +38,7 @@ class NormalLatentCells(nn.Module):
         Parameters
         ----------
         x : Tensor of shape (*batch, features)
-            Values under the mask may be anything.
+            Values under the mask are arbitrary.
         observed : Tensor of bool that broadcasts to (*batch, features)
         z : Tensor of shape (*batch, latents)
         """

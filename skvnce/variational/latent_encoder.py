@@ -1,8 +1,8 @@
 """Encoders that give one distribution of all latents of a row.
 
-What objectives of variational autoencoders take: normal latents, independent given the
-row, and mixtures of such.  With missing cells the posterior of a row often has several
-humps, one for each way of completing it, which no single normal covers.
+They are the posteriors of variational autoencoders: normal latents, independent given
+the row, and mixtures of them.  With missing cells the posterior of a row often has
+several modes, one for each way to complete it, which a single normal cannot represent.
 
 References
 ----------
@@ -17,8 +17,8 @@ from torch.nn.functional import softplus
 
 from skvnce.distributions.normal_mixture import NormalMixture
 
-_APART = 0.1  # between the components at the start, where the prior's deviation is 1
-_LEAST_SCALE = 1e-5  # a hump without width has no density
+_APART = 0.1  # distance of initial components, in standard deviations of the prior
+_LEAST_SCALE = 1e-5  # a component without width has no density
 
 
 class IndependentNormalEncoder(nn.Module):
@@ -27,7 +27,7 @@ class IndependentNormalEncoder(nn.Module):
     Parameters
     ----------
     network : nn.Module
-        (x, observed) to 2 outputs a latent: means, then what becomes the deviations.
+        (x, observed) to 2 outputs a latent: means, then unconstrained deviations.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -43,14 +43,14 @@ class IndependentNormalEncoder(nn.Module):
 class MixtureEncoder(nn.Module):
     """Latents of a mixture of normals, eq. (3) of the paper.
 
-    The components start a little apart: equal ones would stay so, as the gradient of a
-    draw is shared among them by their densities.
+    The initial components differ slightly.  Equal components would remain equal,
+    because they share the gradient of a draw by their densities.
 
     Parameters
     ----------
     network : nn.Module
-        (x, observed) to ``n_components * (2 * n_latents + 1)`` outputs: means and what
-        becomes the deviations of each component in turn, then the logits of all.
+        (x, observed) to ``n_components * (2 * n_latents + 1)`` outputs: means and
+        unconstrained deviations of each component in turn, then the logits of all.
     n_components, n_latents : int
     """
 

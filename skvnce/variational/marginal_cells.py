@@ -8,7 +8,7 @@ from skvnce.variational.cells import DefensiveCells, NormalCells
 
 
 class MarginalCells(nn.Module):
-    """Draw the missing cells from independent truncated normals, whatever is observed.
+    """Draw the missing cells from truncated normals, independent of observed cells.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class MarginalCells(nn.Module):
 
 
 class DefendedCells(DefensiveCells):
-    """Draw the missing cells from a mixture of a learnt normal and of any fixed part.
+    """Draw the missing cells from a mixture of a learned normal and of any fixed part.
 
     Parameters
     ----------
