@@ -101,8 +101,8 @@ def maximise(moments: Moments, floor: float) -> FactorModel:
     residual = moments.square - (slopes * moments.cross).sum(1)
     noise = ((residual + empty) / (count + empty)).clamp(min=floor)
     average = moments.latent[:-1, -1] / moments.latent[-1, -1]
-    spread = moments.latent[:-1, :-1] / moments.latent[-1, -1]
-    root = torch.linalg.cholesky(spread - torch.outer(average, average))
+    second = moments.latent[:-1, :-1] / moments.latent[-1, -1]
+    root = torch.linalg.cholesky(second - torch.outer(average, average))
     mean = slopes[:, -1] + slopes[:, :-1] @ average
     return FactorModel(mean, slopes[:, :-1] @ root, noise)
 
@@ -202,10 +202,10 @@ def fit_covariance(
     n_rounds : int
     """
     noise = 0.5 / torch.cholesky_inverse(torch.linalg.cholesky(covariance)).diagonal()
-    spread = noise.sqrt()
-    values, vectors = torch.linalg.eigh(covariance / torch.outer(spread, spread))
+    deviation = noise.sqrt()
+    values, vectors = torch.linalg.eigh(covariance / torch.outer(deviation, deviation))
     signal = (values[-rank:] - 1).clamp(min=0.01)
-    loadings = vectors[:, -rank:] * signal.sqrt() * spread[:, None]
+    loadings = vectors[:, -rank:] * signal.sqrt() * deviation[:, None]
     noise = noise.clamp(min=floor)
     for _ in range(n_rounds):
         model = FactorModel(mean, loadings, noise)

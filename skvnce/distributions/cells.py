@@ -158,7 +158,7 @@ def student_cdf(t: Tensor) -> Tensor:
 
 def student_quantile(uniform: Tensor) -> Tensor:
     """Compute quantiles of t with 4 degrees of freedom, eq. (36) of Shaw."""
-    spread = (4 * uniform * (1 - uniform)).clamp(min=torch.finfo(uniform.dtype).tiny)
-    root = spread.sqrt()
+    product = (4 * uniform * (1 - uniform)).clamp(min=torch.finfo(uniform.dtype).tiny)
+    root = product.sqrt()
     ratio = torch.cos(torch.acos(root.clamp(max=1.0)) / 3) / root
     return 2 * (uniform - 0.5).sign() * (ratio - 1).clamp(min=0.0).sqrt()

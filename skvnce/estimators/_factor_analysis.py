@@ -23,13 +23,13 @@ from skvnce.estimators._tables import (
     column_moments,
     hold_out,
     into_dtype,
-    rows_that_count,
+    rows_with_data,
 )
 from skvnce.estimators._validation import (
     check_auto_or_number,
+    check_deviations,
     check_number,
     check_rank,
-    check_spread,
     column_name,
     incomplete_array,
     keeps_state_on_failure,
@@ -173,7 +173,7 @@ class IncompleteFactorAnalysis(
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
-        weights, kept = rows_that_count(X, sample_weight)
+        weights, kept = rows_with_data(X, sample_weight)
         table = X[kept].astype(np.float64)
         self.node_indices_ = self._observed_columns(table)
         self._split_constants(table)
@@ -183,7 +183,7 @@ class IncompleteFactorAnalysis(
         seen = ~np.isnan(nodes).all(1)  # rows with a cell that is not constant
         nodes, weights = nodes[seen], weights[kept][seen]
         mean, scale = column_moments(nodes, weights)
-        check_spread(self, self.node_indices_, scale)
+        check_deviations(self, self.node_indices_, scale)
         announce(tail_messages(self, table, self.node_indices_), "warn")
         nodes = (nodes - mean) / scale
         on_round, finish = report_rounds(self, self.max_iter, X=X)

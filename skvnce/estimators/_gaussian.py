@@ -30,14 +30,14 @@ from skvnce.estimators._tables import (
     column_moments,
     hold_out,
     row_folds,
-    rows_that_count,
+    rows_with_data,
 )
 from skvnce.estimators._validation import (
     check_auto_or_number,
     check_bool,
     check_choice,
+    check_deviations,
     check_number,
-    check_spread,
     incomplete_array,
     keeps_state_on_failure,
 )
@@ -248,7 +248,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
-        weights, kept = rows_that_count(X, sample_weight)
+        weights, kept = rows_with_data(X, sample_weight)
         counted = weights > 0
         self._keep_possible(X[counted], self.min_value, self.max_value)
         self.node_indices_ = self._observed_columns(X[kept])
@@ -256,7 +256,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         nodes = X[np.ix_(kept, self.node_indices_)].astype(np.float64)
         weights = torch.from_numpy(weights[kept])
         self.location_, self.scale_ = column_moments(nodes, weights.numpy())
-        check_spread(self, self.node_indices_, self.scale_)
+        check_deviations(self, self.node_indices_, self.scale_)
         self._announce_tails(X[kept], self.node_indices_)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         try:

@@ -12,8 +12,8 @@ from skvnce.distributions.cells import Families
 from skvnce.estimators._callbacks import rounds_of_tuning
 from skvnce.estimators._gaussian import HELD_OUT, SHARES
 from skvnce.estimators._possible import possible_values
-from skvnce.estimators._tables import column_moments, hold_out, rows_that_count
-from skvnce.estimators._validation import check_spread, column_name
+from skvnce.estimators._tables import column_moments, hold_out, rows_with_data
+from skvnce.estimators._validation import check_deviations, column_name
 
 _STRONGEST = 10.0  # maximum strength of the prior of the normal, in rows per column
 _MOST_LATENTS = 20  # maximum number of latents with "auto"
@@ -40,7 +40,7 @@ class NodeScores:
 
     def _keep_nodes(self, X, weights, consequence):
         """Choose the columns of the model; return their cells in the rows used."""
-        weights, kept = rows_that_count(X, weights)
+        weights, kept = rows_with_data(X, weights)
         table, weights = X[kept].astype(np.float64), weights[kept]
         self._possible = tuple(possible_values(self, table))  # plain, for skops
         self.node_indices_ = self._observed_columns(table)
@@ -50,7 +50,7 @@ class NodeScores:
         seen = ~np.isnan(nodes).all(1)
         nodes, weights = nodes[seen], weights[seen]
         self.location_, self.scale_ = column_moments(nodes, weights)
-        check_spread(self, self.node_indices_, self.scale_)
+        check_deviations(self, self.node_indices_, self.scale_)
         return nodes, torch.from_numpy(weights)
 
     def _fit_normal(self, nodes, weights, *, bend, asked):

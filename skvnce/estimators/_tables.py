@@ -12,7 +12,7 @@ _FEWEST = 10  # minimum number of observed cells of a column from which to hold 
 _ROWS = 5000  # approximate number of rows that suffice to choose a parameter
 
 
-def rows_that_count(X, sample_weight):
+def rows_with_data(X, sample_weight):
     """Check the weights, and select rows of positive weight with an observed cell.
 
     Returns

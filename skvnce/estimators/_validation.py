@@ -181,9 +181,11 @@ def check_rank(n_components, width):
         )
 
 
-def check_spread(estimator, columns, spread):
+def check_deviations(estimator, columns, deviation):
     """Check that the squares of standard deviations (n_columns,) are finite."""
-    check_squares(estimator, columns, np.isfinite(spread**2) & (spread**2 > 1e-300))
+    check_squares(
+        estimator, columns, np.isfinite(deviation**2) & (deviation**2 > 1e-300)
+    )
 
 
 def check_squares(estimator, columns, fit):

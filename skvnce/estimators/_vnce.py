@@ -28,13 +28,13 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._misfit import HeldOutCheck
 from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
-from skvnce.estimators._tables import column_moments, into_dtype, rows_that_count
+from skvnce.estimators._tables import column_moments, into_dtype, rows_with_data
 from skvnce.estimators._validation import (
     check_auto_or_number,
     check_bool,
     check_choice,
+    check_deviations,
     check_number,
-    check_spread,
     incomplete_array,
     keeps_state_on_failure,
 )
@@ -316,7 +316,7 @@ class VNCEEstimator(
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
-        _, kept = rows_that_count(X, None)
+        _, kept = rows_with_data(X, None)
         self.node_indices_ = self._observed_columns(X[kept])
         table = X[kept].astype(np.float64)
         self._split_constants(table)
@@ -324,8 +324,8 @@ class VNCEEstimator(
         self._keep_possible(X[kept])
         nodes = table[:, self.node_indices_]
         nodes = nodes[~np.isnan(nodes).all(1)]
-        _, spread = column_moments(nodes, np.ones(len(nodes)))
-        check_spread(self, self.node_indices_, spread)
+        _, scale = column_moments(nodes, np.ones(len(nodes)))
+        check_deviations(self, self.node_indices_, scale)
         self._announce_tails(table, self.node_indices_)
         on_round, finish = report_rounds(self, self._most_rounds(), X=X)
         with one_thread(), torch.enable_grad(), seeded(self.random_state) as seed:
@@ -580,12 +580,12 @@ class VNCEEstimator(
         noise : object
             With a density, see `_fit_noise`, or else the reference noise.
         """
-        mean, spread = column_moments(nodes, np.ones(len(nodes)))
+        mean, scale = column_moments(nodes, np.ones(len(nodes)))
         own = self.model is not None
         self._location = np.zeros_like(mean) if own else mean
-        self._scale = np.ones_like(spread) if own else spread
+        self._scale = np.ones_like(scale) if own else scale
         data = self._scaled(nodes)
-        self._summarise(nodes, mean, spread)
+        self._summarise(nodes, mean, scale)
         pilot = cache(partial(parts.pilot_normal, data, _SHARES))
         noise = self._fit_noise(data, pilot)
         summary = parts.Summary(*map(torch.tensor, self._summary))
@@ -637,11 +637,11 @@ class VNCEEstimator(
             raise failure
         return max(found, key=lambda one: float(one.evaluation.values.mean()))
 
-    def _summarise(self, nodes, mean, spread):
+    def _summarise(self, nodes, mean, scale):
         """Compute statistics of columns: marginals in the units of X, others scaled."""
-        found = parts.Summary.of(nodes, mean, spread)
+        found = parts.Summary.of(nodes, mean, scale)
         count = torch.from_numpy((~np.isnan(nodes)).sum(0)).double()
-        marginals = Marginals.fit(found.kind, found.mean, found.spread.square(), count)
+        marginals = Marginals.fit(found.kind, found.mean, found.scale.square(), count)
         self._marginals = tuple(part.numpy() for part in marginals)
         if self.model is None:  # standardised columns have no bounds
             zero, one = torch.zeros_like(found.mean), torch.ones_like(found.mean)

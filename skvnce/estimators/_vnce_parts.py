@@ -47,25 +47,25 @@ class Summary(NamedTuple):
     ----------
     kind : Tensor of int64, of shape (features,)
         `REAL`, `POSITIVE` or `BINARY`.
-    mean, spread : Tensor of shape (features,)
+    mean, scale : Tensor of shape (features,)
     floor : Tensor of shape (features,)
         Half of the smallest positive value, which replaces zero in logarithms.
     """
 
     kind: torch.Tensor
     mean: torch.Tensor
-    spread: torch.Tensor
+    scale: torch.Tensor
     floor: torch.Tensor
 
     @classmethod
-    def of(cls, nodes, mean, spread):
+    def of(cls, nodes, mean, scale):
         """Compute the statistics of a table (n, features) with NaN."""
         binary = (np.isnan(nodes) | (nodes == 0) | (nodes == 1)).all(0)
         positive = np.nanmin(nodes, 0) >= 0
         kind = np.where(binary, BINARY, np.where(positive, POSITIVE, REAL))
         floor = np.nanmin(np.where(nodes > 0, nodes, np.inf), 0) / 2
         floor = np.where(np.isfinite(floor), floor, 1.0)
-        return cls(*map(torch.from_numpy, (kind, mean, spread, floor)))
+        return cls(*map(torch.from_numpy, (kind, mean, scale, floor)))
 
 
 def pilot_normal(data, shares=(_STRENGTH,)):
@@ -85,10 +85,10 @@ def pilot_normal(data, shares=(_STRENGTH,)):
     total = data.observed.double().sum(0)
     mean = data.x.sum(0) / total
     residual = (data.x - mean).where(data.observed, 0.0)
-    spread = (residual.square().sum(0) / total).sqrt()
+    scale = (residual.square().sum(0) / total).sqrt()
     d, weights = len(mean), torch.ones(len(data.x)).double()
     start = Normal(torch.zeros(d).double(), torch.eye(d).double())
-    scaled = Incomplete(residual / spread, data.observed)
+    scaled = Incomplete(residual / scale, data.observed)
     strength, effort = shares[0] * d, {"max_iter": 200, "tol": 1e-3}
     if len(shares) > 1:
         some, hidden = hold_out(data.to_array(), weights, HELD_OUT)
@@ -97,8 +97,8 @@ def pilot_normal(data, shares=(_STRENGTH,)):
         strength, start = em.choose_strength(*part, strengths, start, **effort)
     with step("fitting a pilot"):
         fit = em.fit_normal(scaled, weights, strength, start, **effort).normal
-    square = spread[:, None] * spread
-    return Normal(mean + fit.mean * spread, fit.covariance * square)
+    square = scale[:, None] * scale
+    return Normal(mean + fit.mean * scale, fit.covariance * square)
 
 
 def build_model(factory, pilot, width):
@@ -227,7 +227,7 @@ def build_posterior(choice, model, latents, summary, pilot):
     steps, width = [], len(binary)
 
     def network(n_outputs):
-        return Perceptron(summary.mean, summary.spread, _HIDDEN, n_outputs).double()
+        return Perceptron(summary.mean, summary.scale, _HIDDEN, n_outputs).double()
 
     if isinstance(model.model, FreeGaussian):
         positive = torch.zeros_like(positive)
@@ -345,9 +345,9 @@ def log_noise_of_data(noise, data):
 def contrast_around(data, summary, noise_ratio):
     """Draw noise around each row, without a density."""
     n, d = data.x.shape
-    step = _STEP * summary.spread / d**0.5
-    spread = step.where(summary.kind != BINARY, min(0.5, 2 / d))
-    y = neighbours(data.x, summary.kind, spread, noise_ratio)
+    step = _STEP * summary.scale / d**0.5
+    scale = step.where(summary.kind != BINARY, min(0.5, 2 / d))
+    y = neighbours(data.x, summary.kind, scale, noise_ratio)
     return Contrast(
         Rows(data.x, data.observed, data.x.new_zeros(n)),
         Rows(y, data.observed, data.x.new_zeros(noise_ratio, n)),

@@ -241,9 +241,9 @@ def _spread(heights, gap, bottom, top):
     lowered = (np.minimum.accumulate(heights[order][::-1] + steps) - steps)[::-1]
     # all four have the gap; so do their means and extremes
     middle = np.maximum((lifted + lowered) / 2, bottom + steps)
-    spread = np.empty(len(heights))
-    spread[order] = np.minimum(middle, top - steps[::-1])
-    return spread
+    placed = np.empty(len(heights))
+    placed[order] = np.minimum(middle, top - steps[::-1])
+    return placed
 
 
 def _check_alphas(alphas):

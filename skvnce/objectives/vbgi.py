@@ -76,8 +76,8 @@ def of_cells(
     q = cells(x, observed, z)
     some = q.rsample()
     moved = x.where(observed, some)
-    spread = entropy(q, some).where(~observed, x.new_zeros(())).sum(-1)
-    return log_joint(model, moved, torch.ones_like(moved).bool(), z) + spread
+    total = entropy(q, some).where(~observed, x.new_zeros(())).sum(-1)
+    return log_joint(model, moved, torch.ones_like(moved).bool(), z) + total
 
 
 def of_latents(

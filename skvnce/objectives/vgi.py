@@ -37,8 +37,8 @@ def vgi(
     -------
     Tensor of shape (*batch,)
     """
-    moved, spread = redrawn(conditionals, x, columns)
-    return (model.log_prob(moved) + spread).mean(0)
+    moved, entropies = redrawn(conditionals, x, columns)
+    return (model.log_prob(moved) + entropies).mean(0)
 
 
 def redrawn(

@@ -33,8 +33,8 @@ class RowNetwork(nn.Module):
         self, n_features: int, hidden: tuple[int, ...], n_listed: float
     ) -> None:
         super().__init__()
-        spread = 1 / sqrt(max(n_listed, 1.0))
-        self.on = nn.Parameter(spread * torch.randn(n_features, hidden[0]))
+        scale = 1 / sqrt(max(n_listed, 1.0))
+        self.on = nn.Parameter(scale * torch.randn(n_features, hidden[0]))
         self.missing = nn.Parameter(torch.zeros(n_features, hidden[0]))
         self.bias = nn.Parameter(torch.zeros(hidden[0]))
         self.layers = nn.ModuleList(
@@ -98,8 +98,8 @@ class LineNetwork(nn.Module):
     def __init__(self, rows: RowNetwork, n_hidden: int, n_features: int) -> None:
         super().__init__()
         self.rows = rows
-        spread = 1 / sqrt(n_hidden)
-        self.weight = nn.Parameter(spread * torch.randn(n_features, n_hidden))
+        scale = 1 / sqrt(n_hidden)
+        self.weight = nn.Parameter(scale * torch.randn(n_features, n_hidden))
         self.bias = nn.Parameter(torch.zeros(n_features))
 
     def forward(self, columns: Tensor, on: Tensor, missing: Tensor) -> Tensor:

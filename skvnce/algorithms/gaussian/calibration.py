@@ -64,42 +64,42 @@ class Calibration(NamedTuple):
     centres: Tensor
     shifts: Tensor
 
-    def moved(self, scores: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
-        """Calibrate scores (n_draws, n, features) drawn from N(mean, spread**2).
+    def moved(self, scores: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+        """Calibrate scores (n_draws, n, features) drawn from N(mean, deviation**2).
 
         Cells whose standard deviation is 0 are unchanged.
         """
         moved = scores.clone()
         for k, j in enumerate(self.columns.tolist()):
-            some = spread[:, j] > 0
-            part = scores[:, some, j], mean[some, j], spread[some, j]
+            some = deviation[:, j] > 0
+            part = scores[:, some, j], mean[some, j], deviation[some, j]
             moved[:, some, j] = self._moved(k, *part)
         return moved
 
     def moved_cells(
-        self, columns: Tensor, scores: Tensor, mean: Tensor, spread: Tensor
+        self, columns: Tensor, scores: Tensor, mean: Tensor, deviation: Tensor
     ) -> Tensor:
         """Calibrate scores (*batch, cells) of cells of the columns (cells,)."""
         moved = scores.clone()
         for k, j in enumerate(self.columns.tolist()):
-            some = ((columns == j) & (spread > 0)).nonzero().squeeze(1)
+            some = ((columns == j) & (deviation > 0)).nonzero().squeeze(1)
             if len(some):
-                part = scores[..., some], mean[some], spread[some]
+                part = scores[..., some], mean[some], deviation[some]
                 moved[..., some] = self._moved(k, *part)
         return moved
 
-    def _moved(self, k: int, scores: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+    def _moved(self, k: int, scores: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
         """Calibrate scores (*batch, n) of the k-th calibrated column."""
-        z = (scores - mean) / spread
+        z = (scores - mean) / deviation
         shift = _interpolated(self.centres[k], self.shifts[k], mean.expand_as(z), z)
-        return scores + spread * shift
+        return scores + deviation * shift
 
-    def before(self, scores: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+    def before(self, scores: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
         """Invert `moved`; all tensors (n, features)."""
         found = scores.clone()
         for k, j in enumerate(self.columns.tolist()):
-            some = (spread[:, j] > 0) & scores[:, j].isfinite()
-            m, s = mean[some, j, None], spread[some, j, None]
+            some = (deviation[:, j] > 0) & scores[:, j].isfinite()
+            m, s = mean[some, j, None], deviation[some, j, None]
             levels = _normal_levels(mean).expand(len(m), -1).contiguous()
             at = m.expand_as(levels).contiguous()
             after = levels + _interpolated(self.centres[k], self.shifts[k], at, levels)
@@ -107,12 +107,12 @@ class Calibration(NamedTuple):
             found[some, j] = (m + s * z)[:, 0]
         return found
 
-    def mean_shift(self, mean: Tensor, spread: Tensor, to_cells: ToCells) -> Tensor:
+    def mean_shift(self, mean: Tensor, deviation: Tensor, to_cells: ToCells) -> Tensor:
         """Compute the change of the means of cells by calibration; (n, features)."""
         found = torch.zeros_like(mean)
         levels = _normal_levels(mean)
         for k, j in enumerate(self.columns.tolist()):
-            m, s = mean[:, j, None], spread[:, j, None]
+            m, s = mean[:, j, None], deviation[:, j, None]
             z = levels.expand(len(m), -1)
             shift = _interpolated(
                 self.centres[k], self.shifts[k], m.expand_as(z).contiguous(), z
@@ -127,14 +127,14 @@ class Residuals(NamedTuple):
 
     Attributes
     ----------
-    cells, mean, spread, weights : Tensor of shape (n,)
+    cells, mean, deviation, weights : Tensor of shape (n,)
     residuals : Tensor of shape (n, n_tied)
     folds : Tensor of int, of shape (n,)
     """
 
     cells: Tensor
     mean: Tensor
-    spread: Tensor
+    deviation: Tensor
     weights: Tensor
     residuals: Tensor
     folds: Tensor
@@ -181,13 +181,13 @@ def fit_calibration(
         Maps a column and its scores to cells, including steps.
     """
     every = torch.arange(cells.shape[1])
-    mean, spread = left_out_moments(normal, scores, every)
+    mean, deviation = left_out_moments(normal, scores, every)
     found = []
     for j in every.tolist():
         seen = scores.observed[:, j] & (weights > 0)
         if int(seen.sum()) < _FEWEST:
             continue
-        parts = [part[seen, j] for part in (cells, mean, spread, scores.x)]
+        parts = [part[seen, j] for part in (cells, mean, deviation, scores.x)]
         residuals = _residuals(*parts, _edges_around(stepped, j, parts[0]))
         column = Residuals(*parts[:3], weights[seen], residuals, folds[seen])
         share = _choose(column, lambda score, j=j: to_cells(j, score))
@@ -211,11 +211,11 @@ def _edges_around(stepped: Steps, j: int, cells: Tensor) -> Tensor | None:
 
 
 def _residuals(
-    cells: Tensor, mean: Tensor, spread: Tensor, scores: Tensor, edges: Tensor | None
+    cells: Tensor, mean: Tensor, deviation: Tensor, scores: Tensor, edges: Tensor | None
 ) -> Tensor:
     if edges is None:
-        return ((scores - mean) / spread).clamp(-_FARTHEST, _FARTHEST)[:, None]
-    low, high = torch.special.ndtr((edges - mean) / spread)[..., None]
+        return ((scores - mean) / deviation).clamp(-_FARTHEST, _FARTHEST)[:, None]
+    low, high = torch.special.ndtr((edges - mean) / deviation)[..., None]
     share = low + (high - low) * midpoint_levels(_N_TIED, cells)
     tiny = torch.finfo(cells.dtype).eps
     found = torch.special.ndtri(share.clamp(tiny, 1 - tiny))
@@ -249,7 +249,7 @@ def _crps(column: Residuals, shift: Tensor, to_cells: Callable) -> Tensor:
     """Score the quantiles of each cell; see `marginals`."""
     level = midpoint_levels(_N_SCORED, column.mean)
     z = torch.special.ndtri(level) + shift
-    found = to_cells(column.mean[:, None] + column.spread[:, None] * z)
+    found = to_cells(column.mean[:, None] + column.deviation[:, None] * z)
     error = column.cells[:, None] - found
     return 2 * torch.maximum(level * error, (level - 1) * error).mean(1)
 

@@ -103,8 +103,8 @@ class Copula(NamedTuple):
 
         def to_cells(rows: Tensor, columns: Tensor, scores: Tensor) -> Tensor:
             if self.calibrates:
-                mean, spread = (part[rows, columns] for part in moments)
-                scores = self.calibration.moved_cells(columns, scores, mean, spread)
+                mean, deviation = (part[rows, columns] for part in moments)
+                scores = self.calibration.moved_cells(columns, scores, mean, deviation)
             if self.margins is None:
                 return scores
             return self.margins.inverse_of(columns, scores)
@@ -258,8 +258,8 @@ def cell_means(copula: Copula, data: Incomplete) -> Tensor:
     censored = lines._replace(low=bounds[0], high=bounds[1]).expectation(*moments)
     inside, beyond = torch.ones_like(censored), torch.zeros_like(censored)
     for sign, bound, score in zip((1, -1), bounds, copula.score_bounds(), strict=True):
-        spread = moments[1].clamp(min=em.LEAST_SPREAD)
-        share = torch.special.ndtr(sign * (score - moments[0]) / spread)
+        deviation = moments[1].clamp(min=em.LEAST_DEVIATION)
+        share = torch.special.ndtr(sign * (score - moments[0]) / deviation)
         inside = inside - share
         beyond = beyond + share * bound.where(bound.isfinite(), 0.0)
     mean = (censored - beyond) / inside.clamp(min=_LEAST_SHARE)

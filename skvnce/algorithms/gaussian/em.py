@@ -27,7 +27,7 @@ from skvnce.distributions.normal import (
     prepare,
 )
 
-LEAST_SPREAD = 1e-12  # minimum standard deviation of a prediction, as a divisor
+LEAST_DEVIATION = 1e-12  # minimum standard deviation of a prediction, as a divisor
 _CONVERGED = 1e-10  # ratio of a step of EM to the first one
 
 
@@ -237,12 +237,12 @@ def conditional_moments(normal: Normal, data: Incomplete) -> tuple[Tensor, Tenso
     For observed cells these are their value and 0.
     """
     inverted = prepare(normal)
-    mean, spread = torch.zeros_like(data.x), torch.zeros_like(data.x)
+    mean, deviation = torch.zeros_like(data.x), torch.zeros_like(data.x)
     for batch in arrange(*data, kinds=1):
         found = batch.condition(inverted)
         mean[batch.rows] = normal.mean + found.completed()
-        spread[batch.rows] = found.variance().sqrt()
-    return data.with_values(mean), spread
+        deviation[batch.rows] = found.variance().sqrt()
+    return data.with_values(mean), deviation
 
 
 def draw(normal: Normal, data: Incomplete, n_draws: int = 1) -> Tensor:
@@ -394,16 +394,16 @@ def choose_strength(
 
 
 def held_out_loss(
-    x: Tensor, held_out: Tensor, mean: Tensor, spread: Tensor, weights: Tensor
+    x: Tensor, held_out: Tensor, mean: Tensor, deviation: Tensor, weights: Tensor
 ) -> float:
-    """Sum the CRPS of held-out cells under N(mean, spread**2).
+    """Sum the CRPS of held-out cells under N(mean, deviation**2).
 
     The continuous ranked probability score of normal predictions (Gneiting and Raftery
     2007, section 4.2) is proper like the log-density.  It is proportional to the
     distance and not to its square, so a few outlying cells do not dominate.
     """
-    spread = spread.clamp(min=LEAST_SPREAD)
-    z = (x - mean) / spread
+    deviation = deviation.clamp(min=LEAST_DEVIATION)
+    z = (x - mean) / deviation
     density = torch.exp(-z.square() / 2) / sqrt(2 * pi)
-    crps = spread * (z * torch.erf(z / sqrt(2)) + 2 * density - 1 / sqrt(pi))
+    crps = deviation * (z * torch.erf(z / sqrt(2)) + 2 * density - 1 / sqrt(pi))
     return float((weights @ crps.where(held_out, 0.0)).sum())

@@ -63,8 +63,8 @@ class Margins(NamedTuple):
         cells = _interpolate(score, self.scores, self.knots)[0]
         return cells.clamp(self.low, self.high)
 
-    def expectation(self, mean: Tensor, spread: Tensor) -> Tensor:
-        """Compute the mean of cells whose scores are N(mean, spread**2).
+    def expectation(self, mean: Tensor, deviation: Tensor) -> Tensor:
+        """Compute the mean of cells whose scores are N(mean, deviation**2).
 
         Beyond the range the marginal is constant, so the last slopes end there.
         """
@@ -72,10 +72,10 @@ class Margins(NamedTuple):
         total = self.knots[:, 0] + slopes[:, 0] * (mean - self.scores[:, 0])
         bends = zip(slopes.diff().T, self.scores[:, 1:-1].T, strict=True)
         for bend, score in bends:
-            total = total + bend * _mean_above(mean - score, spread)
+            total = total + bend * _mean_above(mean - score, deviation)
         first, last = self._scores_of_range()
-        total = total + slopes[:, 0] * _mean_above(first - mean, spread)
-        total = total - slopes[:, -1] * _mean_above(mean - last, spread)
+        total = total + slopes[:, 0] * _mean_above(first - mean, deviation)
+        total = total - slopes[:, -1] * _mean_above(mean - last, deviation)
         return total.clamp(self.low, self.high)
 
     def inverse_of(self, columns: Tensor, score: Tensor) -> Tensor:
@@ -96,11 +96,11 @@ class Margins(NamedTuple):
         return self.forward(low)[0], self.forward(high)[0]
 
 
-def _mean_above(mean: Tensor, spread: Tensor) -> Tensor:
-    """Compute E[max(v, 0)] of v ~ N(mean, spread**2)."""
-    t = mean / spread.clamp(min=torch.finfo(spread.dtype).tiny)
+def _mean_above(mean: Tensor, deviation: Tensor) -> Tensor:
+    """Compute E[max(v, 0)] of v ~ N(mean, deviation**2)."""
+    t = mean / deviation.clamp(min=torch.finfo(deviation.dtype).tiny)
     density = torch.exp(-t.square() / 2) / sqrt(2 * pi)
-    return mean * torch.erfc(-t / sqrt(2)) / 2 + spread * density
+    return mean * torch.erfc(-t / sqrt(2)) / 2 + deviation * density
 
 
 def _interpolate(x: Tensor, at: Tensor, to: Tensor) -> tuple[Tensor, Tensor]:
@@ -210,15 +210,15 @@ def refine(
     below : Tensor
         Of `observed_below`.
     """
-    mean, spread = em.conditional_moments(normal, scores)
+    mean, deviation = em.conditional_moments(normal, scores)
     rows, columns = (~scores.observed).nonzero(as_tuple=True)
-    mean, spread = (
+    mean, deviation = (
         mean[rows, columns],
-        spread[rows, columns].clamp(min=em.LEAST_SPREAD),
+        deviation[rows, columns].clamp(min=em.LEAST_DEVIATION),
     )
     found = []
     for score in margins.scores[:, 1:-1].T:
-        t = (mean - score[columns]) / spread
+        t = (mean - score[columns]) / deviation
         lost = weights[rows] * torch.erfc(t / sqrt(2)) / 2
         found.append(torch.zeros_like(score).index_add_(0, columns, lost))
     share = (below + torch.stack(found, 1)) / weights.sum()
@@ -361,16 +361,16 @@ def _left_out_crps(
 
 
 def _crps(
-    margins: Margins, stepped: Steps | None, mean: Tensor, spread: Tensor, x: Tensor
+    margins: Margins, stepped: Steps | None, mean: Tensor, deviation: Tensor, x: Tensor
 ) -> Tensor:
-    """Compute the CRPS of cells whose scores are N(mean, spread**2).
+    """Compute the CRPS of cells whose scores are N(mean, deviation**2).
 
     It is twice the average over levels of the loss of quantiles (Gneiting and Raftery
     2007, section 4.2).
     """
     total = torch.zeros_like(x)
     for level in midpoint_levels(_N_LEVELS, x):
-        score = mean + spread * torch.special.ndtri(level)
+        score = mean + deviation * torch.special.ndtri(level)
         cells = margins.inverse(score)
         error = x - (cells if stepped is None else stepped.put(score, cells))
         total += torch.maximum(level * error, (level - 1) * error)

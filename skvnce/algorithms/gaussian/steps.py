@@ -61,19 +61,19 @@ def left_out_moments(
 
     Returns
     -------
-    mean, spread : Tensor of shape (n, n_columns)
+    mean, deviation : Tensor of shape (n, n_columns)
         Arbitrary where a cell is missing.
     """
     inverted = prepare(normal)
     mean = data.x.new_zeros(len(data.x), len(columns))
-    spread = torch.ones_like(mean)
+    deviation = torch.ones_like(mean)
     for batch in arrange(*data, kinds=1):
         given = batch.condition(inverted)
         diagonal = _left_out_precision(given, inverted, columns)
         pull = (given.completed() @ inverted.precision)[:, columns] / diagonal
         mean[batch.rows] = data.x[batch.rows][:, columns] - pull
-        spread[batch.rows] = diagonal.rsqrt()
-    return mean, spread
+        deviation[batch.rows] = diagonal.rsqrt()
+    return mean, deviation
 
 
 def _left_out_precision(given: ByMissing, normal: Inverted, columns: Tensor) -> Tensor:
@@ -113,11 +113,11 @@ def fit_steps(
     table = cells.new_zeros(len(columns), widest)
     some = slice(None, None, max(1, len(cells) // _ROWS))
     scores, cells, weights = scores.take(some), cells[some], weights[some]
-    mean, spread = left_out_moments(normal, scores, columns)
+    mean, deviation = left_out_moments(normal, scores, columns)
     for k, j in enumerate(columns.tolist()):
         known, seen = values[j], scores.observed[:, j] & (weights > 0)
         counts = _weights_of_values(cells[seen, j], weights[seen], known)
-        found = _edges(mean[seen, k], spread[seen, k], weights[seen], counts)
+        found = _edges(mean[seen, k], deviation[seen, k], weights[seen], counts)
         edges[k, : len(known) - 1] = found
         table[k] = torch.cat([known, known[-1:].expand(widest - len(known))])
     return Steps(columns, edges, table)
@@ -128,11 +128,11 @@ def _weights_of_values(cells: Tensor, weights: Tensor, known: Tensor) -> Tensor:
     return weights.new_zeros(len(known)).index_add_(0, places, weights)
 
 
-def _edges(mean: Tensor, spread: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
+def _edges(mean: Tensor, deviation: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
     """Find quantiles of a mixture of normals at the cumulative shares of the values."""
     t = midpoint_levels(_LEVELS, mean)  # with more levels, of less weight, in the tails
     noise, part = torch.special.ndtri(t.square() * (3 - 2 * t)), t * (1 - t)
-    pooled, order = (mean[:, None] + spread[:, None] * noise).flatten().sort()
+    pooled, order = (mean[:, None] + deviation[:, None] * noise).flatten().sort()
     below = (weights[:, None] * part).flatten()[order].cumsum(0)
     share = counts.cumsum(0)[:-1] / counts.sum()
     places = torch.searchsorted(below / below[-1], share - _ROUNDING)

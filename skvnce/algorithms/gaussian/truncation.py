@@ -147,8 +147,8 @@ def _near_of(
         pad(bound[batch.rows], wider, value=far).gather(1, batch.block)
         for bound, far in ((low, -torch.inf), (high, torch.inf))
     )
-    spread = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
-    below, above = (low - mean) / spread, (high - mean) / spread
+    deviation = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
+    below, above = (low - mean) / deviation, (high - mean) / deviation
     near = (below > -_IDLE) | (above < _IDLE)
     chance = log_interval(below, above).where(near, torch.inf)
     order = chance.argsort(dim=1, stable=True)  # most restricted cells first

@@ -29,13 +29,13 @@ class Mixture(NamedTuple):
 
     share: Tensor
     mean: Tensor
-    spread: Tensor
+    deviation: Tensor
 
 
 def log_joint(w: Tensor, mixture: Mixture) -> Tensor:
     """Compute log(share * density) of eq. (1); (n,) -> (3, n)."""
-    z = (w - mixture.mean[:, None]) / mixture.spread[:, None]
-    log_scale = mixture.share.log() - mixture.spread.log()
+    z = (w - mixture.mean[:, None]) / mixture.deviation[:, None]
+    log_scale = mixture.share.log() - mixture.deviation.log()
     return log_scale[:, None] - z.square() / 2
 
 
@@ -64,11 +64,11 @@ def fit_mixture(w: Tensor, max_iter: int = 500, tol: float = 1e-8) -> Mixture:
         mean = weight @ w / total
         mean = mean[0] + side * (side * (mean - mean[0])).clamp(min=0)
         variance = (weight * (w - mean[:, None]).square()).sum(1) / total
-        spread = variance.sqrt().clamp(min=float(bulk) * 1e-3)
+        deviation = variance.sqrt().clamp(min=float(bulk) * 1e-3)
         share = total / total.sum()
         slabs = share[1:] * (1 - share[0].clamp(min=_NULL)) / share[1:].sum()
         share = torch.cat([1 - slabs.sum()[None], slabs])
-        mixture = Mixture(share, mean, spread.clamp(min=spread[0]))
+        mixture = Mixture(share, mean, deviation.clamp(min=deviation[0]))
     return mixture
 
 

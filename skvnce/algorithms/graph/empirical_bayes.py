@@ -125,8 +125,8 @@ def ridge_of_linear(
     values = values.clamp(min=1e-9 * float(values[-1]))
     of_links = 1 / (n_pairs * (torch.outer(values, values) + 2 * ridge))
     of_links.diagonal().mul_(2)
-    spread = (of_links @ (vectors.T @ mean).square()).mean()
-    spread = spread + (1 / values).mean() / n_pairs
-    allowance = min(_CAUTION * float(spread), _ALLOWANCE)
-    tau2 = max(square - allowance, 0.1 * float(spread))
+    variance = (of_links @ (vectors.T @ mean).square()).mean()
+    variance = variance + (1 / values).mean() / n_pairs
+    allowance = min(_CAUTION * float(variance), _ALLOWANCE)
+    tau2 = max(square - allowance, 0.1 * float(variance))
     return 1 / (len(data.x) * tau2)

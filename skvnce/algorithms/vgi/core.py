@@ -218,16 +218,16 @@ def visit_loss(
 
     def loss(rows: Tensor) -> Tensor:
         complete = chains.data.observed[rows].all(1)
-        whole, holed = chains.data.x[rows[complete]], rows[~complete]
-        if not len(holed):
+        whole, incomplete = chains.data.x[rows[complete]], rows[~complete]
+        if not len(incomplete):
             return -pair.model.log_prob(whole).mean()
-        x = chains.move(pair.conditionals, holed, effort.n_updates)
-        columns = select(chains.data.observed[holed], x, effort.n_selected)
-        moved, spread = redrawn(pair.conditionals, x, columns)
+        x = chains.move(pair.conditionals, incomplete, effort.n_updates)
+        columns = select(chains.data.observed[incomplete], x, effort.n_selected)
+        moved, entropies = redrawn(pair.conditionals, x, columns)
         tables = torch.cat([moved.flatten(0, -2), whole])  # one call is much cheaper
         log_prob = pair.model.log_prob(tables)
-        drawn, seen = log_prob.split([spread.numel(), len(whole)])
-        bound = (drawn.view_as(spread) + spread).mean((0, 1))
+        drawn, seen = log_prob.split([entropies.numel(), len(whole)])
+        bound = (drawn.view_as(entropies) + entropies).mean((0, 1))
         return -torch.cat([bound, seen]).mean()
 
     return loss

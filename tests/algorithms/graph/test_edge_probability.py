@@ -23,7 +23,7 @@ TRUTH = Mixture(
 def draws(n, rng):
     """Draw from the truth; values and the component of each."""
     part = rng.choice(3, n, p=TRUTH.share.numpy())
-    return torch.tensor(rng.normal(TRUTH.mean[part], TRUTH.spread[part])), part
+    return torch.tensor(rng.normal(TRUTH.mean[part], TRUTH.deviation[part])), part
 
 
 def as_matrix(w, d):
