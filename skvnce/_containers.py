@@ -208,7 +208,7 @@ def _values(cells: ArrayLike) -> np.ndarray:
 
 
 def _is_time_type(cells: ArrayLike) -> bool:
-    """Tell whether the type of a column is one of dates or durations."""
+    """Return whether the type of a column is one of dates or durations."""
     dtype = getattr(cells, "dtype", None)
     if dtype is None:  # pyarrow
         return str(cells.type).startswith(("date", "time", "duration"))

@@ -200,7 +200,7 @@ class IncompleteDensity(
         """Train in rounds; return the final chains."""
         effort, seen = self._effort(), start.without(hidden)
         if not isinstance(self.model, str):
-            with step("bringing the density near the rows"):
+            with step("fitting the density to completed rows"):
                 self._warm_up(pair.model, seen, effort)
         chains = density.make_chains(seen, int(self.n_chains))
 

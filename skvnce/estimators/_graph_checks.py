@@ -29,7 +29,7 @@ def predicted(learner, problem, theta, kept, rows):
     kept : ndarray of shape (n, n_nodes)
         In the units of X, without the held-out cells.
     rows : ndarray of int
-        Places of the rows to fill.
+        Indices of the rows to fill.
 
     Returns
     -------

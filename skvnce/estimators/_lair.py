@@ -340,7 +340,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
             found = self.sampler(model, posterior, **options)
             if not isinstance(found, Sampler):
                 raise ValueError(
-                    "sampler must give a skvnce.samplers.base.Sampler of (model, "
+                    "sampler must return a skvnce.samplers.base.Sampler of (model, "
                     f"posterior), got {found!r}."
                 )
             return found

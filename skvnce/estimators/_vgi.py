@@ -356,7 +356,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         elif not (given is None or callable(given) or self._is_autoencoder()):
             raise TypeError(
                 "model must be None, a string, a VariationalAutoencoder, or a function "
-                f"of the number of columns that gives a torch.nn.Module, got {given!r}."
+                f"of the number of columns to a torch.nn.Module, got {given!r}."
             )
         check_choice(self.algorithm, "algorithm", ["vgi", "mcem"])
         if self.algorithm == "mcem" and given != "flow":

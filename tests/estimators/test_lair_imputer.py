@@ -191,7 +191,7 @@ def test_a_sampler_of_ones_own(X, fitted):
 
 def test_a_sampler_of_ones_own_must_be_one(X, fitted):
     fitted.set_params(sampler=lambda model, posterior: 3)
-    with pytest.raises(ValueError, match="sampler must give a .*Sampler.*got 3"):
+    with pytest.raises(ValueError, match="sampler must return a .*Sampler.*got 3"):
         fitted.transform(X)
 
 

@@ -114,7 +114,7 @@ class Steps(nn.Module):
         self.n_draws = n_draws
 
     def forward(self, x: Tensor, observed: Tensor, uniforms: Uniforms) -> Draws:
-        """Draw, as `Posterior` says."""
+        """Draw, as described in `Posterior`."""
         draws = repeated(x, self.n_draws)
         for step in self.steps:
             draws = step(draws, observed, uniforms)
