@@ -111,7 +111,7 @@ class TruncatedGaussianGraphLearnerCV(TruncatedGaussianGraphLearner):
     n_jobs : int or None, default=None
         Number of folds or subsamples that joblib processes in parallel.
     method, imputation, fit_linear, ridge, ridge_linear, noise_ratio, n_gibbs_steps, \
-max_iter, tol, keep_empty_features, random_state, verbose
+max_iter, tol, on_misfit, keep_empty_features, random_state, verbose
         As in `TruncatedGaussianGraphLearner`.
 
     Attributes

@@ -182,7 +182,7 @@ def check_rank(n_components, width):
 
 
 def check_deviations(estimator, columns, deviation):
-    """Check that the squares of standard deviations (n_columns,) are finite."""
+    """Check that standard deviations (n_columns,) have finite, positive squares."""
     check_squares(
         estimator, columns, np.isfinite(deviation**2) & (deviation**2 > 1e-300)
     )
