@@ -1,11 +1,11 @@
 """
-======================================
-Filling a table, and drawing its holes
-======================================
+===========================================
+Imputing a table, and drawing missing cells
+===========================================
 
-A frame of measurements of US adults has holes.  `GaussianImputer` fits a normal
-distribution to all of its rows, fills the holes by their conditional means, and draws
-them with the spread that the unknown values have.
+A data frame of measurements of US adults has missing values.  `GaussianImputer` fits a
+normal distribution to all rows, imputes missing values by their conditional means, and
+draws them with the variance that the unknown values have.
 """
 
 # %%
@@ -21,18 +21,18 @@ from skvnce import GaussianImputer
 from skvnce.datasets import load_nhanes
 
 X = load_nhanes(as_frame=True).data
-holes = pd.DataFrame({"missing": X.isna().mean(), "skewness": X.skew()})
-print(holes.query("missing > 0.05").sort_values("missing").round(2))
+columns = pd.DataFrame({"missing": X.isna().mean(), "skewness": X.skew()})
+print(columns.query("missing > 0.05").sort_values("missing").round(2))
 
 # %%
 # Frame in, frame out
 # -------------------
-# Nothing has to be chosen.  `fit_transform` fills each hole by its mean given the
-# observed cells of the same row; observed cells stay as they are.
+# No parameter is required.  `fit_transform` fills each missing cell by its mean given
+# the observed cells of the same row; observed cells stay as they are.
 
 imputer = GaussianImputer(random_state=0).set_output(transform="pandas")
 filled = imputer.fit_transform(X)
-print(f"Holes before: {X.isna().sum().sum()}, after: {filled.isna().sum().sum()}.")
+print(f"Missing before: {X.isna().sum().sum()}, after: {filled.isna().sum().sum()}.")
 print(filled.loc[X["Testosterone"].isna(), ["Age", "Weight", "Testosterone"]].head())
 
 # %%
@@ -83,7 +83,7 @@ bins = np.linspace(-600, 1400, 51)
 for ax, (kind, values) in zip(axes, kinds.items(), strict=True):
     ax.hist(X["Testosterone"], bins, density=True, color="0.75", label="observed")
     ax.hist(values.ravel(), bins, density=True, histtype="step", color="#D55E00", lw=2)
-    ax.plot([], [], color="#D55E00", lw=2, label="drawn for the holes")
+    ax.plot([], [], color="#D55E00", lw=2, label="drawn for missing cells")
     ax.set(title=kind, xlabel="testosterone, ng/dL")
 axes[0].set_ylabel("density")
 axes[0].legend(frameon=False)

@@ -4,8 +4,9 @@ A regression on an incomplete table, pooled
 ===========================================
 
 What raises blood pressure?  A regression needs complete rows, and the survey has few.
-Here it is fitted to twenty draws of the holes, and Rubin's rules make one answer of the
-twenty, with intervals that know about the holes.
+Here it is fitted to twenty completed tables, in which missing cells are drawn, and
+Rubin's rules combine the twenty results, with intervals that account for the missing
+cells.
 """
 
 # %%
@@ -34,7 +35,7 @@ print(f"{len(complete)} of {len(adults)} rows are complete.")
 # %%
 # Twenty draws
 # ------------
-# The imputer must see the outcome and what else tells about the holes; it gets all
+# The imputer must see the outcome and what else predicts the missing cells; it gets all
 # columns.  Each of its draws uses other parameters, drawn from their posterior: without
 # that, pooled intervals would be too short.
 
@@ -75,7 +76,7 @@ pooled = pool(
 # The answer
 # ----------
 # The fraction of missing information says how much of what a full table would have told
-# about a coefficient is lost with the holes.
+# about a coefficient is lost with the missing cells.
 
 
 def as_table(estimate, error, low, high, **more):
@@ -127,5 +128,5 @@ plt.show()
 # The two answers differ for age and for body mass, by more than chance is likely to.
 # The complete rows are those of adults who drink and exercise, and the slopes need not
 # be the same for the others.  Neither answer is above doubt: complete rows assume that
-# the others are alike, pooled draws that the holes are missing at random given what is
+# the others are alike, pooled draws that cells are missing at random given what is
 # observed, and that the normal model links the columns well enough.

@@ -52,7 +52,7 @@ truth = nx.to_numpy_array(published, nodelist=raw.columns)
 # The ``score`` of our learner predicts observed cells from others of the same row and
 # needs no complete row, so that ``GridSearchCV`` chooses the penalty on the incomplete
 # table itself.  The rival is the graphical lasso, with its own cross-validation, after
-# the holes have been filled by column means.
+# the missing cells have been filled by column means.
 
 
 def learn(X):

@@ -1,11 +1,11 @@
 """
-==============================================
-Your own density, fitted to a table with holes
-==============================================
+=======================================================
+Your own density, fitted to a table with missing values
+=======================================================
 
-`VGIImputer` fits any torch module with a ``log_prob`` of complete rows to rows with
-holes, and then draws the holes from it.  Here the module is ten lines: a mixture of
-normal distributions, for boys who grow in different ways at different ages.
+`VGIImputer` fits any torch module with a ``log_prob`` of complete rows to incomplete
+rows, and then draws the missing cells from it.  Here the module is ten lines: a mixture
+of normal distributions, for boys who grow in different ways at different ages.
 """
 
 # %%
@@ -33,7 +33,7 @@ print(X.isna().sum())
 # The density
 # -----------
 # Columns reach it centred and scaled.  It maps a table (n, columns) to (n,) log-
-# densities of complete rows, and knows nothing of holes.
+# densities of complete rows, and does not treat missing values.
 
 
 class Mixture(torch.nn.Module):
@@ -83,7 +83,7 @@ print(
 )
 _, error = own.score_samples(test, return_std=True)
 holed = test.isna().any(axis=1).to_numpy()
-print(f"Standard error of {holed.sum()} rows with holes: {np.median(error[holed]):.2f}")
+print(f"Standard error of {holed.sum()} incomplete rows: {np.median(error[holed]):.2f}")
 
 # %%
 # The draws
