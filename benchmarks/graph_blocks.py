@@ -128,7 +128,8 @@ def figures(model, X, hidden, rng):
     seconds = time.perf_counter() - started
     rows = hidden.any(1)
     filled = model.transform(masked)[rows][:, hidden[0]]
-    drawn = model.sample(masked[rows], 40, random_state=0)[..., hidden[0]]
+    drawn = model.sample(masked[rows], 40, random_state=0, as_array=True)
+    drawn = drawn[..., hidden[0]]
     if hasattr(model, "precision_"):
         precision, linear = model.precision_, model.linear_
     else:

@@ -444,7 +444,7 @@ def imputed_table(X, imputers):
     columns["observed cells"] += ["99.0%", "50.0%"]
     for name, imputer in imputers.items():
         means = imputer.transform(X)[missing]
-        draws = imputer.sample(X, n_draws=5, random_state=0)[:, missing]
+        draws = imputer.sample(X, n_draws=5, random_state=0, as_array=True)[:, missing]
         for kind, cells in (("means", means), ("draws", draws)):
             above = [f"{(cells > limit[column]).mean():.1%}" for limit in (low, middle)]
             columns[f"{name}, {kind}"] = described(cells) + above

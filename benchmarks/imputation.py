@@ -62,7 +62,7 @@ def measure(name, mechanism, method, seed):
     if getattr(imputer, "sample", None):
         number = getattr(imputer, "draws_at_most", DRAWS)
         start = cpu_seconds()
-        draws = imputer.sample(test, n_draws=number, random_state=seed)
+        draws = np.asarray(imputer.sample(test, n_draws=number, random_state=seed))
         found |= {"sample": cpu_seconds() - start} | judge_draws(data, draws)
     return found | getattr(imputer, "remarks", {})
 

@@ -57,7 +57,7 @@ for name, imputer in imputers.items():
     start = time.perf_counter()
     imputer.fit(incomplete[~test])
     filled[name] = imputer.transform(incomplete[test])
-    draws[name] = np.stack(imputer.sample(incomplete[test], 50, random_state=0))
+    draws[name] = imputer.sample(incomplete[test], 50, random_state=0, as_array=True)
     scores[name] = {
         "RMSE": imputation_rmse(truth, filled[name], gone),
         "CRPS": crps(truth, draws[name], gone),

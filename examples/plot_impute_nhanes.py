@@ -51,7 +51,7 @@ def spread(column):
     }
 
 
-draws = imputer.sample(X, n_draws=5, random_state=0)
+draws = imputer.sample(X, n_draws=5, random_state=0, as_array=True)
 columns = ["Poverty", "TotChol", "Testosterone", "PhysActiveDays", "AlcoholDay"]
 print("Standard deviations:")
 print(pd.DataFrame({c: spread(c) for c in columns}).T.round(2))
@@ -71,10 +71,11 @@ straight = GaussianImputer(margins="normal", random_state=0).fit(X)
 low = np.where(X.columns == "Testosterone", 0.0, -np.inf)
 bounded = GaussianImputer(min_value=low, random_state=0).fit(X)
 kinds = {
-    "normal margins": straight.sample(X, n_draws=5, random_state=0)[:, gone, place],
-    "fitted margins": draws[:, gone, place],
-    "and a bound": bounded.sample(X, n_draws=5, random_state=0)[:, gone, place],
+    "normal margins": straight.sample(X, n_draws=5, random_state=0, as_array=True),
+    "fitted margins": draws,
+    "and a bound": bounded.sample(X, n_draws=5, random_state=0, as_array=True),
 }
+kinds = {kind: tables[:, gone, place] for kind, tables in kinds.items()}
 for kind, values in kinds.items():
     print(f"Negative draws, {kind}: {(values < 0).mean():.1%}")
 

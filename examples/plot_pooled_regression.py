@@ -40,7 +40,7 @@ print(f"{len(complete)} of {len(adults)} rows are complete.")
 # that, pooled intervals would be too short.
 
 imputer = GaussianImputer(random_state=0).fit(adults)
-draws = imputer.sample(adults, n_draws=20, random_state=0)
+draws = imputer.sample(adults, n_draws=20, random_state=0, as_array=True)
 where = [adults.columns.get_loc(name) for name in (*terms, outcome)]
 draws = draws[:, :, where]
 

@@ -115,7 +115,7 @@ hidden = np.zeros(known.shape, dtype=bool)
 hidden[:, 3] = True
 masked = known.mask(hidden)
 for name, imputer in imputers.items():
-    tables = np.array(imputer.sample(masked, n_draws=50, random_state=0))
+    tables = imputer.sample(masked, n_draws=50, random_state=0, as_array=True)
     found = {
         "RMSE": imputation_rmse(known, imputer.transform(masked), hidden),
         "CRPS": crps(known, tables, hidden),

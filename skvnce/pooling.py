@@ -136,7 +136,7 @@ def fit_each(estimator, draws, y=None, **fit_params):
     Parameters
     ----------
     estimator : estimator of scikit-learn
-    draws : array-like of shape (n_draws, n_samples, n_features)
+    draws : list of n_draws tables, or array of shape (n_draws, n_samples, n_features)
         Completed tables, as ``sample`` returns them.
     y : array-like of shape (n_samples,), default=None
         The target, the same for all.

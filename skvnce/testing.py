@@ -4,10 +4,11 @@ scikit-learn's ``check_estimator`` hardly ever puts NaN into a table: an imputer
 imputes nothing passes it. Run the checks below in addition to it. They apply to every
 estimator with ``fit`` and ``transform`` on tables with NaN; the checks of ``score``,
 ``score_samples(X)`` and ``sample(X, n_draws=, random_state=)`` run if the estimator has
-these methods. Data are non-negative if the estimator's tag
-``input_tags.positive_only`` is set. For transformers with their own output columns
-(those with scikit-learn's ``ClassNamePrefixFeaturesOutMixin``) the checks require
-finite values, for imputers filled cells.
+these methods. ``sample`` returns a list of tables in the container of ``transform``.
+Data are non-negative if the estimator's tag ``input_tags.positive_only`` is set. For
+transformers with their own output columns (those with scikit-learn's
+``ClassNamePrefixFeaturesOutMixin``) the checks require finite values, for imputers
+filled cells.
 """
 
 import inspect
@@ -238,6 +239,11 @@ def _check_output_frame(estimator):
     names = frame.columns if _imputes(estimator) else fitted.get_feature_names_out()
     _require(list(filled.columns) == list(names), "transform changed the names")
     _require(list(filled.index) == rows, "transform changed the index")
+    for drawn in _drawn(fitted, frame):
+        kind = type(drawn).__name__
+        _require(isinstance(drawn, type(filled)), f"sample gave {kind}, not a frame")
+        _require(list(drawn.columns) == list(frame), "sample changed the names")
+        _require(list(drawn.index) == rows, "sample changed the index")
 
 
 def _check_rows_alone(estimator):
@@ -506,11 +512,20 @@ def _draws_cells(estimator):
     return method is not None and "n_draws" in inspect.signature(method).parameters
 
 
+def _drawn(fitted, table):
+    """Draw two tables, if the estimator draws cells."""
+    if not _draws_cells(fitted):
+        return []
+    return fitted.sample(table, n_draws=2, random_state=0)
+
+
 def _check_sample_shape(estimator):
-    """Draw complete tables, (n_draws, n_rows, n_features), with observed cells kept."""
+    """Draw a list of complete tables, with observed cells kept."""
     x = _table(estimator)
     x[3] = np.nan
-    draws = np.asarray(_fit(estimator, x).sample(x, n_draws=3, random_state=0))
+    draws = _fit(estimator, x).sample(x, n_draws=3, random_state=0)
+    kind = type(draws).__name__
+    _require(isinstance(draws, list), f"sample returned {kind}, not a list of tables")
     shape, expected = np.shape(draws), (3, *x.shape)
     _require(shape == expected, f"sample has shape {shape}, not {expected}")
     _require_filled(draws, x, "sample")

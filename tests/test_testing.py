@@ -17,6 +17,7 @@ from sklearn.base import (
 )
 from sklearn.exceptions import SkipTestWarning
 from sklearn.impute import KNNImputer, SimpleImputer
+from sklearn.utils._set_output import _get_container_adapter
 from sklearn.utils.validation import check_non_negative, validate_data
 
 from skvnce import testing
@@ -82,7 +83,12 @@ class Toy(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             noise = rng.standard_normal(len(mean))
             return mean + np.linalg.cholesky(covariance) @ noise
 
-        return np.stack([self._filled(x, draw) for _ in range(n_draws)])
+        tables = [self._filled(x, draw) for _ in range(n_draws)]
+        adapter = _get_container_adapter("transform", self)
+        if adapter is None:
+            return tables
+        names = OneToOneFeatureMixin.get_feature_names_out(self)[self.kept_]
+        return [adapter.create_container(table, X, names) for table in tables]
 
     def score_samples(self, X):
         z = self._standardised(self._validated(X))
@@ -313,7 +319,7 @@ class HasOneSeed(Toy):
 
 class RepeatsOneDraw(Toy):
     def sample(self, X, n_draws=1, random_state=None):
-        return np.repeat(super().sample(X, 1, random_state), n_draws, axis=0)
+        return super().sample(X, 1, random_state) * n_draws
 
 
 class FitsAtRandom(Toy):
@@ -364,19 +370,29 @@ class KeepsTensor(Toy):
         return super().fit(X)
 
 
+class DrawsAnArray(Toy):
+    def sample(self, X, n_draws=1, random_state=None):
+        return np.array(super().sample(X, n_draws, random_state))
+
+
+class DrawsArrays(Toy):
+    def sample(self, X, n_draws=1, random_state=None):
+        return list(np.array(super().sample(X, n_draws, random_state)))
+
+
 class DrawsLast(Toy):
     def sample(self, X, n_draws=1, random_state=None):
-        return np.moveaxis(super().sample(X, n_draws, random_state), 0, -1)
+        return list(np.moveaxis(super().sample(X, n_draws, random_state), 0, -1))
 
 
 class DrawsObserved(Toy):
     def sample(self, X, n_draws=1, random_state=None):
-        return super().sample(X, n_draws, random_state) + 0.01
+        return [one + 0.01 for one in super().sample(X, n_draws, random_state)]
 
 
 class DrawsMeans(Toy):
     def sample(self, X, n_draws=1, random_state=None):
-        return np.stack([self.transform(X)] * n_draws)
+        return [self.transform(X)] * n_draws
 
 
 class DrawsMarginals(Toy):
@@ -399,6 +415,7 @@ BROKEN = [
     ("output_frame", RenamesColumns(), "changed the names"),
     ("output_frame", HasNoSetOutput(), "set_output"),
     ("output_frame", LosesIndex(), "changed the index"),
+    ("output_frame", DrawsArrays(), "sample gave ndarray, not a frame"),
     ("rows_alone", FillsByPosition(), "transform: row order matters"),
     ("rows_alone", FillsFreshNoise(), "transform differs when repeated"),
     ("rows_alone", ScoresByBatch(), "score_samples: the batch"),
@@ -431,6 +448,7 @@ BROKEN = [
     ("state_pickle", ForgetsInPickle(), "transform differs after"),
     ("state_skops", KeepsDistribution(), "skops must trust"),
     ("state_without_torch", KeepsTensor(), "weights_ holds a torch object"),
+    ("sample_shape", DrawsAnArray(), "sample returned ndarray, not a list"),
     ("sample_shape", DrawsLast(), "sample has shape"),
     ("sample_shape", DrawsObserved(), "sample changed observed cells"),
     ("sample_spread", DrawsMeans(), "sd of all residuals"),

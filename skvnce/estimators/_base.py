@@ -10,9 +10,15 @@ from skvnce._progress import step
 from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
+from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._possible import PossibleValues, possible_values
-from skvnce.estimators._tables import constant_columns, into_dtype
-from skvnce.estimators._validation import column_name, incomplete_array
+from skvnce.estimators._tables import constant_columns, in_container, into_dtype
+from skvnce.estimators._validation import (
+    check_bool,
+    check_number,
+    column_name,
+    incomplete_array,
+)
 
 _CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows
 
@@ -217,7 +223,55 @@ class ConstantColumns:
         return np.clip(np.zeros(self.n_features_in_), *self.feature_ranges_)
 
 
-class Imputer(ConstantColumns, IncompleteTransformer):
+class CellSampler(ConstantColumns, IncompleteTransformer):
+    """Base class of estimators that draw missing cells."""
+
+    @shows_progress
+    def sample(self, X, n_draws=1, random_state=None, *, as_array=False):
+        """Draw the missing cells from their distribution given the observed cells.
+
+        Draws stay within `feature_ranges_`.  In columns whose values repeat they are
+        observed values, and in columns of integers they are integers.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        n_draws : int, default=1
+            Number of completed tables.
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the draws differ between calls.
+        as_array : bool, default=False
+            Whether to return one array of all tables instead of a list.
+
+        Returns
+        -------
+        list of n_draws tables of shape (n_samples, n_features_out), or ndarray of \
+                shape (n_draws, n_samples, n_features_out)
+            Completed tables, with the observed cells as they are in X.  Those of a list
+            are arrays or data frames, as `transform` returns them (`set_output`).
+        """
+        check_sample(n_draws, as_array)
+        drawn = self._drawn_tables(self._checked(X), n_draws, random_state)
+        names = self._names_in()[self._columns_kept()]
+        return drawn if as_array else self._in_containers(drawn, X, names)
+
+    def _drawn_tables(self, X, n_draws, random_state):
+        """Draw cells of validated rows; (n_draws, n_samples, n_features_out)."""
+        raise NotImplementedError
+
+    def _in_containers(self, tables, X, names):
+        """List arrays (n_samples, n_columns) in the container of `transform`."""
+        return [in_container(self, table, X, names) for table in tables]
+
+
+def check_sample(n_draws, as_array):
+    """Check the parameters of `sample`."""
+    check_number(n_draws, "n_draws", low=1, integer=True)
+    check_bool(as_array, "as_array")
+
+
+class Imputer(CellSampler):
     """Base class of imputers with the parameter `add_indicator`."""
 
     def _filled_in_turns(self, X, sources, draw, n_draws, random_state):

@@ -7,6 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
+from skvnce._random import seed_from
 from skvnce._threads import threads_for
 from skvnce._warnings import warn_user
 from skvnce.algorithms import factor_analysis
@@ -227,6 +228,27 @@ class IncompleteFactorAnalysis(
         check_is_fitted(self)
         Z = latent_array(Z, self.n_components_)
         return (Z @ self.components_ + self.mean_).astype(Z.dtype)
+
+    def sample_rows(self, n_rows=1, random_state=None):
+        """Draw new rows from the model.
+
+        Parameters
+        ----------
+        n_rows : int, default=1
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the draws differ between calls.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features_in_)
+            NaN in columns that were entirely missing at `fit`.
+        """
+        check_is_fitted(self)
+        check_number(n_rows, "n_rows", low=1, integer=True)
+        rng = np.random.default_rng(seed_from(random_state))
+        latents = rng.standard_normal((n_rows, self.n_components_))
+        noise = rng.standard_normal((n_rows, self.n_features_in_))
+        return self.inverse_transform(latents) + noise * np.sqrt(self.noise_variance_)
 
     @shows_progress
     def score_samples(self, X):

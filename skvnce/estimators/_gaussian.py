@@ -3,10 +3,11 @@
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step
-from skvnce._random import row_lattice
+from skvnce._random import row_lattice, seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.algorithms.gaussian import calibration, copula, em, marginals, steps
@@ -186,8 +187,8 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
     >>> imputer = GaussianImputer(shrinkage=0.01, random_state=0).fit(X)
     >>> imputer.transform(X)[-1].round(1)
     array([ 5., 10.])
-    >>> imputer.sample(X, n_draws=3, random_state=0).shape
-    (3, 5, 2)
+    >>> [table.shape for table in imputer.sample(X, n_draws=3, random_state=0)]
+    [(5, 2), (5, 2), (5, 2)]
     """
 
     def __init__(
@@ -305,32 +306,34 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
             filled[cells] = self._fill_marginal(found)
         return self._with_indicator(self._columns_out(filled, X), X)
 
-    @shows_progress
-    def sample(self, X, n_draws=1, random_state=None):
-        """Draw the missing cells from their conditional distribution.
+    def _drawn_tables(self, X, n_draws, random_state):
+        normals = self._parameter_draws() or [self._normal]
+        return self._filled_in_turns(X, normals, self._drawn, n_draws, random_state)
 
-        Draws are within `feature_ranges_`.  Draws of integer columns are integers.  If
-        at least half of the observed cells of a column share their value with another
-        cell, its draws are observed values.
+    @shows_progress
+    def sample_rows(self, n_rows=1, random_state=None):
+        """Draw new rows from the distribution with the fitted parameters.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.
-        n_draws : int, default=1
-            Number of completed tables.
+        n_rows : int, default=1
         random_state : int, RandomState instance, Generator or None, default=None
             Seed of the draws; with None the draws differ between calls.
 
         Returns
         -------
-        ndarray of shape (n_draws, n_samples, n_features_out)
-            Completed tables; observed cells are equal to those of X.
+        ndarray of shape (n_rows, n_features_in_)
+            Values as `sample` draws them; NaN in columns that were entirely missing at
+            `fit`.
         """
-        check_number(n_draws, "n_draws", low=1, integer=True)
-        X = self._checked(X)
-        normals = self._parameter_draws() or [self._normal]
-        return self._filled_in_turns(X, normals, self._drawn, n_draws, random_state)
+        check_is_fitted(self)
+        check_number(n_rows, "n_rows", low=1, integer=True)
+        rows = np.full((n_rows, self.n_features_in_), np.nan)
+        rows[:, list(self.constants_)] = list(self.constants_.values())
+        with one_thread(), seeded(random_state):
+            for cells, nodes in self._parts(rows):
+                rows[cells] = self._drawn(self._normal, nodes, 1)[0]
+        return rows
 
     @shows_progress
     def score_samples(self, X):

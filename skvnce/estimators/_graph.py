@@ -24,7 +24,7 @@ from skvnce.algorithms.graph.vnce_cdi import vnce_cdi
 from skvnce.algorithms.graph.vnce_conditional import vnce
 from skvnce.algorithms.graph.vnce_lognormal import vnce_lognormal
 from skvnce.estimators import _graph_checks
-from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
+from skvnce.estimators._base import CellSampler
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -96,9 +96,7 @@ class Problem(NamedTuple):
         return em.Penalty(alpha * links, self.ridge, self.ridge_linear)
 
 
-class TruncatedGaussianGraphLearner(
-    CallbackSupportMixin, HeldOutCheck, ConstantColumns, IncompleteTransformer
-):
+class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSampler):
     """Sparse graph of non-negative variables, learned from a table with missing values.
 
     The model is a Gaussian truncated to ``x >= 0``, with ``p(x)`` proportional to
@@ -440,26 +438,7 @@ class TruncatedGaussianGraphLearner(
                 filled[cells] = into_dtype(found, X.dtype)
         return self._columns_out(filled, X)
 
-    @shows_progress
-    def sample(self, X, n_draws=1, random_state=None):
-        """Draw the missing cells from their conditional distribution.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Non-negative; NaN marks missing cells.
-        n_draws : int, default=1
-            Number of completed tables.
-        random_state : int, RandomState instance, Generator or None, default=None
-            Seed of the draws; with None the draws differ between calls.
-
-        Returns
-        -------
-        ndarray of shape (n_draws, n_samples, n_features_out)
-            Completed tables; observed cells are equal to those of X.
-        """
-        check_number(n_draws, "n_draws", low=1, integer=True)
-        X = self._checked(X)
+    def _drawn_tables(self, X, n_draws, random_state):
         filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)
         model, start = self.to_torch(), torch.from_numpy(self.mean_)
         with self._threads(), seeded(random_state):

@@ -14,9 +14,7 @@ from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import (
     constant_columns,
     half_sample_mode,
-    in_container_of,
 )
-from skvnce.estimators._validation import check_number
 from skvnce.variational.base import global_stream
 
 STRATEGIES = {
@@ -68,35 +66,12 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
                 filled[cells] = self._fill_marginal(summed)
         return self._with_indicator(self._columns_out(filled, X), X)
 
-    @shows_progress
-    def sample(self, X, n_draws=1, random_state=None):
-        """Draw the missing cells given the observed cells.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.
-        n_draws : int, default=1
-            Number of completed tables.
-        random_state : int, RandomState instance, Generator or None, default=None
-            Seed of the draws; with None the draws differ between calls.
-
-        Returns
-        -------
-        list of n_draws tables of shape (n_samples, n_features_out)
-            Arrays, or data frames of the type of X; observed cells are equal to those
-            of X.
-        """
-        check_number(n_draws, "n_draws", low=1, integer=True)
-        container, X = X, self._checked(X)
-
+    def _drawn_tables(self, X, n_draws, random_state):
         def draw(member, nodes, number):
             drawn = self._drawn(member, nodes, number, _of_stream)
             return self._possible_only(self._draw_marginal(drawn), X.dtype)
 
-        members, kept = self.estimators_, self._columns_kept()
-        tables = self._filled_in_turns(X, members, draw, n_draws, random_state)
-        return [in_container_of(container, table, kept) for table in tables]
+        return self._filled_in_turns(X, self.estimators_, draw, n_draws, random_state)
 
     @shows_progress
     def score_samples(self, X):

@@ -397,24 +397,24 @@ class NoisyOr(
             off *= 1 - presence[:, None] * component.astype(Z.dtype)
         return 1 - off
 
-    def sample(self, n_samples=1, random_state=None):
-        """Draw rows from the model.
+    def sample_rows(self, n_rows=1, random_state=None):
+        """Draw new rows from the model.
 
         Parameters
         ----------
-        n_samples : int, default=1
+        n_rows : int, default=1
         random_state : int, RandomState instance, Generator or None, default=None
             Seed of the draws; with None the draws differ between calls.
 
         Returns
         -------
-        ndarray of shape (n_samples, n_features_in_)
+        ndarray of shape (n_rows, n_features_in_)
             Zeros and ones; NaN in columns that were never observed.
         """
         check_is_fitted(self)
-        check_number(n_samples, "n_samples", low=1, integer=True)
+        check_number(n_rows, "n_rows", low=1, integer=True)
         rng = np.random.default_rng(seed_from(random_state))
-        causes = rng.random((n_samples, len(self.prior_))) < self.prior_
+        causes = rng.random((n_rows, len(self.prior_))) < self.prior_
         chance = self.inverse_transform(causes.astype(float))
         rows = (rng.random(chance.shape) < chance).astype(float)
         return np.where(np.isnan(chance), np.nan, rows)

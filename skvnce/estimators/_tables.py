@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from scipy.stats import rankdata
+from sklearn.utils._set_output import _get_container_adapter
 from sklearn.utils.validation import _check_sample_weight
 
 from skvnce._containers import readable
@@ -113,22 +114,23 @@ def into_dtype(cells, dtype):
     return np.clip(np.asarray(cells), -most, most).astype(dtype)
 
 
-def in_container_of(table, array, kept):
-    """Return columns as a data frame if the table is one, else as an array.
+def in_container(estimator, array, X, names):
+    """Put an array into the container that `transform` of an estimator returns.
 
     Parameters
     ----------
-    table : array-like
-    array : ndarray of shape (n_samples, n_kept)
-    kept : ndarray of int, of shape (n_kept,)
-        Indices of the columns in the table.
+    estimator : transformer with `set_output`
+    array : ndarray of shape (n_samples, n_columns)
+    X : array-like of shape (n_samples, n_features)
+        The input, whose index a pandas data frame keeps.
+    names : ndarray of str, of shape (n_columns,)
+
+    Returns
+    -------
+    ndarray or data frame
     """
-    kind = type(table).__module__.split(".")[0]
-    if kind == "pandas":
-        return type(table)(array, index=table.index, columns=table.columns[kept])
-    if kind == "polars":
-        return type(table)(array, schema=[table.columns[j] for j in kept])
-    return array
+    adapter = _get_container_adapter("transform", estimator)
+    return array if adapter is None else adapter.create_container(array, X, names)
 
 
 def half_sample_mode(draws):

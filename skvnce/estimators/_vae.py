@@ -187,7 +187,7 @@ class VariationalAutoencoder(
     >>> vae = VariationalAutoencoder(n_components=1, random_state=0).fit(X)
     >>> vae.transform(X).shape
     (200, 1)
-    >>> vae.sample(4, random_state=0).shape
+    >>> vae.sample_rows(4, random_state=0).shape
     (4, 3)
     """
 
@@ -322,25 +322,25 @@ class VariationalAutoencoder(
         """
         return self._scored(self._checked(X))[0]
 
-    def sample(self, n_samples=1, random_state=None):
-        """Draw rows from the model.
+    def sample_rows(self, n_rows=1, random_state=None):
+        """Draw new rows from the model.
 
         Parameters
         ----------
-        n_samples : int, default=1
+        n_rows : int, default=1
         random_state : int, RandomState instance, Generator or None, default=None
             Seed of the draws; with None the draws differ between calls.
 
         Returns
         -------
-        ndarray of shape (n_samples, n_features_in_)
+        ndarray of shape (n_rows, n_features_in_)
             NaN in columns that were entirely missing at `fit`.
         """
         check_is_fitted(self)
-        check_number(n_samples, "n_samples", low=1, integer=True)
+        check_number(n_rows, "n_rows", low=1, integer=True)
         model = self._autoencoder().model
         with one_thread(), seeded(random_state):
-            z = torch.randn(n_samples, self.n_components_, dtype=torch.float64)
+            z = torch.randn(n_rows, self.n_components_, dtype=torch.float64)
             cells = model.likelihood(z)
             scores = at_quantiles(cells, torch.rand_like(cells.loc))
         return self._widened(self._cell_scores().cells(scores).numpy())

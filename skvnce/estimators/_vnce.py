@@ -19,7 +19,7 @@ from skvnce._warnings import warn_user
 from skvnce.algorithms.vnce import em
 from skvnce.estimators import _vnce_fit as fitting
 from skvnce.estimators import _vnce_parts as parts
-from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
+from skvnce.estimators._base import CellSampler, check_sample
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -64,13 +64,7 @@ _REMEDY = (
 _NOISES = ["auto", "marginal", "gaussian", "conditional"]
 
 
-class VNCEEstimator(
-    CallbackSupportMixin,
-    HeldOutCheck,
-    CachedModules,
-    ConstantColumns,
-    IncompleteTransformer,
-):
+class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampler):
     """Fit any model, normalised or not, by contrasting rows with noise.
 
     Noise-contrastive estimation (NCE) needs the log-density of a model only up to a
@@ -407,8 +401,11 @@ class VNCEEstimator(
         return self._columns_out(filled, X)
 
     @shows_progress
-    def sample(self, X, n_draws=1, random_state=None):
-        """Draw the unobserved variables from their posterior under the model.
+    def sample_latents(self, X, n_draws=1, random_state=None, *, as_array=False):
+        """Draw the latents from their posterior given the observed cells.
+
+        Each draw is chosen among candidates from the fitted posterior, by their
+        weights.
 
         Parameters
         ----------
@@ -418,34 +415,50 @@ class VNCEEstimator(
             Number of draws.
         random_state : int, RandomState instance, Generator or None, default=None
             Seed of the draws; with None the draws differ between calls.
+        as_array : bool, default=False
+            Whether to return one array of all draws instead of a list.
 
         Returns
         -------
-        ndarray of shape (n_draws, n_samples, n_latents_ or n_features_out)
-            Latents if the model has latents, else completed tables.  Each draw is
-            selected by weight among candidates from the fitted posterior.
+        list of n_draws tables of shape (n_samples, n_latents_), or ndarray of shape \
+                (n_draws, n_samples, n_latents_)
+            Those of a list are arrays or data frames, as `transform` returns them.
+
+        Raises
+        ------
+        ValueError
+            If the model has no latents.
         """
-        check_number(n_draws, "n_draws", low=1, integer=True)
-        X = self._checked(X)
-        place = 1 if self.n_latents_ else 0
+        check_sample(n_draws, as_array)
+        checked = self._checked(X)
+        if not self.n_latents_:
+            raise ValueError("The model has no latents. sample draws missing cells.")
+        drawn = self._posterior_draws(checked, n_draws, random_state, 1)
+        names = self.get_feature_names_out()
+        return drawn if as_array else self._in_containers(drawn, X, names)
+
+    def _drawn_tables(self, X, n_draws, random_state):
+        return self._columns_out(self._posterior_draws(X, n_draws, random_state, 0), X)
+
+    def _posterior_draws(self, X, n_draws, random_state, part):
+        """Draw cells (part 0) or latents (part 1); (n_draws, n_samples, n_columns)."""
         tiled = np.tile(X, (n_draws, 1))
-        if place:
+        if part:
             out = np.empty((len(tiled), self.n_latents_), X.dtype)
         else:
             out = self._constants_filled(tiled)
         with one_thread(), seeded(random_state), torch.no_grad():
             for (rows, columns), nodes in self._parts(
-                tiled, only_incomplete=not place, n_chains=self._chains(_CANDIDATES)
+                tiled, only_incomplete=not part, n_chains=self._chains(_CANDIDATES)
             ):
-                chosen = self._choose(self._scaled(nodes), place)
-                if place:
+                chosen = self._choose(self._scaled(nodes), part)
+                if part:
                     out[rows[:, 0]] = into_dtype(chosen, X.dtype)
                 else:
                     cells = self._draw_marginal(self._in_units(chosen))
                     cells = self._made_possible(cells)
                     out[rows, columns] = into_dtype(cells, X.dtype)
-        out = out.reshape(n_draws, len(X), -1)
-        return out if place else self._columns_out(out, X)
+        return out.reshape(n_draws, len(X), -1)
 
     @shows_progress
     def score_samples(self, X):

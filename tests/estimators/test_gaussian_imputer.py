@@ -91,7 +91,7 @@ def test_intervals_of_draws_cover(seed):
         hidden = mcar(full, 0.3, random_state=seed * 100 + i)
         X = hide(full, hidden)
         imputer = fitted(X, shrinkage=0.03)
-        draws = imputer.sample(X, n_draws=99, random_state=i)
+        draws = imputer.sample(X, n_draws=99, random_state=i, as_array=True)
         narrow = (draws + imputer.transform(X)) / 2
         found.append([coverage(full, d, hidden) for d in (draws, narrow)])
     z = z_mean(found, 0.9)
@@ -105,9 +105,10 @@ def test_draws_carry_the_uncertainty_of_the_parameters(seed):
     # column 0 has ten cells: at some seeds those held out are predicted far off
     fixed = {"shrinkage": 0.1, "on_misfit": "ignore"}
     fits = [fitted(X, n_parameter_draws=k, **fixed) for k in (0, 50)]
-    at_once = [f.sample(X, 200, random_state=1)[:, :20, 0].mean(1).std() for f in fits]
+    drawn = [f.sample(X, 200, random_state=1, as_array=True) for f in fits]
+    at_once = [tables[:, :20, 0].mean(1).std() for tables in drawn]
     one_by_one = np.std(
-        [fits[1].sample(X, random_state=i)[0, :20, 0].mean() for i in range(200)]
+        [fits[1].sample(X, random_state=i)[0][:20, 0].mean() for i in range(200)]
     )
     assert at_once[1] > 1.2 * at_once[0]
     assert one_by_one > 1.2 * at_once[0]
@@ -169,7 +170,9 @@ def test_a_constant_column_is_imputed_by_its_value(X, value):
     # a new value there says nothing of the other columns
     new = np.array([[np.nan, *LOCATION[1:], value + 1.0]])
     old = np.array([[np.nan, *LOCATION[1:], value]])
-    first, second = (imputer.sample(t, 50, random_state=0)[..., 0] for t in (new, old))
+    first, second = (
+        imputer.sample(t, 50, random_state=0, as_array=True)[..., 0] for t in (new, old)
+    )
     np.testing.assert_array_equal(first, second)
     assert np.abs(first - LOCATION[0]).max() < 6 * UNIT[0]
 
@@ -310,12 +313,13 @@ def test_bounds_hold(margins, seed):
     X[X[:, 2] > 20, 2] = np.nan
     imputer = fitted(X, margins=margins, min_value=low, max_value=high)
     filled = imputer.transform(X)
-    for table in (filled, imputer.sample(X, 5, random_state=0)):
+    for table in (filled, *imputer.sample(X, 5, random_state=0)):
         assert (table >= low).all()
         assert (table <= high).all()
     free = fitted(X, margins=margins, min_value=-np.inf, max_value=np.inf)
     if margins == "normal":
-        assert free.sample(X, 5, random_state=0)[..., 3].min() < 0
+        drawn = free.sample(X, 5, random_state=0, as_array=True)
+        assert drawn[..., 3].min() < 0
     np.testing.assert_array_equal(free.covariance_, imputer.covariance_)
     # some rows, in another order: the same but for rounding
     apart = (imputer.transform(X[8::-1])[::-1] - filled[:9]) / UNIT
@@ -332,7 +336,8 @@ def test_imputed_cells_are_possible_without_bounds(margins, seed):
     full[:, 3] = np.exp(2 * (full[:, 3] - LOCATION[3]) / UNIT[3])
     X = hide(full, mcar(full, 0.3, random_state=seed))
     imputer = fitted(X, margins=margins, on_misfit="ignore")  # of the lognormal column
-    filled, draws = imputer.transform(X), imputer.sample(X, 20, random_state=0)
+    filled = imputer.transform(X)
+    draws = imputer.sample(X, 20, random_state=0, as_array=True)
     low, high = imputer.feature_ranges_
     for table in (filled, *draws):
         assert ((table >= low) & (table <= high)).all()
@@ -413,7 +418,7 @@ def test_an_indicator_is_appended(X):
     out = imputer.transform(frame)
     assert list(out.columns) == [*"abcd", *(f"missingindicator_{c}" for c in "bcd")]
     np.testing.assert_array_equal(out.iloc[:, 4:], np.isnan(X)[:, 1:])
-    assert imputer.sample(frame).shape == (1, len(X), 4)
+    assert imputer.sample(frame, as_array=True).shape == (1, len(X), 4)
 
 
 def test_parameters_are_drawn_when_they_are_asked_for(X):
@@ -495,7 +500,9 @@ def test_calibration_improves_draws_and_means_of_new_rows(bound, seed):
         assert imputer.calibrated_.any()
         plain = deepcopy(imputer)
         plain._calibration = None
-        drawn, before = (m.sample(new, 50, random_state=0) for m in (imputer, plain))
+        drawn, before = (
+            m.sample(new, 50, random_state=0, as_array=True) for m in (imputer, plain)
+        )
         assert (drawn >= imputer.feature_ranges_[0])[:, np.isnan(new)].all()
         scores = [
             (crps(full, draws, hidden), imputation_rmse(full, m.transform(new), hidden))

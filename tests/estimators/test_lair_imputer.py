@@ -58,7 +58,7 @@ def test_draws_have_the_conditional_normal(X, fitted, sampler):
     """GaussianImputer has the conditional means in closed form."""
     exact = same_normal(fitted, X).transform(X[:60])
     fitted.set_params(sampler=sampler, n_steps=20)
-    draws = np.array(fitted.sample(X[:60], n_draws=200, random_state=0))
+    draws = fitted.sample(X[:60], n_draws=200, random_state=0, as_array=True)
     cells = np.isnan(X[:60])
     apart = (draws.mean(0) - exact)[cells] / (draws.std(0)[cells] / np.sqrt(200))
     assert abs(apart).max() < GATE
@@ -111,13 +111,15 @@ def test_a_row_has_one_answer(X, fitted, seed):
 
 
 @pytest.mark.parametrize("library", [pd, pl])
-def test_draws_come_in_the_container_of_the_input(X, library):
+def test_draws_come_in_the_container_of_transform(X, library):
     frame = pd.DataFrame(X, columns=list("abcd")).assign(e=np.nan, f=2.0)
     frame.index = frame.index + 100
     if library is pl:
         frame = pl.from_pandas(frame, nan_to_null=False)
     with pytest.warns(UserWarning, match="'e'.*dropped by transform"):
         imputer = LAIRImputer(LINEAR, random_state=0).fit(frame)
+    assert type(imputer.sample(frame)[0]) is np.ndarray
+    imputer.set_output(transform=library.__name__)
     tables = imputer.sample(frame, n_draws=2, random_state=0)
     assert len(tables) == 2
     for table in tables:
@@ -205,7 +207,9 @@ def test_a_frozen_estimator_that_was_fitted_anew_is_seen(X):
 
 def test_columns_keep_the_names_of_the_table(X, fitted):
     frame = pd.DataFrame(X)
-    assert list(fitted.sample(frame)[0].columns) == [0, 1, 2, 3]
+    fitted.set_output(transform="pandas")
+    for found in (fitted.transform(frame), fitted.sample(frame)[0]):
+        assert list(found.columns) == ["x0", "x1", "x2", "x3"]
 
 
 def test_fits_and_draws_in_threads_do_not_wait_for_each_other(X, fitted):

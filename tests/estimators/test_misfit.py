@@ -253,7 +253,8 @@ def test_fills_and_draws_are_possible(seed):
     learner = TruncatedGaussianGraphLearner(random_state=seed)
     announced(learner, X)
     low, high = learner.feature_ranges_
-    filled, draws = learner.transform(X), learner.sample(X, 20, random_state=seed)
+    filled = learner.transform(X)
+    draws = learner.sample(X, 20, random_state=seed, as_array=True)
     for tables in (filled, draws):
         assert (low <= tables).all() and (tables <= high).all()
     assert np.isin(draws[..., -1], [1.0, 2.0, 3.0, 4.0]).all()
@@ -279,6 +280,6 @@ def test_columns_that_means_predict_better_are_imputed_from_their_values(
     filled = learner.transform(X)[X.isna().to_numpy()]
     expected = np.broadcast_to(X.mean(), X.shape)[X.isna().to_numpy()]
     np.testing.assert_allclose(filled, expected)
-    draws = learner.sample(X, 5, random_state=seed)
+    draws = learner.sample(X, 5, random_state=seed, as_array=True)
     for j, name in enumerate(X):
         assert np.isin(draws[..., j], X[name].dropna()).all()

@@ -66,7 +66,8 @@ def test_what_is_not_predicted_comes_from_marginals(seed):
     assert marginal.any()
     hidden = np.isnan(X)
     means = np.broadcast_to(np.nanmean(X, 0), X.shape)
-    filled, draws = imputer.transform(X), imputer.sample(X, 5, random_state=seed)
+    filled = imputer.transform(X)
+    draws = imputer.sample(X, 5, random_state=seed, as_array=True)
     chosen = hidden & marginal
     np.testing.assert_allclose(filled[chosen], means[chosen])
     for j in np.flatnonzero(marginal):
@@ -160,7 +161,7 @@ def test_vnce_imputes_from_marginals_where_a_module_is_far_off(seed):
         assert "column 0, column 1, column 2 are predicted worse" in text
         hidden, means = np.isnan(X), np.broadcast_to(np.nanmean(X, 0), X.shape)
         np.testing.assert_allclose(estimator.transform(X)[hidden], means[hidden])
-        draws = estimator.sample(X, 3, random_state=seed)
+        draws = estimator.sample(X, 3, random_state=seed, as_array=True)
         for j in range(3):
             assert np.isin(draws[..., j], X[:, j]).all()
         with pytest.raises(ValueError, match="held_out_gain_=-"):

@@ -300,7 +300,7 @@ def test_a_column_never_observed_says_nothing(X):
         X[:, 2] = value
         np.testing.assert_allclose(model.transform(X), expected[0], rtol=1e-9)
         np.testing.assert_allclose(model.score_samples(X), expected[1], rtol=1e-9)
-    drawn = model.sample(5, random_state=0)
+    drawn = model.sample_rows(5, random_state=0)
     assert (np.isnan(drawn) == (np.arange(20) == 2)).all()
     assert np.isnan(model.inverse_transform(model.transform(X))[:, 2]).all()
 
@@ -365,15 +365,15 @@ def test_inverse_transform_by_hand(fitted):
 
 
 def test_samples_have_the_rates_of_the_model(fitted):
-    drawn = fitted.sample(20000, random_state=0)
+    drawn = fitted.sample_rows(20000, random_state=0)
     assert set(np.unique(drawn)) == {0.0, 1.0}
     off = (1 - fitted.leak_) * np.prod(
         1 - fitted.prior_[:, None] * fitted.components_, axis=0
     )
     error = np.sqrt(off * (1 - off) / len(drawn))
     assert np.abs((drawn.mean(0) - (1 - off)) / error).max() < 4.5
-    np.testing.assert_array_equal(drawn, fitted.sample(20000, random_state=0))
-    assert (drawn != fitted.sample(20000, random_state=1)).any()
+    np.testing.assert_array_equal(drawn, fitted.sample_rows(20000, random_state=0))
+    assert (drawn != fitted.sample_rows(20000, random_state=1)).any()
 
 
 def test_names(pictures):

@@ -46,7 +46,7 @@ def table_of(seed, n=30):
 
 
 def drawn(imputer, X):
-    draws = np.array(imputer.sample(X, n_draws=DRAWS, random_state=0))
+    draws = imputer.sample(X, n_draws=DRAWS, random_state=0, as_array=True)
     assert np.isfinite(draws).all()
     return draws
 
@@ -104,8 +104,8 @@ def test_bounds_by_name_hold(imputer, X):
         bounded.set_params(keep_empty_features=True).fit(frame)
     assert bounded.feature_ranges_[0, 0] == -30
     assert bounded.feature_ranges_[1, 1] == frame["b"].max()
-    tables = bounded.sample(frame, n_draws=DRAWS, random_state=0)
-    for table in tables:
+    bounded.set_output(transform="pandas")
+    for table in bounded.sample(frame, n_draws=DRAWS, random_state=0):
         assert (table["a"] >= -30).all() and (table["b"] <= frame["b"].max()).all()
         assert (table["f"] == 2).all()
     filled = np.asarray(bounded.transform(frame))
@@ -148,7 +148,7 @@ def test_bounds_act_on_what_is_drawn_beside(seed):
     spikes = {}
     for name, low in (("given", 0.0), ("rule", None)):
         imputer = LAIRImputer(model, n_members=1, min_value=low, random_state=0)
-        draws = np.array(imputer.fit(X).sample(X, n_draws=20, random_state=0))
+        draws = imputer.fit(X).sample(X, n_draws=20, random_state=0, as_array=True)
         assert (draws >= 0).all()
         spikes[name] = (draws[:, gone, 0] == 0).mean()
     assert spikes["given"] == 0 < spikes["rule"]

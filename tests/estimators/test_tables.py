@@ -1,8 +1,6 @@
-"""What fits of whole tables need: the half-sample mode, and containers."""
+"""What fits of whole tables need: the half-sample mode, and different rows."""
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 import torch
 
@@ -10,7 +8,6 @@ from skvnce.estimators._tables import (
     distinct_rows,
     half_sample_mode,
     hold_out,
-    in_container_of,
 )
 
 
@@ -77,29 +74,6 @@ def test_columns_of_few_cells_lose_none(seed):
 
 
 # Containers
-
-ARRAY = np.array([[1.0, 2.5], [3.0, -4.0], [0.0, 7.0]])
-KEPT = np.array([3, 1])
-
-
-def test_a_data_frame_keeps_its_rows():
-    index = pd.Index(["a", "c", "b"], name="who")
-    frame = pd.DataFrame(np.zeros((3, 4)), index=index)
-    found = in_container_of(frame, ARRAY, KEPT)
-    expected = pd.DataFrame(ARRAY, index=index, columns=[3, 1])
-    pd.testing.assert_frame_equal(found, expected)
-
-
-def test_a_polars_frame():
-    table = pl.DataFrame({name: [1, 2, 3] for name in ("x", "right", "y", "left")})
-    found = in_container_of(table, ARRAY, KEPT)
-    assert found.equals(pl.DataFrame({"left": ARRAY[:, 0], "right": ARRAY[:, 1]}))
-    assert found.columns == ["left", "right"]
-
-
-@pytest.mark.parametrize("table", [np.zeros((3, 2)), [[0.0, 0.0]] * 3])
-def test_what_is_no_frame_gives_the_array(table):
-    assert in_container_of(table, ARRAY, KEPT) is ARRAY
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

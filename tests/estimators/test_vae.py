@@ -123,7 +123,7 @@ def test_a_row_has_one_answer(X, seed):
 def test_samples_and_inverse_transform_are_in_the_units_of_X(X):
     X = np.column_stack([X, np.full(len(X), 7.0)])
     vae = VariationalAutoencoder(**FIXED).fit(X)
-    rows = vae.sample(4000, random_state=0)
+    rows = vae.sample_rows(4000, random_state=0)
     error = np.nanstd(X, 0) / np.sqrt(len(X)) + 1e-12
     assert (abs(rows.mean(0) - np.nanmean(X, 0)) < 2 * GATE * error).all()
     assert (rows[:, 4] == 7).all()
@@ -141,13 +141,13 @@ def test_repeated_values_are_the_only_ones_drawn(seed):
     X[rng.random(X.shape) < 0.2] = np.nan
     vae = VariationalAutoencoder(**FIXED).fit(X)
     assert vae.families_ == ["normal", "rounded", "rounded"]
-    rows = vae.sample(500, random_state=0)
+    rows = vae.sample_rows(500, random_state=0)
     for j in (1, 2):
         assert set(rows[:, j]) <= set(X[:, j][~np.isnan(X[:, j])])
     mixed = VariationalAutoencoder(
         likelihood=["student", "normal", "bernoulli"], **FIXED
     )
-    rows = mixed.fit(X).sample(500, random_state=0)
+    rows = mixed.fit(X).sample_rows(500, random_state=0)
     assert set(rows[:, 2]) == {3.0, 8.0}
     share = (rows[:, 2] == 8).mean() - np.mean(X[:, 2][~np.isnan(X[:, 2])] == 8)
     assert abs(share) < 0.15

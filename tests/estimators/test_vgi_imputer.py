@@ -56,7 +56,7 @@ def test_draws_have_the_conditional_normal(seed):
     """Up to the hypercube, which chains may not leave."""
     X = hide(*normal_table(seed, n=800))
     imputer = VGIImputer(**NORMAL, n_steps=3, random_state=0).fit(X)
-    draws = np.array(imputer.sample(X[:60], n_draws=200, random_state=0))
+    draws = imputer.sample(X[:60], n_draws=200, random_state=0, as_array=True)
     cells = np.isnan(X[:60])
     wanted = same_normal(imputer, X).transform(X[:60])[cells]
     inside = draws[:, cells]
@@ -164,7 +164,7 @@ def test_pickles_frames_and_names(X):
     imputer = VGIImputer(**NORMAL, n_draws=20, n_steps=1, random_state=0).fit(frame)
     twin = pickle.loads(pickle.dumps(imputer))
     np.testing.assert_array_equal(twin.transform(frame), imputer.transform(frame))
-    drawn = imputer.sample(frame, 2, random_state=0)
+    drawn = imputer.set_output(transform="pandas").sample(frame, 2, random_state=0)
     assert all(list(one.columns) == list("abcd") for one in drawn)
     assert isinstance(imputer.to_torch(), nn.Module)
 

@@ -107,7 +107,7 @@ def test_transform_and_sample_of_the_default_are_exact(seed):
     S, mean = found.covariance_, found.mean_
     expected = mean[1:] + S[1:, 0] / S[0, 0] * (11.0 - mean[0])
     np.testing.assert_allclose(found.transform(row)[0, 1:], expected, rtol=1e-10)
-    draws = found.sample(row, n_draws=4000, random_state=seed)[:, 0, 1:]
+    draws = found.sample(row, 4000, random_state=seed, as_array=True)[:, 0, 1:]
     covariance = S[1:, 1:] - np.outer(S[1:, 0], S[0, 1:]) / S[0, 0]
     z = (draws.mean(0) - expected) / np.sqrt(np.diag(covariance) / len(draws))
     assert np.abs(z).max() < GATE
@@ -189,7 +189,7 @@ def test_an_energy_learns_from_incomplete_rows(noise, seed):
     row = np.array([[1.0, np.nan]])
     expected = mean[1] + S[1, 0] / S[0, 0] * (1.0 - mean[0])
     assert found.transform(row)[0, 1] == pytest.approx(expected, abs=0.2)
-    draws = found.sample(np.repeat(row, 2000, 0), random_state=seed)[0, :, 1]
+    draws = found.sample(np.repeat(row, 2000, 0), random_state=seed)[0][:, 1]
     assert draws.mean() == pytest.approx(expected, abs=0.1)
     assert draws.var() == pytest.approx(S[1, 1] - S[0, 1] ** 2 / S[0, 0], rel=0.2)
 
@@ -214,11 +214,21 @@ def test_a_latent_variable(missing, seed):
     rows = complete[:20]
     mean = ((rows - centre) * w / psi).sum(1) / (1 + (w**2 / psi).sum())
     np.testing.assert_allclose(found.transform(rows)[:, 0], mean, atol=0.15)
-    draws = found.sample(rows, n_draws=500, random_state=0)
+    draws = found.sample_latents(rows, 500, random_state=0, as_array=True)
     assert draws.shape == (500, 20, 1)
     assert draws[..., 0].std(0).mean() == pytest.approx(
         (1 + (w**2 / psi).sum()) ** -0.5, rel=0.1
     )
+    if not missing:  # nor has the posterior of cells been trained
+        return
+    S = np.outer(w, w) + np.diag(psi)
+    row = np.append((centre + 1.5 * np.sign(w) * np.sqrt(np.diag(S)))[:-1], np.nan)
+    gain = np.linalg.solve(S[:-1, :-1], S[:-1, -1])
+    moved = gain @ (row - centre)[:-1]
+    drawn = found.sample(row[None], 2000, random_state=seed, as_array=True)[:, 0, -1]
+    assert abs(moved) > 1
+    assert drawn.mean() == pytest.approx(centre[-1] + moved, abs=0.3)
+    assert drawn.std() == pytest.approx(np.sqrt(S[-1, -1] - gain @ S[:-1, -1]), rel=0.2)
 
 
 def test_adam_learns_a_latent_variable(seed):
@@ -672,7 +682,7 @@ def test_two_humps_are_drawn_with_their_weights(seed):
     row = np.array([[0.3, np.nan]])
     expected = 2 * share - 2 * (1 - share)
     assert found.transform(row)[0, 1] == pytest.approx(expected, abs=0.25)
-    drawn = found.sample(np.repeat(row, 4000, 0), random_state=seed)[0, :, 1]
+    drawn = found.sample(np.repeat(row, 4000, 0), random_state=seed)[0][:, 1]
     assert (drawn > 0).mean() == pytest.approx(share, abs=0.05)
     # with candidates of equal weight it would be that of the proposal
     assert (abs(abs(drawn) - 2) < 1.5).mean() > 0.95
@@ -872,7 +882,7 @@ def test_fills_and_draws_are_possible(seed):
     estimator = VNCEEstimator(random_state=seed).fit(X)
     low, high = estimator.feature_ranges_
     assert (low >= 0.0).all()
-    for tables in (estimator.transform(X), estimator.sample(X, 20, random_state=seed)):
+    draws = estimator.sample(X, 20, random_state=seed, as_array=True)
+    for tables in (estimator.transform(X), draws):
         assert (low <= tables).all() and (tables <= high).all()
-    draws = estimator.sample(X, 20, random_state=seed)[..., 2]
-    assert np.isin(draws, X[:, 2]).all()
+    assert np.isin(draws[..., 2], X[:, 2]).all()

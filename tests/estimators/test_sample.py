@@ -1,0 +1,222 @@
+"""What `sample`, `sample_latents` and `sample_rows` return, in all that have them."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import sklearn
+from energies import Factor
+from statistical import FAILURE, p_mean, within_standard_errors
+
+from skvnce import (
+    GaussianImputer,
+    IncompleteFactorAnalysis,
+    LAIRImputer,
+    NoisyOr,
+    TruncatedGaussianGraphLearner,
+    TruncatedGaussianGraphLearnerCV,
+    VariationalAutoencoder,
+    VGIImputer,
+    VNCEEstimator,
+)
+from skvnce.metrics import crps
+from skvnce.pooling import fit_each
+
+LINEAR = VariationalAutoencoder(max_iter=0)
+QUICK = {"random_state": 0, "on_misfit": "ignore"}
+SHORT = {"n_steps": 1, "n_draws": 4, "add_indicator": True, **QUICK}
+OF_CELLS = {
+    "graph": TruncatedGaussianGraphLearner(**QUICK),
+    "path": TruncatedGaussianGraphLearnerCV(3, **QUICK),
+    "gaussian": GaussianImputer(n_parameter_draws=2, add_indicator=True, **QUICK),
+    "lair": LAIRImputer(LINEAR, n_members=1, **SHORT),
+    "vgi": VGIImputer("flow", max_iter=0, **SHORT),
+    "vnce": VNCEEstimator(max_iter=1, tol=10.0, **QUICK),
+    "latents": VNCEEstimator(Factor, max_iter=1, tol=10.0, **QUICK),
+}
+OF_ROWS = {
+    "gaussian": GaussianImputer(n_parameter_draws=2, **QUICK),
+    "factors": IncompleteFactorAnalysis(1),
+    "vae": VariationalAutoencoder(max_iter=0, random_state=0),
+    "noisy-or": NoisyOr(1, binarize=2.0, max_iter=1, random_state=0),
+}
+NAMES = ["a", "b", "c", "d"]
+
+
+@pytest.fixture(scope="module")
+def frame():
+    """A frame with a constant column, and one without an observed cell."""
+    rng = np.random.default_rng(0)
+    X = rng.gamma(4.0, size=(60, 1)) + rng.gamma(2.0, size=(60, 3))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    X[0] = np.nan
+    index = [f"row {i}" for i in range(60)]
+    return pd.DataFrame(X, index, list("abc")).assign(d=2.0, e=np.nan)
+
+
+@pytest.fixture(scope="module")
+def fitted(frame):
+    """Give estimators fitted to the frame, each made once."""
+    made = {}
+
+    def fit(kind, name):
+        if (id(kind), name) not in made:
+            made[id(kind), name] = sklearn.clone(kind[name]).fit(frame)
+        return made[id(kind), name].set_output(transform="default")
+
+    return fit
+
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Entirely missing",
+    "ignore:Constant where observed",
+    "ignore::sklearn.exceptions.ConvergenceWarning",
+)
+
+
+@pytest.mark.parametrize("name", OF_CELLS)
+def test_draws_are_a_list_of_arrays_or_one_array(fitted, frame, name):
+    model = fitted(OF_CELLS, name)
+    for X in (frame, frame.astype(np.float32)):
+        tables = model.sample(X, 3, 0)
+        assert type(tables) is list and len(tables) == 3
+        stacked = model.sample(X, n_draws=3, random_state=0, as_array=True)
+        assert type(stacked) is np.ndarray and stacked.shape == (3, 60, 4)
+        for table, same in zip(tables, stacked, strict=True):
+            assert type(table) is np.ndarray
+            assert table.dtype == model.transform(X).dtype == np.asarray(X).dtype
+            np.testing.assert_array_equal(table, same)
+            assert np.isfinite(table).all() and (table[:, 3] == 2).all()
+        kept = np.asarray(X)[:, :4]
+        seen = ~np.isnan(kept)
+        np.testing.assert_array_equal(tables[0][seen], kept[seen])
+        assert (tables[0] != tables[1])[:, :3].any()
+
+
+@pytest.mark.parametrize("name", OF_CELLS)
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_draws_come_in_the_container_of_transform(fitted, frame, name, library):
+    model = fitted(OF_CELLS, name)
+    expected = model.sample(frame, 2, random_state=0)
+    with sklearn.config_context(transform_output=library):
+        globally = sklearn.clone(model)
+        vars(globally).update(vars(model))
+        vars(globally).pop("_sklearn_output_config")
+        found = globally.sample(frame, 2, random_state=0)
+    model.set_output(transform=library)
+    kind = {"pandas": pd.DataFrame, "polars": pl.DataFrame}[library]
+    assert type(model.transform(frame)) is kind
+    for tables in (found, model.sample(frame, 2, random_state=0)):
+        for table, values in zip(tables, expected, strict=True):
+            assert type(table) is kind and list(table.columns) == NAMES
+            np.testing.assert_array_equal(table.to_numpy(), values)
+            if library == "pandas":
+                assert list(table.index) == list(frame.index)
+    assert type(model.sample(frame, as_array=True)) is np.ndarray
+
+
+def test_draws_of_an_array_have_generic_names(frame):
+    model = sklearn.clone(OF_CELLS["gaussian"]).fit(frame.to_numpy())
+    model.set_output(transform="pandas")
+    (table,) = model.sample(frame.to_numpy())
+    assert list(table.columns) == ["x0", "x1", "x2", "x3"]
+    model.set_params(keep_empty_features=True)
+    (table,) = model.sample(frame.to_numpy())
+    assert list(table.columns) == ["x0", "x1", "x2", "x3", "x4"]
+
+
+@pytest.mark.parametrize("name", OF_CELLS)
+def test_parameters_of_sample_are_checked(fitted, frame, name):
+    methods = [fitted(OF_CELLS, name).sample]
+    if name == "latents":
+        methods.append(fitted(OF_CELLS, name).sample_latents)
+    for method in methods:
+        with pytest.raises(ValueError, match="n_draws must be finite and at least 1"):
+            method(frame, 0)
+        with pytest.raises(TypeError, match="n_draws must be an integer"):
+            method(frame, 1.5)
+        with pytest.raises(TypeError, match="as_array must be a bool"):
+            method(frame, as_array=1)
+        with pytest.raises(TypeError, match="positional"):
+            method(frame, 1, 0, True)
+
+
+@pytest.mark.parametrize("library", ["default", "pandas", "polars"])
+def test_lists_of_tables_are_pooled_and_scored(fitted, frame, library):
+    model = fitted(OF_CELLS, "gaussian").set_output(transform=library)
+    draws = model.sample(frame, 3, random_state=0)
+    hidden = frame[NAMES].isna().to_numpy()
+    same = model.sample(frame, 3, random_state=0, as_array=True)
+    truth = np.ones(hidden.shape)
+    assert crps(truth, draws, hidden) == crps(truth, same, hidden)
+    means = [fit_each(IncompleteFactorAnalysis(1), d)[2].mean_ for d in (draws, same)]
+    np.testing.assert_array_equal(*means)
+
+
+def test_latents_are_drawn_in_the_container_of_transform(fitted, frame):
+    model = fitted(OF_CELLS, "latents")
+    drawn = model.sample_latents(frame, 3, 0, as_array=True)
+    assert drawn.shape == (3, 60, 1) and np.isfinite(drawn).all()
+    tables = model.sample_latents(frame, 3, 0)
+    np.testing.assert_array_equal(tables, drawn)
+    model.set_output(transform="pandas")
+    tables = model.sample_latents(frame, 3, 0)
+    for table, values in zip(tables, drawn, strict=True):
+        pd.testing.assert_frame_equal(
+            table, pd.DataFrame(values, frame.index, ["vnceestimator0"])
+        )
+    with pytest.raises(ValueError, match="no latents. sample draws missing cells"):
+        fitted(OF_CELLS, "vnce").sample_latents(frame)
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_new_rows_are_an_array_of_all_columns(fitted, name):
+    model = fitted(OF_ROWS, name)
+    rows = model.sample_rows(5, 0)
+    assert type(rows) is np.ndarray and rows.dtype == float and rows.shape == (5, 5)
+    assert (np.isnan(rows) == (np.arange(5) == 4)).all()
+    np.testing.assert_array_equal(rows, model.sample_rows(n_rows=5, random_state=0))
+    assert not np.array_equal(rows, model.sample_rows(5, 1), equal_nan=True)
+    assert model.sample_rows().shape == (1, 5)
+    if name != "noisy-or":
+        assert (rows[:, 3] == 2).all()
+    with pytest.raises(ValueError, match="n_rows must be finite and at least 1"):
+        model.sample_rows(0)
+    with pytest.raises(TypeError, match="n_rows must be an integer"):
+        model.sample_rows(2.0)
+
+
+def correlated(seed, n=400):
+    """Draw rows of a normal distribution with missing values."""
+    rng = np.random.default_rng(seed)
+    root = np.array([[1.0, 0.0, 0.0], [0.8, 0.6, 0.0], [-0.5, 0.2, 1.0]])
+    X = [5.0, -2.0, 100.0] + rng.normal(size=(n, 3)) @ root.T * [1.0, 3.0, 10.0]
+    X[rng.random(X.shape) < 0.2] = np.nan
+    return X
+
+
+def has_moments(rows, mean, covariance):
+    """Tell whether rows may come from a normal distribution of these moments."""
+    residual = rows - mean
+    found = residual.T @ residual / len(rows)
+    variance = np.diag(covariance)
+    error = np.sqrt((np.outer(variance, variance) + covariance**2) / len(rows))
+    return p_mean(rows, mean) > FAILURE and within_standard_errors(
+        found, covariance, error
+    )
+
+
+def test_new_rows_have_the_fitted_moments(seed):
+    X = correlated(seed)
+    free = {"min_value": -np.inf, "max_value": np.inf, "on_misfit": "ignore"}
+    normal = GaussianImputer(margins="normal", random_state=seed, **free).fit(X)
+    normal._calibration = None  # moves draws of about one such table in 170
+    factors = IncompleteFactorAnalysis(1).fit(X)
+    for model, covariance in (
+        (normal, normal.covariance_),
+        (factors, factors.get_covariance()),
+    ):
+        rows = model.sample_rows(20000, random_state=seed)
+        assert has_moments(rows, model.mean_, covariance)
+        assert not has_moments(rows, model.mean_, covariance * 1.1)
+        assert not has_moments(rows, model.mean_ + 0.1 * np.nanstd(X, 0), covariance)
