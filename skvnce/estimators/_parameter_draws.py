@@ -17,7 +17,7 @@ class ParameterDraws:
     """Mixin of `GaussianImputer`, whose `n_parameter_draws` is the number of draws."""
 
     @shows_progress
-    def draw_parameters(self):
+    def sample_parameters(self):
         """Return the draws of mean and covariance from their posterior.
 
         Returns

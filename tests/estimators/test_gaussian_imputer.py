@@ -184,7 +184,7 @@ def test_constant_tables_are_filled_by_their_values():
     np.testing.assert_array_equal(imputer.transform(X), [[1.0, 2.0]] * 3)
     np.testing.assert_array_equal(imputer.sample(X, 2), [[[1.0, 2.0]] * 3] * 2)
     np.testing.assert_array_equal(imputer.score_samples(X), 0)
-    assert [part.shape for part in imputer.draw_parameters()] == [(0, 0), (0, 0, 0)]
+    assert [part.shape for part in imputer.sample_parameters()] == [(0, 0), (0, 0, 0)]
 
 
 def test_a_constant_fold_does_not_stop_a_search(seed):
@@ -424,12 +424,12 @@ def test_an_indicator_is_appended(X):
 def test_parameters_are_drawn_when_they_are_asked_for(X):
     eager, lazy = fitted(X), fitted(X)
     eager.sample(X)
-    for a, b in zip(eager.draw_parameters(), lazy.draw_parameters(), strict=True):
+    for a, b in zip(eager.sample_parameters(), lazy.sample_parameters(), strict=True):
         np.testing.assert_array_equal(a, b)
-    means, covariances = lazy.draw_parameters()
+    means, covariances = lazy.sample_parameters()
     assert means.shape == (20, 4)
     assert covariances.shape == (20, 4, 4)
-    assert fitted(X, n_parameter_draws=0).draw_parameters()[0].shape == (0, 4)
+    assert fitted(X, n_parameter_draws=0).sample_parameters()[0].shape == (0, 4)
     # the table of the fit is let go
     assert lazy._training is None
 
@@ -446,7 +446,7 @@ def test_rows_of_weight_zero_are_absent(X):
 def test_the_number_of_parameter_draws_is_that_of_the_fit(X):
     imputer = fitted(X, n_parameter_draws=3).set_params(n_parameter_draws=0)
     imputer.sample(X)
-    assert len(imputer.draw_parameters()[0]) == 3
+    assert len(imputer.sample_parameters()[0]) == 3
 
 
 def test_empty_columns_are_kept_within_their_bounds(X):

@@ -34,7 +34,7 @@ def test_draws_of_a_complete_table_are_of_the_inverse_wishart(seed, shrinkage):
     imputer = GaussianImputer(
         shrinkage, margins="normal", n_parameter_draws=300, random_state=seed
     ).fit(X, sample_weight=weights)
-    means, covariances = imputer.draw_parameters()
+    means, covariances = imputer.sample_parameters()
 
     mean, scatter = scatter_of((X - imputer.location_) / imputer.scale_, weights)
     k, d = 3 * shrinkage, 3
