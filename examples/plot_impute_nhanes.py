@@ -59,22 +59,24 @@ print(pd.DataFrame({c: spread(c) for c in columns}).T.round(2))
 # %%
 # A skewed column
 # ---------------
-# The imputer found that normal scores of the columns predict cells that it hid from
-# itself better than the columns do, and bent them.  Draws of a plain normal
-# distribution have the right mean and spread, and the wrong shape where a column is
-# skewed: many of the drawn concentrations of testosterone are negative.  A bound is for
-# what the data do not tell by themselves.
+# The imputer chose marginal distributions that are not normal, since they predict
+# held-out cells better.  Draws of a normal distribution have the right mean and
+# standard deviation, and the wrong shape where a column is skewed: without bounds a
+# tenth of the drawn concentrations of testosterone is negative.  By default draws stay
+# in the range that is learned from each column (``feature_ranges_``).
 
 place = X.columns.get_loc("Testosterone")
 gone = X["Testosterone"].isna()
-straight = GaussianImputer(margins="normal", random_state=0).fit(X)
-low = np.where(X.columns == "Testosterone", 0.0, -np.inf)
-bounded = GaussianImputer(min_value=low, random_state=0).fit(X)
-kinds = {
-    "normal margins": straight.sample(X, n_draws=5, random_state=0, as_array=True),
-    "fitted margins": draws,
-    "and a bound": bounded.sample(X, n_draws=5, random_state=0, as_array=True),
+free = {"min_value": -np.inf, "max_value": np.inf}
+imputers = {
+    "normal, no bounds": GaussianImputer(margins="normal", random_state=0, **free),
+    "normal": GaussianImputer(margins="normal", random_state=0),
 }
+kinds = {
+    kind: one.fit(X).sample(X, n_draws=5, random_state=0, as_array=True)
+    for kind, one in imputers.items()
+}
+kinds["default"] = draws
 kinds = {kind: tables[:, gone, place] for kind, tables in kinds.items()}
 for kind, values in kinds.items():
     print(f"Negative draws, {kind}: {(values < 0).mean():.1%}")
