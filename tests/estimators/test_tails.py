@@ -138,7 +138,7 @@ def announced(estimator, X):
 def test_each_estimator_names_them_once(estimator, seed):
     (message,) = announced(clone(estimator), table(seed))
     assert message.startswith("A few cells of column 'c1', column 'c3' are so far")
-    assert "missing (NaN)" in message and "logarithms" in message
+    assert "errors to NaN" in message and "logarithms" in message
     assert announced(clone(estimator), table(seed, far=12.0)) == []  # control
 
 

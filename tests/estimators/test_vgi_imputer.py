@@ -334,7 +334,7 @@ class Mixing(NoDensity):
         (NoDensity, TypeError, "NoDensity, which has no method log_prob"),
         (Flat, ValueError, r"log_prob of Flat must map a table of shape \(n, 4\)"),
         (Fixed, ValueError, "Fixed, which has no parameter"),
-        (lambda d: 3.0, TypeError, "must give a torch.nn.Module, got float"),
+        (lambda d: 3.0, TypeError, "must return a torch.nn.Module, got float"),
         (3, TypeError, "model must be None, a string"),
         ("gan", ValueError, "model must be one of"),
     ],

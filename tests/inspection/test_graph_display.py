@@ -88,7 +88,7 @@ def test_of_a_large_graph_the_largest_part_is_drawn_and_its_hubs_are_named():
     display = GraphDisplay.from_estimator(learner, n_labels=7)
     assert len(display.points_.get_offsets()) == 300
     assert len(display.lines_.get_segments()) == 596
-    assert display.ax_.get_title().startswith("300 of 350 nodes, 596 links")
+    assert display.ax_.get_title().startswith("300 of 350 nodes, 596 edges")
     hubs = sorted(dict(learner.graph.degree).items(), key=lambda item: -item[1])[:7]
     assert [text.get_text() for text in display.labels_] == [name for name, _ in hubs]
     assert len(display.ax_.texts) == 7
