@@ -221,7 +221,8 @@ def test_as_many_components_as_columns(X):
 
 def test_duplicated_columns_are_named(X):
     frame = pd.DataFrame(X, columns=list("abcdefgh")).assign(twin=X[:, 0])
-    with pytest.warns(ConvergenceWarning, match=r"(?s)column 'a', column 'twin'.*[Dd]rop"):
+    named = r"(?s)column 'a', column 'twin'.*[Dd]rop"
+    with pytest.warns(ConvergenceWarning, match=named):
         analysis = sound(frame, 3, max_iter=3000, tol=1e-4)
     ratio = analysis.noise_variance_[[0, -1]] / np.nanvar(X[:, 0])
     np.testing.assert_allclose(ratio, 1e-4, rtol=1e-6)
