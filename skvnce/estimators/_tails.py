@@ -54,8 +54,8 @@ def _is_heavy_tailed(values):
     distance = distance[distance > 0]
     if len(distance) < _FEWEST:
         return False
-    typical = np.median(distance / distance.max())
-    square = np.square(distance / distance.max())
+    distance = distance / distance.max()
+    typical, square = np.median(distance), np.square(distance)
     total, fourth = square.sum(), np.square(square).sum()
     few = total**2 < fourth * max(_CELLS, _SHARE * len(values))
     large = total > len(square) * (_LARGE * typical) ** 2

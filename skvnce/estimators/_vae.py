@@ -258,8 +258,9 @@ class VariationalAutoencoder(
         MisfitWarning
             If a few cells dominate the squared errors of a column.
         """
-        self._fit(X)
-        announce(tail_messages(self, self._checked(X), self.node_indices_), "warn")
+        X = self._validated(X)
+        self._fit_table(X)
+        announce(tail_messages(self, X, self.node_indices_), "warn")
         return self
 
     @shows_progress
@@ -376,7 +377,6 @@ class VariationalAutoencoder(
         log_prob, error = found[:, 0] + log_slopes, found[:, 1]
         return np.where(empty, 0.0, log_prob), np.where(empty, 0.0, error)
 
-    @reports_fit
     def _fit(self, X, weights=None, on_chosen=None):
         """Fit; `weights` (n_samples,) weight EM, and training draws rows by them.
 
@@ -384,8 +384,16 @@ class VariationalAutoencoder(
         equivalent to two equal rows only on average.  `on_chosen` gets a `Blind` of the
         estimator when held-out cells have chosen the number of rounds.
         """
+        return self._fit_table(self._validated(X), weights, on_chosen)
+
+    def _validated(self, X):
+        """Validate the parameters and the table of a fit."""
         self._check_parameters()
-        X = incomplete_array(self, X, reset=True)
+        return incomplete_array(self, X, reset=True)
+
+    @reports_fit
+    def _fit_table(self, X, weights=None, on_chosen=None):
+        """Fit to a validated table; see `_fit`."""
         consequence = "no latents can be learned."
         nodes, weights = self._keep_nodes(X, weights, consequence)
         check_rank(self.n_components, len(self.node_indices_))

@@ -203,7 +203,7 @@ def metropolised_gibbs(
 
     @torch.no_grad()
     def step(state: Scan, data: Incomplete) -> tuple[Scan, Visit]:
-        holed = state.n_missing > 0
+        incomplete = state.n_missing > 0
         coin, for_accept, *for_cells = _numbers(uniforms, state, n_together + 2)
         x, there, back, outside = state.x, 0.0, 0.0, torch.zeros_like(coin).bool()
         for k, uniform in enumerate(for_cells):
@@ -211,14 +211,14 @@ def metropolised_gibbs(
             columns = visited(state, state.step * n_together + place)
             q = conditionals.at(x, columns)
             drawn, old = at_quantiles(q, uniform), _cell(x, columns)
-            x = _replaced(x, columns, drawn, holed)
+            x = _replaced(x, columns, drawn, incomplete)
             there = there + q.log_prob(drawn)
             back = back + conditionals.back(q, x, columns).log_prob(old)
-            outside = outside | (hypercube.outside(drawn, columns) & holed)
+            outside = outside | (hypercube.outside(drawn, columns) & incomplete)
         log_prob = model.log_prob(x).masked_fill(outside, -torch.inf)
         log_weight = torch.stack([state.log_prob - back, log_prob - there])
         taken, acceptance = accept(log_weight, for_accept)
-        taken = taken & holed
+        taken = taken & incomplete
         return (
             state._replace(
                 x=x.where(taken.unsqueeze(-1), state.x),

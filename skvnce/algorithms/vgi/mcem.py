@@ -75,8 +75,8 @@ def reimpute(
     hypercube : Hypercube, optional
         Range to which the draws are clamped.
     """
-    holed = (~data.observed).any(1).nonzero().squeeze(1)
-    for rows in holed.split(max(1, _ROWS // len(x))):
+    incomplete = (~data.observed).any(1).nonzero().squeeze(1)
+    for rows in incomplete.split(max(1, _ROWS // len(x))):
         part = data.take(rows)
         drawn = run_chain(sampler, sampler.init(part), part, n_steps).x
         if hypercube is not None:
@@ -91,9 +91,11 @@ def completed_loss(
     complete = data.observed.all(1)
 
     def loss(rows: Tensor) -> Tensor:
-        whole, holed = rows[complete[rows]], rows[~complete[rows]]
-        tables = torch.cat([x[:, holed].flatten(0, 1), data.x[whole]])
-        drawn, seen = model.log_prob(tables).split([len(x) * len(holed), len(whole)])
+        whole, incomplete = rows[complete[rows]], rows[~complete[rows]]
+        tables = torch.cat([x[:, incomplete].flatten(0, 1), data.x[whole]])
+        drawn, seen = model.log_prob(tables).split(
+            [len(x) * len(incomplete), len(whole)]
+        )
         return -(drawn.sum() / len(x) + seen.sum()) / len(rows)
 
     return loss
