@@ -14,14 +14,14 @@ from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
 from skvnce.training.lbfgs import minimise_parameters
 
 
-def simulate(seed, n, n_features=12, n_latents=8, scale=1.0):
+def simulate(seed, n, n_features=12, n_components=8, scale=1.0):
     """Draw a machine and n exact rows from it; returns (truth, x).
 
     Weights are N(0, scale^2).  Biases are N(0, 1/4) where units are coded -1/2 and 1/2,
-    so that margins are neither all near 0 nor all near 1.
+    so that marginals are neither all near 0 nor all near 1.
     """
     generator = stream(seed, "truth")
-    truth = start(n_features, n_latents, generator, scale)
+    truth = start(n_features, n_components, generator, scale)
     with torch.no_grad():
         W = truth.weight
         for bias, centre in (
@@ -53,10 +53,10 @@ def stream(seed, purpose):
     return torch.Generator().manual_seed(int(key.generate_state(1)[0]))
 
 
-def start(n_features, n_latents, generator, scale):
+def start(n_features, n_components, generator, scale):
     """Make a machine with weights N(0, scale^2) and biases zero."""
     with torch.random.fork_rng(devices=[]):  # what it draws itself is overwritten
-        model = RestrictedBoltzmann(n_features, n_latents).double()
+        model = RestrictedBoltzmann(n_features, n_components).double()
     with torch.no_grad():
         model.weight.copy_(normal(model.weight.shape, generator, scale))
     return model
@@ -67,9 +67,9 @@ def normal(shape, generator, scale):
     return scale * torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
-def start_at_margins(x, n_latents, generator, scale):
-    """Make a machine with small weights and the margins of x (Hinton 2012)."""
-    model = start(x.shape[1], n_latents, generator, scale)
+def start_at_marginals(x, n_components, generator, scale):
+    """Make a machine with small weights and the marginals of x (Hinton 2012)."""
+    model = start(x.shape[1], n_components, generator, scale)
     with torch.no_grad():
         model.visible_bias.copy_(((x.sum(0) + 0.5) / (len(x) + 1)).logit())
     return model
@@ -90,10 +90,10 @@ def test_log_likelihood(model, x):
 test_log_likelihood.__test__ = False  # pytest would take it for a test
 
 
-def maximum_likelihood(x, n_latents=8, seed=0, scale=0.1, tol=1e-5, max_iter=5000):
+def maximum_likelihood(x, n_components=8, seed=0, scale=0.1, tol=1e-5, max_iter=5000):
     """Maximise the exact likelihood by L-BFGS, from one random start."""
     generator = stream(seed, "fit")
-    model = start_at_margins(x, n_latents, generator, scale)
+    model = start_at_marginals(x, n_components, generator, scale)
     minimise_parameters(
         lambda: [-log_likelihood(model, x)],
         model.parameters(),
@@ -105,7 +105,7 @@ def maximum_likelihood(x, n_latents=8, seed=0, scale=0.1, tol=1e-5, max_iter=500
 
 def persistent_contrastive_divergence(
     x,
-    n_latents=8,
+    n_components=8,
     seed=0,
     *,
     scale=0.1,
@@ -124,7 +124,7 @@ def persistent_contrastive_divergence(
     than a report should use.
     """
     generator = stream(seed, "fit")
-    model = start_at_margins(x, n_latents, generator, scale)
+    model = start_at_marginals(x, n_components, generator, scale)
     chains = x[torch.randint(len(x), (n_chains,), generator=generator)]
     optimiser = SGD(model.parameters(), rate, momentum, maximize=True)
     n_steps = n_epochs * -(-len(x) // batch_size)

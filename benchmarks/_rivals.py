@@ -87,10 +87,10 @@ def extra_trees(seed):
     return IterativeImputer(trees, random_state=seed)
 
 
-def lair_of(objective):
-    """Make the maker of a LAIRImputer whose autoencoder has another objective."""
+def lair_of(algorithm):
+    """Make the maker of a LAIRImputer whose autoencoder has another algorithm."""
     return lambda seed: LAIRImputer(
-        VariationalAutoencoder(objective=objective), random_state=seed
+        VariationalAutoencoder(algorithm=algorithm), random_state=seed
     )
 
 
@@ -102,10 +102,17 @@ def vgi_of(model):
 VGI_MODELS = {
     "VGI, flow": "flow",
     "VGI, factor analysis": "factor-analysis",
-    "VGI, VBGI-VAE": VariationalAutoencoder(objective="VBGI-VAE"),
+    "VGI, VBGI-VAE": VariationalAutoencoder(algorithm="vbgi-vae"),
 }
 MICE = {f"mice {kind}": kind for kind in ("pmm", "norm", "cart")}
-OBJECTIVES = ["MVAE", "MissVAE", "MissSVAE", "MissIWAE", "MissSIWAE", "DeMissVAE"]
+BOUNDS = {
+    "MVAE": "mvae",
+    "MissVAE": "miss-vae",
+    "MissSVAE": "miss-svae",
+    "MissIWAE": "miss-iwae",
+    "MissSIWAE": "miss-siwae",
+    "DeMissVAE": "demiss-vae",
+}
 METHODS = {
     "mean": lambda seed: SimpleImputer(),
     "KNN": lambda seed: ScaledKNN(),
@@ -116,10 +123,10 @@ METHODS = {
     **{name: partial(Mice, kind) for name, kind in MICE.items()},
     "MIWAE": lambda seed: MIWAE(random_state=seed),
     "GaussianImputer": lambda seed: GaussianImputer(),
-    "Gaussian, normal margins": lambda seed: GaussianImputer(margins="normal"),
+    "Gaussian, normal marginals": lambda seed: GaussianImputer(marginals="normal"),
     "Gaussian, fixed parameters": lambda seed: GaussianImputer(n_parameter_draws=0),
     "LAIRImputer": lambda seed: LAIRImputer(random_state=seed),
-    **{f"LAIR, {name}": lair_of(name) for name in OBJECTIVES},
+    **{f"LAIR, {name}": lair_of(value) for name, value in BOUNDS.items()},
     "VGIImputer": lambda seed: VGIImputer(random_state=seed),
     **{name: vgi_of(model) for name, model in VGI_MODELS.items()},
     "raw NaN": lambda seed: FunctionTransformer(),
@@ -129,7 +136,7 @@ METHODS = {
 SEEDS_AT_MOST = {"ExtraTrees": 1, "MIWAE": 1}
 SEEDS_AT_MOST |= dict.fromkeys(VGI_MODELS, 1)
 SEEDS_AT_MOST |= {"mice cart": 1}
-SEEDS_AT_MOST |= {f"LAIR, {name}": 1 for name in OBJECTIVES}
+SEEDS_AT_MOST |= {f"LAIR, {name}": 1 for name in BOUNDS}
 
 
 def lacking(methods):

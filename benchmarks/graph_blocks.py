@@ -134,7 +134,7 @@ def figures(model, X, hidden, rng):
         precision, linear = model.precision_, model.linear_
     else:
         precision = np.linalg.inv(model.covariance_)
-        linear = precision @ model.location_
+        linear = precision @ model.untruncated_mean_
     mean, spread = exact_of_model(precision, linear, X[rows], hidden[rows], rng)
     error = np.sqrt(np.mean(((filled - mean) / spread) ** 2))
     ratio = np.sqrt(drawn.var(0, ddof=1).mean(0) / (spread**2).mean(0)).mean()
@@ -158,11 +158,11 @@ def measured(name, method):
     X, hidden = simulated(*CASES[name], rng)
     if method == "bounded":
         label = "GaussianImputer(min_value=0)"
-        options = {"margins": "normal", "min_value": 0, "n_parameter_draws": 0}
+        options = {"marginals": "normal", "min_value": 0, "n_parameter_draws": 0}
         model = GaussianImputer(**options, random_state=0)
     else:
         label = method
-        model = TruncatedGaussianGraphLearner(method=method, random_state=0)
+        model = TruncatedGaussianGraphLearner(algorithm=method, random_state=0)
     error, ratio, settled, seconds = figures(model, X, hidden, rng)
     return (
         label,

@@ -116,14 +116,14 @@ MEASURES = {"auc": "AUC"} | ERRORS
 FAILED = 0.75  # of the median AUC, below which a fit has failed
 
 
-def learner(linear, method="score-matching", imputer=None, **options):
+def learner(linear, algorithm="score-matching", imputer=None, **options):
     """Fit our learner without an L1 penalty, after an imputer if one is given."""
 
     def fit(X, seed):
         X = X if imputer is None else imputer(seed).fit_transform(X)
         model = TruncatedGaussianGraphLearner(
             alpha=0,
-            method=method,
+            algorithm=algorithm,
             fit_linear=linear,
             random_state=seed,
             **options,

@@ -43,7 +43,7 @@ def learner(**options):
 
 METHODS = {
     "skvnce score matching": learner(),
-    ML: learner(method="maximum-likelihood"),
+    ML: learner(algorithm="maximum-likelihood"),
     LASSO: lambda X: GraphicalLassoCV().fit(mean_filled(X)).precision_,
     "mean-filled marginal corr.": lambda X: np.corrcoef(mean_filled(X).T),
 }

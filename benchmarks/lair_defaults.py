@@ -57,7 +57,7 @@ def measure(n, d):
         f"{cpu:.1f}",
         f"{memory:.0f}",
         len(imputer.estimators_),
-        first.n_rounds_,
+        first.best_iter_,
         *(f"{ratio:.2f}" for ratio in rivals),
     ]
 

@@ -225,7 +225,7 @@ def recovered(way, init, n, seed):
         components = NMF(8, max_iter=1000).fit(pictures.data).components_
         loss = np.nan
     else:
-        model = NoisyOr(8, inference=way, init=init, random_state=seed)
+        model = NoisyOr(8, algorithm=way, init=init, random_state=seed)
         model.fit(pictures.data)
         components, loss = model.components_, -model.score(test)
     cosine = match(components, pictures.components)
@@ -294,7 +294,7 @@ def generative(way, n, passes, alpha, n_test):
     x, valid, test = random_tables(n, n_test)
     options = {"max_iter": passes, "alpha": alpha, "random_state": 0}
     start = perf_counter()
-    learner = NoisyOr(100, inference=way, **options).fit(x)
+    learner = NoisyOr(100, algorithm=way, **options).fit(x)
     seconds = perf_counter() - start
     return -learner.score(valid), -learner.score(test), seconds
 

@@ -43,7 +43,7 @@ def learners(n_topics, seed, **effort):
     """Make the methods, by name."""
     return {
         "NoisyOr, acp": NoisyOr(n_topics, random_state=seed, **effort),
-        "NoisyOr, avi": NoisyOr(n_topics, inference="avi", random_state=seed, **effort),
+        "NoisyOr, avi": NoisyOr(n_topics, algorithm="avi", random_state=seed, **effort),
         "LDA": LatentDirichletAllocation(n_topics, random_state=seed, max_iter=50),
         "NMF": NMF(n_topics, max_iter=1000, init="nndsvdar", random_state=seed),
     }

@@ -40,19 +40,19 @@ REACH, POINTS = 5.0, 160  # of the grid of latents
 # other fourteen are specks in it
 DATA_SEED = 2027
 METHODS = tuple(BOUNDS)
-ELBOS = "MVAE", "MissVAE", "MissSVAE"
-IWELBOS = "MIWAE", "MissIWAE", "MissSIWAE"
+ELBOS = "mvae", "miss-vae", "miss-svae"
+IWELBOS = "miwae", "miss-iwae", "miss-siwae"
 PAIRS = [
-    ("MissSVAE", "MVAE"),
-    ("MissVAE", "MVAE"),
-    ("MissSVAE", "MissVAE"),
-    ("MIWAE", "MVAE"),
-    ("MissIWAE", "MissVAE"),
-    ("MissSIWAE", "MissSVAE"),
-    ("MissIWAE", "MIWAE"),
-    ("MissSIWAE", "MIWAE"),
-    ("DeMissVAE", "MVAE"),
-    ("DeMissVAE", "MIWAE"),
+    ("miss-svae", "mvae"),
+    ("miss-vae", "mvae"),
+    ("miss-svae", "miss-vae"),
+    ("miwae", "mvae"),
+    ("miss-iwae", "miss-vae"),
+    ("miss-siwae", "miss-svae"),
+    ("miss-iwae", "miwae"),
+    ("miss-siwae", "miwae"),
+    ("demiss-vae", "mvae"),
+    ("demiss-vae", "miwae"),
 ]
 
 
@@ -61,9 +61,9 @@ def counts(method, budget):
 
     Of a row, or of a component.
     """
-    stratified = method in ("MissSVAE", "MissSIWAE")
-    mixture = stratified or method in ("MissVAE", "MissIWAE")
-    return budget * mixture, 1 if stratified or method == "DeMissVAE" else budget
+    stratified = method in ("miss-svae", "miss-siwae")
+    mixture = stratified or method in ("miss-vae", "miss-iwae")
+    return budget * mixture, 1 if stratified or method == "demiss-vae" else budget
 
 
 def bells(rng):
@@ -188,7 +188,7 @@ class Autoencoder(nn.Module):
 def encoder_of(method, n_fits, budget=BUDGET):
     """Make the encoder of a method."""
     n_components, _ = counts(method, budget)
-    if method == "DeMissVAE":
+    if method == "demiss-vae":
         return IndependentNormalEncoder(Completed(n_fits, 2 * LATENTS))
     if not n_components:
         return IndependentNormalEncoder(Masked(n_fits, 2 * LATENTS))
@@ -263,7 +263,7 @@ def loss_of(method, model, posterior, x, observed, budget):
     def loss(rows):
         nonlocal seen_rows
         inputs = x[:, rows]
-        if method == "DeMissVAE":
+        if method == "demiss-vae":
             first, seen_rows = seen_rows < len(x), seen_rows + len(rows)
             moved = None if first else store.update(model, posterior, rows)
             inputs = store.completed[:, :, rows] if first else moved
@@ -381,7 +381,7 @@ def verdict(scores):
     """Say which of the two findings that must come out do."""
     claims = {
         "MissSVAE fits better than MVAE": np.subtract(
-            scores["MissSVAE"], scores["MVAE"]
+            scores["miss-svae"], scores["mvae"]
         )
     }
     if scores.keys() >= {*IWELBOS}:

@@ -545,7 +545,7 @@ and 83 % missing where not said; test scores were seen along with those of valid
 - Rates: at 50 %, after 100 epochs, 0.003 gave MVAE 40.0, MIWAE 41.5, VBGI-VAE 39.3 and
   VGI 38.7 (80 epochs, 2 cells); 0.01 gave MVAE 41.8, MIWAE 42.2, VBGI-VAE 41.2.  With
   complete data 0.001, 0.003 and 0.01 gave 39.7, 42.9 and 44.2.  So all have 0.01.
-- Start of the chains: VBGI-VAE 27.9 from the margins and 31.2 from Gaussian draws,
+- Start of the chains: VBGI-VAE 27.9 from the marginals and 31.2 from Gaussian draws,
   VBGI-VAE-M 18.8 from both, with a warm-up of 20 and of 10 epochs.
 - VGI: 33.5 with 5 updates, 1 cell and AMSGrad at 0.001; 31.6 with 10 updates, 2 cells,
   0.003 and 3 chains (Adam at 0.005); 33.4 with 10 updates and 0.0003.  Without the

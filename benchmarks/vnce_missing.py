@@ -21,10 +21,10 @@ from skvnce import GaussianImputer, VNCEEstimator
 
 TABLES = ["diabetes", "breast_cancer", "gas_turbine"]
 METHODS = {
-    "EM": lambda seed: GaussianImputer(margins="normal"),
+    "EM": lambda seed: GaussianImputer(marginals="normal"),
     "VNCE": lambda seed: VNCEEstimator(random_state=seed),
     "VNCE, nu = 50": lambda seed: VNCEEstimator(noise_ratio=50, random_state=seed),
-    "VNCE, no penalty": lambda seed: VNCEEstimator(alpha=0.0, random_state=seed),
+    "VNCE, no penalty": lambda seed: VNCEEstimator(ridge=0.0, random_state=seed),
     "VNCE, noise of marginals": lambda seed: VNCEEstimator(
         noise="marginal", random_state=seed
     ),

@@ -27,7 +27,7 @@ from _rbm_rivals import (
     maximum_likelihood,
     persistent_contrastive_divergence,
     simulate,
-    start_at_margins,
+    start_at_marginals,
     stream,
     test_log_likelihood,
 )
@@ -41,7 +41,7 @@ from skvnce.training.lbfgs import minimise_parameters
 N_LATENTS, N_FEW = 8, 4
 N_STARTS = 3
 N_TEST = 10_000
-ALPHA = 1.0  # of the penalty alpha |theta|^2 / (2 n): a standard normal prior
+RIDGE = 1.0  # of the penalty alpha |theta|^2 / (2 n): a standard normal prior
 ML = "maximum likelihood"
 AMORTISED = {"posterior": "bernoulli", "max_iter": 200, "learning_rate_init": 0.03}
 FOUND = """## What was found
@@ -99,9 +99,9 @@ QUICK = Size({100: 1}, {100: 1}, {100: 1}, (20,), 0)
 class Joint(nn.Module):
     """A machine that hides its closed forms: its states have to be enumerated."""
 
-    def __init__(self, n_features, n_latents):
+    def __init__(self, n_features, n_components):
         super().__init__()
-        self.machine = RestrictedBoltzmann(n_features, n_latents)
+        self.machine = RestrictedBoltzmann(n_features, n_components)
 
     @property
     def states(self):
@@ -113,33 +113,33 @@ class Joint(nn.Module):
         return self.machine.log_density(x, z)
 
 
-def best_likelihood(n_starts, x, n_latents, seed):
+def best_likelihood(n_starts, x, n_components, seed):
     """Maximise the likelihood from several starts, and keep the best on these rows."""
     starts = range(1000 * seed, 1000 * seed + n_starts)
-    fits = [maximum_likelihood(x, n_latents, start) for start in starts]
+    fits = [maximum_likelihood(x, n_components, start) for start in starts]
     return max(fits, key=lambda model: test_log_likelihood(model, x)), {}
 
 
-def penalised_likelihood(x, n_latents, seed):
+def penalised_likelihood(x, n_components, seed):
     """Maximise the likelihood less the penalty that `VNCEEstimator` has."""
-    model = start_at_margins(x, n_latents, stream(1000 * seed, "fit"), 0.1)
+    model = start_at_marginals(x, n_components, stream(1000 * seed, "fit"), 0.1)
 
     def losses():
         square = sum(p.square().sum() for p in model.parameters())
-        yield ALPHA / (2 * len(x)) * square - log_likelihood(model, x)
+        yield RIDGE / (2 * len(x)) * square - log_likelihood(model, x)
 
     minimise_parameters(losses, model.parameters(), tol=1e-5, max_iter=5000)
     return model, {}
 
 
-def contrastive_divergence(x, n_latents, seed):
+def contrastive_divergence(x, n_components, seed):
     """Run PCD with its defaults."""
-    return persistent_contrastive_divergence(x, n_latents, seed), {}
+    return persistent_contrastive_divergence(x, n_components, seed), {}
 
 
-def by_noise(options, x, n_latents, seed, factory=RestrictedBoltzmann):
+def by_noise(options, x, n_components, seed, factory=RestrictedBoltzmann):
     """Fit by VNCE; says how far the scale parameter is from the constant."""
-    model = partial(factory, n_latents=n_latents)
+    model = partial(factory, n_components=n_components)
     estimator = VNCEEstimator(model, random_state=seed, noise_ratio=10, **options)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -165,8 +165,8 @@ METHODS = {
 }
 PENALISED = {
     f"{ML}, one start": penalised_likelihood,
-    "VNCE, exact posterior": partial(by_noise, {"alpha": ALPHA}),
-    "VNCE, amortised posterior": partial(by_noise, {"alpha": ALPHA, **AMORTISED}),
+    "VNCE, exact posterior": partial(by_noise, {"ridge": RIDGE}),
+    "VNCE, amortised posterior": partial(by_noise, {"ridge": RIDGE, **AMORTISED}),
 }
 
 
@@ -203,18 +203,18 @@ class Kept:
         return record
 
 
-def compare(kept, block, methods, train, test, seed, n_latents=N_LATENTS):
+def compare(kept, block, methods, train, test, seed, n_components=N_LATENTS):
     """Fit all methods to a table; one record a method."""
     for name, fit in methods.items():
         key = {"block": block, "method": name, "n": len(train), "seed": seed}
         record = kept.find(key)
-        yield record or kept.add(key | scores(fit, train, test, seed, n_latents))
+        yield record or kept.add(key | scores(fit, train, test, seed, n_components))
 
 
-def scores(fit, train, test, seed, n_latents):
+def scores(fit, train, test, seed, n_components):
     """Fit one method, and time it."""
     begin = time.process_time()
-    model, found = fit(train, n_latents, seed)
+    model, found = fit(train, n_components, seed)
     return {
         "seconds": time.process_time() - begin,
         "train": test_log_likelihood(model, train),
@@ -228,16 +228,16 @@ def baseline(name, n, seed, train, test):
     return {"method": name, "n": n, "seed": seed, "train": train, "test": test}
 
 
-def on_machines(kept, block, methods, counts, n_latents=N_LATENTS):
+def on_machines(kept, block, methods, counts, n_components=N_LATENTS):
     """Compare on simulated machines, for each number of training rows."""
     most = max(counts)
     for n, count in counts.items():
         for seed in range(count):
-            truth, x = simulate(seed, most + N_TEST, n_latents=n_latents)
+            truth, x = simulate(seed, most + N_TEST, n_components=n_components)
             train, test = x[:n], x[most:]
             exact = [test_log_likelihood(truth, rows) for rows in (train, test)]
             yield baseline("the machine itself", n, seed, *exact)
-            yield from compare(kept, block, methods, train, test, seed, n_latents)
+            yield from compare(kept, block, methods, train, test, seed, n_components)
 
 
 def on_letters(kept, methods, n_splits):
@@ -300,7 +300,7 @@ def report(size, kept):
         "## Simulated machines",
         f"Weights N(0, 1), 116 parameters; {counts}; {N_TEST} test rows each.",
         summarise(on_machines(kept, "machines", METHODS, size.machines), first),
-        f"## The same with a penalty, alpha = {ALPHA:g}",
+        f"## The same with a penalty, alpha = {RIDGE:g}",
         "Of |theta|^2 / (2 n), the same for all; PCD is without.",
         summarise(on_machines(kept, "penalty", PENALISED, size.penalised), first),
         "## Integrated out, or EM with enumerated states",

@@ -43,11 +43,13 @@ print(f"{(~test).sum()} frames to train on, {test.sum()} unseen ones, 140 pixels
 # Four autoencoders of ten latents, as rows are few.  Averages of grey values repeat,
 # but finely; we say that they are normal.
 
-settings = {"n_components": 10, "likelihood": "normal", "margins": "normal"}
+settings = {"n_components": 10, "likelihood": "normal", "marginals": "normal"}
 autoencoder = VariationalAutoencoder(max_iter=8, **settings)
 imputers = {
     "GaussianImputer": GaussianImputer(random_state=0),
-    "LAIRImputer": LAIRImputer(autoencoder, n_members=4, n_draws=100, random_state=0),
+    "LAIRImputer": LAIRImputer(
+        autoencoder, n_estimators=4, n_draws=100, random_state=0
+    ),
 }
 means = np.where(hidden, np.nanmean(incomplete[~test], 0), X)[test]
 truth, gone = X[test], hidden[test]

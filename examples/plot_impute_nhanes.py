@@ -69,8 +69,8 @@ place = X.columns.get_loc("Testosterone")
 gone = X["Testosterone"].isna()
 free = {"min_value": -np.inf, "max_value": np.inf}
 imputers = {
-    "normal, no bounds": GaussianImputer(margins="normal", random_state=0, **free),
-    "normal": GaussianImputer(margins="normal", random_state=0),
+    "normal, no bounds": GaussianImputer(marginals="normal", random_state=0, **free),
+    "normal": GaussianImputer(marginals="normal", random_state=0),
 }
 kinds = {
     kind: one.fit(X).sample(X, n_draws=5, random_state=0, as_array=True)

@@ -27,14 +27,14 @@ CAUSES = {"binarize": 2.0, "max_iter": 5, "hidden_layer_sizes": (8,)}
 ESTIMATORS = [
     TruncatedGaussianGraphLearner(alpha=0.01),
     TruncatedGaussianGraphLearner(alpha=0.0, fit_linear=False),
-    TruncatedGaussianGraphLearner(alpha=0.01, method="vnce", max_iter=3, tol=0.2),
+    TruncatedGaussianGraphLearner(alpha=0.01, algorithm="vnce", max_iter=3, tol=0.2),
     TruncatedGaussianGraphLearner(
-        alpha=0.01, method="maximum-likelihood", max_iter=5, tol=0.2
+        alpha=0.01, algorithm="maximum-likelihood", max_iter=5, tol=0.2
     ),
     TruncatedGaussianGraphLearnerCV(alphas=4),
     GaussianImputer(n_parameter_draws=2),
     GaussianImputer(
-        margins="normal", max_value=1e300, add_indicator=True, n_parameter_draws=1
+        marginals="normal", max_value=1e300, add_indicator=True, n_parameter_draws=1
     ),
     IncompleteFactorAnalysis(n_components=2),
     IncompleteFactorAnalysis(),
@@ -43,11 +43,11 @@ ESTIMATORS = [
     VNCEEstimator(Factor, max_iter=2, tol=10.0),
     VariationalAutoencoder(**QUICK),
     VariationalAutoencoder(
-        objective="MissSIWAE", n_samples=1, validation_fraction=0, **QUICK
+        algorithm="miss-siwae", n_training_draws=1, validation_fraction=0, **QUICK
     ),
     LAIRImputer(
         VariationalAutoencoder(validation_fraction=0, **QUICK),
-        n_members=1,
+        n_estimators=1,
         n_steps=3,
         n_draws=32,
     ),
@@ -55,12 +55,12 @@ ESTIMATORS = [
         VariationalAutoencoder(likelihood="student", max_iter=0),
         sampler="mwg",
         strategy="median",
-        n_members=2,
+        n_estimators=2,
         n_steps=2,
         n_draws=32,
         add_indicator=True,
     ),
-    VGIImputer(VariationalAutoencoder(max_iter=0, margins="normal"), **DRAWN),
+    VGIImputer(VariationalAutoencoder(max_iter=0, marginals="normal"), **DRAWN),
     VGIImputer("flow", **{**DRAWN, "max_iter": 0}),
     VGIImputer(
         Blob, strategy="mode", validation_fraction=0, add_indicator=True, **DRAWN
@@ -68,7 +68,7 @@ ESTIMATORS = [
     NoisyOr(max_iter=3),  # in each run; the next one with the slow tests
     NoisyOr(),
     NoisyOr(2, **CAUSES),
-    NoisyOr(2, inference="svi", init="random", **{**CAUSES, "binarize": 0}),
+    NoisyOr(2, algorithm="svi", init="random", **{**CAUSES, "binarize": 0}),
 ]
 
 # Those that the longer NaN contract suite is run over, at least one a class.

@@ -22,7 +22,7 @@ class Bell(nn.Module):
 class Factor(nn.Module):
     """Factor analysis with one latent, without its normaliser."""
 
-    n_latents = 1
+    n_components = 1
 
     def __init__(self, n_features):
         super().__init__()

@@ -54,7 +54,7 @@ VAE = VariationalAutoencoder(random_state=0, **QUICK)
 CASES = {
     "gaussian": (GaussianImputer(n_parameter_draws=1, random_state=0), 10, 250),
     "normal": (
-        GaussianImputer(margins="normal", n_parameter_draws=1, random_state=0),
+        GaussianImputer(marginals="normal", n_parameter_draws=1, random_state=0),
         15,
         250,
     ),
@@ -70,7 +70,7 @@ CASES = {
     "vnce": (VNCEEstimator(max_iter=20, random_state=0), 6, 200),
     "vae": (VAE, 2, 40),
     "lair": (
-        LAIRImputer(VAE, n_members=1, n_steps=2, n_draws=8, random_state=0),
+        LAIRImputer(VAE, n_estimators=1, n_steps=2, n_draws=8, random_state=0),
         2,
         30,
     ),
@@ -199,7 +199,7 @@ def _sound(model, found, rows, X):
     ranges = getattr(model, "feature_ranges_", None)
     if ranges is not None:
         low, high = ranges[:, kept].astype(rows.dtype)
-        filled = ~seen & np.isin(kept, model.node_indices_)
+        filled = ~seen & np.isin(kept, model.feature_indices_)
         assert ((found >= low) & (found <= high))[filled].all()
     for place, column in enumerate(X[:, kept].T):
         values = np.unique(column[~np.isnan(column)])

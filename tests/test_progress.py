@@ -219,7 +219,7 @@ def test_gaussian_imputer_names_its_steps(X, capsys, slow):
         verbose=1, min_value=0.0, n_parameter_draws=3, random_state=0
     ).fit(X)
     found = steps_of(lines(capsys))
-    for name in ("choosing the shrinkage", "choosing the margins", "round"):
+    for name in ("choosing the shrinkage", "choosing the marginals", "round"):
         assert name in found
     assert f"{found[0]}: round" in found
     imputer.sample(X)
@@ -238,7 +238,9 @@ def test_gaussian_imputer_counts_its_rounds(X):
     imputer = GaussianImputer(tol=1e-9, random_state=0).set_callbacks(recorder).fit(X)
     assert imputer.n_iter_ == len(imputer.loss_curve_) == len(recorder.rounds) == 2
     assert imputer.n_tuning_iter_ > 2
-    fixed = clone(imputer).set_params(shrinkage=0.1, margins="normal", tol=5e-3).fit(X)
+    fixed = (
+        clone(imputer).set_params(shrinkage=0.1, marginals="normal", tol=5e-3).fit(X)
+    )
     assert fixed.n_iter_ == len(fixed.loss_curve_)
     assert fixed.n_tuning_iter_ < imputer.n_tuning_iter_
 
@@ -247,7 +249,7 @@ VAE = VariationalAutoencoder(max_iter=2, hidden_layer_sizes=(8,), random_state=0
 VGI = {"max_iter": 2, "n_steps": 2, "n_draws": 4, "n_chains": 1, "random_state": 0}
 TRAINED = [
     VAE,
-    LAIRImputer(VAE, n_members=2, n_steps=2, n_draws=4, random_state=0),
+    LAIRImputer(VAE, n_estimators=2, n_steps=2, n_draws=4, random_state=0),
     VGIImputer(VAE, n_steps=2, n_draws=4, random_state=0),
     VGIImputer("factor-analysis", **VGI),
     VGIImputer("flow", algorithm="mcem", **VGI),
@@ -276,7 +278,7 @@ def test_training_names_its_steps(estimator, X, capsys, slow, short_training):
     shown = lines(capsys)
     assert all(line.startswith(f"[{name_of(fitted)}] ") for line in shown)
     found = [name.removeprefix("member: ") for name in steps_of(shown)]
-    for name in ("choosing the shrinkage", "choosing the margins", "round"):
+    for name in ("choosing the shrinkage", "choosing the marginals", "round"):
         assert name in found
     assert "nan" not in "".join(shown)
     if hasattr(fitted, "strategy"):
@@ -308,7 +310,7 @@ def test_callbacks_stop_training(estimator, X, short_training):
     assert {"+choosing the shrinkage", "+fitting", "-fitting"} <= set(recorder.tasks)
 
 
-GRAPH = {"max_iter": 3, "tol": 1e-9, "n_gibbs_steps": 4, "random_state": 0}
+GRAPH = {"max_iter": 3, "tol": 1e-9, "n_steps": 4, "random_state": 0}
 FITTED = [  # and steps of fit, transform and score_samples
     (
         IncompleteFactorAnalysis(),
@@ -405,7 +407,7 @@ def test_callbacks_of_a_search_see_the_steps_of_its_fits(X):
     recorder = Recorder()
     recorder.max_propagation_depth = None  # the mark of those that a search passes on
     grid = {"shrinkage": [0.1, 1.0]}
-    search = GridSearchCV(GaussianImputer(margins="normal"), grid, cv=2)
+    search = GridSearchCV(GaussianImputer(marginals="normal"), grid, cv=2)
     search.set_callbacks(recorder).fit(X)
     assert recorder.tasks.count("+fitting") == 5
     assert recorder.tasks.count("-fitting") == 5

@@ -13,7 +13,7 @@ from _rbm_rivals import (
     maximum_likelihood,
     normal,
     simulate,
-    start_at_margins,
+    start_at_marginals,
     stream,
 )
 from scipy.stats import chi2
@@ -74,9 +74,9 @@ def test_gradient_vanishes(drawn, penalised):
     else:
         model = maximum_likelihood(x, K)
     square = sum(p.square().sum() for p in model.parameters())
-    weight = vnce_rbm.ALPHA / (2 * len(x)) if penalised else 0.0
+    weight = vnce_rbm.RIDGE / (2 * len(x)) if penalised else 0.0
     assert slope(model, weight * square - log_likelihood(model, x)) < 2e-5
-    start = start_at_margins(x, K, stream(0, "fit"), 0.1)
+    start = start_at_marginals(x, K, stream(0, "fit"), 0.1)
     assert slope(start, -log_likelihood(start, x)) > 1e-3
 
 

@@ -58,7 +58,7 @@ def test_resampled_imputations_keep_what_is_observed(seed):
     torch.manual_seed(seed)
     shape = FITS, ROWS, study.D
     x, observed = torch.randn(shape), torch.rand(shape) < 0.5
-    model, posterior = study.Autoencoder(FITS), study.encoder_of("DeMissVAE", FITS)
+    model, posterior = study.Autoencoder(FITS), study.encoder_of("demiss-vae", FITS)
     store = study.Store(study.importance_resampled, x, observed)
     assert store.completed.shape == (study.BUDGET, *shape)
     before = store.completed.clone()
@@ -75,7 +75,7 @@ def test_fits_side_by_side_do_not_touch(method, seed):
     torch.manual_seed(seed)
     x, observed = torch.randn(FITS, 50, study.D), torch.rand(FITS, 50, study.D) < 0.5
     model, posterior = study.Autoencoder(FITS), study.encoder_of(method, FITS)
-    inputs = x.expand(study.BUDGET, *x.shape) if method == "DeMissVAE" else x
+    inputs = x.expand(study.BUDGET, *x.shape) if method == "demiss-vae" else x
     n_draws = study.counts(method, study.BUDGET)[1]
     bound = BOUNDS[method](model, posterior, inputs, observed, global_stream, n_draws)
     bound[1].sum().backward()

@@ -33,7 +33,7 @@ from skvnce.training import rounds
 SHORT = {"max_iter": 1, "tol": 1e-12}
 VAE = VariationalAutoencoder(max_iter=1, hidden_layer_sizes=(8,))
 UNSETTLED = [  # which stop before they converge
-    GaussianImputer(margins="normal", n_parameter_draws=0, **SHORT),
+    GaussianImputer(marginals="normal", n_parameter_draws=0, **SHORT),
     IncompleteFactorAnalysis(1, **SHORT),
     TruncatedGaussianGraphLearner(max_iter=2, tol=1e-12),
     TruncatedGaussianGraphLearnerCV(alphas=2, max_iter=2, tol=1e-12),
@@ -42,7 +42,7 @@ UNSETTLED = [  # which stop before they converge
 ESTIMATORS = [
     *UNSETTLED,
     VAE,
-    LAIRImputer(VAE, n_members=1, n_steps=1, n_draws=2),
+    LAIRImputer(VAE, n_estimators=1, n_steps=1, n_draws=2),
     VGIImputer(VAE, n_steps=1, n_draws=2),
     VGIImputer("factor-analysis", max_iter=1, n_steps=1, n_draws=2, n_chains=1),
     NoisyOr(2, binarize=10.0, max_iter=2),

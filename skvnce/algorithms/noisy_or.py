@@ -33,6 +33,7 @@ from skvnce.models.noisy_or_bounds import (
     elbo,
     lower_bound,
     lower_elbo,
+    standard_error,
     tighter_chord,
     tighter_line,
     upper_bound,
@@ -253,6 +254,13 @@ def _detached(evidence: Evidence) -> Evidence:
 def hard_elbo(evidence: Evidence, logit: Tensor, uniform: Tensor) -> Tensor:
     """Average the ELBO over exact draws; uniform numbers (n_draws, n, causes)."""
     return elbo(evidence, logit, (uniform < logit.sigmoid()).to(logit))
+
+
+def scored(evidence: Evidence, logit: Tensor, uniform: Tensor) -> Tensor:
+    """Compute `hard_elbo` and its standard errors; (n, 2)."""
+    drawn = (uniform < logit.sigmoid()).to(logit)
+    values = elbo(evidence, logit, drawn), standard_error(evidence, drawn)
+    return torch.stack(values, -1)
 
 
 def start(table: Rows, components: Tensor) -> NoisyOrModel:

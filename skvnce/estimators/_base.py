@@ -24,7 +24,7 @@ _CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows
 
 
 class IncompleteTransformer(TransformerMixin, BaseEstimator):
-    """Base class of transformers whose model uses the columns in `node_indices_`.
+    """Base class of transformers whose model uses the columns in `feature_indices_`.
 
     The model does not contain columns that were entirely missing at `fit`.  The
     parameter `keep_empty_features` of the subclass controls whether `transform` keeps
@@ -95,11 +95,11 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
     def _clipped(self, cells):
         """Clip cells (..., n_nodes) to the ranges of their columns."""
-        return PossibleValues(*self._possible).clipped(cells, self.node_indices_)
+        return PossibleValues(*self._possible).clipped(cells, self.feature_indices_)
 
     def _made_possible(self, cells):
         """Round cells (..., n_nodes) to the nearest possible values."""
-        return PossibleValues(*self._possible).possible(cells, self.node_indices_)
+        return PossibleValues(*self._possible).possible(cells, self.feature_indices_)
 
     def _observed_columns(self, X):
         """Return the indices of columns with observed cells; warn about the others."""
@@ -130,7 +130,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
     def _parts(self, X, only_incomplete=False, n_chains=1):
         """Yield the indices and float64 values of the nodes, in chunks of rows."""
-        nodes = X[:, self.node_indices_]
+        nodes = X[:, self.feature_indices_]
         rows, work = np.arange(len(X)), "scoring rows"
         if only_incomplete:
             rows, work = np.flatnonzero(np.isnan(nodes).any(1)), "filling rows"
@@ -140,20 +140,23 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         for first in range(0, len(rows), size):
             part = rows[first : first + size]
             with step(work, first + len(part), len(rows), is_brief=True):
-                yield np.ix_(part, self.node_indices_), nodes[part].astype(np.float64)
+                yield (
+                    np.ix_(part, self.feature_indices_),
+                    nodes[part].astype(np.float64),
+                )
 
     def _columns_out(self, filled, X):
         """Restore the observed cells exactly, and keep or drop the empty columns."""
         filled = np.where(np.isnan(X), filled, X)
         kept = self._columns_kept()
-        empty = np.setdiff1d(kept, self.node_indices_)
+        empty = np.setdiff1d(kept, self.feature_indices_)
         filled[..., empty] = np.nan_to_num(filled[..., empty])
         return filled[..., kept]
 
     def _columns_kept(self):
         if self.keep_empty_features:
             return np.arange(self.n_features_in_)
-        return self.node_indices_
+        return self.feature_indices_
 
     def _names_out(self, names):
         """Select the names of the columns of `transform` from all names."""
@@ -185,17 +188,19 @@ class ConstantColumns:
     """Mixin that leaves constant columns out of the model and imputes their value."""
 
     def _split_constants(self, X):
-        """Remove constant columns from `node_indices_`, and store their values."""
-        constant = constant_columns(X[:, self.node_indices_])
-        places = self.node_indices_[constant].tolist()
+        """Remove constant columns from `feature_indices_`, and store their values."""
+        constant = constant_columns(X[:, self.feature_indices_])
+        places = self.feature_indices_[constant].tolist()
         self.constants_ = constant_values(self, X, places)
-        self.node_indices_ = self.node_indices_[~constant]
+        self.feature_indices_ = self.feature_indices_[~constant]
 
     def _warn_of_constants(self, model):
         """Warn about constant columns, which users may expect in the model."""
         if self.constants_:
             names = ", ".join(column_name(self, j) for j in self.constants_)
-            none = "" if self.node_indices_.size else f" No column is left in {model}."
+            none = (
+                "" if self.feature_indices_.size else f" No column is left in {model}."
+            )
             warn_user(
                 f"Constant where observed: {names}. Constant columns are left out of "
                 f"{model}, and their missing cells are filled by the constant.{none}"
@@ -203,7 +208,7 @@ class ConstantColumns:
 
     def _refuse_constants(self, consequence):
         """Raise an error if the model has no column left."""
-        if not self.node_indices_.size:
+        if not self.feature_indices_.size:
             raise ValueError(
                 f"All columns of X are constant where they are observed: {consequence}"
             )
@@ -211,7 +216,7 @@ class ConstantColumns:
     def _columns_kept(self):
         if self.keep_empty_features:
             return np.arange(self.n_features_in_)
-        return np.union1d(self.node_indices_, list(self.constants_)).astype(int)
+        return np.union1d(self.feature_indices_, list(self.constants_)).astype(int)
 
     def _constants_filled(self, X):
         values = self._values_of_empty()

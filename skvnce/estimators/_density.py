@@ -126,8 +126,10 @@ class IncompleteDensity(
 
     def _fit_nodes(self, nodes, weights, on_round, on_chosen):
         asked = np.full(nodes.shape[1], "auto", dtype=object)
-        bend = isinstance(self.model, str)  # a user's density gets linear scores
-        data, normal = self._fit_normal(nodes, weights, bend=bend, asked=asked)
+        nonlinear = isinstance(self.model, str)  # a user's density gets linear scores
+        data, normal = self._fit_normal(
+            nodes, weights, nonlinear=nonlinear, asked=asked
+        )
         self._normal = tuple(part.numpy() for part in normal)
         start = density.Start(data, normal, self._families(), weights)
         self._model_seed = int(torch.randint(2**31 - 1, ()))  # the same at each rebuild
@@ -144,7 +146,7 @@ class IncompleteDensity(
             share = chains.n_outside / chains.n_drawn.clamp(min=1)
             rounded = np.array(self.families_) == "rounded"
             stray = (share > STRAY).numpy() & ~rounded
-            self.strays_ = self.node_indices_[stray].tolist()
+            self.strays_ = self.feature_indices_[stray].tolist()
         else:
             chains = self._maximise(pair, start, on_round)
             self.strays_ = []
@@ -251,7 +253,7 @@ class IncompleteDensity(
         effort = self._effort()
         chains = density.make_chains(start, int(self.n_chains))
         n_rounds = int(self.max_iter)
-        self.validation_scores_, self.n_rounds_ = [], n_rounds
+        self.validation_scores_, self.best_iter_ = [], n_rounds
         self.loss_curve_ = mcem.train(
             pair.model,
             chains.data,
@@ -330,7 +332,7 @@ class IncompleteDensity(
 
     def _scored(self, X):
         """Estimate the log-densities of rows and their standard errors."""
-        nodes = X[:, self.node_indices_].astype(np.float64)
+        nodes = X[:, self.feature_indices_].astype(np.float64)
         fitted, number = self._fitted(), int(self.n_importance_samples)
         data, log_slopes = self._cell_scores().scores(Incomplete.from_array(nodes))
         found = torch.zeros(2, len(X)).double()

@@ -84,7 +84,7 @@ class IncompleteFactorAnalysis(
         Variance of the noise of each column, in the squared units of X.
     n_components_ : int
         Number of latents.
-    node_indices_ : ndarray of shape (n_nodes,)
+    feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
     constants_ : dict of int to float
@@ -176,19 +176,19 @@ class IncompleteFactorAnalysis(
         X = incomplete_array(self, X, reset=True)
         weights, kept = rows_with_data(X, sample_weight)
         table = X[kept].astype(np.float64)
-        self.node_indices_ = self._observed_columns(table)
+        self.feature_indices_ = self._observed_columns(table)
         self._split_constants(table)
         self._refuse_constants("no latents can be learned.")
-        check_rank(self.n_components, len(self.node_indices_))
-        nodes = table[:, self.node_indices_]
+        check_rank(self.n_components, len(self.feature_indices_))
+        nodes = table[:, self.feature_indices_]
         seen = ~np.isnan(nodes).all(1)  # rows with a cell that is not constant
         nodes, weights = nodes[seen], weights[kept][seen]
         mean, scale = column_moments(nodes, weights)
-        check_deviations(self, self.node_indices_, scale)
-        announce(tail_messages(self, table, self.node_indices_), "warn")
+        check_deviations(self, self.feature_indices_, scale)
+        announce(tail_messages(self, table, self.feature_indices_), "warn")
         nodes = (nodes - mean) / scale
         on_round, finish = report_rounds(self, self.max_iter, X=X)
-        with threads_for(len(self.node_indices_)):
+        with threads_for(len(self.feature_indices_)):
             found = self._fit_rank(nodes, torch.from_numpy(weights), on_round)
             self._keep(found, mean, scale, weights.sum())
         finish()
@@ -324,15 +324,15 @@ class IncompleteFactorAnalysis(
         self.n_components_ = model.loadings.shape[1]
         self.mean_ = np.full(self.n_features_in_, np.nan)
         self.mean_[list(self.constants_)] = list(self.constants_.values())
-        self.mean_[self.node_indices_] = mean + model.mean.numpy() * scale
+        self.mean_[self.feature_indices_] = mean + model.mean.numpy() * scale
         self.components_ = np.zeros((self.n_components_, self.n_features_in_))
-        self.components_[:, self.node_indices_] = model.loadings.numpy().T * scale
+        self.components_[:, self.feature_indices_] = model.loadings.numpy().T * scale
         self.noise_variance_ = np.zeros(self.n_features_in_)
         noise = model.noise_variance.numpy()
-        self.noise_variance_[self.node_indices_] = noise * scale**2
+        self.noise_variance_[self.feature_indices_] = noise * scale**2
         self.loss_curve_ = [-float(objective / total) for objective in fit.objectives]
         self.n_iter_ = len(self.loss_curve_)
-        at_floor = self.node_indices_[noise <= 1.001 * _FLOOR]
+        at_floor = self.feature_indices_[noise <= 1.001 * _FLOOR]
         if len(at_floor):
             names = ", ".join(column_name(self, j) for j in at_floor)
             warn_user(
@@ -357,7 +357,7 @@ class IncompleteFactorAnalysis(
     def _rowwise(self, X, function):
         """Apply a function of the model and the rows, in chunks of rows."""
         model = self._model()
-        with threads_for(len(self.node_indices_)):
+        with threads_for(len(self.feature_indices_)):
             parts = [
                 function(model, Incomplete.from_array(nodes))
                 for _, nodes in self._parts(X)
@@ -365,7 +365,7 @@ class IncompleteFactorAnalysis(
             return torch.cat(parts).numpy()
 
     def _model(self):
-        columns = self.node_indices_
+        columns = self.feature_indices_
         return FactorModel(
             torch.from_numpy(self.mean_[columns]),
             torch.from_numpy(self.components_[:, columns].T),
@@ -374,8 +374,8 @@ class IncompleteFactorAnalysis(
 
     def _square(self, function):
         """Embed a matrix of the columns of the model in one of all columns."""
-        with threads_for(len(self.node_indices_)):
+        with threads_for(len(self.feature_indices_)):
             matrix = function(self._model())
         result = np.zeros((self.n_features_in_, self.n_features_in_))
-        result[np.ix_(self.node_indices_, self.node_indices_)] = matrix.numpy()
+        result[np.ix_(self.feature_indices_, self.feature_indices_)] = matrix.numpy()
         return result

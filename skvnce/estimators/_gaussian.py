@@ -13,7 +13,7 @@ from skvnce._warnings import warn_user
 from skvnce.algorithms.gaussian import calibration, copula, em, marginals, steps
 from skvnce.algorithms.gaussian.calibration import Calibration
 from skvnce.algorithms.gaussian.copula import Copula
-from skvnce.algorithms.gaussian.marginals import Margins
+from skvnce.algorithms.gaussian.marginals import PiecewiseLinear
 from skvnce.algorithms.gaussian.steps import Steps
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._base import Imputer
@@ -61,10 +61,10 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
     `transform` fills missing cells (NaN) by their exact conditional means given the
     observed cells of their row, and `sample` draws them from their exact conditional
     distribution.  Columns whose residuals are not normal are calibrated
-    (`calibrated_`).  Mean and covariance maximise the likelihood of the observed cells
-    of all rows, with a little shrinkage towards independent columns; the estimates are
-    valid for normal rows with values missing at random (MAR).  Try this imputer first,
-    and use it as a baseline for others.
+    (`calibrated_columns_`).  Mean and covariance maximise the likelihood of the
+    observed cells of all rows, with a little shrinkage towards independent columns; the
+    estimates are valid for normal rows with values missing at random (MAR).  Try this
+    imputer first, and use it as a baseline for others.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         Weight of the prior, under which columns are independent, as a number of rows
         for each column.  ``"auto"`` chooses from 0.01 to 1 by how well held-out cells,
         a tenth of the observed ones, are predicted.
-    margins : {"auto", "normal"}, default="auto"
+    marginals : {"auto", "normal"}, default="auto"
         ``"auto"`` models columns as increasing functions of normal scores (a Gaussian
         copula) if that improves the prediction of held-out cells, as it does for skewed
         columns.  ``"normal"`` always uses the normal distribution.
@@ -123,10 +123,10 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         Mean of the fitted distribution, in the units of X.
     covariance_ : ndarray of shape (n_nodes, n_nodes)
         Covariance of the fitted distribution, in the units of X.
-    bent_ : ndarray of bool, of shape (n_nodes,)
+    nonlinear_columns_ : ndarray of bool, of shape (n_nodes,)
         Columns that are nonlinear functions of their normal scores.  For them, `mean_`
         and `covariance_` are those of ``location_ + scale_ * scores``.
-    calibrated_ : ndarray of bool, of shape (n_nodes,)
+    calibrated_columns_ : ndarray of bool, of shape (n_nodes,)
         Columns whose means and draws are calibrated, by the residuals of observed cells
         with similar predictions, because that clearly improves the predictions of
         left-out rows.
@@ -134,14 +134,14 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         Means and standard deviations of the observed cells.
     shrinkage_ : float
         The shrinkage that the fit used.
-    node_indices_ : ndarray of shape (n_nodes,)
+    feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
     constants_ : dict of int to float
         Values of the constant columns, by column index.  They fill missing cells.
     held_out_gain_ : float
         One minus the ratio of the mean squared error of the model to that of the column
-        means, on the held-out cells that choose shrinkage and margins; the model is
+        means, on the held-out cells that choose shrinkage and marginals; the model is
         fitted without them, and all columns have the same weight.  Negative if the
         means predict better.  NaN if the columns have too few cells to hold some out,
         and with ``on_misfit="ignore"``.
@@ -156,7 +156,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
     n_iter_ : int
         Number of rounds of EM of the final fit; 0 if all columns are constant.
     n_tuning_iter_ : int
-        Number of rounds of EM before the final fit, to choose shrinkage and margins.
+        Number of rounds of EM before the final fit, to choose shrinkage and marginals.
     loss_curve_ : list of float
         Negative penalised log-likelihood per row after each round of the final fit.
     n_features_in_ : int
@@ -195,7 +195,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         self,
         shrinkage="auto",
         *,
-        margins="auto",
+        marginals="auto",
         min_value=None,
         max_value=None,
         n_parameter_draws=20,
@@ -208,7 +208,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         verbose=0,
     ):
         self.shrinkage = shrinkage
-        self.margins = margins
+        self.marginals = marginals
         self.min_value = min_value
         self.max_value = max_value
         self.n_parameter_draws = n_parameter_draws
@@ -252,17 +252,17 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         weights, kept = rows_with_data(X, sample_weight)
         counted = weights > 0
         self._keep_possible(X[counted], self.min_value, self.max_value)
-        self.node_indices_ = self._observed_columns(X[kept])
+        self.feature_indices_ = self._observed_columns(X[kept])
         self._split_constants(X[kept].astype(np.float64))
-        nodes = X[np.ix_(kept, self.node_indices_)].astype(np.float64)
+        nodes = X[np.ix_(kept, self.feature_indices_)].astype(np.float64)
         weights = torch.from_numpy(weights[kept])
         self.location_, self.scale_ = column_moments(nodes, weights.numpy())
-        check_deviations(self, self.node_indices_, self.scale_)
-        self._announce_tails(X[kept], self.node_indices_)
+        check_deviations(self, self.feature_indices_, self.scale_)
+        self._announce_tails(X[kept], self.feature_indices_)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         try:
             with one_thread():
-                if self.node_indices_.size:
+                if self.feature_indices_.size:
                     self._fit_model(nodes, weights, on_round)
                 else:
                     self._fit_constants(nodes)
@@ -361,7 +361,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
 
     def _check_parameters(self):
         check_auto_or_number(self.shrinkage, "shrinkage", low=0, above=True)
-        check_choice(self.margins, "margins", ["normal", "auto"])
+        check_choice(self.marginals, "marginals", ["normal", "auto"])
         check_number(self.n_parameter_draws, "n_parameter_draws", low=0, integer=True)
         check_number(self.max_iter, "max_iter", low=1, integer=True)
         check_number(self.tol, "tol", low=0)
@@ -370,7 +370,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         check_bool(self.add_indicator, "add_indicator")
 
     def _fit_model(self, nodes, weights, on_round):
-        """Choose shrinkage and margins on held-out cells, then fit to all cells."""
+        """Choose shrinkage and marginals on held-out cells, then fit to all cells."""
         data = self._scaled(nodes)
         cells, d = data.x, data.x.shape[1]
         effort = {"max_iter": self.max_iter, "tol": self.tol}
@@ -378,20 +378,20 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         part = data.take(some), hidden[some], weights[some]
         shares = SHARES if isinstance(self.shrinkage, str) else [self.shrinkage]
         strengths = [float(share) * d for share in shares]
-        bend = self.margins == "auto"
+        nonlinear = self.marginals == "auto"
         values = self._repeated_values()
         chosen = copula.choose(
-            data, weights, part, strengths, bend=bend, values=values, **effort
+            data, weights, part, strengths, nonlinear=nonlinear, values=values, **effort
         )
         self.n_tuning_iter_ = rounds_of_tuning()
-        strength, bent, start, judged = chosen
+        strength, pieces, start, judged = chosen
         self.shrinkage_ = float(shares[strengths.index(strength)])
-        self.bent_, self._margins = np.zeros(d, dtype=bool), None
-        if bent is not None:
-            self.bent_ = marginals.bent(bent).numpy()
+        self.nonlinear_columns_, self._marginals = np.zeros(d, dtype=bool), None
+        if pieces is not None:
+            self.nonlinear_columns_ = marginals.nonlinear_columns(pieces).numpy()
             limits = map(torch.from_numpy, self._scaled_ranges())
-            self._margins = tuple(part.numpy() for part in bent.within(*limits))
-            data, _ = marginals.scored(bent, data)
+            self._marginals = tuple(part.numpy() for part in pieces.within(*limits))
+            data, _ = marginals.scored(pieces, data)
         fit = em.fit_normal(data, weights, strength, start, on_round=on_round, **effort)
         self._normal = fit.normal.mean.numpy(), fit.normal.covariance.numpy()
         self.mean_, self.covariance_ = self._parameters_in_units(self._normal)
@@ -408,19 +408,19 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         none, square = np.zeros(0), np.zeros((0, 0))
         self.shrinkage_ = np.nan if self.shrinkage == "auto" else float(self.shrinkage)
         self.mean_, self.covariance_ = self._normal = none, square
-        self.bent_ = self.calibrated_ = none.astype(bool)
-        self._margins = self._calibration = self._training = None
+        self.nonlinear_columns_ = self.calibrated_columns_ = none.astype(bool)
+        self._marginals = self._calibration = self._training = None
         self._steps, self._draws = (none.astype(int), square, square), []
         self.loss_curve_, self.n_iter_, self.n_tuning_iter_ = [], 0, 0
         self._check_held_out(nodes, None)
 
     def _judge(self, nodes, weights, fitted, hidden):
         """Compare the fit without held-out cells with means, and report a misfit."""
-        bent = fitted.margins
-        if bent is not None:
-            bent = bent.within(*map(torch.from_numpy, self._scaled_ranges()))
+        pieces = fitted.marginals
+        if pieces is not None:
+            pieces = pieces.within(*map(torch.from_numpy, self._scaled_ranges()))
         model = self._copula([part.numpy() for part in fitted.normal])
-        model = model._replace(margins=bent)
+        model = model._replace(marginals=pieces)
 
         def predict(kept, rows):
             means = copula.cell_means(model, self._scaled(kept[rows]))
@@ -433,13 +433,13 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
     def _calibrate(self, data, cells, weights, folds):
         """Calibrate the columns whose predictions this clearly improves."""
         self._calibration = None
-        self.calibrated_ = np.zeros(len(self.scale_), dtype=bool)
+        self.calibrated_columns_ = np.zeros(len(self.scale_), dtype=bool)
         model = self._copula(self._normal)
         parts = cells, weights, folds, model.steps, model.possible_of
         with step("calibrating the draws"):
             found = calibration.fit_calibration(model.normal, data, *parts)
         self._calibration = tuple(part.numpy() for part in found)
-        self.calibrated_[found.columns.numpy()] = True
+        self.calibrated_columns_[found.columns.numpy()] = True
 
     def _repeated_values(self):
         """List the values of columns with repeated values, centred and scaled."""
@@ -448,7 +448,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
             node: torch.from_numpy(
                 (known[column] - self.location_[node]) / self.scale_[node]
             )
-            for node, column in enumerate(self.node_indices_.tolist())
+            for node, column in enumerate(self.feature_indices_.tolist())
             if column in known
         }
 
@@ -465,10 +465,12 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
 
     def _copula(self, normal):
         """Make the model of rows that `_scaled` standardises."""
-        bent = self._margins and Margins(*map(torch.from_numpy, self._margins))
-        given = PossibleValues(*self._possible).given[:, self.node_indices_]
+        pieces = self._marginals and PiecewiseLinear(
+            *map(torch.from_numpy, self._marginals)
+        )
+        given = PossibleValues(*self._possible).given[:, self.feature_indices_]
         bounds = None
-        if (given & np.isfinite(self.feature_ranges_[:, self.node_indices_])).any():
+        if (given & np.isfinite(self.feature_ranges_[:, self.feature_indices_])).any():
             far = np.array([[-np.inf], [np.inf]])
             bounds = np.where(given, self._scaled_ranges(), far)
             bounds = tuple(map(torch.from_numpy, bounds))
@@ -476,7 +478,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         learnt = self._calibration
         learnt = learnt and Calibration(*map(torch.from_numpy, learnt))
         normal = Normal(*map(torch.from_numpy, normal))
-        return Copula(normal, bent, bounds, stepped, learnt)
+        return Copula(normal, pieces, bounds, stepped, learnt)
 
     def _drawn(self, normal, nodes, n_draws):
         """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""
@@ -487,7 +489,7 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         return self.location_ + scaled.numpy() * self.scale_
 
     def _scaled_ranges(self):
-        ranges = self.feature_ranges_[:, self.node_indices_]
+        ranges = self.feature_ranges_[:, self.feature_indices_]
         return (ranges - self.location_) / self.scale_
 
     def _scaled(self, nodes):

@@ -68,7 +68,7 @@ def _by_contrast(build):
     return method
 
 
-_METHODS = {
+_ALGORITHMS = {
     "score-matching": _of_data(score_matching),
     "maximum-likelihood": _of_data(maximum_likelihood),
     "pseudo-likelihood": _of_data(pseudo_likelihood),
@@ -113,7 +113,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
         standard deviation.  With 0 all edges remain.  The losses of the methods differ,
         and so do the useful values; ``GridSearchCV`` finds them on the table with
         missing values.
-    method : str, default="score-matching"
+    algorithm : str, default="score-matching"
         The loss that the M-step minimises.
 
         - ``"score-matching"``: a quadratic problem with a certified optimality gap;
@@ -147,7 +147,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
         columns have values close to 0, an imprecise b is the main source of error in K.
     noise_ratio : int, default=10
         Number of noise rows for each row of data; used by the NCE and VNCE methods.
-    n_gibbs_steps : int, default=30
+    n_steps : int, default=30
         Number of Gibbs sweeps that `transform` and `score_samples` average over, after
         half as many sweeps of burn-in.  `sample` makes the sum of both.
     max_iter : int, default=100
@@ -181,7 +181,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
         The matrix K, in the inverse units of column i times those of column j.
     linear_ : ndarray of shape (n_nodes,)
         The vector b, in the inverse units of each column.
-    location_ : ndarray of shape (n_nodes,)
+    untruncated_mean_ : ndarray of shape (n_nodes,)
         The mean ``K^-1 b`` before truncation; set only if K is positive definite.
     log_scale_ : float
         Estimate of the logarithm of the normalising constant; set only by the NCE and
@@ -198,13 +198,13 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
         Names of the columns that are nodes: those with at least two different observed
         values.  Names that are not strings are ignored, as in scikit-learn, and
         replaced by x0, x1, ...
-    node_indices_ : ndarray of shape (n_nodes,)
+    feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that are nodes.
     constants_ : dict
         Values of the constant columns, by column index.  `fit` warns about them, and
         the constants fill their missing cells.  If all columns are constant, the graph
         has no nodes.
-    mean_ : ndarray of shape (n_nodes,)
+    location_ : ndarray of shape (n_nodes,)
         Means of the observed cells, at which the chains start.
     ridge_, ridge_linear_ : float
         The ridges that the fit used.  NaN if ``"auto"`` and all columns are constant.
@@ -283,13 +283,13 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
         self,
         alpha=0.02,
         *,
-        method="score-matching",
+        algorithm="score-matching",
         imputation="mean",
         fit_linear=True,
         ridge="auto",
         ridge_linear="auto",
         noise_ratio=10,
-        n_gibbs_steps=30,
+        n_steps=30,
         max_iter=100,
         tol=2e-3,
         on_misfit="warn",
@@ -298,13 +298,13 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
         verbose=0,
     ):
         self.alpha = alpha
-        self.method = method
+        self.algorithm = algorithm
         self.imputation = imputation
         self.fit_linear = fit_linear
         self.ridge = ridge
         self.ridge_linear = ridge_linear
         self.noise_ratio = noise_ratio
-        self.n_gibbs_steps = n_gibbs_steps
+        self.n_steps = n_steps
         self.max_iter = max_iter
         self.tol = tol
         self.on_misfit = on_misfit
@@ -346,7 +346,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
         data = self._read(X)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._threads(), seeded(self.random_state) as seed:
-            if self.node_indices_.size:
+            if self.feature_indices_.size:
                 self._fit_graph(data, on_round)
             else:
                 self._keep_empty_graph()
@@ -366,11 +366,11 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
         """Validate the table, and return its rows that have observed cells."""
         X = incomplete_array(self, X, reset=True)
         check_non_negative(self, X)
-        self.node_indices_ = self._observed_columns(X)
+        self.feature_indices_ = self._observed_columns(X)
         self._split_constants(X)
         self._warn_of_constants("the graph")
-        self._announce_tails(X, self.node_indices_)
-        nodes = X[:, self.node_indices_]
+        self._announce_tails(X, self.feature_indices_)
+        nodes = X[:, self.feature_indices_]
         self._keep_possible(X)
         return Incomplete.from_array(nodes[~np.isnan(nodes).all(1)])
 
@@ -387,9 +387,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
     def _method(self, scaled, centre):
         """Build the method for a scaled table; complete the table if it imputes."""
         noise = em.marginals(scaled)
-        if self.method.startswith("imputed"):
+        if self.algorithm.startswith("imputed"):
             scaled = imputed(scaled, self.imputation)
-        return _METHODS[self.method](self, scaled, noise, centre), scaled
+        return _ALGORITHMS[self.algorithm](self, scaled, noise, centre), scaled
 
     def _learn(self, problem, start, alpha, on_round=tell_round):
         return em.learn_graph(
@@ -408,7 +408,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
 
         The result is a function of each row alone: a row has the same result in any
         table, up to rounding.  It is exact if one cell is missing or if truncation at
-        zero has no effect.  Otherwise it is an average over `n_gibbs_steps` sweeps
+        zero has no effect.  Otherwise it is an average over `n_steps` sweeps
         whose noise is reduced by conditional means in closed form.
 
         Parameters
@@ -423,7 +423,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
         """
         X = self._checked(X)
         filled = self._constants_filled(X)
-        model, start = self.to_torch(), torch.from_numpy(self.mean_)
+        model, start = self.to_torch(), torch.from_numpy(self.location_)
         with self._threads():
             for cells, nodes in self._parts(X, only_incomplete=True, n_chains=N_TABLES):
                 found = prediction.conditional_mean(
@@ -431,8 +431,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
                     Incomplete.from_array(nodes),
                     start,
                     row_keyed(nodes, self._seed),
-                    burn_in=self.n_gibbs_steps // 2,
-                    n_steps=self.n_gibbs_steps,
+                    burn_in=self.n_steps // 2,
+                    n_steps=self.n_steps,
                 ).numpy()
                 found = self._clipped(self._fill_marginal(found))
                 filled[cells] = into_dtype(found, X.dtype)
@@ -440,7 +440,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
 
     def _drawn_tables(self, X, n_draws, random_state):
         filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)
-        model, start = self.to_torch(), torch.from_numpy(self.mean_)
+        model, start = self.to_torch(), torch.from_numpy(self.location_)
         with self._threads(), seeded(random_state):
             for cells, nodes in self._parts(X, only_incomplete=True, n_chains=n_draws):
                 found = prediction.draw(
@@ -448,7 +448,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
                     Incomplete.from_array(nodes),
                     start,
                     n_draws=n_draws,
-                    n_steps=self.n_gibbs_steps + self.n_gibbs_steps // 2,
+                    n_steps=self.n_steps + self.n_steps // 2,
                 ).numpy()
                 found = self._made_possible(self._draw_marginal(found))
                 filled[:, *cells] = into_dtype(found, X.dtype)
@@ -476,7 +476,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
         """
         X = self._checked(X)
         scores = np.zeros(len(X))
-        model, start = self.to_torch(), torch.from_numpy(self.mean_)
+        model, start = self.to_torch(), torch.from_numpy(self.location_)
         with self._threads():
             for (rows, _), nodes in self._parts(X, n_chains=prediction.N_CHAINS):
                 scores[rows[:, 0]] = prediction.log_predictive(
@@ -484,8 +484,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
                     Incomplete.from_array(nodes),
                     start,
                     lambda block, nodes=nodes: row_keyed(nodes, self._seed + 1 + block),
-                    burn_in=self.n_gibbs_steps // 2,
-                    n_steps=self.n_gibbs_steps,
+                    burn_in=self.n_steps // 2,
+                    n_steps=self.n_steps,
                 )
         return scores
 
@@ -556,13 +556,13 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
         return tags
 
     def _check_parameters(self):
-        check_choice(self.method, "method", _METHODS)
+        check_choice(self.algorithm, "algorithm", _ALGORITHMS)
         check_choice(self.imputation, "imputation", FILLERS)
         self._check_on_misfit()
         for name in ("ridge", "ridge_linear"):
             check_auto_or_number(getattr(self, name), name, low=0)
         check_number(self.noise_ratio, "noise_ratio", low=1, integer=True)
-        check_number(self.n_gibbs_steps, "n_gibbs_steps", low=1, integer=True)
+        check_number(self.n_steps, "n_steps", low=1, integer=True)
         check_number(self.max_iter, "max_iter", low=1, integer=True)
         check_number(self.tol, "tol", low=0)
         for name in ("fit_linear", "keep_empty_features"):
@@ -572,7 +572,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
         with np.errstate(over="ignore", under="ignore", divide="ignore"):
             products = np.outer(scale, scale).max(1), 1 / np.outer(scale, scale).min(1)
         fit = np.isfinite(products).all(0) & (scale != 0)
-        check_squares(self, self.node_indices_, fit)
+        check_squares(self, self.feature_indices_, fit)
 
     def _ridges(self, scaled, centre, start):
         """Choose the ridges of K and b, and a better start if a pilot fit finds one."""
@@ -595,17 +595,17 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
         scale = units.scale.numpy()
         self.precision_ = precision.numpy() / np.outer(scale, scale)
         self.linear_ = linear.numpy() / scale
-        self.mean_ = em.observed_mean(data.x, data.observed).numpy()
+        self.location_ = em.observed_mean(data.x, data.observed).numpy()
         self._forget()
-        if "nce" in self.method:
+        if "nce" in self.algorithm:
             self.log_scale_ = float(log_scale) + float(np.log(scale).sum())
         unit = precision.numpy()
         if np.linalg.eigvalsh(unit)[0] > 0:
-            self.location_ = np.linalg.solve(unit, linear.numpy()) * scale
+            self.untruncated_mean_ = np.linalg.solve(unit, linear.numpy()) * scale
         root = np.sqrt(np.diag(unit))
         self.edge_strengths_ = np.abs(unit) / np.outer(root, root)
         np.fill_diagonal(self.edge_strengths_, 0)
-        self.nodes_ = self._names_in()[self.node_indices_]
+        self.nodes_ = self._names_in()[self.feature_indices_]
         self.n_iter_, self.loss_curve_ = len(fit.losses), fit.losses
         self.change_, self.optimality_gap_ = fit.change, fit.gap
         self.largest_cut_ = fit.cut
@@ -621,18 +621,18 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
             for value in (self.ridge, self.ridge_linear)
         )
         self.precision_ = self.edge_strengths_ = self.edge_probabilities_ = square
-        self.linear_ = self.mean_ = self.location_ = none
-        self.nodes_ = self._names_in()[self.node_indices_]
+        self.linear_ = self.location_ = self.untruncated_mean_ = none
+        self.nodes_ = self._names_in()[self.feature_indices_]
         self.n_iter_, self.n_tuning_iter_, self.loss_curve_ = 0, 0, []
         self.change_ = self.optimality_gap_ = self.largest_cut_ = 0.0
         self.chain_autocorrelation_ = 0.0
-        if "nce" in self.method:
+        if "nce" in self.algorithm:
             self.log_scale_ = 0.0
         self._check_held_out(square, None)
 
     def _forget(self):
         """Delete attributes of an earlier fit that not every fit sets."""
-        for name in ("location_", "log_scale_"):
+        for name in ("untruncated_mean_", "log_scale_"):
             self.__dict__.pop(name, None)
 
     def _keep_probabilities(self, fit, problem):
@@ -698,4 +698,4 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
         return X
 
     def _threads(self):
-        return threads_for(len(self.node_indices_))
+        return threads_for(len(self.feature_indices_))

@@ -46,8 +46,8 @@ def predicted(learner, problem, theta, kept, rows):
         part,
         em.observed_mean(kept.x, kept.observed),
         row_keyed(part.to_array(), 0),
-        burn_in=learner.n_gibbs_steps // 2,
-        n_steps=learner.n_gibbs_steps,
+        burn_in=learner.n_steps // 2,
+        n_steps=learner.n_steps,
     )
     return (filled * scale).numpy()
 
@@ -57,7 +57,7 @@ def _without(learner, problem, kept, theta):
 
     Methods that contrast with noise keep their parameters, as their rounds are slow.
     """
-    if "nce" in learner.method:
+    if "nce" in learner.algorithm:
         return theta
     centre = problem.units.centre
     try:
@@ -87,7 +87,7 @@ def messages(learner, data, theta):
     theta : Theta
         The fit, for columns of unit standard deviation.
     """
-    found, places = [], learner.node_indices_
+    found, places = [], learner.feature_indices_
     beyond = wide_columns(data) if learner.fit_linear else np.zeros(0, dtype=int)
     if len(beyond):
         found.append(

@@ -53,7 +53,7 @@ def _fold_scores(learner, X, train, test, alphas, seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the final fit repeats relevant warnings
         data = learner._read(X[train])
-        if not learner.node_indices_.size:  # all columns are constant in these rows
+        if not learner.feature_indices_.size:  # all columns are constant in these rows
             return [0.0] * len(alphas)
         problem, dense, path = _fit_path(learner, data, alphas, seed)
         learner._seed, scores = seed, []
@@ -70,10 +70,10 @@ def _selected(learner, X, rows, alphas, seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         data = learner._read(X[rows])
-        if not learner.node_indices_.size:  # all columns are constant in these rows
+        if not learner.feature_indices_.size:  # all columns are constant in these rows
             return found
         *_, path = _fit_path(learner, data, alphas, seed)
-    places = np.ix_(learner.node_indices_, learner.node_indices_)
+    places = np.ix_(learner.feature_indices_, learner.feature_indices_)
     for links, theta in zip(found, path.thetas, strict=True):
         links[places] = theta.precision.numpy() != 0
     return found
@@ -110,7 +110,7 @@ class TruncatedGaussianGraphLearnerCV(TruncatedGaussianGraphLearner):
         Number of random halves of the rows; used by ``"stability"``.
     n_jobs : int or None, default=None
         Number of folds or subsamples that joblib processes in parallel.
-    method, imputation, fit_linear, ridge, ridge_linear, noise_ratio, n_gibbs_steps, \
+    algorithm, imputation, fit_linear, ridge, ridge_linear, noise_ratio, n_steps, \
 max_iter, tol, on_misfit, keep_empty_features, random_state, verbose
         As in `TruncatedGaussianGraphLearner`.
 
@@ -162,13 +162,13 @@ max_iter, tol, on_misfit, keep_empty_features, random_state, verbose
         cv=5,
         n_subsamples=20,
         n_jobs=None,
-        method="score-matching",
+        algorithm="score-matching",
         imputation="mean",
         fit_linear=True,
         ridge="auto",
         ridge_linear="auto",
         noise_ratio=10,
-        n_gibbs_steps=30,
+        n_steps=30,
         max_iter=100,
         tol=2e-3,
         on_misfit="warn",
@@ -177,13 +177,13 @@ max_iter, tol, on_misfit, keep_empty_features, random_state, verbose
         verbose=0,
     ):
         super().__init__(
-            method=method,
+            algorithm=algorithm,
             imputation=imputation,
             fit_linear=fit_linear,
             ridge=ridge,
             ridge_linear=ridge_linear,
             noise_ratio=noise_ratio,
-            n_gibbs_steps=n_gibbs_steps,
+            n_steps=n_steps,
             max_iter=max_iter,
             tol=tol,
             on_misfit=on_misfit,
@@ -227,7 +227,7 @@ max_iter, tol, on_misfit, keep_empty_features, random_state, verbose
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         self.__dict__.pop("edge_frequencies_", None)  # of an earlier fit
         with self._threads(), seeded(self.random_state) as seed:
-            if not self.node_indices_.size:
+            if not self.feature_indices_.size:
                 found = None
             else:
                 found = _learn_path(self, data, alphas, on_round)
@@ -247,7 +247,7 @@ max_iter, tol, on_misfit, keep_empty_features, random_state, verbose
             "alpha": self.alphas_.copy(),
             "n_edges": np.array([penalty_path.n_edges(theta) for theta in path.thetas]),
         }
-        rows = incomplete_array(self, X, reset=False)[:, self.node_indices_]
+        rows = incomplete_array(self, X, reset=False)[:, self.feature_indices_]
         best = _RULES[self.selection](self, problem, dense, path, rows, seed)
         self._warn_at_the_edge(best)
         self.alpha_ = path.alphas[best]
@@ -375,7 +375,7 @@ max_iter, tol, on_misfit, keep_empty_features, random_state, verbose
 
     def _warn_at_the_edge(self, best):
         links, alpha = self.cv_results_["n_edges"][best], self.alphas_[best]
-        d = len(self.node_indices_)
+        d = len(self.feature_indices_)
         # nothing can be sparser than the empty graph, or denser than the complete one
         sparser = best == 0 and links > 0
         denser = best == len(self.alphas_) - 1 and alpha > 0 and 2 * links < d * (d - 1)

@@ -54,7 +54,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
 
     Parameters
     ----------
-    estimator : VariationalAutoencoder, FrozenEstimator of one, or None, default=None
+    model : VariationalAutoencoder, FrozenEstimator of one, or None, default=None
         The autoencoder to train; None is ``VariationalAutoencoder()``.  A fitted one in
         a `sklearn.frozen.FrozenEstimator` is not trained, only sampled.
     sampler : str or callable, default="lair"
@@ -62,13 +62,13 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         ``"mwg"``, Metropolis-within-Gibbs; ``"pseudo-gibbs"``; or a function that maps
         (model, posterior) to a `skvnce.samplers.base.Sampler`.  With a function, each
         draw is the last state of a chain.
-    n_members : "auto" or int, default="auto"
+    n_estimators : "auto" or int, default="auto"
         Number of autoencoders to train.  If there are several, each gets random weights
         of the rows whose variance is an eighth of that of the Bayesian bootstrap (Rubin
         1981), and all are trained for the number of rounds that held-out cells choose
         for the first one.  Draws come from each in turn, so that they include the
         uncertainty of the parameters.  ``"auto"`` is 40 columns / rows, rounded up, and
-        at most 4; it is 1 from 40 rows a column on.  A frozen estimator counts as one.
+        at most 4; it is 1 from 40 rows a column on.  A frozen model counts as one.
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` summarises the draws of a cell.
     n_steps : int, default=20
@@ -102,7 +102,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
         these checks.
     random_state : int, RandomState instance, Generator or None, default=None
-        Seed of the training; replaces the `random_state` of `estimator`.
+        Seed of the training; replaces the `random_state` of `model`.
     verbose : int, default=0
         If 1, print a line for each round of each member, and for each other step of
         `fit`, `transform` and `sample` that takes longer than a second.  If 2, print
@@ -112,7 +112,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     ----------
     estimators_ : list of VariationalAutoencoder
         The fitted members; empty if all columns of X are constant.
-    node_indices_ : ndarray of shape (n_nodes,)
+    feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
     constants_ : dict of int to float
@@ -124,7 +124,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         means, on the cells of at most 1000 rows that the first member held out to
         choose the number of rounds; all columns have the same weight.  Negative if the
         means predict better.  NaN if no cells were held out (``validation_fraction=0``,
-        too few rows), and with ``on_misfit="ignore"``.  For a frozen estimator a tenth
+        too few rows), and with ``on_misfit="ignore"``.  For a frozen model a tenth
         of the cells of X is used, so the value is too large if these were training
         data.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
@@ -168,10 +168,10 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
 
     def __init__(
         self,
-        estimator=None,
+        model=None,
         *,
         sampler="lair",
-        n_members="auto",
+        n_estimators="auto",
         strategy="mean",
         n_steps=20,
         n_particles=4,
@@ -185,9 +185,9 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         random_state=None,
         verbose=0,
     ):
-        self.estimator = estimator
+        self.model = model
         self.sampler = sampler
-        self.n_members = n_members
+        self.n_estimators = n_estimators
         self.strategy = strategy
         self.n_steps = n_steps
         self.n_particles = n_particles
@@ -204,7 +204,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     @keeps_state_on_failure
     @reports_fit
     def fit(self, X, y=None):
-        """Train the autoencoders, unless the estimator is frozen.
+        """Train the autoencoders, unless `model` is frozen.
 
         Parameters
         ----------
@@ -221,7 +221,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         ------
         ValueError
             If X contains infinite values or text, if no cell is observed, if observed
-            cells are outside the bounds, if a frozen estimator was fitted on another
+            cells are outside the bounds, if a frozen model was fitted on another
             number of columns, if a parameter is out of range, or if training diverges.
         TypeError
             If a parameter has a wrong type.
@@ -230,7 +230,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         X = incomplete_array(self, X, reset=True)
         _, finish = report_rounds(self, None, X=X)
         blind = []
-        if isinstance(self.estimator, FrozenEstimator):
+        if isinstance(self.model, FrozenEstimator):
             members = [self._thawed()]
             self._learn_possible(X, frozen=members[0])
             blind.extend(self._in_view_of(members[0], X))
@@ -255,7 +255,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
                     f"to a Sampler, got {self.sampler!r}."
                 )
         check_choice(self.strategy, "strategy", list(STRATEGIES))
-        check_auto_or_number(self.n_members, "n_members", low=1, integer=True)
+        check_auto_or_number(self.n_estimators, "n_estimators", low=1, integer=True)
         for name in ("n_steps", "n_particles", "n_draws"):
             check_number(getattr(self, name), name, low=1, integer=True)
         check_number(self.n_replenish, "n_replenish", low=0, integer=True)
@@ -264,19 +264,19 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         self._check_on_misfit()
 
     def _thawed(self):
-        """Check that a frozen estimator fits the table."""
-        inside = self.estimator.estimator
+        """Check that a frozen model fits the table."""
+        inside = self.model.estimator
         _check_kind(inside)
         try:
             check_is_fitted(inside)
         except NotFittedError as error:
             raise ValueError(
-                "estimator is frozen but not fitted. Fit the VariationalAutoencoder "
+                "model is frozen but not fitted. Fit the VariationalAutoencoder "
                 "first, or pass it without FrozenEstimator."
             ) from error
         if inside.n_features_in_ != self.n_features_in_:
             raise ValueError(
-                f"estimator was fitted on {inside.n_features_in_} columns, and X has "
+                f"model was fitted on {inside.n_features_in_} columns, and X has "
                 f"{self.n_features_in_}. Pass the columns that it was fitted on."
             )
         names = getattr(inside, "feature_names_in_", None)
@@ -286,14 +286,14 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
                 j for j, (a, b) in enumerate(zip(names, mine, strict=True)) if a != b
             )
             raise ValueError(
-                f"estimator was fitted on column {names[wrong]!r} where X has "
+                f"model was fitted on column {names[wrong]!r} where X has "
                 f"{mine[wrong]!r}. Pass the columns that it was fitted on, in order."
             )
         return inside
 
     def _in_view_of(self, member, X):
-        """Hide cells from a frozen estimator; return a list of at most one `Blind`."""
-        nodes = X[:, member.node_indices_].astype(np.float64)
+        """Hide cells from a frozen model; return a list of at most one `Blind`."""
+        nodes = X[:, member.feature_indices_].astype(np.float64)
         seen = [column[~np.isnan(column)] for column in nodes.T]
         if any(len(np.unique(cells)) < 2 for cells in seen):
             return []
@@ -302,11 +302,11 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
 
     def _train(self, X, on_chosen):
         """Train a first member, then the others for as many rounds; return a list."""
-        given = self.estimator
+        given = self.model
         base = VariationalAutoencoder() if given is None else given
         _check_kind(base)
         base = clone(base)
-        count = self.n_members
+        count = self.n_estimators
         if isinstance(count, str):
             count = min(_SEVERAL, ceil(_ENOUGH * X.shape[1] / len(X)))
         rng = np.random.default_rng(seed_from(self.random_state))
@@ -317,7 +317,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
                 member = clone(base).set_params(random_state=int(rng.integers(2**31)))
                 weights = rng.gamma(_SHAPE, size=len(X)) if count > 1 else None
                 found.append(member._fit(X, weights, on_chosen))
-                base.set_params(max_iter=found[0].n_rounds_, validation_fraction=0)
+                base.set_params(max_iter=found[0].best_iter_, validation_fraction=0)
         return found
 
     def _drawn(self, member, nodes, n_draws, numbers):
@@ -348,11 +348,11 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         return sampling.by_chains(make)
 
 
-def _check_kind(estimator):
-    if not isinstance(estimator, VariationalAutoencoder):
+def _check_kind(model):
+    if not isinstance(model, VariationalAutoencoder):
         raise ValueError(
-            "estimator must be a VariationalAutoencoder, a FrozenEstimator of one, or "
-            f"None, got {estimator!r}."
+            "model must be a VariationalAutoencoder, a FrozenEstimator of one, or "
+            f"None, got {model!r}."
         )
 
 

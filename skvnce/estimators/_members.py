@@ -49,8 +49,8 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
         """
         X = self._checked(X)
         filled = self._constants_filled(X)
-        n_members = max(1, len(self.estimators_))  # a constant table has none
-        shares = np.array_split(np.arange(self.n_draws), n_members)
+        n_estimators = max(1, len(self.estimators_))  # a constant table has none
+        shares = np.array_split(np.arange(self.n_draws), n_estimators)
         with one_thread(), seeded(0):  # a sampler may not support numbers of the row
             parts = self._parts(X, only_incomplete=True, n_chains=self.n_draws)
             for cells, nodes in parts:
@@ -74,21 +74,32 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
         return self._filled_in_turns(X, self.estimators_, draw, n_draws, random_state)
 
     @shows_progress
-    def score_samples(self, X):
+    def score_samples(self, X, return_std=False):
         """Estimate the log-density of the observed cells of each row, in nats.
+
+        The estimate is the logarithm of the average density of the models in
+        `estimators_`, by importance sampling with the encoder or the fitted
+        conditionals as proposal; it is too low on average.  Columns of rounded or
+        binary values contribute log-probabilities.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
+        return_std : bool, default=False
+            Whether to also return standard errors, estimated from the variance of the
+            importance weights.
 
         Returns
         -------
-        ndarray of shape (n_samples,)
-            Logarithm of the average density of the members, see
-            `VariationalAutoencoder`; 0 if all columns were constant at `fit`.
+        log_prob : ndarray of shape (n_samples,)
+            In the units of X; 0 for a row that is entirely missing, and if all columns
+            were constant at `fit`.
+        std : ndarray of shape (n_samples,)
+            Standard errors; only if `return_std` is True.
         """
-        return self._scored(self._checked(X))[0]
+        log_prob, error = self._scored(self._checked(X))
+        return (log_prob, error) if return_std else log_prob
 
     def _scored(self, X):
         """Estimate the log of the members' average density, and its standard errors."""
@@ -116,9 +127,12 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
         self.estimators_ = members
         if members:
             first = members[0]
-            self.node_indices_, self.constants_ = first.node_indices_, first.constants_
+            self.feature_indices_, self.constants_ = (
+                first.feature_indices_,
+                first.constants_,
+            )
         else:
-            self.node_indices_ = np.flatnonzero(~np.isnan(X).all(0))
+            self.feature_indices_ = np.flatnonzero(~np.isnan(X).all(0))
             self._split_constants(X.astype(np.float64))
 
     def _judge(self, X, blind):
@@ -133,7 +147,7 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
         if blind:
             member, nodes, hidden = blind[0]
         else:
-            member, nodes = None, X[:, self.node_indices_].astype(np.float64)
+            member, nodes = None, X[:, self.feature_indices_].astype(np.float64)
             hidden = np.zeros(nodes.shape, dtype=bool)
 
         def predict(kept, rows):
@@ -171,14 +185,14 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
 
     def _possible_only(self, drawn, dtype):
         """Round draws of the nodes (n_draws, n, n_nodes) to possible values."""
-        ranges = within(self.feature_ranges_[:, self.node_indices_], dtype)
+        ranges = within(self.feature_ranges_[:, self.feature_indices_], dtype)
         return np.clip(self._made_possible(drawn), *ranges)
 
     def _bounds_of_nodes(self):
         """Return the user's bounds, (2, n_nodes); infinite without a bound."""
         found = PossibleValues(*self._possible)
         free = np.array([[-np.inf], [np.inf]])
-        return np.where(found.given, found.ranges, free)[:, self.node_indices_]
+        return np.where(found.given, found.ranges, free)[:, self.feature_indices_]
 
     def _columns_out(self, filled, X):
         low, high = within(self.feature_ranges_, filled.dtype)
@@ -187,9 +201,9 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
     def _checked(self, X):
         X = super()._checked(X)
         for member in self.estimators_:
-            if not np.array_equal(member.node_indices_, self.node_indices_):
+            if not np.array_equal(member.feature_indices_, self.feature_indices_):
                 raise ValueError(
-                    "estimator was refitted to other columns after this imputer was "
+                    "model was refitted to other columns after this imputer was "
                     "fitted. Fit the imputer again."
                 )
         return X

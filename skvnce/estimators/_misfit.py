@@ -296,7 +296,7 @@ def listed(estimator, columns):
 
 def misfit_messages(estimator, remedy):
     """Describe which columns the model does not predict, and how they are imputed."""
-    places = estimator.node_indices_[estimator.marginal_columns_]
+    places = estimator.feature_indices_[estimator.marginal_columns_]
     if not len(places):
         return []
     fate = "these columns are imputed from their marginal distributions"

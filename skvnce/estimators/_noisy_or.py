@@ -76,7 +76,7 @@ class NoisyOr(
     ----------
     n_components : int, default=10
         Number of causes.
-    inference : {"acp", "avi", "svi", "lb-cdi", "ub-cdi"}, default="acp"
+    algorithm : {"acp", "avi", "svi", "lb-cdi", "ub-cdi"}, default="acp"
         Method that infers the causes of a row.  ``"acp"`` (amortised conjugate
         posterior): the form of the posterior follows from the model, and a network
         gives its parameters; much better than the next method if there are few rows.
@@ -99,7 +99,7 @@ class NoisyOr(
         random components training mostly ends with some causes merged or split.
     hidden_layer_sizes : tuple of int, default=(64,)
         Widths of the hidden layers of the network; only for ``"acp"`` and ``"avi"``.
-    n_samples : int, default=10
+    n_training_draws : int, default=10
         Number of relaxed draws of the causes of each row in a step; only for ``"acp"``
         and ``"avi"``.
     batch_size : "auto" or int, default="auto"
@@ -127,15 +127,15 @@ class NoisyOr(
     n_observed_ : ndarray of int, of shape (n_features_in_,)
         Number of observed cells of each column, counted once in `fit`, and again in
         each call of `partial_fit`.
-    model_state_, network_state_ : dict of str to ndarray
+    model_state_, posterior_state_ : dict of str to ndarray
         Parameters of the model and of the inference network.
     optimizer_state_ : dict of str to ndarray
         State of Adam, from which `partial_fit` continues.
-    n_steps_ : int
+    n_updates_ : int
         Number of steps of Adam.
     n_iter_ : int
         Number of passes of the last `fit`, plus the calls of `partial_fit` since then.
-    n_rows_ : int
+    n_samples_seen_ : int
         Number of rows with observed cells, counted as `n_observed_`.
     loss_curve_ : list of float
         Mean negative lower bound in each pass, in nats a row, estimated by relaxed
@@ -177,12 +177,12 @@ class NoisyOr(
         self,
         n_components=10,
         *,
-        inference="acp",
+        algorithm="acp",
         binarize=0.0,
         alpha=1.0,
         init="nmf",
         hidden_layer_sizes=(64,),
-        n_samples=10,
+        n_training_draws=10,
         batch_size="auto",
         learning_rate_init=0.02,
         max_iter=100,
@@ -190,12 +190,12 @@ class NoisyOr(
         verbose=0,
     ):
         self.n_components = n_components
-        self.inference = inference
+        self.algorithm = algorithm
         self.binarize = binarize
         self.alpha = alpha
         self.init = init
         self.hidden_layer_sizes = hidden_layer_sizes
-        self.n_samples = n_samples
+        self.n_training_draws = n_training_draws
         self.batch_size = batch_size
         self.learning_rate_init = learning_rate_init
         self.max_iter = max_iter
@@ -238,7 +238,7 @@ class NoisyOr(
             losses = noisy_or.learn(
                 learner,
                 torch_rows(table),
-                penalty=self.alpha / self.n_rows_,
+                penalty=self.alpha / self.n_samples_seen_,
                 batch_size=self._rows_of_step(table),
                 learning_rate=self.learning_rate_init,
                 max_iter=self.max_iter,
@@ -294,7 +294,7 @@ class NoisyOr(
                     learner,
                     torch_rows(table),
                     adam,
-                    penalty=self.alpha / self.n_rows_,
+                    penalty=self.alpha / self.n_samples_seen_,
                     batch_size=self._rows_of_step(table),
                 )
         self.optimizer_state_ = _arrays_of(adam)
@@ -320,7 +320,7 @@ class NoisyOr(
         return found.astype(table.dtype)
 
     @shows_progress
-    def score_samples(self, X):
+    def score_samples(self, X, return_std=False):
         """Estimate the evidence lower bound of each row, in nats.
 
         The estimate is a mean over 100 draws of the causes, with random numbers that
@@ -332,18 +332,24 @@ class NoisyOr(
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Cells above `binarize` count as ones, others as zeros; NaN marks missing
             cells.
+        return_std : bool, default=False
+            Whether to also return standard errors, estimated from the variance of the
+            draws.
 
         Returns
         -------
-        ndarray of shape (n_samples,)
+        bound : ndarray of shape (n_samples,)
+        std : ndarray of shape (n_samples,)
+            Standard errors; only if `return_std` is True.
         """
 
         def scored(evidence, logit, part):
             like = logit.expand(_N_SCORED, *logit.shape)
             uniform = row_lattice(fingerprints(part), 0)(0, like)
-            return noisy_or.hard_elbo(evidence, logit, uniform)
+            return noisy_or.scored(evidence, logit, uniform)
 
-        return self._rowwise(self._checked(X), _N_SCORED, scored)
+        bound, error = self._rowwise(self._checked(X), _N_SCORED, scored).T
+        return (bound, error) if return_std else bound
 
     def score(self, X, y=None):
         """Compute the mean of `score_samples` over the rows; larger is better.
@@ -462,12 +468,12 @@ class NoisyOr(
 
     def _check_parameters(self):
         check_number(self.n_components, "n_components", low=1, integer=True)
-        check_choice(self.inference, "inference", list(noisy_or.INFERENCES))
+        check_choice(self.algorithm, "algorithm", list(noisy_or.INFERENCES))
         check_choice(self.init, "init", list(STARTS))
         self._check_binarize()
         check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
         check_auto_or_number(self.batch_size, "batch_size", low=1, integer=True)
-        for name in ("n_samples", "max_iter"):
+        for name in ("n_training_draws", "max_iter"):
             check_number(getattr(self, name), name, low=1, integer=True)
         check_number(self.learning_rate_init, "learning_rate_init", low=0, above=True)
         check_number(self.alpha, "alpha", low=0, high=_LARGEST_ALPHA)
@@ -488,7 +494,7 @@ class NoisyOr(
         table = observed_rows(table)
         if not table.shape[0]:
             raise ValueError("X has no observed cell: there is nothing to learn.")
-        self.n_rows_ += table.shape[0]
+        self.n_samples_seen_ += table.shape[0]
         self.n_observed_ = self.n_observed_ + observed_counts(table)
         if not self.n_observed_.all():
             never = np.flatnonzero(self.n_observed_ == 0)
@@ -504,15 +510,15 @@ class NoisyOr(
     def _forget(self):
         """Start with a new model."""
         self.n_observed_ = np.zeros(self.n_features_in_, dtype=int)
-        self.n_rows_ = 0
-        self.n_steps_, self.optimizer_state_, self.loss_curve_ = 0, {}, []
+        self.n_samples_seen_ = 0
+        self.n_updates_, self.optimizer_state_, self.loss_curve_ = 0, {}, []
         self._made_with = self._parts()
 
     def _parts(self):
         """Return the parameters that determine the sizes of model and network."""
         return {
             "n_components": int(self.n_components),
-            "inference": self.inference,
+            "algorithm": self.algorithm,
             "hidden_layer_sizes": [int(size) for size in self.hidden_layer_sizes],
         }
 
@@ -534,7 +540,7 @@ class NoisyOr(
         """Isolate the random numbers; they differ at each call of partial_fit."""
         seed = self.random_state
         if isinstance(seed, numbers.Integral):
-            seed = check_random_state(seed).randint(2**31 - 1) + self.n_steps_
+            seed = check_random_state(seed).randint(2**31 - 1) + self.n_updates_
         remedy = (
             f"Lower learning_rate_init={self.learning_rate_init!r} or "
             f"alpha={self.alpha!r}."
@@ -556,8 +562,8 @@ class NoisyOr(
         sizes = noisy_or.Sizes(
             self.n_features_in_, made["n_components"], hidden, n_listed
         )
-        draws = noisy_or.Relaxation(int(self.n_samples), self.n_steps_)
-        inference = noisy_or.INFERENCES[made["inference"]](sizes, draws)
+        draws = noisy_or.Relaxation(int(self.n_training_draws), self.n_updates_)
+        inference = noisy_or.INFERENCES[made["algorithm"]](sizes, draws)
         inference.network.float()  # independent of torch's default dtype
         return inference
 
@@ -569,7 +575,7 @@ class NoisyOr(
         with seeded(0):
             learner = noisy_or.Learner(model, self._inference())
         load_state(model, self.model_state_)
-        load_state(learner.inference.network, self.network_state_)
+        load_state(learner.inference.network, self.posterior_state_)
         return learner
 
     def _optimizer(self, learner):
@@ -587,9 +593,11 @@ class NoisyOr(
         """Set the fitted attributes."""
         self.loss_curve_ = [*self.loss_curve_, *losses]
         self.n_iter_ = len(self.loss_curve_)
-        self.n_steps_ += len(losses) * ceil(table.shape[0] / self._rows_of_step(table))
+        self.n_updates_ += len(losses) * ceil(
+            table.shape[0] / self._rows_of_step(table)
+        )
         self.model_state_ = state_of(learner.model)
-        self.network_state_ = state_of(learner.inference.network)
+        self.posterior_state_ = state_of(learner.inference.network)
         self._cache = []
         causes = learner.model.double().causes()
         weight, leak, prior_logit = (part.detach() for part in causes)

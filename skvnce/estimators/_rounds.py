@@ -57,13 +57,13 @@ class TrainedInRounds:
             tell("cooling round", n_round - n_rounds)
             return n_round <= n_rounds and on_round(n_round, loss, np.nan)
 
-        losses, self.validation_scores_, self.n_rounds_ = [], [], self.max_iter
+        losses, self.validation_scores_, self.best_iter_ = [], [], self.max_iter
         n_rounds = self.max_iter
         if self.validation_fraction:
-            self.n_rounds_, n_rounds = while_better(judged), 0
-        losses += on_all(n_rounds, min(COOLING, self.n_rounds_), report)
+            self.best_iter_, n_rounds = while_better(judged), 0
+        losses += on_all(n_rounds, min(COOLING, self.best_iter_), report)
         self.loss_curve_ = losses
-        if self.validation_fraction and self.n_rounds_ == self.max_iter > 0:
+        if self.validation_fraction and self.best_iter_ == self.max_iter > 0:
             warn_user(
                 f"Held-out cells were still predicted better after max_iter="
                 f"{self.max_iter} rounds. Raise max_iter.",

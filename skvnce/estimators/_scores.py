@@ -6,7 +6,7 @@ import torch
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.algorithms.gaussian import copula, em
-from skvnce.algorithms.gaussian.marginals import Margins
+from skvnce.algorithms.gaussian.marginals import PiecewiseLinear
 from skvnce.algorithms.gaussian.normal_scores import CellScores, repeated_values
 from skvnce.distributions.cells import Families
 from skvnce.estimators._callbacks import rounds_of_tuning
@@ -32,7 +32,7 @@ def linear_start(normal, rank):
 
 
 class NodeScores:
-    """Mixin of estimators whose model uses scores of the columns in `node_indices_`.
+    """Mixin of estimators whose model uses scores of the columns in `feature_indices_`.
 
     Scores are standardised columns, after a nonlinear map if that improves the
     prediction of held-out cells.  Columns with repeated values are rounded.
@@ -43,24 +43,24 @@ class NodeScores:
         weights, kept = rows_with_data(X, weights)
         table, weights = X[kept].astype(np.float64), weights[kept]
         self._possible = tuple(possible_values(self, table))  # plain, for skops
-        self.node_indices_ = self._observed_columns(table)
+        self.feature_indices_ = self._observed_columns(table)
         self._split_constants(table)
         self._refuse_constants(consequence)
-        nodes = table[:, self.node_indices_]
+        nodes = table[:, self.feature_indices_]
         seen = ~np.isnan(nodes).all(1)
         nodes, weights = nodes[seen], weights[seen]
         self.location_, self.scale_ = column_moments(nodes, weights)
-        check_deviations(self, self.node_indices_, self.scale_)
+        check_deviations(self, self.feature_indices_, self.scale_)
         return nodes, torch.from_numpy(weights)
 
-    def _fit_normal(self, nodes, weights, *, bend, asked):
+    def _fit_normal(self, nodes, weights, *, nonlinear, asked):
         """Choose marginals on held-out cells, and fit a normal distribution to scores.
 
         Parameters
         ----------
         nodes : ndarray of shape (n, n_nodes)
         weights : Tensor of shape (n,)
-        bend : bool
+        nonlinear : bool
             Whether marginals may be nonlinear.
         asked : ndarray of str, of shape (n_nodes,)
             Requested families of the columns, or ``"auto"``.
@@ -79,20 +79,20 @@ class NodeScores:
             weights,
             (scaled.take(some), hidden[some], weights[some]),
             [share * nodes.shape[1] for share in (_STRONGEST, *SHARES)],
-            bend=bend,
+            nonlinear=nonlinear,
             **_EFFORT,
         )
         self.shrinkage_ = chosen.strength / nodes.shape[1]
-        self._keep_scores(raw, chosen.margins, asked)
+        self._keep_scores(raw, chosen.marginals, asked)
         data, _ = self._cell_scores().scores(raw)
         fit = em.fit_normal(data, weights, chosen.strength, chosen.start, **_EFFORT)
         self.n_tuning_iter_ = rounds_of_tuning()
         return data, fit.normal
 
-    def _keep_scores(self, raw, margins, asked):
+    def _keep_scores(self, raw, marginals, asked):
         """Set the attributes of the map to scores, and the families of the columns."""
-        self.bent_ = margins is not None
-        self._margins = margins and tuple(part.numpy() for part in margins)
+        self.nonlinear_columns_ = marginals is not None
+        self._marginals = marginals and tuple(part.numpy() for part in marginals)
         repeated, _ = repeated_values(raw)
         found = np.full(len(self.scale_), "normal", dtype=object)
         found[repeated.numpy()] = "rounded"
@@ -103,7 +103,7 @@ class NodeScores:
             if families[j] == "bernoulli" and len(unique) != 2:
                 raise ValueError(
                     f"likelihood='bernoulli' needs columns of two values, and "
-                    f"{column_name(self, self.node_indices_[j])} has {len(unique)}. "
+                    f"{column_name(self, self.feature_indices_[j])} has {len(unique)}. "
                     "Use 'rounded' or 'normal' there."
                 )
             self._values[int(j)] = unique.numpy()
@@ -128,7 +128,7 @@ class NodeScores:
         return CellScores(
             torch.tensor(self.location_),
             torch.tensor(self.scale_),
-            self._margins and Margins(*map(torch.tensor, self._margins)),
+            self._marginals and PiecewiseLinear(*map(torch.tensor, self._marginals)),
             places,
             torch.tensor(values, dtype=torch.float64),
         )
@@ -150,8 +150,8 @@ class NodeScores:
         free = ~np.isin(np.arange(bounds.shape[1]), list(self._values))
         places = np.flatnonzero(np.isfinite(bounds).any(0) & free)
         ends = torch.tensor((bounds - self.location_) / self.scale_)
-        if self._margins is not None:
-            ends, _ = Margins(*map(torch.tensor, self._margins)).forward(ends)
+        if self._marginals is not None:
+            ends, _ = PiecewiseLinear(*map(torch.tensor, self._marginals)).forward(ends)
         return torch.from_numpy(places), *ends[:, places]
 
     def _families(self):
@@ -173,5 +173,5 @@ class NodeScores:
         """Insert the columns of the model among all columns."""
         table = np.full((len(nodes), self.n_features_in_), np.nan)
         table[:, list(self.constants_)] = list(self.constants_.values())
-        table[:, self.node_indices_] = nodes
+        table[:, self.feature_indices_] = nodes
         return table

@@ -42,8 +42,8 @@ from skvnce.objectives.bounds import BOUNDS
 _MIXED = 5  # number of posterior components for objectives with mixtures
 _LEVELS = 32  # number of quantiles that represent a cell
 _FAMILIES = ["auto", "normal", "student", "bernoulli", "rounded"]
-_COMPLETING = ["DeMissVAE", "VBGI-VAE", "VBGI-VAE-M"]  # use completed rows
-_SINGLE = ["MVAE", "MIWAE", *_COMPLETING]  # their posterior is a single normal
+_COMPLETING = ["demiss-vae", "vbgi-vae", "vbgi-vae-m"]  # use completed rows
+_SINGLE = ["mvae", "miwae", *_COMPLETING]  # their posterior is a single normal
 
 
 class VariationalAutoencoder(
@@ -68,8 +68,8 @@ class VariationalAutoencoder(
     ----------
     n_components : "auto" or int, default="auto"
         Number of latents.  ``"auto"``: one less than the number of columns, at most 20.
-    objective : {"MIWAE", "MVAE", "MissVAE", "MissSVAE", "MissIWAE", "MissSIWAE", \
-            "DeMissVAE", "VBGI-VAE", "VBGI-VAE-M"}, default="MIWAE"
+    algorithm : {"miwae", "mvae", "miss-vae", "miss-svae", "miss-iwae", "miss-siwae", \
+            "demiss-vae", "vbgi-vae", "vbgi-vae-m"}, default="miwae"
         Lower bound of the log-likelihood to maximise.  MVAE (eq. 4 of the reference) is
         the classical bound; MIWAE (7) tightens it by importance sampling; the four Miss
         objectives use a mixture as posterior (4, 5, 7, 8).  For the last three a
@@ -81,7 +81,7 @@ class VariationalAutoencoder(
     n_posterior_components : "auto" or int, default="auto"
         Number of components of the posterior mixture.  ``"auto"``: 5 for the objectives
         with mixtures, else 1.
-    n_samples : int, default=5
+    n_training_draws : int, default=5
         Number of draws of the latents of each row in a step; of each component in the
         stratified objectives (MissSVAE, MissSIWAE); number of imputations of each row
         in the last three objectives.
@@ -91,7 +91,7 @@ class VariationalAutoencoder(
         ``"bernoulli"`` (two values), ``"rounded"`` (a normal rounded to the nearest of
         the values of the column).  ``"auto"``: rounded if at least half of the observed
         cells share their value with another cell, else normal.
-    margins : {"auto", "normal"}, default="auto"
+    marginals : {"auto", "normal"}, default="auto"
         ``"auto"`` models columns as increasing functions of normal scores if that
         improves the prediction of held-out cells, see `GaussianImputer`; ``"normal"``
         does not.
@@ -130,23 +130,23 @@ class VariationalAutoencoder(
     ----------
     n_components_ : int
         Number of latents.
-    model_state_, encoder_state_ : dict of str to ndarray
+    model_state_, posterior_state_ : dict of str to ndarray
         Parameters of model and encoder, which refer to scores.
     location_, scale_ : ndarray of shape (n_nodes,)
         Mean and standard deviation of the observed cells.  The networks use columns
         that are standardised by them, and then possibly mapped nonlinearly.
-    bent_ : bool
+    nonlinear_columns_ : bool
         Whether any column is a nonlinear function of its normal scores.
     shrinkage_ : float
         Shrinkage of the initial normal distribution; see `GaussianImputer`.
     families_ : list of str, of length n_nodes
         The `likelihood` used for each column.
-    node_indices_ : ndarray of shape (n_nodes,)
+    feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
     constants_ : dict of int to float
         Values of the constant columns, by column index.
-    n_rounds_ : int
+    best_iter_ : int
         Number of rounds that held-out cells chose; 0 means the linear model, also if
         there are too few rows to hold out cells.  With ``validation_fraction=0`` it is
         `max_iter`.
@@ -195,11 +195,11 @@ class VariationalAutoencoder(
         self,
         n_components="auto",
         *,
-        objective="MIWAE",
+        algorithm="miwae",
         n_posterior_components="auto",
-        n_samples=5,
+        n_training_draws=5,
         likelihood="auto",
-        margins="auto",
+        marginals="auto",
         hidden_layer_sizes=(64,),
         alpha=0.05,
         dropout=0.1,
@@ -213,11 +213,11 @@ class VariationalAutoencoder(
         verbose=0,
     ):
         self.n_components = n_components
-        self.objective = objective
+        self.algorithm = algorithm
         self.n_posterior_components = n_posterior_components
-        self.n_samples = n_samples
+        self.n_training_draws = n_training_draws
         self.likelihood = likelihood
-        self.margins = margins
+        self.marginals = marginals
         self.hidden_layer_sizes = hidden_layer_sizes
         self.alpha = alpha
         self.dropout = dropout
@@ -260,7 +260,7 @@ class VariationalAutoencoder(
         """
         X = self._validated(X)
         self._fit_table(X)
-        announce(tail_messages(self, X, self.node_indices_), "warn")
+        announce(tail_messages(self, X, self.feature_indices_), "warn")
         return self
 
     @shows_progress
@@ -304,7 +304,7 @@ class VariationalAutoencoder(
         return self._widened(mean.numpy()).astype(Z.dtype)
 
     @shows_progress
-    def score_samples(self, X):
+    def score_samples(self, X, return_std=False):
         """Estimate the log-density of the observed cells of each row, in nats.
 
         The estimate is on average a lower bound, which increases with
@@ -315,13 +315,19 @@ class VariationalAutoencoder(
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
+        return_std : bool, default=False
+            Whether to also return standard errors, estimated from the variance of the
+            importance weights.
 
         Returns
         -------
-        ndarray of shape (n_samples,)
+        log_prob : ndarray of shape (n_samples,)
             In the units of X; 0 for a row that is entirely missing.
+        std : ndarray of shape (n_samples,)
+            Standard errors; only if `return_std` is True.
         """
-        return self._scored(self._checked(X))[0]
+        log_prob, error = self._scored(self._checked(X))
+        return (log_prob, error) if return_std else log_prob
 
     def sample_rows(self, n_rows=1, random_state=None):
         """Draw new rows from the model.
@@ -347,7 +353,7 @@ class VariationalAutoencoder(
         return self._widened(self._cell_scores().cells(scores).numpy())
 
     def to_torch(self):
-        """Return the fitted decoder of the scores of the columns in `node_indices_`.
+        """Return the fitted decoder of the scores of the columns in `feature_indices_`.
 
         Returns
         -------
@@ -373,7 +379,7 @@ class VariationalAutoencoder(
     def _scored(self, X):
         """Estimate the log-densities of rows and their standard errors."""
         found, log_slopes = self._rowwise(X, autoencoder.scored)
-        empty = np.isnan(X[:, self.node_indices_]).all(1)
+        empty = np.isnan(X[:, self.feature_indices_]).all(1)
         log_prob, error = found[:, 0] + log_slopes, found[:, 1]
         return np.where(empty, 0.0, log_prob), np.where(empty, 0.0, error)
 
@@ -396,7 +402,7 @@ class VariationalAutoencoder(
         """Fit to a validated table; see `_fit`."""
         consequence = "no latents can be learned."
         nodes, weights = self._keep_nodes(X, weights, consequence)
-        check_rank(self.n_components, len(self.node_indices_))
+        check_rank(self.n_components, len(self.feature_indices_))
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with one_thread(), seeded(self.random_state):
             remedy = (
@@ -410,17 +416,17 @@ class VariationalAutoencoder(
 
     def _check_parameters(self):
         check_auto_or_number(self.n_components, "n_components", low=1, integer=True)
-        check_choice(self.objective, "objective", list(BOUNDS))
+        check_choice(self.algorithm, "algorithm", list(BOUNDS))
         mixed = self.n_posterior_components
         check_auto_or_number(mixed, "n_posterior_components", low=1, integer=True)
-        if self.objective in _SINGLE and mixed not in ("auto", 1):
+        if self.algorithm in _SINGLE and mixed not in ("auto", 1):
             raise ValueError(
-                f"objective={self.objective!r} requires n_posterior_components=1, got "
+                f"algorithm={self.algorithm!r} requires n_posterior_components=1, got "
                 f"{mixed!r}. MissVAE, MissSVAE, MissIWAE and MissSIWAE use mixtures."
             )
-        check_choice(self.margins, "margins", ["normal", "auto"])
+        check_choice(self.marginals, "marginals", ["normal", "auto"])
         check_number(self.max_iter, "max_iter", low=0, integer=True)
-        for name in ("n_samples", "batch_size", "n_iter_no_change"):
+        for name in ("n_training_draws", "batch_size", "n_iter_no_change"):
             check_number(getattr(self, name), name, low=1, integer=True)
         number = self.n_importance_samples
         check_number(number, "n_importance_samples", low=1, integer=True)
@@ -433,7 +439,10 @@ class VariationalAutoencoder(
     def _fit_nodes(self, nodes, weights, on_round, on_chosen):
         """Fit the initial model, choose the number of rounds, and train."""
         data, normal = self._fit_normal(
-            nodes, weights, bend=self.margins == "auto", asked=self._asked_families()
+            nodes,
+            weights,
+            nonlinear=self.marginals == "auto",
+            asked=self._asked_families(),
         )
         rank = self.n_components
         rank = auto_rank(nodes.shape[1]) if isinstance(rank, str) else rank
@@ -447,7 +456,7 @@ class VariationalAutoencoder(
                 on_chosen(Blind(found, nodes, hidden.numpy()))
 
         self._train(auto, data, nodes, weights, on_round, show)
-        self.model_state_, self.encoder_state_ = map(state_of, auto)
+        self.model_state_, self.posterior_state_ = map(state_of, auto)
         self._cache = []
 
     def _without(self, hidden, auto, data, weights, normal, linear):
@@ -499,8 +508,8 @@ class VariationalAutoencoder(
 
     def _training(self):
         return autoencoder.Training(
-            BOUNDS[self.objective],
-            int(self.n_samples),
+            BOUNDS[self.algorithm],
+            int(self.n_training_draws),
             int(self.batch_size),
             self.learning_rate_init,
             self.alpha,
@@ -509,7 +518,7 @@ class VariationalAutoencoder(
     def _architecture(self):
         mixed = self.n_posterior_components
         if isinstance(mixed, str):
-            mixed = 1 if self.objective in _SINGLE else _MIXED
+            mixed = 1 if self.algorithm in _SINGLE else _MIXED
         hidden = tuple(map(int, self.hidden_layer_sizes))
         return autoencoder.Architecture(hidden, self.dropout, int(mixed))
 
@@ -522,7 +531,7 @@ class VariationalAutoencoder(
 
     def _loss(self, auto, data):
         training = self._training()
-        if self.objective not in _COMPLETING:
+        if self.algorithm not in _COMPLETING:
             return autoencoder.bound_loss(auto, data, training)
         sampler = autoencoder.completing(auto, training.n_draws)
         return autoencoder.completed_loss(auto, data, training, sampler)
@@ -538,7 +547,7 @@ class VariationalAutoencoder(
             )
         for family in asked:
             check_choice(family, "likelihood", _FAMILIES)
-        return np.array(asked, dtype=object)[self.node_indices_]
+        return np.array(asked, dtype=object)[self.feature_indices_]
 
     @filled_once
     def _autoencoder(self):
@@ -550,7 +559,7 @@ class VariationalAutoencoder(
             with seeded(0):
                 sizes = autoencoder.Architecture(*self._sizes)
                 auto = autoencoder.build(blank, self._families(), sizes)
-            states = self.model_state_, self.encoder_state_
+            states = self.model_state_, self.posterior_state_
             for part, state in zip(auto, states, strict=True):
                 load_state(part.double(), state)
             self._cache.append(auto.evaluated())
@@ -562,7 +571,7 @@ class VariationalAutoencoder(
         Returns its values, and the sums of log-slopes of the scores over each row.
         """
         auto, scores = self._autoencoder(), self._cell_scores()
-        nodes = X[:, self.node_indices_].astype(np.float64)
+        nodes = X[:, self.feature_indices_].astype(np.float64)
         number, found, slopes = int(self.n_importance_samples), [], []
         with one_thread(), torch.no_grad():
             for rows in autoencoder.chunks(auto, len(nodes), number):

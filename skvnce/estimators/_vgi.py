@@ -70,7 +70,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         ``"vae"``: an autoencoder whose latents are drawn as a block given each row; the
         missing cells are independent given the latents and are integrated out, so no
         chains are needed.  Pass a `VariationalAutoencoder` to set its parameters, such
-        as ``objective="VBGI-VAE"``.  None is ``"vae"``, the most accurate on small and
+        as ``algorithm="vbgi-vae"``.  None is ``"vae"``, the most accurate on small and
         medium tables.
     algorithm : {"vgi", "mcem"}, default="vgi"
         ``"mcem"``: Monte Carlo EM with projected latent chains (PL-MCMC).  It requires
@@ -137,7 +137,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     estimators_ : list
         The fitted autoencoders, or one fitted density; empty if all columns of X are
         constant.
-    node_indices_ : ndarray of shape (n_nodes,)
+    feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
     constants_ : dict of int to float
@@ -289,36 +289,12 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         finish()
         return self
 
-    def score_samples(self, X, return_std=False):
-        """Estimate the log-density of the observed cells of each row, in nats.
-
-        Uses importance sampling, with the fitted conditionals (or the encoder) as
-        proposal.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.
-        return_std : bool, default=False
-            Whether to also return standard errors, estimated from the variance of the
-            importance weights.
-
-        Returns
-        -------
-        log_prob : ndarray of shape (n_samples,)
-            In the units of X.  Rounded columns contribute log-probabilities of their
-            values.  0 for a row that is entirely missing.
-        std : ndarray of shape (n_samples,)
-            Standard errors; only if `return_std` is True.
-        """
-        log_prob, error = self._scored(self._checked(X))
-        return (log_prob, error) if return_std else log_prob
-
     def to_torch(self):
         """Return the fitted density, a `torch.nn.Module` with ``log_prob(x)``.
 
-        Its input are scores of the columns in `node_indices_`: ``(X - location_) /
-        scale_`` of ``estimators_[0]``, mapped nonlinearly if its `bent_` is True.
+        Its input are scores of the columns in `feature_indices_`: ``(X - location_) /
+        scale_`` of ``estimators_[0]``, mapped nonlinearly where its
+        `nonlinear_columns_` is True.
 
         Returns
         -------
@@ -403,7 +379,9 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         """Make the autoencoder to fit."""
         if isinstance(self.model, VariationalAutoencoder):
             return clone(self.model)
-        return VariationalAutoencoder(n_samples=self.n_chains, **self._training())
+        return VariationalAutoencoder(
+            n_training_draws=self.n_chains, **self._training()
+        )
 
     def _density(self):
         """Make the density to fit."""

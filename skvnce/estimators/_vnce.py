@@ -45,6 +45,7 @@ from skvnce.objectives.vnce import (
     Rows,
     log_marginal,
     log_ratio,
+    marginal_error,
     variational_values,
 )
 from skvnce.training.adam import NotFinite
@@ -59,7 +60,7 @@ _CHANCE = _RATIO * log(_RATIO) - (1 + _RATIO) * log(1 + _RATIO)  # of a random g
 _SHARES = (10.0, 1.0, 0.1, 0.01)  # candidates of the pilot's shrinkage, rows per column
 _REMEDY = (
     "Use a model that suits the shape of these columns, logarithms of skewed columns, "
-    "a larger alpha, or noise closer to the data."
+    "a larger ridge, or noise closer to the data."
 )
 _NOISES = ["auto", "marginal", "gaussian", "conditional"]
 
@@ -78,17 +79,17 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         Maps the number of features (columns with at least two different values) to a
         `torch.nn.Module` with a method ``log_density(x)`` or ``log_density(x, z)``.  It
         returns the log-density of the model up to a constant, a tensor of shape (n,),
-        for rows x of shape (n, n_features) and latents z of shape (n, n_latents).  None
-        is a Gaussian with free mean and precision.  See Notes for optional attributes
-        and methods of the module.
+        for rows x of shape (n, n_features) and latents z of shape (n, n_components).
+        None is a Gaussian with free mean and precision.  See Notes for optional
+        attributes and methods of the module.
     posterior : None, "normal", "bernoulli" or callable, default=None
         Distribution of the latents given a row.  None uses the exact one if the module
         provides it, else ``"normal"``: a network gives mean and standard deviation of
         each latent.  ``"bernoulli"``: a network gives the probability that a latent is
-        1.  A callable maps (n_features, n_latents) to a module whose ``forward(x,
+        1.  A callable maps (n_features, n_components) to a module whose ``forward(x,
         observed)`` returns a `torch.distributions.Distribution` of batch shape (n,
-        n_latents).  With any value except None, unobserved variables are drawn even if
-        the module can integrate them out.
+        n_components).  With any value except None, unobserved variables are drawn even
+        if the module can integrate them out.
     noise : str, Distribution or zuko flow, default="auto"
         Distribution with which rows are contrasted.  ``"marginal"``: a product of
         marginals fitted to the columns, Bernoulli for columns of zeros and ones,
@@ -101,17 +102,17 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         `MultivariateNormal`.  Estimates are better the closer the noise is to the data.
     noise_ratio : int, default=10
         nu, the number of rows of noise for each row of data.
-    n_latents : int or None, default=None
+    n_components : int or None, default=None
         Number of latents; None uses the attribute of the module.
-    n_draws : int, default=5
+    n_training_draws : int, default=5
         Number of draws of the unobserved variables of each row.
     solver : {"auto", "lbfgs", "adam"}, default="auto"
         ``"lbfgs"`` alternates between updates of posterior and model (variational EM)
         with common random numbers.  ``"adam"`` optimises both together on mini-batches
         and also supports posteriors of discrete draws.  ``"auto"`` is ``"lbfgs"``
         whenever it is possible.
-    alpha : "auto" or float, default="auto"
-        Strength of the penalty ``alpha |theta|^2 / (2 n)`` of the model's parameters.
+    ridge : "auto" or float, default="auto"
+        Strength of the penalty ``ridge |theta|^2 / (2 n)`` of the model's parameters.
         ``"auto"`` is 0 for your own models.  For the default model it is the number of
         parameters, which are zero at the normal distribution that EM fits: with few
         rows per column the fit stays close to that of EM, whose shrinkage held-out
@@ -153,6 +154,9 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
     log_scale_gap_ : float
         The logarithm of the integral, estimated by importance sampling from fresh
         noise, minus `log_scale_`.  It is near 0 if the estimate is reliable.
+    ridge_ : float
+        The `ridge` that the fit used.  NaN if it is ``"auto"`` and all columns are
+        constant.
     objective_ : float
         The objective J_VNCE per row of training data (for ``"conditional"`` noise, that
         of conditional NCE).
@@ -168,18 +172,18 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
     mean_, covariance_ : ndarray
         Mean and covariance of the default model, in the units of X; of shapes
         (n_nodes,) and (n_nodes, n_nodes).
-    n_latents_ : int
+    n_components_ : int
         Number of latents; 0 if the model has none.
     noise_ : dict
         Parameters of the fitted noise, as arrays, in the units of X.
     model_state_, posterior_state_ : dict
         Parameters of the fitted modules, as arrays.
-    node_indices_ : ndarray of shape (n_nodes,)
+    feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
     constants_ : dict
         Values of the constant columns, by column index; `fit` warns about them.  If all
-        columns are constant there is no model: `n_latents_` is 0, `objective_` NaN.
+        columns are constant there is no model: `n_components_` is 0, `objective_` NaN.
     held_out_gain_ : float
         One minus the ratio of the mean squared error of the model to that of the column
         means, on a tenth of the observed cells, by a fit without them; all columns have
@@ -202,8 +206,9 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
 
     Notes
     -----
-    A module may have the following attributes and methods: ``n_latents``; ``states``, a
-    tensor (n_states, n_latents) of all values of z, for an exact posterior;
+    A module may have the following attributes and methods: ``n_components``;
+    ``states``, a tensor (n_states, n_components) of all values of z, for an exact
+    posterior;
     ``log_marginal(x, observed)``, the log-density of the observed cells with latents
     and missing cells integrated out; ``conditional_mean(x, observed)``, the filled
     rows; ``log_scale``, if its log-density has its own scale parameter or is normalised
@@ -249,10 +254,10 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         *,
         noise="auto",
         noise_ratio=10,
-        n_latents=None,
-        n_draws=5,
+        n_components=None,
+        n_training_draws=5,
         solver="auto",
-        alpha="auto",
+        ridge="auto",
         n_init=1,
         n_steps=5,
         batch_size=200,
@@ -268,10 +273,10 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         self.posterior = posterior
         self.noise = noise
         self.noise_ratio = noise_ratio
-        self.n_latents = n_latents
-        self.n_draws = n_draws
+        self.n_components = n_components
+        self.n_training_draws = n_training_draws
         self.solver = solver
-        self.alpha = alpha
+        self.ridge = ridge
         self.n_init = n_init
         self.n_steps = n_steps
         self.batch_size = batch_size
@@ -311,20 +316,20 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
         _, kept = rows_with_data(X, None)
-        self.node_indices_ = self._observed_columns(X[kept])
+        self.feature_indices_ = self._observed_columns(X[kept])
         table = X[kept].astype(np.float64)
         self._split_constants(table)
         self._warn_of_constants("the model")
         self._keep_possible(X[kept])
-        nodes = table[:, self.node_indices_]
+        nodes = table[:, self.feature_indices_]
         nodes = nodes[~np.isnan(nodes).all(1)]
         _, scale = column_moments(nodes, np.ones(len(nodes)))
-        check_deviations(self, self.node_indices_, scale)
-        self._announce_tails(table, self.node_indices_)
+        check_deviations(self, self.feature_indices_, scale)
+        self._announce_tails(table, self.feature_indices_)
         on_round, finish = report_rounds(self, self._most_rounds(), X=X)
         with one_thread(), torch.enable_grad(), seeded(self.random_state) as seed:
             self._seed = seed
-            if self.node_indices_.size:
+            if self.feature_indices_.size:
                 self._fit_model(nodes, on_round)
             else:
                 self._keep_no_model()
@@ -348,7 +353,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         except torch.linalg.LinAlgError as error:
             raise ValueError(
                 "A covariance matrix is not positive definite: some columns of X are "
-                "collinear. Drop some of them, or raise alpha."
+                "collinear. Drop some of them, or raise ridge."
             ) from error
 
     def _keep_no_model(self):
@@ -359,8 +364,9 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
             self.mean_, self.covariance_ = none, square
         self.noise_, self.model_state_, self.posterior_state_ = {}, {}, {}
         self.log_scale_ = self.log_scale_gap_ = 0.0
+        self.ridge_ = np.nan if isinstance(self.ridge, str) else float(self.ridge)
         self.objective_, self.accuracy_ = np.nan, 0.5
-        self.loss_curve_, self.n_iter_, self.n_latents_ = [], 0, 0
+        self.loss_curve_, self.n_iter_, self.n_components_ = [], 0, 0
         self._location = self._scale = none
         self._cache = []
         self._check_held_out(square, None)
@@ -381,14 +387,14 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
 
         Returns
         -------
-        ndarray of shape (n_samples, n_latents_) or (n_samples, n_features_out)
+        ndarray of shape (n_samples, n_components_) or (n_samples, n_features_out)
             Means of the latents if the model has latents.  Otherwise, and if all
             columns were constant at `fit`, the completed table.  Means without a closed
             form are averages over weighted draws, with random numbers that are
             functions of the row.
         """
         X = self._checked(X)
-        if self.n_latents_:
+        if self.n_components_:
             found = [
                 self._latent_mean(nodes)
                 for _, nodes in self._parts(X, n_chains=self._chains(_EVALUATED))
@@ -420,8 +426,8 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
 
         Returns
         -------
-        list of n_draws tables of shape (n_samples, n_latents_), or ndarray of shape \
-                (n_draws, n_samples, n_latents_)
+        list of n_draws tables of shape (n_samples, n_components_), or ndarray of \
+                shape (n_draws, n_samples, n_components_)
             Those of a list are arrays or data frames, as `transform` returns them.
 
         Raises
@@ -431,7 +437,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         """
         check_sample(n_draws, as_array)
         checked = self._checked(X)
-        if not self.n_latents_:
+        if not self.n_components_:
             raise ValueError("The model has no latents. sample draws missing cells.")
         drawn = self._posterior_draws(checked, n_draws, random_state, 1)
         names = self.get_feature_names_out()
@@ -444,7 +450,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         """Draw cells (part 0) or latents (part 1); (n_draws, n_samples, n_columns)."""
         tiled = np.tile(X, (n_draws, 1))
         if part:
-            out = np.empty((len(tiled), self.n_latents_), X.dtype)
+            out = np.empty((len(tiled), self.n_components_), X.dtype)
         else:
             out = self._constants_filled(tiled)
         with one_thread(), seeded(random_state), torch.no_grad():
@@ -461,24 +467,31 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         return out.reshape(n_draws, len(X), -1)
 
     @shows_progress
-    def score_samples(self, X):
+    def score_samples(self, X, return_std=False):
         """Compute the log-density of the observed cells of each row, in nats.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
+        return_std : bool, default=False
+            Whether to also return standard errors, estimated from the variance of the
+            draws of unobserved variables.  They do not include the error of
+            `log_scale_`.
 
         Returns
         -------
-        ndarray of shape (n_samples,)
+        log_prob : ndarray of shape (n_samples,)
             0 if all columns were constant at `fit`.  The normalisation uses the fitted
             scale parameter, so it is as accurate as this estimate.  If unobserved
             variables are drawn, it is the logarithm of an average over weighted draws,
             which is on average too low.
+        std : ndarray of shape (n_samples,)
+            Standard errors, 0 for rows of which nothing is drawn; only if `return_std`
+            is True.
         """
         X = self._checked(X)
-        scores = np.zeros(len(X))
+        scores, errors = np.zeros((2, len(X)))
         for (rows, _), nodes in self._parts(X, n_chains=self._chains(_EVALUATED)):
             units = np.where(np.isnan(nodes), 0.0, np.log(self._scale)).sum(1)
             data = self._scaled(nodes)
@@ -486,16 +499,21 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
                 evaluated = self._evaluated(data.observed)
                 draws, ratio = self._drawn(*evaluated, data, row_lattice(nodes, 0))
                 found = log_marginal(ratio, draws.log_weight)
+                n_draws = getattr(evaluated[1], "n_draws", 1)
+                error = marginal_error(ratio, draws.log_weight, n_draws)
             scores[rows[:, 0]] = found.numpy() - units
-        return scores
+            errors[rows[:, 0]] = error.numpy()
+        return (scores, errors) if return_std else scores
 
     @shows_progress
-    def score(self, X, y=None):
+    def objective(self, X, y=None):
         """Compute the objective J_VNCE at rows of X; larger is better.
 
         The reference noise depends only on the training data: the product of the
-        marginals of the columns, with ten rows of noise for each row.  So scores can be
-        compared between candidates that differ in any parameter, as in `GridSearchCV`.
+        marginals of the columns, with ten rows of noise for each row.  So values can be
+        compared between candidates that differ in any parameter, also where their
+        log-densities are not normalised well: ``GridSearchCV(..., scoring=lambda
+        estimator, X, y=None: estimator.objective(X))``.
 
         Parameters
         ----------
@@ -510,9 +528,9 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
             If all columns were constant at `fit`, the objective of a random guess.
         """
         X = self._checked(X)
-        if not self.node_indices_.size:
+        if not self.feature_indices_.size:
             return _CHANCE
-        empty = np.isnan(X[:, self.node_indices_]).all(1)
+        empty = np.isnan(X[:, self.feature_indices_]).all(1)
         rows = X if empty.all() else X[~empty]
         with one_thread(), seeded(0), torch.no_grad():
             noise = self._reference()
@@ -540,7 +558,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
             If all columns were constant at `fit`.
         """
         check_is_fitted(self)
-        if not self.node_indices_.size:
+        if not self.feature_indices_.size:
             raise ValueError("All columns were constant at fit: there is no model.")
         return self._modules()[0]
 
@@ -562,11 +580,11 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         elif not isinstance(self.noise, Distribution | nn.Module):
             self._check_density(self.noise)
         check_number(self.noise_ratio, "noise_ratio", low=1, integer=True)
-        if self.n_latents is not None:
-            check_number(self.n_latents, "n_latents", low=1, integer=True)
-        check_number(self.n_draws, "n_draws", low=1, integer=True)
+        if self.n_components is not None:
+            check_number(self.n_components, "n_components", low=1, integer=True)
+        check_number(self.n_training_draws, "n_training_draws", low=1, integer=True)
         check_choice(self.solver, "solver", ["auto", "lbfgs", "adam"])
-        check_auto_or_number(self.alpha, "alpha", low=0)
+        check_auto_or_number(self.ridge, "ridge", low=0)
         for name in ("n_init", "n_steps", "batch_size", "max_iter"):
             check_number(getattr(self, name), name, low=1, integer=True)
         check_number(self.learning_rate_init, "learning_rate_init", low=0, above=True)
@@ -616,7 +634,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
     def _judge(self, nodes):
         """Fit to the cells that are not held out, and predict the others."""
         hidden = None  # select a tenth, from which `transform` is checked
-        if self.n_latents_ or not np.isnan(nodes).any():
+        if self.n_components_ or not np.isnan(nodes).any():
             hidden = np.zeros(nodes.shape, dtype=bool)
 
         def predict(kept, rows):
@@ -697,7 +715,8 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         model, steps = best.model.requires_grad_(False), best.steps
         self.loss_curve_ = [float(loss) for loss in best.losses]
         self.n_iter_ = len(self.loss_curve_)
-        self.n_latents_ = best.n_latents
+        self.n_components_ = best.n_components
+        self.ridge_ = fitting.ridge_of(self, best.model)
         self.objective_ = float(best.evaluation.values.mean())
         self.accuracy_ = float(self._accuracy(best.evaluation))
         self._forget()
@@ -733,7 +752,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
                 f"Fresh noise gives an integral exp({self.log_scale_gap_:.2g}) times "
                 "that of log_scale_: the model has mass in regions without data or "
                 f"noise in training. Raise noise_ratio={self.noise_ratio} "
-                "or alpha, or use noise closer to the data.",
+                "or ridge, or use noise closer to the data.",
                 ConvergenceWarning,
             )
 
@@ -754,8 +773,8 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
     def _against(self, noise, data, noise_ratio):
         """Evaluate the fitted model at rows and fresh noise."""
         contrast = parts.contrast_with(noise, data, noise_ratio)
-        log_density, posterior = self._evaluated(data.observed, self.n_draws)
-        width = data.x.shape[1] + self.n_latents_
+        log_density, posterior = self._evaluated(data.observed, self.n_training_draws)
+        width = data.x.shape[1] + self.n_components_
         size = fitting.rows_at_once(posterior, width, noise_ratio)
         problem = em.Problem(log_density, posterior, contrast, size=size)
         return em.evaluate(problem)
@@ -765,7 +784,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         """Return the fitted modules, rebuilt after unpickling: model and posterior."""
         if not self._cache:
             model, posterior = self._factories
-            d = len(self.node_indices_)
+            d = len(self.feature_indices_)
             normal = parts.some_normal(d)
             with seeded(0):
                 torch.set_rng_state(torch.tensor(self._stream))
@@ -773,7 +792,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
                 steps = parts.build_posterior(
                     posterior,
                     module,
-                    self.n_latents_,
+                    self.n_components_,
                     parts.Summary(*map(torch.tensor, self._summary)),
                     lambda positive: normal,
                 )
@@ -847,16 +866,18 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
 
     def _chains(self, n_draws):
         """Count the numbers in memory at a time, per cell, when rows are evaluated."""
-        if not self.node_indices_.size:
+        if not self.feature_indices_.size:
             return n_draws
         _, steps = self._modules()
         return n_draws * parts.n_states(steps)
 
     def _names_out(self, names):
-        if not self.n_latents_:
+        if not self.n_components_:
             return super()._names_out(names)
         prefix = type(self).__name__.lower()
-        return np.array([f"{prefix}{i}" for i in range(self.n_latents_)], dtype=object)
+        return np.array(
+            [f"{prefix}{i}" for i in range(self.n_components_)], dtype=object
+        )
 
     def _in_units(self, scaled):
         return self._location + scaled.numpy() * self._scale

@@ -58,7 +58,7 @@ class Outcome(NamedTuple):
     evaluation : Evaluation
     losses : list of float
     converged : bool
-    n_latents : int
+    n_components : int
     stream : ndarray of uint8
         State of torch's random numbers before the model was made.
     """
@@ -68,7 +68,7 @@ class Outcome(NamedTuple):
     evaluation: em.Evaluation
     losses: list
     converged: bool
-    n_latents: int
+    n_components: int
     stream: np.ndarray
 
 
@@ -78,11 +78,13 @@ def from_one_start(options, training, on_round):
     data, summary = training.data, training.summary
     width = data.x.shape[1]
     model = parts.build_model(options.model, training.pilot, width)
-    n_latents = parts.n_latents(model.model, options.n_latents)
+    n_components = parts.n_components(model.model, options.n_components)
     pilot = parts.pilot_of_cells(data, summary.floor)
-    steps = parts.build_posterior(options.posterior, model, n_latents, summary, pilot)
+    steps = parts.build_posterior(
+        options.posterior, model, n_components, summary, pilot
+    )
     exact = parts.is_integrated(options.posterior, model)
-    drawn = parts.joined(steps, options.n_draws, data.observed)
+    drawn = parts.joined(steps, options.n_training_draws, data.observed)
     parts.check_log_density(model, drawn, data)
     posterior = em.integrated if exact else drawn
     problem = em.Problem(
@@ -91,7 +93,7 @@ def from_one_start(options, training, on_round):
         training.contrast,
         by_noise if training.has_density else by_neighbours,
         training.seed,
-        rows_at_once(posterior, width + n_latents, options.noise_ratio),
+        rows_at_once(posterior, width + n_components, options.noise_ratio),
     )
     start_scale(problem, model, free=training.has_density)
     losses, converged = solve(options, problem, model, data, on_round)
@@ -102,7 +104,7 @@ def from_one_start(options, training, on_round):
     for module in (model, *steps):
         module.eval()
     found = em.evaluate(problem)
-    return Outcome(model, steps, found, losses, converged, n_latents, before)
+    return Outcome(model, steps, found, losses, converged, n_components, before)
 
 
 def rows_at_once(posterior, width, noise_ratio):
@@ -222,10 +224,10 @@ def is_stochastic(options, posterior, data):
             "here missing cells or latents of zeros and ones are drawn. Use "
             "solver='adam'."
         )
-    if discrete and options.n_draws == 1:
+    if discrete and options.n_training_draws == 1:
         raise ValueError(
-            "n_draws must be at least 2 for a discrete posterior: the other draws of a "
-            "row are the control variate of its gradient."
+            "n_training_draws must be at least 2 for a discrete posterior: the other "
+            "draws of a row are the control variate of its gradient."
         )
     return discrete or options.solver == "adam"
 
@@ -233,13 +235,18 @@ def is_stochastic(options, posterior, data):
 def make_penalty(options, model, n):
     """Make the penalty of the model's parameters, or None."""
     leaves = [p for p in model.model.parameters() if p.requires_grad]
-    alpha = options.alpha
-    if isinstance(alpha, str):
-        own = options.model is not None
-        alpha = 0 if own else sum(leaf.numel() for leaf in leaves)
-    if not alpha or not leaves:
+    ridge = ridge_of(options, model)
+    if not ridge or not leaves:
         return None
-    return lambda: sum(p.square().sum() for p in leaves) * alpha / (2 * n)
+    return lambda: sum(p.square().sum() for p in leaves) * ridge / (2 * n)
+
+
+def ridge_of(options, model):
+    """Return the strength of the penalty, of ``"auto"`` the number of parameters."""
+    if not isinstance(options.ridge, str):
+        return float(options.ridge)
+    own = options.model is not None
+    return 0.0 if own else float(sum(p.numel() for p in model.model.parameters()))
 
 
 def fit_proposals(options, problem, data):

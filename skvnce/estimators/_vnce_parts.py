@@ -143,25 +143,26 @@ def n_values(module):
     return count
 
 
-def n_latents(module, asked):
+def n_components(module, asked):
     """Find the number of latents of a module; 0 if it takes none."""
     if n_values(module) == 1:
         return 0
     states = getattr(module, "states", None)
-    found = asked or getattr(module, "n_latents", None)
+    found = asked or getattr(module, "n_components", None)
     if states is not None:
         shape = tuple(getattr(states, "shape", ()))
         if len(shape) != 2 or found not in (None, shape[1]):
             raise ValueError(
-                "model: states must be a tensor of shape (n_states, n_latents)"
-                + (f" with n_latents={found}" if found else "")
+                "model: states must be a tensor of shape (n_states, n_components)"
+                + (f" with n_components={found}" if found else "")
                 + f"; {type(module).__name__} has {shape}."
             )
         found = shape[1]
     if found is None:
         raise ValueError(
-            f"n_latents is needed: {type(module).__name__}.log_density takes latents "
-            "z, and the module has neither an attribute n_latents nor states."
+            f"n_components is needed: {type(module).__name__}.log_density takes "
+            "latents z, and the module has neither an attribute n_components nor "
+            "states."
         )
     return int(found)
 
@@ -253,8 +254,8 @@ def build_posterior(choice, model, latents, summary, pilot):
 def _checked_encoder(encoder, width, latents):
     if not isinstance(encoder, nn.Module):
         raise TypeError(
-            "posterior must map (n_features, n_latents) to a torch.nn.Module; it made "
-            f"{type(encoder).__name__}."
+            "posterior must map (n_features, n_components) to a torch.nn.Module; it "
+            f"made {type(encoder).__name__}."
         )
     x = torch.zeros(3, width).double()
     q = encoder.double()(x, torch.ones_like(x).bool())
@@ -277,8 +278,8 @@ def pilot_of_cells(data, floor):
 
     def pilot(positive):
         x = data.x.where(data.observed, 1.0)
-        bent = normal_scale(x, positive, floor).where(data.observed, 0.0)
-        return pilot_normal(Incomplete(bent, data.observed))
+        transformed = normal_scale(x, positive, floor).where(data.observed, 0.0)
+        return pilot_normal(Incomplete(transformed, data.observed))
 
     return pilot
 

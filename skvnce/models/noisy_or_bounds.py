@@ -152,7 +152,18 @@ def elbo(evidence: Evidence, logit: Tensor, z: Tensor) -> Tensor:
     -------
     Tensor of shape (n,)
     """
-    switched = log1mexp(activation(evidence, z).clamp(min=FLOOR)).mean(0)
+    switched = _log_on(evidence, z).mean(0)
     silent = evidence.off_leak + (logit.sigmoid() * evidence.off_weight).sum(-1)
     said = (evidence.on * switched).sum(-1) - silent
     return said - divergence(evidence.prior_logit, logit)
+
+
+def standard_error(evidence: Evidence, z: Tensor) -> Tensor:
+    """Estimate the error of `elbo` from the variance over the draws z; (n,)."""
+    terms = (evidence.on * _log_on(evidence, z)).sum(-1)
+    return terms.std(0) / len(z) ** 0.5
+
+
+def _log_on(evidence: Evidence, z: Tensor) -> Tensor:
+    """Compute log p(x_i = 1 | z) of the cells that are on; (n_draws, n, cells)."""
+    return log1mexp(activation(evidence, z).clamp(min=FLOOR))

@@ -34,7 +34,7 @@ class RestrictedBoltzmann(nn.Module):
 
     Parameters
     ----------
-    n_features, n_latents : int
+    n_features, n_components : int
         Number of visible and of hidden units.
 
     Attributes
@@ -47,11 +47,11 @@ class RestrictedBoltzmann(nn.Module):
         c, initially zero.
     """
 
-    def __init__(self, n_features: int, n_latents: int = 8) -> None:
+    def __init__(self, n_features: int, n_components: int = 8) -> None:
         super().__init__()
-        self.weight = nn.Parameter(0.01 * torch.randn(n_features, n_latents))
+        self.weight = nn.Parameter(0.01 * torch.randn(n_features, n_components))
         self.visible_bias = nn.Parameter(torch.zeros(n_features))
-        self.hidden_bias = nn.Parameter(torch.zeros(n_latents))
+        self.hidden_bias = nn.Parameter(torch.zeros(n_components))
 
     @property
     def states(self) -> Tensor:
@@ -62,7 +62,7 @@ class RestrictedBoltzmann(nn.Module):
         ValueError
             If there are more than 12 latents.
         """
-        return _binary_states(self.hidden_bias, "n_latents")
+        return _binary_states(self.hidden_bias, "n_components")
 
     def log_density(self, x: Tensor, z: Tensor) -> Tensor:
         """Compute log phi(x, z) by eq. (1).
@@ -114,8 +114,8 @@ class RestrictedBoltzmann(nn.Module):
         ValueError
             If both sides have more than 12 units.
         """
-        n_features, n_latents = self.weight.shape
-        if n_features < n_latents:
+        n_features, n_components = self.weight.shape
+        if n_features < n_components:
             x = _binary_states(self.visible_bias, "n_features")
             return torch.logsumexp(self.log_marginal(x, torch.ones_like(x).bool()), 0)
         nothing = self.weight.new_zeros(1, n_features)

@@ -132,15 +132,15 @@ def miss_siwae(
 
 
 BOUNDS: dict[str, Bound] = {
-    "MVAE": miss_vae,
-    "MissVAE": miss_vae,
-    "MissSVAE": miss_svae,
-    "MIWAE": miss_iwae,
-    "MissIWAE": miss_iwae,
-    "MissSIWAE": miss_siwae,
-    "DeMissVAE": demiss_vae,
-    "VBGI-VAE": of_latents,
-    "VBGI-VAE-M": vbgi_marginal,
+    "mvae": miss_vae,
+    "miss-vae": miss_vae,
+    "miss-svae": miss_svae,
+    "miwae": miss_iwae,
+    "miss-iwae": miss_iwae,
+    "miss-siwae": miss_siwae,
+    "demiss-vae": demiss_vae,
+    "vbgi-vae": of_latents,
+    "vbgi-vae-m": vbgi_marginal,
 }
 
 

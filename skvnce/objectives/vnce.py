@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 
 from skvnce.objectives.base import Objective
+from skvnce.objectives.elbo import standard_error
 from skvnce.objectives.nce import accuracy, log_is_data, log_is_noise
 from skvnce.variational.base import Draws, Posterior, Uniforms
 
@@ -101,6 +102,22 @@ def log_marginal(log_ratio: Tensor, log_weight: Tensor | None = None) -> Tensor:
     log_weight = _weights(log_ratio, log_weight)
     inside = counted(log_ratio, log_weight) + log_weight
     return torch.logsumexp(inside, 0)
+
+
+def marginal_error(log_ratio: Tensor, log_weight: Tensor, n_draws: int) -> Tensor:
+    """Estimate the standard error of `log_marginal` from independent draws; (n,).
+
+    Parameters
+    ----------
+    log_ratio, log_weight : Tensor of shape (n_states * n_draws, n)
+        The states that are enumerated are those of one draw.
+    n_draws : int
+        Number of random draws; with one, nothing is random and the error is 0.
+    """
+    if n_draws == 1:
+        return torch.zeros_like(log_ratio[0])
+    inside = counted(log_ratio, log_weight) + log_weight
+    return standard_error(torch.logsumexp(inside.unflatten(0, (-1, n_draws)), 0))
 
 
 def data_term(

@@ -47,7 +47,7 @@ def fitted(X, **parameters):
 
 
 def test_it_imputes_what_the_other_columns_say(full, hidden, X):
-    imputer = fitted(X, margins="normal")
+    imputer = fitted(X, marginals="normal")
     scale = full.std(0)
     error = imputation_rmse(full, imputer.transform(X), hidden, scale=scale)
     mean = np.where(hidden, np.nanmean(X, 0), X)
@@ -61,7 +61,7 @@ def test_it_imputes_what_the_other_columns_say(full, hidden, X):
 
 
 def test_scores_are_densities_in_the_units_of_X(X):
-    imputer = fitted(X, margins="normal")
+    imputer = fitted(X, marginals="normal")
     rows = X[:20]
     for row, score in zip(rows, imputer.score_samples(rows), strict=True):
         o = ~np.isnan(row)
@@ -180,7 +180,7 @@ def test_a_constant_column_is_imputed_by_its_value(X, value):
 def test_constant_tables_are_filled_by_their_values():
     X = np.array([[1.0, np.nan], [1.0, 2.0], [np.nan, 2.0]])
     imputer = GaussianImputer().fit(X)
-    assert imputer.constants_ == {0: 1.0, 1: 2.0} and not imputer.node_indices_.size
+    assert imputer.constants_ == {0: 1.0, 1: 2.0} and not imputer.feature_indices_.size
     np.testing.assert_array_equal(imputer.transform(X), [[1.0, 2.0]] * 3)
     np.testing.assert_array_equal(imputer.sample(X, 2), [[[1.0, 2.0]] * 3] * 2)
     np.testing.assert_array_equal(imputer.score_samples(X), 0)
@@ -237,7 +237,7 @@ def test_all_rows_incomplete(X):
 
 
 def test_rows_that_are_entirely_missing_get_the_mean(X):
-    imputer = fitted(X, margins="normal")
+    imputer = fitted(X, marginals="normal")
     empty = np.full((2, 4), np.nan)
     np.testing.assert_allclose(imputer.transform(empty), [imputer.mean_] * 2)
     np.testing.assert_allclose(imputer.score_samples(empty), 0, atol=1e-9)
@@ -289,13 +289,13 @@ def test_without_weight_nothing_can_be_learned(X):
 
 def test_an_unfinished_em_warns(X):
     with pytest.warns(ConvergenceWarning, match="EM stopped after max_iter=2 rounds"):
-        fitted(X, max_iter=2, shrinkage=0.01, margins="normal", tol=1e-5)
+        fitted(X, max_iter=2, shrinkage=0.01, marginals="normal", tol=1e-5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fitted(X)
 
 
-# Bounds, margins, indicator, draws on demand
+# Bounds, marginals, indicator, draws on demand
 
 
 def skewed_table(seed, n=200):
@@ -305,19 +305,19 @@ def skewed_table(seed, n=200):
     return full, hide(full, mcar(full, 0.3, random_state=seed))
 
 
-@pytest.mark.parametrize("margins", ["normal", "auto"])
-def test_bounds_hold(margins, seed):
+@pytest.mark.parametrize("marginals", ["normal", "auto"])
+def test_bounds_hold(marginals, seed):
     full, X = skewed_table(seed)
     low = [-np.inf, -np.inf, 0.0, 0.0]
     high = [np.inf, np.inf, 20.0, np.inf]
     X[X[:, 2] > 20, 2] = np.nan
-    imputer = fitted(X, margins=margins, min_value=low, max_value=high)
+    imputer = fitted(X, marginals=marginals, min_value=low, max_value=high)
     filled = imputer.transform(X)
     for table in (filled, *imputer.sample(X, 5, random_state=0)):
         assert (table >= low).all()
         assert (table <= high).all()
-    free = fitted(X, margins=margins, min_value=-np.inf, max_value=np.inf)
-    if margins == "normal":
+    free = fitted(X, marginals=marginals, min_value=-np.inf, max_value=np.inf)
+    if marginals == "normal":
         drawn = free.sample(X, 5, random_state=0, as_array=True)
         assert drawn[..., 3].min() < 0
     np.testing.assert_array_equal(free.covariance_, imputer.covariance_)
@@ -326,8 +326,8 @@ def test_bounds_hold(margins, seed):
     np.testing.assert_allclose(apart, 0, atol=1e-12)
 
 
-@pytest.mark.parametrize("margins", ["normal", "auto"])
-def test_imputed_cells_are_possible_without_bounds(margins, seed):
+@pytest.mark.parametrize("marginals", ["normal", "auto"])
+def test_imputed_cells_are_possible_without_bounds(marginals, seed):
     """Counts, two values, concentrations: no argument is needed."""
     rng = np.random.default_rng(seed)
     full = complete_table(seed, 200)
@@ -335,7 +335,9 @@ def test_imputed_cells_are_possible_without_bounds(margins, seed):
     full[:, 2] = rng.poisson(np.exp(full[:, 2]))
     full[:, 3] = np.exp(2 * (full[:, 3] - LOCATION[3]) / UNIT[3])
     X = hide(full, mcar(full, 0.3, random_state=seed))
-    imputer = fitted(X, margins=margins, on_misfit="ignore")  # of the lognormal column
+    imputer = fitted(
+        X, marginals=marginals, on_misfit="ignore"
+    )  # of the lognormal column
     filled = imputer.transform(X)
     draws = imputer.sample(X, 20, random_state=0, as_array=True)
     low, high = imputer.feature_ranges_
@@ -373,7 +375,7 @@ def test_bounds_that_exclude_observed_values_name_them(X):
         ({"min_value": [1, 2]}, ValueError, "min_value must be a number or 4 numbers"),
         ({"max_value": np.nan}, ValueError, "max_value must not be NaN"),
         ({"max_value": "much"}, ValueError, "max_value must be a number, .observed."),
-        ({"margins": "skewed"}, ValueError, "margins must be one of"),
+        ({"marginals": "skewed"}, ValueError, "marginals must be one of"),
         ({"add_indicator": "yes"}, TypeError, "add_indicator must be a bool"),
     ],
 )
@@ -384,9 +386,9 @@ def test_new_parameters_out_of_range(parameters, error, message, X):
 
 def test_margins_are_bent_where_columns_are_skewed(seed):
     full, X = skewed_table(seed, 1500)
-    imputer, normal = fitted(X), fitted(X, margins="normal")
-    assert imputer.bent_[2]
-    assert not normal.bent_.any()
+    imputer, normal = fitted(X), fitted(X, marginals="normal")
+    assert imputer.nonlinear_columns_[2]
+    assert not normal.nonlinear_columns_.any()
     assert imputer.score(full) > normal.score(full) + 0.5  # 0.88 to 1.1 at ten seeds
     hidden = np.isnan(X)
     bent, straight = (
@@ -404,8 +406,8 @@ def test_margins_are_bent_where_columns_are_skewed(seed):
 def test_margins_do_not_depend_on_units(seed):
     _, X = skewed_table(seed)
     factor = np.array([1e-3, 1e4, 1.0, 7.0])
-    first, second = (fitted(x, margins="auto") for x in (X, X * factor))
-    np.testing.assert_array_equal(first.bent_, second.bent_)
+    first, second = (fitted(x, marginals="auto") for x in (X, X * factor))
+    np.testing.assert_array_equal(first.nonlinear_columns_, second.nonlinear_columns_)
     np.testing.assert_allclose(
         first.transform(X) * factor, second.transform(X * factor), rtol=1e-7
     )
@@ -470,7 +472,7 @@ def test_threads_leave_the_limits_of_the_process_alone(X):
 
 def test_warnings_point_to_the_caller(X):
     with pytest.warns(ConvergenceWarning) as caught:
-        GaussianImputer(max_iter=1, shrinkage=0.01, margins="normal", tol=1e-9).fit(X)
+        GaussianImputer(max_iter=1, shrinkage=0.01, marginals="normal", tol=1e-9).fit(X)
     assert caught[0].filename == __file__
 
 
@@ -496,8 +498,8 @@ def test_calibration_improves_draws_and_means_of_new_rows(bound, seed):
     for i in range(4):
         (_, X), (full, new) = (parabola([seed, i, part]) for part in (0, 1))
         hidden = np.isnan(new) & ~np.isnan(new).all(1)[:, None]
-        imputer = fitted(X, margins="normal", min_value=bound)
-        assert imputer.calibrated_.any()
+        imputer = fitted(X, marginals="normal", min_value=bound)
+        assert imputer.calibrated_columns_.any()
         plain = deepcopy(imputer)
         plain._calibration = None
         drawn, before = (
@@ -528,15 +530,15 @@ def test_a_column_of_few_values_calibrates_another(seed):
     X = np.column_stack([x, (1 + 2 * x) * rng.exponential(size=300) ** 2])
     X[rng.random(300) < 0.2, 1] = np.nan
     for bounds in ({}, {"min_value": 0}):
-        imputer = fitted(X, margins="normal", on_misfit="ignore", **bounds)
-        assert imputer.calibrated_[1]  # at all of ten seeds
+        imputer = fitted(X, marginals="normal", on_misfit="ignore", **bounds)
+        assert imputer.calibrated_columns_[1]  # at all of ten seeds
         assert np.isfinite(imputer.transform(X)).all()
         assert np.isfinite(imputer.sample(X, 2, random_state=0)).all()
 
 
 def test_normal_tables_are_rarely_calibrated(seed):
     found = [
-        fitted(hide(full, mcar(full, 0.3, random_state=i))).calibrated_.sum()
+        fitted(hide(full, mcar(full, 0.3, random_state=i))).calibrated_columns_.sum()
         for i, full in enumerate(complete_table([seed, i], 300) for i in range(6))
     ]
     assert sum(found) <= 3  # of 24 columns; of 600 one was, in a simulation

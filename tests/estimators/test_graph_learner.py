@@ -29,7 +29,7 @@ DOORS = ["transform", "sample", "score_samples", "score"]
 
 def learner(**params):
     """Make a learner that is quick, and settled after any round."""
-    defaults = {"alpha": 0.02, "max_iter": 12, "tol": 1.0, "n_gibbs_steps": 4}
+    defaults = {"alpha": 0.02, "max_iter": 12, "tol": 1.0, "n_steps": 4}
     defaults["noise_ratio"] = 3
     return TruncatedGaussianGraphLearner(**{**defaults, "random_state": 0, **params})
 
@@ -106,7 +106,7 @@ def test_constant_columns_are_left_out_and_filled_by_their_value(value, X, frame
     X[~hidden, 1] = value
     with pytest.warns(UserWarning, match="Constant where observed: column 1. "):
         fitted = learner().fit(X)
-    assert fitted.node_indices_.tolist() == [0, 2, 3]
+    assert fitted.feature_indices_.tolist() == [0, 2, 3]
     assert fitted.precision_.shape == (3, 3)
     assert fitted.constants_ == {1: value}
     for filled in (fitted.transform(X), fitted.sample(X, random_state=0)[0]):
@@ -125,7 +125,7 @@ def test_a_table_of_constants_has_no_links_and_is_filled(method):
     X[0, 0] = X[3, 1] = np.nan
     both = "Constant where observed: column 0, column 1.*No column is left in the graph"
     with pytest.warns(UserWarning, match=both):
-        fitted = learner(method=method).fit(X)
+        fitted = learner(algorithm=method).fit(X)
     assert fitted.constants_ == {0: 2.0, 1: 0.0} and len(fitted.nodes_) == 0
     for matrix in (fitted.precision_, fitted.edge_strengths_):
         assert matrix.shape == (0, 0)
@@ -181,14 +181,14 @@ def test_wrong_widths_and_unfitted_learners(door, X):
         ({"alpha": -0.1}, ValueError),
         ({"alpha": np.nan}, ValueError),
         ({"alpha": "0.1"}, TypeError),
-        ({"method": "mle"}, ValueError),
-        ({"method": 1}, ValueError),
+        ({"algorithm": "mle"}, ValueError),
+        ({"algorithm": 1}, ValueError),
         ({"ridge": "foo"}, ValueError),
         ({"ridge": -1.0}, ValueError),
         ({"ridge": None}, TypeError),
         ({"noise_ratio": 0}, ValueError),
         ({"noise_ratio": 2.5}, TypeError),
-        ({"n_gibbs_steps": 0}, ValueError),
+        ({"n_steps": 0}, ValueError),
         ({"max_iter": 0}, ValueError),
         ({"max_iter": 10.0}, TypeError),
         ({"max_iter": True}, TypeError),
@@ -251,11 +251,11 @@ def test_a_fit_that_fails_late_leaves_no_trace(X, monkeypatch):
 def test_nothing_passed_in_is_modified(method, X, frame):
     before = X.copy()
     X.setflags(write=False)
-    fitted = learner(method=method).fit(X)
+    fitted = learner(algorithm=method).fit(X)
     for door in DOORS:
         getattr(fitted, door)(X)
     np.testing.assert_array_equal(X, before)
-    copy, fitted = frame.copy(), learner(method=method).fit(frame)
+    copy, fitted = frame.copy(), learner(algorithm=method).fit(frame)
     for door in DOORS:
         getattr(fitted, door)(frame)
     pd.testing.assert_frame_equal(frame, copy)
@@ -280,7 +280,7 @@ def test_entirely_missing_columns(keep, frame):
     with pytest.warns(UserWarning, match="'empty'.*keep_empty_features"):
         fitted = learner(keep_empty_features=keep).fit(frame)
     assert list(fitted.nodes_) == NAMES
-    assert fitted.node_indices_.tolist() == [0, 2, 3, 4]
+    assert fitted.feature_indices_.tolist() == [0, 2, 3, 4]
     assert fitted.precision_.shape == (4, 4)
     new = frame.copy()
     new.iloc[0, 1] = 5.0  # seen for the first time
@@ -326,11 +326,11 @@ def public_attributes(estimator):
 
 def test_the_attributes_are_those_documented(frame):
     assert len(documented()) > 10
-    fitted = learner(method="vnce", ridge=10.0).fit(frame)  # shrunk to a definite K
+    fitted = learner(algorithm="vnce", ridge=10.0).fit(frame)  # shrunk to a definite K
     assert public_attributes(fitted) == set(documented())
-    assert public_attributes(fitted.set_params(method="score-matching").fit(frame)) == (
-        set(documented()) - {"log_scale_"}
-    )
+    assert public_attributes(
+        fitted.set_params(algorithm="score-matching").fit(frame)
+    ) == (set(documented()) - {"log_scale_"})
 
 
 def test_attributes_belong_together(frame):
@@ -339,9 +339,9 @@ def test_attributes_belong_together(frame):
     np.testing.assert_array_equal(K, K.T)
     strengths = np.abs(K) / np.outer(root, root)
     np.testing.assert_allclose(fitted.edge_strengths_ + np.eye(4), strengths)
-    np.testing.assert_allclose(fitted.mean_, frame.mean())
+    np.testing.assert_allclose(fitted.location_, frame.mean())
     assert np.linalg.eigvalsh(K)[0] > 0
-    np.testing.assert_allclose(K @ fitted.location_, fitted.linear_)
+    np.testing.assert_allclose(K @ fitted.untruncated_mean_, fitted.linear_)
     assert fitted.n_iter_ == len(fitted.loss_curve_) == 12
     assert fitted.change_ < 1
     assert fitted.optimality_gap_ < 1e-7
@@ -355,10 +355,10 @@ def test_location_needs_a_definite_matrix(seed):
     X[np.arange(300), np.arange(300) % 3] += rng.gamma(4.0, size=300)
     fitted = learner(alpha=0.0, ridge=0.0).fit(X)
     assert np.linalg.eigvalsh(fitted.precision_)[0] < 0
-    assert not hasattr(fitted, "location_")
+    assert not hasattr(fitted, "untruncated_mean_")
     refitted = fitted.set_params(alpha=10.0).fit(X)
-    assert hasattr(refitted, "location_")
-    assert not hasattr(refitted.set_params(alpha=0.0).fit(X), "location_")
+    assert hasattr(refitted, "untruncated_mean_")
+    assert not hasattr(refitted.set_params(alpha=0.0).fit(X), "untruncated_mean_")
 
 
 def test_complete_data_need_one_round(X):
@@ -374,7 +374,7 @@ def test_log_scale_is_the_log_normaliser(hidden, seed):
     precision, linear = np.array([[1.0, -0.7], [-0.7, 1.0]]), np.array([0.5, 0.5])
     rng, excess, unscaled = np.random.default_rng(seed), [], []
     points, weights = orthant_rule(2, 80.0, 120)
-    params = {"method": "vnce", "alpha": 0.0, "ridge": 0.0, "noise_ratio": 5}
+    params = {"algorithm": "vnce", "alpha": 0.0, "ridge": 0.0, "noise_ratio": 5}
     for i in range(8):
         X = rejection(precision, linear, np.full(2, np.nan), 1000, rng) * [1, 5]
         X[rng.uniform(size=X.shape) < hidden] = np.nan
@@ -442,7 +442,7 @@ def test_columns_have_no_units(complete, fit_linear, X):
 
 def test_the_model_is_in_the_units_of_the_table(X):
     complete = np.nan_to_num(X, nan=1.0)
-    fitted = learner(n_gibbs_steps=2).fit(complete)
+    fitted = learner(n_steps=2).fit(complete)
     hidden = complete.copy()
     hidden[:, 2] = np.nan
     model = fitted.to_torch()
@@ -456,12 +456,12 @@ def test_the_model_is_in_the_units_of_the_table(X):
 @pytest.mark.parametrize("method", METHODS)
 def test_too_few_rounds_warn_and_say_what_to_raise(method, X):
     with pytest.warns(ConvergenceWarning, match="max_iter=3.*Raise max_iter or tol"):
-        fitted = learner(method=method, max_iter=3, tol=1e-12).fit(X)
+        fitted = learner(algorithm=method, max_iter=3, tol=1e-12).fit(X)
     assert fitted.n_iter_ == 3
     assert fitted.change_ > 1e-12
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        learner(method=method, max_iter=30, tol=0.5).fit(X)
+        learner(algorithm=method, max_iter=30, tol=0.5).fit(X)
 
 
 @pytest.mark.parametrize("reason", ["rounds", "empty column"])
@@ -570,7 +570,7 @@ def test_pipeline_after_a_scaler_that_keeps_nan(X, frame):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_without_any_penalty(method, X):
-    fitted = learner(method=method, alpha=0, ridge=0).fit(X)
+    fitted = learner(algorithm=method, alpha=0, ridge=0).fit(X)
     assert fitted.ridge_ == 0
     assert (fitted.precision_ != 0).all()
     assert np.isfinite(fitted.transform(X)).all()
@@ -578,9 +578,9 @@ def test_without_any_penalty(method, X):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_refit_is_a_fresh_fit(method, X):
-    other = clone(learner(method=method)).fit(X[:60])
+    other = clone(learner(algorithm=method)).fit(X[:60])
     np.testing.assert_array_equal(
-        other.fit(X).precision_, learner(method=method).fit(X).precision_
+        other.fit(X).precision_, learner(algorithm=method).fit(X).precision_
     )
 
 
@@ -631,8 +631,8 @@ def far_start(seed):
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(400, 1))
     X = 8 + z + 0.6 * rng.normal(size=(400, 2))
-    fitted = learner(n_gibbs_steps=30, alpha=0.0).fit(X)
-    fitted.mean_ = np.array([500.0, 500.0])
+    fitted = learner(n_steps=30, alpha=0.0).fit(X)
+    fitted.location_ = np.array([500.0, 500.0])
     fitted.feature_ranges_[:] = [-np.inf, np.inf]
     return fitted, X
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("processes")  # share fits, and one has a c
 
 D = 5
 RULES = ["ebic", "cv", "cv-1se", "stability"]
-QUICK = {"n_gibbs_steps": 4, "n_subsamples": 6, "cv": 3, "alphas": 6}
+QUICK = {"n_steps": 4, "n_subsamples": 6, "cv": 3, "alphas": 6}
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +187,7 @@ def test_the_held_out_score_is_that_of_the_learner(data):
     learner = fitted(X, selection="cv", cv=folds, alphas=[0.3, 0.01])
     scores = learner.cv_results_["split0_test_score"]
     by_hand = [
-        TruncatedGaussianGraphLearner(a, n_gibbs_steps=30, random_state=0)
+        TruncatedGaussianGraphLearner(a, n_steps=30, random_state=0)
         .fit(X[:300])
         .score(X[300:])
         for a in learner.alphas_

@@ -33,9 +33,9 @@ TIME_LIMIT = 60  # seconds of CPU time, of fits that take about one
 
 def learner(method, **params):
     """Make a learner that is quick, and settled after any round."""
-    defaults = {"max_iter": 3, "tol": 1.0, "noise_ratio": 2, "n_gibbs_steps": 3}
+    defaults = {"max_iter": 3, "tol": 1.0, "noise_ratio": 2, "n_steps": 3}
     return TruncatedGaussianGraphLearner(
-        method=method, **{**defaults, "random_state": 0, **params}
+        algorithm=method, **{**defaults, "random_state": 0, **params}
     )
 
 
@@ -229,7 +229,7 @@ AWKWARD = [
     dominated,
     zeros_but_one,
 ]
-REMEDY = "Raise|Drop|drop|use method=|a larger ridge|make it missing|logarithm"
+REMEDY = "Raise|Drop|drop|use algorithm=|a larger ridge|make it missing|logarithm"
 
 
 def fit_or_refuse(method, X, **params):
@@ -277,7 +277,7 @@ def test_columns_of_zeros_are_named_and_left_out(method, seed):
     with pytest.warns(UserWarning, match="Constant where observed: column 2"):
         fitted = learner(method).fit(zeros(seed))
     assert 2 in fitted.constants_
-    assert 2 not in fitted.node_indices_
+    assert 2 not in fitted.feature_indices_
 
 
 def collinear(seed, hidden, d=30, correlation=0.99):
@@ -311,7 +311,7 @@ def test_baselines_learn_from_the_table_that_was_filled(method, imputation, seed
     rng = np.random.default_rng(seed)
     X = rng.gamma(4.0, size=(60, 3)) * [1.0, 10.0, 0.1]
     X[rng.uniform(size=X.shape) < 0.3] = np.nan
-    learner = TruncatedGaussianGraphLearner(method=method, imputation=imputation)
+    learner = TruncatedGaussianGraphLearner(algorithm=method, imputation=imputation)
     problem = learner._pose(learner._read(X))
     assert problem.method.e_step.once
     values = np.nanmean(X, 0) if imputation == "mean" else 0.0
@@ -326,7 +326,7 @@ def test_a_column_far_from_zero_is_not_special(seed):
     X = 9 + rng.normal(size=(200, 1)) + 0.6 * rng.normal(size=(200, 4))
     X[rng.uniform(size=X.shape) < 0.5] = np.nan
     X = X[~np.isnan(X).all(1)]
-    kinds = {"n_gibbs_steps": 30, "max_iter": 20, "random_state": seed}
+    kinds = {"n_steps": 30, "max_iter": 20, "random_state": seed}
     near = learner("score-matching", **kinds).fit(X)
     far = learner("score-matching", **kinds).fit(X + [0.0, 0.0, 0.0, 2000.0])
     np.testing.assert_allclose(far.edge_strengths_, near.edge_strengths_, atol=0.02)

@@ -18,7 +18,7 @@ from skvnce.metrics import coverage, imputation_rmse
 from skvnce.missingness import hide, mcar
 from skvnce.samplers.metropolis_within_gibbs import mwg
 
-LINEAR = VariationalAutoencoder(max_iter=0, likelihood="normal", margins="normal")
+LINEAR = VariationalAutoencoder(max_iter=0, likelihood="normal", marginals="normal")
 
 
 def normal_table(seed, n=200, d=4):
@@ -44,13 +44,13 @@ def X(full, hidden):
 
 @pytest.fixture
 def fitted(X):
-    return LAIRImputer(LINEAR, n_members=1, random_state=0).fit(X)
+    return LAIRImputer(LINEAR, n_estimators=1, random_state=0).fit(X)
 
 
 def same_normal(fitted, X):
     """Fit the normal distribution that an untrained autoencoder is."""
     shrinkage = fitted.estimators_[0].shrinkage_
-    return GaussianImputer(shrinkage, margins="normal").fit(X)
+    return GaussianImputer(shrinkage, marginals="normal").fit(X)
 
 
 @pytest.mark.parametrize("sampler", ["lair", "ac-mwg", "mwg", "pseudo-gibbs"])
@@ -131,6 +131,17 @@ def test_draws_come_in_the_container_of_transform(X, library):
         assert (tables[0].index == frame.index).all()
 
 
+def test_standard_errors_fall_with_the_number_of_draws(X):
+    errors = []
+    for number in (16, 256):
+        vae = VariationalAutoencoder(max_iter=1, n_importance_samples=number)
+        imputer = LAIRImputer(vae, n_estimators=2, n_steps=1, random_state=0).fit(X)
+        log_prob, error = imputer.score_samples(X, return_std=True)
+        np.testing.assert_array_equal(log_prob, imputer.score_samples(X))
+        errors.append(np.median(error))
+    assert 2 < errors[0] / errors[1] < 8  # a factor of 4 in theory
+
+
 def test_draws_repeat_by_seed_and_else_differ(X, fitted):
     one, same, other = (fitted.sample(X, random_state=seed)[0] for seed in (0, 0, 1))
     assert (one == same).all()
@@ -158,7 +169,7 @@ def test_a_frozen_estimator_must_fit_the_table(X):
     with pytest.raises(ValueError, match="frozen but not fitted"):
         LAIRImputer(FrozenEstimator(vae)).fit(X)
     vae.fit(X[:, :3])
-    with pytest.raises(ValueError, match="estimator was fitted on 3 columns"):
+    with pytest.raises(ValueError, match="model was fitted on 3 columns"):
         LAIRImputer(FrozenEstimator(vae)).fit(X)
     vae.fit(pd.DataFrame(X, columns=list("abcd")))
     with pytest.raises(ValueError, match="'a' where X has 'd'"):
@@ -167,11 +178,11 @@ def test_a_frozen_estimator_must_fit_the_table(X):
 
 @pytest.mark.slow
 def test_several_members_differ_and_all_are_drawn_from(X):
-    imputer = LAIRImputer(LINEAR, n_members=3, random_state=0).fit(X)
+    imputer = LAIRImputer(LINEAR, n_estimators=3, random_state=0).fit(X)
     means = [member.model_state_["mean"] for member in imputer.estimators_]
     assert len(means) == 3
     assert not np.allclose(means[0], means[1])
-    auto = LAIRImputer(LINEAR, n_members="auto")
+    auto = LAIRImputer(LINEAR, n_estimators="auto")
     counts = [len(auto.fit(X[:n]).estimators_) for n in (200, 100, 60, 20)]
     assert counts == [1, 2, 3, 4]
     one, other = (imputer.sample(X, n_draws=n, random_state=0) for n in (1, 4))
@@ -224,7 +235,7 @@ def test_fits_and_draws_in_threads_do_not_wait_for_each_other(X, fitted):
 
 
 def test_integers_may_be_numpys(X):
-    names = ("n_members", "n_steps", "n_particles", "n_replenish", "n_draws")
+    names = ("n_estimators", "n_steps", "n_particles", "n_replenish", "n_draws")
     imputer = LAIRImputer(LINEAR, **{name: np.int64(2) for name in names}).fit(X)
     assert not np.isnan(imputer.transform(X)).any()
     assert len(imputer.sample(X, n_draws=np.int64(3))) == 3
@@ -241,14 +252,14 @@ def test_a_failed_fit_changes_nothing(X, fitted):
     ("parameters", "message"),
     [
         ({"sampler": "gibbs"}, "sampler must be one of 'lair', 'ac-mwg'"),
-        ({"estimator": VariationalAutoencoder}, "estimator must be a Variational"),
-        ({"estimator": SimpleImputer()}, "estimator must be a VariationalAutoencoder"),
+        ({"model": VariationalAutoencoder}, "model must be a Variational"),
+        ({"model": SimpleImputer()}, "model must be a VariationalAutoencoder"),
         (
-            {"estimator": FrozenEstimator(SimpleImputer())},
-            "estimator must be a VariationalAutoencoder",
+            {"model": FrozenEstimator(SimpleImputer())},
+            "model must be a VariationalAutoencoder",
         ),
         ({"strategy": "max"}, "strategy must be one of"),
-        ({"n_members": 0}, "n_members"),
+        ({"n_estimators": 0}, "n_estimators"),
         ({"n_steps": 0}, "n_steps"),
         ({"n_particles": 0}, "n_particles"),
         ({"n_replenish": -1}, "n_replenish"),
@@ -277,9 +288,9 @@ def test_text_is_named():
 def test_several_members_weigh_the_rows_at_random():
     """Means of members differ by what gamma weights of variance 1/8 make of rows."""
     X = hide(*normal_table(0))
-    one = LAIRImputer(LINEAR, n_members=1, random_state=0).fit(X).estimators_[0]
+    one = LAIRImputer(LINEAR, n_estimators=1, random_state=0).fit(X).estimators_[0]
     np.testing.assert_allclose(one.location_, np.nanmean(X, 0))
-    several = LAIRImputer(LINEAR, n_members=4, random_state=0).fit(X).estimators_
+    several = LAIRImputer(LINEAR, n_estimators=4, random_state=0).fit(X).estimators_
     apart = np.array([member.location_ for member in several]) - one.location_
     expected = np.nanstd(X, 0) / np.sqrt(8 * (~np.isnan(X)).sum(0))
     assert (abs(apart / expected) < standard_errors(16)).all()

@@ -16,7 +16,7 @@ from skvnce.estimators._tables import hold_out
 from skvnce.exceptions import MisfitWarning
 from skvnce.models.factor_analysis import FactorModel
 
-LINEAR = VariationalAutoencoder(max_iter=0, likelihood="normal", margins="normal")
+LINEAR = VariationalAutoencoder(max_iter=0, likelihood="normal", marginals="normal")
 
 
 def normal_table(seed, n=60, d=6, loading=0.7):
@@ -46,7 +46,7 @@ def gain_of(fills, X, hidden, kept):
 @pytest.mark.parametrize(
     "imputer",
     [
-        LAIRImputer(LINEAR, n_members=1, random_state=0),
+        LAIRImputer(LINEAR, n_estimators=1, random_state=0),
         VGIImputer("factor-analysis", max_iter=0, random_state=0),
     ],
 )
@@ -59,7 +59,7 @@ def test_the_gain_is_that_of_a_fit_without_the_cells(seed, imputer):
         kept = np.where(hidden, np.nan, X)
         found = clone(imputer).set_params(on_misfit="warn").fit(X)
         shrinkage = found.estimators_[0].shrinkage_
-        normal = GaussianImputer(shrinkage=shrinkage, margins="normal", tol=1e-6)
+        normal = GaussianImputer(shrinkage=shrinkage, marginals="normal", tol=1e-6)
         blind, seen = (
             gain_of(clone(normal).fit(table).transform(kept), X, hidden, kept)
             for table in (kept, X)
@@ -161,7 +161,7 @@ def test_columns_that_a_density_gets_wrong(seed):
 @pytest.mark.parametrize(
     "imputer",
     [
-        LAIRImputer(clone(LINEAR).set_params(validation_fraction=0), n_members=1),
+        LAIRImputer(clone(LINEAR).set_params(validation_fraction=0), n_estimators=1),
         VGIImputer("factor-analysis", max_iter=0, validation_fraction=0),
         VGIImputer("flow", max_iter=0, algorithm="mcem"),
     ],
@@ -174,9 +174,9 @@ def test_without_held_out_cells_nothing_is_judged(imputer):
 
 def test_the_check_changes_nothing_else():
     X = normal_table(0, n=50, d=3)
-    auto = VariationalAutoencoder(max_iter=2, n_samples=2)
+    auto = VariationalAutoencoder(max_iter=2, n_training_draws=2)
     one, other = (
-        LAIRImputer(auto, n_members=2, n_draws=5, on_misfit=way, random_state=0)
+        LAIRImputer(auto, n_estimators=2, n_draws=5, on_misfit=way, random_state=0)
         for way in ("warn", "ignore")
     )
     filled = one.fit(X).transform(X)
@@ -190,7 +190,7 @@ def test_tables_of_noise_are_not_announced(seed):
     alarms = 0
     for table in range(20):
         X = normal_table(100 * seed + table, n=20 + 5 * table, d=4, loading=0.0)
-        imputer = LAIRImputer(LINEAR, n_members=1, random_state=0)
+        imputer = LAIRImputer(LINEAR, n_estimators=1, random_state=0)
         alarms += len(announced(imputer, X))
     assert alarms <= 3  # of 20 tables with 1 %, more come in 1 of 25,000
 

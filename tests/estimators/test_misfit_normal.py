@@ -30,12 +30,12 @@ def normal_table(seed, n, d, correlation, missing=0.0):
 def overfitted(seed):
     """Independent columns, half as many as rows, and hardly any shrinkage."""
     X = normal_table(seed, 60, 30, 0.0, missing=0.1)
-    return X, GaussianImputer(1e-6, margins="normal", random_state=0)
+    return X, GaussianImputer(1e-6, marginals="normal", random_state=0)
 
 
 def test_the_gain_is_that_of_the_model(seed):
     """Equal correlations r: k other columns explain k r^2 / (1 + (k - 1) r)."""
-    imputer = GaussianImputer(margins="normal")
+    imputer = GaussianImputer(marginals="normal")
     assert announced(imputer, normal_table(seed, 2000, 4, 0.8)) == []
     explained = [k * 0.64 / (1 + 0.8 * (k - 1)) for k in range(4)]
     shares = [0.001, 0.027, 0.243, 0.729]  # nine of ten cells are not held out
@@ -73,7 +73,7 @@ def test_what_is_not_predicted_comes_from_marginals(seed):
     for j in np.flatnonzero(marginal):
         assert np.isin(draws[..., j], X[:, j]).all()
     # control: without the check they are far from the means
-    free = GaussianImputer(1e-6, margins="normal", on_misfit="ignore", random_state=0)
+    free = GaussianImputer(1e-6, marginals="normal", on_misfit="ignore", random_state=0)
     assert announced(free, X) == []
     assert np.isnan(free.held_out_gain_) and not free.marginal_columns_.any()
     assert np.square(free.transform(X) - means)[hidden].mean() > 0.3
@@ -99,7 +99,7 @@ def test_bounds_are_part_of_what_is_judged(seed):
     X = rng.gamma(1.0, size=(1200, 3)) * (rng.uniform(size=(1200, 3)) < 0.1)
     X += 0.01 * rng.uniform(size=X.shape)  # no two rows are the same
     X[rng.uniform(size=X.shape) < 0.2] = np.nan
-    found = [GaussianImputer(margins="normal", min_value=low) for low in (None, 0)]
+    found = [GaussianImputer(marginals="normal", min_value=low) for low in (None, 0)]
     for imputer in found:
         announced(imputer, X)
     assert found[1].held_out_gain_ < found[0].held_out_gain_
@@ -110,7 +110,7 @@ def test_a_weight_of_two_is_a_row_given_twice_here_too(seed):
     X, imputer = overfitted(seed)
     weights = np.random.default_rng(seed).integers(1, 3, size=len(X))
     announced(imputer, X, sample_weight=weights)
-    twin = GaussianImputer(1e-6, margins="normal", random_state=0)
+    twin = GaussianImputer(1e-6, marginals="normal", random_state=0)
     announced(twin, np.repeat(X, weights, axis=0))
     assert (imputer.marginal_columns_ == twin.marginal_columns_).all()
     assert imputer.held_out_gain_ == pytest.approx(twin.held_out_gain_, rel=1e-4)

@@ -103,7 +103,7 @@ def test_scores_of_words_never_seen_lie_below_too():
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_learns_from_missing_cells(way, X):
-    model = NoisyOr(3, inference=way, **QUICK).fit(X)
+    model = NoisyOr(3, algorithm=way, **QUICK).fit(X)
     assert model.components_.shape == (3, 20)
     for name in ("components_", "leak_", "prior_"):
         value = getattr(model, name)
@@ -113,7 +113,7 @@ def test_every_way_learns_from_missing_cells(way, X):
     assert ((posterior >= 0) & (posterior <= 1)).all()
     assert np.isfinite(model.score_samples(X)).all()
     assert len(model.loss_curve_) == model.n_iter_ == 5
-    assert model.n_steps_ == 5 * 4
+    assert model.n_updates_ == 5 * 4
 
 
 def test_missing_cells_are_not_zeros(pictures):
@@ -147,8 +147,8 @@ def test_a_prior_keeps_noise_out_of_the_components(seed):
 
 def test_parts_weigh_the_prior_by_all_rows_so_far(X):
     model = NoisyOr(3, **QUICK).partial_fit(X).partial_fit(X[:25])
-    assert model.n_rows_ == len(X) + 25
-    assert NoisyOr(3, **QUICK).fit(X).n_rows_ == len(X)
+    assert model.n_samples_seen_ == len(X) + 25
+    assert NoisyOr(3, **QUICK).fit(X).n_samples_seen_ == len(X)
     start = NoisyOr(3, alpha=0.0, **QUICK).partial_fit(X)
     same = NoisyOr(3, alpha=20.0, **QUICK).partial_fit(X)
     weight = -np.log1p(-start.components_).sum()
@@ -228,12 +228,12 @@ def test_counts_of_words_need_no_preparation():
     [
         ({"n_components": 0}, ValueError, "n_components must be finite and at least 1"),
         ({"n_components": 2.0}, TypeError, "n_components must be an integer"),
-        ({"inference": "em"}, ValueError, "inference must be one of 'acp', 'avi'"),
+        ({"algorithm": "em"}, ValueError, "algorithm must be one of 'acp', 'avi'"),
         ({"init": "zeros"}, ValueError, "init must be one of 'nmf', 'random'"),
         ({"binarize": "yes"}, TypeError, "binarize"),
         ({"hidden_layer_sizes": ()}, ValueError, "hidden_layer_sizes must be a tuple"),
         ({"hidden_layer_sizes": (0,)}, ValueError, "hidden_layer_sizes"),
-        ({"n_samples": 0}, ValueError, "n_samples"),
+        ({"n_training_draws": 0}, ValueError, "n_training_draws"),
         ({"batch_size": "all"}, ValueError, "batch_size"),
         ({"learning_rate_init": 0}, ValueError, "learning_rate_init"),
         ({"max_iter": 0}, ValueError, "max_iter"),
@@ -265,7 +265,7 @@ def test_nothing_to_learn():
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_tables_of_one_value(way, value):
-    model = NoisyOr(2, inference=way, **QUICK).fit(np.full((8, 3), value))
+    model = NoisyOr(2, algorithm=way, **QUICK).fit(np.full((8, 3), value))
     assert np.isfinite(model.score_samples(np.full((2, 3), value))).all()
     rates = model.inverse_transform(model.transform(np.full((1, 3), value)))
     assert np.isfinite(rates).all()
@@ -310,7 +310,7 @@ def test_columns_never_observed_are_not_written_out(X):
     X[:, 2] = np.nan
     with pytest.warns(UserWarning, match="Entirely missing"):
         model = NoisyOr(3, **QUICK).fit(X)
-    model.network_state_["rows.missing"] += 1.0  # or else 0, as at the start
+    model.posterior_state_["rows.missing"] += 1.0  # or else 0, as at the start
     X[:, 2] = 1.0
     found = model.transform(X)
     model.n_observed_ = np.ones(20)
@@ -409,7 +409,7 @@ def test_partial_fit_learns_from_parts():
     assert p_mean(scores[-1] - scores[0], 0.3, alternative="less") > 0.5
     assert assigned(model.components_, x.components)[0].min() > 0.9
     assert model.n_iter_ == len(model.loss_curve_) == 24
-    assert model.n_steps_ == 24 * 16
+    assert model.n_updates_ == 24 * 16
     assert (model.n_observed_ == 6 * 2000).all()
 
 
@@ -429,7 +429,7 @@ def test_the_prior_counts_once_for_all_rows_so_far(X, monkeypatch):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_partial_fit_goes_on_after_storing(way, X):
-    model = NoisyOr(3, inference=way, **QUICK).partial_fit(X)
+    model = NoisyOr(3, algorithm=way, **QUICK).partial_fit(X)
     copy = pickle.loads(pickle.dumps(model))
     for one in (model, copy):
         one.partial_fit(X[:30])
@@ -454,7 +454,7 @@ def test_a_fit_after_another_forgets_it(X):
 def test_parameters_set_after_the_fit_do_not_change_the_answer(X):
     model = NoisyOr(3, **QUICK).fit(X)
     expected = model.transform(X)
-    model.set_params(inference="avi", hidden_layer_sizes=(3, 3), n_components=7)
+    model.set_params(algorithm="avi", hidden_layer_sizes=(3, 3), n_components=7)
     model = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(model.transform(X), expected)
 

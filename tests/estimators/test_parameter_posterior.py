@@ -32,7 +32,7 @@ def test_draws_of_a_complete_table_are_of_the_inverse_wishart(seed, shrinkage):
     """
     X, weights = weighted_table(seed)
     imputer = GaussianImputer(
-        shrinkage, margins="normal", n_parameter_draws=300, random_state=seed
+        shrinkage, marginals="normal", n_parameter_draws=300, random_state=seed
     ).fit(X, sample_weight=weights)
     means, covariances = imputer.sample_parameters()
 

@@ -16,7 +16,7 @@ LINEAR = VariationalAutoencoder(max_iter=0)
 # a column is the exponential of Student's t: its cells are to be those of the model
 QUICK = {"n_draws": 10, "n_steps": 3, "random_state": 0, "on_misfit": "ignore"}
 IMPUTERS = [
-    LAIRImputer(LINEAR, n_members=1, **QUICK),
+    LAIRImputer(LINEAR, n_estimators=1, **QUICK),
     VGIImputer(LINEAR, **QUICK),
     VGIImputer("factor-analysis", max_iter=0, **QUICK),
 ]
@@ -143,11 +143,11 @@ def test_bounds_act_on_what_is_drawn_beside(seed):
     X = np.column_stack([a, a + 0.3 * rng.normal(size=200), rng.normal(size=200)])
     X[X < 0] = np.nan
     X[X[:, 2] > 0.1, :2] = np.nan
-    model = VariationalAutoencoder(max_iter=0, margins="normal", likelihood="normal")
+    model = VariationalAutoencoder(max_iter=0, marginals="normal", likelihood="normal")
     gone = np.isnan(X[:, :2]).all(1)
     spikes = {}
     for name, low in (("given", 0.0), ("rule", None)):
-        imputer = LAIRImputer(model, n_members=1, min_value=low, random_state=0)
+        imputer = LAIRImputer(model, n_estimators=1, min_value=low, random_state=0)
         draws = imputer.fit(X).sample(X, n_draws=20, random_state=0, as_array=True)
         assert (draws >= 0).all()
         spikes[name] = (draws[:, gone, 0] == 0).mean()
@@ -158,7 +158,7 @@ def test_bounds_act_on_what_is_drawn_beside(seed):
 def test_a_frozen_estimator_knows_the_ranges_of_its_table(X):
     frozen = FrozenEstimator(clone(LINEAR).fit(X))
     imputer = LAIRImputer(frozen, max_value={0: 1e3}, **QUICK).fit(X[:6])
-    ruled = LAIRImputer(LINEAR, n_members=1, **QUICK).fit(X).feature_ranges_
+    ruled = LAIRImputer(LINEAR, n_estimators=1, **QUICK).fit(X).feature_ranges_
     expected = ruled.copy()
     expected[1, 0] = 1e3
     np.testing.assert_array_equal(imputer.feature_ranges_, expected)

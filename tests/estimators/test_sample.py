@@ -29,7 +29,7 @@ OF_CELLS = {
     "graph": TruncatedGaussianGraphLearner(**QUICK),
     "path": TruncatedGaussianGraphLearnerCV(3, **QUICK),
     "gaussian": GaussianImputer(n_parameter_draws=2, add_indicator=True, **QUICK),
-    "lair": LAIRImputer(LINEAR, n_members=1, **SHORT),
+    "lair": LAIRImputer(LINEAR, n_estimators=1, **SHORT),
     "vgi": VGIImputer("flow", max_iter=0, **SHORT),
     "vnce": VNCEEstimator(max_iter=1, tol=10.0, **QUICK),
     "latents": VNCEEstimator(Factor, max_iter=1, tol=10.0, **QUICK),
@@ -209,7 +209,7 @@ def has_moments(rows, mean, covariance):
 def test_new_rows_have_the_fitted_moments(seed):
     X = correlated(seed)
     free = {"min_value": -np.inf, "max_value": np.inf, "on_misfit": "ignore"}
-    normal = GaussianImputer(margins="normal", random_state=seed, **free).fit(X)
+    normal = GaussianImputer(marginals="normal", random_state=seed, **free).fit(X)
     normal._calibration = None  # moves draws of about one such table in 170
     factors = IncompleteFactorAnalysis(1).fit(X)
     for model, covariance in (

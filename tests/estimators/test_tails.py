@@ -19,11 +19,11 @@ from skvnce import (
 from skvnce.estimators._tails import heavy_tailed
 from skvnce.exceptions import MisfitWarning
 
-AUTO = VariationalAutoencoder(max_iter=0, n_samples=2)
+AUTO = VariationalAutoencoder(max_iter=0, n_training_draws=2)
 FILLING = [
     GaussianImputer(),
     VNCEEstimator(max_iter=2, noise_ratio=2),
-    LAIRImputer(AUTO, n_members=2, n_draws=2),
+    LAIRImputer(AUTO, n_estimators=2, n_draws=2),
     VGIImputer("factor-analysis", max_iter=0, n_draws=2),
     TruncatedGaussianGraphLearner(max_iter=2),
 ]

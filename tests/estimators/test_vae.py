@@ -39,14 +39,14 @@ def X(seed):
     return linear_table(seed)
 
 
-@pytest.mark.parametrize("margins", ["normal", "auto"])
-def test_without_training_it_is_the_normal_distribution(X, margins):
+@pytest.mark.parametrize("marginals", ["normal", "auto"])
+def test_without_training_it_is_the_normal_distribution(X, marginals):
     """With all factors, scores are those of GaussianImputer to the floor of noise."""
     vae = VariationalAutoencoder(
-        max_iter=0, margins=margins, likelihood="normal", n_importance_samples=8
+        max_iter=0, marginals=marginals, likelihood="normal", n_importance_samples=8
     ).fit(X)
     assert vae.shrinkage_ in (10, 1, 0.1, 0.01)
-    normal = GaussianImputer(shrinkage=vae.shrinkage_, margins=margins).fit(X)
+    normal = GaussianImputer(shrinkage=vae.shrinkage_, marginals=marginals).fit(X)
     apart = abs(vae.score_samples(X) - normal.score_samples(X))
     # The floor raises a variance by at most 0.002, a score by half of that times a
     # squared residual over its variance: 0.05 for each of 4 columns at 4.5 deviations.
@@ -60,7 +60,7 @@ def test_scores_rise_with_the_number_of_importance_samples(seed):
     full, hidden = curved_table(seed)
     X = hide(full, hidden)
     vae = VariationalAutoencoder(random_state=seed, max_iter=10).fit(X)
-    assert vae.n_rounds_ > 0
+    assert vae.best_iter_ > 0
     scores = np.array(
         [
             vae.set_params(n_importance_samples=number).score_samples(X)
@@ -79,7 +79,7 @@ def test_curves_are_learnt_and_lines_left_alone(seed):
     train, test = np.split(hide(full, hidden), 2)
     bent = VariationalAutoencoder(random_state=seed, max_iter=15).fit(train)
     straight = clone(bent).set_params(max_iter=0).fit(train)
-    assert bent.n_rounds_ > 0
+    assert bent.best_iter_ > 0
     gain = bent.score_samples(test) - straight.score_samples(test)
     assert gain.mean() > GATE * gain.std() / np.sqrt(len(gain))
 
@@ -87,7 +87,7 @@ def test_curves_are_learnt_and_lines_left_alone(seed):
 @pytest.mark.parametrize("objective", list(BOUNDS))
 def test_every_objective_trains(X, objective):
     vae = VariationalAutoencoder(
-        objective=objective, validation_fraction=0, n_samples=2, **SMALL
+        algorithm=objective, validation_fraction=0, n_training_draws=2, **SMALL
     ).fit(X)
     assert len(vae.loss_curve_) == 2
     assert np.isfinite(vae.score_samples(X)).all()
@@ -165,7 +165,7 @@ def test_it_survives_pickling_and_leaves_streams_alone(X):
     assert (again.score_samples(X) == scores).all()
     assert (torch.get_rng_state() == before).all()
     assert (np.random.get_state()[1] == theirs).all()
-    state = {**vae.model_state_, **vae.encoder_state_}
+    state = {**vae.model_state_, **vae.posterior_state_}
     assert all(isinstance(value, np.ndarray) for value in state.values())
 
 
@@ -195,7 +195,7 @@ def test_divergence_says_what_to_change_and_leaves_the_estimator(X):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"objective": "ELBO"}, "objective must be one of"),
+        ({"algorithm": "ELBO"}, "algorithm must be one of"),
         ({"n_components": 9}, "n_components=9 must be at most n_features=4"),
         ({"n_components": "many"}, "n_components"),
         ({"n_posterior_components": 3}, "requires n_posterior_components=1"),
@@ -226,7 +226,7 @@ def test_a_table_of_constants_is_refused():
 
 def test_integers_may_be_numpys(X):
     sizes = {"hidden_layer_sizes": np.array([8, 4]), "validation_fraction": 0}
-    names = ("n_components", "n_samples", "batch_size", "max_iter")
+    names = ("n_components", "n_training_draws", "batch_size", "max_iter")
     numbers = {name: np.int64(2) for name in (*names, "n_importance_samples")}
     vae = VariationalAutoencoder(**sizes, **numbers).fit(X)
     assert np.isfinite(vae.score_samples(X)).all()

@@ -48,8 +48,8 @@ def X(table):
 def same_normal(imputer, X):
     """Fit the normal distribution that an untrained density is."""
     first = imputer.estimators_[0]
-    margins = "auto" if first.bent_ else "normal"
-    return GaussianImputer(first.shrinkage_, margins=margins).fit(X)
+    marginals = "auto" if first.nonlinear_columns_ else "normal"
+    return GaussianImputer(first.shrinkage_, marginals=marginals).fit(X)
 
 
 def test_draws_have_the_conditional_normal(seed):
@@ -127,10 +127,10 @@ def test_the_default_is_the_autoencoder_of_lair(X):
 
 
 def test_an_autoencoder_of_ones_own(X):
-    given = VariationalAutoencoder(objective="VBGI-VAE", **ONE_ROUND)
+    given = VariationalAutoencoder(algorithm="vbgi-vae", **ONE_ROUND)
     imputer = VGIImputer(given, n_draws=8, n_steps=2, random_state=0).fit(X)
-    assert imputer.estimators_[0].objective == "VBGI-VAE"
-    assert not hasattr(given, "node_indices_")  # a clone was fitted
+    assert imputer.estimators_[0].algorithm == "vbgi-vae"
+    assert not hasattr(given, "feature_indices_")  # a clone was fitted
     assert np.isfinite(imputer.transform(X)).all()
 
 

@@ -26,6 +26,7 @@ from skvnce.models.noisy_or_bounds import (
     elbo,
     lower_bound,
     lower_elbo,
+    standard_error,
     tighter_chord,
     tighter_line,
     upper_bound,
@@ -188,6 +189,8 @@ def test_the_elbo_by_enumeration_and_below_the_evidence(seed):
     exact = (log_q.exp() * (enumerate_joint(evidence) - log_q)).sum(0)
     draws = torch.tensor(rng.uniform(size=(4000, N, K))) < logit.sigmoid()
     each = [elbo(evidence, logit, one[None]).numpy() for one in draws.double()]
+    error = np.std(each, axis=0, ddof=1) / np.sqrt(len(each))
+    np.testing.assert_allclose(standard_error(evidence, draws.double()), error)
     z_scores = z_mean(np.array(each), exact.numpy())
     assert np.abs(z_scores).max() < GATE
     assert (exact < log_evidence(evidence)).all()

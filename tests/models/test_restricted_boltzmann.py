@@ -187,15 +187,15 @@ def test_batch_dimensions_are_free(model, rows):
 
 def test_too_many_latents_to_enumerate():
     model = RestrictedBoltzmann(3, 13)
-    with pytest.raises(ValueError, match="n_latents=13"):
+    with pytest.raises(ValueError, match="n_components=13"):
         _ = model.states
     x = torch.ones(2, 3)
-    with pytest.raises(ValueError, match="n_latents=13"):
+    with pytest.raises(ValueError, match="n_components=13"):
         model.log_marginal(x, x == 0)
     assert model.log_marginal(x, x == 1).shape == (2,)  # needs no enumeration
     assert torch.isfinite(model.log_normaliser())  # enumerates the visible side
     assert len(RestrictedBoltzmann(3, 12).states) == 4096
-    with pytest.raises(ValueError, match="n_latents=13"):
+    with pytest.raises(ValueError, match="n_components=13"):
         RestrictedBoltzmann(13, 13).log_normaliser()
 
 

@@ -91,7 +91,7 @@ def test_one_loss_has_the_gradients_of_two(model, encoder, completed):
         pairs = zip(gradients(loss, module), gradients(other, module), strict=True)
         assert any(abs(a - b).max() > 1e-3 for a, b in pairs)
     assert loss.shape == (N,)
-    assert BOUNDS["DeMissVAE"] is demiss_vae
+    assert BOUNDS["demiss-vae"] is demiss_vae
 
 
 def test_backward_reaches_both(model, encoder, completed):

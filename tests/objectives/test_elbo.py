@@ -147,7 +147,7 @@ def test_strata_of_equal_components_are_more_draws_of_one(model, seed, bound, on
     torch.testing.assert_close(found, expected.detach())
 
 
-@pytest.mark.parametrize("name", ["MissVAE", "MissSVAE"])
+@pytest.mark.parametrize("name", ["miss-vae", "miss-svae"])
 def test_the_elbo_is_the_integral(model, seed, name):
     posterior = Given(*MIXTURE, n=N)
     exact = exact_elbo(model, Given(*MIXTURE, n=1))
@@ -213,13 +213,13 @@ class Amortised(nn.Module):
         return self.encoder(x, observed)
 
 
-COMPLETED = ["DeMissVAE", "VBGI-VAE", "VBGI-VAE-M"]  # they take completed rows
+COMPLETED = ["demiss-vae", "vbgi-vae", "vbgi-vae-m"]  # they take completed rows
 
 
 @pytest.mark.parametrize("name", [name for name in BOUNDS if name not in COMPLETED])
 def test_values_under_the_mask_are_never_read(model, seed, name):
     torch.manual_seed(seed)
-    posterior = Amortised(MixtureEncoder, 3) if "Miss" in name else Amortised(None, 1)
+    posterior = Amortised(MixtureEncoder, 3) if "miss-" in name else Amortised(None, 1)
     x = torch.randn(8, 3).double()
     observed = torch.rand(8, 3) < 0.5
     observed[0] = False  # a row that shows nothing

@@ -67,7 +67,7 @@ def test_it_starts_at_the_exact_posterior(linear, rows):
 
 
 @pytest.mark.parametrize("n_draws", [1, 4])
-@pytest.mark.parametrize("bound", ["MVAE", "MIWAE"])
+@pytest.mark.parametrize("bound", ["mvae", "miwae"])
 def test_every_draw_has_the_exact_log_weight_there(bound, n_draws, linear, rows, seed):
     torch.manual_seed(seed)
     exact, _ = log_prob_observed(linear, *rows)

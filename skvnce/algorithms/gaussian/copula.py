@@ -14,12 +14,12 @@ from skvnce._progress import step
 from skvnce.algorithms.gaussian import em, truncation
 from skvnce.algorithms.gaussian.calibration import Calibration
 from skvnce.algorithms.gaussian.marginals import (
-    Margins,
-    bent,
-    choose_margins,
-    fit_margins,
+    PiecewiseLinear,
+    choose_marginals,
+    fit_marginals,
+    linear,
+    nonlinear_columns,
     scored,
-    straight,
 )
 from skvnce.algorithms.gaussian.steps import Steps
 from skvnce.algorithms.gaussian.truncation import Lattice, ToCells
@@ -39,7 +39,7 @@ class Copula(NamedTuple):
     ----------
     normal : Normal
         Of the scores.
-    margins : Margins or None
+    marginals : PiecewiseLinear or None
         None if cells are scores.
     bounds : tuple of Tensor, or None
         Smallest and largest value of the missing cells of each column.
@@ -50,16 +50,16 @@ class Copula(NamedTuple):
     """
 
     normal: Normal
-    margins: Margins | None = None
+    marginals: PiecewiseLinear | None = None
     bounds: tuple[Tensor, Tensor] | None = None
     steps: Steps | None = None
     calibration: Calibration | None = None
 
     def scores(self, data: Incomplete) -> tuple[Incomplete, Tensor]:
         """Map a table to scores; also return the sum of log-slopes of each row."""
-        if self.margins is None:
+        if self.marginals is None:
             return data, data.x.new_zeros(len(data.x))
-        return scored(self.margins, data)
+        return scored(self.marginals, data)
 
     def given(self, data: Incomplete) -> Incomplete:
         """Map a table to the scores from which others are predicted.
@@ -68,16 +68,18 @@ class Copula(NamedTuple):
         the outermost knots nothing is known except that they are extreme.
         """
         scores, _ = self.scores(data)
-        if self.margins is None:
+        if self.marginals is None:
             return scores
         kept = scores.x.clamp(-_FARTHEST, _FARTHEST)
-        return Incomplete(kept.where(bent(self.margins), scores.x), scores.observed)
+        return Incomplete(
+            kept.where(nonlinear_columns(self.marginals), scores.x), scores.observed
+        )
 
     def score_bounds(self) -> tuple[Tensor, Tensor]:
         """Map the bounds to scores."""
-        if self.margins is None:
+        if self.marginals is None:
             return self.bounds
-        return tuple(self.margins.forward(bound)[0] for bound in self.bounds)
+        return tuple(self.marginals.forward(bound)[0] for bound in self.bounds)
 
     def bounds_before(self, moments: Moments) -> tuple[Tensor, Tensor]:
         """Map the bounds to scores before calibration.
@@ -98,29 +100,29 @@ class Copula(NamedTuple):
 
     def cells_after(self, moments: Moments) -> ToCells | None:
         """Make the map from scores before calibration to cells; None if identical."""
-        if self.margins is None and not self.calibrates:
+        if self.marginals is None and not self.calibrates:
             return None
 
         def to_cells(rows: Tensor, columns: Tensor, scores: Tensor) -> Tensor:
             if self.calibrates:
                 mean, deviation = (part[rows, columns] for part in moments)
                 scores = self.calibration.moved_cells(columns, scores, mean, deviation)
-            if self.margins is None:
+            if self.marginals is None:
                 return scores
-            return self.margins.inverse_of(columns, scores)
+            return self.marginals.inverse_of(columns, scores)
 
         return to_cells
 
     def cells(self, scores: Tensor) -> Tensor:
         """Map scores to cells."""
-        return scores if self.margins is None else self.margins.inverse(scores)
+        return scores if self.marginals is None else self.marginals.inverse(scores)
 
     def cells_of(self, column: int, scores: Tensor) -> Tensor:
         """Map scores of one column to cells."""
-        if self.margins is None:
+        if self.marginals is None:
             return scores
         columns = torch.tensor([column])
-        return self.margins.inverse_of(columns, scores[..., None])[..., 0]
+        return self.marginals.inverse_of(columns, scores[..., None])[..., 0]
 
     def steps_of(self, column: int, scores: Tensor) -> Tensor:
         """Map scores of one column to cells, by steps if it has steps."""
@@ -155,7 +157,7 @@ class Choice(NamedTuple):
     ----------
     strength : float
         k of the prior, see `gaussian`.
-    margins : Margins or None
+    marginals : PiecewiseLinear or None
         None if cells are scores.
     start : Normal
     judged : Copula
@@ -163,7 +165,7 @@ class Choice(NamedTuple):
     """
 
     strength: float
-    margins: Margins | None
+    marginals: PiecewiseLinear | None
     start: Normal
     judged: Copula
 
@@ -174,7 +176,7 @@ def choose(
     part: tuple[Incomplete, Tensor, Tensor],
     strengths: list[float],
     *,
-    bend: bool,
+    nonlinear: bool,
     max_iter: int,
     tol: float,
     values: dict[int, Tensor] | None = None,
@@ -190,26 +192,26 @@ def choose(
         Some of the rows, the mask of their held-out cells, and their weights.
     strengths : list of float
         In decreasing order.
-    bend : bool
+    nonlinear : bool
         Whether marginals may be nonlinear.
     max_iter, tol
         Of EM.
     values : dict of int to Tensor, or None
-        See `choose_margins`.
+        See `choose_marginals`.
     """
     d, effort = data.x.shape[1], {"max_iter": max_iter, "tol": tol}
     start = Normal(torch.zeros(d).to(data.x), torch.eye(d).to(data.x))
     strength, start = em.choose_strength(*part, strengths, start, **effort)
     chosen = None
-    if bend:
-        with step("choosing the margins"):
-            chosen = choose_margins(*part, strength, start, values=values, **effort)
+    if nonlinear:
+        with step("choosing the marginals"):
+            chosen = choose_marginals(*part, strength, start, values=values, **effort)
     if chosen is None:
         return Choice(strength, None, start, Copula(start))
     *begin, last = chosen
-    with step("fitting the margins"):
-        bent, start = fit_margins(data, weights, strength, *begin, tol=_SETTLED)
-    return Choice(strength, bent, start, Copula(last, begin[0]))
+    with step("fitting the marginals"):
+        pieces, start = fit_marginals(data, weights, strength, *begin, tol=_SETTLED)
+    return Choice(strength, pieces, start, Copula(last, begin[0]))
 
 
 def log_prob(copula: Copula, data: Incomplete) -> Tensor:
@@ -225,7 +227,7 @@ def conditional_mean(copula: Copula, data: Incomplete, lattice: Lattice) -> Tens
     numbers that are functions of the row, gives the shift (see `truncation`).
     """
     scores = copula.given(data)
-    moments, lines = None, copula.margins
+    moments, lines = None, copula.marginals
     if lines is None and not copula.calibrates:
         filled = em.conditional_mean(copula.normal, scores)
     else:
@@ -250,11 +252,11 @@ def cell_means(copula: Copula, data: Incomplete) -> Tensor:
     which is fitted to all cells.
     """
     scores = copula.given(data)
-    lines, bounds = copula.margins, copula.bounds
+    lines, bounds = copula.marginals, copula.bounds
     moments = em.conditional_moments(copula.normal, scores)
     if bounds is None:
         return moments[0] if lines is None else lines.expectation(*moments)
-    lines = straight(data.x.shape[1]) if lines is None else lines
+    lines = linear(data.x.shape[1]) if lines is None else lines
     censored = lines._replace(low=bounds[0], high=bounds[1]).expectation(*moments)
     inside, beyond = torch.ones_like(censored), torch.zeros_like(censored)
     for sign, bound, score in zip((1, -1), bounds, copula.score_bounds(), strict=True):

@@ -37,7 +37,7 @@ _WORSE = 1.1  # maximum ratio of squared errors with which marginals are accepte
 _ROUGH = 0.03  # tolerance for marginals that are only compared
 
 
-class Margins(NamedTuple):
+class PiecewiseLinear(NamedTuple):
     """Piecewise linear functions, one for each column.
 
     Attributes
@@ -70,9 +70,9 @@ class Margins(NamedTuple):
         """
         slopes = self.knots.diff() / self.scores.diff()
         total = self.knots[:, 0] + slopes[:, 0] * (mean - self.scores[:, 0])
-        bends = zip(slopes.diff().T, self.scores[:, 1:-1].T, strict=True)
-        for bend, score in bends:
-            total = total + bend * _mean_above(mean - score, deviation)
+        changes = zip(slopes.diff().T, self.scores[:, 1:-1].T, strict=True)
+        for change, score in changes:
+            total = total + change * _mean_above(mean - score, deviation)
         first, last = self._scores_of_range()
         total = total + slopes[:, 0] * _mean_above(first - mean, deviation)
         total = total - slopes[:, -1] * _mean_above(mean - last, deviation)
@@ -80,13 +80,13 @@ class Margins(NamedTuple):
 
     def inverse_of(self, columns: Tensor, score: Tensor) -> Tensor:
         """Map scores (*batch, cells) to cells of the columns (cells,)."""
-        return Margins(*(part[columns] for part in self)).inverse(score)
+        return PiecewiseLinear(*(part[columns] for part in self)).inverse(score)
 
     def within(self, low: Tensor, high: Tensor) -> Self:
         """Clip the cells of nonlinear columns to a range, (features,) each."""
-        bends = bent(self)
-        low = torch.minimum(low, self.knots[:, 1]).where(bends, -torch.inf)
-        high = torch.maximum(high, self.knots[:, -2]).where(bends, torch.inf)
+        nonlinear = nonlinear_columns(self)
+        low = torch.minimum(low, self.knots[:, 1]).where(nonlinear, -torch.inf)
+        high = torch.maximum(high, self.knots[:, -2]).where(nonlinear, torch.inf)
         return self._replace(low=low, high=high)
 
     def _scores_of_range(self) -> tuple[Tensor, Tensor]:
@@ -109,7 +109,7 @@ def _interpolate(x: Tensor, at: Tensor, to: Tensor) -> tuple[Tensor, Tensor]:
     return pick(to, piece) + slope * (x - pick(at, piece)), slope.log()
 
 
-def with_tails(knots: Tensor, scores: Tensor) -> Margins:
+def with_tails(knots: Tensor, scores: Tensor) -> PiecewiseLinear:
     """Add a far knot on each side, with the average slope of the three inner pieces.
 
     Nothing else is known beyond the outermost quantiles, in particular if larger values
@@ -121,7 +121,7 @@ def with_tails(knots: Tensor, scores: Tensor) -> Margins:
     right = (knots[:, -1] - knots[:, -4]) / (scores[:, -1] - scores[:, -4])
     far = torch.full_like(left, _FAR)
     framed = _framed(knots, _FAR * left, _FAR * right), _framed(scores, far, far)
-    return Margins(*framed, far - torch.inf, far + torch.inf)
+    return PiecewiseLinear(*framed, far - torch.inf, far + torch.inf)
 
 
 def _framed(values: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -129,27 +129,27 @@ def _framed(values: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return torch.cat([first[:, None], values, last[:, None]], 1)
 
 
-def straight(d: int) -> Margins:
+def linear(d: int) -> PiecewiseLinear:
     """Make the marginals of a normal distribution: every cell is its score."""
     grid = torch.linspace(-_WIDEST, _WIDEST, _N_KNOTS, dtype=torch.float64)
     return with_tails(grid.expand(d, -1), grid.expand(d, -1))
 
 
-def choose(use: Tensor, bent: Margins) -> Margins:
+def choose(use: Tensor, pieces: PiecewiseLinear) -> PiecewiseLinear:
     """Use nonlinear marginals for the columns in `use`, (features,), else linear."""
-    pairs = zip(bent[:2], straight(len(use))[:2], strict=True)
+    pairs = zip(pieces[:2], linear(len(use))[:2], strict=True)
     parts = [torch.where(use[:, None], a, b) for a, b in pairs]
-    return Margins(*parts, bent.low, bent.high)
+    return PiecewiseLinear(*parts, pieces.low, pieces.high)
 
 
-def bent(margins: Margins) -> Tensor:
+def nonlinear_columns(marginals: PiecewiseLinear) -> Tensor:
     """Return which columns are nonlinear; (features,)."""
-    return (margins.knots != straight(len(margins.knots)).knots).any(1)
+    return (marginals.knots != linear(len(marginals.knots)).knots).any(1)
 
 
-def start(data: Incomplete, weights: Tensor) -> Margins:
+def start(data: Incomplete, weights: Tensor) -> PiecewiseLinear:
     """Put knots on quantiles of observed cells; linear if ties leave too few."""
-    lines = straight(data.x.shape[1])
+    lines = linear(data.x.shape[1])
     knots, scores = (part[:, 1:-1].clone() for part in lines[:2])
     grid = torch.special.ndtr(scores[0])
     counts = (data.observed & (weights > 0)[:, None]).T
@@ -180,7 +180,9 @@ def _weight_below(values: Tensor, weights: Tensor, knots: Tensor) -> Tensor:
     return weights @ ((values[:, None] < knots).to(weights) + upon)
 
 
-def observed_below(margins: Margins, data: Incomplete, weights: Tensor) -> Tensor:
+def observed_below(
+    marginals: PiecewiseLinear, data: Incomplete, weights: Tensor
+) -> Tensor:
     """Sum weights of observed cells below each knot: a part of eq. (1).
 
     Returns
@@ -188,25 +190,25 @@ def observed_below(margins: Margins, data: Incomplete, weights: Tensor) -> Tenso
     Tensor of shape (features, n_knots - 2)
         Without the far knots.
     """
-    columns = zip(data.x.T, data.observed.T, margins.knots[:, 1:-1], strict=True)
+    columns = zip(data.x.T, data.observed.T, marginals.knots[:, 1:-1], strict=True)
     return torch.stack(
         [_weight_below(x[o], weights[o], knots) for x, o, knots in columns]
     )
 
 
 def refine(
-    margins: Margins,
+    marginals: PiecewiseLinear,
     normal: Normal,
     scores: Incomplete,
     weights: Tensor,
     below: Tensor,
-) -> Margins:
+) -> PiecewiseLinear:
     """Update the scores of all knots by eq. (1).
 
     Parameters
     ----------
     scores : Incomplete
-        The table under `margins`.
+        The table under `marginals`.
     below : Tensor
         Of `observed_below`.
     """
@@ -217,30 +219,30 @@ def refine(
         deviation[rows, columns].clamp(min=em.LEAST_DEVIATION),
     )
     found = []
-    for score in margins.scores[:, 1:-1].T:
+    for score in marginals.scores[:, 1:-1].T:
         t = (mean - score[columns]) / deviation
         lost = weights[rows] * torch.erfc(t / sqrt(2)) / 2
         found.append(torch.zeros_like(score).index_add_(0, columns, lost))
     share = (below + torch.stack(found, 1)) / weights.sum()
-    return with_tails(margins.knots[:, 1:-1], torch.special.ndtri(share))
+    return with_tails(marginals.knots[:, 1:-1], torch.special.ndtri(share))
 
 
-def scored(margins: Margins, data: Incomplete) -> tuple[Incomplete, Tensor]:
+def scored(marginals: PiecewiseLinear, data: Incomplete) -> tuple[Incomplete, Tensor]:
     """Map a table to scores; also sum the log-slopes of observed cells of each row."""
-    scores, log_slope = margins.forward(data.x)
+    scores, log_slope = marginals.forward(data.x)
     inside = log_slope.where(data.observed, 0.0).sum(1)
     return Incomplete(scores.where(data.observed, 0.0), data.observed), inside
 
 
-def fit_margins(
+def fit_marginals(
     data: Incomplete,
     weights: Tensor,
     strength: float,
-    margins: Margins,
+    marginals: PiecewiseLinear,
     normal: Normal,
     *,
     tol: float,
-) -> tuple[Margins, Normal]:
+) -> tuple[PiecewiseLinear, Normal]:
     """Alternate between fits of the scores of marginals and the normal distribution.
 
     Parameters
@@ -250,7 +252,7 @@ def fit_margins(
     weights : Tensor of shape (n,)
     strength : float
         k of the prior, see `gaussian`.
-    margins : Margins
+    marginals : PiecewiseLinear
         Initial values; linear marginals stay linear.
     normal : Normal
         Initial values.
@@ -259,25 +261,26 @@ def fit_margins(
 
     Returns
     -------
-    margins : Margins
+    marginals : PiecewiseLinear
     normal : Normal
         Nearly converged on the scores.
     """
-    bends, below = bent(margins), observed_below(margins, data, weights)
+    use = nonlinear_columns(marginals)
+    below = observed_below(marginals, data, weights)
     for n_round in range(1, _ROUNDS + 1):
-        tell("round of margins", n_round, _ROUNDS)
-        scores, _ = scored(margins, data)
+        tell("round of marginals", n_round, _ROUNDS)
+        scores, _ = scored(marginals, data)
         normal = em.fit_normal(
             scores, weights, strength, normal, max_iter=2, tol=tol
         ).normal
-        before, margins = margins, refine(margins, normal, scores, weights, below)
-        margins = choose(bends, margins)
-        if float((margins.scores - before.scores).abs().max()) < tol:
+        before, marginals = marginals, refine(marginals, normal, scores, weights, below)
+        marginals = choose(use, marginals)
+        if float((marginals.scores - before.scores).abs().max()) < tol:
             break
-    return margins, normal
+    return marginals, normal
 
 
-def choose_margins(
+def choose_marginals(
     data: Incomplete,
     held_out: Tensor,
     weights: Tensor,
@@ -287,7 +290,7 @@ def choose_margins(
     max_iter: int,
     tol: float,
     values: dict[int, Tensor] | None = None,
-) -> tuple[Margins, Normal, Normal] | None:
+) -> tuple[PiecewiseLinear, Normal, Normal] | None:
     """Fit marginals, and accept them if they predict held-out cells better.
 
     Each held-out cell is scored by the CRPS of its distribution given the other cells
@@ -321,18 +324,18 @@ def choose_margins(
     the one at which EM continues.
     """
     kept = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
-    lines = straight(data.x.shape[1])
+    lines = linear(data.x.shape[1])
     begin = start(kept, weights)
-    found = fit_margins(kept, weights, strength, begin, normal, tol=_ROUGH)
+    found = fit_marginals(kept, weights, strength, begin, normal, tol=_ROUGH)
     losses, squares, drawn, effort = [], [], [], {"max_iter": max_iter, "tol": tol}
-    for margins, fitted in ((lines, normal), found):
-        scores, _ = scored(margins, kept)
+    for marginals, fitted in ((lines, normal), found):
+        scores, _ = scored(marginals, kept)
         fit = em.fit_normal(scores, weights, strength, fitted, **effort)
         moments = em.conditional_moments(fit.normal, scores)
-        crps = _crps(margins, None, *moments, data.x).where(held_out, 0.0)
+        crps = _crps(marginals, None, *moments, data.x).where(held_out, 0.0)
         losses.append(crps.sum(1))
-        drawn.append(_left_out_crps(margins, fit.normal, data, weights, values))
-        error = (margins.expectation(*moments) - data.x).where(held_out, 0.0)
+        drawn.append(_left_out_crps(marginals, fit.normal, data, weights, values))
+        error = (marginals.expectation(*moments) - data.x).where(held_out, 0.0)
         squares.append(weights @ error.square().sum(1))
         last = fit.normal
     gain = losses[0] - losses[1]  # of each row
@@ -344,7 +347,7 @@ def choose_margins(
 
 
 def _left_out_crps(
-    margins: Margins,
+    marginals: PiecewiseLinear,
     normal: Normal,
     data: Incomplete,
     weights: Tensor,
@@ -353,15 +356,19 @@ def _left_out_crps(
     """Sum the CRPS of draws of observed cells; (n,), 0 without repeated values."""
     if not values:
         return torch.zeros_like(weights)
-    scores, _ = scored(margins, data)
+    scores, _ = scored(marginals, data)
     moments = left_out_moments(normal, scores, torch.arange(data.x.shape[1]))
     stepped = fit_steps(normal, scores, data.x, weights, values)
-    crps = _crps(margins, stepped, *moments, data.x).where(data.observed, 0.0)
+    crps = _crps(marginals, stepped, *moments, data.x).where(data.observed, 0.0)
     return crps.sum(1)
 
 
 def _crps(
-    margins: Margins, stepped: Steps | None, mean: Tensor, deviation: Tensor, x: Tensor
+    marginals: PiecewiseLinear,
+    stepped: Steps | None,
+    mean: Tensor,
+    deviation: Tensor,
+    x: Tensor,
 ) -> Tensor:
     """Compute the CRPS of cells whose scores are N(mean, deviation**2).
 
@@ -371,7 +378,7 @@ def _crps(
     total = torch.zeros_like(x)
     for level in midpoint_levels(_N_LEVELS, x):
         score = mean + deviation * torch.special.ndtri(level)
-        cells = margins.inverse(score)
+        cells = marginals.inverse(score)
         error = x - (cells if stepped is None else stepped.put(score, cells))
         total += torch.maximum(level * error, (level - 1) * error)
     return 2 * total / _N_LEVELS

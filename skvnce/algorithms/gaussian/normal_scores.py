@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.gaussian.marginals import Margins
+from skvnce.algorithms.gaussian.marginals import PiecewiseLinear
 from skvnce.distributions.columns import nearest
 
 _FARTHEST = 1e6  # maximum absolute score, whose square fits into single precision
@@ -23,7 +23,7 @@ class CellScores(NamedTuple):
     Attributes
     ----------
     location, scale : Tensor of shape (features,)
-    margins : Margins or None
+    marginals : PiecewiseLinear or None
         Of the scaled cells.
     rounded : Tensor of int, of shape (n_rounded,)
         Indices of the columns with repeated values.
@@ -33,7 +33,7 @@ class CellScores(NamedTuple):
 
     location: Tensor
     scale: Tensor
-    margins: Margins | None
+    marginals: PiecewiseLinear | None
     rounded: Tensor
     values: Tensor
 
@@ -49,15 +49,15 @@ class CellScores(NamedTuple):
         smooth = torch.ones_like(self.scale)
         smooth[self.rounded] = 0.0
         slopes = -self.scale.log().expand_as(data.x)
-        if self.margins is not None:
-            found, log_slope = self.margins.forward(scaled.x)
+        if self.marginals is not None:
+            found, log_slope = self.marginals.forward(scaled.x)
             slopes = slopes + log_slope
             scaled = Incomplete(found.where(data.observed, 0.0), data.observed)
         return scaled, slopes.where(data.observed, 0.0) @ smooth
 
     def cells(self, scores: Tensor) -> Tensor:
         """Map scores (*batch, features) to cells; rounded columns exactly."""
-        scaled = scores if self.margins is None else self.margins.inverse(scores)
+        scaled = scores if self.marginals is None else self.marginals.inverse(scores)
         return self._snapped(self.location + self.scale * scaled)
 
     def values_and_edges(self) -> tuple[Tensor, Tensor]:
@@ -72,8 +72,8 @@ class CellScores(NamedTuple):
         location, scale = self.location[self.rounded], self.scale[self.rounded]
         values = (self.values - location[:, None]) / scale[:, None]
         counts = (values.diff() > 0).sum(1, keepdim=True)
-        midpoints = self._bent((values[:, 1:] + values[:, :-1]) / 2)
-        values = self._bent(values)
+        midpoints = self._scores_of((values[:, 1:] + values[:, :-1]) / 2)
+        values = self._scores_of(values)
         last = 2 * values[:, -1:] - midpoints.gather(1, counts - 1)
         places = torch.arange(values.shape[1]).to(counts)
         right = torch.cat([midpoints, last], 1).where(places < counts, last)
@@ -85,11 +85,11 @@ class CellScores(NamedTuple):
         near = nearest(self.values, cells[..., self.rounded])
         return cells.index_copy(-1, self.rounded, near)
 
-    def _bent(self, values: Tensor) -> Tensor:
-        if self.margins is None or not len(values):
+    def _scores_of(self, values: Tensor) -> Tensor:
+        if self.marginals is None or not len(values):
             return values
-        margins = Margins(*(part[self.rounded] for part in self.margins))
-        return margins.forward(values.T)[0].T
+        marginals = PiecewiseLinear(*(part[self.rounded] for part in self.marginals))
+        return marginals.forward(values.T)[0].T
 
 
 def repeated_values(data: Incomplete) -> tuple[Tensor, Tensor]:

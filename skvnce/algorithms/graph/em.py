@@ -366,7 +366,7 @@ def not_finite(n_round: int, reason: str) -> str:
     return (
         f"Round {n_round} failed: {reason}. Look for columns with extreme values, for "
         "an extreme alpha or ridge, and for too few rows: a larger ridge or "
-        "method='score-matching' may help."
+        "algorithm='score-matching' may help."
     )
 
 

@@ -210,7 +210,7 @@ def check_chains(x: Tensor, rows: Tensor) -> None:
     if not ((ratio > 1 / _ASTRAY) & (ratio < _ASTRAY)).all():
         raise Diverged(
             "The chains of maximum likelihood have left the data. Columns are nearly "
-            "collinear or have extreme values: use method='score-matching', or a "
+            "collinear or have extreme values: use algorithm='score-matching', or a "
             "larger ridge."
         )
 

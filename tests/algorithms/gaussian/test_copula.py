@@ -1,4 +1,4 @@
-"""Predictions of single cells through margins and bounds."""
+"""Predictions of single cells through marginals and bounds."""
 
 import numpy as np
 import pytest
@@ -20,8 +20,8 @@ def lattice(rows):
     return row_lattice(rows.to_array(), 0)
 
 
-def skewed_margins():
-    lines = marginals.straight(3)
+def skewed_marginals():
+    lines = marginals.linear(3)
     knots = lines.knots[:, 1:-1].clone()
     knots[0] = torch.exp(knots[0] / 2)
     return marginals.with_tails(knots, lines.scores[:, 1:-1])
@@ -38,19 +38,19 @@ def test_one_missing_cell_is_predicted_alike(bent, ends, seed):
         torch.tensor([end, s, s])
         for end, s in zip(ends, (-np.inf, np.inf), strict=True)
     )
-    lines = skewed_margins() if bent else None
+    lines = skewed_marginals() if bent else None
     if bent and ends:
         lines = lines.within(*bounds)
     model = Copula(Normal(torch.zeros(3).double(), CORRELATION), lines, bounds)
     found = copula.cell_means(model, data)[:, 0]
     expected = copula.conditional_mean(model, data, lattice)[:, 0]
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=0)
-    free = copula.cell_means(model._replace(bounds=None, margins=None), data)[:, 0]
+    free = copula.cell_means(model._replace(bounds=None, marginals=None), data)[:, 0]
     if bent or ends:
         assert float((free - expected).abs().max()) > 0.01  # control
 
 
-@pytest.mark.parametrize("lines", [None, skewed_margins()])
+@pytest.mark.parametrize("lines", [None, skewed_marginals()])
 def test_bounds_truncate_calibrated_cells(lines, seed):
     """As those calibrated draws without bounds that lie within them."""
     z = torch.special.ndtri((torch.arange(17).double() + 0.5) / 17)

@@ -1,4 +1,4 @@
-"""Margins of a Gaussian copula: exact as functions, right where the table is not."""
+"""Marginals of a Gaussian copula: exact as functions, right where the table is not."""
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ def test_the_expectation_is_that_of_mapped_scores(some):
 
 def test_straight_margins_change_nothing(seed):
     x = torch.randn(20, 3, generator=torch.Generator().manual_seed(seed)).double()
-    found, log_slope = marginals.straight(3).forward(x)
+    found, log_slope = marginals.linear(3).forward(x)
     torch.testing.assert_close(found, x)
     torch.testing.assert_close(log_slope, torch.zeros_like(x))
 
@@ -103,7 +103,7 @@ def test_margins_are_those_of_all_rows(missing, seed):
     _, X = lognormal(seed, 20_000, missing)
     data = Incomplete.from_array(standardised(X))
     begin = marginals.start(data, ones(data))
-    fitted, normal = marginals.fit_margins(
+    fitted, normal = marginals.fit_marginals(
         data, ones(data), 0.1, begin, independent(2), tol=5e-3
     )
     levels = np.array([0.1, 0.25, 0.5, 0.75])
@@ -129,7 +129,7 @@ def test_margins_are_taken_where_they_predict_better(seed):
         kept = Incomplete(data.x, data.observed & ~hidden)
         effort = {"max_iter": 100, "tol": 1e-3}
         normal = em.fit_normal(kept, ones(kept), 0.1, independent(2), **effort)
-        found = marginals.choose_margins(
+        found = marginals.choose_marginals(
             data, hidden, ones(data), 0.1, normal.normal, **effort
         )
         taken.append(found is not None)
@@ -147,7 +147,7 @@ def many_zeros(seed, n=4500):
 
 
 def test_margins_are_judged_by_draws_of_repeated_values(seed):
-    """Steps give straight margins the right zeros, and draws better by 1 to 2 %."""
+    """Steps give straight marginals the right zeros, and draws better by 1 to 2 %."""
     X, rng = many_zeros(seed)
     data = Incomplete.from_array(standardised(X))
     hidden = torch.tensor(rng.uniform(size=X.shape) < 0.1) & data.observed
@@ -156,15 +156,15 @@ def test_margins_are_judged_by_draws_of_repeated_values(seed):
     normal = em.fit_normal(kept, ones(kept), 0.1, independent(4), **effort)
     values = {j: data.x[data.observed[:, j], j].unique() for j in range(4)}
     start = data, hidden, ones(data), 0.1, normal.normal
-    assert marginals.choose_margins(*start, values=values, **effort) is None
-    assert marginals.choose_margins(*start, values=None, **effort) is not None
+    assert marginals.choose_marginals(*start, values=values, **effort) is None
+    assert marginals.choose_marginals(*start, values=None, **effort) is not None
 
 
 def test_columns_of_few_values_stay_straight(seed):
     x = np.random.default_rng(seed).integers(0, 2, size=(100, 2)).astype(float)
     data = Incomplete.from_array(standardised(x))
     found = marginals.start(data, ones(data))
-    for part, straight in zip(found, marginals.straight(2), strict=True):
+    for part, straight in zip(found, marginals.linear(2), strict=True):
         torch.testing.assert_close(part, straight)
 
 
@@ -176,7 +176,7 @@ def test_weights_count_rows(seed):
 
     def fitted(data, weights):
         begin = marginals.start(data, weights), independent(2)
-        return marginals.fit_margins(data, weights, 0.1, *begin, tol=5e-3)[0]
+        return marginals.fit_marginals(data, weights, 0.1, *begin, tol=5e-3)[0]
 
     pairs = zip(fitted(data, count.double()), fitted(twice, ones(twice)), strict=True)
     for a, b in pairs:
@@ -224,7 +224,7 @@ def test_draws_average_to_the_conditional_mean(some, seed):
         linear = em.conditional_mean(normal, model.scores(data)[0])
         naive = float(some.inverse(linear)[0, 1])
         faults.append(abs(naive - exact) / limit)
-    assert max(faults) > 1  # negative control; margins may be nearly linear there
+    assert max(faults) > 1  # negative control; marginals may be nearly linear there
 
 
 def test_an_extreme_cell_counts_as_an_extreme_normal_score(some):
@@ -239,6 +239,6 @@ def test_an_extreme_cell_counts_as_an_extreme_normal_score(some):
     filled = copula.conditional_mean(model, data, None)[:, 0]
     torch.testing.assert_close(filled[1], filled[0])
     assert copula.log_prob(model, data)[1] < copula.log_prob(model, data)[0] - 100
-    straight = Copula(normal, marginals.straight(2))
+    straight = Copula(normal, marginals.linear(2))
     free = copula.conditional_mean(straight, straight.scores(data)[0], None)[:, 0]
     assert free[1] > free[0] + 1  # negative control

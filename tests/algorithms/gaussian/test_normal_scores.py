@@ -107,7 +107,7 @@ def test_slopes_are_those_of_finite_differences(scores, data):
     smooth = (slope[:, 0] * data.observed[:, 0]).nan_to_num()
     close = (slopes - smooth).abs() < 1e-4
     assert close.double().mean() > 0.95  # but next to a knot
-    if scores.margins is None:
+    if scores.marginals is None:
         torch.testing.assert_close(slopes, -scores.scale[0].log() * data.observed[:, 0])
     none = data.observed[:, 0].logical_not()  # rounded columns have no slope
     assert (slopes[none] == 0).all()

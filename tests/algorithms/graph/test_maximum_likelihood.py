@@ -364,5 +364,5 @@ def test_chains_that_leave_the_data_are_refused_with_a_remedy(seed):
     rows = torch.tensor(np.random.default_rng(seed).gamma(2.0, size=(2, 50, D)))
     check_chains(rows * 10, rows)
     for factor in ([1.0, 1e-3, 1.0], [1.0, 1.0, 1e3], [np.nan, 1.0, 1.0]):
-        with pytest.raises(FloatingPointError, match="use method='score-matching'"):
+        with pytest.raises(FloatingPointError, match="use algorithm='score-matching'"):
             check_chains(rows * torch.tensor(factor), rows)

@@ -63,7 +63,7 @@ def started(data, dropout=0.0, families=NORMAL):
     return autoencoder.build(found, families, Architecture((16,), dropout, 1)), found
 
 
-def of(bound="MIWAE", learning_rate=3e-3, n_draws=5):
+def of(bound="miwae", learning_rate=3e-3, n_draws=5):
     return Training(BOUNDS[bound], n_draws, 128, learning_rate, 0.05)
 
 
@@ -219,7 +219,7 @@ def evidence(auto, data):
     return log_evidence(model, data.x.double(), data.observed, n_points=300)
 
 
-@pytest.mark.parametrize("bound", ["MVAE", "MIWAE", "DeMissVAE", "VBGI-VAE"])
+@pytest.mark.parametrize("bound", ["mvae", "miwae", "demiss-vae", "vbgi-vae"])
 def test_training_raises_the_likelihood(bound, seed):
     data = single(table(circle, seed))
     with seeded(seed):
@@ -227,7 +227,7 @@ def test_training_raises_the_likelihood(bound, seed):
         auto = Autoencoder(*(part.float() for part in auto))
         before = evidence(auto, data)
         start, training = state(auto), of(bound)
-        if bound in ("DeMissVAE", "VBGI-VAE"):
+        if bound in ("demiss-vae", "vbgi-vae"):
             sampler = autoencoder.completing(auto, training.n_draws)
             loss = autoencoder.completed_loss(auto, data, training, sampler)
         else:
