@@ -9,9 +9,11 @@ from importlib import import_module
 from skvnce._version import __version__
 
 _HOMES = {
+    "Adam": "skvnce.estimators._parts",
     "GaussianImputer": "skvnce.estimators._gaussian",
     "IncompleteFactorAnalysis": "skvnce.estimators._factor_analysis",
     "LAIRImputer": "skvnce.estimators._lair",
+    "LBFGS": "skvnce.estimators._parts",
     "NoisyOr": "skvnce.estimators._noisy_or",
     "TruncatedGaussianGraphLearner": "skvnce.estimators._graph",
     "TruncatedGaussianGraphLearnerCV": "skvnce.estimators._graph_cv",
@@ -27,9 +29,11 @@ _HOMES = {
 }
 
 __all__ = [
+    "Adam",
     "GaussianImputer",
     "IncompleteFactorAnalysis",
     "LAIRImputer",
+    "LBFGS",
     "NoisyOr",
     "TruncatedGaussianGraphLearner",
     "TruncatedGaussianGraphLearnerCV",

@@ -82,6 +82,13 @@ def test_scikit_learn_extra(check, name):
     check(name, clone(LAST[name]))
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in FIRST if hasattr(FIRST[name], "_parameter_constraints")]
+)
+def test_parameters_are_validated_as_by_scikit_learn(name):
+    checks.check_param_validation(name, clone(FIRST[name]))
+
+
 CASES = [
     pytest.param(
         check,
@@ -102,9 +109,7 @@ def test_nan_contract(check):
 
 
 def test_every_public_estimator_is_listed():
-    public = {
-        name for name in skvnce.__all__ if isinstance(getattr(skvnce, name), type)
-    }
+    public = {name for name in skvnce.__all__ if hasattr(getattr(skvnce, name), "fit")}
     assert public == {type(estimator).__name__ for estimator in ESTIMATORS}
 
 

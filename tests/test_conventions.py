@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import skvnce
+from skvnce.estimators._parts import Part
 
 PAGE = Path(__file__).parents[1] / "doc" / "developer" / "conventions.rst"
 CLASSES = {
@@ -117,7 +118,32 @@ def test_no_class_has_too_many_parameters_in_the_target(name):
     assert f"{name} {len(found)}" in stated.split(", ")
 
 
+PUBLIC = [getattr(skvnce, name) for name in skvnce.__all__]
+PARTS = [one for one in PUBLIC if inspect.isclass(one) and issubclass(one, Part)]
+
+
 def test_all_estimators_are_on_the_page():
-    public = [getattr(skvnce, name) for name in skvnce.__all__]
-    assert set(CLASSES.values()) == {one for one in public if inspect.isclass(one)}
+    estimators = {one for one in PUBLIC if inspect.isclass(one)} - set(PARTS)
+    assert set(CLASSES.values()) == estimators
     assert {name for name, *_ in table("not-yet-so")} <= set(CLASSES)
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
+def test_parts_have_the_fields_of_the_page(part):
+    fields = {name: cell for name, cell, _ in table("parts")}[part.__name__]
+    assert parameters(part) == fields.split(", ")
+    assert parameters(part) == list(part._parameter_constraints)
+    assert not hasattr(part, "fit")
+
+
+def test_parts_are_parameters_of_estimators_of_the_page():
+    """Read "``solver`` of VAE, VN and NO"; a part may be used by another part."""
+    names = {part.__name__ for part in PARTS}
+    for name, _, cell in table("parts"):
+        slot, _, who = cell.partition(" of ")
+        users = set(who.replace(" and ", ", ").split(", "))
+        assert users <= {*CLASSES, *(row[0] for row in table("parts"))}
+        for user in users & set(CLASSES):
+            assert slot in wanted("parameter")[user]
+        names.discard(name)
+    assert not names, "these parts are not on the page"

@@ -11,6 +11,7 @@ from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._possible import PossibleValues, possible_values
 from skvnce.estimators._tables import constant_columns, in_container, into_dtype
 from skvnce.estimators._validation import (
@@ -78,6 +79,10 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+    def _check_parameters(self):
+        """Check each parameter; subclasses add conditions on several parameters."""
+        check_parameters(self)
 
     def _checked(self, X):
         """Validate new rows, and parameters that may have changed since the fit."""

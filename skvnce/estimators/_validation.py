@@ -1,15 +1,41 @@
 """Validation of input; errors name the row, the column and a remedy."""
 
 import functools
+import math
 import numbers
-import sys
 
 import numpy as np
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_array, validate_data
 
 from skvnce._containers import cell_errors_named, check_exact, readable
 
 _FAR = 1e50  # widths of a column whose square and fourth power do not overflow
+
+
+class Number(Interval):
+    """A constraint of parameters: an interval of numbers.
+
+    Unlike scikit-learn's intervals it contains no bool and no number that is not finite
+    in float64.
+    """
+
+    def is_satisfied_by(self, val):
+        """Return whether a value is in the interval."""
+        if isinstance(val, bool) or not isinstance(val, self.type):
+            return False
+        return is_finite(val) and val in self
+
+
+def is_finite(value):
+    """Return whether a number is finite, also as a float64."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer
+        return False
+
+
+RANDOM_STATE = ["random_state", np.random.Generator]  # constraints of `random_state`
 
 
 def keeps_state_on_failure(fit):
@@ -135,8 +161,7 @@ def check_number(value, name, *, low, high=np.inf, above=False, integer=False):
     if isinstance(value, bool | np.bool_) or not isinstance(value, kind):
         wanted = "an integer" if integer else "a number"
         raise TypeError(f"{name} must be {wanted}, got {value!r}.")
-    finite = abs(value) <= sys.float_info.max  # False for NaN; integers may be longer
-    if not finite or value < low or (above and value == low):
+    if not is_finite(value) or value < low or (above and value == low):
         relation = "above" if above else "at least"
         raise ValueError(f"{name} must be finite and {relation} {low}, got {value!r}.")
     if value > high:

@@ -1,0 +1,161 @@
+"""Parts: objects with parameters that are passed to estimators as one parameter."""
+
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import StrOptions, validate_parameter_constraints
+
+from skvnce.estimators._validation import Number
+
+
+class Part(BaseEstimator):
+    """Base class of parts.
+
+    A part has `get_params` and `set_params`, and no `fit`.  The estimator that uses a
+    part checks its fields by `check_parameters`.
+    """
+
+
+_AUTO = StrOptions({"auto"})
+
+
+class Adam(Part):
+    """Settings of the optimiser Adam, for the parameter `solver` of estimators.
+
+    ``"auto"`` is the value that the estimator documents.
+
+    Parameters
+    ----------
+    batch_size : "auto" or int, default="auto"
+        Number of rows in a step.
+    learning_rate_init : "auto" or float, default="auto"
+        Initial learning rate.
+    weight_decay : "auto" or float, default="auto"
+        Weight decay of the networks; only for `VariationalAutoencoder`.
+    n_iter_no_change : "auto" or int, default="auto"
+        Training stops after this number of rounds without a better prediction of
+        held-out cells; not for `VNCEEstimator` and `NoisyOr`.
+    validation_fraction : "auto" or float, default="auto"
+        Share of the observed cells that are held out to choose the number of rounds;
+        not for `VNCEEstimator` and `NoisyOr`.
+
+    Examples
+    --------
+    >>> from skvnce import Adam, VariationalAutoencoder
+    >>> Adam(batch_size=64)
+    Adam(batch_size=64)
+    """
+
+    _parameter_constraints = {
+        "batch_size": [_AUTO, Number(Integral, 1, None, closed="left")],
+        "learning_rate_init": [_AUTO, Number(Real, 0, None, closed="neither")],
+        "weight_decay": [_AUTO, Number(Real, 0, None, closed="left")],
+        "n_iter_no_change": [_AUTO, Number(Integral, 1, None, closed="left")],
+        "validation_fraction": [_AUTO, Number(Real, 0, 1, closed="left")],
+    }
+
+    def __init__(
+        self,
+        batch_size="auto",
+        learning_rate_init="auto",
+        weight_decay="auto",
+        n_iter_no_change="auto",
+        validation_fraction="auto",
+    ):
+        self.batch_size = batch_size
+        self.learning_rate_init = learning_rate_init
+        self.weight_decay = weight_decay
+        self.n_iter_no_change = n_iter_no_change
+        self.validation_fraction = validation_fraction
+
+
+class LBFGS(Part):
+    """Settings of the optimiser L-BFGS, for the parameter `solver` of `VNCEEstimator`.
+
+    Parameters
+    ----------
+    n_iter : int, default=5
+        Number of iterations of L-BFGS in each update of model or posterior.  Many
+        iterations overfit the current draws.
+    tol : float, default=1e-5
+        Training stops if the objective changes by less than `tol` in each of five
+        rounds.
+
+    Examples
+    --------
+    >>> from skvnce import LBFGS
+    >>> LBFGS(n_iter=10)
+    LBFGS(n_iter=10)
+    """
+
+    _parameter_constraints = {
+        "n_iter": [Number(Integral, 1, None, closed="left")],
+        "tol": [Number(Real, 0, None, closed="left")],
+    }
+
+    def __init__(self, n_iter=5, tol=1e-5):
+        self.n_iter = n_iter
+        self.tol = tol
+
+
+def check_parameters(estimator: BaseEstimator) -> None:
+    """Check each parameter by `_parameter_constraints`, and the fields of parts.
+
+    Conditions on several parameters are for `_check_parameters` of the estimator.
+
+    Raises
+    ------
+    InvalidParameterError
+        A ValueError and TypeError of scikit-learn, which names the parameter; a field
+        of a part as in ``solver.batch_size``.
+    """
+    _check_fields(estimator, type(estimator).__name__, "")
+
+
+def _check_fields(holder: BaseEstimator, caller: str, prefix: str) -> None:
+    """Check the parameters of an estimator, or of a part whose name is in `prefix`."""
+    values = holder.get_params(deep=False)
+    constraints = holder._parameter_constraints
+    validate_parameter_constraints(
+        {prefix + name: allowed for name, allowed in constraints.items()},
+        {prefix + name: value for name, value in values.items()},
+        caller,
+    )
+    for name, value in values.items():
+        if isinstance(value, Part):
+            _check_fields(value, caller, f"{prefix}{name}.")
+
+
+def fields_of(
+    part: Part | str, slot: str, defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Get the fields of a part, with defaults of the estimator instead of "auto".
+
+    Parameters
+    ----------
+    part : Part or str
+        A string, such as "auto", stands for the defaults.
+    slot : str
+        The name of the parameter whose value the part is, for messages.
+    defaults : dict
+        Values by field.  Fields that are not among them are not used.
+
+    Raises
+    ------
+    ValueError
+        If a field that is not used is not "auto".
+    """
+    given = {} if isinstance(part, str) else part.get_params(deep=False)
+    set_ = {
+        name: value
+        for name, value in given.items()
+        if not (isinstance(value, str) and value == "auto")
+    }
+    for name in set_:
+        if name not in defaults:
+            raise ValueError(
+                f"{slot}.{name}={set_[name]!r} is not used here: leave it at 'auto'."
+            )
+    return {**defaults, **set_}
