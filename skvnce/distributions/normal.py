@@ -336,8 +336,7 @@ def cholesky(matrix: Tensor) -> Tensor:
         warn_user(
             f"A covariance matrix is singular to working precision: {jitter:g} of its "
             "diagonal was added. Some columns are collinear, or have a few cells that "
-            "are very far from the rest. Drop such columns, set such cells to NaN, or "
-            "raise shrinkage.",
+            "are very far from the rest. Drop such columns, or set such cells to NaN.",
             RuntimeWarning,
         )
     return factor

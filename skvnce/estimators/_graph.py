@@ -33,6 +33,7 @@ from skvnce.estimators._callbacks import (
     shows_progress,
 )
 from skvnce.estimators._misfit import HeldOutCheck
+from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import (
     check_auto_or_number,
@@ -336,16 +337,16 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
             fewer than two rows have observed cells, or if a parameter is out of range.
         TypeError
             If a parameter has a wrong type.
-        Diverged
+        DivergenceError
             If numbers overflow, or if the chains of maximum likelihood leave the range
-            of the data; both a ValueError and a FloatingPointError.  The message
-            suggests a remedy.
+            of the data.
         """
         check_number(self.alpha, "alpha", low=0)
         self._check_parameters()
         data = self._read(X)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
-        with self._threads(), seeded(self.random_state) as seed:
+        remedy = _graph_checks.remedy(self)
+        with self._threads(), seeded(self.random_state) as seed, failures_named(remedy):
             if self.feature_indices_.size:
                 self._fit_graph(data, on_round)
             else:

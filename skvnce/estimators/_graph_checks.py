@@ -7,6 +7,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed
 from skvnce.algorithms.graph import em, prediction
 from skvnce.estimators._misfit import listed
+from skvnce.training.adam import Diverged
 
 WIDEST = 0.82  # largest standard deviation over mean of a truncated normal (at zero)
 LARGEST_CUT = 0.5  # share by which an edge may shrink without a warning
@@ -15,6 +16,18 @@ REMEDY = (
     "GaussianImputer may fill missing cells better; logarithms of skewed columns may "
     "help."
 )
+
+
+def remedy(learner):
+    """Say what to change if a fit diverges."""
+    text = (
+        "Look for columns with extreme values or that nearly repeat others, for too "
+        "few rows, and for an extreme penalty. Another ridge than "
+        f"ridge={learner.ridge!r}"
+    )
+    if learner.algorithm == "score-matching":
+        return f"{text} may help."
+    return f"{text}, or algorithm='score-matching', may help."
 
 
 def predicted(learner, problem, theta, kept, rows):
@@ -70,7 +83,7 @@ def _without(learner, problem, kept, theta):
             tol=0.0,
             warm_up=1,
         )
-    except (FloatingPointError, ValueError):
+    except Diverged:
         return None
     return fit.theta
 

@@ -11,6 +11,7 @@ from skvnce._progress import step, steps, tell_round
 from skvnce._random import seeded
 from skvnce._warnings import warn_user
 from skvnce.algorithms.graph import em, penalty_path
+from skvnce.estimators import _graph_checks
 from skvnce.estimators._callbacks import (
     counting_rounds,
     report_rounds,
@@ -18,6 +19,7 @@ from skvnce.estimators._callbacks import (
     rounds_of_tuning,
 )
 from skvnce.estimators._graph import TruncatedGaussianGraphLearner
+from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._validation import (
     check_choice,
     check_number,
@@ -221,20 +223,23 @@ max_iter, tol, on_misfit, keep_empty_features, random_state, verbose
         ValueError, TypeError
             As in `TruncatedGaussianGraphLearner`, and if there are fewer rows than
             folds.
+        DivergenceError
+            As in `TruncatedGaussianGraphLearner`.
         """
         alphas = self._check_parameters()
         data = self._read(X)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         self.__dict__.pop("edge_frequencies_", None)  # of an earlier fit
-        with self._threads(), seeded(self.random_state) as seed:
-            if not self.feature_indices_.size:
-                found = None
+        with failures_named(_graph_checks.remedy(self)):
+            with self._threads(), seeded(self.random_state) as seed:
+                if not self.feature_indices_.size:
+                    found = None
+                else:
+                    found = _learn_path(self, data, alphas, on_round)
+            if found is None:
+                self._keep_empty_graph()
             else:
-                found = _learn_path(self, data, alphas, on_round)
-        if found is None:
-            self._keep_empty_graph()
-        else:
-            self._choose(X, data, *found, seed)
+                self._choose(X, data, *found, seed)
         self._seed = seed
         finish()
         return self

@@ -222,7 +222,9 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         ValueError
             If X contains infinite values or text, if no cell is observed, if observed
             cells are outside the bounds, if a frozen model was fitted on another
-            number of columns, if a parameter is out of range, or if training diverges.
+            number of columns, or if a parameter is out of range.
+        DivergenceError
+            If training diverges.
         TypeError
             If a parameter has a wrong type.
         """

@@ -224,7 +224,9 @@ class NoisyOr(
         ValueError
             If there are fewer than two rows, if no cell is observed, if a parameter is
             out of range, if `binarize` is negative and X is sparse, if `binarize` is
-            None and X has values other than 0, 1 and NaN, or if training diverges.
+            None and X has values other than 0, 1 and NaN.
+        DivergenceError
+            If training diverges.
         TypeError
             If a parameter has a wrong type.
         """

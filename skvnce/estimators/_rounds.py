@@ -8,7 +8,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skvnce._progress import tell
 from skvnce._warnings import warn_user
-from skvnce.training.adam import NotFinite
+from skvnce.exceptions import DivergenceError
+from skvnce.training.adam import Diverged
 from skvnce.training.rounds import COOLING
 
 
@@ -17,8 +18,9 @@ def failures_named(remedy):
     """Convert failures of a training into errors that name a remedy."""
     try:
         yield
-    except NotFinite as error:
-        raise ValueError(f"Training diverged. {remedy} ({error})") from error
+    except Diverged as error:
+        message = f"Training diverged. {remedy} ({error})"
+        raise DivergenceError(message) from error
     except torch.linalg.LinAlgError as error:
         raise ValueError(
             "A covariance matrix is not positive definite: columns repeat others. Drop "

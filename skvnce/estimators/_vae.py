@@ -249,7 +249,9 @@ class VariationalAutoencoder(
         ------
         ValueError
             If X contains infinite values or text, if no column has two different
-            observed values, if a parameter is out of range, or if training diverges.
+            observed values, or if a parameter is out of range.
+        DivergenceError
+            If training diverges.
         TypeError
             If a parameter has a wrong type.
 

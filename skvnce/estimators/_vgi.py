@@ -267,8 +267,10 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         ------
         ValueError
             If X contains infinite values or text, if no cell is observed, if observed
-            cells are outside the bounds, if a parameter is out of range, if `log_prob`
-            of a density returns a wrong shape, or if training diverges.
+            cells are outside the bounds, if a parameter is out of range, or if
+            `log_prob` of a density returns a wrong shape.
+        DivergenceError
+            If training diverges.
         TypeError
             If a parameter has a wrong type, or if the model has no `log_prob`.
         """

@@ -38,6 +38,7 @@ from skvnce.estimators._validation import (
     incomplete_array,
     keeps_state_on_failure,
 )
+from skvnce.exceptions import DivergenceError
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.models.noise import GaussianNoise, Marginals, Rescaled, given
 from skvnce.objectives.vnce import (
@@ -310,6 +311,8 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
             If X contains infinite values or text, if no cell is observed, if a
             parameter is out of range, if the log-density of the model has the wrong
             shape or is NaN, or if the noise has no density of observed cells.
+        DivergenceError
+            If the objective overflows.
         TypeError
             If a parameter has a wrong type.
         """
@@ -345,7 +348,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
                 self._check_scale(self._scaled(nodes), noise)
             self._judge(nodes)
         except NotFinite as error:
-            raise ValueError(
+            raise DivergenceError(
                 f"The objective cannot be followed: {error}. The log_density of model "
                 "overflows, or is NaN, near the data or the noise; bound its "
                 "parameters, or lower learning_rate_init."

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from skvnce._progress import tell
 
 
-class NotFinite(ArithmeticError):
+class Diverged(ArithmeticError):
+    """A fit cannot go on; estimators turn it into an error that names a remedy."""
+
+
+class NotFinite(Diverged):
     """The loss, or a gradient, is NaN or infinite."""
-
-
-class Diverged(FloatingPointError, ValueError):
-    """A fit has diverged: numbers are not finite, or far from the data."""
 
 
 def train(

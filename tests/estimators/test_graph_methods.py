@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from skvnce import TruncatedGaussianGraphLearner
+from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
+from skvnce.algorithms.graph import maximum_likelihood
 from skvnce.algorithms.graph.single_imputation import FILLERS
-from skvnce.exceptions import MisfitWarning
+from skvnce.exceptions import DivergenceError, MisfitWarning
 
 CHAINS = "maximum-likelihood"
 METHODS = [
@@ -172,6 +173,19 @@ def test_a_failed_fit_leaves_the_estimator_unchanged(method, X, monkeypatch):
         fitted.fit(X[:, :3])
     assert vars(fitted).keys() == before.keys()
     assert all(vars(fitted)[name] is before[name] for name in before)
+
+
+def test_a_fit_that_overflows_names_the_ridge(X):
+    with pytest.raises(DivergenceError, match=r"Another ridge than ridge=1e\+308 may"):
+        learner("score-matching", ridge=1e308).fit(X)
+
+
+def test_chains_that_leave_the_data_are_refused_with_a_remedy(X, monkeypatch):
+    monkeypatch.setattr(maximum_likelihood, "_ASTRAY", 1.0)  # any difference is too far
+    remedy = "algorithm='score-matching', may help. .*chains .* left the data"
+    for cls in (TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV):
+        with pytest.raises(DivergenceError, match=remedy):
+            cls(algorithm=CHAINS, random_state=0).fit(X)
 
 
 # Awkward tables

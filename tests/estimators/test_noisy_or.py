@@ -21,6 +21,7 @@ from skvnce import NoisyOr
 from skvnce.datasets import make_binary_patterns
 from skvnce.estimators import _noisy_or
 from skvnce.estimators._binary import factorised
+from skvnce.exceptions import DivergenceError
 from skvnce.models.noisy_or import NoisyOrModel, enumerate_joint, gather
 
 pytestmark = pytest.mark.xdist_group("noisy_or")  # which share a fit
@@ -485,5 +486,7 @@ def test_more_causes_than_rows_and_columns():
 
 
 def test_a_rate_too_large_is_named(X):
-    with pytest.raises(ValueError, match=r"diverged. Lower learning_rate_init=1e\+30"):
+    with pytest.raises(
+        DivergenceError, match=r"diverged. Lower learning_rate_init=1e\+30"
+    ):
         NoisyOr(3, learning_rate_init=1e30, **QUICK).fit(X)

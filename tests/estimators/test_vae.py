@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce import GaussianImputer, VariationalAutoencoder
+from skvnce.exceptions import DivergenceError
 from skvnce.missingness import hide, mcar
 from skvnce.objectives.bounds import BOUNDS
 
@@ -187,7 +188,7 @@ def test_divergence_says_what_to_change_and_leaves_the_estimator(X):
     vae = VariationalAutoencoder(**FIXED).fit(X)
     before = vae.score_samples(X)
     vae.set_params(learning_rate_init=1e30)
-    with pytest.raises(ValueError, match="Training diverged. Lower learning_rate_init"):
+    with pytest.raises(DivergenceError, match="diverged. Lower learning_rate_init"):
         vae.fit(X)
     np.testing.assert_array_equal(vae.score_samples(X), before)
 

@@ -18,6 +18,7 @@ from skvnce import (
     VariationalAutoencoder,
     VGIImputer,
 )
+from skvnce.exceptions import DivergenceError
 from skvnce.metrics import imputation_rmse
 from skvnce.missingness import hide, mcar
 
@@ -366,5 +367,5 @@ def test_parameters_are_checked(X, parameters, message):
 
 
 def test_divergence_is_told(X):
-    with pytest.raises(ValueError, match="Training diverged. Lower learning_rate_init"):
+    with pytest.raises(DivergenceError, match="diverged. Lower learning_rate_init"):
         VGIImputer("flow", learning_rate_init=1e4, max_iter=3, random_state=0).fit(X)

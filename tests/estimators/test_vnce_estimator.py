@@ -20,7 +20,9 @@ from torch import distributions, nn
 
 from skvnce import GaussianImputer, VNCEEstimator
 from skvnce.estimators import _vnce_fit
+from skvnce.exceptions import DivergenceError
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
+from skvnce.training.adam import NotFinite
 
 COVARIANCE = np.array([[2.0, 1.2, 0.0], [1.2, 1.0, -0.3], [0.0, -0.3, 0.5]])
 MEAN = np.array([10.0, -2.0, 0.5])
@@ -497,6 +499,15 @@ def test_verbose_prints_rounds(capsys):
 
 
 # what it refuses ----------------------------------------------------------------------
+
+
+def test_an_objective_that_cannot_be_followed_diverges(monkeypatch):
+    def fail(*args):
+        raise NotFinite("the loss is nan")
+
+    monkeypatch.setattr(_vnce_fit, "from_one_start", fail)
+    with pytest.raises(DivergenceError, match="the loss is nan.*bound its parameters"):
+        VNCEEstimator(random_state=0).fit(gaussian_table(0, n=50))
 
 
 class Wide(Bell):

@@ -21,7 +21,7 @@ from skvnce.models.truncated_gaussian import TruncatedGaussian, safe_on_orthant
 from skvnce.samplers.base import State
 from skvnce.samplers.blocks import block_gibbs, missing_of
 from skvnce.samplers.gibbs import antithetic
-from skvnce.training.adam import Diverged, NotFinite
+from skvnce.training.adam import NotFinite
 
 DIAGONAL_FLOOR = 0.25  # minimum K_jj, for columns of unit standard deviation
 
@@ -314,23 +314,24 @@ def learn_graph(
     on_round : callable
         Called with the round, the loss and the change; stops the loop by returning
         True.
+
+    Raises
+    ------
+    Diverged
+        If the loss is not finite, or if an E-step or M-step diverges.
     """
     e_step, m_step = method
     state = e_step.init()
     theta, summary, losses = start, None, []
     products, memory = torch.zeros(2, len(centre)).to(centre), 0.0
     for n_round in range(1, max_iter + 1):
-        try:
-            last, model = state, to_model(safe(theta), centre)
-            state, completed = e_step.step(state, model)
-        except NotFinite as error:
-            raise Diverged(not_finite(n_round, str(error))) from error
+        last, model = state, to_model(safe(theta), centre)
+        state, completed = e_step.step(state, model)
         new, age = m_step.summarise(completed), n_round - warm_up
         summary = new if age <= 1 else m_step.merge(summary, new, 1 / age)
         solution = m_step.solve(summary, theta, penalty, m_step.tol[0])
         if not isfinite(solution.loss):
-            reason = f"the loss is {solution.loss}"
-            raise Diverged(not_finite(n_round, reason))
+            raise NotFinite(f"the loss is {solution.loss} in round {n_round}")
         before, theta = theta, solution.theta
         moved = edge_strengths(theta.precision) - edge_strengths(before.precision)
         change = float(moved.abs().max())
@@ -358,15 +359,6 @@ def concluded(m_step: MStep, fit: Fit, penalty: Penalty) -> Fit:
         losses=[*fit.losses[:-1], solution.loss],
         gap=solution.gap,
         cut=largest_cut(solution.theta, theta),
-    )
-
-
-def not_finite(n_round: int, reason: str) -> str:
-    """Describe remedies for numbers that are not finite."""
-    return (
-        f"Round {n_round} failed: {reason}. Look for columns with extreme values, for "
-        "an extreme alpha or ridge, and for too few rows: a larger ridge or "
-        "algorithm='score-matching' may help."
     )
 
 

@@ -209,9 +209,8 @@ def check_chains(x: Tensor, rows: Tensor) -> None:
     ratio = x.flatten(0, -2).var(0) / rows.flatten(0, -2).var(0)
     if not ((ratio > 1 / _ASTRAY) & (ratio < _ASTRAY)).all():
         raise Diverged(
-            "The chains of maximum likelihood have left the data. Columns are nearly "
-            "collinear or have extreme values: use algorithm='score-matching', or a "
-            "larger ridge."
+            "the chains of the model have left the data: columns are nearly collinear "
+            "or have extreme values"
         )
 
 
