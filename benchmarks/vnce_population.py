@@ -25,19 +25,17 @@ from torch import nn
 from torch.distributions import Normal
 from torch.nn.functional import softplus
 
-from skvnce.algorithms.vnce.em import (
-    Problem,
-    Steps,
-    exact_posterior,
-    fit_model,
-    integrated,
-    variational_em,
-)
+from skvnce.algorithms.vnce.em import Problem, fit_model, variational_em
 from skvnce.models.base import log_joint
 from skvnce.models.scale_mixture import UnnormalisedScaleMixture
 from skvnce.objectives.vnce import Contrast, Rows
 from skvnce.training.lbfgs import minimise_parameters
 from skvnce.variational.base import with_states
+from skvnce.variational.sequential import (
+    SequentialPosterior,
+    exact_posterior,
+    integrated,
+)
 
 KNOWN = 1.0
 SIZES, QUICK_SIZES = (100, 300, 1000, 3000, 10000, 20000), (100, 300, 1000)
@@ -157,7 +155,9 @@ def vnce(rows, start):
     model = mixture(start)
     w = (0.0,) * 3 if np.isnan(start.w).any() else start.w
     step = LogisticStates(w, model.states)
-    return em(Problem(model.log_density, Steps([step], 1), rows), model, step)
+    return em(
+        Problem(model.log_density, SequentialPosterior([step], 1), rows), model, step
+    )
 
 
 def vnce_exact(rows, start):

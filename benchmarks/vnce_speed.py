@@ -17,12 +17,16 @@ import torch
 from _report import made_by, publish, table
 from torch import nn
 
-from skvnce.algorithms.vnce.em import Steps, exact_posterior, integrated
 from skvnce.distributions.normal import Normal
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
 from skvnce.objectives.vnce import Contrast, Rows, drawn_values
 from skvnce.variational.base import stream
+from skvnce.variational.sequential import (
+    SequentialPosterior,
+    exact_posterior,
+    integrated,
+)
 
 N, NU, D = 2000, 10, 12
 
@@ -60,7 +64,8 @@ def cases():
     yield "Gaussian, complete rows", gaussian, gaussian.log_marginal, integrated, 0, 0.0
     yield "Gaussian, 30 % missing", gaussian, gaussian.log_marginal, integrated, 0, 0.3
     yield "Boltzmann, 16 states", machine, machine.log_density, states, 1, 0.0
-    yield "network", network, network.log_density, Steps([], 1), 0, 0.0
+    none = SequentialPosterior([], 1)
+    yield "network", network, network.log_density, none, 0, 0.0
 
 
 def seconds(function, parameters):
@@ -95,9 +100,10 @@ def ratio(log_density, posterior, rows, parameters, repetitions):
 MEMORY = """
 import resource, sys
 import torch
-from skvnce.algorithms.vnce.em import Problem, exact_posterior, fit_model
+from skvnce.algorithms.vnce.em import Problem, fit_model
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
 from skvnce.objectives.vnce import Contrast, Rows
+from skvnce.variational.sequential import exact_posterior
 n, nu, size = map(int, sys.argv[1:])
 machine = RestrictedBoltzmann(12, 6).double()
 x, y = (torch.rand(n, 12) < 0.5).double(), (torch.rand(nu, n, 12) < 0.5).double()

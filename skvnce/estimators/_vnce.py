@@ -16,9 +16,9 @@ from skvnce._progress import step, steps, tell_round
 from skvnce._random import row_keyed, row_lattice, seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
-from skvnce.algorithms.vnce import em
-from skvnce.estimators import _vnce_fit as fitting
-from skvnce.estimators import _vnce_parts as parts
+from skvnce.algorithms.vnce import contrasts, em, initial, modules
+from skvnce.algorithms.vnce import fit as fitting
+from skvnce.algorithms.vnce.columns import ColumnSummary
 from skvnce.estimators._base import CellSampler, check_sample
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -26,9 +26,14 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._misfit import HeldOutCheck
+from skvnce.estimators._misfit import HELD_OUT, HeldOutCheck
 from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
-from skvnce.estimators._tables import column_moments, into_dtype, rows_with_data
+from skvnce.estimators._tables import (
+    column_moments,
+    hold_out,
+    into_dtype,
+    rows_with_data,
+)
 from skvnce.estimators._validation import (
     check_auto_or_number,
     check_bool,
@@ -38,7 +43,7 @@ from skvnce.estimators._validation import (
     incomplete_array,
     keeps_state_on_failure,
 )
-from skvnce.exceptions import DivergenceError
+from skvnce.estimators._vnce_checks import refusals_named
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.models.noise import GaussianNoise, Marginals, Rescaled, given
 from skvnce.objectives.vnce import (
@@ -50,6 +55,8 @@ from skvnce.objectives.vnce import (
     variational_values,
 )
 from skvnce.training.adam import NotFinite
+from skvnce.variational.base import global_stream
+from skvnce.variational.sequential import SequentialPosterior, integrated, joined
 
 _EVALUATED = 64  # number of draws for means, scores and densities
 _CANDIDATES = 20  # number of draws of which `sample` selects one
@@ -58,7 +65,6 @@ _GAP = 1.0  # `log_scale_gap_` above which `fit` warns
 _CHECKED = 2000  # maximum number of rows for the check of the scale by fresh noise
 _RATIO = 10  # number of reference noise rows for each row of data in `score`
 _CHANCE = _RATIO * log(_RATIO) - (1 + _RATIO) * log(1 + _RATIO)  # of a random guess
-_SHARES = (10.0, 1.0, 0.1, 0.01)  # candidates of the pilot's shrinkage, rows per column
 _REMEDY = (
     "Use a model that suits the shape of these columns, logarithms of skewed columns, "
     "a larger ridge, or noise closer to the data."
@@ -339,25 +345,14 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         finish()
         return self
 
+    @refusals_named
     def _fit_model(self, nodes, on_round):
         """Fit the model and check it."""
-        try:
-            converged, noise = self._fit_nodes(nodes, on_round)
-            self._warn_unless_converged(converged)
-            with step("checking the scale by fresh noise"):
-                self._check_scale(self._scaled(nodes), noise)
-            self._judge(nodes)
-        except NotFinite as error:
-            raise DivergenceError(
-                f"The objective cannot be followed: {error}. The log_density of model "
-                "overflows, or is NaN, near the data or the noise; bound its "
-                "parameters, or lower learning_rate_init."
-            ) from error
-        except torch.linalg.LinAlgError as error:
-            raise ValueError(
-                "A covariance matrix is not positive definite: some columns of X are "
-                "collinear. Drop some of them, or raise ridge."
-            ) from error
+        converged, noise = self._fit_nodes(nodes, on_round)
+        self._warn_unless_converged(converged)
+        with step("checking the scale by fresh noise"):
+            self._check_scale(self._scaled(nodes), noise)
+        self._judge(nodes)
 
     def _keep_no_model(self):
         """Set the attributes of a fit in which all columns are constant."""
@@ -620,19 +615,51 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         self._scale = np.ones_like(scale) if own else scale
         data = self._scaled(nodes)
         self._summarise(nodes, mean, scale)
-        pilot = cache(partial(parts.pilot_normal, data, _SHARES))
-        noise = self._fit_noise(data, pilot)
-        summary = parts.Summary(*map(torch.tensor, self._summary))
+        normal = cache(partial(self._initial_normal, data))
+        noise = self._fit_noise(data, normal)
+        summary = ColumnSummary(*map(torch.tensor, self._summary))
         if noise is None:
-            contrast = parts.contrast_around(data, summary, self.noise_ratio)
+            contrast = contrasts.contrast_around(data, summary, self.noise_ratio)
         else:
-            contrast = parts.contrast_with(noise, data, self.noise_ratio)
-        training = fitting.Training(
-            data, contrast, summary, noise is not None, self._seed, pilot
+            contrast = contrasts.contrast_with(noise, data, self.noise_ratio)
+        inputs = fitting.Inputs(
+            data,
+            contrast,
+            summary,
+            noise is not None,
+            self._seed,
+            normal,
+            lambda positive: initial.normal_of_cells(data, positive, summary.floor),
         )
-        best = self._best(training, on_round)
+        best = self._best(inputs, on_round)
         self._keep(data, best)
         return best.converged, noise or self._reference()
+
+    @staticmethod
+    def _initial_normal(data):
+        """Fit the normal distribution at which the default model starts."""
+        weights = torch.ones(len(data.x)).double()
+        held_out = hold_out(data.to_array(), weights, HELD_OUT)
+        return initial.initial_normal(data, held_out)
+
+    def _settings(self):
+        """Collect the parameters that the fit needs."""
+        return fitting.Settings(
+            self.model,
+            self.posterior,
+            self.n_components,
+            self.noise_ratio,
+            self.n_training_draws,
+            None if isinstance(self.ridge, str) else float(self.ridge),
+            fitting.Solver(
+                self.solver,
+                self.max_iter,
+                self.n_steps,
+                self.tol,
+                self.batch_size,
+                self.learning_rate_init,
+            ),
+        )
 
     def _judge(self, nodes):
         """Fit to the cells that are not held out, and predict the others."""
@@ -654,12 +681,12 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
     def _most_rounds(self):
         return self.n_init * self.max_iter * fitting.PER_ROUND
 
-    def _best(self, training, on_round):
+    def _best(self, inputs, on_round):
         """Fit from every start; raise an error only if all of them fail."""
-        found, failure = [], None
+        found, failure, settings = [], None, self._settings()
         for _ in steps("start", range(self.n_init), self.n_init, has_parts=True):
             try:
-                one = fitting.from_one_start(self, training, on_round)
+                one = fitting.fit_from_one_start(settings, inputs, on_round)
             except NotFinite as error:
                 failure = error
                 continue
@@ -673,13 +700,11 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
 
     def _summarise(self, nodes, mean, scale):
         """Compute statistics of columns: marginals in the units of X, others scaled."""
-        found = parts.Summary.of(nodes, mean, scale)
-        count = torch.from_numpy((~np.isnan(nodes)).sum(0)).double()
-        marginals = Marginals.fit(found.kind, found.mean, found.scale.square(), count)
-        self._marginals = tuple(part.numpy() for part in marginals)
-        if self.model is None:  # standardised columns have no bounds
-            zero, one = torch.zeros_like(found.mean), torch.ones_like(found.mean)
-            found = parts.Summary(torch.zeros_like(found.kind), zero, one, one)
+        found = ColumnSummary.of(nodes, mean, scale)
+        counts = torch.from_numpy((~np.isnan(nodes)).sum(0)).double()
+        self._marginals = tuple(part.numpy() for part in found.marginals(counts))
+        if self.model is None:  # its columns are standardised
+            found = ColumnSummary.standard(len(mean))
         self._summary = tuple(part.numpy() for part in found)
 
     def _reference(self):
@@ -687,7 +712,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         units = map(torch.tensor, (self._location, self._scale))
         return Rescaled(Marginals(*map(torch.tensor, self._marginals)), *units)
 
-    def _fit_noise(self, data, pilot):
+    def _fit_noise(self, data, initial_normal):
         """Fit the noise; None for conditional noise, which has no density."""
         kind = self.noise
         if isinstance(kind, str) and kind == "auto":
@@ -699,7 +724,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
             units = map(torch.tensor, (self._location, self._scale))
             return Rescaled(given(joint, data.x.shape[1]), *units)
         if kind == "gaussian":
-            normal = pilot()
+            normal = initial_normal()
             square = np.outer(self._scale, self._scale)
             self.noise_ = {
                 "mean": self._location + normal.mean.numpy() * self._scale,
@@ -719,7 +744,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         self.loss_curve_ = [float(loss) for loss in best.losses]
         self.n_iter_ = len(self.loss_curve_)
         self.n_components_ = best.n_components
-        self.ridge_ = fitting.ridge_of(self, best.model)
+        self.ridge_ = best.ridge
         self.objective_ = float(best.evaluation.values.mean())
         self.accuracy_ = float(self._accuracy(best.evaluation))
         self._forget()
@@ -728,7 +753,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
             self.mean_ = self._location + normal.mean.numpy() * self._scale
             square = np.outer(self._scale, self._scale)
             self.covariance_ = normal.covariance.numpy() * square
-            steps = [parts.exact_cells(normal)]
+            steps = [modules.exact_cells(normal)]
         self._factories, self._stream = (self.model, self.posterior), best.stream
         self._cache = [model, nn.ModuleList(steps).requires_grad_(False)]
         if self._is_conditional() and not hasattr(model.model, "log_scale"):
@@ -775,7 +800,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
 
     def _against(self, noise, data, noise_ratio):
         """Evaluate the fitted model at rows and fresh noise."""
-        contrast = parts.contrast_with(noise, data, noise_ratio)
+        contrast = contrasts.contrast_with(noise, data, noise_ratio)
         log_density, posterior = self._evaluated(data.observed, self.n_training_draws)
         width = data.x.shape[1] + self.n_components_
         size = fitting.rows_at_once(posterior, width, noise_ratio)
@@ -788,19 +813,19 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         if not self._cache:
             model, posterior = self._factories
             d = len(self.feature_indices_)
-            normal = parts.some_normal(d)
+            normal = initial.standard_normal(d)
             with seeded(0):
                 torch.set_rng_state(torch.tensor(self._stream))
-                module = parts.build_model(model, lambda: normal, d)
-                steps = parts.build_posterior(
+                module = modules.build_model(model, lambda: normal, d)
+                steps = modules.build_posterior(
                     posterior,
                     module,
                     self.n_components_,
-                    parts.Summary(*map(torch.tensor, self._summary)),
+                    ColumnSummary(*map(torch.tensor, self._summary)),
                     lambda positive: normal,
                 )
                 if model is None:
-                    steps = [parts.exact_cells(normal)]
+                    steps = [modules.exact_cells(normal)]
             load_state(module, self.model_state_)
             steps = load_state(nn.ModuleList(steps), self.posterior_state_)
             built = module, steps
@@ -810,9 +835,9 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
     def _evaluated(self, observed, n_draws=_EVALUATED):
         """Return log phi and the posterior that evaluates it at rows."""
         model, steps = self._modules()
-        if parts.is_integrated(self._factories[1], model):
-            return model.log_marginal, em.integrated
-        return model.log_density, parts.joined(steps, n_draws, observed)
+        if modules.is_integrated(self._factories[1], model):
+            return model.log_marginal, integrated
+        return model.log_density, joined(steps, n_draws, observed)
 
     def _drawn(self, log_density, posterior, data, uniforms):
         """Draw unobserved variables, and compute log phi minus log q."""
@@ -822,7 +847,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
     def _weighted(self, data, uniforms, n_draws=_EVALUATED):
         """Draw unobserved variables; return values and log weights."""
         model, steps = self._modules()
-        posterior = parts.joined(steps, n_draws, data.observed)
+        posterior = joined(steps, n_draws, data.observed)
         draws, ratio = self._drawn(model.log_density, posterior, data, uniforms)
         return draws.values, (ratio + draws.log_weight).log_softmax(0)
 
@@ -849,7 +874,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         model, _ = self._modules()
         exact = isinstance(model.model, FreeGaussian)
         values, weight = self._weighted(
-            data, em.global_stream, 1 if exact else _CANDIDATES
+            data, global_stream, 1 if exact else _CANDIDATES
         )
         chosen = torch.multinomial(weight.exp().T, 1).T[..., None]
         chosen = chosen.expand(1, -1, values[place].shape[-1])
@@ -872,7 +897,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         if not self.feature_indices_.size:
             return n_draws
         _, steps = self._modules()
-        return n_draws * parts.n_states(steps)
+        return n_draws * SequentialPosterior(steps, 1).n_states
 
     def _names_out(self, names):
         if not self.n_components_:

@@ -30,6 +30,14 @@ from skvnce.models.base import observed_log_prob
 REAL, POSITIVE, BINARY = 0, 1, 2  # kinds of columns
 
 
+class UnsuitableNoise(ValueError):
+    """A distribution cannot be the noise of these rows."""
+
+
+class NoPartialDensity(UnsuitableNoise):
+    """A distribution has no density of a part of a row."""
+
+
 class Noise(Protocol):
     """The interface of noise."""
 
@@ -136,7 +144,7 @@ class GivenNoise(NamedTuple):
 
         Raises
         ------
-        ValueError
+        NoPartialDensity
             If cells are missing and the columns are not independent.
         """
         if self.columns is not None:
@@ -144,10 +152,9 @@ class GivenNoise(NamedTuple):
             return self.columns.log_prob(filled).where(observed, 0.0).sum(-1)
         if observed.all():
             return self.joint.log_prob(x.to(self.inside)).to(x)
-        raise ValueError(
-            f"noise={type(self.joint).__name__} has no density of a part of a row, and "
-            "X has missing cells. Pass a MultivariateNormal or independent columns, or "
-            "use noise='marginal' or noise='gaussian'."
+        raise NoPartialDensity(
+            f"{type(self.joint).__name__} has no density of a part of a row, and cells "
+            "are missing."
         )
 
 
@@ -173,7 +180,7 @@ def given(noise: Distribution, n_features: int) -> Noise:
 
     Raises
     ------
-    ValueError
+    UnsuitableNoise
         For a distribution of rows of another width.
     """
     if isinstance(noise, MultivariateNormal):
@@ -189,9 +196,9 @@ def given(noise: Distribution, n_features: int) -> Noise:
         width = drawn.shape
         found = GivenNoise(noise, columns, drawn)
     if width != (n_features,):
-        raise ValueError(
+        raise UnsuitableNoise(
             f"noise draws arrays of shape {tuple(width)}; rows of the model have "
-            f"{n_features} columns, so that it must be ({n_features},)."
+            f"shape ({n_features},)."
         )
     return found
 

@@ -9,15 +9,11 @@ from torch import nn
 from torch.distributions import Normal as UnivariateNormal
 
 from skvnce.algorithms.vnce.em import (
-    ExactStates,
     Problem,
-    Steps,
     evaluate,
-    exact_posterior,
     fit_model,
     fit_posterior,
     fit_scale,
-    integrated,
     joint_ascent,
     variational_em,
 )
@@ -34,6 +30,12 @@ from skvnce.training.adam import NotFinite
 from skvnce.training.lbfgs import flat, minimise_parameters
 from skvnce.variational.base import repeated, stream, with_states
 from skvnce.variational.cells import NormalCells
+from skvnce.variational.sequential import (
+    ExactStates,
+    SequentialPosterior,
+    exact_posterior,
+    integrated,
+)
 
 N, NU, D = 150, 3, 3
 REAL = torch.zeros(D).bool()
@@ -197,7 +199,9 @@ def test_integrating_is_drawing_from_the_exact_posterior(criterion, holes):
     exact = Problem(model.log_marginal, integrated, contrast, criterion)
     expected = evaluate(exact)
     cells = NormalCells(model.model.free.normal(), REAL)
-    drawn = Problem(model.log_density, Steps([cells], 4), contrast, criterion)
+    drawn = Problem(
+        model.log_density, SequentialPosterior([cells], 4), contrast, criterion
+    )
     for place, (found, same) in enumerate(zip(evaluate(drawn), expected, strict=True)):
         torch.testing.assert_close(found, same, rtol=0, atol=1e-10, msg=str(place))
     # control: another normal
@@ -359,7 +363,7 @@ class Broken(nn.Module):
 
 def test_a_model_that_is_nan_is_refused(widths):
     model = Broken()
-    problem = Problem(model.log_density, Steps([], 1), widths)
+    problem = Problem(model.log_density, SequentialPosterior([], 1), widths)
     with pytest.raises(NotFinite, match="not finite: width"):
         ascend(problem, model.named_parameters())
     with pytest.raises(NotFinite, match="the loss is nan"):
@@ -400,7 +404,7 @@ def test_steps_add_up(holes):
     _, contrast = holes
     cells = NormalCells(Normal(torch.zeros(D).double(), torch.eye(D).double()), REAL)
     y, observed = contrast.noise.x, contrast.noise.observed
-    draws = Steps([cells, ExactStates(Both())], 5)(y, observed, stream(0))
+    draws = SequentialPosterior([cells, ExactStates(Both())], 5)(y, observed, stream(0))
     x, z = draws.values
     assert x.shape == (10, NU, N, D)
     assert z.shape == (10, NU, N, 1)

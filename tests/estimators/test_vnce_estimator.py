@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import distributions, nn
 
 from skvnce import GaussianImputer, VNCEEstimator
-from skvnce.estimators import _vnce_fit
+from skvnce.algorithms.vnce import fit as vnce_fit
 from skvnce.exceptions import DivergenceError
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
 from skvnce.training.adam import NotFinite
@@ -454,7 +454,7 @@ def test_parts_of_the_rows_give_the_same_fit(model, monkeypatch):
         X = (X > 0).astype(float)
     options = {"random_state": 0, "max_iter": 20, "tol": 0.05}
     whole = VNCEEstimator(model, **options).fit(X)
-    monkeypatch.setattr(_vnce_fit, "PART", 5000)
+    monkeypatch.setattr(vnce_fit, "PART", 5000)
     parts = VNCEEstimator(model, **options).fit(X)
     assert parts.objective_ == pytest.approx(whole.objective_, abs=1e-6)
     assert parts.log_scale_ == pytest.approx(whole.log_scale_, abs=1e-3)
@@ -505,7 +505,7 @@ def test_an_objective_that_cannot_be_followed_diverges(monkeypatch):
     def fail(*args):
         raise NotFinite("the loss is nan")
 
-    monkeypatch.setattr(_vnce_fit, "from_one_start", fail)
+    monkeypatch.setattr(vnce_fit, "fit_from_one_start", fail)
     with pytest.raises(DivergenceError, match="the loss is nan.*bound its parameters"):
         VNCEEstimator(random_state=0).fit(gaussian_table(0, n=50))
 
@@ -602,7 +602,7 @@ BAD = [
     (
         {"model": Factor, "posterior": lambda d, k: Silent()},
         TypeError,
-        "posterior: the module must return a torch.distributions.Distribution",
+        "that returns a torch.distributions.Distribution; for .* returned Tensor",
     ),
     (
         {"model": Factor, "posterior": lambda d, k: Narrow()},

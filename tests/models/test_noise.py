@@ -220,7 +220,7 @@ def test_a_given_joint_distribution_of_complete_rows(joint, seed):
 
 def test_a_given_joint_distribution_has_no_density_of_a_part(joint, patterns):
     noise = given(joint, D)
-    with pytest.raises(ValueError, match="noise=MixtureSameFamily has no density of a"):
+    with pytest.raises(ValueError, match="MixtureSameFamily has no density of a"):
         noise.log_prob(noise.sample(len(patterns)), patterns)
 
 
@@ -234,7 +234,7 @@ def test_a_given_joint_distribution_has_no_density_of_a_part(joint, patterns):
     ids=["wider", "scalar", "many rows"],
 )
 def test_a_given_distribution_of_another_width_is_refused(noise):
-    with pytest.raises(ValueError, match=rf"it must be \({D},\)"):
+    with pytest.raises(ValueError, match=rf"rows of the model have shape \({D},\)"):
         given(noise, D)
 
 

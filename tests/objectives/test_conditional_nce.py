@@ -7,7 +7,6 @@ from oracles import line_rule
 from torch import nn
 from torch.distributions import Normal
 
-from skvnce.algorithms.vnce.em import exact_posterior
 from skvnce.models.base import log_joint
 from skvnce.models.scale_mixture import NormalScaleMixture, UnnormalisedScaleMixture
 from skvnce.models.scaled import Scaled
@@ -15,6 +14,7 @@ from skvnce.objectives.conditional_nce import by_neighbours
 from skvnce.objectives.vnce import Contrast, Rows, by_noise, variational_values
 from skvnce.training.lbfgs import minimise_parameters
 from skvnce.variational.base import repeated, stream, with_states
+from skvnce.variational.sequential import exact_posterior
 
 N, NU = 30, 4
 UNIFORMS = stream(0), stream(1)

@@ -9,7 +9,6 @@ from oracles import GATE, z_mean
 from torch import nn
 from torch.distributions import Bernoulli, MultivariateNormal
 
-from skvnce.algorithms.vnce.em import ExactStates, Steps
 from skvnce.distributions.normal import Normal
 from skvnce.objectives.conditional_nce import by_neighbours
 from skvnce.objectives.vnce import by_noise, log_ratio, mean_over_draws
@@ -21,6 +20,7 @@ from skvnce.variational.cells import (
     normal_scale,
 )
 from skvnce.variational.encoder import BernoulliEncoder, Latents, Perceptron
+from skvnce.variational.sequential import ExactStates, SequentialPosterior
 
 D = 4
 REAL = torch.zeros(D).bool()
@@ -244,7 +244,7 @@ class Discrete:
             steps.append(Latents(self.encoder, LATENTS))
         else:
             steps.append(ExactStates(self.model))
-        self.posterior = Steps(steps, 3)
+        self.posterior = SequentialPosterior(steps, 3)
         self.leaves = list(self.posterior.parameters())
 
     def gradient(self, value):

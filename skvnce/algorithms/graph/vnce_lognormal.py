@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.graph.em import EStep, Method, observed_mean
 from skvnce.algorithms.graph.vnce_m_step import Both, drawn, m_step
-from skvnce.algorithms.vnce.em import Steps, draw_both
+from skvnce.algorithms.vnce.em import draw_both
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.truncated_normal import TruncatedNormal
 from skvnce.models.base import observed_log_prob
@@ -42,6 +42,7 @@ from skvnce.training.lbfgs import minimise_parameters
 from skvnce.variational.base import Uniforms, stream
 from skvnce.variational.cells import NormalCells, normal_scale
 from skvnce.variational.marginal_cells import DefendedCells, MarginalCells
+from skvnce.variational.sequential import SequentialPosterior
 
 _FLOOR = 0.01  # smallest cell in logarithms, relative to the mean of its column
 
@@ -131,7 +132,7 @@ def vnce_lognormal(
     of_noise = new_stream()
 
     def init() -> nn.Module:
-        return Steps([family(data, noise)], n_draws)
+        return SequentialPosterior([family(data, noise)], n_draws)
 
     def step(q: nn.Module, model: TruncatedGaussian) -> tuple[nn.Module, Both]:
         uniforms = new_stream(), of_noise

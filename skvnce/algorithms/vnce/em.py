@@ -21,10 +21,9 @@ from math import log
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from skvnce._progress import OnRound, tell_round
-from skvnce.models.base import EnumerableModel, log_joint
 from skvnce.objectives.nce import accuracy, nce
 from skvnce.objectives.vnce import (
     Contrast,
@@ -44,12 +43,8 @@ from skvnce.variational.base import (
     Posterior,
     Uniforms,
     global_stream,
-    repeated,
     stream,
-    with_states,
 )
-
-Step = Callable[[Draws, Tensor, Uniforms], Draws]
 
 
 class Problem(NamedTuple):
@@ -97,62 +92,6 @@ class Trace(NamedTuple):
 
     loss: list[float]
     converged: bool
-
-
-class Steps(nn.Module):
-    """A posterior that draws the unobserved variables of a row step by step.
-
-    Parameters
-    ----------
-    steps : iterable of Step
-    n_draws : int
-    """
-
-    def __init__(self, steps: Iterable[Step], n_draws: int) -> None:
-        super().__init__()
-        self.steps = nn.ModuleList(steps)
-        self.n_draws = n_draws
-
-    def forward(self, x: Tensor, observed: Tensor, uniforms: Uniforms) -> Draws:
-        """Draw, as described in `Posterior`."""
-        draws = repeated(x, self.n_draws)
-        for step in self.steps:
-            draws = step(draws, observed, uniforms)
-        return draws
-
-
-class ExactStates(nn.Module):
-    """The exact posterior of latents with finitely many states, as a step.
-
-    It uses the model at the time when rows are drawn.
-    """
-
-    def __init__(self, model: EnumerableModel) -> None:
-        super().__init__()
-        self._model = (model,)  # its parameters are not those of the posterior
-        self.n_states = len(model.states)
-
-    def forward(self, draws: Draws, observed: Tensor, uniforms: Uniforms) -> Draws:
-        """Enumerate the states."""
-        (model,) = self._model
-        with torch.no_grad():
-            log_q = log_joint(model, draws.values[0]).log_softmax(0)
-        return with_states(draws, model.states, log_q)
-
-
-def exact_posterior(model: EnumerableModel) -> Posterior:
-    """Return the posterior of the latents of complete rows."""
-    return Steps([ExactStates(model)], 1)
-
-
-def integrated(x: Tensor, observed: Tensor, uniforms: Uniforms) -> Draws:
-    """Draw nothing: the model has log phi of the observed cells in closed form.
-
-    The values are the arguments of its `log_marginal`.  The exact posterior would give
-    the same objective: log phi(x, z) - log q(z | x) is then log phi(x) at all z.
-    """
-    draws = repeated(x)
-    return draws._replace(values=(*draws.values, observed))
 
 
 def draw_both(

@@ -16,10 +16,10 @@ from skvnce.algorithms.graph.vnce_lognormal import (
     lognormal,
     vnce_lognormal,
 )
-from skvnce.algorithms.vnce.em import Steps
 from skvnce.objectives.nce import log_is_data, nce
 from skvnce.objectives.vnce import Contrast, data_term, log_marginal, log_ratio
 from skvnce.variational.base import stream
+from skvnce.variational.sequential import SequentialPosterior
 
 D, NU = 3, 4
 PRECISION = np.array([[1.5, 0.6, -0.5], [0.6, 1.5, 0.0], [-0.5, 0.0, 2.0]])
@@ -129,7 +129,7 @@ def problem(seed, n=300):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_e_step_raises_the_data_term_below_its_limit(family, seed):
     data, noise, contrast, model = problem(seed)
-    q = Steps([family(data, noise)], 200)
+    q = SequentialPosterior([family(data, noise)], 200)
     before = bound(q, model, contrast.data)
     for _ in range(3):
         improve(q, model, contrast.data, stream(1), NU, 5)
@@ -160,7 +160,7 @@ def test_q_learns_from_the_data_alone(seed, monkeypatch):
 def errors_of_the_noise_term(family, n_draws, seed):
     """Compute the errors of log phi(y) at rows of noise, q learnt; (20, n)."""
     data, noise, contrast, model = problem(seed, 200)
-    q = Steps([family(data, noise)], n_draws)
+    q = SequentialPosterior([family(data, noise)], n_draws)
     for _ in range(3):
         improve(q, model, contrast.data, stream(1), NU, 5)
     rows = contrast.noise._replace(

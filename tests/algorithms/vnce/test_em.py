@@ -9,19 +9,14 @@ from oracles import GATE, z_mean
 from torch import nn
 from torch.distributions import Normal
 
-from skvnce.algorithms.vnce.em import (
-    Problem,
-    evaluate,
-    exact_posterior,
-    fit_model,
-    variational_em,
-)
+from skvnce.algorithms.vnce.em import Problem, evaluate, fit_model, variational_em
 from skvnce.models.base import log_joint
 from skvnce.models.scale_mixture import NormalScaleMixture, UnnormalisedScaleMixture
 from skvnce.objectives.nce import nce
 from skvnce.objectives.vnce import Contrast, Rows
 from skvnce.training.lbfgs import minimise_parameters
 from skvnce.variational.base import repeated, with_latents, with_states
+from skvnce.variational.sequential import exact_posterior
 
 TRUE_WIDTH, KNOWN = 4.0, 1.0
 KINDS = [NormalScaleMixture, UnnormalisedScaleMixture]

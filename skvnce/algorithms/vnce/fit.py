@@ -1,0 +1,375 @@
+"""One fit of a model to incomplete rows, from one start: model, posterior, solver."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from skvnce._incomplete import Incomplete
+from skvnce._progress import OnRound, step
+from skvnce.algorithms.vnce import em
+from skvnce.algorithms.vnce.columns import ColumnSummary
+from skvnce.algorithms.vnce.errors import DrawsNotSmooth, SingleDraw
+from skvnce.algorithms.vnce.modules import (
+    MakeModel,
+    MakePosterior,
+    build_model,
+    build_posterior,
+    check_log_density,
+    count_latents,
+    is_integrated,
+)
+from skvnce.distributions.normal import Normal
+from skvnce.models.free_gaussian import FreeGaussian
+from skvnce.models.scaled import Scaled
+from skvnce.objectives.conditional_nce import by_neighbours
+from skvnce.objectives.vnce import Contrast, by_noise
+from skvnce.variational.base import Draws, Posterior, stream
+from skvnce.variational.sequential import (
+    ExactStates,
+    SequentialPosterior,
+    integrated,
+    joined,
+)
+
+PART = 2**21  # maximum size of the draws of one part of the rows
+PER_ROUND = 20  # number of iterations without draws that count as a round
+_PATIENCE = 5  # number of successive rounds without a change after which the fit stops
+_GRADIENT = 1e-5  # tolerance of L-BFGS if there are no draws
+_OF_PROPOSALS = 50  # iterations of L-BFGS for a posterior that the fit does not need
+
+Named = list[tuple[str, Tensor]]
+Penalty = Callable[[], Tensor] | None
+
+
+class Solver(NamedTuple):
+    """The optimiser of the objective.
+
+    Attributes
+    ----------
+    name : "auto", "lbfgs" or "adam"
+        "auto" is Adam if draws are discrete, which have no derivative.
+    max_iter : int
+        Number of rounds of variational EM at most, or of epochs of Adam.
+    n_steps : int
+        Number of iterations of L-BFGS in each of the two steps of a round.
+    tol : float
+        Change of the objective at which variational EM stops.
+    batch_size : int
+        Of Adam, as is the initial learning rate.
+    learning_rate : float
+    """
+
+    name: str
+    max_iter: int
+    n_steps: int
+    tol: float
+    batch_size: int
+    learning_rate: float
+
+
+class Settings(NamedTuple):
+    """What is fitted, and how.
+
+    Attributes
+    ----------
+    model : callable or None
+        See `build_model`.
+    posterior : None, "normal", "bernoulli" or callable
+        See `build_posterior`.
+    n_components : int or None
+        See `count_latents`.
+    noise_ratio : int
+        nu.
+    n_draws : int
+        Number of draws of the unobserved variables of each row.
+    ridge : float or None
+        Strength of the penalty of the model's parameters.  None is their number, or
+        zero for models of the caller.
+    solver : Solver
+    """
+
+    model: MakeModel
+    posterior: MakePosterior
+    n_components: int | None
+    noise_ratio: int
+    n_draws: int
+    ridge: float | None
+    solver: Solver
+
+
+class Inputs(NamedTuple):
+    """The inputs that all starts share.
+
+    Attributes
+    ----------
+    data : Incomplete
+    contrast : Contrast
+    summary : ColumnSummary
+    has_density : bool
+        Whether the noise has a density; otherwise it is conditional.
+    seed : int
+    normal : callable
+        Returns the normal distribution at which the default model starts.
+    normal_of_cells : callable
+        Maps columns to replace by logarithms to the normal distribution at which the
+        posterior of missing cells starts.
+    """
+
+    data: Incomplete
+    contrast: Contrast
+    summary: ColumnSummary
+    has_density: bool
+    seed: int
+    normal: Callable[[], Normal]
+    normal_of_cells: Callable[[Tensor], Normal]
+
+
+class Outcome(NamedTuple):
+    """A fit from one start.
+
+    Attributes
+    ----------
+    model : Scaled
+    steps : list of nn.Module
+        Modules of the posterior.
+    evaluation : Evaluation
+    losses : list of float
+    converged : bool
+    n_components : int
+    ridge : float
+    stream : ndarray of uint8
+        State of torch's random numbers before the model was made.
+    """
+
+    model: Scaled
+    steps: list[nn.Module]
+    evaluation: em.Evaluation
+    losses: list[float]
+    converged: bool
+    n_components: int
+    ridge: float
+    stream: np.ndarray
+
+
+def fit_from_one_start(
+    settings: Settings, inputs: Inputs, on_round: OnRound
+) -> Outcome:
+    """Make the model and the posterior, and fit them.
+
+    Raises
+    ------
+    UnsuitableModel, UnsuitablePosterior, DrawsNotSmooth, SingleDraw, NotFinite
+    """
+    before = torch.get_rng_state().numpy()
+    data, width = inputs.data, inputs.data.x.shape[1]
+    model = build_model(settings.model, inputs.normal, width)
+    n_components = count_latents(model.model, settings.n_components)
+    steps = build_posterior(
+        settings.posterior, model, n_components, inputs.summary, inputs.normal_of_cells
+    )
+    exact = is_integrated(settings.posterior, model)
+    drawn = joined(steps, settings.n_draws, data.observed)
+    check_log_density(model, drawn, data)
+    posterior = integrated if exact else drawn
+    problem = em.Problem(
+        model.log_marginal if exact else model.log_density,
+        posterior,
+        inputs.contrast,
+        by_noise if inputs.has_density else by_neighbours,
+        inputs.seed,
+        rows_at_once(posterior, width + n_components, settings.noise_ratio),
+    )
+    start_scale(problem, model, free=inputs.has_density)
+    ridge = ridge_of(settings, model)
+    losses, converged = solve(settings.solver, problem, model, ridge, data, on_round)
+    if exact and not isinstance(model.model, FreeGaussian):
+        free = problem._replace(log_density=model.log_density, posterior=drawn)
+        with step("fitting the posterior of unobserved variables"):
+            fit_proposals(settings.solver, free, data)
+    for module in (model, *steps):
+        module.eval()
+    found = em.evaluate(problem)
+    return Outcome(model, steps, found, losses, converged, n_components, ridge, before)
+
+
+def rows_at_once(posterior: Posterior, width: int, noise_ratio: int) -> int:
+    """Bound the number of draws of rows and their noise in memory."""
+    draws = 1
+    if isinstance(posterior, SequentialPosterior):
+        draws = posterior.n_draws * posterior.n_states
+    return max(1, PART // (draws * (1 + noise_ratio) * width))
+
+
+def start_scale(problem: em.Problem, model: Scaled, *, free: bool) -> None:
+    """Initialise the scale parameter by importance sampling of the integral."""
+    if not free:
+        model.log_scale.requires_grad_(False)
+    elif model.log_scale.requires_grad:
+        start = em.log_mean(em.evaluate(problem).noise)
+        model.rescale(start if start.isfinite() else 0.0)
+
+
+def solve(
+    solver: Solver,
+    problem: em.Problem,
+    model: Scaled,
+    ridge: float,
+    data: Incomplete,
+    on_round: OnRound,
+) -> tuple[list[float], bool]:
+    """Run the solver; return the losses, and whether they converged."""
+    named = [(k, leaf) for k, leaf in model.named_parameters() if leaf.requires_grad]
+    of_posterior = used_parameters(problem.posterior, data)
+    if not named and not of_posterior:
+        return [-float(em.evaluate(problem).values.mean())], True
+    penalty = make_penalty(ridge, model, len(data.x))
+    if is_stochastic(solver, problem.posterior, data):
+        both = [*named, *of_posterior]
+        return _joint_ascent(solver, problem, both, penalty, on_round), True
+    leaves = [leaf for _, leaf in named]
+    if of_posterior or has_states(problem.posterior):
+        trace = em.variational_em(
+            problem,
+            leaves,
+            [leaf for _, leaf in of_posterior],
+            penalty=penalty,
+            n_steps=solver.n_steps,
+            tol=solver.tol,
+            patience=_PATIENCE,
+            max_iter=solver.max_iter,
+            on_round=on_round,
+        )
+        return trace.loss, trace.converged
+    return fit_without_draws(solver, problem, leaves, penalty, on_round)
+
+
+def _joint_ascent(
+    solver: Solver,
+    problem: em.Problem,
+    named: Named,
+    penalty: Penalty = None,
+    on_round: OnRound = lambda n_round, loss, change: False,
+) -> list[float]:
+    return em.joint_ascent(
+        problem,
+        named,
+        penalty=penalty,
+        batch_size=solver.batch_size,
+        learning_rate=solver.learning_rate,
+        max_iter=solver.max_iter,
+        on_epoch=lambda epoch, loss: on_round(epoch, loss, np.nan),
+    )
+
+
+def fit_without_draws(
+    solver: Solver,
+    problem: em.Problem,
+    leaves: list[Tensor],
+    penalty: Penalty,
+    on_round: OnRound,
+) -> tuple[list[float], bool]:
+    """Run L-BFGS if there are no draws: NCE."""
+    losses: list[float] = []
+
+    def on_step(loss: float) -> bool:
+        change = abs(loss - losses[-1]) if losses else np.inf
+        losses.append(loss)
+        return on_round(len(losses), loss, change)
+
+    most = PER_ROUND * solver.max_iter
+    found = em.fit_model(
+        problem,
+        leaves,
+        penalty=penalty,
+        tol=_GRADIENT,
+        max_iter=most,
+        on_step=on_step,
+    )
+    return losses or [found.objective], found.n_iter < most
+
+
+def probe_draws(posterior: Posterior, data: Incomplete) -> Draws:
+    """Draw once for a row in which every cell that any row misses is missing."""
+    return posterior(data.x[:1], data.observed.all(0)[None], stream(0))
+
+
+def used_parameters(posterior: Posterior, data: Incomplete) -> Named:
+    """List the parameters of the posterior that the training rows use."""
+    if not isinstance(posterior, nn.Module):
+        return []
+    named = [
+        (f"posterior.{name}", leaf)
+        for name, leaf in posterior.named_parameters()
+        if leaf.requires_grad
+    ]
+    draws = probe_draws(posterior, data)
+    tensors = [draws.log_prob, draws.log_weight, *draws.values]
+    moving = [tensor.sum() for tensor in tensors if tensor.requires_grad]
+    if not named or not moving:
+        return []
+    leaves = [leaf for _, leaf in named]
+    slopes = torch.autograd.grad(sum(moving), leaves, allow_unused=True)
+    return [
+        pair for pair, slope in zip(named, slopes, strict=True) if slope is not None
+    ]
+
+
+def has_states(posterior: Posterior) -> bool:
+    """Return whether latents are enumerated."""
+    return isinstance(posterior, SequentialPosterior) and any(
+        isinstance(step, ExactStates) for step in posterior.steps
+    )
+
+
+def is_stochastic(solver: Solver, posterior: Posterior, data: Incomplete) -> bool:
+    """Return whether the solver is Adam, which discrete draws require.
+
+    Raises
+    ------
+    DrawsNotSmooth
+    SingleDraw
+    """
+    with torch.no_grad():
+        discrete = probe_draws(posterior, data).log_score is not None
+    if discrete and solver.name == "lbfgs":
+        raise DrawsNotSmooth(
+            "draws of zeros and ones are not smooth in the parameters of the posterior."
+        )
+    if discrete and posterior.n_draws == 1:
+        raise SingleDraw(
+            "the gradient of a discrete posterior needs other draws of the same row as "
+            "a control variate."
+        )
+    return discrete or solver.name == "adam"
+
+
+def make_penalty(ridge: float, model: Scaled, n: int) -> Penalty:
+    """Make the penalty of the model's parameters, or None."""
+    leaves = [p for p in model.model.parameters() if p.requires_grad]
+    if not ridge or not leaves:
+        return None
+    return lambda: sum(p.square().sum() for p in leaves) * ridge / (2 * n)
+
+
+def ridge_of(settings: Settings, model: Scaled) -> float:
+    """Return the strength of the penalty; None means the number of parameters."""
+    if settings.ridge is not None:
+        return float(settings.ridge)
+    if settings.model is not None:
+        return 0.0
+    return float(sum(p.numel() for p in model.model.parameters()))
+
+
+def fit_proposals(solver: Solver, problem: em.Problem, data: Incomplete) -> None:
+    """Fit the posterior that is used for draws after the fit."""
+    named = used_parameters(problem.posterior, data)
+    if not named:
+        return
+    if is_stochastic(solver, problem.posterior, data):
+        _joint_ascent(solver, problem, named)
+    else:
+        leaves = [leaf for _, leaf in named]
+        em.fit_posterior(problem, leaves, max_iter=_OF_PROPOSALS)

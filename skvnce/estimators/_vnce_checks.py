@@ -1,0 +1,60 @@
+"""Errors of VNCEEstimator, with the parameter to change."""
+
+import functools
+
+import torch
+
+from skvnce.algorithms.vnce.errors import (
+    DrawsNotSmooth,
+    NotAModel,
+    NotAPosterior,
+    SingleDraw,
+    UnknownLatents,
+    UnsuitableModel,
+    UnsuitablePosterior,
+)
+from skvnce.exceptions import DivergenceError
+from skvnce.models.noise import NoPartialDensity, UnsuitableNoise
+from skvnce.training.adam import Diverged
+
+_REFUSALS = {  # the first that matches; the order is from special to general
+    NotAModel: "model must map the number of features to a torch.nn.Module with a "
+    "method log_density(x) or log_density(x, z); {}",
+    UnknownLatents: "n_components is needed: {}",
+    UnsuitableModel: "model: {}",
+    NotAPosterior: "posterior must map (n_features, n_components) to a torch.nn.Module "
+    "that returns a torch.distributions.Distribution; {}",
+    UnsuitablePosterior: "posterior: {}",
+    NoPartialDensity: "noise={} Pass a MultivariateNormal or independent columns, or "
+    "use noise='marginal' or noise='gaussian'.",
+    UnsuitableNoise: "{} Use noise that covers the data.",
+    DrawsNotSmooth: "solver='lbfgs' needs draws that are smooth in the posterior's "
+    "parameters: {} Use solver='adam'.",
+    SingleDraw: "n_training_draws must be at least 2 for a discrete posterior: {}",
+    Diverged: "The objective cannot be followed: {}. The log_density of model "
+    "overflows, or is NaN, near the data or the noise; bound its parameters, or lower "
+    "learning_rate_init.",
+    torch.linalg.LinAlgError: "A covariance matrix is not positive definite: some "
+    "columns of X are collinear. Drop some of them, or raise ridge.",
+}
+
+
+def refusals_named(fit):
+    """Decorate a fit to convert errors of the algorithm into errors with a remedy."""
+
+    @functools.wraps(fit)
+    def named(self, *args):
+        try:
+            return fit(self, *args)
+        except tuple(_REFUSALS) as error:
+            text = next(t for k, t in _REFUSALS.items() if isinstance(error, k))
+            raise _kind(error)(text.format(error)) from error
+
+    return named
+
+
+def _kind(error):
+    """Choose the class of the error that the user sees."""
+    if isinstance(error, Diverged):
+        return DivergenceError
+    return TypeError if isinstance(error, TypeError) else ValueError
