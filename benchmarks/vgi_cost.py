@@ -21,7 +21,13 @@ from imputation import resident
 from torch import nn
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vgi.core import Chains, Effort, Pair, from_marginals, train
+from skvnce.algorithms.vgi.core import (
+    Chains,
+    Pair,
+    TrainingSettings,
+    from_marginals,
+    train,
+)
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.models.factor_density import FactorDensity
 from skvnce.variational.gibbs import ExtendedConditionals, StandardConditionals
@@ -31,7 +37,7 @@ SIZES = [8, 16, 32, 64, 128, 256, 350, 700, 1400]
 RANGES = [(8, 350), (64, 350), (350, 1400)]
 SMALL = [8, 16, 32, 64]  # on which all standard conditionals are computed too
 RANK, N, K = 5, 1024, 5
-EFFORT = Effort(n_updates=5, n_selected=4, batch_size=256)
+EFFORT = TrainingSettings(n_updates=5, n_selected=4, batch_size=256)
 EPOCHS = 3  # of which the fastest counts
 SEED = 20
 KINDS = {"extended": ExtendedConditionals, "standard": StandardConditionals}
@@ -52,18 +58,18 @@ def table_of(d, n):
     return Incomplete(x.where(observed, 0.0), observed)
 
 
-def epoch(pair, chains, effort):
+def epoch(pair, chains, settings):
     """Train for one epoch; seconds of processor time."""
     begin = time.process_time()
-    train(pair, chains, effort, n_epochs=1)
+    train(pair, chains, settings, n_epochs=1)
     return time.process_time() - begin
 
 
-def all_of_them(pair, chains, effort):
+def all_of_them(pair, chains, settings):
     """Compute all conditionals of all chains once; seconds of processor time."""
     begin = time.process_time()
     with torch.no_grad():
-        for rows in torch.arange(chains.x.shape[1]).split(effort.batch_size):
+        for rows in torch.arange(chains.x.shape[1]).split(settings.batch_size):
             for x in chains.x[:, rows]:
                 pair.conditionals.all(x)
     return time.process_time() - begin

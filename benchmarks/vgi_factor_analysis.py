@@ -30,8 +30,8 @@ from skvnce._incomplete import Incomplete
 from skvnce.algorithms.factor_analysis import fit_covariance, fit_factors
 from skvnce.algorithms.vgi.core import (
     Chains,
-    Effort,
     Pair,
+    TrainingSettings,
     from_marginals,
     train,
     warm_up_conditionals,
@@ -51,7 +51,7 @@ TRUTH = FactorModel(
 D, RANK = TRUTH.loadings.shape
 N_TRAIN, N_TEST = 6400, 5000
 K = 5  # chains of a row, and imputations of the baselines
-EFFORT = Effort(
+EFFORT = TrainingSettings(
     n_updates=3, n_selected=1, batch_size=2048, learning_rate=0.1, q_learning_rate=0.02
 )
 Q_WARM_UP, WARM_UP = 120, 100  # steps
@@ -200,7 +200,7 @@ def start_model():
     return FactorDensity(zero, torch.randn(D, RANK), torch.ones(D))
 
 
-def fit_vgi(data, conditionals, seed, n_steps, effort=EFFORT):
+def fit_vgi(data, conditionals, seed, n_steps, settings=EFFORT):
     """Fit by variational Gibbs inference, as the paper does but for the schedule.
 
     In the second warm-up model and conditionals learn from the objective and the chains
@@ -212,8 +212,8 @@ def fit_vgi(data, conditionals, seed, n_steps, effort=EFFORT):
     data = Incomplete(scaled.x.float(), data.observed)
     chains = Chains(data, from_marginals(data, K))
     pair = Pair(start_model(), conditionals())
-    per_epoch = -(-len(data.x) // effort.batch_size)
-    effort = effort._replace(batch_size=-(-len(data.x) // per_epoch))  # equal ones
+    per_epoch = -(-len(data.x) // settings.batch_size)
+    settings = settings._replace(batch_size=-(-len(data.x) // per_epoch))  # equal ones
     n_epochs = -(-n_steps // per_epoch)
     averages = [AveragedModel(part) for part in pair]
 
@@ -227,19 +227,19 @@ def fit_vgi(data, conditionals, seed, n_steps, effort=EFFORT):
         pair.conditionals,
         chains,
         n_epochs=-(-Q_WARM_UP // per_epoch),
-        learning_rate=effort.q_learning_rate,
-        batch_size=effort.batch_size,
+        learning_rate=settings.q_learning_rate,
+        batch_size=settings.batch_size,
     )
     train(
         pair,
         chains,
-        effort._replace(n_updates=0),
+        settings._replace(n_updates=0),
         n_epochs=-(-WARM_UP // per_epoch),
     )
     train(
         pair,
         chains,
-        effort,
+        settings,
         n_epochs=n_epochs,
         schedule=lambda epoch: 1.0 if epoch < n_epochs / 3 else LOWER,
         on_epoch=follow,

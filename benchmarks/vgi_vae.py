@@ -140,12 +140,12 @@ def generator(n_epochs):
     """Fit the autoencoder that generates the rows."""
     torch.manual_seed(0)
     model, posterior = Decoder(), IndependentNormalEncoder(Completed())
-    effort = Effort(n_epochs, RATE_OF_TRUTH)
-    by_bound(miss_vae, 1)(model, posterior, whole(faces()), effort)
+    settings = TrainingSettings(n_epochs, RATE_OF_TRUTH)
+    by_bound(miss_vae, 1)(model, posterior, whole(faces()), settings)
     return model.requires_grad_(False)
 
 
-class Effort(NamedTuple):
+class TrainingSettings(NamedTuple):
     """How long and how fast to train, and what is shown each epoch and its loss."""
 
     n_epochs: int
@@ -153,16 +153,16 @@ class Effort(NamedTuple):
     on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False
 
 
-def descended(loss, parts, n, effort):
+def descended(loss, parts, n, settings):
     """Train modules by Adam on batches of n rows."""
     named = [pair for part in parts for pair in part.named_parameters()]
     descend(
         loss,
         named,
         core.epochs(n, BATCH),
-        optimiser=torch.optim.Adam([leaf for _, leaf in named], lr=effort.rate),
-        max_iter=effort.n_epochs,
-        on_epoch=effort.on_epoch,
+        optimiser=torch.optim.Adam([leaf for _, leaf in named], lr=settings.rate),
+        max_iter=settings.n_epochs,
+        on_epoch=settings.on_epoch,
     )
 
 
@@ -266,14 +266,14 @@ def test_score(model, posterior, data, n_draws):
 def by_bound(bound, n_draws):
     """Make a fit that climbs a bound of log p(x_obs)."""
 
-    def fit(model, posterior, data, effort):
+    def fit(model, posterior, data, settings):
         descended(
             lambda r: (
                 -bound(model, posterior, *data.take(r), global_stream, n_draws).mean()
             ),
             (model, posterior),
             len(data.x),
-            effort,
+            settings,
         )
 
     return fit
@@ -298,7 +298,7 @@ def linear_draws(linear, data):
     return data.with_values(x.float())
 
 
-def by_draws(model, posterior, data, linear, effort):
+def by_draws(model, posterior, data, linear, settings):
     """Fit to rows that stay as factor analysis completed them, one of them a visit."""
     drawn = linear_draws(linear, data)
 
@@ -306,13 +306,13 @@ def by_draws(model, posterior, data, linear, effort):
         x = drawn[torch.randint(CHAINS, (len(rows),)), rows]
         return -miss_vae(model, posterior, *whole(x), global_stream).mean()
 
-    descended(loss, (model, posterior), len(data.x), effort)
+    descended(loss, (model, posterior), len(data.x), settings)
 
 
 def by_blocks(kind):
     """Make a fit by variational block-Gibbs inference."""
 
-    def fit(model, posterior, data, linear, effort):
+    def fit(model, posterior, data, linear, settings):
         scheme = (
             block.marginal_scheme(model, posterior)
             if kind == MARGINAL
@@ -326,16 +326,16 @@ def by_blocks(kind):
             scheme,
             block.BlockChains(scheme, data, linear_draws(linear, data)),
             core.epochs(len(data.x), BATCH),
-            n_epochs=effort.n_epochs,
-            n_warm_up=min(WARM_UP, effort.n_epochs // 2),
-            learning_rate=effort.rate,
-            on_epoch=effort.on_epoch,
+            n_epochs=settings.n_epochs,
+            n_warm_up=min(WARM_UP, settings.n_epochs // 2),
+            learning_rate=settings.rate,
+            on_epoch=settings.on_epoch,
         )
 
     return fit
 
 
-def by_gibbs(n_draws, model, posterior, data, linear, effort):
+def by_gibbs(n_draws, model, posterior, data, linear, settings):
     """Fit by variational Gibbs inference with extended univariate conditionals.
 
     Of the latents of a completed row there are so many draws.
@@ -347,16 +347,16 @@ def by_gibbs(n_draws, model, posterior, data, linear, effort):
     anchor(q, linear.mean.float(), linear.precision().float())
     chains = core.Chains(data, linear_draws(linear, data), observed_hypercube(data))
     density = LatentDensity(model, posterior, n_draws=n_draws)
-    warm = min(WARM_UP, effort.n_epochs // 2)
+    warm = min(WARM_UP, settings.n_epochs // 2)
     core.warm_up_model(
-        density, chains, n_epochs=warm, batch_size=BATCH, learning_rate=effort.rate
+        density, chains, n_epochs=warm, batch_size=BATCH, learning_rate=settings.rate
     )
     core.train(
         core.Pair(density, q),
         chains,
-        core.Effort(UPDATES, SELECTED, BATCH, effort.rate, Q_RATE),
-        n_epochs=effort.n_epochs - warm,
-        on_epoch=lambda epoch, loss: effort.on_epoch(epoch + warm, loss),
+        core.TrainingSettings(UPDATES, SELECTED, BATCH, settings.rate, Q_RATE),
+        n_epochs=settings.n_epochs - warm,
+        on_epoch=lambda epoch, loss: settings.on_epoch(epoch + warm, loss),
     )
 
 
@@ -383,7 +383,7 @@ def autoencoder(name, rows, linear, size, seed):
     every = size.n_epochs // size.n_checkpoints
     keep = Selection(model, rows.validation, every)
     begin = time.process_time()
-    fit(model, posterior, *data, Effort(size.n_epochs, RATE, keep))
+    fit(model, posterior, *data, TrainingSettings(size.n_epochs, RATE, keep))
     seconds = time.process_time() - begin - keep.seconds
     epoch, _, state = keep.best
     model.load_state_dict(state)

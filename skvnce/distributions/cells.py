@@ -59,7 +59,7 @@ class Families(NamedTuple):
         inner = self.edges[:, 1:-1].where(self.edges[:, 1:-1] < last, torch.inf)
         return place(inner.to(x), x)
 
-    def spread(self, x: Tensor, uniform: Tensor) -> Tensor:
+    def dequantised(self, x: Tensor, uniform: Tensor) -> Tensor:
         """Map cells of rounded columns to levels between the edges of their values.
 
         Parameters

@@ -14,7 +14,7 @@ towards the pilot.
 import torch
 from torch import Tensor, nn
 
-from skvnce.distributions.normal import Inverted, Normal, cholesky
+from skvnce.distributions.normal import FactoredNormal, Normal, cholesky
 
 
 class FreeNormal(nn.Module):
@@ -65,11 +65,11 @@ class FreeNormal(nn.Module):
         whitened = (x - self.pilot_mean) @ self.inverse_root.T - self.shift
         return (whitened @ self.factor()).square().sum(-1)
 
-    def inverted(self) -> Inverted:
+    def factored(self) -> FactoredNormal:
         """Return the parts for conditioning on missing blocks, differentiable."""
         precision = self.precision()
         nothing = precision.new_empty(0)
-        return Inverted(self.mean(), nothing, precision, nothing, self.log_det())
+        return FactoredNormal(self.mean(), nothing, precision, nothing, self.log_det())
 
     @torch.no_grad()
     def normal(self) -> Normal:

@@ -34,7 +34,7 @@ class Normal(NamedTuple):
     covariance: Tensor
 
 
-class Inverted(NamedTuple):
+class FactoredNormal(NamedTuple):
     """A normal distribution with quantities that all rows share; see `prepare`.
 
     Attributes
@@ -54,11 +54,11 @@ class Inverted(NamedTuple):
     log_det: Tensor
 
 
-def prepare(normal: Normal) -> Inverted:
+def prepare(normal: Normal) -> FactoredNormal:
     """Factorise and invert the covariance."""
     root = cholesky(normal.covariance)
     log_det = 2 * root.diagonal().log().sum()
-    return Inverted(*normal, torch.cholesky_inverse(root), root, log_det)
+    return FactoredNormal(*normal, torch.cholesky_inverse(root), root, log_det)
 
 
 class Batch(NamedTuple):
@@ -84,11 +84,11 @@ class Batch(NamedTuple):
     block: Tensor
     kind: type
 
-    def condition(self, normal: Inverted) -> "ByMissing | ByObserved":
+    def condition(self, normal: FactoredNormal) -> "ByMissing | ByObserved":
         """Compute the distributions of the missing cells, and of the observed ones."""
         return self.kind.of(normal, self)
 
-    def residual(self, normal: Inverted) -> Tensor:
+    def residual(self, normal: FactoredNormal) -> Tensor:
         """Compute observed cells minus their mean, 0 where missing."""
         return torch.addcmul(self.x, self.seen, normal.mean, value=-1)
 
@@ -107,7 +107,7 @@ class Batch(NamedTuple):
         wide = torch.nn.functional.pad(x, (0, self.block.shape[1]))
         return wide.gather(-1, self.block.expand(*x.shape[:-1], -1))
 
-    def spread(self, values: Tensor) -> Tensor:
+    def scatter(self, values: Tensor) -> Tensor:
         """Scatter values (*batch, n, width) to their columns, 0 elsewhere."""
         d, width = self.x.shape[-1], self.block.shape[1]
         wide = values.new_zeros(*values.shape[:-1], d + width)
@@ -150,7 +150,7 @@ class ByMissing(NamedTuple):
     @classmethod
     def of(
         cls,
-        normal: Inverted,
+        normal: FactoredNormal,
         batch: Batch,
         factorise: Callable[[Tensor], Tensor] | None = None,
     ) -> Self:
@@ -166,7 +166,7 @@ class ByMissing(NamedTuple):
 
     def completed(self) -> Tensor:
         """Fill missing cells by their means, all minus the mean; (n, features)."""
-        return self.residual - self.batch.spread(_backward(self.factor, self.whitened))
+        return self.residual - self.batch.scatter(_backward(self.factor, self.whitened))
 
     def draw(self, n_draws: int) -> Tensor:
         """Draw missing cells, all minus the mean; (n_draws, n, features).
@@ -179,7 +179,7 @@ class ByMissing(NamedTuple):
     def at(self, noise: Tensor) -> Tensor:
         """Draw by standard normal noise of a shape that `whitened` broadcasts to."""
         drawn = _backward(self.factor, self.whitened + noise)
-        return self.residual - self.batch.spread(drawn)
+        return self.residual - self.batch.scatter(drawn)
 
     def covariance(self, weight: Tensor) -> Tensor:
         """Sum the covariances of the missing cells; (features, features)."""
@@ -189,7 +189,7 @@ class ByMissing(NamedTuple):
         """Compute the variance of each missing cell, 0 of others; (n, features)."""
         eye = torch.eye(self.factor.shape[-1], dtype=self.factor.dtype)
         root = torch.linalg.solve_triangular(self.factor, eye, upper=False)
-        return self.batch.spread(root.square().sum(-2))
+        return self.batch.scatter(root.square().sum(-2))
 
 
 class ByObserved(NamedTuple):
@@ -198,7 +198,7 @@ class ByObserved(NamedTuple):
     Attributes
     ----------
     batch : Batch
-    normal : Inverted
+    normal : FactoredNormal
     residual : Tensor of shape (n, features)
         Observed cells minus their mean, 0 where missing.
     log_prob : Tensor of shape (n,)
@@ -210,14 +210,14 @@ class ByObserved(NamedTuple):
     """
 
     batch: Batch
-    normal: Inverted
+    normal: FactoredNormal
     residual: Tensor
     log_prob: Tensor
     whitened: Tensor
     factor: Tensor
 
     @classmethod
-    def of(cls, normal: Inverted, batch: Batch) -> Self:
+    def of(cls, normal: FactoredNormal, batch: Batch) -> Self:
         """Condition the rows of a batch."""
         residual = batch.residual(normal)
         factor = cholesky(batch.gather(normal.covariance))
@@ -247,7 +247,7 @@ class ByObserved(NamedTuple):
         return found.total(self.normal)
 
     def _predict(self, whitened: Tensor) -> Tensor:
-        weights = self.batch.spread(_backward(self.factor, whitened))
+        weights = self.batch.scatter(_backward(self.factor, whitened))
         return weights @ self.normal.covariance
 
 
@@ -285,7 +285,7 @@ class Covariances(NamedTuple):
             self.weight.add_(weight.sum())
         return self
 
-    def total(self, normal: Inverted) -> Tensor:
+    def total(self, normal: FactoredNormal) -> Tensor:
         """Sum all covariances; (features, features).
 
         By eq. (1) the products with S are computed for the sum: two for all rows.
@@ -391,7 +391,7 @@ def arrange(x: Tensor, observed: Tensor, *, kinds: int = 2) -> list[Batch]:
 
 
 def log_prob_observed(
-    normal: Inverted,
+    normal: FactoredNormal,
     x: Tensor,
     observed: Tensor,
     factorise: Callable[[Tensor], Tensor] | None = None,
@@ -400,7 +400,7 @@ def log_prob_observed(
 
     Parameters
     ----------
-    normal : Inverted
+    normal : FactoredNormal
         Covariance and root are not used.
     x : Tensor of shape (*batch, n, features)
         Values under the mask are not used.

@@ -172,7 +172,7 @@ class IncompleteDensity(
         return core.Pair(model.float(), conditionals.float())
 
     def _effort(self):
-        return core.Effort(
+        return core.TrainingSettings(
             n_updates=min(8, 2 * len(self.scale_)),
             batch_size=int(self.batch_size),
             learning_rate=self.learning_rate_init,
@@ -200,10 +200,10 @@ class IncompleteDensity(
 
     def _train(self, pair, start, hidden, on_round, on_chosen):
         """Train in rounds; return the final chains."""
-        effort, seen = self._effort(), start.without(hidden)
+        settings, seen = self._effort(), start.without(hidden)
         if not isinstance(self.model, str):
             with step("fitting the density to completed rows"):
-                self._warm_up(pair.model, seen, effort)
+                self._warm_up(pair.model, seen, settings)
         chains = density.make_chains(seen, int(self.n_chains))
 
         def while_better(judged):
@@ -212,7 +212,7 @@ class IncompleteDensity(
                 start,
                 chains,
                 hidden,
-                effort,
+                settings,
                 max_rounds=self.max_iter,
                 patience=self.n_iter_no_change,
                 on_round=judged,
@@ -227,7 +227,7 @@ class IncompleteDensity(
                 pair,
                 start,
                 chains,
-                effort,
+                settings,
                 n_rounds=n_rounds,
                 n_cooling=n_cooling,
                 on_round=report,
@@ -236,21 +236,21 @@ class IncompleteDensity(
         self._in_rounds(while_better, on_all, on_round)
         return chains
 
-    def _warm_up(self, model, start, effort):
+    def _warm_up(self, model, start, settings):
         """Fit a user's density to rows completed by the normal distribution."""
         chains = density.make_chains(start, int(self.n_chains))
-        n_batches = -(-len(start.weights) // effort.batch_size)
+        n_batches = -(-len(start.weights) // settings.batch_size)
         core.warm_up_model(
             model,
             chains,
             n_epochs=-(-_WARM_UP // n_batches),
-            batch_size=effort.batch_size,
-            learning_rate=effort.learning_rate,
+            batch_size=settings.batch_size,
+            learning_rate=settings.learning_rate,
         )
 
     def _maximise(self, pair, start, on_round):
         """Train by Monte Carlo EM; the conditionals stay those of the normal."""
-        effort = self._effort()
+        settings = self._effort()
         chains = density.make_chains(start, int(self.n_chains))
         n_rounds = int(self.max_iter)
         self.validation_scores_, self.best_iter_ = [], n_rounds
@@ -258,11 +258,11 @@ class IncompleteDensity(
             pair.model,
             chains.data,
             chains.x,
-            effort,
+            settings,
             n_epochs=n_rounds,
             n_steps=mcem.at_intervals(_MCEM_STEPS, _MCEM_EVERY),
             hypercube=chains.hypercube,
-            batches=lambda: rows_of(start.weights, effort.batch_size),
+            batches=lambda: rows_of(start.weights, settings.batch_size),
             on_epoch=lambda n, loss: on_round(n, loss, np.nan),
         )
         return chains

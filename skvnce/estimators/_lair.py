@@ -324,9 +324,9 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
 
     def _drawn(self, member, nodes, n_draws, numbers):
         sizes = self.n_steps, self.n_particles, self.n_replenish
-        effort = sampling.Effort(*map(int, sizes))
+        settings = sampling.SamplingSettings(*map(int, sizes))
         bounds = self._bounds_of_nodes()
-        return draw_by(self._rule(), effort, member, nodes, n_draws, numbers, bounds)
+        return draw_by(self._rule(), settings, member, nodes, n_draws, numbers, bounds)
 
     def _rough_mean(self, member, nodes):
         return mean_by(member, nodes, self._bounds_of_nodes())
@@ -358,14 +358,14 @@ def _check_kind(model):
         )
 
 
-def draw_by(rule, effort, member, nodes, n_draws, numbers, bounds):
+def draw_by(rule, settings, member, nodes, n_draws, numbers, bounds):
     """Draw cells of nodes from an autoencoder, in the units of X.
 
     Parameters
     ----------
     rule : callable
         A value of `vae.sampling.SAMPLERS`.
-    effort : Effort
+    settings : SamplingSettings
     member : VariationalAutoencoder
     nodes : ndarray of shape (n, n_nodes)
     n_draws : int
@@ -383,9 +383,9 @@ def draw_by(rule, effort, member, nodes, n_draws, numbers, bounds):
     target = _bounded(member, bounds)
     drawn = np.empty((n_draws, *nodes.shape))
     with torch.no_grad():
-        for rows in sampling.chunks(auto, len(nodes), n_draws, effort):
+        for rows in sampling.chunks(auto, len(nodes), n_draws, settings):
             data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
-            found = rule(target, data, int(n_draws), effort, numbers(nodes[rows]))
+            found = rule(target, data, int(n_draws), settings, numbers(nodes[rows]))
             drawn[:, rows] = scores.cells(found).numpy()
     return drawn
 

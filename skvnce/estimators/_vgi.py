@@ -408,10 +408,10 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         if isinstance(member, IncompleteDensity):
             sizes = {"n_chains": n_draws, "n_sweeps": self.n_steps, "n_kept": 1}
             return member._drawn(nodes, numbers, **sizes)
-        effort = sampling.Effort(int(self.n_steps), **_PROPOSALS)
+        settings = sampling.TrainingSettings(int(self.n_steps), **_PROPOSALS)
         rule = sampling.SAMPLERS["lair"]
         bounds = self._bounds_of_nodes()
-        return draw_by(rule, effort, member, nodes, n_draws, numbers, bounds)
+        return draw_by(rule, settings, member, nodes, n_draws, numbers, bounds)
 
     def _rough_mean(self, member, nodes):
         if not isinstance(member, IncompleteDensity):

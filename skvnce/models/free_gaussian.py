@@ -60,12 +60,12 @@ class FreeGaussian(nn.Module):
         """
         if observed.all():
             return self.log_density(x)
-        log_prob = log_prob_observed(self.free.inverted(), x, observed)
+        log_prob = log_prob_observed(self.free.factored(), x, observed)
         return log_prob + self.log_normaliser()
 
     def conditional_mean(self, x: Tensor, observed: Tensor) -> Tensor:
         """Fill missing cells by their means; (n, features), (n, features)."""
-        normal, filled = self.free.inverted(), torch.empty_like(x)
+        normal, filled = self.free.factored(), torch.empty_like(x)
         for batch in arrange(x, observed, kinds=1):
             filled[batch.rows] = ByMissing.of(normal, batch).completed() + normal.mean
         return filled

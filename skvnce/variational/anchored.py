@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
+from skvnce.distributions.affine_transformed import AffineTransformed
 from skvnce.distributions.normal_mixture import NormalMixture
-from skvnce.distributions.oblique import Oblique
 
 _WIDEST = 2.0  # bound of |log-scale|
 _APART = 0.5  # distance of the initial components of a mixture
@@ -69,7 +69,7 @@ class AnchoredEncoder(nn.Module):
         start = _APART * torch.randn(n_components, n_latents)
         self.register_buffer("start", start - start.mean(0))  # 0 for one component
 
-    def forward(self, x: Tensor, observed: Tensor) -> Oblique:
+    def forward(self, x: Tensor, observed: Tensor) -> AffineTransformed:
         """Return q(z | x_obs); event shape (latents,), batch shape (*batch,)."""
         observed = observed.expand(x.shape)
         anchor = self.infer(x, observed)
@@ -81,7 +81,7 @@ class AnchoredEncoder(nn.Module):
         shift = shift + self.start
         if k == 1:
             v = Normal(shift.squeeze(-2), scale.squeeze(-2), validate_args=False)
-            return Oblique(Independent(v, 1), anchor.mean, anchor.root)
+            return AffineTransformed(Independent(v, 1), anchor.mean, anchor.root)
         logits = torch.cat([logits, torch.zeros_like(logits[..., :1])], -1)
         mixture = NormalMixture(logits, shift, scale, validate_args=False)
-        return Oblique(mixture, anchor.mean, anchor.root)
+        return AffineTransformed(mixture, anchor.mean, anchor.root)

@@ -83,7 +83,7 @@ class NormalCells(nn.Module):
         """Compute log q of the missing cells of completed rows; (*batch, n)."""
         observed = observed | self.drawn
         w = normal_scale(x, self.positive, self.floor)
-        normal, d = self.free.inverted(), x.shape[-1]
+        normal, d = self.free.factored(), x.shape[-1]
         joint = -(self.free.square(w) + normal.log_det + d * log(2 * pi)) / 2
         logs = w.where(self.positive & ~observed, 0.0).sum(-1)
         return joint - log_prob_observed(normal, w, observed, _factor) - logs
@@ -92,7 +92,7 @@ class NormalCells(nn.Module):
         self, w: Tensor, observed: Tensor, eps: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Complete rows by eq. (1), and compute log q; all patterns in batches."""
-        normal, batches = self.free.inverted(), arrange(w, observed, kinds=1)
+        normal, batches = self.free.factored(), arrange(w, observed, kinds=1)
         completed, log_q = [], []
         for batch in batches:
             found = ByMissing.of(normal, batch, _factor)

@@ -52,7 +52,7 @@ def test_eq_1_by_dense_algebra(free, pilot):
 
 
 def test_all_forms_agree(free):
-    normal, inverted = free.normal(), free.inverted()
+    normal, inverted = free.normal(), free.factored()
     torch.testing.assert_close(normal.mean, free.mean().detach())
     torch.testing.assert_close(
         normal.covariance @ free.precision(), torch.eye(D).double()

@@ -38,9 +38,9 @@ def dense(normal, x, o):
 
 
 def conditioned(normal, x, observed, kinds=2):
-    inverted = prepare(normal)
+    factored = prepare(normal)
     for batch in arrange(x, observed, kinds=kinds):
-        found = batch.condition(inverted)
+        found = batch.condition(factored)
         yield batch, found, normal.mean + found.completed()
 
 
@@ -135,10 +135,10 @@ def test_a_matrix_that_is_not_positive_is_refused(entry):
 
 def test_rows_of_one_mask_share_its_blocks(normal, x, observed):
     """Leading dimensions of the rows, as of noise, are those of each alone."""
-    y, inverted = torch.stack([x, x.flip(0), 2 * x]), prepare(normal)
+    y, factored = torch.stack([x, x.flip(0), 2 * x]), prepare(normal)
     shared = arrange(y, observed, kinds=1)
     for batch in shared:
-        found = batch.condition(inverted)
+        found = batch.condition(factored)
         assert found.log_prob.shape == (3, len(batch.rows))
         noise = torch.randn(3, *batch.block.shape).double()
         for i in range(3):
@@ -147,7 +147,7 @@ def test_rows_of_one_mask_share_its_blocks(normal, x, observed):
                 for part in arrange(y[i], observed, kinds=1)
                 if torch.equal(part.rows, batch.rows)
             )
-            one = alone.condition(inverted)
+            one = alone.condition(factored)
             torch.testing.assert_close(found.log_prob[i], one.log_prob)
             torch.testing.assert_close(found.completed()[i], one.completed())
             torch.testing.assert_close(found.at(noise)[i], one.at(noise[i]))
@@ -155,4 +155,4 @@ def test_rows_of_one_mask_share_its_blocks(normal, x, observed):
             gathered = batch.gather_cells(cells)
             assert torch.equal(gathered[i], alone.gather_cells(cells[i]))
             missing = cells.where(~observed[batch.rows], 0.0)
-            assert torch.equal(batch.spread(gathered), missing)
+            assert torch.equal(batch.scatter(gathered), missing)

@@ -199,13 +199,13 @@ def choose(
     values : dict of int to Tensor, or None
         See `choose_marginals`.
     """
-    d, effort = data.x.shape[1], {"max_iter": max_iter, "tol": tol}
+    d, stopping = data.x.shape[1], {"max_iter": max_iter, "tol": tol}
     start = Normal(torch.zeros(d).to(data.x), torch.eye(d).to(data.x))
-    strength, start = em.choose_strength(*part, strengths, start, **effort)
+    strength, start = em.choose_strength(*part, strengths, start, **stopping)
     chosen = None
     if nonlinear:
         with step("choosing the marginals"):
-            chosen = choose_marginals(*part, strength, start, values=values, **effort)
+            chosen = choose_marginals(*part, strength, start, values=values, **stopping)
     if chosen is None:
         return Choice(strength, None, start, Copula(start))
     *begin, last = chosen

@@ -20,7 +20,7 @@ from skvnce._progress import OnRound, step, steps, tell, tell_round
 from skvnce.distributions.normal import (
     Batch,
     Covariances,
-    Inverted,
+    FactoredNormal,
     Normal,
     arrange,
     cholesky,
@@ -84,18 +84,18 @@ class Fit(NamedTuple):
 
 
 def expected_moments(
-    inverted: Inverted, batches: list[Batch], weights: Tensor
+    factored: FactoredNormal, batches: list[Batch], weights: Tensor
 ) -> tuple[Moments, Tensor]:
     """Compute expected moments and the log-likelihood of the rows: the E-step."""
-    moments = Moments.zeros(len(inverted.mean))
-    covariances = Covariances.of(inverted.covariance)
+    moments = Moments.zeros(len(factored.mean))
+    covariances = Covariances.of(factored.covariance)
     log_likelihood = torch.zeros((), dtype=torch.float64)
     for batch in batches:
-        found, weight = batch.condition(inverted), weights[batch.rows]
+        found, weight = batch.condition(factored), weights[batch.rows]
         log_likelihood += found.log_prob @ weight
         moments.add(found.completed(), weight)
         covariances.added(found, weight)
-    moments.second.add_(covariances.total(inverted))
+    moments.second.add_(covariances.total(factored))
     return moments, log_likelihood
 
 
@@ -107,9 +107,9 @@ def maximise(
     return Normal(normal.mean + shift, scatter / (total + strength))
 
 
-def penalty(inverted: Inverted, strength: float) -> Tensor:
+def penalty(factored: FactoredNormal, strength: float) -> Tensor:
     """Compute k (log|S| + tr S^-1) / 2."""
-    return strength / 2 * (inverted.log_det + inverted.precision.trace())
+    return strength / 2 * (factored.log_det + factored.precision.trace())
 
 
 def fit_normal(
@@ -144,9 +144,9 @@ def fit_normal(
     batches, total = arrange(*data), weights.sum()
     objectives, trail, before_jump = [], [start], None
     for n_round in range(1, max_iter + 1):
-        inverted = prepare(trail[-1])
-        moments, log_likelihood = expected_moments(inverted, batches, weights)
-        objective = float(log_likelihood - penalty(inverted, strength))
+        factored = prepare(trail[-1])
+        moments, log_likelihood = expected_moments(factored, batches, weights)
+        objective = float(log_likelihood - penalty(factored, strength))
         if before_jump is not None and objective < objectives[-1]:
             trail, before_jump = [before_jump], None
             objectives.append(objectives[-1])
@@ -217,17 +217,17 @@ def _squares(x: Tensor) -> float:
 
 def log_prob(normal: Normal, data: Incomplete) -> Tensor:
     """Compute log p(x_obs) of each row; (n,)."""
-    inverted, result = prepare(normal), data.x.new_zeros(len(data.x))
+    factored, result = prepare(normal), data.x.new_zeros(len(data.x))
     for batch in arrange(*data):
-        result[batch.rows] = batch.condition(inverted).log_prob
+        result[batch.rows] = batch.condition(factored).log_prob
     return result
 
 
 def conditional_mean(normal: Normal, data: Incomplete) -> Tensor:
     """Fill missing cells by E[x_mis | x_obs]; (n, features)."""
-    inverted, mean = prepare(normal), torch.zeros_like(data.x)
+    factored, mean = prepare(normal), torch.zeros_like(data.x)
     for batch in arrange(*data):
-        mean[batch.rows] = normal.mean + batch.condition(inverted).completed()
+        mean[batch.rows] = normal.mean + batch.condition(factored).completed()
     return data.with_values(mean)
 
 
@@ -236,10 +236,10 @@ def conditional_moments(normal: Normal, data: Incomplete) -> tuple[Tensor, Tenso
 
     For observed cells these are their value and 0.
     """
-    inverted = prepare(normal)
+    factored = prepare(normal)
     mean, deviation = torch.zeros_like(data.x), torch.zeros_like(data.x)
     for batch in arrange(*data, kinds=1):
-        found = batch.condition(inverted)
+        found = batch.condition(factored)
         mean[batch.rows] = normal.mean + found.completed()
         deviation[batch.rows] = found.variance().sqrt()
     return data.with_values(mean), deviation
@@ -247,9 +247,9 @@ def conditional_moments(normal: Normal, data: Incomplete) -> tuple[Tensor, Tenso
 
 def draw(normal: Normal, data: Incomplete, n_draws: int = 1) -> Tensor:
     """Draw the missing cells from p(x_mis | x_obs); (n_draws, n, features)."""
-    inverted, drawn = prepare(normal), data.x.new_zeros(n_draws, *data.x.shape)
+    factored, drawn = prepare(normal), data.x.new_zeros(n_draws, *data.x.shape)
     for batch in arrange(*data):
-        drawn[:, batch.rows] = normal.mean + batch.condition(inverted).draw(n_draws)
+        drawn[:, batch.rows] = normal.mean + batch.condition(factored).draw(n_draws)
     return data.with_values(drawn)
 
 
@@ -260,17 +260,17 @@ def drawn_moments(normal: Normal, batches: list[Batch], weights: Tensor) -> Mome
     mean and the variance of one.  So has ``(w - s) E[xx'] + s xx'`` with one draw x and
     ``s = sqrt(w)``; for weights below 1 there are no such rows, and ``s = w``.
     """
-    inverted, moments = prepare(normal), Moments.zeros(len(normal.mean))
+    factored, moments = prepare(normal), Moments.zeros(len(normal.mean))
     share = torch.minimum(weights, weights.sqrt())
     spare, covariances = weights - share, Covariances.of(normal.covariance)
     for batch in batches:
-        found = batch.condition(inverted)
+        found = batch.condition(factored)
         moments.add(found.draw(1)[0], share[batch.rows])
         if spare.any():
             weight = spare[batch.rows]
             moments.add(found.completed(), weight)
             covariances.added(found, weight)
-    moments.second.add_(covariances.total(inverted))
+    moments.second.add_(covariances.total(factored))
     return moments
 
 

@@ -327,10 +327,10 @@ def choose_marginals(
     lines = linear(data.x.shape[1])
     begin = start(kept, weights)
     found = fit_marginals(kept, weights, strength, begin, normal, tol=_ROUGH)
-    losses, squares, drawn, effort = [], [], [], {"max_iter": max_iter, "tol": tol}
+    losses, squares, drawn, stopping = [], [], [], {"max_iter": max_iter, "tol": tol}
     for marginals, fitted in ((lines, normal), found):
         scores, _ = scored(marginals, kept)
-        fit = em.fit_normal(scores, weights, strength, fitted, **effort)
+        fit = em.fit_normal(scores, weights, strength, fitted, **stopping)
         moments = em.conditional_moments(fit.normal, scores)
         crps = _crps(marginals, None, *moments, data.x).where(held_out, 0.0)
         losses.append(crps.sum(1))

@@ -18,7 +18,13 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.distributions.columns import pick, place
-from skvnce.distributions.normal import ByMissing, Inverted, Normal, arrange, prepare
+from skvnce.distributions.normal import (
+    ByMissing,
+    FactoredNormal,
+    Normal,
+    arrange,
+    prepare,
+)
 from skvnce.distributions.quantiles import midpoint_levels
 
 _LEVELS = 12  # number of quantiles that represent each predicted score
@@ -64,19 +70,21 @@ def left_out_moments(
     mean, deviation : Tensor of shape (n, n_columns)
         Arbitrary where a cell is missing.
     """
-    inverted = prepare(normal)
+    factored = prepare(normal)
     mean = data.x.new_zeros(len(data.x), len(columns))
     deviation = torch.ones_like(mean)
     for batch in arrange(*data, kinds=1):
-        given = batch.condition(inverted)
-        diagonal = _left_out_precision(given, inverted, columns)
-        pull = (given.completed() @ inverted.precision)[:, columns] / diagonal
+        given = batch.condition(factored)
+        diagonal = _left_out_precision(given, factored, columns)
+        pull = (given.completed() @ factored.precision)[:, columns] / diagonal
         mean[batch.rows] = data.x[batch.rows][:, columns] - pull
         deviation[batch.rows] = diagonal.rsqrt()
     return mean, deviation
 
 
-def _left_out_precision(given: ByMissing, normal: Inverted, columns: Tensor) -> Tensor:
+def _left_out_precision(
+    given: ByMissing, normal: FactoredNormal, columns: Tensor
+) -> Tensor:
     """Compute the diagonal of Q = P_oo - P_om P_mm^-1 P_mo; (n, n_columns)."""
     precision, batch = normal.precision, given.batch
     wide = torch.nn.functional.pad(precision, (0, 0, 0, batch.block.shape[1]))

@@ -129,10 +129,10 @@ def near_cells(
     list of Near
         Rows with the same number of near cells, in batches.
     """
-    inverted, found = prepare(normal), []
+    factored, found = prepare(normal), []
     low, high = low.expand_as(data.x), high.expand_as(data.x)
     for batch in arrange(*data, kinds=1):
-        given = batch.condition(inverted)
+        given = batch.condition(factored)
         mean = batch.gather_cells(normal.mean + given.completed())
         covariance = torch.cholesky_inverse(given.factor)
         found += _near_of(batch, mean, covariance, low, high)

@@ -51,7 +51,7 @@ _REACH = 0.1  # maximum <D, F D> of a step D of the model, per column
 _ASTRAY = 1e4  # maximum ratio of variances, of model and data or data and model
 
 
-class Spread(NamedTuple):
+class DrawnMoments(NamedTuple):
     """Moments of rows of the model, from which the information is computed.
 
     Attributes
@@ -77,13 +77,13 @@ class Moments(NamedTuple):
         E_data[T] and E_k[T]; width is features + 1 with the linear term.
     theta : Tensor of shape (features, width)
         theta_k, as a matrix (K, b).
-    spread : Spread
+    drawn : DrawnMoments
     """
 
     data: Tensor
     model: Tensor
     theta: Tensor
-    spread: Spread
+    drawn: DrawnMoments
 
 
 @torch.no_grad()
@@ -117,10 +117,10 @@ def expected_statistic(
     return torch.cat([-product / 2, mean.mean(0)[:, None]], 1)
 
 
-def spread_of(z: Tensor) -> Spread:
+def moments_of_draws(z: Tensor) -> DrawnMoments:
     """Compute the moments of rows (n, features)."""
     mean = z.mean(0)
-    return Spread(mean, z.T @ z / len(z), (z - mean).pow(4).mean(0))
+    return DrawnMoments(mean, z.T @ z / len(z), (z - mean).pow(4).mean(0))
 
 
 class Information(NamedTuple):
@@ -135,13 +135,13 @@ class Information(NamedTuple):
     heavy: Tensor
 
     @classmethod
-    def of(cls, spread: Spread) -> "Information":
+    def of(cls, drawn: DrawnMoments) -> "Information":
         """Compute the moments that products need; the inverse is computed later."""
-        covariance = spread.second - torch.outer(spread.mean, spread.mean)
+        covariance = drawn.second - torch.outer(drawn.mean, drawn.mean)
         variance = covariance.diagonal()
-        excess = spread.fourth / variance.square() - 1  # 2 for a normal
+        excess = drawn.fourth / variance.square() - 1  # 2 for a normal
         inflate = (excess / 2).clamp(min=1) ** 0.25
-        return cls(spread.mean, covariance, covariance * torch.outer(inflate, inflate))
+        return cls(drawn.mean, covariance, covariance * torch.outer(inflate, inflate))
 
     def product(self, direction: Tensor) -> Tensor:
         """Compute F times a direction of shape (features, width)."""
@@ -191,7 +191,7 @@ def within_reach(point: Tensor, last: Moments) -> Tensor:
     many cells are missing.
     """
     step = point - last.theta
-    length = (step * Information.of(last.spread).product(step)).sum()
+    length = (step * Information.of(last.drawn).product(step)).sum()
     reach = _REACH * len(point)
     return last.theta + (reach / length.clamp(min=reach)).sqrt() * step
 
@@ -216,7 +216,7 @@ def check_chains(x: Tensor, rows: Tensor) -> None:
 
 def quadratic_of(moments: Moments, penalty: Penalty, centre: Tensor) -> Quadratic:
     """Make the quadratic loss by eq. (1), including the smooth penalties."""
-    information = Information.of(moments.spread)
+    information = Information.of(moments.drawn)
     target = moments.data - moments.model + information.product(moments.theta)
     return penalised(information.quadratic(target), penalty, centre)
 
@@ -224,8 +224,8 @@ def quadratic_of(moments: Moments, penalty: Penalty, centre: Tensor) -> Quadrati
 def running_mean(old: Moments, new: Moments, weight: float) -> Moments:
     """Move all averages a fraction `weight` of the way to the new ones."""
     means = [a.lerp(b, weight) for a, b in zip(old[:3], new[:3], strict=True)]
-    spread = [a.lerp(b, weight) for a, b in zip(old.spread, new.spread, strict=True)]
-    return Moments(*means, Spread(*spread))
+    drawn = [a.lerp(b, weight) for a, b in zip(old.drawn, new.drawn, strict=True)]
+    return Moments(*means, DrawnMoments(*drawn))
 
 
 def maximum_likelihood(
@@ -263,8 +263,8 @@ def maximum_likelihood(
             expected_statistic(model, x, observed, centre)[:, :width]
             for x, observed in ((rows.x, data.observed), (chains.x, hidden))
         ]
-        spread = spread_of(chains.x.flatten(0, 1) - centre)
-        moments = Moments(*means, as_point(theta, width), spread)
+        drawn = moments_of_draws(chains.x.flatten(0, 1) - centre)
+        moments = Moments(*means, as_point(theta, width), drawn)
         return (rows, chains, moments), moments
 
     def solve(moments: Moments, start: Theta, penalty: Penalty, tol: float) -> Solution:

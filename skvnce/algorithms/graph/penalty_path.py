@@ -22,7 +22,7 @@ from skvnce.algorithms.graph.em import (
     safe,
     to_model,
 )
-from skvnce.algorithms.graph.maximum_likelihood import Information, spread_of
+from skvnce.algorithms.graph.maximum_likelihood import Information, moments_of_draws
 from skvnce.algorithms.graph.quadratic import as_point, penalised
 from skvnce.training.conjugate import minimise_over
 from skvnce.training.proximal import Quadratic
@@ -133,7 +133,7 @@ def evidence(
     for n_sweep in range(1, _SWEEPS + 1):
         tell("sweep", n_sweep, _SWEEPS)
         state, rows = e_step.step(state, model)
-    information = Information.of(spread_of(rows - centre))
+    information = Information.of(moments_of_draws(rows - centre))
     point = as_point(best, len(centre) + fit_linear)
     posed = penalised(information.quadratic(point), free, centre)
     target = posed.product(point)

@@ -30,7 +30,7 @@ _AT_ONCE = 2**22  # maximum size of a chunk of rows
 Streams = Callable[[int], Uniforms]
 
 
-class Effort(NamedTuple):
+class SamplingSettings(NamedTuple):
     """Settings of the sampling.
 
     Attributes
@@ -47,23 +47,27 @@ class Effort(NamedTuple):
 
 
 def by_lair(
-    auto: Autoencoder, data: Incomplete, n_draws: int, effort: Effort, streams: Streams
+    auto: Autoencoder,
+    data: Incomplete,
+    n_draws: int,
+    settings: SamplingSettings,
+    streams: Streams,
 ) -> Tensor:
     """Draw from the proposals of all iterations of LAIR; (n_draws, n, features)."""
     sampler = lair(
         *auto,
-        n_particles=effort.n_particles,
-        n_replenish=effort.n_replenish,
+        n_particles=settings.n_particles,
+        n_replenish=settings.n_replenish,
         replenish=lambda data: auto.posterior(*data),
         uniforms=streams(0),
     )
-    x = start(auto, data, effort.n_particles, streams)
+    x = start(auto, data, settings.n_particles, streams)
     _, pool = run_pooled(
         sampler,
         sampler.init(data, x),
         data,
         lambda z: z[..., :0],  # no mean is needed
-        n_steps=effort.n_steps,
+        n_steps=settings.n_steps,
         n_draws=n_draws,
         uniforms=streams(1),
     )
@@ -83,12 +87,12 @@ def by_chains(make: Callable[..., Sampler]) -> Callable[..., Tensor]:
         auto: Autoencoder,
         data: Incomplete,
         n_draws: int,
-        effort: Effort,
+        settings: SamplingSettings,
         streams: Streams,
     ) -> Tensor:
         sampler = make(*auto, uniforms=streams(0))
         state = sampler.init(data, start(auto, data, n_draws, streams))
-        return run_chain(sampler, state, data, effort.n_steps).x
+        return run_chain(sampler, state, data, settings.n_steps).x
 
     return draws
 
@@ -147,11 +151,13 @@ def rough_mean(
     return (normalised(log_weight).unsqueeze(-1) * drawn).sum(0)
 
 
-def chunks(auto: Autoencoder, n: int, n_draws: int, effort: Effort) -> Iterator[slice]:
+def chunks(
+    auto: Autoencoder, n: int, n_draws: int, settings: SamplingSettings
+) -> Iterator[slice]:
     """Split n rows into chunks whose draws are bounded in memory."""
     d, k = auto.model.loadings.shape
     hidden = max(block[-1].out_features for block in auto.model.network.blocks)
-    n_proposals = effort.n_particles + effort.n_replenish
+    n_proposals = settings.n_particles + settings.n_replenish
     wide = max(n_proposals, _PROPOSED * n_draws)
-    numbers = wide * (4 * d + hidden + (effort.n_particles + 1) * k)
+    numbers = wide * (4 * d + hidden + (settings.n_particles + 1) * k)
     return slices(n, max(1, _AT_ONCE // numbers))

@@ -52,7 +52,7 @@ class Pair(NamedTuple):
         return named_leaves(self._asdict())
 
 
-class Effort(NamedTuple):
+class TrainingSettings(NamedTuple):
     """Settings of the training.
 
     Attributes
@@ -209,7 +209,7 @@ def warm_up_model(
 
 
 def visit_loss(
-    pair: Pair, chains: Chains, effort: Effort
+    pair: Pair, chains: Chains, settings: TrainingSettings
 ) -> Callable[[Tensor], Tensor]:
     """Make the loss of a visit: update the chains of rows, then minus J of eq. (11).
 
@@ -221,8 +221,8 @@ def visit_loss(
         whole, incomplete = chains.data.x[rows[complete]], rows[~complete]
         if not len(incomplete):
             return -pair.model.log_prob(whole).mean()
-        x = chains.move(pair.conditionals, incomplete, effort.n_updates)
-        columns = select(chains.data.observed[incomplete], x, effort.n_selected)
+        x = chains.move(pair.conditionals, incomplete, settings.n_updates)
+        columns = select(chains.data.observed[incomplete], x, settings.n_selected)
         moved, entropies = redrawn(pair.conditionals, x, columns)
         tables = torch.cat([moved.flatten(0, -2), whole])  # one call is much cheaper
         log_prob = pair.model.log_prob(tables)
@@ -251,7 +251,7 @@ def select(observed: Tensor, x: Tensor, n_selected: int) -> Tensor:
 def train(
     pair: Pair,
     chains: Chains,
-    effort: Effort,
+    settings: TrainingSettings,
     *,
     n_epochs: int,
     batches: Callable[[], Iterable[Tensor]] | None = None,
@@ -265,7 +265,7 @@ def train(
     ----------
     pair : Pair
     chains : Chains
-    effort : Effort
+    settings : TrainingSettings
     n_epochs : int
     batches : callable, optional
         Returns the batches of an epoch; by default all rows once.
@@ -285,21 +285,21 @@ def train(
         [
             {
                 "params": list(pair.model.parameters()),
-                "lr": effort.learning_rate,
-                "weight_decay": effort.weight_decay,
+                "lr": settings.learning_rate,
+                "weight_decay": settings.weight_decay,
             },
             {
                 "params": list(pair.conditionals.parameters()),
-                "lr": effort.q_learning_rate,
+                "lr": settings.q_learning_rate,
                 "weight_decay": 0.0,
                 "amsgrad": True,
             },
         ]
     )
     return descend(
-        visit_loss(pair, chains, effort),
+        visit_loss(pair, chains, settings),
         pair.named_parameters(),
-        batches or epochs(len(chains.data.x), effort.batch_size),
+        batches or epochs(len(chains.data.x), settings.batch_size),
         optimiser=optimiser,
         schedule=torch.optim.lr_scheduler.LambdaLR(optimiser, schedule),
         max_iter=n_epochs,
@@ -311,7 +311,7 @@ def train(
 def fine_tune(
     pair: Pair,
     chains: Chains,
-    effort: Effort,
+    settings: TrainingSettings,
     *,
     n_warm_up: int = 1100,
     n_epochs: int = 500,
@@ -331,8 +331,8 @@ def fine_tune(
     frozen = deepcopy(pair.model).requires_grad_(False)
     tuned = Pair(frozen, deepcopy(pair.conditionals))
     rows = (~chains.data.observed).any(1).nonzero().squeeze(1)
-    for part in rows.split(effort.batch_size):
+    for part in rows.split(settings.batch_size):
         chains.move(tuned.conditionals, part, n_warm_up)
     chains.hypercube = unbounded(chains.x.shape[-1])
-    losses = train(tuned, chains, effort, n_epochs=n_epochs)
+    losses = train(tuned, chains, settings, n_epochs=n_epochs)
     return tuned.conditionals, losses

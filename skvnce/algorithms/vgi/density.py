@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from skvnce._incomplete import Incomplete
 from skvnce._progress import tell
 from skvnce.algorithms.gaussian import em
-from skvnce.algorithms.vgi.core import Chains, Effort, Pair, train
+from skvnce.algorithms.vgi.core import Chains, Pair, TrainingSettings, train
 from skvnce.distributions.cells import Families
 from skvnce.distributions.normal import Normal
 from skvnce.objectives.elbo import iwelbo, standard_error
@@ -73,9 +73,9 @@ class Start(NamedTuple):
         kept = self.data.observed & ~held_out
         return self._replace(data=Incomplete(self.data.x.where(kept, 0.0), kept))
 
-    def spread(self) -> Incomplete:
+    def dequantised(self) -> Incomplete:
         """Draw cells of rounded columns from their intervals; in single precision."""
-        x = self.families.spread(self.data.x, torch.rand_like(self.data.x)).float()
+        x = self.families.dequantised(self.data.x, torch.rand_like(self.data.x)).float()
         return Incomplete(x.where(self.data.observed, 0.0), self.data.observed)
 
 
@@ -94,14 +94,14 @@ def anchored_conditionals(
 
 def make_chains(start: Start, n_chains: int) -> Chains:
     """Complete rows by draws of the normal, restricted to the observed range."""
-    data = start.spread()
+    data = start.dequantised()
     x = em.draw(start.normal, start.data, n_chains).float()
     return Chains(data, x, observed_hypercube(data))
 
 
 def renewed(chains: Chains, start: Start) -> Chains:
     """Continue with all observed cells and their hypercube; counts of draws restart."""
-    data = start.spread()
+    data = start.dequantised()
     return Chains(data, chains.x, observed_hypercube(data))
 
 
@@ -116,7 +116,7 @@ def batches_of(
     observed = chains.data.observed
 
     def batches() -> Iterable[Tensor]:
-        data = start.spread()
+        data = start.dequantised()
         chains.restate(Incomplete(data.x.where(observed, 0.0), observed))
         return rows_of(start.weights, batch_size)
 
@@ -128,7 +128,7 @@ def train_while_better(
     start: Start,
     chains: Chains,
     held_out: Tensor,
-    effort: Effort,
+    settings: TrainingSettings,
     *,
     max_rounds: int,
     patience: int,
@@ -144,7 +144,7 @@ def train_while_better(
         Chains in which the held-out cells are missing.
     held_out : Tensor of bool, of shape (n, features)
         Observed cells that training does not use.
-    effort : Effort
+    settings : TrainingSettings
     max_rounds, patience : int
         Maximum number of rounds, and number of rounds without an improvement.
     on_round : callable
@@ -159,7 +159,7 @@ def train_while_better(
     if not held_out.any():
         return 0
     cells = held_out.nonzero(as_tuple=True)
-    truth = start.spread().x[cells]
+    truth = start.dequantised().x[cells]
     first = held_out_log_prob(pair, chains, cells, truth)
     best = Best(pair, patience)
 
@@ -172,9 +172,9 @@ def train_while_better(
     train(
         pair,
         chains,
-        effort,
+        settings,
         n_epochs=max_rounds,
-        batches=batches_of(start, chains, effort.batch_size),
+        batches=batches_of(start, chains, settings.batch_size),
         on_epoch=judge,
         max_norm=MAX_NORM,
     )
@@ -185,7 +185,7 @@ def train_on_all(
     pair: Pair,
     start: Start,
     chains: Chains,
-    effort: Effort,
+    settings: TrainingSettings,
     *,
     n_rounds: int,
     n_cooling: int,
@@ -195,9 +195,9 @@ def train_on_all(
     return train(
         pair,
         chains,
-        effort,
+        settings,
         n_epochs=n_rounds + n_cooling,
-        batches=batches_of(start, chains, effort.batch_size),
+        batches=batches_of(start, chains, settings.batch_size),
         schedule=cooling_after(n_rounds),
         on_epoch=on_round,
         max_norm=MAX_NORM,
@@ -307,7 +307,7 @@ def draw(
     """
     n_missing = count_missing(data)
     x = normal_start(fitted, data, streams(0), n_chains)
-    part = spread_rows(fitted, data, streams(1), n_chains)
+    part = dequantised_rows(fitted, data, streams(1), n_chains)
     together = min(TOGETHER, n_missing)
     sampler = metropolised_gibbs(
         *fitted.pair, fitted.hypercube, n_together=together, uniforms=streams(2)
@@ -326,7 +326,7 @@ def count_missing(data: Incomplete) -> int:
     return int((~data.observed[0]).sum())
 
 
-def spread_rows(
+def dequantised_rows(
     fitted: Fitted, data: Incomplete, uniforms: Uniforms, n_draws: int
 ) -> Incomplete:
     """Draw cells of rounded columns from their intervals.
@@ -337,7 +337,7 @@ def spread_rows(
         x of shape (n_draws, n, features).
     """
     like = data.x.expand(n_draws, *data.x.shape)
-    x = fitted.families.spread(like, uniforms(0, like))
+    x = fitted.families.dequantised(like, uniforms(0, like))
     return Incomplete(x.where(data.observed, 0.0), data.observed)
 
 
@@ -375,7 +375,7 @@ def score(
     conditionals of p, the weights become equal.  All rows miss the same number of
     cells.
     """
-    part = spread_rows(fitted, data, streams(3), n_draws)
+    part = dequantised_rows(fitted, data, streams(3), n_draws)
     log_q, x = part.x.new_zeros(n_draws, len(data.x)), part.x
     if count_missing(data):
         chains = draw(fitted, data, streams, n_chains=CHAINS, n_sweeps=n_sweeps)

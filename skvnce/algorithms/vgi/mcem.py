@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vgi.core import Effort, epochs
+from skvnce.algorithms.vgi.core import TrainingSettings, epochs
 from skvnce.samplers.base import Sampler, run_chain
 from skvnce.samplers.projected_latent import projected_latent
 from skvnce.samplers.variational_gibbs import Hypercube
@@ -105,7 +105,7 @@ def train(
     model: nn.Module,
     data: Incomplete,
     x: Tensor,
-    effort: Effort,
+    settings: TrainingSettings,
     *,
     n_epochs: int,
     n_steps: Callable[[int], int],
@@ -125,7 +125,7 @@ def train(
     data : Incomplete
     x : Tensor of shape (n_chains, n, features)
         Completed tables, whose missing cells are updated in place.
-    effort : Effort
+    settings : TrainingSettings
         Only the settings of the model are used.
     n_epochs : int
     n_steps : callable
@@ -150,7 +150,7 @@ def train(
         Mean losses of the epochs.
     """
     sampler = sampler or projected_latent(model, n_chains=len(x))
-    batches = batches or epochs(len(data.x), effort.batch_size)
+    batches = batches or epochs(len(data.x), settings.batch_size)
     numbers = count(1)
 
     def renewed() -> Iterable[Tensor]:
@@ -161,8 +161,8 @@ def train(
     named = list(model.named_parameters())
     optimiser = torch.optim.AdamW(
         [leaf for _, leaf in named],
-        lr=effort.learning_rate,
-        weight_decay=effort.weight_decay,
+        lr=settings.learning_rate,
+        weight_decay=settings.weight_decay,
     )
     return descend(
         completed_loss(model, data, x),

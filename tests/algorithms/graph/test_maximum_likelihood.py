@@ -13,15 +13,15 @@ from skvnce._random import seeded
 from skvnce.algorithms.graph import em
 from skvnce.algorithms.graph.em import Penalty, Theta
 from skvnce.algorithms.graph.maximum_likelihood import (
+    DrawnMoments,
     Information,
     Moments,
-    Spread,
     check_chains,
     expected_statistic,
     maximum_likelihood,
+    moments_of_draws,
     quadratic_of,
     running_mean,
-    spread_of,
     within_reach,
 )
 from skvnce.models.truncated_gaussian import TruncatedGaussian
@@ -124,51 +124,53 @@ def test_with_one_column_hidden_cells_are_not_read(seed):
 # The information
 
 
-def normal_spread(seed, heavier=1.0):
+def normal_moments(seed, heavier=1.0):
     """Make the moments of a normal; its fourth ones are multiplied."""
     rng = np.random.default_rng(seed)
     factor, mean = rng.normal(size=(D, D + 2)), torch.tensor(rng.normal(size=D))
     covariance = torch.tensor(factor @ factor.T)
     second = covariance + torch.outer(mean, mean)
-    return Spread(mean, second, 3 * heavier * covariance.diagonal() ** 2), covariance
+    return DrawnMoments(
+        mean, second, 3 * heavier * covariance.diagonal() ** 2
+    ), covariance
 
 
 @pytest.mark.parametrize("width", [D, D + 1])
 def test_the_information_is_the_covariance_of_the_statistic_of_a_normal(width, seed):
-    spread, covariance = normal_spread(seed)
+    drawn, covariance = normal_moments(seed)
     nodes, weights = np.polynomial.hermite_e.hermegauss(4)  # exact to degree 7
     nodes = torch.tensor(list(product(nodes, repeat=D)))
     p = torch.tensor(list(product(weights, repeat=D))).prod(1)
     p = p / p.sum()
-    z = spread.mean + nodes @ torch.linalg.cholesky(covariance).T
+    z = drawn.mean + nodes @ torch.linalg.cholesky(covariance).T
     statistic = torch.cat([-z[:, :, None] * z[:, None] / 2, z[:, :, None]], 2)
     statistic = statistic[:, :, :width]
     direction = random_direction(np.random.default_rng([seed, 1]), width)
     along = (statistic * direction).sum((1, 2))
     centred = p * (along - p @ along)
     expected = (centred[:, None, None] * statistic).sum(0)
-    found = Information.of(spread).product(direction)
+    found = Information.of(drawn).product(direction)
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_heavy_tails_inflate_the_information_of_squares(seed):
     z = torch.tensor(np.random.default_rng(seed).standard_t(6, size=(4000, D)))
     z = z - z.mean(0)
-    information = Information.of(spread_of(z))
+    information = Information.of(moments_of_draws(z))
     for j in range(D):
         direction = torch.zeros(D, D).double()
         direction[j, j] = 1
         found = float(information.product(direction)[j, j])
         squares = z[:, j].square()
         assert found == pytest.approx(float(squares.var(correction=0) / 4), rel=1e-9)
-    light = Information.of(normal_spread(seed, heavier=0.5)[0])
+    light = Information.of(normal_moments(seed, heavier=0.5)[0])
     assert torch.equal(light.heavy, light.covariance)
 
 
 @pytest.mark.parametrize("heavier", [1.0, 3.0])
 @pytest.mark.parametrize("width", [D, D + 1])
 def test_the_inverse_form_against_a_dense_solve(width, heavier, seed):
-    information = Information.of(normal_spread(seed, heavier)[0])
+    information = Information.of(normal_moments(seed, heavier)[0])
     spanned = basis(width)
     moved = torch.stack([information.product(matrix) for matrix in spanned])
     dense = torch.einsum("pij,qij->pq", spanned, moved)
@@ -187,9 +189,9 @@ def test_the_inverse_form_against_a_dense_solve(width, heavier, seed):
 
 @pytest.mark.parametrize("width", [D, D + 1])
 def test_the_diagonal_of_the_quadratic_with_penalties(width, seed):
-    spread, _ = normal_spread(seed, heavier=3.0)
+    drawn, _ = normal_moments(seed, heavier=3.0)
     point = random_direction(np.random.default_rng([seed, 7]), width)
-    moments = Moments(point, point, point, spread)
+    moments = Moments(point, point, point, drawn)
     penalty = Penalty(torch.zeros(D, D).double(), ridge=0.3, ridge_linear=0.7)
     quadratic = quadratic_of(moments, penalty, CENTRE)
     for matrix in basis(width):
@@ -202,7 +204,7 @@ def test_the_diagonal_of_the_quadratic_with_penalties(width, seed):
 
 def test_nothing_is_certified_of_chains_that_are_collinear(seed):
     z = torch.tensor(np.random.default_rng(seed).normal(size=(50, 1))).expand(-1, D)
-    information = Information.of(spread_of(z))
+    information = Information.of(moments_of_draws(z))
     assert information.inverse_form(torch.ones(D, D + 1).double()) == torch.inf
 
 
@@ -212,7 +214,7 @@ def test_nothing_is_certified_of_chains_that_are_collinear(seed):
 def some_moments(seed, width=D + 1):
     rng = np.random.default_rng(seed)
     data, model, theta = (random_direction(rng, width) for _ in range(3))
-    return Moments(data, model, theta, normal_spread(seed)[0])
+    return Moments(data, model, theta, normal_moments(seed)[0])
 
 
 @pytest.mark.parametrize("width", [D, D + 1])
@@ -239,8 +241,8 @@ def test_running_means(seed):
     for i in range(3):
         torch.testing.assert_close(merged[i], sum(part[i] for part in parts) / 5)
     for i in range(3):
-        expected = sum(part.spread[i] for part in parts) / 5
-        torch.testing.assert_close(merged.spread[i], expected)
+        expected = sum(part.drawn[i] for part in parts) / 5
+        torch.testing.assert_close(merged.drawn[i], expected)
 
 
 # The fit
@@ -328,7 +330,7 @@ def test_on_complete_data_it_is_the_maximum_of_the_likelihood(seed):
 @pytest.mark.parametrize("width", [D, D + 1])
 def test_steps_of_the_model_are_limited_in_the_metric_of_the_information(width, seed):
     last = some_moments(seed, width)
-    information = Information.of(last.spread)
+    information = Information.of(last.drawn)
     step = random_direction(np.random.default_rng([seed, 9]), width)
     unit = step / (step * information.product(step)).sum().sqrt()
     assert torch.equal(within_reach(last.theta, last), last.theta)

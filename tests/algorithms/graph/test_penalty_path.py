@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from skvnce.algorithms.graph.em import Penalty, Theta
-from skvnce.algorithms.graph.maximum_likelihood import Information, spread_of
+from skvnce.algorithms.graph.maximum_likelihood import Information, moments_of_draws
 from skvnce.algorithms.graph.penalty_path import Evidence, extended_bic, least_on
 from skvnce.algorithms.graph.quadratic import penalised
 
@@ -26,7 +26,7 @@ def posed(seed, width):
     target = torch.tensor(rng.normal(size=(D, width)))
     target[:, :D] = (target[:, :D] + target[:, :D].T) / 2
     penalty = Penalty(torch.zeros(D, D).double(), 0.0, ridge_linear=0.4)
-    quadratic = Information.of(spread_of(z)).quadratic(target)
+    quadratic = Information.of(moments_of_draws(z)).quadratic(target)
     return penalised(quadratic, penalty, torch.ones(D).double())
 
 

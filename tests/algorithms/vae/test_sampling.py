@@ -10,7 +10,13 @@ from scipy.stats import multivariate_normal
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seeded
 from skvnce.algorithms.vae.autoencoder import Architecture, Autoencoder, build
-from skvnce.algorithms.vae.sampling import SAMPLERS, Effort, by_chains, chunks, start
+from skvnce.algorithms.vae.sampling import (
+    SAMPLERS,
+    SamplingSettings,
+    by_chains,
+    chunks,
+    start,
+)
 from skvnce.distributions.cells import Families
 from skvnce.models.bounded import BoundedModel
 from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
@@ -44,7 +50,9 @@ def errors(rule, auto, seed, n_steps, moments=exact_moments):
     """Compare means and second moments with exact ones, in standard errors."""
     data = repeat(ROWS, N)
     with seeded(seed):
-        x = SAMPLERS[rule](auto, data, DRAWS, Effort(n_steps, 6, 3), of_stream)
+        x = SAMPLERS[rule](
+            auto, data, DRAWS, SamplingSettings(n_steps, 6, 3), of_stream
+        )
     assert x.shape == (DRAWS, 3 * N, 4)
     assert torch.equal(x[:, data.observed], data.x[data.observed].expand(DRAWS, -1))
     found = []
@@ -99,7 +107,9 @@ def test_draws_follow_the_distribution_within_bounds(rule, seed):
     auto = auto._replace(model=bounded)
     n_steps = 25 if rule == "ac-mwg" else 6
     with seeded(seed):
-        x = SAMPLERS[rule](auto, data, DRAWS, Effort(n_steps, 6, 3), of_stream)
+        x = SAMPLERS[rule](
+            auto, data, DRAWS, SamplingSettings(n_steps, 6, 3), of_stream
+        )
     assert (x[..., 1] >= BOUND).all()
     sample = first_and_second(x.numpy()[..., np.isnan(PAIR)]).mean(0)
     exact = bounded_moments(PAIR, BOUND)
@@ -141,7 +151,9 @@ def rows(seed):
 def test_complete_rows_stay_as_they_are(rule, rows, seed):
     data = Incomplete.from_array(rows)
     with seeded(seed):
-        x = SAMPLERS[rule](autoencoder(0.3), data, 3, Effort(2, 4, 3), of_stream)
+        x = SAMPLERS[rule](
+            autoencoder(0.3), data, 3, SamplingSettings(2, 4, 3), of_stream
+        )
     assert (x[:, 0] == data.x[0]).all()
     assert x.isfinite().all()
     missing = ~data.observed
@@ -157,7 +169,7 @@ def test_numbers_of_the_row_give_its_draws_anywhere(rule, rows, seed):
 
     def drawn(part):
         data = Incomplete.from_array(part)
-        return draws(auto, data, 3, Effort(4, 4, 3), of_rows(part))
+        return draws(auto, data, 3, SamplingSettings(4, 4, 3), of_rows(part))
 
     whole = drawn(rows)
     order = np.random.default_rng(seed).permutation(len(rows))
@@ -168,7 +180,7 @@ def test_numbers_of_the_row_give_its_draws_anywhere(rule, rows, seed):
         auto,
         Incomplete.from_array(rows),
         3,
-        Effort(4, 4, 3),
+        SamplingSettings(4, 4, 3),
         lambda purpose: row_keyed(rows, purpose + 16),
     )
     missing = np.isnan(rows)
@@ -188,10 +200,12 @@ def test_any_sampler_makes_a_rule(rows):
 
         return inner._replace(step=step)
 
-    x = by_chains(make)(autoencoder(), data, 5, Effort(7, 1, 3), of_rows(rows))
+    x = by_chains(make)(
+        autoencoder(), data, 5, SamplingSettings(7, 1, 3), of_rows(rows)
+    )
     assert moves == [(5, 12, 4)] * 7
     same = SAMPLERS["pseudo-gibbs"](
-        autoencoder(), data, 5, Effort(7, 1, 3), of_rows(rows)
+        autoencoder(), data, 5, SamplingSettings(7, 1, 3), of_rows(rows)
     )
     assert torch.equal(x, same)
 
@@ -207,13 +221,13 @@ def test_cells_are_drawn_from_their_families(rule, rows, seed):
     rows[:, 3] = np.where(np.isnan(rows[:, 3]), np.nan, 2.5)
     data = Incomplete.from_array(rows)
     with seeded(seed):
-        x = SAMPLERS[rule](auto, data, 9, Effort(3, 4, 3), of_stream)
+        x = SAMPLERS[rule](auto, data, 9, SamplingSettings(3, 4, 3), of_stream)
     assert set(x[..., 2].unique().tolist()) == {-0.5, 2.0}
     assert {1.0, 2.5} <= set(x[..., 3].unique().tolist()) <= set(values[0].tolist())
     assert x.isfinite().all()
 
 
-EFFORT = Effort(10, 20, 3)
+EFFORT = SamplingSettings(10, 20, 3)
 
 
 @pytest.mark.parametrize(("n", "n_draws"), [(0, 1), (1, 10), (1000, 1), (1000, 200)])

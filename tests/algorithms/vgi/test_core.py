@@ -12,8 +12,8 @@ from skvnce._random import seeded
 from skvnce.algorithms.factor_analysis import fit_factors
 from skvnce.algorithms.vgi.core import (
     Chains,
-    Effort,
     Pair,
+    TrainingSettings,
     epochs,
     fine_tune,
     from_marginals,
@@ -113,9 +113,9 @@ def test_values_under_the_mask_are_never_read():
         with seeded(5):
             chains = Chains(table, from_marginals(table, 2))
             pair = Pair(density(), conditionals())
-            effort = Effort(2, 1, 16, 0.01, 0.01)
+            settings = TrainingSettings(2, 1, 16, 0.01, 0.01)
             warm_up_conditionals(pair.conditionals, chains, n_epochs=1)
-            train(pair, chains, effort, n_epochs=2)
+            train(pair, chains, settings, n_epochs=2)
             found.append((chains.x, pair.model.loadings, pair.conditionals.slopes))
     assert all(torch.equal(*parts) for parts in zip(*found, strict=True))
 
@@ -193,14 +193,16 @@ def test_of_complete_rows_the_loss_is_that_of_maximum_likelihood():
     x, _ = simulate(50)
     data = Incomplete(x, torch.ones_like(x).bool())
     pair = Pair(density(), conditionals())
-    loss = visit_loss(pair, Chains(data, x.expand(3, 50, D)), Effort(3, 2))
+    loss = visit_loss(pair, Chains(data, x.expand(3, 50, D)), TrainingSettings(3, 2))
     rows = torch.randperm(50)[:30]
     value = loss(rows)
     torch.testing.assert_close(value, -pair.model.log_prob(x[rows]).mean())
     value.backward()
     assert all(leaf.grad is None for leaf in pair.conditionals.parameters())
     before = [leaf.clone() for leaf in pair.conditionals.parameters()]
-    losses = train(pair, Chains(data, x[None]), Effort(1, 1, 50, 0.01), n_epochs=20)
+    losses = train(
+        pair, Chains(data, x[None]), TrainingSettings(1, 1, 50, 0.01), n_epochs=20
+    )
     assert losses[-1] < losses[0]
     for mine, known in zip(pair.conditionals.parameters(), before, strict=True):
         assert torch.equal(mine, known)
@@ -218,7 +220,7 @@ def test_complete_and_incomplete_rows_count_alike():
     S = TRUTH.covariance()[keep][:, keep]
     marginal = MultivariateNormal(TRUTH.mean[keep], S).log_prob(x[3:, keep])
     exact = -torch.cat([pair.model.log_prob(x[:3]), marginal]).mean()
-    loss = visit_loss(pair, chains, Effort(1, 1))
+    loss = visit_loss(pair, chains, TrainingSettings(1, 1))
     with torch.no_grad():
         found = torch.stack([loss(torch.arange(8)) for _ in range(300)])
     # the entropy is closed, and so log p of a draw is what varies
@@ -293,13 +295,13 @@ def fit(data, kind, n_epochs=120, rate=0.03):
     pair = Pair(density(FactorModel(*start())), conditionals(kind))
     warm = {"batch_size": len(data.x), "learning_rate": rate}
     warm_up_conditionals(pair.conditionals, chains, n_epochs=30, **warm)
-    effort = Effort(3, 1, len(data.x), rate, rate)
-    resting = effort._replace(n_updates=0)
+    settings = TrainingSettings(3, 1, len(data.x), rate, rate)
+    resting = settings._replace(n_updates=0)
     train(pair, chains, resting, n_epochs=30)
     losses = train(
         pair,
         chains,
-        effort,
+        settings,
         n_epochs=n_epochs,
         schedule=lambda epoch: 1 - epoch / n_epochs,
     )
@@ -352,8 +354,8 @@ def test_conditionals_learn_those_of_a_model_that_rests(kind):
             return kl_divergence(Normal(q.loc, q.scale), exact).mean(0)
 
     before = apart()
-    effort = Effort(3, 2, 250, 0.0, 0.03)
-    train(pair, chains, effort, n_epochs=100, schedule=lambda epoch: 1 - epoch / 100)
+    settings = TrainingSettings(3, 2, 250, 0.0, 0.03)
+    train(pair, chains, settings, n_epochs=100, schedule=lambda epoch: 1 - epoch / 100)
     assert (apart() < 0.01).all()
     assert (before > 0.1).all()
 
@@ -364,7 +366,7 @@ def test_training_moves_only_what_may_learn():
     before = [leaf.clone() for leaf in pair.model.parameters()]
     q = [leaf.clone() for leaf in pair.conditionals.parameters()]
     chains = Chains(data, from_marginals(data, 2))
-    train(pair, chains, Effort(2, 1, 50, 0.1, 0.1), n_epochs=2)
+    train(pair, chains, TrainingSettings(2, 1, 50, 0.1, 0.1), n_epochs=2)
     for mine, known in zip(pair.model.parameters(), before, strict=True):
         assert torch.equal(mine, known)
     moved = [
@@ -387,7 +389,7 @@ def test_the_schedule_scales_both_learning_rates():
     train(
         pair,
         chains,
-        Effort(1, 1, 60, 0.1, 0.1),
+        TrainingSettings(1, 1, 60, 0.1, 0.1),
         n_epochs=50,
         schedule=lambda epoch: float(epoch < 2),
         on_epoch=look,
@@ -408,8 +410,8 @@ def test_fine_tuning_leaves_the_model_and_the_first_conditionals_alone():
     pair = Pair(density(), conditionals())
     before = {name: leaf.clone() for name, leaf in pair.named_parameters()}
     chains = Chains(data, from_marginals(data, 3), observed_hypercube(data))
-    effort = Effort(3, 1, 64, 0.1, 0.02)
-    tuned, losses = fine_tune(pair, chains, effort, n_warm_up=20, n_epochs=30)
+    settings = TrainingSettings(3, 1, 64, 0.1, 0.02)
+    tuned, losses = fine_tune(pair, chains, settings, n_warm_up=20, n_epochs=30)
     for name, leaf in pair.named_parameters():
         assert torch.equal(leaf, before[name])
         assert leaf.requires_grad
@@ -428,8 +430,8 @@ def test_fine_tuning_bounds_the_likelihood_of_held_out_rows():
     data = Incomplete(x.where(observed, 0.0), observed)
     pair = Pair(density(), conditionals(exact=TRUTH))
     chains = Chains(data, from_marginals(data, 3))
-    effort = Effort(1, 1, 200, 0.0, 0.0)
-    _, losses = fine_tune(pair, chains, effort, n_warm_up=3, n_epochs=200)
+    settings = TrainingSettings(1, 1, 200, 0.0, 0.0)
+    _, losses = fine_tune(pair, chains, settings, n_warm_up=3, n_epochs=200)
     keep = [0, 1, 3]
     S = TRUTH.covariance()[keep][:, keep]
     marginal = MultivariateNormal(TRUTH.mean[keep], S).log_prob(x[40:, keep])
@@ -443,7 +445,9 @@ def test_fine_tuning_meets_batches_of_complete_rows_alone():
     data = Incomplete(x, torch.ones_like(x).bool())
     pair = Pair(density(), conditionals())
     chains = Chains(data, x[None].clone())
-    tuned, losses = fine_tune(pair, chains, Effort(1, 1, 8), n_warm_up=2, n_epochs=2)
+    tuned, losses = fine_tune(
+        pair, chains, TrainingSettings(1, 1, 8), n_warm_up=2, n_epochs=2
+    )
     exact = -float(pair.model.log_prob(x).mean().detach())
     assert losses == pytest.approx([exact, exact])
     assert torch.equal(tuned.slopes, pair.conditionals.slopes)

@@ -58,9 +58,9 @@ def test_starts_have_the_conditional_normal(fitted, data, seed):
     missing = ~data.observed
     assert abs(z_mean((x - exact)[:, missing], 0.0)).max() < GATE
     assert (x[:, data.observed] == data.x[data.observed]).all()
-    _, spread = em.conditional_moments(fitted.normal, data)
+    _, dequantised = em.conditional_moments(fitted.normal, data)
     square = (x - exact).square()
-    assert abs(z_mean(square[:, missing], spread.square()[missing])).max() < GATE
+    assert abs(z_mean(square[:, missing], dequantised.square()[missing])).max() < GATE
 
 
 @pytest.mark.slow
@@ -133,8 +133,8 @@ def test_rounded_cells_are_spread_between_their_edges():
     values = torch.tensor([[0.0, 1.0, 2.0]]).double()
     some = Families(NONE, NONE, torch.tensor([1]), torch.zeros(0, 2), values, edges)
     x = torch.tensor([[9.0, 0.0], [9.0, 1.0], [9.0, 2.0]]).double()
-    spread = some.spread(x, torch.full((3, 2), 0.25).double())
-    assert spread.tolist() == [[9.0, -0.25], [9.0, 0.75], [9.0, 2.0]]
+    dequantised = some.dequantised(x, torch.full((3, 2), 0.25).double())
+    assert dequantised.tolist() == [[9.0, -0.25], [9.0, 0.75], [9.0, 2.0]]
     seen = torch.tensor([[True, True], [True, True], [True, False]])
     width = some.log_width(x, seen)
     torch.testing.assert_close(width, torch.tensor([0.0, 0.0, 0.0]).double())

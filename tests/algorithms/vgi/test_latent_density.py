@@ -8,7 +8,13 @@ from torch.distributions import Independent, MultivariateNormal, Normal
 from vaes import Curved
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vgi.core import Chains, Effort, Pair, from_marginals, train
+from skvnce.algorithms.vgi.core import (
+    Chains,
+    Pair,
+    TrainingSettings,
+    from_marginals,
+    train,
+)
 from skvnce.algorithms.vgi.latent_density import LatentDensity
 from skvnce.variational.base import stream
 from skvnce.variational.gibbs import ExtendedConditionals
@@ -105,7 +111,7 @@ def test_variational_gibbs_trains_all_of_it(model, seed):
     density = LatentDensity(model, LinearEncoder(1.3))
     before = {name: v.detach().clone() for name, v in density.named_parameters()}
     chains = Chains(data, from_marginals(data, 2))
-    train(Pair(density, conditionals), chains, Effort(2, 2, 8), n_epochs=2)
+    train(Pair(density, conditionals), chains, TrainingSettings(2, 2, 8), n_epochs=2)
     assert {name.split(".")[0] for name in before} == {"model", "posterior"}
     for name, value in density.named_parameters():
         assert (value != before[name]).any(), name

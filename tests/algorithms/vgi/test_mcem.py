@@ -9,7 +9,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.vgi import mcem
-from skvnce.algorithms.vgi.core import Effort
+from skvnce.algorithms.vgi.core import TrainingSettings
 from skvnce.models.spline_flow import SplineFlow
 from skvnce.samplers.projected_latent import Proposal, projected_latent
 from skvnce.samplers.variational_gibbs import observed_hypercube
@@ -47,7 +47,7 @@ def test_of_complete_rows_it_is_plain_maximum_likelihood(seed):
             model,
             data,
             x,
-            Effort(**settings),
+            TrainingSettings(**settings),
             n_epochs=5,
             n_steps=lambda epoch: 2,
             schedule=lambda epoch: (1 + np.cos(np.pi * epoch / 5)) / 2,
@@ -114,7 +114,7 @@ def test_imputations_are_drawn_when_the_schedule_says(seed):
             model,
             data,
             x,
-            Effort(batch_size=30),
+            TrainingSettings(batch_size=30),
             n_epochs=4,
             n_steps={1: 0, 2: 3, 3: 0, 4: 1}.get,
             hypercube=observed_hypercube(data),

@@ -11,7 +11,7 @@ from torch.distributions import Distribution, constraints
 from skvnce.distributions.quantiles import draw
 
 
-class Oblique(Distribution):
+class AffineTransformed(Distribution):
     """The distribution of loc + root v, of event shape (latents,).
 
     Parameters
@@ -40,15 +40,17 @@ class Oblique(Distribution):
         """The log-weights of the components; (*batch, components)."""
         return self.base.log_weights
 
-    def components(self) -> "Oblique":
+    def components(self) -> "AffineTransformed":
         """Return the components, of batch shape (*batch, components)."""
         parts = self.base.components()
-        return Oblique(parts, self.loc.unsqueeze(-2), self.root.unsqueeze(-3))
+        return AffineTransformed(parts, self.loc.unsqueeze(-2), self.root.unsqueeze(-3))
 
-    def expand(self, batch_shape: torch.Size, _instance: None = None) -> "Oblique":
+    def expand(
+        self, batch_shape: torch.Size, _instance: None = None
+    ) -> "AffineTransformed":
         """Return the distribution, repeated to a larger batch shape."""
         width = self.event_shape[0]
-        return Oblique(
+        return AffineTransformed(
             self.base.expand(batch_shape),
             self.loc.expand(*batch_shape, width),
             self.root.expand(*batch_shape, width, width),

@@ -6,8 +6,8 @@ from oracles import GATE, first_and_second, z_mean
 from torch.distributions import Independent, MultivariateNormal, Normal
 from vaes import grid
 
+from skvnce.distributions.affine_transformed import AffineTransformed
 from skvnce.distributions.normal_mixture import NormalMixture
-from skvnce.distributions.oblique import Oblique
 from skvnce.objectives.elbo import frozen
 from skvnce.variational.base import draw, draw_latents, stream
 
@@ -33,7 +33,7 @@ def some(seed, *batch, width=K):
 
 
 def oblique(loc, root, shift, spread):
-    return Oblique(Independent(Normal(shift, spread), 1), loc, root)
+    return AffineTransformed(Independent(Normal(shift, spread), 1), loc, root)
 
 
 def known(loc, root, shift, spread):
@@ -85,7 +85,7 @@ def test_expand_repeats(seed):
 
 def mixed(*batch):
     loc, root = LOC.expand(*batch, K), ROOT.expand(*batch, K, K)
-    return Oblique(NormalMixture(*MIXTURE).expand(batch), loc, root)
+    return AffineTransformed(NormalMixture(*MIXTURE).expand(batch), loc, root)
 
 
 def exact_parts():
@@ -134,7 +134,7 @@ def moments():
 def test_draws_of_a_mixture_have_its_moments(seed):
     drawn = draw(mixed(), numbers(seed, N, K + 1)).numpy()
     assert abs(z_mean(first_and_second(drawn), moments())).max() < GATE
-    straight = Oblique(NormalMixture(*MIXTURE), LOC, ROOT.diagonal().diag())
+    straight = AffineTransformed(NormalMixture(*MIXTURE), LOC, ROOT.diagonal().diag())
     other = draw(straight, numbers(seed, N, K + 1)).numpy()  # control
     assert abs(z_mean(first_and_second(other), moments())).max() > GATE
 
@@ -186,7 +186,7 @@ def test_draws_of_a_mixture_carry_its_gradient(seed):
     product = (weight[..., 0] * (within + means.prod(-1))).sum()
     exact = torch.autograd.grad(product, one)
     many = leaves(N)
-    q = Oblique(NormalMixture(*many[:3]), *many[3:])
+    q = AffineTransformed(NormalMixture(*many[:3]), *many[3:])
     z = draw(q, numbers(seed, N, K + 1))
     found = torch.autograd.grad(z.prod(-1).sum(), many)
     for mine, true in zip(found, exact, strict=True):
