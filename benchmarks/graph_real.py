@@ -313,11 +313,13 @@ def by_method(method):
     """Rank by a fit without L1 penalty, choose by EBIC where that is affordable."""
 
     def learn(X):
-        options = {"method": method, "random_state": 0}
-        free = TruncatedGaussianGraphLearner(alpha=0, **options).fit(X)
+        learner = TruncatedGaussianGraphLearner(
+            alpha=0, algorithm=method, random_state=0
+        )
+        free = learner.fit(X)
         if method not in CHOOSE:
             return free.edge_strengths_, None
-        chosen = TruncatedGaussianGraphLearnerCV(**options).fit(X)
+        chosen = TruncatedGaussianGraphLearnerCV(learner, random_state=0).fit(X)
         return free.edge_strengths_, chosen.edge_strengths_
 
     return learn

@@ -66,7 +66,13 @@ CASES = {
     ),
     "graph": (TruncatedGaussianGraphLearner(**GRAPH), 6, 250),
     "graph of few links": (TruncatedGaussianGraphLearner(alpha=0.1, **GRAPH), 6, 250),
-    "graph cv": (TruncatedGaussianGraphLearnerCV(alphas=3, **GRAPH), 2, 30),
+    "graph cv": (
+        TruncatedGaussianGraphLearnerCV(
+            TruncatedGaussianGraphLearner(**GRAPH), alphas=3, random_state=0
+        ),
+        2,
+        30,
+    ),
     "vnce": (VNCEEstimator(max_iter=20, random_state=0), 6, 200),
     "vae": (VAE, 2, 40),
     "lair": (

@@ -36,7 +36,9 @@ UNSETTLED = [  # which stop before they converge
     GaussianImputer(marginals="normal", n_parameter_draws=0, **SHORT),
     IncompleteFactorAnalysis(1, **SHORT),
     TruncatedGaussianGraphLearner(max_iter=2, tol=1e-12),
-    TruncatedGaussianGraphLearnerCV(alphas=2, max_iter=2, tol=1e-12),
+    TruncatedGaussianGraphLearnerCV(
+        TruncatedGaussianGraphLearner(max_iter=2, tol=1e-12), alphas=2
+    ),
     VNCEEstimator(Bell, max_iter=1),
 ]
 ESTIMATORS = [

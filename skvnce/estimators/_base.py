@@ -121,7 +121,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
     def _fate_of_empty(self):
         fate = "dropped by transform"
-        if self.keep_empty_features:
+        if self._keeps_empty():
             fate = "filled by 0"
             bounds = [
                 name
@@ -158,8 +158,12 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         filled[..., empty] = np.nan_to_num(filled[..., empty])
         return filled[..., kept]
 
+    def _keeps_empty(self):
+        """Return whether `transform` keeps columns that were missing at `fit`."""
+        return self.keep_empty_features
+
     def _columns_kept(self):
-        if self.keep_empty_features:
+        if self._keeps_empty():
             return np.arange(self.n_features_in_)
         return self.feature_indices_
 
@@ -219,7 +223,7 @@ class ConstantColumns:
             )
 
     def _columns_kept(self):
-        if self.keep_empty_features:
+        if self._keeps_empty():
             return np.arange(self.n_features_in_)
         return np.union1d(self.feature_indices_, list(self.constants_)).astype(int)
 

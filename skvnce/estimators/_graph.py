@@ -1,103 +1,37 @@
 """A sparse graph from a non-negative table with missing values."""
 
-from functools import partial
-from typing import NamedTuple
+from numbers import Integral, Real
 
 import numpy as np
-import torch
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils._param_validation import StrOptions
 
 from skvnce._incomplete import Incomplete
-from skvnce._progress import step, tell_round
-from skvnce._random import row_keyed, seeded
-from skvnce._threads import threads_for
-from skvnce._warnings import warn_user
-from skvnce.algorithms.graph import em, empirical_bayes, prediction
-from skvnce.algorithms.graph.chain_means import N_TABLES
+from skvnce._progress import step
+from skvnce._random import seeded
+from skvnce.algorithms.graph import em
 from skvnce.algorithms.graph.edge_probability import edge_probabilities
-from skvnce.algorithms.graph.maximum_likelihood import maximum_likelihood
-from skvnce.algorithms.graph.pseudo_likelihood import pseudo_likelihood
-from skvnce.algorithms.graph.score_matching import score_matching
-from skvnce.algorithms.graph.single_imputation import FILLERS, imputed
-from skvnce.algorithms.graph.vnce_cdi import vnce_cdi
-from skvnce.algorithms.graph.vnce_conditional import vnce
-from skvnce.algorithms.graph.vnce_lognormal import vnce_lognormal
+from skvnce.algorithms.graph.problem import ALGORITHMS, Options, pose
+from skvnce.algorithms.graph.single_imputation import FILLERS
 from skvnce.estimators import _graph_checks
-from skvnce.estimators._base import CellSampler
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
     rounds_of_tuning,
-    shows_progress,
 )
-from skvnce.estimators._misfit import HeldOutCheck
+from skvnce.estimators._graph_fitted import FittedGraph
 from skvnce.estimators._rounds import failures_named
-from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import (
-    check_auto_or_number,
-    check_bool,
-    check_choice,
+    RANDOM_STATE,
+    Number,
     check_non_negative,
-    check_number,
     check_squares,
     incomplete_array,
     keeps_state_on_failure,
 )
-from skvnce.models.truncated_gaussian import TruncatedGaussian
-
-_SLUGGISH = 0.8  # autocorrelation of chains above which more rounds are needed
-_INEXACT = 1e-3  # gap, relative to the loss, above which the last M-step is inexact
 
 
-def _of_data(build):
-    def method(estimator, data, noise, centre):
-        return build(data, centre, fit_linear=estimator.fit_linear)
-
-    return method
-
-
-def _by_contrast(build):
-    def method(estimator, data, noise, centre):
-        options = {
-            "noise_ratio": estimator.noise_ratio,
-            "fit_linear": estimator.fit_linear,
-        }
-        return build(data, noise, centre, **options)
-
-    return method
-
-
-_ALGORITHMS = {
-    "score-matching": _of_data(score_matching),
-    "maximum-likelihood": _of_data(maximum_likelihood),
-    "pseudo-likelihood": _of_data(pseudo_likelihood),
-    "vnce": _by_contrast(vnce),
-    "vnce-cdi": _by_contrast(vnce_cdi),
-    "vnce-lognormal": _by_contrast(vnce_lognormal),
-    "imputed-score-matching": _of_data(score_matching),
-    "imputed-nce": _by_contrast(vnce),
-}
-
-
-class Problem(NamedTuple):
-    """The parts of a fit that do not depend on alpha, for standardised columns."""
-
-    method: em.Method
-    start: em.Theta
-    units: em.Units
-    data: Incomplete
-    ridge: float
-    ridge_linear: float
-
-    def penalty(self, alpha):
-        """Make a penalty of the same strength for all edges."""
-        links = em.off_diagonal(len(self.units.centre))
-        return em.Penalty(alpha * links, self.ridge, self.ridge_linear)
-
-
-class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSampler):
+class TruncatedGaussianGraphLearner(CallbackSupportMixin, FittedGraph):
     """Sparse graph of non-negative variables, learned from a table with missing values.
 
     The model is a Gaussian truncated to ``x >= 0``, with ``p(x)`` proportional to
@@ -280,6 +214,23 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
            [0. , 0. , 0. ]])
     """
 
+    _parameter_constraints = {
+        "alpha": [Number(Real, 0, None, closed="left")],
+        "algorithm": [StrOptions(set(ALGORITHMS))],
+        "imputation": [StrOptions(set(FILLERS))],
+        "fit_linear": ["boolean"],
+        "ridge": [StrOptions({"auto"}), Number(Real, 0, None, closed="left")],
+        "ridge_linear": [StrOptions({"auto"}), Number(Real, 0, None, closed="left")],
+        "noise_ratio": [Number(Integral, 1, None, closed="left")],
+        "n_steps": [Number(Integral, 1, None, closed="left")],
+        "max_iter": [Number(Integral, 1, None, closed="left")],
+        "tol": [Number(Real, 0, None, closed="left")],
+        "on_misfit": [StrOptions({"warn", "raise", "ignore"})],
+        "keep_empty_features": ["boolean"],
+        "random_state": RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
+
     def __init__(
         self,
         alpha=0.02,
@@ -341,7 +292,6 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
             If numbers overflow, or if the chains of maximum likelihood leave the range
             of the data.
         """
-        check_number(self.alpha, "alpha", low=0)
         self._check_parameters()
         data = self._read(X)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
@@ -356,12 +306,13 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
         return self
 
     def _fit_graph(self, data, on_round):
+        """Pose and solve the problem, and check the result."""
         problem = self._pose(data)
         self.n_tuning_iter_ = rounds_of_tuning()
-        fit = self._learn(problem, problem.start, float(self.alpha), on_round)
+        fit = problem.learn(float(self.alpha), on_round=on_round, **self._effort())
         self._keep(fit, problem, data)
         self._keep_probabilities(fit, problem)
-        self._judge(problem, data, fit.theta)
+        _graph_checks.judge(self, problem, data, fit.theta)
 
     def _read(self, X):
         """Validate the table, and return its rows that have observed cells."""
@@ -379,214 +330,24 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
         """Scale the columns, choose the ridges, and build the method."""
         units = em.units_of(data, self.fit_linear)
         self._check_scale(units.scale.numpy())
-        scaled = Incomplete(data.x / units.scale, data.observed)
-        method, scaled = self._method(scaled, units.centre)
-        start = em.independence(scaled, units.centre, self.fit_linear)
-        ridges, start = self._ridges(scaled, units.centre, start)
-        return Problem(method, start, units, scaled, *ridges)
-
-    def _method(self, scaled, centre):
-        """Build the method for a scaled table; complete the table if it imputes."""
-        noise = em.marginals(scaled)
-        if self.algorithm.startswith("imputed"):
-            scaled = imputed(scaled, self.imputation)
-        return _ALGORITHMS[self.algorithm](self, scaled, noise, centre), scaled
-
-    def _learn(self, problem, start, alpha, on_round=tell_round):
-        return em.learn_graph(
-            problem.method,
-            start,
-            problem.units.centre,
-            problem.penalty(alpha),
-            max_iter=self.max_iter,
-            tol=self.tol,
-            on_round=on_round,
+        options = Options(
+            self.algorithm, self.imputation, self.fit_linear, self.noise_ratio
         )
-
-    @shows_progress
-    def transform(self, X):
-        """Fill missing cells by their conditional means given the observed cells.
-
-        The result is a function of each row alone: a row has the same result in any
-        table, up to rounding.  It is exact if one cell is missing or if truncation at
-        zero has no effect.  Otherwise it is an average over `n_steps` sweeps
-        whose noise is reduced by conditional means in closed form.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Non-negative; NaN marks missing cells.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features_out)
-            Observed cells are equal to those of X.
-        """
-        X = self._checked(X)
-        filled = self._constants_filled(X)
-        model, start = self.to_torch(), torch.from_numpy(self.location_)
-        with self._threads():
-            for cells, nodes in self._parts(X, only_incomplete=True, n_chains=N_TABLES):
-                found = prediction.conditional_mean(
-                    model,
-                    Incomplete.from_array(nodes),
-                    start,
-                    row_keyed(nodes, self._seed),
-                    burn_in=self.n_steps // 2,
-                    n_steps=self.n_steps,
-                ).numpy()
-                found = self._clipped(self._fill_marginal(found))
-                filled[cells] = into_dtype(found, X.dtype)
-        return self._columns_out(filled, X)
-
-    def _drawn_tables(self, X, n_draws, random_state):
-        filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)
-        model, start = self.to_torch(), torch.from_numpy(self.location_)
-        with self._threads(), seeded(random_state):
-            for cells, nodes in self._parts(X, only_incomplete=True, n_chains=n_draws):
-                found = prediction.draw(
-                    model,
-                    Incomplete.from_array(nodes),
-                    start,
-                    n_draws=n_draws,
-                    n_steps=self.n_steps + self.n_steps // 2,
-                ).numpy()
-                found = self._made_possible(self._draw_marginal(found))
-                filled[:, *cells] = into_dtype(found, X.dtype)
-        return self._columns_out(filled, X)
-
-    @shows_progress
-    def score_samples(self, X):
-        """Compute a held-out log-score of each row, in nats.
-
-        The columns are divided into five blocks.  Each block is hidden in turn, and its
-        observed cells are scored by their log predictive density given the observed
-        cells of the other blocks.  The score of a row is the sum of these, averaged
-        over two partitions of the columns.  It needs no normalising constant, it is a
-        proper score, and it is a function of the row alone (up to rounding).
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Non-negative; NaN marks missing cells.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            0 for a row that is entirely missing, and if all columns are constant.
-        """
-        X = self._checked(X)
-        scores = np.zeros(len(X))
-        model, start = self.to_torch(), torch.from_numpy(self.location_)
-        with self._threads():
-            for (rows, _), nodes in self._parts(X, n_chains=prediction.N_CHAINS):
-                scores[rows[:, 0]] = prediction.log_predictive(
-                    model,
-                    Incomplete.from_array(nodes),
-                    start,
-                    lambda block, nodes=nodes: row_keyed(nodes, self._seed + 1 + block),
-                    burn_in=self.n_steps // 2,
-                    n_steps=self.n_steps,
-                )
-        return scores
-
-    def edges(self):
-        """List the edges in a table, strongest first.
-
-        Returns
-        -------
-        pandas.DataFrame
-            With columns ``source``, ``target``, ``association`` (``-K_ij`` over
-            ``sqrt(K_ii K_jj)``: positive if both rise together given all others)
-            and ``precision`` (``K_ij`` in the units of X).
-        """
-        check_is_fitted(self)
-        import pandas as pd
-
-        i, j = np.nonzero(np.triu(self.precision_, 1))
-        sign = -np.sign(self.precision_[i, j])
-        table = pd.DataFrame(
-            {
-                "source": self.nodes_[i],
-                "target": self.nodes_[j],
-                "association": sign * self.edge_strengths_[i, j],
-                "precision": self.precision_[i, j],
-            }
+        ridges = (
+            None if isinstance(value, str) else float(value)
+            for value in (self.ridge, self.ridge_linear)
         )
-        weakness = -table["association"].abs()
-        return table.loc[weakness.sort_values(kind="stable").index].reset_index(
-            drop=True
-        )
+        return pose(data, units, options, *ridges)
 
-    def to_networkx(self):
-        """Return the graph; edges have a ``weight`` (association) and a ``precision``.
-
-        Returns
-        -------
-        networkx.Graph
-        """
-        check_is_fitted(self)
-        import networkx as nx
-
-        result = nx.Graph()
-        result.add_nodes_from(self.nodes_.tolist())
-        for row in self.edges().itertuples():
-            result.add_edge(
-                row.source, row.target, weight=row.association, precision=row.precision
-            )
-        return result
-
-    def to_torch(self):
-        """Return the fitted model as a torch module, in the units of X.
-
-        Returns
-        -------
-        skvnce.models.truncated_gaussian.TruncatedGaussian
-        """
-        check_is_fitted(self)
-        return TruncatedGaussian(
-            torch.tensor(self.precision_),
-            torch.tensor(self.linear_),
-            torch.tensor(getattr(self, "log_scale_", 0.0), dtype=torch.float64),
-        )
-
-    def __sklearn_tags__(self):
-        """Declare non-negative input."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        return tags
-
-    def _check_parameters(self):
-        check_choice(self.algorithm, "algorithm", _ALGORITHMS)
-        check_choice(self.imputation, "imputation", FILLERS)
-        self._check_on_misfit()
-        for name in ("ridge", "ridge_linear"):
-            check_auto_or_number(getattr(self, name), name, low=0)
-        check_number(self.noise_ratio, "noise_ratio", low=1, integer=True)
-        check_number(self.n_steps, "n_steps", low=1, integer=True)
-        check_number(self.max_iter, "max_iter", low=1, integer=True)
-        check_number(self.tol, "tol", low=0)
-        for name in ("fit_linear", "keep_empty_features"):
-            check_bool(getattr(self, name), name)
+    def _effort(self):
+        """Return how long EM goes on."""
+        return {"max_iter": self.max_iter, "tol": self.tol}
 
     def _check_scale(self, scale):
         with np.errstate(over="ignore", under="ignore", divide="ignore"):
             products = np.outer(scale, scale).max(1), 1 / np.outer(scale, scale).min(1)
         fit = np.isfinite(products).all(0) & (scale != 0)
         check_squares(self, self.feature_indices_, fit)
-
-    def _ridges(self, scaled, centre, start):
-        """Choose the ridges of K and b, and a better start if a pilot fit finds one."""
-        ridge, linear = (
-            None if isinstance(value, str) else float(value)
-            for value in (self.ridge, self.ridge_linear)
-        )
-        if ridge is None:
-            ridge = empirical_bayes.ridge_of_links(scaled)
-        if linear is None and self.fit_linear:
-            found = empirical_bayes.pilot(scaled, start, centre, ridge)
-            return (ridge, found.ridge_linear), found.theta
-        return (ridge, linear or 0.0), start
 
     def _keep(self, fit, problem, data):
         """Set the fitted attributes, in the units of X."""
@@ -611,7 +372,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
         self.change_, self.optimality_gap_ = fit.change, fit.gap
         self.largest_cut_ = fit.cut
         self.chain_autocorrelation_ = fit.autocorrelation
-        self._warn_unless_converged()
+        _graph_checks.warn_unless_converged(self)
 
     def _keep_empty_graph(self):
         """Set the attributes of a graph without nodes, as all columns are constant."""
@@ -644,59 +405,3 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, HeldOutCheck, CellSamp
             free = m_step.solve(fit.summary, fit.theta, penalty, m_step.tol[0])
         strengths = em.edge_strengths(free.theta.precision)
         self.edge_probabilities_ = edge_probabilities(strengths).numpy()
-
-    def _alpha(self):
-        """Return the L1 strength of the fit."""
-        return float(self.alpha)
-
-    def _judge(self, problem, data, theta):
-        """Check the predictions and limits of the model, and report a misfit."""
-        predict = partial(_graph_checks.predicted, self, problem, theta)
-        self._check_held_out(data.to_array(), predict)
-        limits = _graph_checks.messages(self, data, theta)
-        self._announce_misfit(_graph_checks.REMEDY, limits)
-
-    def _warn_unless_converged(self):
-        if not np.isfinite(self.optimality_gap_):
-            warn_user(
-                "The precision matrix cannot be estimated from so few rows, or so few "
-                f"cells above zero, with ridge={self.ridge_:g}. Raise ridge.",
-                ConvergenceWarning,
-            )
-        elif self.optimality_gap_ > _INEXACT * max(1.0, abs(self.loss_curve_[-1])):
-            warn_user(
-                "The last M-step did not reach its minimum (optimality_gap_="
-                f"{self.optimality_gap_:.2g}, loss {self.loss_curve_[-1]:.2g}). Drop "
-                f"columns that repeat others, or change ridge={self.ridge_:g}.",
-                ConvergenceWarning,
-            )
-        elif self.chain_autocorrelation_ > _SLUGGISH and not self._enough_rounds():
-            warn_user(
-                f"EM stopped after max_iter={self.max_iter} rounds, in which the draws "
-                "of missing cells hardly changed (chain_autocorrelation_="
-                f"{self.chain_autocorrelation_:.3f}): the graph still depends on where "
-                f"they started. Raise max_iter above {self._rounds_needed() + 10:.0f}, "
-                "or drop columns that nearly repeat others.",
-                ConvergenceWarning,
-            )
-        elif self.n_iter_ == self.max_iter and self.change_ > self.tol:
-            warn_user(
-                f"EM stopped after max_iter={self.max_iter} rounds, with an edge "
-                f"strength still changing by {self.change_:.2g} a round. Raise "
-                f"max_iter or tol={self.tol:g}.",
-                ConvergenceWarning,
-            )
-
-    def _rounds_needed(self):
-        return em.rounds_needed(self.chain_autocorrelation_)
-
-    def _enough_rounds(self):
-        return self.n_iter_ < self.max_iter or self.max_iter > self._rounds_needed()
-
-    def _checked(self, X):
-        X = super()._checked(X)
-        check_non_negative(self, X)
-        return X
-
-    def _threads(self):
-        return threads_for(len(self.feature_indices_))

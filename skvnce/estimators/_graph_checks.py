@@ -2,15 +2,19 @@
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed
+from skvnce._warnings import warn_user
 from skvnce.algorithms.graph import em, prediction
 from skvnce.estimators._misfit import listed
 from skvnce.training.adam import Diverged
 
 WIDEST = 0.82  # largest standard deviation over mean of a truncated normal (at zero)
 LARGEST_CUT = 0.5  # share by which an edge may shrink without a warning
+_SLUGGISH = 0.8  # autocorrelation of chains above which more rounds are needed
+_INEXACT = 1e-3  # gap, relative to the loss, above which the last M-step is inexact
 _ROUNDS = 6  # rounds of EM after which the held-out cells have no influence
 REMEDY = (
     "GaussianImputer may fill missing cells better; logarithms of skewed columns may "
@@ -30,6 +34,32 @@ def remedy(learner):
     return f"{text}, or algorithm='score-matching', may help."
 
 
+def judge(learner, problem, data, theta, strength="alpha"):
+    """Check the predictions and limits of the model, and report a misfit.
+
+    Parameters
+    ----------
+    learner : TruncatedGaussianGraphLearner
+        With its fitted attributes.
+    problem : Problem
+    data : Incomplete
+        In the units of X.
+    theta : Theta
+        The fit to all cells, for columns of unit standard deviation.
+    strength : str
+        Name of the parameter that sets the L1 penalty.
+    """
+
+    def predict(kept, rows):
+        try:
+            return predicted(learner, problem, theta, kept, rows)
+        except Diverged:
+            return None
+
+    learner._check_held_out(data.to_array(), predict)
+    learner._announce_misfit(REMEDY, messages(learner, data, theta, strength))
+
+
 def predicted(learner, problem, theta, kept, rows):
     """Continue the fit without held-out cells, and fill them.
 
@@ -46,13 +76,15 @@ def predicted(learner, problem, theta, kept, rows):
 
     Returns
     -------
-    ndarray of shape (n_rows, n_nodes), or None if the fit diverges
+    ndarray of shape (n_rows, n_nodes)
+
+    Raises
+    ------
+    Diverged
     """
     centre, scale = problem.units
     kept = Incomplete.from_array(kept / scale.numpy())
-    theta = _without(learner, problem, kept, theta)
-    if theta is None:
-        return None
+    theta = problem.continued(kept, theta, float(learner.alpha), _ROUNDS)
     part = kept.take(torch.from_numpy(rows))
     filled = prediction.conditional_mean(
         em.to_model(theta, centre),
@@ -65,30 +97,7 @@ def predicted(learner, problem, theta, kept, rows):
     return (filled * scale).numpy()
 
 
-def _without(learner, problem, kept, theta):
-    """Continue the fit without the held-out cells; return None if it diverges.
-
-    Methods that contrast with noise keep their parameters, as their rounds are slow.
-    """
-    if "nce" in learner.algorithm:
-        return theta
-    centre = problem.units.centre
-    try:
-        fit = em.learn_graph(
-            learner._method(kept, centre)[0],
-            theta,
-            centre,
-            problem.penalty(learner._alpha()),
-            max_iter=_ROUNDS,
-            tol=0.0,
-            warm_up=1,
-        )
-    except Diverged:
-        return None
-    return fit.theta
-
-
-def messages(learner, data, theta):
+def messages(learner, data, theta, strength):
     """List messages about a table or a fit that is beyond the limits of the model.
 
     Parameters
@@ -99,6 +108,8 @@ def messages(learner, data, theta):
         In the units of X.
     theta : Theta
         The fit, for columns of unit standard deviation.
+    strength : str
+        Name of the parameter that sets the L1 penalty.
     """
     found, places = [], learner.feature_indices_
     beyond = wide_columns(data) if learner.fit_linear else np.zeros(0, dtype=int)
@@ -121,9 +132,8 @@ def messages(learner, data, theta):
     if learner.largest_cut_ > LARGEST_CUT:
         found.append(
             f"Edges were shrunk by up to {learner.largest_cut_:.0%} (largest_cut_), "
-            "because the fitted density had no finite integral. Raise "
-            f"{'alpha' if hasattr(learner, 'alpha') else 'alphas'} or ridge="
-            f"{learner.ridge_:.2g}, or drop columns that repeat others."
+            f"because the fitted density had no finite integral. Raise {strength} or "
+            f"ridge={learner.ridge_:.2g}, or drop columns that repeat others."
         )
     return found
 
@@ -158,3 +168,42 @@ def wide_columns(data):
     deviation = em.units_of(data, fit_linear=True).scale
     chance = 1 + data.observed.sum(0).rsqrt()
     return np.flatnonzero((deviation > WIDEST * mean * chance).numpy())
+
+
+def warn_unless_converged(learner):
+    """Warn if the rounds, or the last M-step, did not settle."""
+    message = _why_unsettled(learner)
+    if message:
+        warn_user(message, ConvergenceWarning)
+
+
+def _why_unsettled(learner):
+    """Describe what did not settle, and what to change."""
+    gap, last, ridge = learner.optimality_gap_, learner.loss_curve_[-1], learner.ridge_
+    max_iter, memory = learner.max_iter, learner.chain_autocorrelation_
+    needed = em.rounds_needed(memory)
+    if not np.isfinite(gap):
+        return (
+            "The precision matrix cannot be estimated from so few rows, or so few "
+            f"cells above zero, with ridge={ridge:g}. Raise ridge."
+        )
+    if gap > _INEXACT * max(1.0, abs(last)):
+        return (
+            f"The last M-step did not reach its minimum (optimality_gap_={gap:.2g}, "
+            f"loss {last:.2g}). Drop columns that repeat others, or change "
+            f"ridge={ridge:g}."
+        )
+    if memory > _SLUGGISH and learner.n_iter_ == max_iter <= needed:
+        return (
+            f"EM stopped after max_iter={max_iter} rounds, in which the draws of "
+            f"missing cells hardly changed (chain_autocorrelation_={memory:.3f}): the "
+            "graph still depends on where they started. Raise max_iter above "
+            f"{needed + 10:.0f}, or drop columns that nearly repeat others."
+        )
+    if learner.n_iter_ == max_iter and learner.change_ > learner.tol:
+        return (
+            f"EM stopped after max_iter={max_iter} rounds, with an edge strength still "
+            f"changing by {learner.change_:.2g} a round. Raise max_iter or "
+            f"tol={learner.tol:g}."
+        )
+    return None

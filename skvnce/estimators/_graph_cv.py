@@ -1,53 +1,60 @@
 """A sparse graph that chooses its L1 strength from a table with missing values."""
 
 import warnings
+from numbers import Integral, Real
+from typing import NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
+from sklearn.utils._param_validation import StrOptions
 
-from skvnce._progress import step, steps, tell_round
+from skvnce._progress import steps
 from skvnce._random import seeded
 from skvnce._warnings import warn_user
 from skvnce.algorithms.graph import em, penalty_path
+from skvnce.algorithms.graph.em import Fit
+from skvnce.algorithms.graph.penalty_path import Path, learn_path
+from skvnce.algorithms.graph.problem import Problem
 from skvnce.estimators import _graph_checks
 from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
     counting_rounds,
     report_rounds,
     reports_fit,
     rounds_of_tuning,
 )
 from skvnce.estimators._graph import TruncatedGaussianGraphLearner
+from skvnce.estimators._graph_fitted import FittedGraph
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._validation import (
-    check_choice,
-    check_number,
+    RANDOM_STATE,
+    Number,
     incomplete_array,
     keeps_state_on_failure,
 )
 
-_RATIO = 100  # ratio of the largest to the smallest alpha of an automatic path
 _INSTABILITY = 0.1  # maximum instability that `selection="stability"` accepts
 _SAME = 1e-9  # relative difference below which two criteria count as equal
 
 
-def _learn_path(learner, data, alphas, on_round=tell_round):
-    """Learn all edges, and solve the path for given alphas or a number of them."""
-    problem = learner._pose(data)
-    dense = learner._learn(problem, problem.start, 0.0, on_round)
-    m_step, penalty = problem.method.m_step, problem.penalty(0.0)
-    if np.ndim(alphas) == 0:
-        with step("finding the largest alpha"):
-            top = penalty_path.largest_alpha(m_step, dense, penalty)
-        alphas = np.geomspace(top, top / _RATIO, alphas).tolist()
-    return problem, dense, penalty_path.solve_path(m_step, dense, penalty, alphas)
+class Search(NamedTuple):
+    """A path of penalties on all rows, from which a rule chooses."""
+
+    learner: TruncatedGaussianGraphLearner
+    problem: Problem
+    dense: Fit
+    path: Path
+    rows: np.ndarray  # (n_samples, n_nodes)
+    seed: int
 
 
 def _fit_path(learner, data, alphas, seed):
     """Fit all alphas to validated rows."""
     with learner._threads(), seeded(seed):
-        return _learn_path(learner, data, alphas)
+        problem = learner._pose(data)
+        return problem, *learn_path(problem, alphas, **learner._effort())
 
 
 def _fold_scores(learner, X, train, test, alphas, seed):
@@ -81,7 +88,7 @@ def _selected(learner, X, rows, alphas, seed):
     return found
 
 
-class TruncatedGaussianGraphLearnerCV(TruncatedGaussianGraphLearner):
+class TruncatedGaussianGraphLearnerCV(CallbackSupportMixin, FittedGraph):
     """`TruncatedGaussianGraphLearner` that chooses the strength of its L1 penalty.
 
     One fit without L1 penalty averages the statistics of the missing cells.  Then a
@@ -90,6 +97,10 @@ class TruncatedGaussianGraphLearnerCV(TruncatedGaussianGraphLearner):
 
     Parameters
     ----------
+    model : TruncatedGaussianGraphLearner or None, default=None
+        The learner whose `alpha` is chosen.  It is cloned, and its `alpha`,
+        `random_state` and `verbose` are not used.  None is a learner with the default
+        parameters.
     alphas : int or array-like of shape (n_alphas,), default=20
         Number of values, at least 2, on a path from the smallest alpha that gives an
         empty graph down to a hundredth of it; or the values themselves.  They refer to
@@ -112,9 +123,12 @@ class TruncatedGaussianGraphLearnerCV(TruncatedGaussianGraphLearner):
         Number of random halves of the rows; used by ``"stability"``.
     n_jobs : int or None, default=None
         Number of folds or subsamples that joblib processes in parallel.
-    algorithm, imputation, fit_linear, ridge, ridge_linear, noise_ratio, n_steps, \
-max_iter, tol, on_misfit, keep_empty_features, random_state, verbose
-        As in `TruncatedGaussianGraphLearner`.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of all draws.  The global streams of numpy and torch are not changed.
+    verbose : int, default=0
+        If 1, print a line for each round, and for each other step of `fit`,
+        `transform`, `sample` and `score_samples` that takes longer than a second.  If
+        2, print all steps.
 
     Attributes
     ----------
@@ -138,7 +152,11 @@ max_iter, tol, on_misfit, keep_empty_features, random_state, verbose
         Number of rounds of EM of the fit to all rows, which all alphas share.
     n_tuning_iter_ : int
         Number of rounds of EM of the pilot fit and of all folds or subsamples.
-    precision_, linear_, edge_strengths_, edge_probabilities_, nodes_, ...
+    precision_, linear_, untruncated_mean_, log_scale_, edge_strengths_, \
+edge_probabilities_, nodes_, feature_indices_, constants_, location_, ridge_, \
+ridge_linear_, loss_curve_, change_, chain_autocorrelation_, largest_cut_, \
+optimality_gap_, held_out_gain_, marginal_columns_, feature_ranges_, n_features_in_, \
+feature_names_in_
         As in `TruncatedGaussianGraphLearner`, for the graph at `alpha_`.
 
     Examples
@@ -155,51 +173,40 @@ max_iter, tol, on_misfit, keep_empty_features, random_state, verbose
     0     x0     x1
     """
 
+    _parameter_constraints = {
+        "model": [TruncatedGaussianGraphLearner, None],
+        "alphas": [Number(Integral, 2, None, closed="left"), "array-like"],
+        "selection": [StrOptions({"ebic", "cv", "cv-1se", "stability"})],
+        "gamma": [Number(Real, 0, None, closed="left")],
+        "cv": ["cv_object"],
+        "n_subsamples": [Number(Integral, 2, None, closed="left")],
+        "n_jobs": [Integral, None],
+        "random_state": RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
+
     def __init__(
         self,
-        alphas=20,
+        model=None,
         *,
+        alphas=20,
         selection="ebic",
         gamma=0.0,
         cv=5,
         n_subsamples=20,
         n_jobs=None,
-        algorithm="score-matching",
-        imputation="mean",
-        fit_linear=True,
-        ridge="auto",
-        ridge_linear="auto",
-        noise_ratio=10,
-        n_steps=30,
-        max_iter=100,
-        tol=2e-3,
-        on_misfit="warn",
-        keep_empty_features=False,
         random_state=None,
         verbose=0,
     ):
-        super().__init__(
-            algorithm=algorithm,
-            imputation=imputation,
-            fit_linear=fit_linear,
-            ridge=ridge,
-            ridge_linear=ridge_linear,
-            noise_ratio=noise_ratio,
-            n_steps=n_steps,
-            max_iter=max_iter,
-            tol=tol,
-            on_misfit=on_misfit,
-            keep_empty_features=keep_empty_features,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        del self.alpha  # it is chosen, not a parameter
+        self.model = model
         self.alphas = alphas
         self.selection = selection
         self.gamma = gamma
         self.cv = cv
         self.n_subsamples = n_subsamples
         self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     @keeps_state_on_failure
     @reports_fit
@@ -227,51 +234,70 @@ max_iter, tol, on_misfit, keep_empty_features, random_state, verbose
             As in `TruncatedGaussianGraphLearner`.
         """
         alphas = self._check_parameters()
-        data = self._read(X)
-        on_round, finish = report_rounds(self, self.max_iter, X=X)
-        self.__dict__.pop("edge_frequencies_", None)  # of an earlier fit
-        with failures_named(_graph_checks.remedy(self)):
-            with self._threads(), seeded(self.random_state) as seed:
-                if not self.feature_indices_.size:
-                    found = None
-                else:
-                    found = _learn_path(self, data, alphas, on_round)
-            if found is None:
-                self._keep_empty_graph()
+        learner = clone(self._settings())
+        learner.set_params(random_state=self.random_state, verbose=0)
+        data = learner._read(X)
+        on_round, finish = report_rounds(self, learner.max_iter, X=X)
+        self._forget()
+        with failures_named(_graph_checks.remedy(learner)):
+            with learner._threads(), seeded(self.random_state) as seed:
+                if learner.feature_indices_.size:
+                    problem = learner._pose(data)
+                    effort = learner._effort()
+                    found = learn_path(problem, alphas, on_round=on_round, **effort)
+            if learner.feature_indices_.size:
+                rows = incomplete_array(learner, X, reset=False)
+                rows = rows[:, learner.feature_indices_]
+                self._choose(data, Search(learner, problem, *found, rows, seed))
             else:
-                self._choose(X, data, *found, seed)
-        self._seed = seed
+                self._keep_empty_path(learner, alphas)
+        learner._seed = seed
+        self._show(learner)
         finish()
         return self
 
-    def _choose(self, X, data, problem, dense, path, seed):
-        """Choose alpha by the criterion, and set the attributes of its graph."""
+    def _settings(self):
+        return TruncatedGaussianGraphLearner() if self.model is None else self.model
+
+    def _forget(self):
+        """Delete the fitted attributes of an earlier fit."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+
+    def _show(self, learner):
+        """Set the fitted attributes of the chosen learner."""
+        unfitted = vars(clone(learner))
+        fitted = {k: v for k, v in vars(learner).items() if k not in unfitted}
+        vars(self).update(fitted)
+
+    def _choose(self, data, search):
+        """Choose alpha by the criterion, and fit the learner of the search."""
+        learner, problem, dense, path = search[:4]
         self.n_tuning_iter_ = rounds_of_tuning()
         self.alphas_ = np.array(path.alphas)
         self.cv_results_ = {
             "alpha": self.alphas_.copy(),
             "n_edges": np.array([penalty_path.n_edges(theta) for theta in path.thetas]),
         }
-        rows = incomplete_array(self, X, reset=False)[:, self.feature_indices_]
-        best = _RULES[self.selection](self, problem, dense, path, rows, seed)
-        self._warn_at_the_edge(best)
-        self.alpha_ = path.alphas[best]
+        best = _RULES[self.selection](self, search)
+        self._warn_at_the_edge(best, len(learner.feature_indices_))
+        self.alpha_ = learner.alpha = path.alphas[best]
         self.path_ = np.array(
             [em.associations(theta.precision).numpy() for theta in path.thetas]
         )
-        with self._threads():
+        with learner._threads():
             chosen = dense._replace(theta=path.thetas[best])
             penalty = problem.penalty(self.alpha_)
             fit = em.concluded(problem.method.m_step, chosen, penalty)
-            self._keep(fit, problem, data)
-            self._keep_probabilities(dense, problem)
-            with seeded(seed):
-                self._judge(problem, data, fit.theta)
+            learner._keep(fit, problem, data)
+            learner._keep_probabilities(dense, problem)
+            with seeded(search.seed):
+                _graph_checks.judge(learner, problem, data, fit.theta, "alphas")
 
-    def _keep_empty_graph(self):
+    def _keep_empty_path(self, learner, alphas):
         """Set the attributes of a path of graphs without nodes."""
-        super()._keep_empty_graph()
-        alphas = [0.0] if np.ndim(self.alphas) == 0 else self._check_parameters()
+        learner._keep_empty_graph()
+        alphas = [0.0] if isinstance(alphas, int) else alphas
         self.alphas_, self.alpha_ = np.array(alphas), alphas[0]
         self.path_ = np.zeros((len(alphas), 0, 0))
         counts = np.zeros(len(alphas), dtype=int)
@@ -279,27 +305,17 @@ max_iter, tol, on_misfit, keep_empty_features, random_state, verbose
         if self.selection == "stability":
             self.edge_frequencies_ = np.zeros((0, 0))
 
-    def _alpha(self):
-        return float(self.alpha_)
-
-    def _learner(self):
-        """Make the learner that is fitted to folds and subsamples."""
-        names = TruncatedGaussianGraphLearner().get_params()
-        given = {name: getattr(self, name) for name in names if name != "alpha"}
-        return TruncatedGaussianGraphLearner(**{**given, "verbose": 0})
-
-    def _jobs(self, name, function, parts, X, seed):
+    def _jobs(self, name, function, parts, search):
         """Apply a function to parts of the rows, each with its own learner and seed.
 
         `name` is the name of the step.  Parts that run in other threads or processes
         do not report their steps.
         """
-        seeds = np.random.default_rng(seed).integers(2**31 - 1, size=len(parts))
-        learner = self._learner()
+        rng = np.random.default_rng(search.seed)
+        seeds = rng.integers(2**31 - 1, size=len(parts))
+        learner, X, alphas = search.learner, search.rows, search.path.alphas
         results = Parallel(self.n_jobs, return_as="generator")(
-            delayed(counting_rounds)(
-                function, clone(learner), X, *part, self.alphas_.tolist(), int(s)
-            )
+            delayed(counting_rounds)(function, clone(learner), X, *part, alphas, int(s))
             for part, s in zip(parts, seeds, strict=True)
         )
         found = []
@@ -309,15 +325,16 @@ max_iter, tol, on_misfit, keep_empty_features, random_state, verbose
             self.n_tuning_iter_ += n_rounds
         return found
 
-    def _by_ebic(self, problem, dense, path, X, seed):
-        with self._threads(), seeded(seed):
+    def _by_ebic(self, search):
+        learner, problem, dense, path, _, seed = search
+        with learner._threads(), seeded(seed):
             known = penalty_path.evidence(
                 problem.method.m_step,
                 dense,
                 problem.penalty(0.0),
                 problem.units.centre,
                 problem.data,
-                fit_linear=self.fit_linear,
+                fit_linear=learner.fit_linear,
             )
             scores = [
                 penalty_path.extended_bic(known, theta, self.gamma)
@@ -328,40 +345,40 @@ max_iter, tol, on_misfit, keep_empty_features, random_state, verbose
         # of alphas with the same edges, the one that shrinks them least
         return int(np.flatnonzero(scores <= least + _SAME * abs(least)).max())
 
-    def _score_folds(self, X, seed, least):
+    def _score_folds(self, search, least):
         """Compute scores of held-out rows for all alphas; (n_splits, n_alphas)."""
-        parts = list(check_cv(self.cv).split(X))
+        parts = list(check_cv(self.cv).split(search.rows))
         if len(parts) < least:
             raise ValueError(
                 f"cv gives {len(parts)} splits, and selection={self.selection!r} needs "
                 f"at least {least}. (One fit exhausts a generator of splits: pass a "
                 "list or a splitter.)"
             )
-        scores = np.array(self._jobs("fold", _fold_scores, parts, X, seed))
+        scores = np.array(self._jobs("fold", _fold_scores, parts, search))
         self.cv_results_["mean_test_score"] = scores.mean(0)
         self.cv_results_["std_test_score"] = scores.std(0)
         for fold, row in enumerate(scores):
             self.cv_results_[f"split{fold}_test_score"] = row
         return scores
 
-    def _by_score(self, problem, dense, path, X, seed):
-        return int(np.argmax(self._score_folds(X, seed, 1).mean(0)))
+    def _by_score(self, search):
+        return int(np.argmax(self._score_folds(search, 1).mean(0)))
 
-    def _by_one_error(self, problem, dense, path, X, seed):
-        scores = self._score_folds(X, seed, 2)
+    def _by_one_error(self, search):
+        scores = self._score_folds(search, 2)
         mean = scores.mean(0)
         best = np.argmax(mean)
         loss = scores[:, best, None] - scores  # paired by fold
         error = loss.std(0, ddof=1) / np.sqrt(len(scores))
         return int(np.argmax(mean + error >= mean[best]))
 
-    def _by_stability(self, problem, dense, path, X, seed):
-        rng = np.random.default_rng(seed)
+    def _by_stability(self, search):
+        rng, X = np.random.default_rng(search.seed), search.rows
         half = max(len(X) // 2, 2)
         parts = [
             (rng.choice(len(X), half, replace=False),) for _ in range(self.n_subsamples)
         ]
-        found = np.mean(self._jobs("half", _selected, parts, X, seed), axis=0)
+        found = np.mean(self._jobs("half", _selected, parts, search), axis=0)
         upper = np.triu_indices(X.shape[1], 1)
         wobble = (2 * found * (1 - found))[:, *upper].mean(1) if len(upper[0]) else [0]
         instability = np.maximum.accumulate(np.broadcast_to(wobble, len(found)))
@@ -378,9 +395,8 @@ max_iter, tol, on_misfit, keep_empty_features, random_state, verbose
         np.fill_diagonal(self.edge_frequencies_, 0)
         return best
 
-    def _warn_at_the_edge(self, best):
+    def _warn_at_the_edge(self, best, d):
         links, alpha = self.cv_results_["n_edges"][best], self.alphas_[best]
-        d = len(self.feature_indices_)
         # nothing can be sparser than the empty graph, or denser than the complete one
         sparser = best == 0 and links > 0
         denser = best == len(self.alphas_) - 1 and alpha > 0 and 2 * links < d * (d - 1)
@@ -396,12 +412,9 @@ max_iter, tol, on_misfit, keep_empty_features, random_state, verbose
     def _check_parameters(self):
         """Check parameters; return the decreasing alphas, or the number of alphas."""
         super()._check_parameters()
-        check_choice(self.selection, "selection", _RULES)
-        check_number(self.gamma, "gamma", low=0)
-        check_number(self.n_subsamples, "n_subsamples", low=2, integer=True)
+        self._settings()._check_parameters()
         if np.ndim(self.alphas) == 0:
-            check_number(self.alphas, "alphas", low=2, integer=True)
-            return self.alphas
+            return int(self.alphas)
         alphas = np.asarray(self.alphas)
         if alphas.ndim != 1 or alphas.size == 0 or alphas.dtype.kind not in "iuf":
             raise ValueError(

@@ -5,7 +5,7 @@ import math
 import numbers
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, validate_parameter_constraints
 from sklearn.utils.validation import check_array, validate_data
 
 from skvnce._containers import cell_errors_named, check_exact, readable
@@ -171,8 +171,8 @@ def check_number(value, name, *, low, high=np.inf, above=False, integer=False):
 def check_verbose(estimator):
     """Check `verbose`, if an estimator has it; True counts as 1."""
     value = getattr(estimator, "verbose", 0)
-    if not isinstance(value, bool | np.bool_):
-        check_number(value, "verbose", low=0, integer=True)
+    name = type(estimator).__name__
+    validate_parameter_constraints({"verbose": ["verbose"]}, {"verbose": value}, name)
 
 
 def check_share(value, name):

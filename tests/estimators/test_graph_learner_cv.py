@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from oracles import rejection, ring
+from sklearn.model_selection import GridSearchCV
 
 from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.xdist_group("processes")  # share fits, and one has a c
 
 D = 5
 RULES = ["ebic", "cv", "cv-1se", "stability"]
-QUICK = {"n_steps": 4, "n_subsamples": 6, "cv": 3, "alphas": 6}
+QUICK = {"n_subsamples": 6, "cv": 3, "alphas": 6}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,10 @@ def data():
 
 
 def fitted(X, **options):
-    learner = TruncatedGaussianGraphLearnerCV(**{**QUICK, "random_state": 0, **options})
+    model = TruncatedGaussianGraphLearner(n_steps=4)
+    learner = TruncatedGaussianGraphLearnerCV(
+        **{"model": model, **QUICK, "random_state": 0, **options}
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return learner.fit(X)
@@ -239,7 +243,9 @@ def test_it_completes_tables(data):
     [([0.5, 0.05], 0, "smallest"), ([0.05, 0.02], 100, "largest")],
 )
 def test_the_edge_of_the_grid_is_told(alphas, gamma, end, data):
-    learner = TruncatedGaussianGraphLearnerCV(alphas, gamma=gamma, random_state=0)
+    learner = TruncatedGaussianGraphLearnerCV(
+        alphas=alphas, gamma=gamma, random_state=0
+    )
     with pytest.warns(UserWarning, match=f"the {end} alpha of the path"):
         learner.fit(data[0])
 
@@ -278,6 +284,9 @@ def test_a_dask_cluster_finds_the_same(data, by_rule):
         ({"selection": "bic"}, "selection"),
         ({"gamma": -1}, "gamma"),
         ({"n_subsamples": 1}, "n_subsamples"),
+        ({"n_jobs": "all"}, "n_jobs"),
+        ({"model": 0.02}, "model"),
+        ({"model": TruncatedGaussianGraphLearner(ridge=-1)}, "'ridge' parameter"),
         ({"selection": "cv", "cv": 1000}, "n_splits=1000"),
     ],
 )
@@ -304,7 +313,9 @@ def test_a_single_column_has_an_empty_path(data):
 
 @pytest.mark.parametrize(("alphas", "gamma"), [(4, 500), ([0.5, 0.0], 0)])
 def test_where_nothing_lies_beyond_nothing_is_told(alphas, gamma, data):
-    learner = TruncatedGaussianGraphLearnerCV(alphas, gamma=gamma, random_state=0)
+    learner = TruncatedGaussianGraphLearnerCV(
+        alphas=alphas, gamma=gamma, random_state=0
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         learner.fit(data[0])
@@ -315,8 +326,8 @@ def test_one_standard_error_is_that_of_the_mean_of_the_folds(monkeypatch):
     apart = np.sqrt(0.75) * np.array([1.0, 1.0, -1.0, -1.0])
     scores = np.stack([apart - 0.7, apart - 0.4, np.zeros(4)], axis=1)
     learner = TruncatedGaussianGraphLearnerCV()
-    monkeypatch.setattr(learner, "_score_folds", lambda X, seed, least: scores)
-    assert learner._by_one_error(None, None, None, None, 0) == 1
+    monkeypatch.setattr(learner, "_score_folds", lambda search, least: scores)
+    assert learner._by_one_error(None) == 1
 
 
 def test_halves_of_the_rows_have_no_row_twice(data, monkeypatch):
@@ -331,3 +342,43 @@ def test_halves_of_the_rows_have_no_row_twice(data, monkeypatch):
     assert len(halves) == 4
     for rows in halves:
         assert len(np.unique(rows)) == len(rows) == len(data[0]) // 2
+
+
+def test_the_model_is_cloned_and_searched(data):
+    model = TruncatedGaussianGraphLearner(n_steps=2, max_iter=2, random_state=3)
+    path = TruncatedGaussianGraphLearnerCV(model, alphas=3, random_state=0)
+    search = GridSearchCV(path, {"model__ridge": [0.0, 1.0]}, cv=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        found = search.fit(data[0][:60]).best_estimator_
+    assert found.ridge_ == search.best_params_["model__ridge"] == found.model.ridge
+    assert not hasattr(model, "precision_") and not hasattr(found.model, "precision_")
+    assert isinstance(found.alpha_, float) and found.model.alpha == model.alpha
+    assert not isinstance(found, TruncatedGaussianGraphLearner)
+
+
+def test_the_fitted_attributes_are_those_of_the_last_fit(data):
+    named = pd.DataFrame(data[0]).add_prefix("c")
+    model = TruncatedGaussianGraphLearner(n_steps=2, max_iter=2)
+    path = fitted(named, model=model, alphas=2)
+    assert path.nodes_.tolist() == list(named)
+    path.set_params(model__algorithm="imputed-nce", model__noise_ratio=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        path.fit(data[0][:, :3])
+        assert np.isfinite(path.log_scale_)
+        path.set_params(model__algorithm="score-matching").fit(data[0][:, :3])
+    assert not hasattr(path, "feature_names_in_") and not hasattr(path, "log_scale_")
+    assert path.n_features_in_ == 3
+
+
+def test_the_model_decides_on_empty_columns_and_the_container(data):
+    X = pd.DataFrame(data[0][:60]).add_prefix("c").assign(none=np.nan)
+    model = TruncatedGaussianGraphLearner(n_steps=2, max_iter=2)
+    model.set_output(transform="pandas")
+    path = fitted(X, model=model, alphas=2)
+    assert path.transform(X).shape == (60, D)
+    assert isinstance(path.transform(X), np.ndarray)  # the container is that of path
+    path.set_params(model__keep_empty_features=True)
+    assert path.transform(X).shape == (60, D + 1)
+    assert path.get_feature_names_out().tolist() == list(X)

@@ -264,14 +264,14 @@ def test_columns_that_means_predict_better_are_imputed_from_their_values(
     seed, monkeypatch
 ):
     """A model that predicts nonsense is not used, whatever it is."""
-    from skvnce.estimators import _graph_checks
+    from skvnce.algorithms.graph.problem import Problem
 
     X = fits_well(seed)
 
-    def nonsense(learner, problem, kept, theta):
+    def nonsense(problem, data, theta, alpha, n_rounds):
         return theta._replace(linear=theta.linear + 50 * (theta.linear < 1e9))
 
-    monkeypatch.setattr(_graph_checks, "_without", nonsense)
+    monkeypatch.setattr(Problem, "continued", nonsense)
     learner = TruncatedGaussianGraphLearner(random_state=seed)
     (text,) = announced(learner, X)
     assert "predicted worse than by their means" in text

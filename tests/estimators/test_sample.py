@@ -27,7 +27,9 @@ QUICK = {"random_state": 0, "on_misfit": "ignore"}
 SHORT = {"n_steps": 1, "n_draws": 4, "add_indicator": True, **QUICK}
 OF_CELLS = {
     "graph": TruncatedGaussianGraphLearner(**QUICK),
-    "path": TruncatedGaussianGraphLearnerCV(3, **QUICK),
+    "path": TruncatedGaussianGraphLearnerCV(
+        TruncatedGaussianGraphLearner(on_misfit="ignore"), alphas=3, random_state=0
+    ),
     "gaussian": GaussianImputer(n_parameter_draws=2, add_indicator=True, **QUICK),
     "lair": LAIRImputer(LINEAR, n_estimators=1, **SHORT),
     "vgi": VGIImputer("flow", max_iter=0, **SHORT),

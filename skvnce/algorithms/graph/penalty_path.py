@@ -7,11 +7,12 @@ from the sparsest graph to the densest, each starting at the previous one.
 from math import inf, log
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce._progress import steps, tell
+from skvnce._progress import OnRound, step, steps, tell, tell_round
 from skvnce.algorithms.graph.em import (
     Fit,
     MStep,
@@ -23,10 +24,12 @@ from skvnce.algorithms.graph.em import (
     to_model,
 )
 from skvnce.algorithms.graph.maximum_likelihood import Information, moments_of_draws
+from skvnce.algorithms.graph.problem import Problem
 from skvnce.algorithms.graph.quadratic import as_point, penalised
 from skvnce.training.conjugate import minimise_over
 from skvnce.training.proximal import Quadratic
 
+_RATIO = 100  # ratio of the largest to the smallest alpha of an automatic path
 _ROWS_A_NEIGHBOUR = 10
 _SWEEPS = 10  # sweeps that complete the rows for the estimate of the information
 
@@ -77,6 +80,31 @@ def solve_path(m_step: MStep, fit: Fit, penalty: Penalty, alphas: list[float]) -
         theta = m_step.solve(fit.summary, theta, weighted, tol).theta
         thetas.append(safe(theta))
     return Path(alphas, thetas)
+
+
+def learn_path(
+    problem: Problem,
+    alphas: int | list[float],
+    *,
+    max_iter: int,
+    tol: float,
+    on_round: OnRound = tell_round,
+) -> tuple[Fit, Path]:
+    """Learn all edges, and solve the path for given alphas or a number of them.
+
+    Returns
+    -------
+    dense : Fit
+        Without L1 penalty.
+    path : Path
+    """
+    dense = problem.learn(0.0, max_iter=max_iter, tol=tol, on_round=on_round)
+    m_step, penalty = problem.method.m_step, problem.penalty(0.0)
+    if isinstance(alphas, int):
+        with step("finding the largest alpha"):
+            top = largest_alpha(m_step, dense, penalty)
+        alphas = np.geomspace(top, top / _RATIO, alphas).tolist()
+    return dense, solve_path(m_step, dense, penalty, alphas)
 
 
 def _between(tol: tuple[float, float]) -> float:

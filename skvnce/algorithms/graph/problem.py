@@ -1,0 +1,157 @@
+"""A fit of a graph to a table: its method, scaled columns and ridges."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce._progress import OnRound, tell_round
+from skvnce.algorithms.graph import em, empirical_bayes
+from skvnce.algorithms.graph.maximum_likelihood import maximum_likelihood
+from skvnce.algorithms.graph.pseudo_likelihood import pseudo_likelihood
+from skvnce.algorithms.graph.score_matching import score_matching
+from skvnce.algorithms.graph.single_imputation import imputed
+from skvnce.algorithms.graph.vnce_cdi import vnce_cdi
+from skvnce.algorithms.graph.vnce_conditional import vnce
+from skvnce.algorithms.graph.vnce_lognormal import vnce_lognormal
+
+_OF_DATA = {
+    "score-matching": score_matching,
+    "maximum-likelihood": maximum_likelihood,
+    "pseudo-likelihood": pseudo_likelihood,
+    "imputed-score-matching": score_matching,
+}
+_BY_CONTRAST = {
+    "vnce": vnce,
+    "vnce-cdi": vnce_cdi,
+    "vnce-lognormal": vnce_lognormal,
+    "imputed-nce": vnce,
+}
+ALGORITHMS = sorted(_OF_DATA | _BY_CONTRAST)
+
+
+class Options(NamedTuple):
+    """How a method is built.
+
+    Attributes
+    ----------
+    algorithm : str
+        One of `ALGORITHMS`.
+    imputation : str
+        What the algorithms ``"imputed-..."`` fill in; see `single_imputation`.
+    fit_linear : bool
+    noise_ratio : int
+        Rows of noise for each row of data, of the algorithms that contrast with noise.
+    """
+
+    algorithm: str
+    imputation: str
+    fit_linear: bool
+    noise_ratio: int
+
+    @property
+    def contrasts(self) -> bool:
+        """Whether data are contrasted with noise, which gives the scale, too."""
+        return self.algorithm in _BY_CONTRAST
+
+    def method(self, data: Incomplete, centre: Tensor) -> tuple[em.Method, Incomplete]:
+        """Build the method for a scaled table; complete the table if it imputes."""
+        noise, fit_linear = em.marginals(data), self.fit_linear
+        if self.algorithm.startswith("imputed"):
+            data = imputed(data, self.imputation)
+        if not self.contrasts:
+            build = _OF_DATA[self.algorithm]
+            return build(data, centre, fit_linear=fit_linear), data
+        build, ratio = _BY_CONTRAST[self.algorithm], self.noise_ratio
+        found = build(data, noise, centre, noise_ratio=ratio, fit_linear=fit_linear)
+        return found, data
+
+
+class Problem(NamedTuple):
+    """The parts of a fit that do not depend on alpha, for scaled columns."""
+
+    options: Options
+    method: em.Method
+    start: em.Theta
+    units: em.Units
+    data: Incomplete
+    ridge: float
+    ridge_linear: float
+
+    def penalty(self, alpha: float) -> em.Penalty:
+        """Make a penalty of the same strength for all edges."""
+        links = em.off_diagonal(len(self.units.centre))
+        return em.Penalty(alpha * links, self.ridge, self.ridge_linear)
+
+    def learn(
+        self,
+        alpha: float,
+        *,
+        max_iter: int,
+        tol: float,
+        on_round: OnRound = tell_round,
+    ) -> em.Fit:
+        """Learn the graph with an L1 penalty; see `em.learn_graph`."""
+        return em.learn_graph(
+            self.method,
+            self.start,
+            self.units.centre,
+            self.penalty(alpha),
+            max_iter=max_iter,
+            tol=tol,
+            on_round=on_round,
+        )
+
+    def continued(
+        self, data: Incomplete, theta: em.Theta, alpha: float, n_rounds: int
+    ) -> em.Theta:
+        """Go on for some rounds with another scaled table of the same columns.
+
+        Algorithms that contrast with noise keep their parameters, as their rounds are
+        slow.
+        """
+        if self.options.contrasts:
+            return theta
+        centre = self.units.centre
+        fit = em.learn_graph(
+            self.options.method(data, centre)[0],
+            theta,
+            centre,
+            self.penalty(alpha),
+            max_iter=n_rounds,
+            tol=0.0,
+            warm_up=1,
+        )
+        return fit.theta
+
+
+def pose(
+    data: Incomplete,
+    units: em.Units,
+    options: Options,
+    ridge: float | None,
+    ridge_linear: float | None,
+) -> Problem:
+    """Scale the columns, build the method, and choose ridges that are None.
+
+    Parameters
+    ----------
+    data : Incomplete
+        Without rows or columns that are entirely missing.
+    units : Units
+        Of `data`; all scales are positive.
+    options : Options
+    ridge, ridge_linear : float or None
+        None is chosen by empirical Bayes.  A pilot fit that chooses the ridge of b also
+        gives a better start.
+    """
+    centre, fit_linear = units.centre, options.fit_linear
+    scaled = Incomplete(data.x / units.scale, data.observed)
+    method, scaled = options.method(scaled, centre)
+    start = em.independence(scaled, centre, fit_linear)
+    if ridge is None:
+        ridge = empirical_bayes.ridge_of_links(scaled)
+    if ridge_linear is None and fit_linear:
+        pilot = empirical_bayes.pilot(scaled, start, centre, ridge)
+        start, ridge_linear = pilot.theta, pilot.ridge_linear
+    return Problem(options, method, start, units, scaled, ridge, ridge_linear or 0.0)

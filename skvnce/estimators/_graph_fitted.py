@@ -1,0 +1,193 @@
+"""What a fitted graph can do: fill and draw cells, score rows, list edges."""
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import row_keyed, seeded
+from skvnce._threads import threads_for
+from skvnce.algorithms.graph import prediction
+from skvnce.algorithms.graph.chain_means import N_TABLES
+from skvnce.estimators._base import CellSampler
+from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._misfit import HeldOutCheck
+from skvnce.estimators._tables import into_dtype
+from skvnce.estimators._validation import check_non_negative
+from skvnce.models.truncated_gaussian import TruncatedGaussian
+
+
+class FittedGraph(HeldOutCheck, CellSampler):
+    """Base class of the estimators of a truncated Gaussian graph.
+
+    Its methods use the fitted attributes and, of the parameters, only `n_steps` and
+    `keep_empty_features` of `_settings`.
+    """
+
+    def _settings(self):
+        """Return the learner whose parameters the methods use."""
+        return self
+
+    def _keeps_empty(self):
+        return self._settings().keep_empty_features
+
+    @shows_progress
+    def transform(self, X):
+        """Fill missing cells by their conditional means given the observed cells.
+
+        The result is a function of each row alone: a row has the same result in any
+        table, up to rounding.  It is exact if one cell is missing or if truncation at
+        zero has no effect.  Otherwise it is an average over `n_steps` sweeps
+        whose noise is reduced by conditional means in closed form.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Non-negative; NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+            Observed cells are equal to those of X.
+        """
+        X = self._checked(X)
+        filled = self._constants_filled(X)
+        model, start = self.to_torch(), torch.from_numpy(self.location_)
+        with self._threads():
+            for cells, nodes in self._parts(X, only_incomplete=True, n_chains=N_TABLES):
+                found = prediction.conditional_mean(
+                    model,
+                    Incomplete.from_array(nodes),
+                    start,
+                    row_keyed(nodes, self._seed),
+                    burn_in=self._settings().n_steps // 2,
+                    n_steps=self._settings().n_steps,
+                ).numpy()
+                found = self._clipped(self._fill_marginal(found))
+                filled[cells] = into_dtype(found, X.dtype)
+        return self._columns_out(filled, X)
+
+    def _drawn_tables(self, X, n_draws, random_state):
+        filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)
+        model, start = self.to_torch(), torch.from_numpy(self.location_)
+        with self._threads(), seeded(random_state):
+            for cells, nodes in self._parts(X, only_incomplete=True, n_chains=n_draws):
+                found = prediction.draw(
+                    model,
+                    Incomplete.from_array(nodes),
+                    start,
+                    n_draws=n_draws,
+                    n_steps=self._settings().n_steps + self._settings().n_steps // 2,
+                ).numpy()
+                found = self._made_possible(self._draw_marginal(found))
+                filled[:, *cells] = into_dtype(found, X.dtype)
+        return self._columns_out(filled, X)
+
+    @shows_progress
+    def score_samples(self, X):
+        """Compute a held-out log-score of each row, in nats.
+
+        The columns are divided into five blocks.  Each block is hidden in turn, and its
+        observed cells are scored by their log predictive density given the observed
+        cells of the other blocks.  The score of a row is the sum of these, averaged
+        over two partitions of the columns.  It needs no normalising constant, it is a
+        proper score, and it is a function of the row alone (up to rounding).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Non-negative; NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            0 for a row that is entirely missing, and if all columns are constant.
+        """
+        X = self._checked(X)
+        scores = np.zeros(len(X))
+        model, start = self.to_torch(), torch.from_numpy(self.location_)
+        with self._threads():
+            for (rows, _), nodes in self._parts(X, n_chains=prediction.N_CHAINS):
+                scores[rows[:, 0]] = prediction.log_predictive(
+                    model,
+                    Incomplete.from_array(nodes),
+                    start,
+                    lambda block, nodes=nodes: row_keyed(nodes, self._seed + 1 + block),
+                    burn_in=self._settings().n_steps // 2,
+                    n_steps=self._settings().n_steps,
+                )
+        return scores
+
+    def edges(self):
+        """List the edges in a table, strongest first.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With columns ``source``, ``target``, ``association`` (``-K_ij`` over
+            ``sqrt(K_ii K_jj)``: positive if both rise together given all others)
+            and ``precision`` (``K_ij`` in the units of X).
+        """
+        check_is_fitted(self)
+        import pandas as pd
+
+        i, j = np.nonzero(np.triu(self.precision_, 1))
+        sign = -np.sign(self.precision_[i, j])
+        table = pd.DataFrame(
+            {
+                "source": self.nodes_[i],
+                "target": self.nodes_[j],
+                "association": sign * self.edge_strengths_[i, j],
+                "precision": self.precision_[i, j],
+            }
+        )
+        weakness = -table["association"].abs()
+        return table.loc[weakness.sort_values(kind="stable").index].reset_index(
+            drop=True
+        )
+
+    def to_networkx(self):
+        """Return the graph; edges have a ``weight`` (association) and a ``precision``.
+
+        Returns
+        -------
+        networkx.Graph
+        """
+        check_is_fitted(self)
+        import networkx as nx
+
+        result = nx.Graph()
+        result.add_nodes_from(self.nodes_.tolist())
+        for row in self.edges().itertuples():
+            result.add_edge(
+                row.source, row.target, weight=row.association, precision=row.precision
+            )
+        return result
+
+    def to_torch(self):
+        """Return the fitted model as a torch module, in the units of X.
+
+        Returns
+        -------
+        skvnce.models.truncated_gaussian.TruncatedGaussian
+        """
+        check_is_fitted(self)
+        return TruncatedGaussian(
+            torch.tensor(self.precision_),
+            torch.tensor(self.linear_),
+            torch.tensor(getattr(self, "log_scale_", 0.0), dtype=torch.float64),
+        )
+
+    def __sklearn_tags__(self):
+        """Declare non-negative input."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        return tags
+
+    def _checked(self, X):
+        X = super()._checked(X)
+        check_non_negative(self, X)
+        return X
+
+    def _threads(self):
+        return threads_for(len(self.feature_indices_))
