@@ -195,7 +195,7 @@ def test_a_step_that_was_left_open_is_closed_by_the_next(capsys):
 
 @pytest.mark.parametrize("verbose", [-1, "yes", 1.5, None])
 def test_a_wrong_verbose_is_named(verbose):
-    with pytest.raises(ValueError, match="'verbose' parameter of GaussianImputer must be"):
+    with pytest.raises(ValueError, match="'verbose' parameter of GaussianImp"):
         GaussianImputer(verbose=verbose).fit([[1.0], [2.0]])
 
 
