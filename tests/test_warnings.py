@@ -44,7 +44,7 @@ UNSETTLED = [  # which stop before they converge
 ESTIMATORS = [
     *UNSETTLED,
     VAE,
-    LAIRImputer(VAE, n_estimators=1, n_steps=1, n_draws=2),
+    LAIRImputer(VAE, n_estimators=2, n_steps=1, n_draws=2),
     VGIImputer(VAE, n_steps=1, n_draws=2),
     VGIImputer("factor-analysis", max_iter=1, n_steps=1, n_draws=2, n_chains=1),
     NoisyOr(2, binarize=10.0, max_iter=2),
@@ -63,7 +63,7 @@ def X(seed):
     X = 10 + rng.normal(size=(60, 1)) + rng.normal(size=(60, 4))
     X[rng.random(X.shape) < 0.2] = np.nan
     X[:, 3] = np.nan
-    return X
+    return np.insert(X, 4, 10.0, axis=1)
 
 
 def through_fit(estimator, X):
@@ -98,7 +98,10 @@ CASES = [
 @pytest.mark.parametrize(("estimator", "way"), CASES)
 def test_fit_warns_at_the_line_of_the_user(estimator, way, X):
     caught = recorded(way, clone(estimator), X)
-    assert any("Entirely missing" in str(one.message) for one in caught)
+    texts = [str(one.message) for one in caught]
+    assert sum("Entirely missing: column 3;" in text for text in texts) == 1
+    of_constants = sum("Constant where observed: column 4." in text for text in texts)
+    assert of_constants == (not isinstance(estimator, NoisyOr))
     if estimator in UNSETTLED:
         assert any(issubclass(one.category, ConvergenceWarning) for one in caught)
     assert {one.filename for one in caught} == {__file__}

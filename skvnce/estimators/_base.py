@@ -196,31 +196,38 @@ def constant_values(estimator, X, places):
 class ConstantColumns:
     """Mixin that leaves constant columns out of the model and imputes their value."""
 
-    def _split_constants(self, X):
-        """Remove constant columns from `feature_indices_`, and store their values."""
+    _fate_of_constants = "their missing cells are filled by the constant"
+
+    def _split_constants(self, X, refusal=None):
+        """Move constant columns from `feature_indices_` to `constants_`, and warn.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, n_features)
+            The training rows.
+        refusal : str, default=None
+            What is impossible if no column is left, which is then an error.
+        """
         constant = constant_columns(X[:, self.feature_indices_])
         places = self.feature_indices_[constant].tolist()
         self.constants_ = constant_values(self, X, places)
         self.feature_indices_ = self.feature_indices_[~constant]
-
-    def _warn_of_constants(self, model):
-        """Warn about constant columns, which users may expect in the model."""
-        if self.constants_:
-            names = ", ".join(column_name(self, j) for j in self.constants_)
-            none = (
-                "" if self.feature_indices_.size else f" No column is left in {model}."
-            )
-            warn_user(
-                f"Constant where observed: {names}. Constant columns are left out of "
-                f"{model}, and their missing cells are filled by the constant.{none}"
-            )
-
-    def _refuse_constants(self, consequence):
-        """Raise an error if the model has no column left."""
-        if not self.feature_indices_.size:
+        if refusal and not self.feature_indices_.size:
             raise ValueError(
-                f"All columns of X are constant where they are observed: {consequence}"
+                f"All columns of X are constant where they are observed: {refusal}"
             )
+        self._warn_of_constants()
+
+    def _warn_of_constants(self):
+        """Warn about constant columns, which users may expect in the model."""
+        if not self.constants_:
+            return
+        names = ", ".join(column_name(self, j) for j in self.constants_)
+        none = "" if self.feature_indices_.size else " No column is left in the model."
+        warn_user(
+            f"Constant where observed: {names}. Constant columns are left out of the "
+            f"model, and {self._fate_of_constants}.{none}"
+        )
 
     def _columns_kept(self):
         if self._keeps_empty():

@@ -1,5 +1,7 @@
 """Factor analysis of tables with missing values."""
 
+from numbers import Real
+
 import numpy as np
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
@@ -27,12 +29,15 @@ from skvnce.estimators._tables import (
     rows_with_data,
 )
 from skvnce.estimators._validation import (
-    check_auto_or_number,
+    AUTO,
+    ON_MISFIT,
+    Number,
     check_deviations,
     check_number,
     check_rank,
     column_name,
     incomplete_array,
+    integer_from,
     keeps_state_on_failure,
     latent_array,
 )
@@ -67,6 +72,10 @@ class IncompleteFactorAnalysis(
         Maximum number of rounds of EM.
     tol : float, default=1e-3
         EM stops if a round increases the log-likelihood by less than `tol` nats.
+    on_misfit : {"warn", "raise", "ignore"}, default="warn"
+        What `fit` does if a few cells dominate the squared errors of a column: it warns
+        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
+        this check.
     verbose : int, default=0
         If 1, print a line for each round, and for each other step that takes longer
         than a second.  If 2, print all steps.
@@ -88,7 +97,7 @@ class IncompleteFactorAnalysis(
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
     constants_ : dict of int to float
-        Values of the constant columns, by column index.
+        Values of the constant columns, by column index.  `fit` warns about them.
     n_iter_ : int
         Number of rounds of EM.
     n_tuning_iter_ : int
@@ -132,10 +141,28 @@ class IncompleteFactorAnalysis(
     array([[ 1.,  2., -3.]])
     """
 
-    def __init__(self, n_components="auto", *, max_iter=1000, tol=1e-3, verbose=0):
+    _parameter_constraints = {
+        "n_components": [AUTO, integer_from(1)],
+        "max_iter": [integer_from(1)],
+        "tol": [Number(Real, 0, None, closed="left")],
+        "on_misfit": ON_MISFIT,
+        "verbose": ["verbose"],
+    }
+    _fate_of_constants = "`inverse_transform` gives the constant"
+
+    def __init__(
+        self,
+        n_components="auto",
+        *,
+        max_iter=1000,
+        tol=1e-3,
+        on_misfit="warn",
+        verbose=0,
+    ):
         self.n_components = n_components
         self.max_iter = max_iter
         self.tol = tol
+        self.on_misfit = on_misfit
         self.verbose = verbose
 
     @keeps_state_on_failure
@@ -167,6 +194,8 @@ class IncompleteFactorAnalysis(
 
         Warns
         -----
+        UserWarning
+            If columns are constant or entirely missing.
         MisfitWarning
             If a few cells dominate the squared errors of a column.
         ConvergenceWarning
@@ -177,15 +206,14 @@ class IncompleteFactorAnalysis(
         weights, kept = rows_with_data(X, sample_weight)
         table = X[kept].astype(np.float64)
         self.feature_indices_ = self._observed_columns(table)
-        self._split_constants(table)
-        self._refuse_constants("no latents can be learned.")
+        self._split_constants(table, "no latents can be learned.")
         check_rank(self.n_components, len(self.feature_indices_))
         nodes = table[:, self.feature_indices_]
         seen = ~np.isnan(nodes).all(1)  # rows with a cell that is not constant
         nodes, weights = nodes[seen], weights[kept][seen]
         mean, scale = column_moments(nodes, weights)
         check_deviations(self, self.feature_indices_, scale)
-        announce(tail_messages(self, table, self.feature_indices_), "warn")
+        announce(tail_messages(self, table, self.feature_indices_), self.on_misfit)
         nodes = (nodes - mean) / scale
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with threads_for(len(self.feature_indices_)):
@@ -291,11 +319,6 @@ class IncompleteFactorAnalysis(
     @property
     def _n_features_out(self):
         return self.n_components_
-
-    def _check_parameters(self):
-        check_auto_or_number(self.n_components, "n_components", low=1, integer=True)
-        check_number(self.max_iter, "max_iter", low=1, integer=True)
-        check_number(self.tol, "tol", low=0)
 
     def _fate_of_empty(self):
         return "given zero loadings"

@@ -1,8 +1,11 @@
 """An imputer that fits a normal distribution to rows with missing values."""
 
+from numbers import Real
+
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
@@ -34,12 +37,15 @@ from skvnce.estimators._tables import (
     rows_with_data,
 )
 from skvnce.estimators._validation import (
-    check_auto_or_number,
-    check_bool,
-    check_choice,
+    AUTO,
+    BOUND,
+    ON_MISFIT,
+    RANDOM_STATE,
+    Number,
     check_deviations,
     check_number,
     incomplete_array,
+    integer_from,
     keeps_state_on_failure,
 )
 
@@ -138,7 +144,8 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
     constants_ : dict of int to float
-        Values of the constant columns, by column index.  They fill missing cells.
+        Values of the constant columns, by column index.  `fit` warns about them, and
+        they fill missing cells.
     held_out_gain_ : float
         One minus the ratio of the mean squared error of the model to that of the column
         means, on the held-out cells that choose shrinkage and marginals; the model is
@@ -190,6 +197,21 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
     >>> [table.shape for table in imputer.sample(X, n_draws=3, random_state=0)]
     [(5, 2), (5, 2), (5, 2)]
     """
+
+    _parameter_constraints = {
+        "shrinkage": [AUTO, Number(Real, 0, None, closed="neither")],
+        "marginals": [StrOptions({"auto", "normal"})],
+        "min_value": BOUND,
+        "max_value": BOUND,
+        "n_parameter_draws": [integer_from(0)],
+        "max_iter": [integer_from(1)],
+        "tol": [Number(Real, 0, None, closed="left")],
+        "on_misfit": ON_MISFIT,
+        "keep_empty_features": ["boolean"],
+        "add_indicator": ["boolean"],
+        "random_state": RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
 
     def __init__(
         self,
@@ -358,16 +380,6 @@ class GaussianImputer(CallbackSupportMixin, HeldOutCheck, ParameterDraws, Impute
                 log_prob = copula.log_prob(model, self._scaled(nodes))
             scores[rows[:, 0]] = log_prob.numpy() - units
         return scores
-
-    def _check_parameters(self):
-        check_auto_or_number(self.shrinkage, "shrinkage", low=0, above=True)
-        check_choice(self.marginals, "marginals", ["normal", "auto"])
-        check_number(self.n_parameter_draws, "n_parameter_draws", low=0, integer=True)
-        check_number(self.max_iter, "max_iter", low=1, integer=True)
-        check_number(self.tol, "tol", low=0)
-        self._check_on_misfit()
-        check_bool(self.keep_empty_features, "keep_empty_features")
-        check_bool(self.add_indicator, "add_indicator")
 
     def _fit_model(self, nodes, weights, on_round):
         """Choose shrinkage and marginals on held-out cells, then fit to all cells."""

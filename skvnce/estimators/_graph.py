@@ -1,6 +1,6 @@
 """A sparse graph from a non-negative table with missing values."""
 
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
@@ -22,11 +22,14 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._graph_fitted import FittedGraph
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._validation import (
+    AUTO,
+    ON_MISFIT,
     RANDOM_STATE,
     Number,
     check_non_negative,
     check_squares,
     incomplete_array,
+    integer_from,
     keeps_state_on_failure,
 )
 
@@ -219,13 +222,13 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, FittedGraph):
         "algorithm": [StrOptions(set(ALGORITHMS))],
         "imputation": [StrOptions(set(FILLERS))],
         "fit_linear": ["boolean"],
-        "ridge": [StrOptions({"auto"}), Number(Real, 0, None, closed="left")],
-        "ridge_linear": [StrOptions({"auto"}), Number(Real, 0, None, closed="left")],
-        "noise_ratio": [Number(Integral, 1, None, closed="left")],
-        "n_steps": [Number(Integral, 1, None, closed="left")],
-        "max_iter": [Number(Integral, 1, None, closed="left")],
+        "ridge": [AUTO, Number(Real, 0, None, closed="left")],
+        "ridge_linear": [AUTO, Number(Real, 0, None, closed="left")],
+        "noise_ratio": [integer_from(1)],
+        "n_steps": [integer_from(1)],
+        "max_iter": [integer_from(1)],
         "tol": [Number(Real, 0, None, closed="left")],
-        "on_misfit": [StrOptions({"warn", "raise", "ignore"})],
+        "on_misfit": ON_MISFIT,
         "keep_empty_features": ["boolean"],
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
@@ -320,7 +323,6 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, FittedGraph):
         check_non_negative(self, X)
         self.feature_indices_ = self._observed_columns(X)
         self._split_constants(X)
-        self._warn_of_constants("the graph")
         self._announce_tails(X, self.feature_indices_)
         nodes = X[:, self.feature_indices_]
         self._keep_possible(X)

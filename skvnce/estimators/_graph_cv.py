@@ -32,6 +32,7 @@ from skvnce.estimators._validation import (
     RANDOM_STATE,
     Number,
     incomplete_array,
+    integer_from,
     keeps_state_on_failure,
 )
 
@@ -175,11 +176,11 @@ feature_names_in_
 
     _parameter_constraints = {
         "model": [TruncatedGaussianGraphLearner, None],
-        "alphas": [Number(Integral, 2, None, closed="left"), "array-like"],
+        "alphas": [integer_from(2), "array-like"],
         "selection": [StrOptions({"ebic", "cv", "cv-1se", "stability"})],
         "gamma": [Number(Real, 0, None, closed="left")],
         "cv": ["cv_object"],
-        "n_subsamples": [Number(Integral, 2, None, closed="left")],
+        "n_subsamples": [integer_from(2)],
         "n_jobs": [Integral, None],
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],

@@ -314,7 +314,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         rng = np.random.default_rng(seed_from(self.random_state))
         found = []
         with warnings.catch_warnings():  # the imputer has given this warning already
-            warnings.filterwarnings("ignore", "Entirely missing")
+            warnings.filterwarnings("ignore", "Entirely missing|Constant where")
             for _ in steps("member", range(count), count, has_parts=True):
                 member = clone(base).set_params(random_state=int(rng.integers(2**31)))
                 weights = rng.gamma(_SHAPE, size=len(X)) if count > 1 else None

@@ -44,8 +44,7 @@ class NodeScores:
         table, weights = X[kept].astype(np.float64), weights[kept]
         self._possible = tuple(possible_values(self, table))  # plain, for skops
         self.feature_indices_ = self._observed_columns(table)
-        self._split_constants(table)
-        self._refuse_constants(consequence)
+        self._split_constants(table, consequence)
         nodes = table[:, self.feature_indices_]
         seen = ~np.isnan(nodes).all(1)
         nodes, weights = nodes[seen], weights[seen]

@@ -5,7 +5,11 @@ import math
 import numbers
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, validate_parameter_constraints
+from sklearn.utils._param_validation import (
+    Interval,
+    StrOptions,
+    validate_parameter_constraints,
+)
 from sklearn.utils.validation import check_array, validate_data
 
 from skvnce._containers import cell_errors_named, check_exact, readable
@@ -35,6 +39,21 @@ def is_finite(value):
         return False
 
 
+def integer_from(low):
+    """Make the constraint of integers of at least `low`."""
+    return Number(numbers.Integral, low, None, closed="left")
+
+
+AUTO = StrOptions({"auto"})
+BOUND = [  # constraints of `min_value` and `max_value`
+    None,
+    StrOptions({"observed"}),
+    Interval(numbers.Real, None, None, closed="both"),
+    "array-like",
+    np.ndarray,  # without a dimension, too
+    dict,
+]
+ON_MISFIT = [StrOptions({"warn", "raise", "ignore"})]  # constraints of `on_misfit`
 RANDOM_STATE = ["random_state", np.random.Generator]  # constraints of `random_state`
 
 

@@ -280,7 +280,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         self._announce_tails(X, self._observed_columns(X))
         _, finish = report_rounds(self, self.max_iter, X=X)
         with warnings.catch_warnings():  # the imputer has given this warning already
-            warnings.filterwarnings("ignore", "Entirely missing")
+            warnings.filterwarnings("ignore", "Entirely missing|Constant where")
             blind = []
             on_chosen = None if self.on_misfit == "ignore" else blind.append
             members = [] if is_constant(X) else self._train(X, on_chosen)

@@ -328,7 +328,6 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, CachedModules, CellSampl
         self.feature_indices_ = self._observed_columns(X[kept])
         table = X[kept].astype(np.float64)
         self._split_constants(table)
-        self._warn_of_constants("the model")
         self._keep_possible(X[kept])
         nodes = table[:, self.feature_indices_]
         nodes = nodes[~np.isnan(nodes).all(1)]

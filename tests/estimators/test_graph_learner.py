@@ -123,7 +123,7 @@ def test_constant_columns_are_left_out_and_filled_by_their_value(value, X, frame
 def test_a_table_of_constants_has_no_links_and_is_filled(method):
     X = np.tile([2.0, 0.0], (9, 1))
     X[0, 0] = X[3, 1] = np.nan
-    both = "Constant where observed: column 0, column 1.*No column is left in the graph"
+    both = "Constant where observed: column 0, column 1.*No column is left in the model"
     with pytest.warns(UserWarning, match=both):
         fitted = learner(algorithm=method).fit(X)
     assert fitted.constants_ == {0: 2.0, 1: 0.0} and len(fitted.nodes_) == 0
@@ -156,7 +156,7 @@ def test_a_constant_fold_does_not_stop_a_search(all_columns, X):
 def test_too_few_rows():
     assert "2 is required" in message(lambda: learner().fit([[1.0, 2.0]]))
     two = np.array([[1.0, 2.0], [np.nan, np.nan]])  # one of them empty
-    with pytest.warns(UserWarning, match="No column is left in the graph"):
+    with pytest.warns(UserWarning, match="No column is left in the model"):
         fitted = learner().fit(two)
     np.testing.assert_array_equal(fitted.transform(two), [[1.0, 2.0]] * 2)
 

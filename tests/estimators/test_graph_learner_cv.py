@@ -115,7 +115,7 @@ def test_a_table_of_constants_has_no_links(rule):
     X = np.tile([2.0, np.nan, 1.0], (12, 1))
     X[::2, 1] = 5.0
     learner = TruncatedGaussianGraphLearnerCV(selection=rule, random_state=0)
-    with pytest.warns(UserWarning, match="No column is left in the graph"):
+    with pytest.warns(UserWarning, match="No column is left in the model"):
         learner.fit(X)
     assert learner.path_.shape == (1, 0, 0) and learner.alpha_ == 0
     assert learner.cv_results_["n_edges"].tolist() == [0]

@@ -195,6 +195,7 @@ def test_tables_of_noise_are_not_announced(seed):
     assert alarms <= 3  # of 20 tables with 1 %, more come in 1 of 25,000
 
 
+@pytest.mark.filterwarnings("ignore:Constant where observed")
 @pytest.mark.parametrize(
     "imputer",
     [LAIRImputer(n_draws=3), VGIImputer(n_draws=3), VGIImputer("flow", n_draws=3)],
