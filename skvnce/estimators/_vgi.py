@@ -408,7 +408,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         if isinstance(member, IncompleteDensity):
             sizes = {"n_chains": n_draws, "n_sweeps": self.n_steps, "n_kept": 1}
             return member._drawn(nodes, numbers, **sizes)
-        settings = sampling.TrainingSettings(int(self.n_steps), **_PROPOSALS)
+        settings = sampling.SamplingSettings(int(self.n_steps), **_PROPOSALS)
         rule = sampling.SAMPLERS["lair"]
         bounds = self._bounds_of_nodes()
         return draw_by(rule, settings, member, nodes, n_draws, numbers, bounds)
