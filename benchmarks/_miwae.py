@@ -29,7 +29,7 @@ class MIWAE:
         self.steps, self.random_state = steps, random_state
 
     def fit(self, X):
-        """Train by Adam; columns are expected to be of about unit spread."""
+        """Train by Adam; columns should have standard deviations of about 1."""
         torch.manual_seed(self.random_state)
         x, observed = incomplete(X)
         d = x.shape[1]
@@ -73,8 +73,8 @@ class MIWAE:
 
     def _weigh(self, x, observed, n):
         """Draw n latents a row; log importance weights (n, rows), p(x | z)."""
-        mean, spread = self.encoder(x).chunk(2, -1)
-        posterior = Independent(Normal(mean, positive(spread)), 1)
+        mean, std = self.encoder(x).chunk(2, -1)
+        posterior = Independent(Normal(mean, positive(std)), 1)
         z = posterior.rsample((n,))
         prior = Independent(Normal(torch.zeros_like(mean), 1.0), 1)
         loc, scale, dof = self.decoder(z).chunk(3, -1)

@@ -135,9 +135,9 @@ def figures(model, X, hidden, rng):
     else:
         precision = np.linalg.inv(model.covariance_)
         linear = precision @ model.untruncated_mean_
-    mean, spread = exact_of_model(precision, linear, X[rows], hidden[rows], rng)
-    error = np.sqrt(np.mean(((filled - mean) / spread) ** 2))
-    ratio = np.sqrt(drawn.var(0, ddof=1).mean(0) / (spread**2).mean(0)).mean()
+    mean, std = exact_of_model(precision, linear, X[rows], hidden[rows], rng)
+    error = np.sqrt(np.mean(((filled - mean) / std) ** 2))
+    ratio = np.sqrt(drawn.var(0, ddof=1).mean(0) / (std**2).mean(0)).mean()
     return error, ratio, settled, seconds
 
 

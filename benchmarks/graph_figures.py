@@ -416,8 +416,9 @@ READING = [  # what to say, and the medians that show it
     ),
     (
         "**With mixed signs the filled table loses less,** and with b fitted the "
-        "methods that know of holes gain only a little. Of VNCE with mixed signs "
-        "there are too few sets to rank it; on those that were run VNCE (true) is "
+        "methods that account for missing values gain only a little. Of VNCE with "
+        "mixed signs there are too few sets to rank it; on those that were run VNCE "
+        "(true) is "
         "about level with mean filling and VNCE (lognormal) ahead (each setting, "
         "below).",
         [("ring-mixed", 0.5, False), ("ring-mixed", 0.5, True)],

@@ -182,7 +182,7 @@ def imputation_table(run, X, hidden):
 
 
 def rmse(X, filled, hidden):
-    """Score in the units of the table and in those of each column's spread."""
+    """Score in the units of X, and relative to each standard deviation."""
     scales = (None, np.std(X.to_numpy(), axis=0))
     return [f"{imputation_rmse(X, filled, hidden, scale=s):.4f}" for s in scales]
 

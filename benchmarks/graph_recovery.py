@@ -43,12 +43,12 @@ class Estimate(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A way to learn a graph from a table with holes.
+    """A way to learn a graph from a table with missing values.
 
     ``fit`` maps (X, seed) to an Estimate.  ``linear`` says whether b is fitted, None
     where the method has no b: it then stands in both tables.  ``ours`` are the methods
-    that know of holes, not the imputed baselines.  ``thesis`` marks what only the
-    thesis compares with.
+    that account for missing values, not the imputed baselines.  ``thesis`` marks what
+    only the thesis compares with.
     """
 
     name: str
@@ -555,12 +555,12 @@ def report(store, options):
         "with few sets can be compared with others only roughly, as the sets differ "
         "more than the methods.",
         "## Goals",
-        "The best of our methods (those that know of holes), among those with the most "
-        "sets.",
+        "The best of our methods (those that account for missing values), among those "
+        "with the most sets.",
         goal_table(store),
         "## No method below mean filling, with b fitted?",
         "Each method against score matching on the mean-filled table, both with b "
-        "fitted, on the sets that both have. Without holes nothing is filled.",
+        "fitted, on the sets that both have. Without missing values nothing is filled.",
         filling_table(store, options),
         "## Failed sets",
         f"A set has failed where the AUC is below {FAILED:g} of its graph's median.",

@@ -2,7 +2,7 @@
 
     python benchmarks/imputation_large.py [--rows 100000] [--columns 50] [--output FILE]
 
-Five factors and noise of equal spread, 20 % of the cells missing completely at random.
+Five factors and noise of equal variance; 20 % of the cells missing at random.
 """
 
 import argparse

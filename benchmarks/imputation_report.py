@@ -54,7 +54,7 @@ NAMES = {
     "peak": "peak memory",
 }
 METHODS_READ = """\
-- **mean**; **KNN**: ten nearest rows, on columns of unit spread.
+- **mean**; **KNN**: ten nearest rows, on columns of unit standard deviation.
 - **BR**: `IterativeImputer()`, point output.
 - **BR draws**: the same with `sample_posterior=True`, fitted once, a `transform` for
   each draw; its filling is one draw. **BR mean of draws**: the mean of 100.
@@ -249,7 +249,7 @@ def protocol(results):
     return (
         "At most 2000 rows a table, 70 % to learn from, masked; all scores are of the "
         "hidden cells of the other, unseen rows, masked alike, in units of each "
-        "column's spread. The last column or the target is set aside. MAR: "
+        "column's standard deviation. The last column or the target is set aside. MAR: "
         f"{DRIVERS:.0%} of the columns stay complete, and for each of the others a "
         "random sum of them decides which cells hide; MNAR: larger values hide; "
         f"both logistic of strength {STRENGTH:g}. CRPS and "

@@ -2,7 +2,7 @@
 
 At most 2000 rows (a random subset); columns with one value in more than 90 % of the
 rows dropped; the target of the prediction afterwards is set aside and never imputed;
-70 % of the rows to learn from; columns scaled to mean 0 and spread 1 by the complete
+70 % of the rows to learn from; columns are standardised by the complete
 training rows, so that errors of all columns count alike.
 """
 
@@ -18,7 +18,9 @@ from skvnce.missingness import hide, mar, mcar, mnar
 
 ROWS = 2000
 DRIVERS = 0.3  # share of the columns that MAR leaves complete
-STRENGTH = 1.0  # change of the log-odds by a spread of the score, or of the cell
+STRENGTH = (
+    1.0  # change of the log-odds by a standard deviation of the score, or of the cell
+)
 
 
 class Split(NamedTuple):

@@ -17,7 +17,7 @@ def judge_fills(problem, filled, declared=None):
     errors = scaled_errors(problem, filled)
     rival = scaled_errors(problem, np.nanmean(problem.masked, 0))
     difference = errors**2 - rival**2
-    spread = difference.std(ddof=1) / np.sqrt(len(difference))
+    std = difference.std(ddof=1) / np.sqrt(len(difference))
     place = int(np.argmax(np.abs(errors)))
     cells = np.argwhere(problem.hidden)
     row, column = (int(i) for i in cells[place])
@@ -25,7 +25,7 @@ def judge_fills(problem, filled, declared=None):
         "rmse": root_mean(errors),
         "rmse of means": root_mean(rival),
         "ratio": root_mean(errors) / root_mean(rival),
-        "excess": float(difference.mean() / spread) if spread > 0 else 0.0,
+        "excess": float(difference.mean() / std) if std > 0 else 0.0,
         "farthest": float(np.abs(errors[place])),
         "farthest cell": [
             problem.columns[column],

@@ -75,8 +75,8 @@ def bells(rng):
     centre = weights @ means
     apart = means - centre
     second = covariances + apart[:, :, None] * apart[:, None]
-    spread = np.sqrt(np.einsum("k,kdd->d", weights, second))
-    return weights, apart / spread, np.linalg.cholesky(covariances) / spread[:, None]
+    std = np.sqrt(np.einsum("k,kdd->d", weights, second))
+    return weights, apart / std, np.linalg.cholesky(covariances) / std[:, None]
 
 
 def simulate(truth, n, rng):

@@ -84,7 +84,7 @@ def hide(x, fraction, seed):
 
 
 def complete(x):
-    """Make a table without holes."""
+    """Make a table without missing values."""
     return Incomplete(x, torch.ones_like(x, dtype=torch.bool))
 
 
@@ -93,29 +93,29 @@ def standardised(data):
     count = data.observed.sum(0)
     mean = data.x.sum(0) / count
     centred = (data.x - mean).where(data.observed, 0.0)
-    spread = (centred.square().sum(0) / count).sqrt()
-    return Incomplete(centred / spread, data.observed), mean, spread
+    std = (centred.square().sum(0) / count).sqrt()
+    return Incomplete(centred / std, data.observed), mean, std
 
 
-def in_units(model, mean, spread):
+def in_units(model, mean, std):
     """Undo the scaling of columns."""
     return FactorModel(
-        mean + spread * model.mean,
-        spread[:, None] * model.loadings,
-        spread.square() * model.noise_variance,
+        mean + std * model.mean,
+        std[:, None] * model.loadings,
+        std.square() * model.noise_variance,
     )
 
 
 def fit_em(data):
     """Fit by exact EM."""
-    scaled, mean, spread = standardised(data)
+    scaled, mean, std = standardised(data)
     weights = torch.ones(len(data.x), dtype=torch.float64)
-    return in_units(fit_factors(scaled, weights, RANK, **EM).model, mean, spread)
+    return in_units(fit_factors(scaled, weights, RANK, **EM).model, mean, std)
 
 
 def fit_complete(x):
     """Fit by EM to complete rows, of which it needs the moments alone; (*batch, 6)."""
-    scaled, mean, spread = standardised(complete(x.flatten(0, -2)))
+    scaled, mean, std = standardised(complete(x.flatten(0, -2)))
     found = fit_covariance(
         torch.zeros_like(mean),
         scaled.x.T @ scaled.x / len(scaled.x),
@@ -123,7 +123,7 @@ def fit_complete(x):
         floor=EM["floor"],
         n_rounds=EM["max_iter"],
     )
-    return in_units(found, mean, spread)
+    return in_units(found, mean, std)
 
 
 def fit_marginal(data, seed):
@@ -156,13 +156,13 @@ def fit_mean_field(data, start, max_iter=5000, tol=1e-8):
         cells = model.mean + found.mean @ model.loadings.T
         x = data.x.where(data.observed, cells)
         mean, precision = x.mean(0), model.precision()
-        spread = (x - mean).T @ (x - mean) / len(x)
-        spread += (hidden / precision.diagonal()).diag()
+        std = (x - mean).T @ (x - mean) / len(x)
+        std += (hidden / precision.diagonal()).diag()
         slopes = model.loadings.T @ precision
-        cross = spread @ slopes.T
+        cross = std @ slopes.T
         latent = torch.eye(RANK).to(x) - slopes @ model.loadings + slopes @ cross
         loadings = torch.linalg.solve(latent, cross.T).T
-        noise = spread.diagonal() - (loadings * cross).sum(1)
+        noise = std.diagonal() - (loadings * cross).sum(1)
         last, model = model, FactorModel(mean, loadings, noise)
         if float(normal(last, model)) < tol:
             break
@@ -208,7 +208,7 @@ def fit_vgi(data, conditionals, seed, n_steps, settings=EFFORT):
     they were, and both are averaged from the middle on (Polyak).
     """
     torch.manual_seed(seed)
-    scaled, mean, spread = standardised(data)
+    scaled, mean, std = standardised(data)
     data = Incomplete(scaled.x.float(), data.observed)
     chains = Chains(data, from_marginals(data, K))
     pair = Pair(start_model(), conditionals())
@@ -246,8 +246,8 @@ def fit_vgi(data, conditionals, seed, n_steps, settings=EFFORT):
     )
     model = FactorModel(*(part.double() for part in averages[0].module.factors()))
     return (
-        in_units(model, mean, spread),
-        Scaled(averages[1].module, mean, spread),
+        in_units(model, mean, std),
+        Scaled(averages[1].module, mean, std),
         chains,
     )
 
@@ -263,13 +263,13 @@ class Scaled(NamedTuple):
 
     conditionals: nn.Module
     mean: torch.Tensor
-    spread: torch.Tensor
+    std: torch.Tensor
 
     def all(self, x):
         """Give all conditionals of rows in their own units."""
-        q = self.conditionals.all(((x - self.mean) / self.spread).float())
-        loc = self.mean + self.spread * q.loc.double()
-        return torch.distributions.Normal(loc, self.spread * q.scale.double())
+        q = self.conditionals.all(((x - self.mean) / self.std).float())
+        loc = self.mean + self.std * q.loc.double()
+        return torch.distributions.Normal(loc, self.std * q.scale.double())
 
 
 @torch.no_grad()
@@ -297,8 +297,8 @@ def parameter_error(model):
 def covariance_error(model):
     """Compute the RMSE of the covariance, as that of correlations of the truth."""
     S = TRUTH.covariance()
-    spread = S.diagonal().sqrt()
-    apart = (model.covariance() - S) / torch.outer(spread, spread)
+    std = S.diagonal().sqrt()
+    apart = (model.covariance() - S) / torch.outer(std, std)
     return float(apart.square().mean().sqrt())
 
 
@@ -457,9 +457,9 @@ def consistency_table(found):
     for error, label in ERRORS.items():
         for name in ("EM", "VGI"):
             key = f"{error}, {name}"
-            steep, spread = slope(found, key)
+            steep, std = slope(found, key)
             cells = [f"{np.median([f[key] for f in v]):.4f}" for v in found.values()]
-            rows.append([f"{label}, {name}", *cells, f"{steep:.2f} ({spread:.2f})"])
+            rows.append([f"{label}, {name}", *cells, f"{steep:.2f} ({std:.2f})"])
     return table(["error", *(f"n = {n}" for n in found), "slope (error)"], rows)
 
 

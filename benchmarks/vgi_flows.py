@@ -105,8 +105,8 @@ def rows_of(name):
     if test is None:
         train, test = train[:-N_TEST], train[-N_TEST:]
     train, test = train[:N_TRAIN], test[:N_TEST]
-    mean, spread = train.mean(0), train.std(0)
-    return tuple(torch.tensor((x - mean) / spread).float() for x in (train, test))
+    mean, std = train.mean(0), train.std(0)
+    return tuple(torch.tensor((x - mean) / std).float() for x in (train, test))
 
 
 PARTS = "train", "test"

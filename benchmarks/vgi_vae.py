@@ -132,7 +132,7 @@ class Masked(nn.Module):
 
 
 def whole(x):
-    """Make a table without holes."""
+    """Make a table without missing values."""
     return Incomplete(x, torch.ones_like(x, dtype=torch.bool))
 
 
@@ -172,7 +172,7 @@ class Problem(NamedTuple):
     train: Incomplete
     validation: Incomplete
     test: Incomplete  # complete
-    complete: Incomplete  # the training rows without holes
+    complete: Incomplete  # the training rows without missing values
     log_unit: float  # what a log-density of these units exceeds that of the faces' by
 
 
@@ -187,16 +187,16 @@ def problem(truth, size, missing, seed):
     ]
     count = seen[0].sum(0)
     mean = (train * seen[0]).sum(0) / count
-    spread = (((train - mean) ** 2 * seen[0]).sum(0) / count).sqrt()
+    std = (((train - mean) ** 2 * seen[0]).sum(0) / count).sqrt()
 
     def scaled(rows, observed):
-        rows = ((rows - mean) / spread).where(observed, 0.0)
+        rows = ((rows - mean) / std).where(observed, 0.0)
         kept = observed.any(1)
         return Incomplete(rows[kept], observed[kept])
 
-    full = [whole((rows - mean) / spread) for rows in (test, train)]
-    holed = map(scaled, (train, validation), seen)
-    return Problem(*holed, *full, float(spread.log().sum()))
+    full = [whole((rows - mean) / std) for rows in (test, train)]
+    incomplete = map(scaled, (train, validation), seen)
+    return Problem(*incomplete, *full, float(std.log().sum()))
 
 
 class Selection:
@@ -362,16 +362,16 @@ def by_gibbs(n_draws, model, posterior, data, linear, settings):
 
 def methods(rows, linear):
     """List how the encoder reads, the fit and what it is given."""
-    holed = rows.train, linear
+    incomplete = rows.train, linear
     return {
         COMPLETE: (Completed, by_bound(miss_vae, 1), rows.complete),
         "MVAE": (Masked, by_bound(miss_vae, 1), rows.train),
         "MIWAE": (Masked, by_bound(miss_iwae, IMPORTANCE), rows.train),
-        "VAE, Gaussian draws": (Completed, by_draws, *holed),
-        MARGINAL: (Completed, by_blocks(MARGINAL), *holed),
-        BLOCK: (Completed, by_blocks(BLOCK), *holed),
-        GIBBS: (Completed, partial(by_gibbs, 1), *holed),
-        GIBBS_MORE: (Completed, partial(by_gibbs, IMPORTANCE), *holed),
+        "VAE, Gaussian draws": (Completed, by_draws, *incomplete),
+        MARGINAL: (Completed, by_blocks(MARGINAL), *incomplete),
+        BLOCK: (Completed, by_blocks(BLOCK), *incomplete),
+        GIBBS: (Completed, partial(by_gibbs, 1), *incomplete),
+        GIBBS_MORE: (Completed, partial(by_gibbs, IMPORTANCE), *incomplete),
     }
 
 

@@ -265,13 +265,13 @@ def summarise(records, reference):
     for (n, name), group in found.groupby(["n", "method"], sort=False):
         at = found[(found.n == n) & (found.method == reference)].set_index("seed").test
         less = group.set_index("seed").test - at
-        pair = [spread(less), f"{(less > 0).sum()} of {len(less)}"]
+        pair = [std(less), f"{(less > 0).sum()} of {len(less)}"]
         pair = ["", ""] if name == reference else pair
         fit = [""] * 5
         if group.seconds.notna().all():
             fit[0] = f"{group.seconds.median():.1f}"
         if group.error.notna().all():
-            fit[1] = spread(group.error)
+            fit[1] = std(group.error)
             fit[2] = f"{group.objective.median():.4f}"
             fit[3] = f"{group.accuracy.median():.3f}"
             fit[4] = f"{group.warned.sum():.0f}"
@@ -280,7 +280,7 @@ def summarise(records, reference):
     return table(header, lines)
 
 
-def spread(values):
+def std(values):
     """Write the median, the least and the most."""
     low, middle, high = values.quantile([0, 0.5, 1])
     return f"{middle:+.4f} ({low:+.4f} to {high:+.4f})"

@@ -40,7 +40,7 @@ print(filled.loc[X["Testosterone"].isna(), ["Age", "Weight", "Testosterone"]].he
 # they stand for.  Draws vary as much.
 
 
-def spread(column):
+def std(column):
     """Compare the spreads of observed cells, of their means and of draws."""
     gone = X[column].isna()
     place = X.columns.get_loc(column)
@@ -54,7 +54,7 @@ def spread(column):
 draws = imputer.sample(X, n_draws=5, random_state=0, as_array=True)
 columns = ["Poverty", "TotChol", "Testosterone", "PhysActiveDays", "AlcoholDay"]
 print("Standard deviations:")
-print(pd.DataFrame({c: spread(c) for c in columns}).T.round(2))
+print(pd.DataFrame({c: std(c) for c in columns}).T.round(2))
 
 # %%
 # A skewed column

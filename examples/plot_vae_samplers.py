@@ -109,13 +109,13 @@ def fill(sampler, n_chains, n_steps):
 # of five modes was found.
 
 BINS = np.linspace(-2.8, 2.8, 141)
-MIDDLES = torch.tensor(BINS[1:] + BINS[:-1]) / 2
+MIDPOINTS = torch.tensor(BINS[1:] + BINS[:-1]) / 2
 
 
 def exact(x, observed):
-    """Compute p(x_mis | x_obs) of one row at the middles of the bins."""
+    """Compute p(x_mis | x_obs) of one row at the midpoints of the bins."""
     weight = observed_log_prob(AT_GRID, x, observed).softmax(0)
-    density = AT_GRID.log_prob(MIDDLES[:, None, None]).exp()
+    density = AT_GRID.log_prob(MIDPOINTS[:, None, None]).exp()
     return (density[..., ~observed].squeeze(-1) @ weight).numpy()
 
 
@@ -133,7 +133,7 @@ for (name, setting), panels in zip(SAMPLERS.items(), axes, strict=True):
     for ax, x, observed, draws in zip(panels, *DATA, found, strict=True):
         truth = exact(x, observed)
         heights, *_ = ax.hist(draws, BINS, density=True, color="#56B4E9")
-        ax.plot(MIDDLES, truth, color="black", lw=1)
+        ax.plot(MIDPOINTS, truth, color="black", lw=1)
         ax.set(yticks=[], ylim=(0, 1.6 * truth.max()))
         distance = divergence(heights, truth)
         ax.text(0.98, 0.88, f"{distance:.3f}", ha="right", transform=ax.transAxes)

@@ -82,8 +82,9 @@ print(
     f"Difference: {gain.mean():.2f}, standard error {gain.std() / len(gain) ** 0.5:.2f}"
 )
 _, error = own.score_samples(test, return_std=True)
-holed = test.isna().any(axis=1).to_numpy()
-print(f"Standard error of {holed.sum()} incomplete rows: {np.median(error[holed]):.2f}")
+incomplete = test.isna().any(axis=1).to_numpy()
+median = np.median(error[incomplete])
+print(f"Standard error of {incomplete.sum()} incomplete rows: {median:.2f}")
 
 # %%
 # The draws

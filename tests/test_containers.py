@@ -1,4 +1,4 @@
-"""What every door reads as a table, and what it refuses, by name and with a remedy."""
+"""What every method reads as a table, and what it rejects, naming a remedy."""
 
 import datetime as dt
 import re
@@ -193,7 +193,7 @@ def fitted():
 
     def fit(name):
         if name not in found:
-            found[name] = seeded(name).fit(holes())
+            found[name] = seeded(name).fit(incomplete_table())
         return found[name]
 
     return fit
@@ -206,7 +206,7 @@ def seeded(name):
     return estimator
 
 
-def holes(hidden=np.nan):
+def incomplete_table(hidden=np.nan):
     """Make a table of integers between 1 and 40 whose hidden cells are given."""
     x = np.random.default_rng(1).integers(1, 40, (ROWS, 3)).astype(float)
     x[[0, 3, 7], [0, 1, 2]] = hidden
@@ -220,22 +220,24 @@ def answers(model, X):
 
 
 MASKED = {
-    "float": lambda: np.ma.masked_equal(holes(-999.0), -999.0),
-    "integer": lambda: np.ma.masked_equal(holes(-999).astype(int), -999),
-    "object": lambda: np.ma.masked_equal(holes(-999.0).astype(object), -999.0),
-    "list of rows": lambda: list(np.ma.masked_equal(holes(-999.0), -999.0)),
-    "infinite below": lambda: np.ma.masked_invalid(holes(np.inf)),
+    "float": lambda: np.ma.masked_equal(incomplete_table(-999.0), -999.0),
+    "integer": lambda: np.ma.masked_equal(incomplete_table(-999).astype(int), -999),
+    "object": lambda: np.ma.masked_equal(
+        incomplete_table(-999.0).astype(object), -999.0
+    ),
+    "list of rows": lambda: list(np.ma.masked_equal(incomplete_table(-999.0), -999.0)),
+    "infinite below": lambda: np.ma.masked_invalid(incomplete_table(np.inf)),
 }
 
 
 @pytest.mark.parametrize("name", FIRST)
 def test_masked_cells_are_missing(name, fitted):
-    expected = list(answers(fitted(name), holes()))
+    expected = list(answers(fitted(name), incomplete_table()))
     rows = answers(fitted(name), MASKED["list of rows"]())
     for found, right in zip(rows, expected, strict=True):
         np.testing.assert_array_equal(found, right)
     model = seeded(name).fit(MASKED["integer"]())
-    for found, right in zip(answers(model, holes()), expected, strict=True):
+    for found, right in zip(answers(model, incomplete_table()), expected, strict=True):
         np.testing.assert_array_equal(found, right)
 
 
@@ -253,7 +255,9 @@ def test_new_rows_are_checked_too(fitted):
 def test_masks_are_read_and_left_alone(kind):
     X = MASKED[kind]()
     before = [np.ma.array(row, copy=True) for row in X]
-    np.testing.assert_array_equal(np.asarray(readable(X), dtype=float), holes())
+    np.testing.assert_array_equal(
+        np.asarray(readable(X), dtype=float), incomplete_table()
+    )
     for row, kept in zip(X, before, strict=True):
         np.testing.assert_array_equal(row.data, kept.data)
         np.testing.assert_array_equal(np.ma.getmaskarray(row), kept.mask)
@@ -261,31 +265,33 @@ def test_masks_are_read_and_left_alone(kind):
 
 def test_dtypes_of_masked_arrays():
     for dtype in (np.float32, np.float64):
-        X = np.ma.masked_equal(holes(-999).astype(dtype), -999)
+        X = np.ma.masked_equal(incomplete_table(-999).astype(dtype), -999)
         assert readable(X).dtype == dtype
     text = np.ma.array([["1", "x"], ["3", "4"]], mask=[[0, 1], [0, 0]])
     expected = [[1, np.nan], [3, 4]]
     np.testing.assert_array_equal(readable(text).astype(float), expected)
-    whole = np.ma.array(holes(), mask=False)
-    np.testing.assert_array_equal(readable(whole), holes())
+    whole = np.ma.array(incomplete_table(), mask=False)
+    np.testing.assert_array_equal(readable(whole), incomplete_table())
 
 
 def test_masks_in_missingness_metrics_and_pooling():
     hidden = np.zeros((ROWS, 3), dtype=bool)
     hidden[5] = True
     for make in MASKED.values():
-        expected = missingness.hide(holes(), hidden)
+        expected = missingness.hide(incomplete_table(), hidden)
         np.testing.assert_array_equal(missingness.hide(make(), hidden), expected)
         for choose in (missingness.mcar, missingness.mnar):
             found = choose(make(), 0.5, random_state=0)
-            np.testing.assert_array_equal(found, choose(holes(), 0.5, random_state=0))
-            assert not found[np.isnan(holes())].any()
+            np.testing.assert_array_equal(
+                found, choose(incomplete_table(), 0.5, random_state=0)
+            )
+            assert not found[np.isnan(incomplete_table())].any()
     table, draws = MASKED["float"](), np.ma.stack([MASKED["float"]()] * 2)
-    at_mask = np.isnan(holes())
+    at_mask = np.isnan(incomplete_table())
     with pytest.raises(ValueError, match="X_imputed must be finite"):
-        metrics.imputation_rmse(holes(1.0), table, at_mask)
+        metrics.imputation_rmse(incomplete_table(1.0), table, at_mask)
     with pytest.raises(ValueError, match="draws must be finite"):
-        metrics.crps(holes(1.0), draws, at_mask)
+        metrics.crps(incomplete_table(1.0), draws, at_mask)
     with pytest.raises(ValueError, match="X must be finite"):
         metrics.energy_distance(table, table)
     with pytest.raises(ValueError, match="must be finite"):

@@ -24,9 +24,9 @@ class Still:
 def test_values_on_a_lattice_are_spread():
     rng = np.random.default_rng(0)
     x = np.stack([rng.integers(0, 5, 200) * 0.25, rng.integers(0, 3, 200)], 1)
-    spread = study.dequantised(x, rng)
-    assert (np.floor(spread / [0.25, 1]) == x / [0.25, 1]).all()
-    assert len(np.unique(spread)) == spread.size
+    std = study.dequantised(x, rng)
+    assert (np.floor(std / [0.25, 1]) == x / [0.25, 1]).all()
+    assert len(np.unique(std)) == std.size
 
 
 def test_columns_that_say_the_same_are_dropped():

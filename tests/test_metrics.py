@@ -108,8 +108,8 @@ def test_crps_of_normal_draws_has_the_closed_form_as_mean(n_draws, rng):
     draws = rng.standard_normal((n_repeats, n_draws, 1, 1))
     scores = np.array([crps([[true]], d, [[True]]) for d in draws])
     assert abs(z_mean(scores, normal_crps(true))) < 4
-    spread = np.abs(draws[:, :, None] - draws[:, None]).mean(axis=(1, 2, 3, 4))
-    unfair = np.abs(draws - true).mean(axis=(1, 2, 3)) - spread / 2
+    std = np.abs(draws[:, :, None] - draws[:, None]).mean(axis=(1, 2, 3, 4))
+    unfair = np.abs(draws - true).mean(axis=(1, 2, 3)) - std / 2
     assert z_mean(unfair, normal_crps(true)) > 4
 
 

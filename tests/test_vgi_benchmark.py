@@ -135,9 +135,9 @@ def test_errors_do_not_depend_on_the_rotation():
 
 def test_slopes():
     found = {n: [{"error": n**-0.5}, {"error": 2 * n**-0.5}] for n in (10, 100, 1000)}
-    steep, spread = study.slope(found, "error")
+    steep, std = study.slope(found, "error")
     assert steep == pytest.approx(-0.5)
-    assert spread > 0
+    assert std > 0
     assert cost.steep([2, 4, 8], [3, 12, 48]) == pytest.approx(2)
 
 

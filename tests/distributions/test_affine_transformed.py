@@ -32,13 +32,13 @@ def some(seed, *batch, width=K):
     return numbers(width), root, numbers(width), numbers(width).exp()
 
 
-def oblique(loc, root, shift, spread):
-    return AffineTransformed(Independent(Normal(shift, spread), 1), loc, root)
+def oblique(loc, root, shift, std):
+    return AffineTransformed(Independent(Normal(shift, std), 1), loc, root)
 
 
-def known(loc, root, shift, spread):
+def known(loc, root, shift, std):
     mean = loc + (root @ shift[..., None])[..., 0]
-    return MultivariateNormal(mean, root @ torch.diag_embed(spread**2) @ root.mT)
+    return MultivariateNormal(mean, root @ torch.diag_embed(std**2) @ root.mT)
 
 
 def numbers(seed, *shape):
@@ -90,9 +90,9 @@ def mixed(*batch):
 
 def exact_parts():
     """Return weights, means and covariances of the components of z."""
-    logits, shift, spread = MIXTURE
+    logits, shift, std = MIXTURE
     means = LOC + shift @ ROOT.T
-    return logits.softmax(0), means, ROOT @ torch.diag_embed(spread**2) @ ROOT.T
+    return logits.softmax(0), means, ROOT @ torch.diag_embed(std**2) @ ROOT.T
 
 
 def test_the_density_of_a_mixture(seed):
@@ -163,8 +163,8 @@ def test_draws_of_a_normal_carry_its_gradient():
     leaves = [part.requires_grad_() for part in some(1, 3)]
     uniform = numbers(1, 5, 3, K + 1)
 
-    def drawn(loc, free_root, shift, spread):
-        return draw(oblique(loc, free_root.triu(), shift, spread), uniform)
+    def drawn(loc, free_root, shift, std):
+        return draw(oblique(loc, free_root.triu(), shift, std), uniform)
 
     assert oblique(*leaves).has_rsample
     assert torch.autograd.gradcheck(drawn, leaves)
@@ -179,10 +179,10 @@ def test_draws_of_a_mixture_carry_its_gradient(seed):
         values = (*MIXTURE, LOC, ROOT)
         return [v.expand(n, *v.shape).clone().requires_grad_() for v in values]
 
-    logits, shift, spread, loc, root = one = leaves(1)
+    logits, shift, std, loc, root = one = leaves(1)
     weight = logits.softmax(-1)[..., None]
     means = loc[:, None] + shift @ root.mT
-    within = (root[:, None, 0] * root[:, None, 1] * spread.square()).sum(-1)
+    within = (root[:, None, 0] * root[:, None, 1] * std.square()).sum(-1)
     product = (weight[..., 0] * (within + means.prod(-1))).sum()
     exact = torch.autograd.grad(product, one)
     many = leaves(N)

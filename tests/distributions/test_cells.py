@@ -182,10 +182,10 @@ def test_quantiles_invert_the_distribution_functions(parameters):
     larger = u[..., 2] > 1 - 1 / (1 + np.exp(-loc[:, 2]))
     np.testing.assert_array_equal(x[..., 2], np.where(larger, PAIR[1], PAIR[0]))
     for column, values, edges in zip((3, 4), VALUES, EDGES, strict=True):
-        middles = np.array(edges[1:-1])
+        midpoints = np.array(edges[1:-1])
         normal = stats.norm.ppf(u[..., column], loc[:, column], scale[:, column])
-        place = np.searchsorted(middles, normal)
-        near_edge = np.abs(normal[..., None] - middles).min(-1) < 1e-9
+        place = np.searchsorted(midpoints, normal)
+        near_edge = np.abs(normal[..., None] - midpoints).min(-1) < 1e-9
         known = np.array(values)[place]
         assert (near_edge | (x[..., column] == known)).all()
         assert near_edge.mean() < 0.01

@@ -84,7 +84,7 @@ def test_units_do_not_matter(X):
 
 
 def test_intervals_of_draws_cover(seed):
-    """Over independent tables, and not with the spread of the draws halved."""
+    """Over independent tables, and not if the draws deviate half as much."""
     found = []
     for i in range(30):
         full = complete_table([seed, i], n=60)

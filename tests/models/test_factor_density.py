@@ -42,7 +42,7 @@ def test_gradients_of_rows_and_parameters(model, seed):
 
     def log_prob(x, *parts):
         return torch.func.functional_call(
-            Door(density), dict(zip(NAMES, parts, strict=True)), (x,)
+            Wrapped(density), dict(zip(NAMES, parts, strict=True)), (x,)
         )
 
     assert torch.autograd.gradcheck(log_prob, (x, *leaves))
@@ -51,7 +51,7 @@ def test_gradients_of_rows_and_parameters(model, seed):
 NAMES = "density.mean", "density.loadings", "density.log_variance"
 
 
-class Door(torch.nn.Module):
+class Wrapped(torch.nn.Module):
     """Call `log_prob` as a forward pass."""
 
     def __init__(self, density):

@@ -37,7 +37,7 @@ SEEDS = st.integers(0, 10**6)
 
 
 def drawn(seed, n_causes=K):
-    """Draw a model and the cells of a table with holes."""
+    """Draw a model and the cells of a table with missing values."""
     rng = np.random.default_rng(seed)
     size = 10 ** rng.uniform(-1, 1)
     causes = Causes(

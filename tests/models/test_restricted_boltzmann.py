@@ -52,7 +52,7 @@ def model(seed):
 
 @pytest.fixture
 def rows(seed):
-    """x without holes, and a mask; one of its rows is complete and one is empty."""
+    """x without missing values, and a mask with a complete and an empty row."""
     rng = np.random.default_rng([seed, 1])
     observed = rng.uniform(size=(N, D)) < 0.6
     observed[0], observed[1] = True, False
@@ -89,11 +89,11 @@ def test_the_marginal_of_complete_rows(model, rows):
 
 def test_the_marginal_of_incomplete_rows(model, rows):
     x, observed = rows
-    holes = x.where(observed, torch.nan).numpy()
+    incomplete = x.where(observed, torch.nan).numpy()
     found = model.log_marginal(x, observed).detach()
-    expected = [brute_force(model, row) for row in holes]
+    expected = [brute_force(model, row) for row in incomplete]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
-    as_zeros = [brute_force(model, row) for row in np.nan_to_num(holes)]
+    as_zeros = [brute_force(model, row) for row in np.nan_to_num(incomplete)]
     assert np.abs(found.numpy() - as_zeros).max() > 0.1  # the mask matters
 
 
@@ -147,11 +147,11 @@ class _Call(torch.nn.Module):
         self.inside = inside
 
     def forward(self, x, z, observed):
-        holes = x.where(observed, torch.nan)
+        incomplete = x.where(observed, torch.nan)
         return (
             self.inside.log_density(x, z),
             self.inside.log_marginal(x, torch.ones_like(observed)),
-            self.inside.log_marginal(holes, observed),
+            self.inside.log_marginal(incomplete, observed),
             self.inside.log_normaliser(),
             self.inside.latent_probability(x),
         )

@@ -172,8 +172,8 @@ def test_the_model_sees_imputations_through_latents_alone(model, completed):
     assert (gradients(loss, model)[0] != gradients(losses[0], model)[0]).any()
 
 
-@pytest.mark.parametrize("spread", [0.1, 1.0, 5.0])
-def test_the_best_posterior_does_not_depend_on_imputations(spread, seed):
+@pytest.mark.parametrize("std", [0.1, 1.0, 5.0])
+def test_the_best_posterior_does_not_depend_on_imputations(std, seed):
     """Of a linear model with one latent it is exact, and no draw has a gradient."""
     torch.manual_seed(seed)
     linear = Curved([[1.0], [-0.5], [0.4]], SCALE, bend=0.0)
@@ -190,7 +190,7 @@ def test_the_best_posterior_does_not_depend_on_imputations(spread, seed):
 
     leaves = nn.ParameterList([*exact.parameters(), deviation])
     observed = torch.rand(N, 3) < 0.5
-    x = torch.randn(N, 3).double().where(observed, spread * torch.randn(K, N, 3))
+    x = torch.randn(N, 3).double().where(observed, std * torch.randn(K, N, 3))
     loss = demiss_vae(linear, posterior, x.double(), observed, stream(seed), L)
     assert max(abs(g).max() for g in gradients(loss, leaves)) < 1e-10
     deviation.data *= 1.1  # control

@@ -173,9 +173,11 @@ def test_the_bounds_are_below_the_likelihood(encoder, cells, rows):
         copies = (v.expand(MANY, -1, -1) for v in (x[0], z[0]))
         second = of_cells(model, cells, *copies, observed)
         exact = log_joint(model, x[0], observed, z[0])
-        holed = ~observed.all(1)
-        assert (z_mean(second[:, holed], exact[holed]) < -GATE).all()
-        torch.testing.assert_close(second[:, ~holed], exact[~holed].expand(MANY, -1))
+        incomplete = ~observed.all(1)
+        assert (z_mean(second[:, incomplete], exact[incomplete]) < -GATE).all()
+        torch.testing.assert_close(
+            second[:, ~incomplete], exact[~incomplete].expand(MANY, -1)
+        )
         first = miss_vae(model, encoder, x[0], everything, global_stream, MANY)
         assert (first < log_evidence(model, x[0], everything)).all()
 
@@ -185,13 +187,13 @@ def test_the_exact_cells_reach_their_bound(linear, rows, seed):
     torch.manual_seed(seed)
     x, z, observed = rows[0][:1], rows[1][:1, :, :1], rows[2]
     copies = [v.expand(MANY, -1, -1) for v in (x[0], z[0])]
-    holed = ~observed.all(1)
+    incomplete = ~observed.all(1)
     with torch.no_grad():
-        exact = log_joint(linear, x[0], observed, z[0])[holed]
+        exact = log_joint(linear, x[0], observed, z[0])[incomplete]
         found = of_cells(linear, Decoded(), *copies, observed)
         wrong = of_cells(linear, Decoded(1.5), *copies, observed)
-    assert abs(z_mean(found[:, holed], exact)).max() < GATE
-    assert abs(z_mean(wrong[:, holed], exact)).max() > GATE  # control
+    assert abs(z_mean(found[:, incomplete], exact)).max() < GATE
+    assert abs(z_mean(wrong[:, incomplete], exact)).max() > GATE  # control
 
 
 @pytest.mark.parametrize("garbage", [torch.nan, 1e6, -torch.inf])

@@ -46,11 +46,11 @@ def exact(covariance, mean, row, n, rng, low=0.0, high=np.inf):
     gain = covariance[np.ix_(hidden, ~hidden)]
     gain = gain @ np.linalg.inv(covariance[np.ix_(~hidden, ~hidden)])
     loc = mean[hidden] + gain @ (row - mean)[~hidden]
-    spread = covariance[np.ix_(hidden, hidden)]
-    spread = spread - gain @ covariance[np.ix_(~hidden, hidden)]
+    std = covariance[np.ix_(hidden, hidden)]
+    std = std - gain @ covariance[np.ix_(~hidden, hidden)]
     kept = np.empty((0, len(loc)))
     while len(kept) < n:
-        drawn = rng.multivariate_normal(loc, spread, size=8 * n)
+        drawn = rng.multivariate_normal(loc, std, size=8 * n)
         inside = (drawn >= low) & (drawn <= high)
         kept = np.concatenate([kept, drawn[inside.all(1)]])
     return kept[:n]

@@ -194,7 +194,7 @@ def test_draws_that_are_not_finite_leave_the_cell_as_it_was(seed):
 
         def likelihood(self, z):
             mean = model.mean + z @ model.loadings.T
-            return torch.distributions.Normal(mean, model.spread, validate_args=False)
+            return torch.distributions.Normal(mean, model.std, validate_args=False)
 
     data = Incomplete.from_array(TABLE[[2]])
     sampler = pseudo_gibbs(Lenient(), OFF, uniforms=stream(seed))

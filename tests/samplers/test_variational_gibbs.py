@@ -73,8 +73,8 @@ def exact_moments(row):
     S, mean = MODEL.covariance().numpy(), MODEL.mean.numpy()
     gain = np.linalg.solve(S[~hidden][:, ~hidden], S[~hidden][:, hidden]).T
     loc = mean[hidden] + gain @ (row - mean)[~hidden]
-    spread = S[hidden][:, hidden] - gain @ S[~hidden][:, hidden]
-    second = spread + np.outer(loc, loc)
+    std = S[hidden][:, hidden] - gain @ S[~hidden][:, hidden]
+    second = std + np.outer(loc, loc)
     return np.concatenate([loc, second[np.triu_indices(len(loc))]])
 
 

@@ -20,8 +20,8 @@ from skvnce._incomplete import Incomplete
 from skvnce.models.factor_analysis import FactorModel, infer
 
 
-def latents(mean, spread):
-    return Independent(Normal(mean, spread), 1)
+def latents(mean, std):
+    return Independent(Normal(mean, std), 1)
 
 
 # Factor analysis
@@ -33,17 +33,17 @@ class Linear(NamedTuple):
 
     mean: Tensor
     loadings: Tensor
-    spread: Tensor
+    std: Tensor
 
     def prior(self):
         zeros = torch.zeros(self.loadings.shape[1]).to(self.mean)
         return latents(zeros, torch.ones_like(zeros))
 
     def likelihood(self, z):
-        return Normal(self.mean + z @ self.loadings.T, self.spread)
+        return Normal(self.mean + z @ self.loadings.T, self.std)
 
     def factor_model(self):
-        return FactorModel(self.mean, self.loadings, self.spread.square())
+        return FactorModel(self.mean, self.loadings, self.std.square())
 
 
 _AXES = np.array([[1, 1, 1, 1], [1, -1, 1, -1]]).T / 2 * [2.0, 1.5]
@@ -58,7 +58,7 @@ ROWS = np.array([[1.0, nan, nan, 3.5], [nan, nan, 0.8, nan], [nan, nan, nan, nan
 
 def linear_posterior(widen=1.0, shift=0.0):
     """Make an encoder: the exact posterior, or one that is off."""
-    scaled = LINEAR.loadings / LINEAR.spread[:, None].square()
+    scaled = LINEAR.loadings / LINEAR.std[:, None].square()
     variance = 1 / (1 + (scaled * LINEAR.loadings).sum(0))
 
     def posterior(x, observed):
@@ -134,8 +134,8 @@ def clusters_posterior(widen=1.2):
         weight = log_prob.softmax(-1)
         mean = weight @ STRETCH_MEAN
         second = weight @ (STRETCH_VARIANCE + STRETCH_MEAN.square())
-        spread = (second - mean.square()).sqrt()
-        return latents(mean[..., None], widen * spread[..., None])
+        std = (second - mean.square()).sqrt()
+        return latents(mean[..., None], widen * std[..., None])
 
     return posterior
 

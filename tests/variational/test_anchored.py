@@ -149,11 +149,11 @@ def test_outputs_of_the_network_shift_and_widen(linear, rows, seed):
     logit = torch.tensor(0.7).double()
     torch.testing.assert_close(q.log_weights[0].exp()[0], logit.sigmoid())
     shift = torch.tensor([[1, 2], [5, 6]]).double() + several.start
-    spread = (2 * torch.tanh(torch.tensor([[3, -4], [9, 0]]).double() / 2)).exp()
+    std = (2 * torch.tanh(torch.tensor([[3, -4], [9, 0]]).double() / 2)).exp()
     root = torch.linalg.inv(exact.factor).mT
     known = MultivariateNormal(
         exact.mean[:, None] + shift @ root.mT,
-        root[:, None] @ torch.diag_embed(spread.square()) @ root.mT[:, None],
+        root[:, None] @ torch.diag_embed(std.square()) @ root.mT[:, None],
     )
     z = torch.randn(16, 2, K).double()
     torch.testing.assert_close(q.components().log_prob(z), known.log_prob(z))

@@ -324,7 +324,7 @@ def without_baseline(values, log_weight, log_score):
 
 def test_the_other_draws_of_a_row_lower_the_variance(seed):
     torch.manual_seed(seed)
-    problem, spread = Discrete("drawn"), {}
+    problem, std = Discrete("drawn"), {}
     for function in (mean_over_draws, without_baseline):
 
         def shifted(data, marginal, log_weight, log_score, function=function):
@@ -332,8 +332,8 @@ def test_the_other_draws_of_a_row_lower_the_variance(seed):
             return function(values, log_weight, log_score)
 
         found = problem.gradients(shifted, 150)
-        spread[function] = float(found.var(0).sum())
-    assert spread[mean_over_draws] < spread[without_baseline] / 3
+        std[function] = float(found.var(0).sum())
+    assert std[mean_over_draws] < std[without_baseline] / 3
 
 
 def test_the_surrogate_of_the_gradient_leaves_the_value_alone(seed):

@@ -218,11 +218,11 @@ def test_anchors_are_the_exact_conditionals(kind, x):
         rest = [k for k in range(D) if k != j]
         gain = torch.linalg.solve(covariance[rest][:, rest], covariance[rest, j])
         loc = mean[j] + (x - mean)[:, rest] @ gain
-        spread = (covariance[j, j] - gain @ covariance[rest, j]).sqrt()
+        std = (covariance[j, j] - gain @ covariance[rest, j]).sqrt()
         torch.testing.assert_close(found.loc[:, j], loc)
-        torch.testing.assert_close(found.scale[:, j], spread.expand(N))
+        torch.testing.assert_close(found.scale[:, j], std.expand(N))
         one = q.at(x, column(j, x))
-        torch.testing.assert_close(numbers(one), numbers(Normal(loc, spread)))
+        torch.testing.assert_close(numbers(one), numbers(Normal(loc, std)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -61,9 +61,9 @@ def fitted(
 def moved(found, x, z):
     """Calibrate the second column, predicted from cells x, at residuals z."""
     mean = torch.stack([torch.zeros(len(x)), torch.as_tensor(0.6 * x)], 1).double()
-    spread = torch.tensor([0.0, SPREAD]).double().expand(len(x), 2)
-    scores = mean + spread * torch.as_tensor(z)[..., None]
-    return (found.moved(scores, mean, spread) - mean)[..., 1] / SPREAD
+    std = torch.tensor([0.0, SPREAD]).double().expand(len(x), 2)
+    scores = mean + std * torch.as_tensor(z)[..., None]
+    return (found.moved(scores, mean, std) - mean)[..., 1] / SPREAD
 
 
 def test_residuals_get_the_mean_of_those_nearby(seed):
@@ -179,11 +179,11 @@ def test_mean_shift_is_the_mean_of_calibrated_draws(seed):
     found = fitted(complete(seed, 2000, bent))
     x = np.linspace(-2, 2, 9)
     mean = torch.stack([torch.zeros(9), torch.as_tensor(0.6 * x)], 1).double()
-    spread = torch.tensor([0.0, SPREAD]).double().expand(9, 2)
+    std = torch.tensor([0.0, SPREAD]).double().expand(9, 2)
     levels = (torch.arange(10_000).double() + 0.5) / 10_000
     z = torch.special.ndtri(levels)[:, None].expand(-1, 9)
     exact = moved(found, x, z).mean(0) * SPREAD
-    shift = found.mean_shift(mean, spread, lambda column, scores: scores)[:, 1]
+    shift = found.mean_shift(mean, std, lambda column, scores: scores)[:, 1]
     torch.testing.assert_close(shift, exact, atol=0.01, rtol=0)
 
 
@@ -257,8 +257,8 @@ def test_residuals_of_right_steps_are_normal(seed):
         wrong = stepped._replace(edges=stepped.edges + shift)
         around = calibration._edges_around(wrong, 1, torch.from_numpy(cells))
         scores = torch.full((n,), torch.nan)  # are not looked at
-        spread = torch.full((n,), SPREAD).double()
-        parts = torch.from_numpy(cells), torch.from_numpy(m), spread, scores
+        std = torch.full((n,), SPREAD).double()
+        parts = torch.from_numpy(cells), torch.from_numpy(m), std, scores
         found[shift] = calibration._residuals(*parts, around).numpy()
 
     # E[z | m] = sum_v P(v | m) mean_u ndtri(P(below v | m) + u P(v | m))
@@ -274,16 +274,16 @@ def test_residuals_of_right_steps_are_normal(seed):
 
 def test_before_finds_what_calibration_moves(seed):
     found = fitted(complete(seed, 500, bent))
-    mean, spread = torch.randn(60, 2).double(), torch.rand(60, 2).double() + 0.1
-    spread[:5] = 0.0
-    scores = mean + 3 * spread * torch.randn(60, 2).double()
+    mean, std = torch.randn(60, 2).double(), torch.rand(60, 2).double() + 0.1
+    std[:5] = 0.0
+    scores = mean + 3 * std * torch.randn(60, 2).double()
     scores[7] = -torch.inf
-    after = found.moved(scores[None], mean, spread)[0]
+    after = found.moved(scores[None], mean, std)[0]
     assert (after - scores).nan_to_num().abs().max() > 0.05  # control
-    back = found.before(after, mean, spread)
+    back = found.before(after, mean, std)
     torch.testing.assert_close(back, scores, atol=1e-9, rtol=0)
     columns = torch.arange(2).repeat(60)
-    flat = found.moved_cells(columns, scores.ravel(), mean.ravel(), spread.ravel())
+    flat = found.moved_cells(columns, scores.ravel(), mean.ravel(), std.ravel())
     torch.testing.assert_close(flat, after.ravel())
 
 

@@ -73,8 +73,8 @@ def test_bounds_truncate_calibrated_cells(lines, seed):
     plain = copula.draw(model._replace(calibration=None), data, 4000)[:, 0, :2]
     assert ks_2samp(plain[:, 0], kept[:, 0]).pvalue < FAILURE  # control
     mean = copula.conditional_mean(model, data, lattice)[0, :2]
-    spread = kept.std(0)
-    chance = standard_errors(2) * spread / len(kept) ** 0.5
-    assert ((mean - kept.mean(0)).abs() < 0.05 * spread + chance).all()
+    std = kept.std(0)
+    chance = standard_errors(2) * std / len(kept) ** 0.5
+    assert ((mean - kept.mean(0)).abs() < 0.05 * std + chance).all()
     plain = copula.conditional_mean(model._replace(calibration=None), data, lattice)
-    assert ((plain[0, :2] - mean).abs() > 0.1 * spread).any()  # control
+    assert ((plain[0, :2] - mean).abs() > 0.1 * std).any()  # control

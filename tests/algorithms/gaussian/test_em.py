@@ -139,8 +139,8 @@ def test_parameters_of_complete_rows_have_their_known_posterior(seed):
     assert np.abs(z_mean(flat, expected.ravel())).max() < GATE
     means = np.stack([mean.numpy() for mean, _ in draws]) - x.mean(0)
     assert np.abs(z_mean(means, 0.0)).max() < GATE
-    spread = means[:, :, None] * means[:, None, :]
-    assert np.abs(z_mean(spread.reshape(-1, 9), expected.ravel() / 30)).max() < GATE
+    std = means[:, :, None] * means[:, None, :]
+    assert np.abs(z_mean(std.reshape(-1, 9), expected.ravel() / 30)).max() < GATE
     assert np.abs(z_mean(flat, expected.ravel() * 1.1)).max() > GATE
 
 
@@ -174,15 +174,15 @@ def test_weights_count_rows_in_the_draws_of_the_parameters(seed):
     repeated = data.take(torch.arange(30).repeat_interleave(20))
     start = Normal(torch.zeros(2).double(), torch.eye(2).double())
 
-    def spread(data, weight):
+    def std(data, weight):
         weights = torch.full((len(data.x),), weight).double()
         with seeded(seed):
             draws = em.posterior_draws(start, data, weights, 0.2, n_draws=150)
         return np.std([[*d.mean.tolist(), float(d.covariance[1, 1])] for d in draws], 0)
 
-    ratio = spread(data, 20.0) / spread(repeated, 1.0)
+    ratio = std(data, 20.0) / std(repeated, 1.0)
     assert (abs(np.log(ratio)) < 4.5 / np.sqrt(150)).all()
-    assert (abs(np.log(spread(data, 1.0) / spread(repeated, 1.0))) > 0.9).all()
+    assert (abs(np.log(std(data, 1.0) / std(repeated, 1.0))) > 0.9).all()
 
 
 def test_a_weight_counts_draws_of_its_own(seed):

@@ -55,11 +55,11 @@ def test_the_inverse_is_exact(some, seed):
 
 def test_the_expectation_is_that_of_mapped_scores(some):
     mean = torch.linspace(-3, 3, 7).double()[:, None].expand(-1, 2)
-    for spread in (0.0, 0.3, 1.5):
+    for std in (0.0, 0.3, 1.5):
         quantiles = torch.tensor(norm.ppf((np.arange(20_000) + 0.5) / 20_000))
-        scores = mean + spread * quantiles[:, None, None]
+        scores = mean + std * quantiles[:, None, None]
         torch.testing.assert_close(
-            some.expectation(mean, torch.full_like(mean, spread)),
+            some.expectation(mean, torch.full_like(mean, std)),
             some.inverse(scores).mean(0),
             rtol=1e-3,
             atol=1e-4,
@@ -212,14 +212,14 @@ def test_draws_average_to_the_conditional_mean(some, seed):
     for model in (Copula(normal, some), Copula(normal, some, bounds)):
         torch.manual_seed(seed)
         drawn = copula.draw(model, data, 40_000)[:, 0, 1]
-        spread, exact = float(drawn.std()), float(drawn.mean())
+        std, exact = float(drawn.std()), float(drawn.mean())
 
         def lattice(part):
             return lambda step, x: torch.rand_like(x)
 
         mean = float(copula.conditional_mean(model, data, lattice)[0, 1])
         # one missing cell: the mean has no error but that of its 128 levels
-        limit = GATE * spread / 200 + 0.005 * spread
+        limit = GATE * std / 200 + 0.005 * std
         assert abs(mean - exact) < limit
         linear = em.conditional_mean(normal, model.scores(data)[0])
         naive = float(some.inverse(linear)[0, 1])

@@ -138,7 +138,7 @@ def test_edges_lie_between_values(scores):
 
 
 def test_edges_are_where_cells_change(scores):
-    """In cells they are the middles; and the model rounds where the cells do."""
+    """In cells they are the midpoints; and the model rounds where the cells do."""
     values, edges = scores.values_and_edges()
     families = Families(NONE, NONE, scores.rounded, torch.zeros(0, 2), values, edges)
     for row, known in enumerate((COUNTS, GRADES, PAIR)):

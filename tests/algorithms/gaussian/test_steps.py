@@ -26,7 +26,7 @@ def incomplete(seed, n=40):
 def test_cells_are_predicted_by_the_others_of_their_row(seed):
     data = incomplete(seed)
     columns = torch.tensor([0, 2])
-    mean, spread = steps.left_out_moments(NORMAL, data, columns)
+    mean, std = steps.left_out_moments(NORMAL, data, columns)
     for k, j in enumerate(columns.tolist()):
         rest = Incomplete(data.x.clone(), data.observed.clone())
         rest.observed[:, j] = False
@@ -34,7 +34,7 @@ def test_cells_are_predicted_by_the_others_of_their_row(seed):
         exact = em.conditional_moments(NORMAL, rest)
         seen = data.observed[:, j]
         torch.testing.assert_close(mean[seen, k], exact[0][seen, j])
-        torch.testing.assert_close(spread[seen, k], exact[1][seen, j])
+        torch.testing.assert_close(std[seen, k], exact[1][seen, j])
 
 
 def binary_table(seed, n, share):
@@ -81,9 +81,9 @@ def test_steps_solve_the_equation_of_frequencies(seed):
     n, correlation = 2000, 0.6
     rng = np.random.default_rng(seed)
     x, noise = rng.normal(size=(2, n))
-    spread = np.sqrt(1 - correlation**2)
+    std = np.sqrt(1 - correlation**2)
     cuts = norm.ppf([1 / 70, 0.1, 0.5, 0.9, 69 / 70])
-    places = np.searchsorted(cuts, correlation * x + spread * noise)
+    places = np.searchsorted(cuts, correlation * x + std * noise)
     values = torch.tensor([-3.0, 0.0, 1.0, 1.5, 9.0, 10.0]).double()
     data = Incomplete.from_array(np.column_stack([x, values.numpy()[places]]))
     weights = torch.from_numpy(rng.integers(1, 4, size=n)).double()
@@ -92,7 +92,7 @@ def test_steps_solve_the_equation_of_frequencies(seed):
     found = steps.fit_steps(normal, data, data.x, weights, {1: values})
 
     edges, share = found.edges[0].numpy(), weights.numpy() / weights.sum().item()
-    predicted = share @ norm.cdf((edges - correlation * x[:, None]) / spread)
+    predicted = share @ norm.cdf((edges - correlation * x[:, None]) / std)
     observed = share @ (places[:, None] <= np.arange(5))
     rarer = np.minimum(observed, 1 - observed)
     assert (abs(predicted - observed) < rarer / 5).all()

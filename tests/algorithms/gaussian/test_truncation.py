@@ -58,9 +58,9 @@ def test_means(seed):
     exact = by_rejection(np.random.default_rng(seed))
     rows = np.stack([ROW, [np.nan, 0.5, 0.4], [0.1, 0.2, np.nan], [0.0, 5.0, 0.0]])
     found = filled(rows, seed)
-    spread = exact.std(0)
+    std = exact.std(0)
     many = np.array([filled(rows, 20 * seed + i)[0, :2] for i in range(20)])
-    errors = (many - exact.mean(0)) / spread
+    errors = (many - exact.mean(0)) / std
     deviation = [0.032, 0.0134]  # of the lattices, over 60 seeds; their mean is 0.001
     limits = [seed_limits(0, one, 60, failure=FAILURE / 40)[1] for one in deviation]
     assert (abs(errors) < np.add(limits, standard_errors() / np.sqrt(len(exact)))).all()
@@ -77,7 +77,7 @@ def test_means(seed):
     )
     assert found[1, 0] == pytest.approx(float(one.mean), abs=1e-12)
     # negative control
-    assert (abs(free[0, :2] - exact.mean(0)) > 0.2 * spread).any()
+    assert (abs(free[0, :2] - exact.mean(0)) > 0.2 * std).any()
 
 
 @pytest.mark.parametrize("low", [-0.5, 0.0, 1.0])
@@ -94,9 +94,9 @@ def test_means_of_cells_that_are_nearly_equal(low, seed):
     exact = exact[(exact > low).all(1)]
     bounds = torch.full((4,), low).double(), torch.full((4,), torch.inf).double()
     found = filled(row[None], seed, normal, *bounds)[0, :3]
-    spread = exact.std(0)
-    standard_error = spread / np.sqrt(len(exact))
-    assert (abs(found - exact.mean(0)) < 0.05 * spread + GATE * standard_error).all()
+    std = exact.std(0)
+    standard_error = std / np.sqrt(len(exact))
+    assert (abs(found - exact.mean(0)) < 0.05 * std + GATE * standard_error).all()
 
 
 def test_means_of_many_cells_near_their_bounds(seed):
@@ -116,9 +116,9 @@ def test_means_of_many_cells_near_their_bounds(seed):
     np.testing.assert_allclose(mean[:2000], cells, rtol=1e-6)
     exact = weight @ mean / weight.sum()
     square = loc**2 + noise**2 + loc * (mean - loc)
-    spread = np.sqrt(weight @ square / weight.sum() - exact**2)
-    assert (abs(found - exact) < 0.05 * spread).all()
-    assert (abs(0.8 - exact) > 0.2 * spread).all()  # negative control
+    std = np.sqrt(weight @ square / weight.sum() - exact**2)
+    assert (abs(found - exact) < 0.05 * std).all()
+    assert (abs(0.8 - exact) > 0.2 * std).all()  # negative control
 
 
 def test_means_of_curved_cells(seed):

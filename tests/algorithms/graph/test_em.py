@@ -66,9 +66,9 @@ def learn(x, alpha=0.0, ridge=0.0, **options):
 def test_units_use_the_observed_cells_alone(fit_linear, seed):
     x = hide(np.random.default_rng(seed).gamma(2.0, size=(50, 3)), np.random)
     units = em.units_of(Incomplete.from_array(x), fit_linear)
-    spread = np.nanstd(x, 0) if fit_linear else np.sqrt(np.nanmean(x**2, 0))
-    centre = np.nanmean(x, 0) / spread if fit_linear else np.zeros(3)
-    np.testing.assert_allclose(units.scale, spread, rtol=1e-12)
+    std = np.nanstd(x, 0) if fit_linear else np.sqrt(np.nanmean(x**2, 0))
+    centre = np.nanmean(x, 0) / std if fit_linear else np.zeros(3)
+    np.testing.assert_allclose(units.scale, std, rtol=1e-12)
     np.testing.assert_allclose(units.centre, centre, rtol=1e-12)
 
 

@@ -126,7 +126,7 @@ def test_b_is_shrunk_where_it_is_nothing_and_left_where_it_is_large(seed):
         for b in (0.0, 4.0)
     )
     assert min(weak) > 10 * max(strong)
-    assert max(strong) < 1e-3  # a prior of spread of more than 1 for 500 rows
+    assert max(strong) < 1e-3  # a prior with a standard deviation above 1 for 500 rows
 
 
 def test_the_pilot_is_a_better_start_than_independence(seed):

@@ -52,14 +52,14 @@ def exact(row, rng, n=20_000):
 
 def test_the_mean_of_one_missing_cell_is_exact(model, seed):
     x = np.random.default_rng(seed).gamma(1.5, size=(20, D))
-    holes = np.arange(20) % D
+    columns = np.arange(20) % D
     hidden = x.copy()
-    hidden[np.arange(20), holes] = np.nan
+    hidden[np.arange(20), columns] = np.nan
     filled = conditional_mean(
         model, Incomplete.from_array(hidden), START, global_stream, burn_in=1, n_steps=2
     ).numpy()
     expected = model.conditionals(torch.tensor(x)).mean.detach().numpy()
-    at = np.arange(20), holes
+    at = np.arange(20), columns
     np.testing.assert_allclose(filled[at], expected[at], rtol=1e-12)
     assert (filled[~np.isnan(hidden)] == x[~np.isnan(hidden)]).all()
 
@@ -141,11 +141,11 @@ def test_means_of_correlated_cells_near_the_truncation(mean, seed):
     rng, n = np.random.default_rng(seed), 1000
     model, rows, precision, linear = block_table(mean, 320, rng)
     exact = np.array([rejection(precision, linear, row, n, rng) for row in rows])
-    expected, spread = exact.mean(1), exact.std(1)
+    expected, std = exact.mean(1), exact.std(1)
 
     def error(found):
         """Return the root mean square error, without that of `expected`."""
-        square = (((found[:, :3] - expected) / spread) ** 2).mean()
+        square = (((found[:, :3] - expected) / std) ** 2).mean()
         return np.sqrt(max(square - 1 / n, 0.0))
 
     assert error(block_means(model, rows)) < 0.05

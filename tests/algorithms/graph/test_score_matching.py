@@ -30,7 +30,7 @@ OFF = ~np.eye(D, dtype=bool)
 
 @pytest.fixture
 def x(seed):
-    """Correlated rows of about unit spread."""
+    """Correlated rows of about unit standard deviation."""
     rng = np.random.default_rng(seed)
     x = rng.gamma(2.0, size=(150, D))
     x[:, 1] += 0.7 * x[:, 0]
@@ -155,7 +155,7 @@ def test_the_minimum_does_not_depend_on_the_origin(x):
 
 
 def single_column(ratio):
-    """Fit the quantiles of a truncated normal, scaled to unit spread."""
+    """Fit the quantiles of a truncated normal, scaled to unit standard deviation."""
     dist = TruncatedNormal(torch.tensor(ratio).double(), torch.ones(()).double())
     x = dist.icdf((torch.arange(40_000).double() + 0.5) / 40_000)  # as if infinite
     scale = x.std()

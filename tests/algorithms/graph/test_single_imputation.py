@@ -14,7 +14,7 @@ D, N = 3, 4000
 
 @pytest.fixture
 def data(seed):
-    """Skewed columns of different units, with holes."""
+    """Skewed columns of different units, with missing values."""
     rng = np.random.default_rng(seed)
     x = rng.gamma(4.0, size=(N, D)) * [1.0, 10.0, 0.1]
     return Incomplete.from_array(np.where(rng.uniform(size=x.shape) < 0.4, np.nan, x))

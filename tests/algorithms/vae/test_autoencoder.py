@@ -78,8 +78,8 @@ def test_a_linear_model_keeps_its_moments_in_every_family(seed):
     """Student's t its variance, a two-valued column the tangent of its logit."""
     torch.manual_seed(seed)
     share = torch.tensor([0.2, 0.7]).double()
-    spread = (share * (1 - share)).sqrt()
-    pairs = torch.stack([-share / spread, (1 - share) / spread], 1)
+    std = (share * (1 - share)).sqrt()
+    pairs = torch.stack([-share / std, (1 - share) / std], 1)
     given = FactorModel(
         0.1 * torch.randn(4).double(),
         torch.randn(4, 2).double(),

@@ -35,14 +35,14 @@ def of_rows(rows):
     return lambda purpose: row_keyed(rows, purpose)
 
 
-def autoencoder(shift=0.0, spread=0.0, n_components=1, families=NORMAL):
+def autoencoder(shift=0.0, std=0.0, n_components=1, families=NORMAL):
     """Make factor analysis with its exact encoder, or one that is off."""
     with seeded(0):
         sizes = Architecture((5,), 0.0, n_components)
         auto = build(LINEAR.factor_model(), families, sizes)
     with torch.no_grad():
         bias = auto.posterior.network.last.bias
-        bias.copy_(torch.tensor([shift] * 2 + [spread] * 2))
+        bias.copy_(torch.tensor([shift] * 2 + [std] * 2))
     return Autoencoder(*(part.double() for part in auto)).evaluated()
 
 
@@ -76,7 +76,7 @@ def test_with_the_exact_encoder_all_rules_are_exact(rule, seed):
     ("rule", "n_steps"), [("lair", 40), ("mwg", 15), ("ac-mwg", 25)]
 )
 def test_an_encoder_that_is_off_is_put_right(rule, n_steps, seed):
-    off = autoencoder(shift=0.3, spread=0.3)
+    off = autoencoder(shift=0.3, std=0.3)
     assert errors(rule, off, seed, n_steps) < GATE
 
 
@@ -123,7 +123,7 @@ def test_draws_follow_the_distribution_within_bounds(rule, seed):
 
 def test_but_by_pseudo_gibbs_it_is_believed(seed):
     """The control of the test above."""
-    off = autoencoder(shift=0.3, spread=0.3)
+    off = autoencoder(shift=0.3, std=0.3)
     assert errors("pseudo-gibbs", off, seed, 15) > 2 * GATE
 
 

@@ -98,10 +98,10 @@ def test_observed_cells_and_other_rows_stay():
     rest = torch.ones(60).bool().scatter(0, rows, False)
     assert torch.equal(chains.x[:, rest], before[:, rest])
     assert torch.equal(chains.x[:, data.observed], data.x[data.observed].expand(2, -1))
-    holed = (~data.observed).any(1)[rows]
+    incomplete = (~data.observed).any(1)[rows]
     moved = (chains.x != before)[:, rows].any(-1)
-    assert torch.equal(moved, holed.expand(2, -1))
-    assert int(chains.n_drawn.sum()) == 2 * 5 * int(holed.sum())
+    assert torch.equal(moved, incomplete.expand(2, -1))
+    assert int(chains.n_drawn.sum()) == 2 * 5 * int(incomplete.sum())
     assert (chains.n_outside == 0).all()
 
 
@@ -135,13 +135,13 @@ def test_the_first_imputations_are_observed_values_of_the_column():
 
 def test_cells_are_selected_among_the_missing_ones():
     _, data = simulate(40)
-    holed = data.take((~data.observed).any(1).nonzero()[:, 0])
-    x = holed.x.expand(5, *holed.x.shape)
-    columns = select(holed.observed, x, 6)
-    assert columns.shape == (6, 5, len(holed.x))
-    hit = holed.observed.expand(6, 5, -1, -1).gather(-1, columns.unsqueeze(-1))
+    incomplete = data.take((~data.observed).any(1).nonzero()[:, 0])
+    x = incomplete.x.expand(5, *incomplete.x.shape)
+    columns = select(incomplete.observed, x, 6)
+    assert columns.shape == (6, 5, len(incomplete.x))
+    hit = incomplete.observed.expand(6, 5, -1, -1).gather(-1, columns.unsqueeze(-1))
     assert not hit.any()
-    n_missing = (~holed.observed).sum(1)
+    n_missing = (~incomplete.observed).sum(1)
     for i, count in enumerate(n_missing.tolist()):
         for chain in range(5):
             first = columns[: min(count, 6), chain, i]
@@ -270,8 +270,8 @@ def test_warm_regressions_of_complete_rows_are_those_of_least_squares():
         error = (inverse.diagonal() * residual.square().mean()).sqrt()
         mine = torch.cat([q.slopes[j, rest], q.intercepts[[j]]]).detach()
         assert ((mine - slopes).abs() < error).all()  # far less than rows allow
-        spread = residual.square().mean().sqrt().log()
-        assert abs(float(q.log_scales[j].detach() - spread)) < 0.05
+        std = residual.square().mean().sqrt().log()
+        assert abs(float(q.log_scales[j].detach() - std)) < 0.05
 
 
 def test_warming_the_model_up_maximises_the_likelihood_of_completed_rows():
