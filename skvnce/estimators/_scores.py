@@ -6,7 +6,7 @@ import torch
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.algorithms.gaussian import copula, em
-from skvnce.algorithms.gaussian.marginals import PiecewiseLinear
+from skvnce.algorithms.gaussian.marginals import PiecewiseLinear, nonlinear_columns
 from skvnce.algorithms.gaussian.normal_scores import CellScores, repeated_values
 from skvnce.distributions.cells import Families
 from skvnce.estimators._callbacks import rounds_of_tuning
@@ -90,7 +90,9 @@ class NodeScores:
 
     def _keep_scores(self, raw, marginals, asked):
         """Set the attributes of the map to scores, and the families of the columns."""
-        self.nonlinear_columns_ = marginals is not None
+        self.nonlinear_columns_ = np.zeros(len(self.scale_), dtype=bool)
+        if marginals is not None:
+            self.nonlinear_columns_ = nonlinear_columns(marginals).numpy()
         self._marginals = marginals and tuple(part.numpy() for part in marginals)
         repeated, _ = repeated_values(raw)
         found = np.full(len(self.scale_), "normal", dtype=object)

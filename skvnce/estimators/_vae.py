@@ -135,8 +135,8 @@ class VariationalAutoencoder(
     location_, scale_ : ndarray of shape (n_nodes,)
         Mean and standard deviation of the observed cells.  The networks use columns
         that are standardised by them, and then possibly mapped nonlinearly.
-    nonlinear_columns_ : bool
-        Whether any column is a nonlinear function of its normal scores.
+    nonlinear_columns_ : ndarray of bool, of shape (n_nodes,)
+        Which columns are nonlinear functions of their normal scores.
     shrinkage_ : float
         Shrinkage of the initial normal distribution; see `GaussianImputer`.
     families_ : list of str, of length n_nodes

@@ -49,7 +49,7 @@ def X(table):
 def same_normal(imputer, X):
     """Fit the normal distribution that an untrained density is."""
     first = imputer.estimators_[0]
-    marginals = "auto" if first.nonlinear_columns_ else "normal"
+    marginals = "auto" if first.nonlinear_columns_.any() else "normal"
     return GaussianImputer(first.shrinkage_, marginals=marginals).fit(X)
 
 
