@@ -176,21 +176,16 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return getattr(self, "feature_names_in_", generic)
 
 
-def constant_values(estimator, X, places):
-    """Return an observed value of each constant column, by column index.
+def lower_median(column):
+    """Find the median of the observed cells, or the lower one of two."""
+    seen = np.sort(column[~np.isnan(column)])
+    return seen[(len(seen) - 1) // 2]
 
-    Warns about columns whose variation is within rounding error.
-    """
-    found = {}
-    for place in places:
-        seen = np.sort(X[~np.isnan(X[:, place]), place])
-        found[place] = seen[(len(seen) - 1) // 2]  # the lower median
-        if seen[0] < seen[-1]:
-            warn_user(
-                f"{column_name(estimator, place)} varies by less than 1e-13 of its "
-                "size and counts as constant. Subtract its mean to learn from it."
-            )
-    return found
+
+def _is_nearly_constant(column):
+    """Return whether the cells (n, 1) differ, but by no more than rounding errors."""
+    low, high = np.fmin.reduce(column, None), np.fmax.reduce(column, None)
+    return low < high and constant_columns(column)[0]
 
 
 class ConstantColumns:
@@ -210,16 +205,16 @@ class ConstantColumns:
         """
         constant = constant_columns(X[:, self.feature_indices_])
         places = self.feature_indices_[constant].tolist()
-        self.constants_ = constant_values(self, X, places)
+        self.constants_ = {place: lower_median(X[:, place]) for place in places}
         self.feature_indices_ = self.feature_indices_[~constant]
         if refusal and not self.feature_indices_.size:
             raise ValueError(
                 f"All columns of X are constant where they are observed: {refusal}"
             )
-        self._warn_of_constants()
+        self._warn_of_constants(X)
 
-    def _warn_of_constants(self):
-        """Warn about constant columns, which users may expect in the model."""
+    def _warn_of_constants(self, X):
+        """Warn about constant columns of the training rows."""
         if not self.constants_:
             return
         names = ", ".join(column_name(self, j) for j in self.constants_)
@@ -227,6 +222,12 @@ class ConstantColumns:
         warn_user(
             f"Constant where observed: {names}. Constant columns are left out of the "
             f"model, and {self._fate_of_constants}.{none}"
+            + "".join(
+                f" {column_name(self, j)} varies by less than 1e-13 of its size and "
+                "counts as constant. Subtract its mean to learn from it."
+                for j in self.constants_
+                if _is_nearly_constant(X[:, [j]])
+            )
         )
 
     def _columns_kept(self):

@@ -131,7 +131,7 @@ class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
                 first.feature_indices_,
                 first.constants_,
             )
-            self._warn_of_constants()
+            self._warn_of_constants(X)
         else:
             self.feature_indices_ = np.flatnonzero(~np.isnan(X).all(0))
             self._split_constants(X.astype(np.float64))
