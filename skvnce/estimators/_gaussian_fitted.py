@@ -1,0 +1,185 @@
+"""What a fitted normal distribution can do: fill and draw cells, score rows."""
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import row_lattice, seeded
+from skvnce._threads import one_thread
+from skvnce.algorithms.gaussian import copula, em
+from skvnce.algorithms.gaussian.calibration import Calibration
+from skvnce.algorithms.gaussian.copula import Copula
+from skvnce.algorithms.gaussian.marginals import PiecewiseLinear
+from skvnce.algorithms.gaussian.steps import Steps
+from skvnce.distributions.normal import Normal
+from skvnce.estimators._base import Imputer
+from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._misfit import HeldOutCheck
+from skvnce.estimators._modules import filled_once
+from skvnce.estimators._possible import PossibleValues
+from skvnce.estimators._validation import check_number
+
+
+def _lattice(data):
+    """Make the random numbers of rows as functions of the row content."""
+    return row_lattice(data.to_array(), 0)
+
+
+class FittedNormal(HeldOutCheck, Imputer):
+    """Base class of `GaussianImputer`, which documents parameters and attributes."""
+
+    @shows_progress
+    def transform(self, X):
+        """Fill missing cells by their conditional means given the observed cells.
+
+        If bounds are near, the mean is that of the truncated distribution.  It is exact
+        in rows with one missing cell near bounds.  In other rows it is a weighted
+        average over points that are functions of the row; in simulations with up to 12
+        such cells in a row the error was below 5 % of the conditional standard
+        deviation.  Means are within `feature_ranges_`; they need not be observed
+        values.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+            Observed cells are equal to those of X.
+        """
+        X = self._checked(X)
+        filled = self._constants_filled(X)
+        model = self._copula(self._normal)
+        for cells, nodes in self._parts(X, only_incomplete=True):
+            with one_thread():
+                scaled = copula.conditional_mean(model, self._scaled(nodes), _lattice)
+            found = self._clipped(self._in_units(scaled))
+            filled[cells] = self._fill_marginal(found)
+        return self._with_indicator(self._columns_out(filled, X), X)
+
+    def _drawn_tables(self, X, n_draws, random_state):
+        normals = self._parameter_draws() or [self._normal]
+        return self._filled_in_turns(X, normals, self._drawn, n_draws, random_state)
+
+    @shows_progress
+    def sample_rows(self, n_rows=1, random_state=None):
+        """Draw new rows from the distribution with the fitted parameters.
+
+        Parameters
+        ----------
+        n_rows : int, default=1
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the draws differ between calls.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features_in_)
+            Values as `sample` draws them; NaN in columns that were entirely missing at
+            `fit`.
+        """
+        check_is_fitted(self)
+        check_number(n_rows, "n_rows", low=1, integer=True)
+        rows = np.full((n_rows, self.n_features_in_), np.nan)
+        rows[:, list(self.constants_)] = list(self.constants_.values())
+        with one_thread(), seeded(random_state):
+            for cells, nodes in self._parts(rows):
+                rows[cells] = self._drawn(self._normal, nodes, 1)[0]
+        return rows
+
+    @shows_progress
+    def score_samples(self, X):
+        """Compute the log-density of the observed cells of each row, in nats.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            0 for a row that is entirely missing, and if all columns are constant.
+        """
+        X = self._checked(X)
+        scores = np.zeros(len(X))
+        model = self._copula(self._normal)
+        for (rows, _), nodes in self._parts(X):
+            units = np.where(np.isnan(nodes), 0.0, np.log(self.scale_)).sum(1)
+            with one_thread():
+                log_prob = copula.log_prob(model, self._scaled(nodes))
+            scores[rows[:, 0]] = log_prob.numpy() - units
+        return scores
+
+    @shows_progress
+    def sample_parameters(self):
+        """Return the draws of mean and covariance from their posterior.
+
+        Returns
+        -------
+        means : ndarray of shape (n_parameter_draws, n_nodes)
+            In the units of X, see `mean_`.
+        covariances : ndarray of shape (n_parameter_draws, n_nodes, n_nodes)
+        """
+        check_is_fitted(self)
+        found = [self._parameters_in_units(one) for one in self._parameter_draws()]
+        count, d = len(found), len(self.scale_)
+        means = np.array([mean for mean, _ in found]).reshape(count, d)
+        return means, np.array([cov for _, cov in found]).reshape(count, d, d)
+
+    @filled_once
+    def _parameter_draws(self):
+        """Draw the parameters at the first call; list of (mean, covariance)."""
+        training = self._training
+        if self._draws is None and training is not None:
+            table, weights, strength, count, seed = training
+            with one_thread(), seeded(seed):
+                draws = em.posterior_draws(
+                    Normal(*map(torch.from_numpy, self._normal)),
+                    Incomplete.from_array(table),
+                    torch.from_numpy(weights),
+                    strength,
+                    n_draws=count,
+                )
+            self._draws = [tuple(part.numpy() for part in draw) for draw in draws]
+            self._training = None
+        return self._draws or []
+
+    def _parameters_in_units(self, normal):
+        mean, covariance = normal
+        square = np.outer(self.scale_, self.scale_)
+        return self.location_ + mean * self.scale_, covariance * square
+
+    def _copula(self, normal):
+        """Make the model of rows that `_scaled` standardises."""
+        pieces = self._marginals and PiecewiseLinear(
+            *map(torch.from_numpy, self._marginals)
+        )
+        given = PossibleValues(*self._possible).given[:, self.feature_indices_]
+        bounds = None
+        if (given & np.isfinite(self.feature_ranges_[:, self.feature_indices_])).any():
+            far = np.array([[-np.inf], [np.inf]])
+            bounds = np.where(given, self._scaled_ranges(), far)
+            bounds = tuple(map(torch.from_numpy, bounds))
+        stepped = Steps(*map(torch.from_numpy, self._steps))
+        learnt = self._calibration
+        learnt = learnt and Calibration(*map(torch.from_numpy, learnt))
+        normal = Normal(*map(torch.from_numpy, normal))
+        return Copula(normal, pieces, bounds, stepped, learnt)
+
+    def _drawn(self, normal, nodes, n_draws):
+        """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""
+        scaled = copula.draw(self._copula(normal), self._scaled(nodes), n_draws)
+        return self._made_possible(self._draw_marginal(self._in_units(scaled)))
+
+    def _in_units(self, scaled):
+        return self.location_ + scaled.numpy() * self.scale_
+
+    def _scaled_ranges(self):
+        ranges = self.feature_ranges_[:, self.feature_indices_]
+        return (ranges - self.location_) / self.scale_
+
+    def _scaled(self, nodes):
+        return Incomplete.from_array((nodes - self.location_) / self.scale_)
