@@ -14,7 +14,7 @@ from skvnce.algorithms.vnce.errors import (
     UnsuitablePosterior,
 )
 from skvnce.exceptions import DivergenceError
-from skvnce.models.noise import NoPartialDensity, UnsuitableNoise
+from skvnce.models.noise import NoPartialDensity, NotANoise, UnsuitableNoise
 from skvnce.training.adam import Diverged
 
 _REFUSALS = {  # the first that matches; the order is from special to general
@@ -25,6 +25,8 @@ _REFUSALS = {  # the first that matches; the order is from special to general
     NotAPosterior: "posterior must map (n_features, n_components) to a torch.nn.Module "
     "that returns a torch.distributions.Distribution; {}",
     UnsuitablePosterior: "posterior: {}",
+    NotANoise: "noise must have a density: {} Pass one of 'auto', 'marginal', "
+    "'gaussian', 'conditional', a torch Distribution or a zuko flow.",
     NoPartialDensity: "noise={} Pass a MultivariateNormal or independent columns, or "
     "use noise='marginal' or noise='gaussian'.",
     UnsuitableNoise: "{} Use noise that covers the data.",

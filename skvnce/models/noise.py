@@ -34,6 +34,10 @@ class UnsuitableNoise(ValueError):
     """A distribution cannot be the noise of these rows."""
 
 
+class NotANoise(UnsuitableNoise, TypeError):
+    """An object cannot be sampled, or has no density."""
+
+
 class NoPartialDensity(UnsuitableNoise):
     """A distribution has no density of a part of a row."""
 

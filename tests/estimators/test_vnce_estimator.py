@@ -20,6 +20,7 @@ from torch import distributions, nn
 
 from skvnce import GaussianImputer, VNCEEstimator
 from skvnce.algorithms.vnce import fit as vnce_fit
+from skvnce.algorithms.vnce import fitted
 from skvnce.exceptions import DivergenceError
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
 from skvnce.training.adam import NotFinite
@@ -454,7 +455,7 @@ def test_parts_of_the_rows_give_the_same_fit(model, monkeypatch):
         X = (X > 0).astype(float)
     options = {"random_state": 0, "max_iter": 20, "tol": 0.05}
     whole = VNCEEstimator(model, **options).fit(X)
-    monkeypatch.setattr(vnce_fit, "PART", 5000)
+    monkeypatch.setattr(fitted, "PART", 5000)
     parts = VNCEEstimator(model, **options).fit(X)
     assert parts.objective_ == pytest.approx(whole.objective_, abs=1e-6)
     assert parts.log_scale_ == pytest.approx(whole.log_scale_, abs=1e-3)

@@ -1,14 +1,103 @@
 """Rows of noise for rows of data: from a distribution, or around each row."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vnce.columns import ColumnSummary
-from skvnce.models.noise import BINARY, Noise, UnsuitableNoise, neighbours
+from skvnce.algorithms.vnce.columns import ColumnSummary, Units
+from skvnce.distributions.normal import Normal
+from skvnce.models.noise import (
+    BINARY,
+    GaussianNoise,
+    Marginals,
+    Noise,
+    NotANoise,
+    Rescaled,
+    UnsuitableNoise,
+    given,
+    neighbours,
+)
 from skvnce.objectives.vnce import Contrast, Rows
 
 _STEP = 1.0  # of the conditional-NCE kernel, in standard deviations over the root of d
+
+
+class FittedNoise(NamedTuple):
+    """Noise of a fit.
+
+    Attributes
+    ----------
+    distribution : Noise or None
+        None if rows of noise are drawn around rows of data.
+    parameters : dict of str to ndarray
+        In the units of the user.
+    """
+
+    distribution: Noise | None
+    parameters: dict[str, np.ndarray]
+
+
+def fit_noise(
+    kind: str | Distribution | nn.Module,
+    marginals: Marginals,
+    units: Units,
+    normal: Callable[[], Normal],
+) -> FittedNoise:
+    """Choose the noise.
+
+    Parameters
+    ----------
+    kind : "marginal", "gaussian", "conditional", Distribution or nn.Module
+        A module returns a distribution when it is called.
+    marginals : Marginals
+        In the units of the user.
+    units : Units
+    normal : callable
+        Returns the normal distribution of rows in the scale of the model.
+
+    Raises
+    ------
+    UnsuitableNoise
+    """
+    if not isinstance(kind, str):
+        joint = kind() if isinstance(kind, nn.Module) else kind
+        check_density(joint)
+        found = given(joint, len(units.scale))
+        return FittedNoise(Rescaled(found, *units.tensors()), {})
+    if kind == "gaussian":
+        mean, covariance = units.moments(normal())
+        parameters = {"mean": mean, "covariance": covariance}
+        return FittedNoise(GaussianNoise(normal()), parameters)
+    if kind == "conditional":
+        return FittedNoise(None, {})
+    arrays = {name: part.numpy() for name, part in marginals._asdict().items()}
+    return FittedNoise(Rescaled(marginals, *units.tensors()), arrays)
+
+
+def check_density(noise: object) -> None:
+    """Check that noise can be drawn and has a density.
+
+    Raises
+    ------
+    NotANoise
+    """
+    for method in ("sample", "log_prob"):
+        if not callable(getattr(noise, method, None)):
+            raise NotANoise(f"{type(noise).__name__} has no method {method}.")
+
+
+def draw_contrast(
+    noise: Noise | None, data: Incomplete, summary: ColumnSummary, noise_ratio: int
+) -> Contrast:
+    """Draw rows of noise, around the rows of data if there is no distribution."""
+    if noise is None:
+        return contrast_around(data, summary, noise_ratio)
+    return contrast_with(noise, data, noise_ratio)
 
 
 @torch.no_grad()

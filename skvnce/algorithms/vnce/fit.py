@@ -1,17 +1,20 @@
 """One fit of a model to incomplete rows, from one start: model, posterior, solver."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, step
 from skvnce.algorithms.vnce import em
 from skvnce.algorithms.vnce.columns import ColumnSummary
 from skvnce.algorithms.vnce.errors import DrawsNotSmooth, SingleDraw
+from skvnce.algorithms.vnce.fitted import Fitted
 from skvnce.algorithms.vnce.modules import (
     MakeModel,
     MakePosterior,
@@ -19,6 +22,7 @@ from skvnce.algorithms.vnce.modules import (
     build_posterior,
     check_log_density,
     count_latents,
+    exact_cells,
     is_integrated,
 )
 from skvnce.distributions.normal import Normal
@@ -30,11 +34,9 @@ from skvnce.variational.base import Draws, Posterior, stream
 from skvnce.variational.sequential import (
     ExactStates,
     SequentialPosterior,
-    integrated,
     joined,
 )
 
-PART = 2**21  # maximum size of the draws of one part of the rows
 PER_ROUND = 20  # number of iterations without draws that count as a round
 _PATIENCE = 5  # number of successive rounds without a change after which the fit stops
 _GRADIENT = 1e-5  # tolerance of L-BFGS if there are no draws
@@ -81,10 +83,16 @@ class Settings(NamedTuple):
         See `build_posterior`.
     n_components : int or None
         See `count_latents`.
+    noise : str, Distribution or nn.Module
+        See `fit_noise`.
     noise_ratio : int
         nu.
     n_draws : int
         Number of draws of the unobserved variables of each row.
+    n_init : int
+        Number of starts.
+    seed : int
+        Seed of common random numbers.
     ridge : float or None
         Strength of the penalty of the model's parameters.  None is their number, or
         zero for models of the caller.
@@ -94,8 +102,11 @@ class Settings(NamedTuple):
     model: MakeModel
     posterior: MakePosterior
     n_components: int | None
+    noise: str | Distribution | nn.Module
     noise_ratio: int
     n_draws: int
+    n_init: int
+    seed: int
     ridge: float | None
     solver: Solver
 
@@ -110,7 +121,6 @@ class Inputs(NamedTuple):
     summary : ColumnSummary
     has_density : bool
         Whether the noise has a density; otherwise it is conditional.
-    seed : int
     normal : callable
         Returns the normal distribution at which the default model starts.
     normal_of_cells : callable
@@ -122,7 +132,6 @@ class Inputs(NamedTuple):
     contrast: Contrast
     summary: ColumnSummary
     has_density: bool
-    seed: int
     normal: Callable[[], Normal]
     normal_of_cells: Callable[[Tensor], Normal]
 
@@ -132,24 +141,19 @@ class Outcome(NamedTuple):
 
     Attributes
     ----------
-    model : Scaled
-    steps : list of nn.Module
-        Modules of the posterior.
+    fitted : Fitted
     evaluation : Evaluation
     losses : list of float
     converged : bool
-    n_components : int
     ridge : float
     stream : ndarray of uint8
         State of torch's random numbers before the model was made.
     """
 
-    model: Scaled
-    steps: list[nn.Module]
+    fitted: Fitted
     evaluation: em.Evaluation
     losses: list[float]
     converged: bool
-    n_components: int
     ridge: float
     stream: np.ndarray
 
@@ -164,43 +168,54 @@ def fit_from_one_start(
     UnsuitableModel, UnsuitablePosterior, DrawsNotSmooth, SingleDraw, NotFinite
     """
     before = torch.get_rng_state().numpy()
-    data, width = inputs.data, inputs.data.x.shape[1]
-    model = build_model(settings.model, inputs.normal, width)
-    n_components = count_latents(model.model, settings.n_components)
-    steps = build_posterior(
-        settings.posterior, model, n_components, inputs.summary, inputs.normal_of_cells
-    )
-    exact = is_integrated(settings.posterior, model)
-    drawn = joined(steps, settings.n_draws, data.observed)
+    fitted = build(settings, inputs)
+    model, data = fitted.model, inputs.data
+    drawn = joined(fitted.steps, settings.n_draws, data.observed)
     check_log_density(model, drawn, data)
-    posterior = integrated if exact else drawn
+    log_density, posterior = fitted.at(data.observed, settings.n_draws)
     problem = em.Problem(
-        model.log_marginal if exact else model.log_density,
+        log_density,
         posterior,
         inputs.contrast,
         by_noise if inputs.has_density else by_neighbours,
-        inputs.seed,
-        rows_at_once(posterior, width + n_components, settings.noise_ratio),
+        settings.seed,
+        fitted.rows_at_once(data, posterior, settings.noise_ratio),
     )
     start_scale(problem, model, free=inputs.has_density)
     ridge = ridge_of(settings, model)
     losses, converged = solve(settings.solver, problem, model, ridge, data, on_round)
-    if exact and not isinstance(model.model, FreeGaussian):
+    is_normal = isinstance(model.model, FreeGaussian)
+    if fitted.is_integrated and not is_normal:
         free = problem._replace(log_density=model.log_density, posterior=drawn)
         with step("fitting the posterior of unobserved variables"):
             fit_proposals(settings.solver, free, data)
-    for module in (model, *steps):
-        module.eval()
-    found = em.evaluate(problem)
-    return Outcome(model, steps, found, losses, converged, n_components, ridge, before)
+    for module in fitted[:2]:
+        module.eval().requires_grad_(False)
+    evaluation = em.evaluate(problem)
+    if is_normal:
+        steps = [exact_cells(model.model.free.normal()).requires_grad_(False)]
+        fitted = fitted._replace(steps=nn.ModuleList(steps))
+    return Outcome(fitted, evaluation, losses, converged, ridge, before)
 
 
-def rows_at_once(posterior: Posterior, width: int, noise_ratio: int) -> int:
-    """Bound the number of draws of rows and their noise in memory."""
-    draws = 1
-    if isinstance(posterior, SequentialPosterior):
-        draws = posterior.n_draws * posterior.n_states
-    return max(1, PART // (draws * (1 + noise_ratio) * width))
+def build(settings: Settings, inputs: Inputs) -> Fitted:
+    """Make the model and its posterior, which are not fitted yet."""
+    width = inputs.data.x.shape[1]
+    model = build_model(settings.model, inputs.normal, width)
+    n_components = count_latents(model.model, settings.n_components)
+    exact, normal = is_integrated(settings.posterior, model), inputs.normal_of_cells
+    if exact and isinstance(model.model, FreeGaussian):  # its posterior is known
+        normal = partial(_start_of, model.model)
+    steps = build_posterior(
+        settings.posterior, model, n_components, inputs.summary, normal
+    )
+    return Fitted(model, nn.ModuleList(steps), n_components, exact)
+
+
+@torch.no_grad()
+def _start_of(model: FreeGaussian, positive: Tensor) -> Normal:
+    """Return the normal distribution of a model, of whose columns none is positive."""
+    return model.free.normal()
 
 
 def start_scale(problem: em.Problem, model: Scaled, *, free: bool) -> None:

@@ -17,6 +17,7 @@ from skvnce.algorithms.vnce.errors import (
     UnsuitableModel,
     UnsuitablePosterior,
 )
+from skvnce.algorithms.vnce.initial import standard_normal
 from skvnce.distributions.normal import Normal
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.models.noise import BINARY, POSITIVE
@@ -234,6 +235,22 @@ def _checked_encoder(encoder: object, width: int, n_latents: int) -> nn.Module:
             f"no event shape; got {tuple(q.batch_shape)} and {tuple(q.event_shape)}."
         )
     return encoder
+
+
+def rebuild(
+    make_model: MakeModel,
+    choice: MakePosterior,
+    n_latents: int,
+    summary: ColumnSummary,
+) -> tuple[Scaled, nn.ModuleList]:
+    """Make the modules of a fit again, whose state the caller then loads."""
+    width = len(summary.kind)
+    normal = standard_normal(width)
+    model = build_model(make_model, lambda: normal, width)
+    steps = [exact_cells(normal)]
+    if not isinstance(model.model, FreeGaussian):
+        steps = build_posterior(choice, model, n_latents, summary, lambda _: normal)
+    return model, nn.ModuleList(steps)
 
 
 def exact_cells(normal: Normal) -> NormalCells:

@@ -1,0 +1,165 @@
+"""A fit of a model to a table: units, noise, the best of several starts, the scale."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce._progress import OnRound, steps
+from skvnce.algorithms.vnce import em, fit
+from skvnce.algorithms.vnce.columns import ColumnSummary, Units
+from skvnce.algorithms.vnce.contrasts import FittedNoise, draw_contrast, fit_noise
+from skvnce.algorithms.vnce.initial import normal_of_cells
+from skvnce.distributions.normal import Normal
+from skvnce.models.noise import Marginals, Noise, Rescaled
+from skvnce.training.adam import NotFinite
+
+REFERENCE_RATIO = 10  # number of rows of the reference noise for each row of data
+_CHECKED = 2000  # maximum number of rows for the check of the scale by fresh noise
+
+
+class TableFit(NamedTuple):
+    """A fit to a table.
+
+    Attributes
+    ----------
+    outcome : Outcome
+        From the best start.
+    data : Incomplete
+        In the scale of the model.
+    units : Units
+    summary : ColumnSummary
+        Of the columns in the scale of the model.
+    marginals : Marginals
+        Of the columns in the units of the user.
+    noise : FittedNoise
+    """
+
+    outcome: fit.Outcome
+    data: Incomplete
+    units: Units
+    summary: ColumnSummary
+    marginals: Marginals
+    noise: FittedNoise
+
+    @property
+    def reference(self) -> Noise:
+        """The product of the marginals, of rows in the scale of the model."""
+        return Rescaled(self.marginals, *self.units.tensors())
+
+    def accuracy(self) -> float:
+        """Compute the accuracy of classifying data and noise, or neighbours."""
+        found = self.outcome.evaluation
+        if self.noise.distribution is None:
+            return float((found.data > found.noise).double().mean())
+        return float(found.accuracy())
+
+    def scale_gap(self, settings: fit.Settings) -> float:
+        """Compare the scale parameter with importance sampling from fresh noise.
+
+        Returns
+        -------
+        float
+            The logarithm of the ratio of the two estimates of the integral.
+        """
+        noise = self.noise.distribution or self.reference
+        found = self.outcome.fitted.evaluation(
+            noise,
+            self.data.take(slice(_CHECKED)),
+            settings.noise_ratio,
+            settings.n_draws,
+        )
+        return float(em.log_mean(found.noise))
+
+
+def fit_table(
+    settings: fit.Settings,
+    nodes: np.ndarray,
+    mean: np.ndarray,
+    scale: np.ndarray,
+    initial_normal: Callable[[Incomplete], Normal],
+    on_round: OnRound,
+) -> TableFit:
+    """Fit from every start, and keep the best.
+
+    Parameters
+    ----------
+    settings : Settings
+    nodes : ndarray of shape (n, features)
+        With NaN; every row has an observed cell.
+    mean, scale : ndarray of shape (features,)
+        Of the observed cells.  The default model has standardised columns.
+    initial_normal : callable
+        Fits a normal distribution of rows, if the model or the noise needs one.
+    on_round : callable
+
+    Raises
+    ------
+    UnsuitableModel, UnsuitablePosterior, UnsuitableNoise, NotFinite
+    """
+    units, summary = Units(mean, scale), ColumnSummary.of(nodes, mean, scale)
+    counts = torch.from_numpy((~np.isnan(nodes)).sum(0)).double()
+    marginals = summary.marginals(counts)
+    if settings.model is None:
+        summary = ColumnSummary.standard(len(mean))
+    else:
+        units = Units.none(len(mean))
+    data = units.scaled(nodes)
+    normal = cache(lambda: initial_normal(data))
+    noise = fit_noise(settings.noise, marginals, units, normal)
+    inputs = fit.Inputs(
+        data,
+        draw_contrast(noise.distribution, data, summary, settings.noise_ratio),
+        summary,
+        noise.distribution is not None,
+        normal,
+        _normals_of_cells(data, summary.floor),
+    )
+    best = best_start(settings, inputs, on_round)
+    found = TableFit(best, data, units, summary, marginals, noise)
+    model = best.fitted.model
+    if noise.distribution is None and not hasattr(model.model, "log_scale"):
+        model.rescale(_log_integral(found, settings))
+    return found
+
+
+def best_start(
+    settings: fit.Settings, inputs: fit.Inputs, on_round: OnRound
+) -> fit.Outcome:
+    """Fit from every start; raise an error only if all of them fail."""
+    found, failure, number = [], None, settings.n_init
+    for _ in steps("start", range(number), number, has_parts=True):
+        try:
+            one = fit.fit_from_one_start(settings, inputs, on_round)
+        except NotFinite as error:
+            failure = error
+            continue
+        if one.evaluation.values.mean().isfinite():
+            found.append(one)
+        else:
+            failure = NotFinite("the objective is not finite at the end")
+    if not found:
+        raise failure
+    return max(found, key=lambda one: float(one.evaluation.values.mean()))
+
+
+def _normals_of_cells(data: Incomplete, floor: Tensor) -> Callable[[Tensor], Normal]:
+    """Return a function of the positive columns that runs EM once for all starts."""
+
+    @cache
+    def found(positive: tuple[bool, ...]) -> Normal:
+        return normal_of_cells(data, torch.tensor(positive), floor)
+
+    return lambda positive: found(tuple(positive.tolist()))
+
+
+def _log_integral(found: TableFit, settings: fit.Settings) -> float:
+    """Fit only the scale parameter, with the reference noise."""
+    evaluation = found.outcome.fitted.evaluation(
+        found.reference, found.data, REFERENCE_RATIO, settings.n_draws
+    )
+    return em.fit_scale(evaluation.data, evaluation.noise)
