@@ -41,9 +41,9 @@ from skvnce.training.lbfgs import minimise_parameters
 N_LATENTS, N_FEW = 8, 4
 N_STARTS = 3
 N_TEST = 10_000
-RIDGE = 1.0  # of the penalty alpha |theta|^2 / (2 n): a standard normal prior
+RIDGE = 1.0  # of the penalty ridge |theta|^2 / (2 n): a standard normal prior
 ML = "maximum likelihood"
-AMORTISED = {"posterior": "bernoulli", "max_iter": 200, "learning_rate_init": 0.03}
+AMORTISED = {"posterior": "bernoulli", "max_iter": 200}
 FOUND = """## What was found
 
 Written by hand, of the full run.

@@ -4,6 +4,7 @@ from energies import Bell, Blob, Factor
 from sklearn.base import clone
 
 from skvnce import (
+    LBFGS,
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
@@ -39,8 +40,8 @@ ESTIMATORS = [
     IncompleteFactorAnalysis(n_components=2),
     IncompleteFactorAnalysis(),
     VNCEEstimator(),
-    VNCEEstimator(Bell, max_iter=3, tol=1e-2),
-    VNCEEstimator(Factor, max_iter=2, tol=10.0),
+    VNCEEstimator(Bell, max_iter=3, solver=LBFGS(tol=1e-2)),
+    VNCEEstimator(Factor, max_iter=2),
     VariationalAutoencoder(**QUICK),
     VariationalAutoencoder(
         algorithm="miss-siwae", n_training_draws=1, validation_fraction=0, **QUICK

@@ -1,16 +1,17 @@
 """Variational noise-contrastive estimation of any model of rows."""
 
+from numbers import Integral, Real
+
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import HasMethods, StrOptions
 from torch import nn
-from torch.distributions import Distribution
 
 from skvnce._progress import step, tell_round
 from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
-from skvnce.algorithms.vnce.contrasts import check_density
 from skvnce.algorithms.vnce.fit import PER_ROUND, Settings, Solver
 from skvnce.algorithms.vnce.initial import initial_normal
 from skvnce.algorithms.vnce.table import fit_table
@@ -21,13 +22,12 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._misfit import HELD_OUT, HeldOutCheck
 from skvnce.estimators._modules import state_of
+from skvnce.estimators._parts import LBFGS, Adam, fields_of
 from skvnce.estimators._tables import column_moments, hold_out, rows_with_data
 from skvnce.estimators._validation import (
-    check_auto_or_number,
-    check_bool,
-    check_choice,
+    RANDOM_STATE,
+    Number,
     check_deviations,
-    check_number,
     incomplete_array,
     keeps_state_on_failure,
 )
@@ -41,7 +41,9 @@ _REMEDY = (
     "Use a model that suits the shape of these columns, logarithms of skewed columns, "
     "a larger ridge, or noise closer to the data."
 )
-_NOISES = ["auto", "marginal", "gaussian", "conditional"]
+_NOISES = {"auto", "marginal", "gaussian", "conditional"}
+_ADAM = {"batch_size": 200, "learning_rate_init": 0.03}  # instead of "auto"
+_COUNT = Number(Integral, 1, None, closed="left")
 
 
 class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, FittedDensity):
@@ -85,11 +87,13 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, FittedDensity):
         Number of latents; None uses the attribute of the module.
     n_training_draws : int, default=5
         Number of draws of the unobserved variables of each row.
-    solver : {"auto", "lbfgs", "adam"}, default="auto"
+    solver : {"auto", "lbfgs", "adam"}, Adam or LBFGS, default="auto"
         ``"lbfgs"`` alternates between updates of posterior and model (variational EM)
         with common random numbers.  ``"adam"`` optimises both together on mini-batches
         and also supports posteriors of discrete draws.  ``"auto"`` is ``"lbfgs"``
-        whenever it is possible.
+        whenever it is possible.  You can also pass `skvnce.LBFGS`, or `skvnce.Adam`,
+        of which only `batch_size` (``"auto"`` is 200) and `learning_rate_init`
+        (``"auto"`` is 0.03, and the rate decreases to zero) are used.
     ridge : "auto" or float, default="auto"
         Strength of the penalty ``ridge |theta|^2 / (2 n)`` of the model's parameters.
         ``"auto"`` is 0 for your own models.  For the default model it is the number of
@@ -98,19 +102,9 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, FittedDensity):
         cells choose.
     n_init : int, default=1
         Number of random starts; the one with the best objective is kept.
-    n_steps : int, default=5
-        Number of iterations of L-BFGS in each update.  Many iterations overfit the
-        current draws.
-    batch_size : int, default=200
-        Number of rows in a mini-batch of ``"adam"``.
-    learning_rate_init : float, default=0.03
-        Initial learning rate of ``"adam"``; it decreases to zero.
     max_iter : int, default=200
         Maximum number of rounds of ``"lbfgs"``; number of epochs of ``"adam"``.  If
         there are no draws, a round is 20 iterations of L-BFGS.
-    tol : float, default=1e-5
-        ``"lbfgs"`` stops if the objective changes by less than `tol` in each of five
-        rounds.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
         What `fit` does if a few cells dominate the squared errors of a column, or if
         the model predicts held-out cells of a column significantly worse than the mean
@@ -226,6 +220,23 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, FittedDensity):
     False
     """
 
+    _parameter_constraints = {
+        "model": [None, callable],
+        "posterior": [None, StrOptions({"normal", "bernoulli"}), callable],
+        "noise": [StrOptions(_NOISES), HasMethods(["sample", "log_prob"]), nn.Module],
+        "noise_ratio": [_COUNT],
+        "n_components": [None, _COUNT],
+        "n_training_draws": [_COUNT],
+        "solver": [StrOptions({"auto", "lbfgs", "adam"}), Adam, LBFGS],
+        "ridge": [StrOptions({"auto"}), Number(Real, 0, None, closed="left")],
+        "n_init": [_COUNT],
+        "max_iter": [_COUNT],
+        "on_misfit": [StrOptions({"warn", "raise", "ignore"})],
+        "keep_empty_features": ["boolean"],
+        "random_state": RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
+
     def __init__(
         self,
         model=None,
@@ -238,11 +249,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, FittedDensity):
         solver="auto",
         ridge="auto",
         n_init=1,
-        n_steps=5,
-        batch_size=200,
-        learning_rate_init=0.03,
         max_iter=200,
-        tol=1e-5,
         on_misfit="warn",
         keep_empty_features=False,
         random_state=None,
@@ -257,11 +264,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, FittedDensity):
         self.solver = solver
         self.ridge = ridge
         self.n_init = n_init
-        self.n_steps = n_steps
-        self.batch_size = batch_size
-        self.learning_rate_init = learning_rate_init
         self.max_iter = max_iter
-        self.tol = tol
         self.on_misfit = on_misfit
         self.keep_empty_features = keep_empty_features
         self.random_state = random_state
@@ -350,36 +353,29 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, FittedDensity):
     def _most_rounds(self):
         return self.n_init * self.max_iter * PER_ROUND
 
-    @refusals_named
     def _check_parameters(self):
-        if self.model is not None and not callable(self.model):
-            raise TypeError(
-                "model must be None or a callable that maps the number of features to "
-                f"a torch.nn.Module, got {type(self.model).__name__}."
-            )
+        super()._check_parameters()
+        self._solver()
         if isinstance(self.model, nn.Module):
             raise TypeError(
                 "model must be a callable that makes a torch.nn.Module, not a module: "
                 "each fit needs a new one. Pass lambda n_features: ..., or the class."
             )
-        if self.posterior is not None and not callable(self.posterior):
-            check_choice(self.posterior, "posterior", ["normal", "bernoulli"])
-        if isinstance(self.noise, str):
-            check_choice(self.noise, "noise", _NOISES)
-        elif not isinstance(self.noise, Distribution | nn.Module):
-            check_density(self.noise)
-        check_number(self.noise_ratio, "noise_ratio", low=1, integer=True)
-        if self.n_components is not None:
-            check_number(self.n_components, "n_components", low=1, integer=True)
-        check_number(self.n_training_draws, "n_training_draws", low=1, integer=True)
-        check_choice(self.solver, "solver", ["auto", "lbfgs", "adam"])
-        check_auto_or_number(self.ridge, "ridge", low=0)
-        for name in ("n_init", "n_steps", "batch_size", "max_iter"):
-            check_number(getattr(self, name), name, low=1, integer=True)
-        check_number(self.learning_rate_init, "learning_rate_init", low=0, above=True)
-        check_number(self.tol, "tol", low=0)
-        self._check_on_misfit()
-        check_bool(self.keep_empty_features, "keep_empty_features")
+
+    def _solver(self):
+        """Collect the settings of the solver."""
+        part, unused = self.solver, "auto"
+        adam = fields_of(part if isinstance(part, Adam) else unused, "solver", _ADAM)
+        lbfgs = part if isinstance(part, LBFGS) else LBFGS()
+        name = part if isinstance(part, str) else type(part).__name__.lower()
+        return Solver(
+            name,
+            self.max_iter,
+            lbfgs.n_iter,
+            lbfgs.tol,
+            adam["batch_size"],
+            adam["learning_rate_init"],
+        )
 
     def _settings(self):
         """Collect the parameters that the fit needs."""
@@ -396,14 +392,7 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, FittedDensity):
             self.n_init,
             self._seed,
             None if isinstance(self.ridge, str) else float(self.ridge),
-            Solver(
-                self.solver,
-                self.max_iter,
-                self.n_steps,
-                self.tol,
-                self.batch_size,
-                self.learning_rate_init,
-            ),
+            self._solver(),
         )
 
     def _fit_nodes(self, nodes, on_round):
@@ -453,8 +442,9 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, FittedDensity):
         if not converged:
             warn_user(
                 f"The objective still changed after {self.n_iter_} iterations. Raise "
-                f"max_iter={self.max_iter} (or tol={self.tol:g}, which is used only if "
-                "unobserved variables are drawn or enumerated).",
+                f"max_iter={self.max_iter} (or solver=LBFGS(tol="
+                f"{self._solver().tol:g}), which is used only if unobserved variables "
+                "are drawn or enumerated).",
                 ConvergenceWarning,
             )
 

@@ -35,7 +35,7 @@ _REFUSALS = {  # the first that matches; the order is from special to general
     SingleDraw: "n_training_draws must be at least 2 for a discrete posterior: {}",
     Diverged: "The objective cannot be followed: {}. The log_density of model "
     "overflows, or is NaN, near the data or the noise; bound its parameters, or lower "
-    "learning_rate_init.",
+    "the learning rate, solver=Adam(learning_rate_init=...).",
     torch.linalg.LinAlgError: "A covariance matrix is not positive definite: some "
     "columns of X are collinear. Drop some of them, or raise ridge.",
 }

@@ -33,8 +33,8 @@ OF_CELLS = {
     "gaussian": GaussianImputer(n_parameter_draws=2, add_indicator=True, **QUICK),
     "lair": LAIRImputer(LINEAR, n_estimators=1, **SHORT),
     "vgi": VGIImputer("flow", max_iter=0, **SHORT),
-    "vnce": VNCEEstimator(max_iter=1, tol=10.0, **QUICK),
-    "latents": VNCEEstimator(Factor, max_iter=1, tol=10.0, **QUICK),
+    "vnce": VNCEEstimator(max_iter=1, **QUICK),
+    "latents": VNCEEstimator(Factor, max_iter=1, **QUICK),
 }
 OF_ROWS = {
     "gaussian": GaussianImputer(n_parameter_draws=2, **QUICK),
