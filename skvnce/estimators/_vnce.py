@@ -1,6 +1,6 @@
 """Variational noise-contrastive estimation of any model of rows."""
 
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 import torch
@@ -25,10 +25,13 @@ from skvnce.estimators._modules import state_of
 from skvnce.estimators._parts import LBFGS, Adam, fields_of
 from skvnce.estimators._tables import column_moments, hold_out, rows_with_data
 from skvnce.estimators._validation import (
+    AUTO,
+    ON_MISFIT,
     RANDOM_STATE,
     Number,
     check_deviations,
     incomplete_array,
+    integer_from,
     keeps_state_on_failure,
 )
 from skvnce.estimators._vnce_checks import refusals_named
@@ -43,7 +46,7 @@ _REMEDY = (
 )
 _NOISES = {"auto", "marginal", "gaussian", "conditional"}
 _ADAM = {"batch_size": 200, "learning_rate_init": 0.03}  # instead of "auto"
-_COUNT = Number(Integral, 1, None, closed="left")
+_COUNT = integer_from(1)
 
 
 class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, FittedDensity):
@@ -228,10 +231,10 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, FittedDensity):
         "n_components": [None, _COUNT],
         "n_training_draws": [_COUNT],
         "solver": [StrOptions({"auto", "lbfgs", "adam"}), Adam, LBFGS],
-        "ridge": [StrOptions({"auto"}), Number(Real, 0, None, closed="left")],
+        "ridge": [AUTO, Number(Real, 0, None, closed="left")],
         "n_init": [_COUNT],
         "max_iter": [_COUNT],
-        "on_misfit": [StrOptions({"warn", "raise", "ignore"})],
+        "on_misfit": ON_MISFIT,
         "keep_empty_features": ["boolean"],
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
