@@ -1,6 +1,8 @@
 """Who may import whom, and what `import skvnce` costs."""
 
 import ast
+import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +95,48 @@ def test_imports_run_downwards(layer, path):
 )
 def test_a_violation_is_found(layer, source):
     assert list(violations(layer, source))
+
+
+def parameters_named(source, words):
+    """List the words that occur in the text of an error or a warning of a source."""
+    for node in ast.walk(ast.parse(source)):
+        is_warning = isinstance(node, ast.Call) and "warn" in ast.unparse(node.func)
+        if isinstance(node, ast.Raise) or is_warning:
+            for part in ast.walk(node):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield from words & set(re.findall(r"\w+", part.value))
+
+
+def words_of_estimators():
+    """List the parameters of all estimators that are no words of common English."""
+    public = [getattr(skvnce, name) for name in skvnce.__all__]
+    found = {
+        name
+        for cls in public
+        if isinstance(cls, type)
+        for name in inspect.signature(cls).parameters
+    }
+    found = {name for name in found if "_" in name} | {"shrinkage", "ridge", "alpha"}
+    return found - {"n_components"}  # also an attribute of modules
+
+
+BELOW = [path for layer, path in FILES if layer != "inspection"]
+
+
+@pytest.mark.parametrize("path", BELOW, ids=lambda value: str(value)[-40:])
+def test_errors_of_lower_layers_name_no_parameter_of_an_estimator(path):
+    assert list(parameters_named(path.read_text(), words_of_estimators())) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f():\n    raise ValueError(f'{n} rounds: raise max_iter={n}.')",
+        "warn_user('Columns repeat others. Raise shrinkage.', RuntimeWarning)",
+    ],
+)
+def test_a_parameter_in_an_error_is_found(source):
+    assert list(parameters_named(source, words_of_estimators()))
 
 
 def test_every_folder_has_its_rule():
