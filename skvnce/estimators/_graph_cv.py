@@ -414,7 +414,7 @@ feature_names_in_
         """Check parameters; return the decreasing alphas, or the number of alphas."""
         super()._check_parameters()
         self._settings()._check_parameters()
-        if np.ndim(self.alphas) == 0:
+        if isinstance(self.alphas, Integral):
             return int(self.alphas)
         alphas = np.asarray(self.alphas)
         if alphas.ndim != 1 or alphas.size == 0 or alphas.dtype.kind not in "iuf":

@@ -281,6 +281,7 @@ def test_a_dask_cluster_finds_the_same(data, by_rule):
         ({"alphas": [0.1, -1.0]}, "alphas"),
         ({"alphas": [np.nan]}, "alphas"),
         ({"alphas": 0}, "alphas"),
+        ({"alphas": "many"}, "alphas.* must be"),
         ({"selection": "bic"}, "selection"),
         ({"gamma": -1}, "gamma"),
         ({"n_subsamples": 1}, "n_subsamples"),
