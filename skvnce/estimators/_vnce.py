@@ -4,14 +4,12 @@ from numbers import Real
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from torch import nn
 
 from skvnce._progress import step, tell_round
 from skvnce._random import seeded
 from skvnce._threads import one_thread
-from skvnce._warnings import warn_user
 from skvnce.algorithms.vnce.fit import PER_ROUND, Settings, Solver
 from skvnce.algorithms.vnce.initial import initial_normal
 from skvnce.algorithms.vnce.table import fit_table
@@ -34,12 +32,15 @@ from skvnce.estimators._validation import (
     integer_from,
     keeps_state_on_failure,
 )
-from skvnce.estimators._vnce_checks import refusals_named
+from skvnce.estimators._vnce_checks import (
+    refusals_named,
+    warn_of_gap,
+    warn_unless_converged,
+)
 from skvnce.estimators._vnce_fitted import FittedDensity
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.training.adam import NotFinite
 
-_GAP = 1.0  # `log_scale_gap_` above which `fit` warns
 _REMEDY = (
     "Use a model that suits the shape of these columns, logarithms of skewed columns, "
     "a larger ridge, or noise closer to the data."
@@ -327,10 +328,10 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, FittedDensity):
         """Fit the model and check it."""
         found = self._fit_nodes(nodes, on_round)
         self._keep(found)
-        self._warn_unless_converged(found.outcome.converged)
+        warn_unless_converged(self, found.outcome.converged, self._solver().tol)
         with step("checking the scale by fresh noise"):
             self.log_scale_gap_ = found.scale_gap(self._settings())
-        self._warn_of_gap()
+        warn_of_gap(self)
         self._judge(nodes)
 
     def _keep_no_model(self):
@@ -440,27 +441,6 @@ class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, FittedDensity):
         )
         self._factories, self._stream = (self.model, self.posterior), best.stream
         self._cache = [fitted]
-
-    def _warn_unless_converged(self, converged):
-        if not converged:
-            warn_user(
-                f"The objective still changed after {self.n_iter_} iterations. Raise "
-                f"max_iter={self.max_iter} (or solver=LBFGS(tol="
-                f"{self._solver().tol:g}), which is used only if unobserved variables "
-                "are drawn or enumerated).",
-                ConvergenceWarning,
-            )
-
-    def _warn_of_gap(self):
-        """Warn if fresh noise gives another scale."""
-        if self.log_scale_gap_ > _GAP:
-            warn_user(
-                f"Fresh noise gives an integral exp({self.log_scale_gap_:.2g}) times "
-                "that of log_scale_: the model has mass in regions without data or "
-                f"noise in training. Raise noise_ratio={self.noise_ratio} "
-                "or ridge, or use noise closer to the data.",
-                ConvergenceWarning,
-            )
 
 
 def _initial_normal(data):

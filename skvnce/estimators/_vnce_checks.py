@@ -1,9 +1,11 @@
-"""Errors of VNCEEstimator, with the parameter to change."""
+"""Errors and warnings of VNCEEstimator, with the parameter to change."""
 
 import functools
 
 import torch
+from sklearn.exceptions import ConvergenceWarning
 
+from skvnce._warnings import warn_user
 from skvnce.algorithms.vnce.errors import (
     DrawsNotSmooth,
     NotAModel,
@@ -17,6 +19,7 @@ from skvnce.exceptions import DivergenceError
 from skvnce.models.noise import NoPartialDensity, NotANoise, UnsuitableNoise
 from skvnce.training.adam import Diverged
 
+_GAP = 1.0  # `log_scale_gap_` above which `fit` warns
 _REFUSALS = {  # the first that matches; the order is from special to general
     NotAModel: "model must map the number of features to a torch.nn.Module with a "
     "method log_density(x) or log_density(x, z); {}",
@@ -60,3 +63,26 @@ def _kind(error):
     if isinstance(error, Diverged):
         return DivergenceError
     return TypeError if isinstance(error, TypeError) else ValueError
+
+
+def warn_unless_converged(estimator, converged, tol):
+    """Warn if the objective still changed by more than `tol` at the end."""
+    if not converged:
+        warn_user(
+            f"The objective still changed after {estimator.n_iter_} iterations. Raise "
+            f"max_iter={estimator.max_iter} (or solver=LBFGS(tol={tol:g}), which is "
+            "used only if unobserved variables are drawn or enumerated).",
+            ConvergenceWarning,
+        )
+
+
+def warn_of_gap(estimator):
+    """Warn if fresh noise gives another scale."""
+    if estimator.log_scale_gap_ > _GAP:
+        warn_user(
+            f"Fresh noise gives an integral exp({estimator.log_scale_gap_:.2g}) times "
+            "that of log_scale_: the model has mass in regions without data or noise "
+            f"in training. Raise noise_ratio={estimator.noise_ratio} or ridge, or use "
+            "noise closer to the data.",
+            ConvergenceWarning,
+        )

@@ -6,9 +6,9 @@ from torch import nn
 from torch.distributions import Normal
 from vaes import log_evidence
 
-from skvnce.algorithms.networks import ResidualPerceptron
 from skvnce.distributions.cells import Families
 from skvnce.models.factor_analysis import FactorModel, log_prob_observed
+from skvnce.models.networks import ResidualPerceptron
 from skvnce.models.vae import VariationalAutoencoderModel
 
 D, FLOOR = 4, 0.05

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal
 
-from skvnce.algorithms.networks import ResidualPerceptron
 from skvnce.algorithms.vae.autoencoder import Architecture, LinearPosterior, build
 from skvnce.distributions.cells import Families
 from skvnce.models.factor_analysis import FactorModel, infer, log_prob_observed
+from skvnce.models.networks import ResidualPerceptron
 from skvnce.objectives.bounds import BOUNDS
 from skvnce.variational.anchored import AnchoredEncoder
 from skvnce.variational.base import draw_latents, stream

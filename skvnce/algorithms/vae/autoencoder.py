@@ -22,9 +22,9 @@ from torch import Tensor, nn
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import tell
-from skvnce.algorithms.networks import ResidualPerceptron
 from skvnce.distributions.cells import Families
 from skvnce.models.factor_analysis import FactorModel, infer
+from skvnce.models.networks import ResidualPerceptron
 from skvnce.models.vae import VariationalAutoencoderModel
 from skvnce.objectives.bounds import Bound
 from skvnce.objectives.demiss import posterior_only

@@ -1,0 +1,79 @@
+"""Posteriors of several steps: number of draws and states, and what is integrated."""
+
+import torch
+
+from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
+from skvnce.variational.base import global_stream, stream
+from skvnce.variational.encoder import BernoulliEncoder, Latents, Perceptron
+from skvnce.variational.sequential import (
+    ExactStates,
+    SequentialPosterior,
+    exact_posterior,
+    integrated,
+    joined,
+)
+
+D, LATENTS, N = 3, 2, 5
+
+
+def machine():
+    torch.manual_seed(0)
+    found = RestrictedBoltzmann(D, LATENTS).double()
+    with torch.no_grad():
+        found.weight.normal_()
+    return found
+
+
+def encoder():
+    units = torch.zeros(D).double(), torch.ones(D).double()
+    network = Perceptron(*units, (4,), LATENTS).double()
+    return Latents(BernoulliEncoder(network), LATENTS)
+
+
+def rows():
+    x = (torch.rand(N, D) < 0.5).double()
+    return x, torch.ones(N, D).bool()
+
+
+def test_enumerated_states_are_counted():
+    states = ExactStates(machine())
+    assert SequentialPosterior([states], 1).n_states == 2**LATENTS
+    assert SequentialPosterior([], 3).n_states == 1
+    assert SequentialPosterior([encoder()], 3).n_states == 1
+
+
+def test_there_is_one_draw_if_nothing_is_random():
+    x, complete = rows()
+    incomplete = complete.clone()
+    incomplete[2, 1] = False
+    states = ExactStates(machine())
+    assert joined([states], 7, complete).n_draws == 1
+    assert joined([states], 7, incomplete).n_draws == 7
+    assert joined([encoder()], 7, complete).n_draws == 7
+
+
+def test_the_exact_posterior_has_the_probabilities_of_the_model():
+    model, (x, complete) = machine(), rows()
+    draws = exact_posterior(model)(x, complete, global_stream)
+    weight = draws.log_weight.exp()
+    torch.testing.assert_close(weight.sum(0), torch.ones(N).double())
+    mean = (weight[..., None] * draws.values[1]).sum(0)
+    torch.testing.assert_close(mean, model.latent_probability(x).detach())
+
+
+def test_the_posterior_follows_the_model():
+    """The step holds the model, whose parameters are not those of the posterior."""
+    model, (x, complete) = machine(), rows()
+    posterior = exact_posterior(model)
+    before = posterior(x, complete, stream(0)).log_weight
+    assert list(posterior.parameters()) == []
+    with torch.no_grad():
+        model.weight.mul_(3)
+    assert (posterior(x, complete, stream(0)).log_weight != before).any()
+
+
+def test_nothing_is_drawn_if_all_is_integrated():
+    x, observed = rows()
+    draws = integrated(x, observed, global_stream)
+    assert draws.values[0].shape == (1, N, D) and draws.values[1] is observed
+    assert (draws.log_prob == 0).all() and (draws.log_weight == 0).all()
