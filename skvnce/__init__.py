@@ -11,7 +11,9 @@ from skvnce._version import __version__
 _HOMES = {
     "Adam": "skvnce.estimators._parts",
     "GaussianImputer": "skvnce.estimators._gaussian",
+    "IncompleteDensity": "skvnce.estimators._density",
     "IncompleteFactorAnalysis": "skvnce.estimators._factor_analysis",
+    "LAIR": "skvnce.estimators._parts",
     "LAIRImputer": "skvnce.estimators._lair",
     "LBFGS": "skvnce.estimators._parts",
     "NoisyOr": "skvnce.estimators._noisy_or",
@@ -31,7 +33,9 @@ _HOMES = {
 __all__ = [
     "Adam",
     "GaussianImputer",
+    "IncompleteDensity",
     "IncompleteFactorAnalysis",
+    "LAIR",
     "LAIRImputer",
     "LBFGS",
     "NoisyOr",

@@ -5,7 +5,9 @@ from sklearn.base import clone
 
 from skvnce import (
     LBFGS,
+    Adam,
     GaussianImputer,
+    IncompleteDensity,
     IncompleteFactorAnalysis,
     LAIRImputer,
     NoisyOr,
@@ -18,8 +20,9 @@ from skvnce import (
 
 QUICK = {"max_iter": 1, "hidden_layer_sizes": (8,), "n_importance_samples": 32}
 
-DRAWN = {"max_iter": 1, "n_steps": 2, "n_draws": 16, "n_importance_samples": 16}
-DRAWN |= {"n_chains": 1, "batch_size": 8}
+DRAWN = {"n_steps": 2, "n_draws": 16}
+DENSITY = {"n_training_draws": 1, "n_importance_samples": 16}
+ON_ALL_CELLS = Adam(validation_fraction=0)
 
 # a threshold of 0 would leave the NaN contract's tables, which lie around 2, all ones
 CAUSES = {"binarize": 2.0, "max_iter": 5, "hidden_layer_sizes": (8,)}
@@ -44,10 +47,10 @@ ESTIMATORS = [
     VNCEEstimator(Factor, max_iter=2),
     VariationalAutoencoder(**QUICK),
     VariationalAutoencoder(
-        algorithm="miss-siwae", n_training_draws=1, validation_fraction=0, **QUICK
+        algorithm="miss-siwae", n_training_draws=1, solver=ON_ALL_CELLS, **QUICK
     ),
     LAIRImputer(
-        VariationalAutoencoder(validation_fraction=0, **QUICK),
+        VariationalAutoencoder(solver=ON_ALL_CELLS, **QUICK),
         n_estimators=1,
         n_steps=3,
         n_draws=32,
@@ -62,9 +65,16 @@ ESTIMATORS = [
         add_indicator=True,
     ),
     VGIImputer(VariationalAutoencoder(max_iter=0, marginals="normal"), **DRAWN),
-    VGIImputer("flow", **{**DRAWN, "max_iter": 0}),
     VGIImputer(
-        Blob, strategy="mode", validation_fraction=0, add_indicator=True, **DRAWN
+        IncompleteDensity("flow", solver=Adam(8), max_iter=0, **DENSITY), **DRAWN
+    ),
+    VGIImputer(
+        IncompleteDensity(
+            Blob, solver=Adam(8, validation_fraction=0), max_iter=1, **DENSITY
+        ),
+        strategy="mode",
+        add_indicator=True,
+        **DRAWN,
     ),
     NoisyOr(max_iter=3),  # in each run; the next one with the slow tests
     NoisyOr(),

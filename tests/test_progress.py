@@ -11,6 +11,7 @@ from sklearn.model_selection import GridSearchCV
 
 from skvnce import (
     GaussianImputer,
+    IncompleteDensity,
     IncompleteFactorAnalysis,
     LAIRImputer,
     NoisyOr,
@@ -246,13 +247,14 @@ def test_gaussian_imputer_counts_its_rounds(X):
 
 
 VAE = VariationalAutoencoder(max_iter=2, hidden_layer_sizes=(8,), random_state=0)
-VGI = {"max_iter": 2, "n_steps": 2, "n_draws": 4, "n_chains": 1, "random_state": 0}
+VGI = {"n_steps": 2, "n_draws": 4, "random_state": 0}
+DENSITY = {"max_iter": 2, "n_training_draws": 1}
 TRAINED = [
     VAE,
     LAIRImputer(VAE, n_estimators=2, n_steps=2, n_draws=4, random_state=0),
     VGIImputer(VAE, n_steps=2, n_draws=4, random_state=0),
-    VGIImputer("factor-analysis", **VGI),
-    VGIImputer("flow", algorithm="mcem", **VGI),
+    VGIImputer(IncompleteDensity("factor-analysis", **DENSITY), **VGI),
+    VGIImputer(IncompleteDensity("flow", algorithm="mcem", **DENSITY), **VGI),
 ]
 
 

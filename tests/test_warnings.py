@@ -16,6 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from skvnce import (
     GaussianImputer,
+    IncompleteDensity,
     IncompleteFactorAnalysis,
     LAIRImputer,
     NoisyOr,
@@ -46,7 +47,11 @@ ESTIMATORS = [
     VAE,
     LAIRImputer(VAE, n_estimators=2, n_steps=1, n_draws=2),
     VGIImputer(VAE, n_steps=1, n_draws=2),
-    VGIImputer("factor-analysis", max_iter=1, n_steps=1, n_draws=2, n_chains=1),
+    VGIImputer(
+        IncompleteDensity("factor-analysis", max_iter=1, n_training_draws=1),
+        n_steps=1,
+        n_draws=2,
+    ),
     NoisyOr(2, binarize=10.0, max_iter=2),
 ]
 

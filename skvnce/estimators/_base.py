@@ -108,16 +108,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
     def _observed_columns(self, X):
         """Return the indices of columns with observed cells; warn about the others."""
-        empty = np.isnan(X).all(0)
-        if empty.all():
-            raise ValueError("All columns of X are entirely missing: nothing to learn.")
-        if empty.any():
-            names = ", ".join(column_name(self, j) for j in np.flatnonzero(empty))
-            warn_user(
-                f"Entirely missing: {names}; left out of the model and "
-                f"{self._fate_of_empty()}.",
-            )
-        return np.flatnonzero(~empty)
+        return observed_columns(self, X, self._fate_of_empty)
 
     def _fate_of_empty(self):
         fate = "dropped by transform"
@@ -180,6 +171,20 @@ def lower_median(column):
     """Find the median of the observed cells, or the lower one of two."""
     seen = np.sort(column[~np.isnan(column)])
     return seen[(len(seen) - 1) // 2]
+
+
+def observed_columns(estimator, X, fate):
+    """Return the indices of columns with observed cells; warn about the others.
+
+    `fate` returns what happens to the others, for the warning.
+    """
+    empty = np.isnan(X).all(0)
+    if empty.all():
+        raise ValueError("All columns of X are entirely missing: nothing to learn.")
+    if empty.any():
+        names = ", ".join(column_name(estimator, j) for j in np.flatnonzero(empty))
+        warn_user(f"Entirely missing: {names}; left out of the model and {fate()}.")
+    return np.flatnonzero(~empty)
 
 
 def _is_nearly_constant(column):

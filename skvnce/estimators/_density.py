@@ -8,6 +8,8 @@ from functools import partial
 
 import numpy as np
 import torch
+from sklearn.exceptions import NotFittedError
+from sklearn.utils._param_validation import StrOptions
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step
@@ -15,18 +17,23 @@ from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.vgi import core, density, mcem
 from skvnce.distributions.normal import Normal
-from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
 from skvnce.estimators._blind import Blind, moved, normal_without, turned_like
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
-from skvnce.estimators._rounds import TrainedInRounds, failures_named
+from skvnce.estimators._modules import filled_once, load_state, state_of
+from skvnce.estimators._parts import Adam, Part, fields_of
+from skvnce.estimators._rounds import failures_named, train_in_rounds
 from skvnce.estimators._scores import NodeScores, auto_rank, linear_start
 from skvnce.estimators._tables import hold_out
-from skvnce.estimators._validation import incomplete_array
+from skvnce.estimators._validation import (
+    AUTO,
+    RANDOM_STATE,
+    incomplete_array,
+    integer_from,
+)
 from skvnce.models.factor_density import FactorDensity
 from skvnce.models.rowwise import own_density
 from skvnce.models.spline_flow import SplineFlow
@@ -34,7 +41,18 @@ from skvnce.samplers.variational_gibbs import Hypercube
 from skvnce.training.rounds import rows_of
 from skvnce.variational.heads import MixtureHead, NormalHead, SplineHead
 
-HEADS = {"normal": NormalHead, "mixture": MixtureHead, "spline": SplineHead}
+ALGORITHMS = {  # the family of the conditionals
+    "vgi": NormalHead,
+    "vgi-mixture": MixtureHead,
+    "vgi-spline": SplineHead,
+    "mcem": NormalHead,
+}
+_SOLVER = {  # the values of the fields that are "auto"
+    "batch_size": 128,
+    "learning_rate_init": 1e-3,
+    "n_iter_no_change": 6,
+    "validation_fraction": 0.1,
+}
 _WARM_UP = 500  # steps of a model that does not start at the normal distribution
 STRAY = 0.25  # share of draws out of range above which a column is reported
 SUMMED = 20  # chains of a row over which tables are summarised
@@ -67,48 +85,136 @@ def _some(hidden):
     return torch.zeros_like(hidden).index_copy(0, few, hidden[few])
 
 
-class IncompleteDensity(
-    CachedModules,
-    CallbackSupportMixin,
-    TrainedInRounds,
-    NodeScores,
-    ConstantColumns,
-    IncompleteTransformer,
-):
-    """A density of the scores of rows; the parameters are those of `VGIImputer`."""
+class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
+    """A density of rows and its training, for the parameter `model` of `VGIImputer`.
+
+    The density describes standardised columns, or for ``"flow"`` and
+    ``"factor-analysis"`` possibly nonlinear functions of them.
+
+    Parameters
+    ----------
+    model : {"flow", "factor-analysis"} or callable, default="flow"
+        ``"flow"``: an autoregressive neural spline flow.  ``"factor-analysis"``: at
+        most 20 factors.  A callable: your own density.  It maps the number of columns
+        to a `torch.nn.Module` with ``log_prob(x)``, which maps a table (n, columns) to
+        (n,).  The columns are standardised, so it must be a density on all real
+        numbers, in single and in double precision.  State other than parameters must be
+        in buffers; for pickling, the callable must be a class or function of a module.
+    algorithm : {"vgi", "vgi-mixture", "vgi-spline", "mcem"}, default="vgi"
+        Variational Gibbs inference with univariate conditionals that are normal,
+        mixtures of normals, or splines; or ``"mcem"``: Monte Carlo EM with projected
+        latent chains (PL-MCMC).  It requires ``model="flow"``, with coupling layers,
+        and always runs `max_iter` rounds.
+    n_training_draws : int, default=5
+        Number of completions of each row that training keeps and updates.
+    solver : "auto" or Adam, default="auto"
+        AdamW for the model; the conditionals use AMSGrad with three times its learning
+        rate.  The fields of `Adam` that are ``"auto"`` have these values:
+        ``batch_size=128``; ``learning_rate_init=1e-3``; ``n_iter_no_change=6``:
+        training stops after this number of rounds without a better prediction of
+        held-out cells; ``validation_fraction=0.1``: the share of the observed cells
+        that are held out to choose the number of rounds.  With 0, training runs
+        `max_iter` rounds on all cells.
+    max_iter : int, default=40
+        Maximum number of rounds of 50 steps.  With 0 the result is the normal
+        distribution at which all models except your own start.
+    n_importance_samples : int, default=64
+        Number of draws in `score_samples`.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of the training, which `VGIImputer` replaces.
+    verbose : int, default=0
+        If 1, print a line for each round and each longer step; that of `VGIImputer`
+        prints them, too.  If 2, print all steps.
+
+    Attributes
+    ----------
+    loss_curve_ : list of float
+        Losses of all rounds, in nats; rounds with decreasing learning rates are last.
+    validation_scores_ : list of float
+        Gain on held-out cells in each round for which it was computed, in nats.
+    best_iter_ : int
+        Number of rounds that held-out cells chose.
+    n_iter_ : int
+        Number of rounds.
+    n_tuning_iter_ : int
+        Number of rounds of EM to fit the initial normal distribution.
+    location_, scale_ : ndarray of shape (n_nodes,)
+        Mean and standard deviation of the observed cells.
+    nonlinear_columns_ : bool
+        Whether any column is a nonlinear function of its normal scores.
+    feature_indices_ : ndarray of shape (n_nodes,)
+        Indices of the columns of X that the model uses.
+
+    Notes
+    -----
+    The part has no `fit`: fitted copies, with the attributes above, are in
+    `estimators_` of `VGIImputer`.
+
+    Examples
+    --------
+    >>> from skvnce import Adam, IncompleteDensity, VGIImputer
+    >>> density = IncompleteDensity("factor-analysis", solver=Adam(batch_size=64))
+    >>> VGIImputer(density).get_params()["model__solver__batch_size"]
+    64
+    """
+
+    _parameter_constraints = {
+        "model": [StrOptions(set(STARTS)), callable],
+        "algorithm": [StrOptions(set(ALGORITHMS))],
+        "n_training_draws": [integer_from(1)],
+        "solver": [AUTO, Adam],
+        "max_iter": [integer_from(0)],
+        "n_importance_samples": [integer_from(2)],
+        "random_state": RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
 
     def __init__(
         self,
         model="flow",
         *,
         algorithm="vgi",
-        conditionals="normal",
-        n_chains=5,
-        batch_size=128,
-        learning_rate_init=1e-3,
+        n_training_draws=5,
+        solver="auto",
         max_iter=40,
-        n_iter_no_change=6,
-        validation_fraction=0.1,
         n_importance_samples=64,
         random_state=None,
         verbose=0,
     ):
         self.model = model
         self.algorithm = algorithm
-        self.conditionals = conditionals
-        self.n_chains = n_chains
-        self.batch_size = batch_size
-        self.learning_rate_init = learning_rate_init
+        self.n_training_draws = n_training_draws
+        self.solver = solver
         self.max_iter = max_iter
-        self.n_iter_no_change = n_iter_no_change
-        self.validation_fraction = validation_fraction
         self.n_importance_samples = n_importance_samples
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X, y=None):
-        """Fit the model and the conditionals."""
-        return self._fit(X)
+    def to_torch(self):
+        """Return a copy of the fitted density.
+
+        Returns
+        -------
+        torch.nn.Module
+            In double precision, without gradients.
+        """
+        if not hasattr(self, "model_state_"):
+            raise NotFittedError("It is not fitted: VGIImputer fits a copy of it.")
+        model = self._fitted().pair.model
+        return deepcopy(getattr(model, "module", model))
+
+    def _check_conditions(self):
+        """Check conditions on several parameters."""
+        if self.algorithm == "mcem" and self.model != "flow":
+            raise ValueError(
+                "algorithm='mcem' requires model='flow', whose latents its chains use,"
+                f" got model={self.model!r}."
+            )
+        self._solver()
+
+    def _solver(self):
+        """Return the fields of the solver."""
+        return fields_of(self.solver, "model.solver", _SOLVER)
 
     @reports_fit
     def _fit(self, X, on_chosen=None):
@@ -117,9 +223,12 @@ class IncompleteDensity(
         nodes, weights = self._keep_nodes(X, None, "there is nothing to impute.")
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with one_thread(), seeded(self.random_state):
-            with failures_named(
-                f"Lower learning_rate_init={self.learning_rate_init!r}."
-            ):
+            rate = self._solver()["learning_rate_init"]
+            remedy = (
+                f"Lower learning_rate_init={rate!r} of the solver: pass "
+                "IncompleteDensity(..., solver=Adam(...))."
+            )
+            with failures_named(remedy):
                 self._fit_nodes(nodes, weights, on_round, on_chosen)
         finish()
         return self
@@ -134,8 +243,9 @@ class IncompleteDensity(
         start = density.Start(data, normal, self._families(), weights)
         self._model_seed = int(torch.randint(2**31 - 1, ()))  # the same at each rebuild
         pair = self._pair(normal)
-        if self.algorithm == "vgi":
-            _, hidden = hold_out(nodes, weights, self.validation_fraction)
+        if self.algorithm != "mcem":
+            share = self._solver()["validation_fraction"]
+            _, hidden = hold_out(nodes, weights, share)
 
             def show(chains):
                 if on_chosen is not None and hidden.any():
@@ -151,6 +261,7 @@ class IncompleteDensity(
             chains = self._maximise(pair, start, on_round)
             self.strays_ = []
         self.model_state_, self.conditionals_state_ = map(state_of, pair)
+        self.n_iter_ = len(self.loss_curve_)
         self._trained = self._at_some_rows(pair.model)
         self._hypercube = tuple(part.numpy() for part in chains.hypercube)
         self._cache = []
@@ -167,16 +278,18 @@ class IncompleteDensity(
             model = COUPLED(normal)
         else:
             model = STARTS[self.model](normal, like)
-        head = HEADS[self.conditionals]()
+        head = ALGORITHMS[self.algorithm]()
         conditionals = density.anchored_conditionals(normal, head)
         return core.Pair(model.float(), conditionals.float())
 
     def _effort(self):
+        fields = self._solver()
+        rate = fields["learning_rate_init"]
         return core.TrainingSettings(
             n_updates=min(8, 2 * len(self.scale_)),
-            batch_size=int(self.batch_size),
-            learning_rate=self.learning_rate_init,
-            q_learning_rate=3 * self.learning_rate_init,
+            batch_size=int(fields["batch_size"]),
+            learning_rate=rate,
+            q_learning_rate=3 * rate,
         )
 
     def _without(self, hidden, pair, start, hypercube):
@@ -200,11 +313,11 @@ class IncompleteDensity(
 
     def _train(self, pair, start, hidden, on_round, on_chosen):
         """Train in rounds; return the final chains."""
-        settings, seen = self._effort(), start.without(hidden)
+        settings, seen, fields = self._effort(), start.without(hidden), self._solver()
         if not isinstance(self.model, str):
             with step("fitting the density to completed rows"):
                 self._warm_up(pair.model, seen, settings)
-        chains = density.make_chains(seen, int(self.n_chains))
+        chains = density.make_chains(seen, int(self.n_training_draws))
 
         def while_better(judged):
             n_rounds = density.train_while_better(
@@ -214,7 +327,7 @@ class IncompleteDensity(
                 hidden,
                 settings,
                 max_rounds=self.max_iter,
-                patience=self.n_iter_no_change,
+                patience=fields["n_iter_no_change"],
                 on_round=judged,
             )
             on_chosen(chains)
@@ -233,12 +346,13 @@ class IncompleteDensity(
                 on_round=report,
             )
 
-        self._in_rounds(while_better, on_all, on_round)
+        share = fields["validation_fraction"]
+        train_in_rounds(self, share, while_better, on_all, on_round)
         return chains
 
     def _warm_up(self, model, start, settings):
         """Fit a user's density to rows completed by the normal distribution."""
-        chains = density.make_chains(start, int(self.n_chains))
+        chains = density.make_chains(start, int(self.n_training_draws))
         n_batches = -(-len(start.weights) // settings.batch_size)
         core.warm_up_model(
             model,
@@ -251,7 +365,7 @@ class IncompleteDensity(
     def _maximise(self, pair, start, on_round):
         """Train by Monte Carlo EM; the conditionals stay those of the normal."""
         settings = self._effort()
-        chains = density.make_chains(start, int(self.n_chains))
+        chains = density.make_chains(start, int(self.n_training_draws))
         n_rounds = int(self.max_iter)
         self.validation_scores_, self.best_iter_ = [], n_rounds
         self.loss_curve_ = mcem.train(
@@ -304,11 +418,6 @@ class IncompleteDensity(
 
     def _fate_of_empty(self):
         return "not filled"
-
-    def to_torch(self):
-        """Return a copy of the fitted density."""
-        model = self._fitted().pair.model
-        return deepcopy(getattr(model, "module", model))
 
     def _drawn(self, nodes, numbers, *, n_chains, n_sweeps, n_kept):
         """Draw cells of nodes; (n_kept * n_chains, n, n_nodes), in the units of X."""

@@ -9,6 +9,7 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
@@ -22,16 +23,15 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._members import STRATEGIES, DrawnByMembers, is_constant
+from skvnce.estimators._members import OF_MEMBERS, DrawnByMembers, is_constant
 from skvnce.estimators._misfit import HELD_OUT
+from skvnce.estimators._parts import LAIR, Adam
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._vae import VariationalAutoencoder
 from skvnce.estimators._validation import (
-    check_auto_or_number,
-    check_bool,
-    check_choice,
-    check_number,
+    AUTO,
     incomplete_array,
+    integer_from,
     keeps_state_on_failure,
 )
 from skvnce.models.bounded import BoundedModel
@@ -57,11 +57,12 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     model : VariationalAutoencoder, FrozenEstimator of one, or None, default=None
         The autoencoder to train; None is ``VariationalAutoencoder()``.  A fitted one in
         a `sklearn.frozen.FrozenEstimator` is not trained, only sampled.
-    sampler : str or callable, default="lair"
-        ``"lair"``; ``"ac-mwg"``, adaptive collapsed-Metropolis-within-Gibbs;
-        ``"mwg"``, Metropolis-within-Gibbs; ``"pseudo-gibbs"``; or a function that maps
-        (model, posterior) to a `skvnce.samplers.base.Sampler`.  With a function, each
-        draw is the last state of a chain.
+    sampler : str, LAIR or callable, default="lair"
+        ``"lair"``, or a `LAIR` with other numbers of proposals; ``"ac-mwg"``, adaptive
+        collapsed-Metropolis-within-Gibbs; ``"mwg"``, Metropolis-within-Gibbs;
+        ``"pseudo-gibbs"``; or a function that maps (model, posterior) to a
+        `skvnce.samplers.base.Sampler`.  With a function, each draw is the last state of
+        a chain.
     n_estimators : "auto" or int, default="auto"
         Number of autoencoders to train.  If there are several, each gets random weights
         of the rows whose variance is an eighth of that of the Bayesian bootstrap (Rubin
@@ -73,11 +74,6 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         How `transform` summarises the draws of a cell.
     n_steps : int, default=20
         Number of iterations of LAIR, or of moves of each chain of the other samplers.
-    n_particles : int, default=4
-        Number of imputations from whose encodings an iteration of LAIR proposes.
-    n_replenish : int, default=20
-        Number of additional proposals in an iteration of LAIR, from the encoding of the
-        row with missing values (the paper uses the prior).
     n_draws : int, default=200
         Number of draws that `transform` summarises.  If it is smaller than the number
         of members, some members are not used.
@@ -123,10 +119,10 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         One minus the ratio of the mean squared error of the model to that of the column
         means, on the cells of at most 1000 rows that the first member held out to
         choose the number of rounds; all columns have the same weight.  Negative if the
-        means predict better.  NaN if no cells were held out (``validation_fraction=0``,
-        too few rows), and with ``on_misfit="ignore"``.  For a frozen model a tenth
-        of the cells of X is used, so the value is too large if these were training
-        data.
+        means predict better.  NaN if no cells were held out (the model's
+        ``solver=Adam(validation_fraction=0)``, too few rows), and with
+        ``on_misfit="ignore"``.  For a frozen model a tenth of the cells of X is used,
+        so the value is too large if these were training data.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
         Columns that the model predicts significantly worse than their means, and
         heavy-tailed columns that it does not predict better.  They are imputed from
@@ -166,6 +162,13 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     [(100, 2), (100, 2)]
     """
 
+    _parameter_constraints = {
+        "model": [None, VariationalAutoencoder, FrozenEstimator],
+        "sampler": [StrOptions(set(sampling.SAMPLERS)), LAIR, callable],
+        "n_estimators": [AUTO, integer_from(1)],
+        **OF_MEMBERS,
+    }
+
     def __init__(
         self,
         model=None,
@@ -174,8 +177,6 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         n_estimators="auto",
         strategy="mean",
         n_steps=20,
-        n_particles=4,
-        n_replenish=20,
         n_draws=200,
         min_value=None,
         max_value=None,
@@ -190,8 +191,6 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         self.n_estimators = n_estimators
         self.strategy = strategy
         self.n_steps = n_steps
-        self.n_particles = n_particles
-        self.n_replenish = n_replenish
         self.n_draws = n_draws
         self.min_value = min_value
         self.max_value = max_value
@@ -247,28 +246,14 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         finish()
         return self
 
-    def _check_parameters(self):
-        if not callable(self.sampler):
-            known = list(sampling.SAMPLERS)
-            if not isinstance(self.sampler, str) or self.sampler not in known:
-                names = ", ".join(map(repr, known))
-                raise ValueError(
-                    f"sampler must be one of {names} or a function (model, posterior) "
-                    f"to a Sampler, got {self.sampler!r}."
-                )
-        check_choice(self.strategy, "strategy", list(STRATEGIES))
-        check_auto_or_number(self.n_estimators, "n_estimators", low=1, integer=True)
-        for name in ("n_steps", "n_particles", "n_draws"):
-            check_number(getattr(self, name), name, low=1, integer=True)
-        check_number(self.n_replenish, "n_replenish", low=0, integer=True)
-        check_bool(self.keep_empty_features, "keep_empty_features")
-        check_bool(self.add_indicator, "add_indicator")
-        self._check_on_misfit()
-
     def _thawed(self):
         """Check that a frozen model fits the table."""
         inside = self.model.estimator
-        _check_kind(inside)
+        if not isinstance(inside, VariationalAutoencoder):
+            raise ValueError(
+                f"model must be a FrozenEstimator of a VariationalAutoencoder, got one "
+                f"of {inside!r}."
+            )
         try:
             check_is_fitted(inside)
         except NotFittedError as error:
@@ -305,9 +290,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     def _train(self, X, on_chosen):
         """Train a first member, then the others for as many rounds; return a list."""
         given = self.model
-        base = VariationalAutoencoder() if given is None else given
-        _check_kind(base)
-        base = clone(base)
+        base = VariationalAutoencoder() if given is None else clone(given)
         count = self.n_estimators
         if isinstance(count, str):
             count = min(_SEVERAL, ceil(_ENOUGH * X.shape[1] / len(X)))
@@ -319,11 +302,13 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
                 member = clone(base).set_params(random_state=int(rng.integers(2**31)))
                 weights = rng.gamma(_SHAPE, size=len(X)) if count > 1 else None
                 found.append(member._fit(X, weights, on_chosen))
-                base.set_params(max_iter=found[0].best_iter_, validation_fraction=0)
+                solver = Adam(**base._solver() | {"validation_fraction": 0})
+                base.set_params(max_iter=found[0].best_iter_, solver=solver)
         return found
 
     def _drawn(self, member, nodes, n_draws, numbers):
-        sizes = self.n_steps, self.n_particles, self.n_replenish
+        part = self.sampler if isinstance(self.sampler, LAIR) else LAIR()
+        sizes = self.n_steps, part.n_particles, part.n_replenish
         settings = sampling.SamplingSettings(*map(int, sizes))
         bounds = self._bounds_of_nodes()
         return draw_by(self._rule(), settings, member, nodes, n_draws, numbers, bounds)
@@ -333,8 +318,9 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
 
     def _rule(self):
         """Get the rule of `vae.sampling` that `sampler` names."""
-        if isinstance(self.sampler, str):
-            return sampling.SAMPLERS[self.sampler]
+        if isinstance(self.sampler, str | LAIR):
+            name = self.sampler if isinstance(self.sampler, str) else "lair"
+            return sampling.SAMPLERS[name]
         keyed = "uniforms" in inspect.signature(self.sampler).parameters
 
         def make(model, posterior, uniforms):
@@ -348,14 +334,6 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
             return found
 
         return sampling.by_chains(make)
-
-
-def _check_kind(model):
-    if not isinstance(model, VariationalAutoencoder):
-        raise ValueError(
-            "model must be a VariationalAutoencoder, a FrozenEstimator of one, or "
-            f"None, got {model!r}."
-        )
 
 
 def draw_by(rule, settings, member, nodes, n_draws, numbers, bounds):

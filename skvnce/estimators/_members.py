@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import TransformerMixin
+from sklearn.utils._param_validation import StrOptions
 
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
@@ -15,12 +16,31 @@ from skvnce.estimators._tables import (
     constant_columns,
     half_sample_mode,
 )
+from skvnce.estimators._validation import (
+    BOUND,
+    ON_MISFIT,
+    RANDOM_STATE,
+    integer_from,
+)
 from skvnce.variational.base import global_stream
 
 STRATEGIES = {
     "mean": partial(np.mean, axis=0),
     "median": partial(np.median, axis=0),
     "mode": half_sample_mode,
+}
+
+OF_MEMBERS = {  # constraints of the parameters that the imputers share
+    "strategy": [StrOptions(set(STRATEGIES))],
+    "n_steps": [integer_from(1)],
+    "n_draws": [integer_from(1)],
+    "min_value": BOUND,
+    "max_value": BOUND,
+    "keep_empty_features": ["boolean"],
+    "add_indicator": ["boolean"],
+    "on_misfit": ON_MISFIT,
+    "random_state": RANDOM_STATE,
+    "verbose": ["verbose"],
 }
 
 _REMEDY = "GaussianImputer may fill them better; logarithms of skewed columns may help."

@@ -1,22 +1,15 @@
 """Noisy-OR: a transformer of sparse binary tables into probabilities of causes."""
 
-import numbers
-from contextlib import contextmanager
-from math import ceil
+from copy import deepcopy
+from numbers import Real
 
 import numpy as np
-import torch
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
-from sklearn.utils import check_random_state
+from sklearn.base import ClassNamePrefixFeaturesOutMixin
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
-from skvnce._progress import step, tell
-from skvnce._random import row_lattice, seed_from, seeded
-from skvnce._threads import one_thread
+from skvnce._progress import step
+from skvnce._random import row_lattice, seed_from
 from skvnce._warnings import warn_user
 from skvnce.algorithms import noisy_or
 from skvnce.estimators._binary import (
@@ -25,43 +18,30 @@ from skvnce.estimators._binary import (
     fingerprints,
     observed_counts,
     observed_rows,
-    parts_by_length,
     torch_rows,
     without_columns,
 )
-from skvnce.estimators._callbacks import (
-    CallbackSupportMixin,
-    report_rounds,
-    reports_fit,
-    shows_progress,
-)
-from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
-from skvnce.estimators._rounds import failures_named
+from skvnce.estimators._callbacks import report_rounds, reports_fit, shows_progress
+from skvnce.estimators._causes import CauseLearner, arrays_of
+from skvnce.estimators._parts import Adam, check_parameters
 from skvnce.estimators._validation import (
-    check_auto_or_number,
-    check_choice,
+    AUTO,
+    RANDOM_STATE,
+    Number,
     check_number,
     check_sizes,
     column_name,
+    integer_from,
     keeps_state_on_failure,
     latent_array,
 )
-from skvnce.models.noisy_or import NoisyOrModel, gather
-from skvnce.variational.binary_causes import RowNetwork
 
 _LARGEST_ALPHA = 1e9  # squares of gradients must be finite in single precision
 _N_SCORED = 100  # number of draws of the causes in score_samples
 _MOST_NAMES = 10  # maximum number of column names in a warning
-_CHUNK = 2**20  # maximum size of an array of a chunk of rows
 
 
-class NoisyOr(
-    CallbackSupportMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    CachedModules,
-    TransformerMixin,
-    BaseEstimator,
-):
+class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
     """Latent binary causes of binary columns, such as topics of words.
 
     Each cause that is present turns each column on with a certain probability,
@@ -102,11 +82,10 @@ class NoisyOr(
     n_training_draws : int, default=10
         Number of relaxed draws of the causes of each row in a step; only for ``"acp"``
         and ``"avi"``.
-    batch_size : "auto" or int, default="auto"
-        Number of rows in a step.  ``"auto"`` is a twentieth of the rows, from 16 to
-        128.
-    learning_rate_init : float, default=0.02
-        Initial learning rate of Adam; `fit` reduces it to 0 along half a cosine.
+    solver : "auto" or Adam, default="auto"
+        Adam.  Its fields that are ``"auto"`` have these values: ``batch_size`` is a
+        twentieth of the rows, from 16 to 128; ``learning_rate_init=0.02``, which `fit`
+        reduces to 0 along half a cosine.  The other fields are not used.
     max_iter : int, default=100
         Number of passes over the rows.
     random_state : int, RandomState instance, Generator or None, default=None
@@ -117,6 +96,8 @@ class NoisyOr(
 
     Attributes
     ----------
+    n_components_ : int
+        Number of causes.
     components_ : ndarray of shape (n_components, n_features_in_)
         Probabilities with which a single cause turns columns on.
     leak_ : ndarray of shape (n_features_in_,)
@@ -173,6 +154,20 @@ class NoisyOr(
     (1, 2)
     """
 
+    _parameter_constraints = {
+        "n_components": [integer_from(1)],
+        "algorithm": [StrOptions(set(noisy_or.INFERENCES))],
+        "binarize": [None, Number(Real, None, None, closed="neither")],
+        "alpha": [Number(Real, 0, _LARGEST_ALPHA, closed="both")],
+        "init": [StrOptions(set(STARTS))],
+        "hidden_layer_sizes": ["array-like"],
+        "n_training_draws": [integer_from(1)],
+        "solver": [AUTO, Adam],
+        "max_iter": [integer_from(1)],
+        "random_state": RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
+
     def __init__(
         self,
         n_components=10,
@@ -183,8 +178,7 @@ class NoisyOr(
         init="nmf",
         hidden_layer_sizes=(64,),
         n_training_draws=10,
-        batch_size="auto",
-        learning_rate_init=0.02,
+        solver="auto",
         max_iter=100,
         random_state=None,
         verbose=0,
@@ -196,8 +190,7 @@ class NoisyOr(
         self.init = init
         self.hidden_layer_sizes = hidden_layer_sizes
         self.n_training_draws = n_training_draws
-        self.batch_size = batch_size
-        self.learning_rate_init = learning_rate_init
+        self.solver = solver
         self.max_iter = max_iter
         self.random_state = random_state
         self.verbose = verbose
@@ -242,7 +235,7 @@ class NoisyOr(
                 torch_rows(table),
                 penalty=self.alpha / self.n_samples_seen_,
                 batch_size=self._rows_of_step(table),
-                learning_rate=self.learning_rate_init,
+                learning_rate=self._solver()["learning_rate_init"],
                 max_iter=self.max_iter,
                 on_epoch=lambda n, loss: on_round(n, loss, np.nan),
             )
@@ -257,8 +250,8 @@ class NoisyOr(
 
         The first call initialises the model from its rows; it should have some hundred
         rows, with ones in each column, because a column that first occurs later is
-        learned slowly.  All calls use a constant `learning_rate_init`; the first call
-        after `fit` restarts Adam.  The prior counts once for all rows so far: rows that
+        learned slowly.  All calls use a constant learning rate; the first call after
+        `fit` restarts Adam.  The prior counts once for all rows so far: rows that
         are passed again count as new rows, and weaken the prior.  Rows that are
         entirely missing are ignored.
 
@@ -299,7 +292,7 @@ class NoisyOr(
                     penalty=self.alpha / self.n_samples_seen_,
                     batch_size=self._rows_of_step(table),
                 )
-        self.optimizer_state_ = _arrays_of(adam)
+        self.optimizer_state_ = arrays_of(adam)
         self._keep(learner, [loss], table)
         return self
 
@@ -392,7 +385,7 @@ class NoisyOr(
             If values are not between 0 and 1, or if the number of causes is wrong.
         """
         check_is_fitted(self)
-        Z = latent_array(Z, len(self.prior_))
+        Z = latent_array(Z, self.n_components_)
         outside = np.argwhere((Z < 0) | (Z > 1))
         if len(outside):
             row, cause = outside[0]
@@ -422,10 +415,24 @@ class NoisyOr(
         check_is_fitted(self)
         check_number(n_rows, "n_rows", low=1, integer=True)
         rng = np.random.default_rng(seed_from(random_state))
-        causes = rng.random((n_rows, len(self.prior_))) < self.prior_
+        causes = rng.random((n_rows, self.n_components_)) < self.prior_
         chance = self.inverse_transform(causes.astype(float))
         rows = (rng.random(chance.shape) < chance).astype(float)
         return np.where(np.isnan(chance), np.nan, rows)
+
+    def to_torch(self):
+        """Return the fitted model of the columns of X.
+
+        Returns
+        -------
+        torch.nn.Module
+            A copy in double precision and without gradients, with ``causes()``: weights
+            ``-log(1 - components_)`` of shape (n_features_in_, n_components_), leaks
+            ``-log(1 - leak_)``, and logits of `prior_`.  Columns that were never
+            observed have initial values.
+        """
+        check_is_fitted(self)
+        return deepcopy(self._evaluated().model).requires_grad_(False)
 
     def top_terms(self, n_terms=10, feature_names=None):
         """List the columns that each cause turns on with the highest probabilities.
@@ -466,28 +473,17 @@ class NoisyOr(
 
     @property
     def _n_features_out(self):
-        return len(self.prior_)
+        return self.n_components_
 
     def _check_parameters(self):
-        check_number(self.n_components, "n_components", low=1, integer=True)
-        check_choice(self.algorithm, "algorithm", list(noisy_or.INFERENCES))
-        check_choice(self.init, "init", list(STARTS))
-        self._check_binarize()
+        check_parameters(self)
         check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
-        check_auto_or_number(self.batch_size, "batch_size", low=1, integer=True)
-        for name in ("n_training_draws", "max_iter"):
-            check_number(getattr(self, name), name, low=1, integer=True)
-        check_number(self.learning_rate_init, "learning_rate_init", low=0, above=True)
-        check_number(self.alpha, "alpha", low=0, high=_LARGEST_ALPHA)
-
-    def _check_binarize(self):
-        if self.binarize is not None:
-            check_number(self.binarize, "binarize (unless None)", low=-np.inf)
+        self._solver()
 
     def _checked(self, X):
         """Validate new rows; ignore cells of columns that were never observed."""
         check_is_fitted(self)
-        self._check_binarize()
+        self._check_parameters()
         table = binary_table(self, X, reset=False)
         return without_columns(table, np.flatnonzero(self.n_observed_ == 0))
 
@@ -508,151 +504,3 @@ class NoisyOr(
                 "probabilities are NaN.",
             )
         return table
-
-    def _forget(self):
-        """Start with a new model."""
-        self.n_observed_ = np.zeros(self.n_features_in_, dtype=int)
-        self.n_samples_seen_ = 0
-        self.n_updates_, self.optimizer_state_, self.loss_curve_ = 0, {}, []
-        self._made_with = self._parts()
-
-    def _parts(self):
-        """Return the parameters that determine the sizes of model and network."""
-        return {
-            "n_components": int(self.n_components),
-            "algorithm": self.algorithm,
-            "hidden_layer_sizes": [int(size) for size in self.hidden_layer_sizes],
-        }
-
-    def _check_made_with(self):
-        for name, value in self._parts().items():
-            if value != self._made_with[name]:
-                raise ValueError(
-                    f"{name}={value!r}, but partial_fit goes on with "
-                    f"{self._made_with[name]!r}. Set it back, or start anew by fit."
-                )
-
-    def _rows_of_step(self, table):
-        if not isinstance(self.batch_size, str):
-            return int(self.batch_size)
-        return int(np.clip(table.shape[0] // 20, 16, 128))
-
-    @contextmanager
-    def _training(self):
-        """Isolate the random numbers; they differ at each call of partial_fit."""
-        seed = self.random_state
-        if isinstance(seed, numbers.Integral):
-            seed = check_random_state(seed).randint(2**31 - 1) + self.n_updates_
-        remedy = (
-            f"Lower learning_rate_init={self.learning_rate_init!r} or "
-            f"alpha={self.alpha!r}."
-        )
-        with one_thread(), seeded(seed), failures_named(remedy):
-            yield
-
-    def _started(self, table):
-        """Initialise the model and its inference network."""
-        rng = np.random.RandomState(int(torch.randint(2**31 - 1, ())))
-        with step("finding a start"):
-            guess = STARTS[self.init](table, int(self.n_components), rng)
-        model = noisy_or.start(torch_rows(table), torch.from_numpy(guess))
-        return noisy_or.Learner(model, self._inference(table.nnz / table.shape[0]))
-
-    def _inference(self, n_listed=1.0):
-        made = self._made_with
-        hidden = tuple(made["hidden_layer_sizes"])
-        sizes = noisy_or.Sizes(
-            self.n_features_in_, made["n_components"], hidden, n_listed
-        )
-        draws = noisy_or.Relaxation(int(self.n_training_draws), self.n_updates_)
-        inference = noisy_or.INFERENCES[made["algorithm"]](sizes, draws)
-        inference.network.float()  # independent of torch's default dtype
-        return inference
-
-    def _rebuilt(self):
-        """Rebuild the learner from its state."""
-        k = self._made_with["n_components"]
-        blank = torch.ones(self.n_features_in_, k), torch.ones(self.n_features_in_)
-        model = NoisyOrModel(*blank, torch.full((k,), 0.5)).float()
-        with seeded(0):
-            learner = noisy_or.Learner(model, self._inference())
-        load_state(model, self.model_state_)
-        load_state(learner.inference.network, self.posterior_state_)
-        return learner
-
-    def _optimizer(self, learner):
-        """Rebuild Adam from its state."""
-        leaves = [leaf for _, leaf in learner.named_parameters()]
-        adam = torch.optim.Adam(leaves, lr=self.learning_rate_init)
-        state = {}
-        for name, value in self.optimizer_state_.items():
-            place, _, key = name.partition(".")
-            state.setdefault(int(place), {})[key] = torch.tensor(value)
-        adam.load_state_dict({**adam.state_dict(), "state": state})
-        return adam
-
-    def _keep(self, learner, losses, table):
-        """Set the fitted attributes."""
-        self.loss_curve_ = [*self.loss_curve_, *losses]
-        self.n_iter_ = len(self.loss_curve_)
-        self.n_updates_ += len(losses) * ceil(
-            table.shape[0] / self._rows_of_step(table)
-        )
-        self.model_state_ = state_of(learner.model)
-        self.posterior_state_ = state_of(learner.inference.network)
-        self._cache = []
-        causes = learner.model.double().causes()
-        weight, leak, prior_logit = (part.detach() for part in causes)
-        never = self.n_observed_ == 0
-        self.components_ = -np.expm1(-weight.T.numpy())
-        self.components_[:, never] = 0.0
-        self.leak_ = -np.expm1(-leak.numpy())
-        self.leak_[never] = np.nan
-        self.prior_ = prior_logit.sigmoid().numpy()
-
-    def _rowwise(self, table, n_draws, function):
-        """Apply a function of evidence, logits and rows to a table, in parts.
-
-        The function uses `n_draws` draws of the causes of each row.
-        """
-        model, inference = self._evaluated()
-        never = torch.from_numpy(self.n_observed_ == 0)
-        k, hidden = len(self.prior_), self._made_with["hidden_layer_sizes"]
-        costs = max(n_draws, k, *hidden), n_draws * k
-        found, order = [], []
-        with one_thread(), torch.no_grad():
-            causes = model.causes()
-            causes.weight[never], causes.leak[never] = 0.0, 0.0
-            for places in parts_by_length(table, *costs, _CHUNK):
-                tell("rows", sum(map(len, order)) + len(places), table.shape[0])
-                part = table[places]
-                rows = torch.arange(len(places))
-                cells = torch_rows(part).cells(rows, torch.float64)
-                evidence = gather(causes, cells)
-                logit = inference.posterior(evidence, cells)
-                found.append(function(evidence, logit, part))
-                order.append(torch.from_numpy(places))
-        joined = torch.cat(found)
-        return torch.empty_like(joined).index_copy_(0, torch.cat(order), joined).numpy()
-
-    @filled_once
-    def _evaluated(self):
-        """Return the learner in double precision, rebuilt on first use."""
-        if not self._cache:
-            learner = self._rebuilt()
-            learner.model.double()
-            never = torch.from_numpy(np.flatnonzero(self.n_observed_ == 0))
-            for part in learner.inference.network.double().modules():
-                if isinstance(part, RowNetwork):
-                    part.always_missing(never)
-            self._cache.append(learner)
-        return self._cache[0]
-
-
-def _arrays_of(optimizer):
-    """Convert the state of an optimiser to arrays, named place.key."""
-    return {
-        f"{place}.{key}": value.numpy().copy()
-        for place, entry in optimizer.state_dict()["state"].items()
-        for key, value in entry.items()
-    }

@@ -1,13 +1,13 @@
 """Parts: objects with parameters that are passed to estimators as one parameter."""
 
 from collections.abc import Mapping
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import StrOptions, validate_parameter_constraints
+from sklearn.utils._param_validation import validate_parameter_constraints
 
-from skvnce.estimators._validation import Number
+from skvnce.estimators._validation import AUTO, Number, integer_from
 
 
 class Part(BaseEstimator):
@@ -16,9 +16,6 @@ class Part(BaseEstimator):
     A part has `get_params` and `set_params`, and no `fit`.  The estimator that uses a
     part checks its fields by `check_parameters`.
     """
-
-
-_AUTO = StrOptions({"auto"})
 
 
 class Adam(Part):
@@ -49,11 +46,11 @@ class Adam(Part):
     """
 
     _parameter_constraints = {
-        "batch_size": [_AUTO, Number(Integral, 1, None, closed="left")],
-        "learning_rate_init": [_AUTO, Number(Real, 0, None, closed="neither")],
-        "weight_decay": [_AUTO, Number(Real, 0, None, closed="left")],
-        "n_iter_no_change": [_AUTO, Number(Integral, 1, None, closed="left")],
-        "validation_fraction": [_AUTO, Number(Real, 0, 1, closed="left")],
+        "batch_size": [AUTO, integer_from(1)],
+        "learning_rate_init": [AUTO, Number(Real, 0, None, closed="neither")],
+        "weight_decay": [AUTO, Number(Real, 0, None, closed="left")],
+        "n_iter_no_change": [AUTO, integer_from(1)],
+        "validation_fraction": [AUTO, Number(Real, 0, 1, closed="left")],
     }
 
     def __init__(
@@ -91,13 +88,48 @@ class LBFGS(Part):
     """
 
     _parameter_constraints = {
-        "n_iter": [Number(Integral, 1, None, closed="left")],
+        "n_iter": [integer_from(1)],
         "tol": [Number(Real, 0, None, closed="left")],
     }
 
     def __init__(self, n_iter=5, tol=1e-5):
         self.n_iter = n_iter
         self.tol = tol
+
+
+class LAIR(Part):
+    """Settings of latent-adaptive importance resampling, for `LAIRImputer`.
+
+    It is passed as the parameter `sampler`.
+
+    Parameters
+    ----------
+    n_particles : int, default=4
+        Number of imputations from whose encodings an iteration proposes.
+    n_replenish : int, default=20
+        Number of additional proposals in an iteration, from the encoding of the row
+        with missing values (the reference uses the prior).
+
+    References
+    ----------
+    Simkus and Gutmann (2023), Conditional sampling of variational autoencoders via
+    iterated approximate ancestral sampling, algorithm 2.
+
+    Examples
+    --------
+    >>> from skvnce import LAIR, LAIRImputer
+    >>> LAIRImputer(sampler=LAIR(n_particles=8))
+    LAIRImputer(sampler=LAIR(n_particles=8))
+    """
+
+    _parameter_constraints = {
+        "n_particles": [integer_from(1)],
+        "n_replenish": [integer_from(0)],
+    }
+
+    def __init__(self, n_particles=4, n_replenish=20):
+        self.n_particles = n_particles
+        self.n_replenish = n_replenish
 
 
 def check_parameters(estimator: BaseEstimator) -> None:

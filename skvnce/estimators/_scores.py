@@ -9,12 +9,19 @@ from skvnce.algorithms.gaussian import copula, em
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear, nonlinear_columns
 from skvnce.algorithms.gaussian.normal_scores import CellScores, repeated_values
 from skvnce.distributions.cells import Families
+from skvnce.estimators._base import ConstantColumns, observed_columns
 from skvnce.estimators._callbacks import rounds_of_tuning
 from skvnce.estimators._gaussian import HELD_OUT, SHARES
+from skvnce.estimators._modules import CachedModules
 from skvnce.estimators._possible import possible_values
 from skvnce.estimators._tables import column_moments, hold_out, rows_with_data
-from skvnce.estimators._validation import check_deviations, column_name
+from skvnce.estimators._validation import (
+    check_choice,
+    check_deviations,
+    column_name,
+)
 
+FAMILIES = ["auto", "normal", "student", "bernoulli", "rounded"]
 _STRONGEST = 10.0  # maximum strength of the prior of the normal, in rows per column
 _MOST_LATENTS = 20  # maximum number of latents with "auto"
 _LEAST_NOISE = 2e-3  # minimum initial variance of a score given the latents
@@ -31,7 +38,21 @@ def linear_start(normal, rank):
     return fit_covariance(*normal, rank, floor=_LEAST_NOISE)
 
 
-class NodeScores:
+def asked_families(likelihood, width):
+    """List the families that a user asks for, one for each of the columns of X."""
+    if not isinstance(likelihood, tuple | list | np.ndarray):
+        likelihood = [likelihood] * width
+    if len(likelihood) != width:
+        raise ValueError(
+            f"likelihood must be a string or {width} strings, one a column of X, got "
+            f"{len(likelihood)}."
+        )
+    for family in likelihood:
+        check_choice(family, "likelihood", FAMILIES)
+    return np.array(likelihood, dtype=object)
+
+
+class NodeScores(CachedModules, ConstantColumns):
     """Mixin of estimators whose model uses scores of the columns in `feature_indices_`.
 
     Scores are standardised columns, after a nonlinear map if that improves the
@@ -43,7 +64,7 @@ class NodeScores:
         weights, kept = rows_with_data(X, weights)
         table, weights = X[kept].astype(np.float64), weights[kept]
         self._possible = tuple(possible_values(self, table))  # plain, for skops
-        self.feature_indices_ = self._observed_columns(table)
+        self.feature_indices_ = observed_columns(self, table, self._fate_of_empty)
         self._split_constants(table, consequence)
         nodes = table[:, self.feature_indices_]
         seen = ~np.isnan(nodes).all(1)

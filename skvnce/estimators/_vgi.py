@@ -5,6 +5,7 @@ from functools import partial
 
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._random import seed_from
@@ -17,7 +18,6 @@ from skvnce.estimators._callbacks import (
     reports_fit,
 )
 from skvnce.estimators._density import (
-    HEADS,
     STARTS,
     STRAY,
     SUMMED,
@@ -25,24 +25,19 @@ from skvnce.estimators._density import (
 )
 from skvnce.estimators._lair import LAIRImputer, draw_by, mean_by
 from skvnce.estimators._members import (
-    STRATEGIES,
+    OF_MEMBERS,
     DrawnByMembers,
     is_constant,
     of_rows,
 )
+from skvnce.estimators._parts import LAIR
 from skvnce.estimators._vae import VariationalAutoencoder
 from skvnce.estimators._validation import (
-    check_bool,
-    check_choice,
-    check_number,
-    check_share,
     column_name,
     incomplete_array,
     keeps_state_on_failure,
 )
 
-_MODELS = ["vae", *STARTS]
-_PROPOSALS = {"n_particles": 4, "n_replenish": 20}  # of LAIR, as in LAIRImputer
 _ROUGH = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}  # for held-out predictions
 
 
@@ -59,41 +54,16 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
 
     Parameters
     ----------
-    model : {"vae", "flow", "factor-analysis"}, callable, VariationalAutoencoder or \
-            None, default=None
-        ``"flow"``: an autoregressive neural spline flow.  ``"factor-analysis"``: at
-        most 20 factors.  A callable: your own density.  It maps the number of columns
-        to a `torch.nn.Module` with ``log_prob(x)``, which maps a table (n, columns) to
-        (n,).  The columns are standardised, so it must be a density on all real
-        numbers, in single and in double precision.  State other than parameters must be
-        in buffers; for pickling, the callable must be a class or function of a module.
-        ``"vae"``: an autoencoder whose latents are drawn as a block given each row; the
-        missing cells are independent given the latents and are integrated out, so no
-        chains are needed.  Pass a `VariationalAutoencoder` to set its parameters, such
-        as ``algorithm="vbgi-vae"``.  None is ``"vae"``, the most accurate on small and
-        medium tables.
-    algorithm : {"vgi", "mcem"}, default="vgi"
-        ``"mcem"``: Monte Carlo EM with projected latent chains (PL-MCMC).  It requires
-        ``model="flow"``, with coupling layers, and always runs `max_iter` rounds.
-    conditionals : {"normal", "mixture", "spline"}, default="normal"
-        Family of q.  Autoencoders ignore it.
-    n_chains : int, default=5
-        Number of completions of each row that training keeps and updates; for
-        autoencoders, number of draws of the latents of each row in a step.
-    batch_size : int, default=128
-        Number of rows in a step.
-    learning_rate_init : float, default=1e-3
-        Learning rate of AdamW for the model.  The conditionals use AMSGrad with three
-        times this rate.
-    max_iter : int, default=40
-        Maximum number of rounds of 50 steps.  With 0 the result is the normal
-        distribution at which all models except your own start.
-    n_iter_no_change : int, default=6
-        Training stops after this number of rounds without a better prediction of
-        held-out cells.
-    validation_fraction : float, default=0.1
-        Share of the observed cells that are held out to choose the number of rounds.
-        With 0, training runs `max_iter` rounds on all cells.
+    model : {"vae", "flow", "factor-analysis"}, IncompleteDensity, \
+            VariationalAutoencoder, callable or None, default=None
+        An `IncompleteDensity` is a density with the settings of its training.
+        ``"flow"`` (an autoregressive neural spline flow), ``"factor-analysis"`` and a
+        callable, which makes your own density, stand for ``IncompleteDensity(model)``.
+        In a `VariationalAutoencoder` the latents are drawn as a block given each row;
+        the missing cells are independent given the latents and are integrated out, so
+        no chains are needed; see its ``algorithm="vbgi-vae"``, too.  None and ``"vae"``
+        stand for ``VariationalAutoencoder(n_importance_samples=64)``, the most accurate
+        on small and medium tables.
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` summarises the draws of a cell.
     n_steps : int, default=20
@@ -101,8 +71,6 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         autoencoders, number of iterations of LAIR.
     n_draws : int, default=200
         Number of draws that `transform` summarises.
-    n_importance_samples : int, default=64
-        Number of draws in `score_samples`.
     min_value, max_value : float, array-like of shape (n_features,), dict, \
             "observed" or None, default=None
         Bounds of imputed cells: a number for all columns, one bound for each column, or
@@ -134,32 +102,24 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
 
     Attributes
     ----------
-    estimators_ : list
+    estimators_ : list of VariationalAutoencoder or of IncompleteDensity
         The fitted autoencoders, or one fitted density; empty if all columns of X are
-        constant.
+        constant.  Their `loss_curve_`, `validation_scores_` and `n_iter_` describe the
+        training.
     feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
     constants_ : dict of int to float
         Values of the constant columns, by column index.  They fill missing cells.
-    validation_scores_ : list of float
-        Gain on held-out cells in each round for which it was computed, in nats.
-    loss_curve_ : list of float
-        Losses of all rounds, in nats; rounds with decreasing learning rates are last.
-    n_iter_ : int
-        Number of rounds, of the first autoencoder if there are several; 1 if there were
-        none.
-    n_tuning_iter_ : int
-        Number of rounds of EM to fit the initial normal distribution.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X.
     held_out_gain_ : float
         One minus the ratio of the mean squared error of the model to that of the column
         means, on the cells of at most 1000 rows (250 for a density) that training held
         out to choose the number of rounds; all columns have the same weight.  Negative
-        if the means predict better.  NaN if no cells were held out
-        (``validation_fraction=0``, ``algorithm="mcem"``, too few rows), and with
-        ``on_misfit="ignore"``.
+        if the means predict better.  NaN if no cells were held out (a model with
+        ``solver=Adam(validation_fraction=0)`` or ``algorithm="mcem"``, too few rows),
+        and with ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
         Columns that the model predicts significantly worse than their means, and
         heavy-tailed columns that it does not predict better.  They are imputed from
@@ -202,22 +162,24 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
     [(100, 2), (100, 2)]
     """
 
+    _parameter_constraints = {
+        "model": [
+            None,
+            StrOptions({"vae", *STARTS}),
+            VariationalAutoencoder,
+            IncompleteDensity,
+            callable,
+        ],
+        **OF_MEMBERS,
+    }
+
     def __init__(
         self,
         model=None,
         *,
-        algorithm="vgi",
-        conditionals="normal",
-        n_chains=5,
-        batch_size=128,
-        learning_rate_init=1e-3,
-        max_iter=40,
-        n_iter_no_change=6,
-        validation_fraction=0.1,
         strategy="mean",
         n_steps=20,
         n_draws=200,
-        n_importance_samples=64,
         min_value=None,
         max_value=None,
         keep_empty_features=False,
@@ -227,18 +189,9 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         verbose=0,
     ):
         self.model = model
-        self.algorithm = algorithm
-        self.conditionals = conditionals
-        self.n_chains = n_chains
-        self.batch_size = batch_size
-        self.learning_rate_init = learning_rate_init
-        self.max_iter = max_iter
-        self.n_iter_no_change = n_iter_no_change
-        self.validation_fraction = validation_fraction
         self.strategy = strategy
         self.n_steps = n_steps
         self.n_draws = n_draws
-        self.n_importance_samples = n_importance_samples
         self.min_value = min_value
         self.max_value = max_value
         self.keep_empty_features = keep_empty_features
@@ -278,14 +231,13 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         X = incomplete_array(self, X, reset=True)
         self._learn_possible(X)
         self._announce_tails(X, self._observed_columns(X))
-        _, finish = report_rounds(self, self.max_iter, X=X)
+        _, finish = report_rounds(self, None, X=X)
         with warnings.catch_warnings():  # the imputer has given this warning already
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")
             blind = []
             on_chosen = None if self.on_misfit == "ignore" else blind.append
             members = [] if is_constant(X) else self._train(X, on_chosen)
         self._keep_members(members, X)
-        self._keep_curves(members)
         self._judge(X, blind)
         self._fit_indicator(X)
         finish()
@@ -315,91 +267,45 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
             members = LAIRImputer(self._autoencoder(), random_state=self._seed())
             return members._train(X, on_chosen)
         member = self._density()._fit(X, on_chosen)
-        self._tell_strays(member.strays_)
+        self._tell_strays(member)
         return [member]
 
-    def _keep_curves(self, members):
-        """Set the attributes of the training of the first member, if there is one."""
-        self.validation_scores_, self.loss_curve_, self.n_tuning_iter_ = [], [], 0
-        for first in members[:1]:
-            self.validation_scores_ = list(first.validation_scores_)
-            self.loss_curve_ = list(first.loss_curve_)
-            self.n_tuning_iter_ = first.n_tuning_iter_
-        self.n_iter_ = max(1, len(self.loss_curve_))
-
     def _check_parameters(self):
-        given = self.model
-        if isinstance(given, str):
-            check_choice(given, "model", _MODELS)
-        elif not (given is None or callable(given) or self._is_autoencoder()):
-            raise TypeError(
-                "model must be None, a string, a VariationalAutoencoder, or a function "
-                f"of the number of columns to a torch.nn.Module, got {given!r}."
-            )
-        check_choice(self.algorithm, "algorithm", ["vgi", "mcem"])
-        if self.algorithm == "mcem" and given != "flow":
-            raise ValueError(
-                "algorithm='mcem' requires model='flow', whose latents its chains use,"
-                f" got model={given!r}."
-            )
-        check_choice(self.conditionals, "conditionals", list(HEADS))
-        check_choice(self.strategy, "strategy", list(STRATEGIES))
-        for name in ("n_chains", "batch_size", "n_iter_no_change", "n_steps"):
-            check_number(getattr(self, name), name, low=1, integer=True)
-        check_number(self.n_draws, "n_draws", low=1, integer=True)
-        check_number(
-            self.n_importance_samples, "n_importance_samples", low=2, integer=True
-        )
-        check_number(self.max_iter, "max_iter", low=0, integer=True)
-        check_number(self.learning_rate_init, "learning_rate_init", low=0, above=True)
-        check_share(self.validation_fraction, "validation_fraction")
-        check_bool(self.keep_empty_features, "keep_empty_features")
-        check_bool(self.add_indicator, "add_indicator")
-        self._check_on_misfit()
+        super()._check_parameters()
+        if isinstance(self.model, IncompleteDensity):
+            self.model._check_conditions()
 
-    def _tell_strays(self, columns):
+    def _tell_strays(self, member):
         """Warn about columns whose chains often leave the observed range."""
-        if columns:
-            names = ", ".join(column_name(self, j) for j in columns)
+        if member.strays_:
+            names = ", ".join(column_name(self, j) for j in member.strays_)
+            rate = member._solver()["learning_rate_init"]
             warn_user(
                 f"Chains ran away in {names}: more than {STRAY:.0%} of their draws "
                 "fell outside the observed values and were rejected. Lower "
-                f"learning_rate_init={self.learning_rate_init!r}, or use a model with "
-                "lighter tails.",
+                f"learning_rate_init={rate!r} of the solver (pass IncompleteDensity"
+                "(..., solver=Adam(...))), or use a model with lighter tails.",
                 ConvergenceWarning,
             )
 
     def _is_autoencoder(self):
-        named = self.model is None or isinstance(self.model, str)
-        return (
-            self.model in (None, "vae")
-            if named
-            else isinstance(self.model, VariationalAutoencoder)
-        )
+        if self.model is None or isinstance(self.model, str):
+            return self.model in (None, "vae")
+        return isinstance(self.model, VariationalAutoencoder)
 
     def _autoencoder(self):
         """Make the autoencoder to fit."""
         if isinstance(self.model, VariationalAutoencoder):
             return clone(self.model)
-        return VariationalAutoencoder(
-            n_training_draws=self.n_chains, **self._training()
-        )
+        return VariationalAutoencoder(n_importance_samples=64, verbose=self.verbose)
 
     def _density(self):
         """Make the density to fit."""
-        return IncompleteDensity(
-            self.model,
-            algorithm=self.algorithm,
-            conditionals=self.conditionals,
-            n_chains=self.n_chains,
-            random_state=self._seed(),
-            **self._training(),
-        )
-
-    def _training(self):
-        names = "batch_size", "learning_rate_init", "max_iter", "n_iter_no_change"
-        names += "validation_fraction", "n_importance_samples", "verbose"
-        return {name: getattr(self, name) for name in names}
+        if isinstance(self.model, IncompleteDensity):
+            found = clone(self.model)
+        else:
+            found = IncompleteDensity(self.model)
+        return found.set_params(random_state=self._seed())
 
     def _seed(self):
         return seed_from(self.random_state)
@@ -408,7 +314,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
         if isinstance(member, IncompleteDensity):
             sizes = {"n_chains": n_draws, "n_sweeps": self.n_steps, "n_kept": 1}
             return member._drawn(nodes, numbers, **sizes)
-        settings = sampling.SamplingSettings(int(self.n_steps), **_PROPOSALS)
+        settings = sampling.SamplingSettings(int(self.n_steps), **LAIR().get_params())
         rule = sampling.SAMPLERS["lair"]
         bounds = self._bounds_of_nodes()
         return draw_by(rule, settings, member, nodes, n_draws, numbers, bounds)

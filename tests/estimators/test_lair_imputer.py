@@ -13,7 +13,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from statistical import FAILURE, standard_errors
 
-from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
+from skvnce import LAIR, GaussianImputer, LAIRImputer, VariationalAutoencoder
 from skvnce.metrics import coverage, imputation_rmse
 from skvnce.missingness import hide, mcar
 from skvnce.samplers.metropolis_within_gibbs import mwg
@@ -235,8 +235,9 @@ def test_fits_and_draws_in_threads_do_not_wait_for_each_other(X, fitted):
 
 
 def test_integers_may_be_numpys(X):
-    names = ("n_estimators", "n_steps", "n_particles", "n_replenish", "n_draws")
-    imputer = LAIRImputer(LINEAR, **{name: np.int64(2) for name in names}).fit(X)
+    two, names = np.int64(2), ("n_estimators", "n_steps", "n_draws")
+    options = {"sampler": LAIR(two, two), **dict.fromkeys(names, two)}
+    imputer = LAIRImputer(LINEAR, **options).fit(X)
     assert not np.isnan(imputer.transform(X)).any()
     assert len(imputer.sample(X, n_draws=np.int64(3))) == 3
 
@@ -251,19 +252,23 @@ def test_a_failed_fit_changes_nothing(X, fitted):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"sampler": "gibbs"}, "sampler must be one of 'lair', 'ac-mwg'"),
-        ({"model": VariationalAutoencoder}, "model must be a Variational"),
-        ({"model": SimpleImputer()}, "model must be a VariationalAutoencoder"),
+        ({"sampler": "gibbs"}, "The 'sampler' parameter of LAIRImputer must be"),
+        (
+            {"model": VariationalAutoencoder},
+            "The 'model' parameter of LAIRImputer must",
+        ),
+        ({"model": SimpleImputer()}, "The 'model' parameter of LAIRImputer must"),
         (
             {"model": FrozenEstimator(SimpleImputer())},
-            "model must be a VariationalAutoencoder",
+            "model must be a FrozenEstimator of a VariationalAutoencoder",
         ),
-        ({"strategy": "max"}, "strategy must be one of"),
-        ({"n_estimators": 0}, "n_estimators"),
-        ({"n_steps": 0}, "n_steps"),
-        ({"n_particles": 0}, "n_particles"),
-        ({"n_replenish": -1}, "n_replenish"),
-        ({"n_draws": 0}, "n_draws"),
+        ({"strategy": "max"}, "'strategy' parameter of LAIRImputer must be a str"),
+        ({"n_estimators": 0}, "'n_estimators' parameter"),
+        ({"n_steps": 0}, "'n_steps' parameter"),
+        ({"n_steps": True}, "'n_steps' parameter"),
+        ({"sampler": LAIR(n_particles=0)}, r"'sampler\.n_particles' parameter of LAIR"),
+        ({"sampler": LAIR(n_replenish=-1)}, r"'sampler\.n_replenish' parameter"),
+        ({"n_draws": 0}, "'n_draws' parameter"),
     ],
 )
 def test_parameters_are_checked(X, parameters, message):

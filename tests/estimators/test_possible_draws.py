@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
-from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer
+from skvnce import IncompleteDensity, LAIRImputer, VariationalAutoencoder, VGIImputer
 
 LINEAR = VariationalAutoencoder(max_iter=0)
 # a column is the exponential of Student's t: its cells are to be those of the model
@@ -18,7 +18,7 @@ QUICK = {"n_draws": 10, "n_steps": 3, "random_state": 0, "on_misfit": "ignore"}
 IMPUTERS = [
     LAIRImputer(LINEAR, n_estimators=1, **QUICK),
     VGIImputer(LINEAR, **QUICK),
-    VGIImputer("factor-analysis", max_iter=0, **QUICK),
+    VGIImputer(IncompleteDensity("factor-analysis", max_iter=0), **QUICK),
 ]
 by_imputer = pytest.mark.parametrize(
     "imputer", IMPUTERS, ids=["lair", "vae", "density"]

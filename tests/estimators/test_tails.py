@@ -9,6 +9,7 @@ from sklearn.base import clone
 
 from skvnce import (
     GaussianImputer,
+    IncompleteDensity,
     IncompleteFactorAnalysis,
     LAIRImputer,
     TruncatedGaussianGraphLearner,
@@ -24,7 +25,7 @@ FILLING = [
     GaussianImputer(),
     VNCEEstimator(max_iter=2, noise_ratio=2),
     LAIRImputer(AUTO, n_estimators=2, n_draws=2),
-    VGIImputer("factor-analysis", max_iter=0, n_draws=2),
+    VGIImputer(IncompleteDensity("factor-analysis", max_iter=0), n_draws=2),
     TruncatedGaussianGraphLearner(max_iter=2),
 ]
 OTHERS = [IncompleteFactorAnalysis(1), AUTO]

@@ -8,12 +8,15 @@ import pytest
 import torch
 from energies import Blob
 from oracles import GATE
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from statistical import FAILURE, p_mean
 from torch import nn
 
 from skvnce import (
+    Adam,
     GaussianImputer,
+    IncompleteDensity,
     LAIRImputer,
     VariationalAutoencoder,
     VGIImputer,
@@ -22,12 +25,8 @@ from skvnce.exceptions import DivergenceError
 from skvnce.metrics import imputation_rmse
 from skvnce.missingness import hide, mcar
 
-NORMAL = {
-    "model": "flow",
-    "max_iter": 0,
-}  # a flow that is still the normal it starts at
-
-ONE_ROUND = {"max_iter": 1, "validation_fraction": 0}  # no warning that it is one only
+NORMAL = IncompleteDensity("flow", max_iter=0)  # the normal at which it starts
+ONE_ROUND = {"max_iter": 1, "solver": Adam(validation_fraction=0)}  # no warning
 
 
 def normal_table(seed, n=200, d=4):
@@ -56,7 +55,7 @@ def same_normal(imputer, X):
 def test_draws_have_the_conditional_normal(seed):
     """Up to the hypercube, which chains may not leave."""
     X = hide(*normal_table(seed, n=800))
-    imputer = VGIImputer(**NORMAL, n_steps=3, random_state=0).fit(X)
+    imputer = VGIImputer(NORMAL, n_steps=3, random_state=0).fit(X)
     draws = imputer.sample(X[:60], n_draws=200, random_state=0, as_array=True)
     cells = np.isnan(X[:60])
     wanted = same_normal(imputer, X).transform(X[:60])[cells]
@@ -69,7 +68,9 @@ def test_draws_have_the_conditional_normal(seed):
 
 
 def test_scores_of_a_normal_are_exact_within_their_errors(X):
-    imputer = VGIImputer(**NORMAL, n_importance_samples=128, random_state=0).fit(X)
+    imputer = VGIImputer(
+        clone(NORMAL).set_params(n_importance_samples=128), random_state=0
+    ).fit(X)
     exact, X = same_normal(imputer, X), X[:80]
     found, error = imputer.score_samples(X, return_std=True)
     apart = found - exact.score_samples(X)
@@ -90,18 +91,20 @@ def curved(seed, n=150):
     return full, mcar(full, 0.25, random_state=seed)
 
 
-TRAINED = ["normal"]
-TRAINED += [pytest.param(one, marks=pytest.mark.slow) for one in ("mixture", "spline")]
+TRAINED = ["vgi"]
+TRAINED += [
+    pytest.param(one, marks=pytest.mark.slow) for one in ("vgi-mixture", "vgi-spline")
+]
 
 
-@pytest.mark.parametrize("conditionals", TRAINED)
+@pytest.mark.parametrize("algorithm", TRAINED)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_training_leaves_the_normal_where_held_out_cells_gain(conditionals, seed):
+def test_training_leaves_the_normal_where_held_out_cells_gain(algorithm, seed):
     full, _ = curved(seed)
     X = hide(full, mcar(full, 0.15, random_state=seed))
-    options = {"conditionals": conditionals, "max_iter": 2, "n_chains": 1}
-    imputer = VGIImputer("flow", random_state=0, **options).fit(X)
-    assert max(imputer.validation_scores_) > 0
+    model = IncompleteDensity(algorithm=algorithm, max_iter=2, n_training_draws=1)
+    imputer = VGIImputer(model, random_state=0).fit(X)
+    assert max(imputer.estimators_[0].validation_scores_) > 0
     gain = imputer.score_samples(X) - GaussianImputer().fit(X).score_samples(X)
     assert p_mean(gain, 0.1, alternative="greater") < FAILURE
 
@@ -109,19 +112,19 @@ def test_training_leaves_the_normal_where_held_out_cells_gain(conditionals, seed
 @pytest.mark.slow
 def test_monte_carlo_em_raises_the_likelihood(seed):
     X = hide(*curved(seed))
-    imputer = VGIImputer(
-        "flow", algorithm="mcem", max_iter=3, n_chains=2, n_steps=2, random_state=0
-    ).fit(X)
-    assert len(imputer.loss_curve_) == 3 and not imputer.validation_scores_
-    assert imputer.loss_curve_[-1] < imputer.loss_curve_[0]
-    assert imputer.score(X) > VGIImputer(**NORMAL).fit(X).score(X)
+    model = IncompleteDensity(algorithm="mcem", max_iter=3, n_training_draws=2)
+    imputer = VGIImputer(model, n_steps=2, random_state=0).fit(X)
+    first = imputer.estimators_[0]
+    assert len(first.loss_curve_) == first.n_iter_ == 3
+    assert not first.validation_scores_
+    assert first.loss_curve_[-1] < first.loss_curve_[0]
+    assert imputer.score(X) > VGIImputer(NORMAL).fit(X).score(X)
 
 
 def test_the_default_is_the_autoencoder_of_lair(X):
-    options = {**ONE_ROUND, "n_draws": 20, "random_state": 0}
+    options = {"n_draws": 20, "random_state": 0}
     ours = VGIImputer(**options).fit(X)
-    member = VariationalAutoencoder(**ONE_ROUND)
-    theirs = LAIRImputer(member, n_draws=20, random_state=0).fit(X)
+    theirs = LAIRImputer(**options).fit(X)
     np.testing.assert_array_equal(ours.transform(X), theirs.transform(X))
     named = VGIImputer("vae", **options).fit(X)
     np.testing.assert_array_equal(ours.transform(X), named.transform(X))
@@ -137,7 +140,8 @@ def test_an_autoencoder_of_ones_own(X):
 
 @pytest.mark.parametrize("model", ["flow", "factor-analysis", Blob])
 def test_a_row_has_one_answer(X, model, seed):
-    imputer = VGIImputer(model, max_iter=0, n_steps=2, n_draws=24, random_state=0)
+    model = IncompleteDensity(model, max_iter=0)
+    imputer = VGIImputer(model, n_steps=2, n_draws=24, random_state=0)
     whole = imputer.fit_transform(X)
     some = np.random.default_rng(seed).permutation(len(X))[:23]
     np.testing.assert_allclose(imputer.transform(X[some]), whole[some], atol=1e-12)
@@ -152,7 +156,7 @@ def test_rounded_columns_stay_rounded_and_have_probabilities(seed):
     z = rng.normal(size=(300, 1))
     full = np.hstack([z + 0.5 * rng.normal(size=(300, 1)), np.round(1.5 * z)])
     X = hide(full, mcar(full, 0.3, random_state=seed))
-    imputer = VGIImputer(**NORMAL, n_steps=3, random_state=0).fit(X)
+    imputer = VGIImputer(NORMAL, n_steps=3, random_state=0).fit(X)
     values = np.unique(X[~np.isnan(X[:, 1]), 1])
     drawn = imputer.sample(X, 5, random_state=0)
     assert all(np.isin(one[:, 1], values).all() for one in drawn)
@@ -162,7 +166,7 @@ def test_rounded_columns_stay_rounded_and_have_probabilities(seed):
 
 def test_pickles_frames_and_names(X):
     frame = pd.DataFrame(X, columns=list("abcd"))
-    imputer = VGIImputer(**NORMAL, n_draws=20, n_steps=1, random_state=0).fit(frame)
+    imputer = VGIImputer(NORMAL, n_draws=20, n_steps=1, random_state=0).fit(frame)
     twin = pickle.loads(pickle.dumps(imputer))
     np.testing.assert_array_equal(twin.transform(frame), imputer.transform(frame))
     drawn = imputer.set_output(transform="pandas").sample(frame, 2, random_state=0)
@@ -171,7 +175,9 @@ def test_pickles_frames_and_names(X):
 
 
 def test_a_module_of_ones_own_comes_back(X):
-    imputer = VGIImputer(Blob, **ONE_ROUND, n_draws=8, n_steps=1, random_state=0).fit(X)
+    imputer = VGIImputer(
+        IncompleteDensity(Blob, **ONE_ROUND), n_draws=8, n_steps=1, random_state=0
+    ).fit(X)
     module = imputer.to_torch()
     assert isinstance(module, Blob)
     row = X[~np.isnan(X).any(1)][:1]
@@ -196,10 +202,11 @@ class Drifting(nn.Module):
 @pytest.mark.slow
 def test_chains_that_run_away_are_told_and_kept(X):
     imputer = VGIImputer(
-        Drifting,
-        max_iter=2,
-        learning_rate_init=5e-3,
-        validation_fraction=0,
+        IncompleteDensity(
+            Drifting,
+            max_iter=2,
+            solver=Adam(learning_rate_init=5e-3, validation_fraction=0),
+        ),
         n_draws=20,
         random_state=0,
     )
@@ -213,42 +220,48 @@ def test_chains_that_run_away_are_told_and_kept(X):
 @pytest.mark.slow
 def test_fills_no_worse_than_the_normal_on_normal_rows(table, X):
     full, hidden = table
-    imputer = VGIImputer("flow", max_iter=4, n_chains=1, n_steps=5, random_state=0)
+    model = IncompleteDensity(max_iter=4, n_training_draws=1)
+    imputer = VGIImputer(model, n_steps=5, random_state=0)
     error = imputation_rmse(full, imputer.fit_transform(X), hidden)
     normal = GaussianImputer().fit_transform(X)
     assert error < 1.1 * imputation_rmse(full, normal, hidden)
 
 
 def test_chains_of_normal_rows_do_not_run_away(X, recwarn):
-    VGIImputer("factor-analysis", **ONE_ROUND, random_state=0).fit(X)
+    model = IncompleteDensity("factor-analysis", **ONE_ROUND)
+    VGIImputer(model, random_state=0).fit(X)
     assert not [w for w in recwarn if "ran away" in str(w.message)]
 
 
 def test_an_empty_column_is_left_out(X):
     wide = np.column_stack([X, np.full(len(X), np.nan)])
-    imputer = VGIImputer(**NORMAL, n_draws=20, n_steps=1, keep_empty_features=True)
+    imputer = VGIImputer(NORMAL, n_draws=20, n_steps=1, keep_empty_features=True)
     with pytest.warns(UserWarning, match="Entirely missing: column 4"):
         imputer.fit(wide)
     assert (imputer.transform(wide)[:, 4] == 0).all()
 
 
 def test_what_a_module_draws_at_random_is_drawn_again(X):
-    imputer = VGIImputer(Turned, **ONE_ROUND, n_draws=8, n_steps=1, random_state=5)
+    imputer = VGIImputer(
+        IncompleteDensity(Turned, **ONE_ROUND), n_draws=8, n_steps=1, random_state=5
+    )
     module = imputer.fit(X).to_torch()
     again = pickle.loads(pickle.dumps(imputer)).to_torch()
     assert torch.equal(module.order, again.order)
 
 
 def test_a_module_that_changes_is_refused(X):
-    imputer = VGIImputer(Changing(), **ONE_ROUND, n_draws=8, n_steps=1, random_state=0)
+    imputer = VGIImputer(
+        IncompleteDensity(Changing(), **ONE_ROUND), n_draws=8, n_steps=1, random_state=0
+    )
     with pytest.raises(ValueError, match="differs from the fitted one"):
         imputer.fit(X).transform(X)
 
 
 def test_a_module_that_is_handed_out_twice_is_copied(X):
     shared = Blob(4)
-    options = {**ONE_ROUND, "n_draws": 8, "n_steps": 1, "random_state": 0}
-    imputer = VGIImputer(lambda d: shared, **options)
+    options = {"n_draws": 8, "n_steps": 1, "random_state": 0}
+    imputer = VGIImputer(IncompleteDensity(lambda d: shared, **ONE_ROUND), **options)
     for _ in range(2):
         imputer.fit(X).transform(X)
     assert shared.logits.requires_grad and shared.logits.dtype == torch.float32
@@ -336,12 +349,16 @@ class Mixing(NoDensity):
         (Flat, ValueError, r"log_prob of Flat must map a table of shape \(n, 4\)"),
         (Fixed, ValueError, "Fixed, which has no parameter"),
         (lambda d: 3.0, TypeError, "must return a torch.nn.Module, got float"),
-        (3, TypeError, "model must be None, a string"),
-        ("gan", ValueError, "model must be one of"),
+        (3, TypeError, "'model' parameter of VGIImputer must be None, a str among"),
+        (
+            "gan",
+            ValueError,
+            "'model' parameter of VGIImputer must be None, a str among",
+        ),
     ],
 )
 def test_models_are_checked(X, model, error, message):
-    imputer = VGIImputer(**NORMAL).fit(X)
+    imputer = VGIImputer(NORMAL).fit(X)
     before = imputer.estimators_
     with pytest.raises(error, match=message):
         imputer.set_params(model=model).fit(X)
@@ -351,21 +368,52 @@ def test_models_are_checked(X, model, error, message):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"algorithm": "mcem"}, "algorithm='mcem' requires model='flow'"),
-        ({"algorithm": "em"}, "algorithm must be one of"),
-        ({"conditionals": "gamma"}, "conditionals must be one of"),
-        ({"n_chains": 0}, "n_chains"),
-        ({"validation_fraction": 1.0}, "validation_fraction must be below 1"),
-        ({"learning_rate_init": 0}, "learning_rate_init"),
-        ({"n_importance_samples": 1}, "n_importance_samples"),
-        ({"strategy": "max"}, "strategy must be one of"),
+        ({"model": "factor-analysis", "algorithm": "mcem"}, "requires model='flow'"),
+        ({"model": Blob, "algorithm": "mcem"}, "requires model='flow'"),
+        (
+            {"model": "vae"},
+            r"'model\.model' parameter of VGIImputer must be a str among",
+        ),
+        ({"algorithm": "em"}, r"'model\.algorithm' parameter of VGIImputer must be"),
+        ({"n_training_draws": 0}, r"'model\.n_training_draws' parameter"),
+        ({"solver": "adam"}, r"'model\.solver' parameter"),
+        ({"solver": Adam(validation_fraction=1.0)}, r"'model\.solver\.validation_frac"),
+        (
+            {"solver": Adam(learning_rate_init=0)},
+            r"'model\.solver\.learning_rate_init'",
+        ),
+        (
+            {"solver": Adam(weight_decay=0.1)},
+            r"model\.solver\.weight_decay=0\.1 is not",
+        ),
+        ({"n_importance_samples": 1}, r"'model\.n_importance_samples' parameter"),
     ],
 )
-def test_parameters_are_checked(X, parameters, message):
+def test_fields_of_the_density_are_checked(X, parameters, message):
     with pytest.raises(ValueError, match=message):
-        VGIImputer(**parameters).fit(X)
+        VGIImputer(IncompleteDensity(**parameters)).fit(X)
+
+
+def test_parameters_are_checked(X):
+    with pytest.raises(ValueError, match="'strategy' parameter of VGIImputer"):
+        VGIImputer(strategy="max").fit(X)
+
+
+def test_the_density_that_was_passed_in_is_copied(X):
+    model = IncompleteDensity("factor-analysis", **ONE_ROUND, random_state=3)
+    before = dict(vars(model))
+    imputer = VGIImputer(model, n_draws=8, n_steps=1, random_state=0).fit(X)
+    assert vars(model) == before
+    with pytest.raises(NotFittedError, match="VGIImputer fits a copy"):
+        model.to_torch()
+    assert imputer.estimators_[0].random_state == 0
+    other = VGIImputer("factor-analysis", n_draws=8, n_steps=1, random_state=0)
+    assert other.get_params(deep=False)["model"] == "factor-analysis"
 
 
 def test_divergence_is_told(X):
-    with pytest.raises(DivergenceError, match="diverged. Lower learning_rate_init"):
-        VGIImputer("flow", learning_rate_init=1e4, max_iter=3, random_state=0).fit(X)
+    model = IncompleteDensity(solver=Adam(learning_rate_init=1e4), max_iter=3)
+    with pytest.raises(
+        DivergenceError, match=r"diverged. Lower learning_rate_init=10000"
+    ):
+        VGIImputer(model, random_state=0).fit(X)

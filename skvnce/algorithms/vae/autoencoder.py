@@ -162,6 +162,8 @@ class Training(NamedTuple):
     learning_rate : float
     weight_decay : float
         Of the networks.
+    completes : bool
+        Whether the bound takes completed rows.
     """
 
     bound: Bound
@@ -169,6 +171,7 @@ class Training(NamedTuple):
     batch_size: int
     learning_rate: float
     weight_decay: float
+    completes: bool = False
 
 
 def bound_loss(

@@ -1,0 +1,201 @@
+"""The training of variational autoencoders, and their use on rows of a table."""
+
+from copy import copy
+
+import numpy as np
+import torch
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import row_lattice, seeded
+from skvnce._threads import one_thread
+from skvnce.algorithms.vae import autoencoder
+from skvnce.algorithms.vae.rounds import Rounds
+from skvnce.estimators._base import IncompleteTransformer
+from skvnce.estimators._blind import Blind, moved, normal_without, turned_like
+from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    reports_fit,
+)
+from skvnce.estimators._modules import filled_once, load_state, state_of
+from skvnce.estimators._parts import fields_of
+from skvnce.estimators._rounds import failures_named, train_in_rounds
+from skvnce.estimators._scores import (
+    NodeScores,
+    asked_families,
+    auto_rank,
+    linear_start,
+)
+from skvnce.estimators._tables import hold_out
+from skvnce.estimators._validation import check_rank, incomplete_array
+from skvnce.models.factor_analysis import FactorModel
+from skvnce.objectives.bounds import BOUNDS
+
+COMPLETING = ["demiss-vae", "vbgi-vae", "vbgi-vae-m"]  # use completed rows
+SINGLE = ["mvae", "miwae", *COMPLETING]  # their posterior is a single normal
+SOLVER = {  # the values of the fields that are "auto"
+    "batch_size": 128,
+    "learning_rate_init": 1e-3,
+    "weight_decay": 0.05,
+    "n_iter_no_change": 6,
+    "validation_fraction": 0.1,
+}
+_MIXED = 5  # number of posterior components for objectives with mixtures
+
+
+class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer):
+    """Base class of `VariationalAutoencoder`, which documents parameters."""
+
+    def _scored(self, X):
+        """Estimate the log-densities of rows and their standard errors."""
+        found, log_slopes = self._rowwise(X, autoencoder.scored)
+        empty = np.isnan(X[:, self.feature_indices_]).all(1)
+        log_prob, error = found[:, 0] + log_slopes, found[:, 1]
+        return np.where(empty, 0.0, log_prob), np.where(empty, 0.0, error)
+
+    def _fit(self, X, weights=None, on_chosen=None):
+        """Fit; `weights` (n_samples,) weight EM, and training draws rows by them.
+
+        Weights are not public: training draws rows at random, so a weight of two is
+        equivalent to two equal rows only on average.  `on_chosen` gets a `Blind` of the
+        estimator when held-out cells have chosen the number of rounds.
+        """
+        return self._fit_table(self._validated(X), weights, on_chosen)
+
+    def _validated(self, X):
+        """Validate the parameters and the table of a fit."""
+        self._check_parameters()
+        return incomplete_array(self, X, reset=True)
+
+    @reports_fit
+    def _fit_table(self, X, weights=None, on_chosen=None):
+        """Fit to a validated table; see `_fit`."""
+        consequence = "no latents can be learned."
+        nodes, weights = self._keep_nodes(X, weights, consequence)
+        check_rank(self.n_components, len(self.feature_indices_))
+        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        with one_thread(), seeded(self.random_state):
+            fields = self._solver()
+            remedy = (
+                f"Lower learning_rate_init={fields['learning_rate_init']!r} of the "
+                f"solver, or raise its weight_decay={fields['weight_decay']!r}: pass "
+                "solver=Adam(...)."
+            )
+            with failures_named(remedy):
+                self._fit_nodes(nodes, weights, on_round, on_chosen)
+        finish()
+        return self
+
+    def _fit_nodes(self, nodes, weights, on_round, on_chosen):
+        """Fit the initial model, choose the number of rounds, and train."""
+        data, normal = self._fit_normal(
+            nodes,
+            weights,
+            nonlinear=self.marginals == "auto",
+            asked=asked_families(self.likelihood, self.n_features_in_)[
+                self.feature_indices_
+            ],
+        )
+        rank = self.n_components
+        rank = auto_rank(nodes.shape[1]) if isinstance(rank, str) else rank
+        self.n_components_ = rank
+        linear = linear_start(normal, rank)
+        auto = self._built(linear)
+
+        def show(hidden):
+            if on_chosen is not None and hidden.any():
+                found = self._without(hidden, auto, data, weights, normal, linear)
+                on_chosen(Blind(found, nodes, hidden.numpy()))
+
+        self._train(auto, data, nodes, weights, on_round, show)
+        self.model_state_, self.posterior_state_ = map(state_of, auto)
+        self._cache = []
+
+    def _without(self, hidden, auto, data, weights, normal, linear):
+        """Copy the estimator, with modules that have not used some cells."""
+        strength, rank = self.shrinkage_ * len(self.scale_), self.n_components_
+        other = normal_without(data, hidden, weights, strength, normal)
+        starts = []
+        for one in (linear, turned_like(linear_start(other, rank), linear)):
+            with seeded(0):  # the same initial networks
+                starts.append(self._built(one))
+        blind = copy(self)
+        blind._cache = [autoencoder.Autoencoder(*map(moved, auto, *starts))]
+        return blind
+
+    def _train(self, auto, data, nodes, weights, on_round, on_chosen):
+        """Train in rounds."""
+        fields = self._solver()
+        share, patience = fields["validation_fraction"], fields["n_iter_no_change"]
+        single = Incomplete(data.x.float(), data.observed)
+        rounds = Rounds(auto, single, weights, self._training(fields))
+
+        def while_better(judged):
+            _, hidden = hold_out(nodes, weights, share)
+            limits = {"max_rounds": self.max_iter, "patience": patience}
+            n_rounds = rounds.while_better(hidden, **limits, on_round=judged)
+            on_chosen(hidden)
+            return n_rounds
+
+        train_in_rounds(self, share, while_better, rounds.on_all, on_round)
+        self.n_iter_ = len(self.loss_curve_)
+
+    def _solver(self):
+        """Return the fields of the solver."""
+        return fields_of(self.solver, "solver", SOLVER)
+
+    def _training(self, fields):
+        return autoencoder.Training(
+            BOUNDS[self.algorithm],
+            int(self.n_training_draws),
+            int(fields["batch_size"]),
+            fields["learning_rate_init"],
+            fields["weight_decay"],
+            completes=self.algorithm in COMPLETING,
+        )
+
+    def _architecture(self):
+        mixed = self.n_posterior_components
+        if isinstance(mixed, str):
+            mixed = 1 if self.algorithm in SINGLE else _MIXED
+        hidden = tuple(map(int, self.hidden_layer_sizes))
+        return autoencoder.Architecture(hidden, self.dropout, int(mixed))
+
+    def _built(self, linear):
+        """Make model and encoder in single precision; weights from torch's stream."""
+        sizes = self._architecture()
+        self._sizes = tuple(sizes)  # a plain tuple, which skops can store
+        auto = autoencoder.build(linear, self._families(), sizes)
+        return autoencoder.Autoencoder(*(part.float() for part in auto))
+
+    @filled_once
+    def _autoencoder(self):
+        """Return model and encoder in double precision, rebuilt on first use."""
+        if not self._cache:
+            d, k = len(self.scale_), self.n_components_
+            ones = torch.ones(d, dtype=torch.float64)
+            blank = FactorModel(0 * ones, ones[:, None].repeat(1, k), ones)
+            with seeded(0):
+                sizes = autoencoder.Architecture(*self._sizes)
+                auto = autoencoder.build(blank, self._families(), sizes)
+            states = self.model_state_, self.posterior_state_
+            for part, state in zip(auto, states, strict=True):
+                load_state(part.double(), state)
+            self._cache.append(auto.evaluated())
+        return self._cache[0]
+
+    def _rowwise(self, X, function):
+        """Apply a function of the autoencoder and the rows, in chunks of rows.
+
+        Returns its values, and the sums of log-slopes of the scores over each row.
+        """
+        auto, scores = self._autoencoder(), self._cell_scores()
+        nodes = X[:, self.feature_indices_].astype(np.float64)
+        number, found, slopes = int(self.n_importance_samples), [], []
+        with one_thread(), torch.no_grad():
+            for rows in autoencoder.chunks(auto, len(nodes), number):
+                part = nodes[rows]
+                data, log_slopes = scores.scores(Incomplete.from_array(part))
+                found.append(function(auto, data, row_lattice(part, 0), number))
+                slopes.append(log_slopes)
+        return torch.cat(found).numpy(), torch.cat(slopes).numpy()

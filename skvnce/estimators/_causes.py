@@ -1,0 +1,186 @@
+"""The training of noisy-OR, and the use of its modules on rows of a table."""
+
+import numbers
+from contextlib import contextmanager
+from math import ceil
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import check_random_state
+
+from skvnce._progress import step, tell
+from skvnce._random import seeded
+from skvnce._threads import one_thread
+from skvnce.algorithms import noisy_or
+from skvnce.estimators._binary import STARTS, parts_by_length, torch_rows
+from skvnce.estimators._callbacks import CallbackSupportMixin
+from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
+from skvnce.estimators._parts import fields_of
+from skvnce.estimators._rounds import failures_named
+from skvnce.models.noisy_or import NoisyOrModel, gather
+from skvnce.variational.binary_causes import RowNetwork
+
+_SOLVER = {"batch_size": "auto", "learning_rate_init": 0.02}
+_CHUNK = 2**20  # maximum size of an array of a chunk of rows
+
+
+class CauseLearner(
+    CallbackSupportMixin, CachedModules, TransformerMixin, BaseEstimator
+):
+    """Base class of `NoisyOr`, which documents parameters and attributes."""
+
+    def _forget(self):
+        """Start with a new model."""
+        self.n_observed_ = np.zeros(self.n_features_in_, dtype=int)
+        self.n_samples_seen_ = 0
+        self.n_updates_, self.optimizer_state_, self.loss_curve_ = 0, {}, []
+        self._made_with = self._sizes()
+
+    def _sizes(self):
+        """Return the parameters that determine the sizes of model and network."""
+        return {
+            "n_components": int(self.n_components),
+            "algorithm": self.algorithm,
+            "hidden_layer_sizes": [int(size) for size in self.hidden_layer_sizes],
+        }
+
+    def _check_made_with(self):
+        for name, value in self._sizes().items():
+            if value != self._made_with[name]:
+                raise ValueError(
+                    f"{name}={value!r}, but partial_fit goes on with "
+                    f"{self._made_with[name]!r}. Set it back, or start anew by fit."
+                )
+
+    def _solver(self):
+        """Return the fields of the solver; `batch_size` may be "auto"."""
+        return fields_of(self.solver, "solver", _SOLVER)
+
+    def _rows_of_step(self, table):
+        size = self._solver()["batch_size"]
+        if not isinstance(size, str):
+            return int(size)
+        return int(np.clip(table.shape[0] // 20, 16, 128))
+
+    @contextmanager
+    def _training(self):
+        """Isolate the random numbers; they differ at each call of partial_fit."""
+        seed = self.random_state
+        if isinstance(seed, numbers.Integral):
+            seed = check_random_state(seed).randint(2**31 - 1) + self.n_updates_
+        rate = self._solver()["learning_rate_init"]
+        remedy = (
+            f"Lower learning_rate_init={rate!r} of the solver (pass solver=Adam(...)), "
+            f"or alpha={self.alpha!r}."
+        )
+        with one_thread(), seeded(seed), failures_named(remedy):
+            yield
+
+    def _started(self, table):
+        """Initialise the model and its inference network."""
+        rng = np.random.RandomState(int(torch.randint(2**31 - 1, ())))
+        with step("finding a start"):
+            guess = STARTS[self.init](table, int(self.n_components), rng)
+        model = noisy_or.start(torch_rows(table), torch.from_numpy(guess))
+        return noisy_or.Learner(model, self._inference(table.nnz / table.shape[0]))
+
+    def _inference(self, n_listed=1.0):
+        made = self._made_with
+        hidden = tuple(made["hidden_layer_sizes"])
+        sizes = noisy_or.Sizes(
+            self.n_features_in_, made["n_components"], hidden, n_listed
+        )
+        draws = noisy_or.Relaxation(int(self.n_training_draws), self.n_updates_)
+        inference = noisy_or.INFERENCES[made["algorithm"]](sizes, draws)
+        inference.network.float()  # independent of torch's default dtype
+        return inference
+
+    def _rebuilt(self):
+        """Rebuild the learner from its state."""
+        k = self._made_with["n_components"]
+        blank = torch.ones(self.n_features_in_, k), torch.ones(self.n_features_in_)
+        model = NoisyOrModel(*blank, torch.full((k,), 0.5)).float()
+        with seeded(0):
+            learner = noisy_or.Learner(model, self._inference())
+        load_state(model, self.model_state_)
+        load_state(learner.inference.network, self.posterior_state_)
+        return learner
+
+    def _optimizer(self, learner):
+        """Rebuild Adam from its state."""
+        leaves = [leaf for _, leaf in learner.named_parameters()]
+        adam = torch.optim.Adam(leaves, lr=self._solver()["learning_rate_init"])
+        state = {}
+        for name, value in self.optimizer_state_.items():
+            place, _, key = name.partition(".")
+            state.setdefault(int(place), {})[key] = torch.tensor(value)
+        adam.load_state_dict({**adam.state_dict(), "state": state})
+        return adam
+
+    def _keep(self, learner, losses, table):
+        """Set the fitted attributes."""
+        self.loss_curve_ = [*self.loss_curve_, *losses]
+        self.n_iter_ = len(self.loss_curve_)
+        self.n_updates_ += len(losses) * ceil(
+            table.shape[0] / self._rows_of_step(table)
+        )
+        self.model_state_ = state_of(learner.model)
+        self.posterior_state_ = state_of(learner.inference.network)
+        self._cache = []
+        causes = learner.model.double().causes()
+        weight, leak, prior_logit = (part.detach() for part in causes)
+        never = self.n_observed_ == 0
+        self.components_ = -np.expm1(-weight.T.numpy())
+        self.components_[:, never] = 0.0
+        self.leak_ = -np.expm1(-leak.numpy())
+        self.leak_[never] = np.nan
+        self.prior_ = prior_logit.sigmoid().numpy()
+        self.n_components_ = len(self.prior_)
+
+    def _rowwise(self, table, n_draws, function):
+        """Apply a function of evidence, logits and rows to a table, in parts.
+
+        The function uses `n_draws` draws of the causes of each row.
+        """
+        model, inference = self._evaluated()
+        never = torch.from_numpy(self.n_observed_ == 0)
+        k, hidden = self.n_components_, self._made_with["hidden_layer_sizes"]
+        costs = max(n_draws, k, *hidden), n_draws * k
+        found, order = [], []
+        with one_thread(), torch.no_grad():
+            causes = model.causes()
+            causes.weight[never], causes.leak[never] = 0.0, 0.0
+            for places in parts_by_length(table, *costs, _CHUNK):
+                tell("rows", sum(map(len, order)) + len(places), table.shape[0])
+                part = table[places]
+                rows = torch.arange(len(places))
+                cells = torch_rows(part).cells(rows, torch.float64)
+                evidence = gather(causes, cells)
+                logit = inference.posterior(evidence, cells)
+                found.append(function(evidence, logit, part))
+                order.append(torch.from_numpy(places))
+        joined = torch.cat(found)
+        return torch.empty_like(joined).index_copy_(0, torch.cat(order), joined).numpy()
+
+    @filled_once
+    def _evaluated(self):
+        """Return the learner in double precision, rebuilt on first use."""
+        if not self._cache:
+            learner = self._rebuilt()
+            learner.model.double()
+            never = torch.from_numpy(np.flatnonzero(self.n_observed_ == 0))
+            for part in learner.inference.network.double().modules():
+                if isinstance(part, RowNetwork):
+                    part.always_missing(never)
+            self._cache.append(learner)
+        return self._cache[0]
+
+
+def arrays_of(optimizer):
+    """Convert the state of an optimiser to arrays, named place.key."""
+    return {
+        f"{place}.{key}": value.numpy().copy()
+        for place, entry in optimizer.state_dict()["state"].items()
+        for key, value in entry.items()
+    }
