@@ -20,7 +20,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from skvnce import GaussianImputer, VGIImputer
+from skvnce import Adam, GaussianImputer, IncompleteDensity, VGIImputer
 from skvnce.datasets import load_boys
 from skvnce.metrics import coverage, crps, imputation_rmse
 
@@ -60,9 +60,8 @@ class Mixture(torch.nn.Module):
 # when to stop.
 
 train, test = X[::2], X[1::2]
-own = VGIImputer(
-    Mixture, learning_rate_init=0.02, max_iter=15, validation_fraction=0, random_state=0
-)
+solver = Adam(learning_rate_init=0.02, validation_fraction=0)
+own = VGIImputer(IncompleteDensity(Mixture, solver=solver, max_iter=15), random_state=0)
 imputers = {"GaussianImputer": GaussianImputer(random_state=0), "own density": own}
 for imputer in imputers.values():
     imputer.fit(train)

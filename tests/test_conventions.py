@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ CLASSES = {
 }
 OF_SKLEARN = {"get_feature_names_out", "set_callbacks"}  # its interface, in all
 MOST = 14  # parameters of a class
-NONE = "\\-"
 
 
 def table(name):
@@ -32,27 +30,17 @@ def table(name):
     text = PAGE.read_text().split(f":name: table-{name}\n")[1].split("\n\n")[0]
     cells = re.split(r"\n {3}(?:\* -|  -) ", text)[1:]
     cells = [" ".join(cell.split()).replace("``", "") for cell in cells]
-    width = 4 if name == "not-yet-so" else 3
-    assert len(cells) > width and len(cells) % width == 0, f"{name}: cells are missing"
-    return [cells[i : i + width] for i in range(width, len(cells), width)]
+    assert len(cells) > 3 and len(cells) % 3 == 0, f"{name}: cells are missing"
+    return [cells[i : i + 3] for i in range(3, len(cells), 3)]
 
 
 def wanted(kind):
-    """Give the target words of a kind, by class."""
+    """Give the words of a kind, by class."""
     found = {name: set() for name in CLASSES}
     for word, _, who in table(f"{kind}s"):
         for name in CLASSES if who == "all" else who.split():
             assert word not in found[name], f"{word} is listed twice for {name}"
             found[name].add(word)
-    return found
-
-
-def deviations(kind):
-    """Give pairs (today, target) of a kind, by class."""
-    found = defaultdict(list)
-    for name, of_kind, today, target in table("not-yet-so"):
-        if of_kind == kind:
-            found[name].append((today, target))
     return found
 
 
@@ -88,30 +76,11 @@ KINDS = {"method": methods, "parameter": parameters, "attribute": attributes}
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CLASSES)
 def test_public_names_are_those_of_the_page(name, kind):
-    """Apply the deviations to the code's names, and compare with the target."""
-    today = set(KINDS[kind](CLASSES[name]))
-    pairs = deviations(kind)[name]
-    old = {one for one, _ in pairs if one != NONE}
-    new = {one for _, one in pairs if one != NONE and "__" not in one}
-    assert old <= today, f"no longer so: {old - today}"
-    assert not new & (today - old), "a target is already there"
-    assert today - old | new == wanted(kind)[name]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", CLASSES)
-def test_deviations_lead_to_the_target(name, kind):
-    pairs = deviations(kind)[name]
-    assert len(set(pairs)) == len(pairs)
-    slots = {one.split("__")[0] for _, one in pairs if "__" in one}
-    assert slots <= wanted("parameter")[name]
-    for today, target in pairs:
-        assert today != target
-        assert "__" in target or target in {NONE, *wanted(kind)[name]}
+    assert set(KINDS[kind](CLASSES[name])) == wanted(kind)[name]
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_no_class_has_too_many_parameters_in_the_target(name):
+def test_no_class_has_too_many_parameters(name):
     found = wanted("parameter")[name]
     assert len(found) <= MOST
     stated = PAGE.read_text().split("The number of parameters: ")[1].split(".\n")[0]
@@ -125,7 +94,6 @@ PARTS = [one for one in PUBLIC if inspect.isclass(one) and issubclass(one, Part)
 def test_all_estimators_are_on_the_page():
     estimators = {one for one in PUBLIC if inspect.isclass(one)} - set(PARTS)
     assert set(CLASSES.values()) == estimators
-    assert {name for name, *_ in table("not-yet-so")} <= set(CLASSES)
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)

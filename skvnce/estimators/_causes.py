@@ -8,20 +8,32 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from skvnce._progress import step, tell
 from skvnce._random import seeded
 from skvnce._threads import one_thread
+from skvnce._warnings import warn_user
 from skvnce.algorithms import noisy_or
-from skvnce.estimators._binary import STARTS, parts_by_length, torch_rows
+from skvnce.estimators._binary import (
+    STARTS,
+    binary_table,
+    observed_counts,
+    observed_rows,
+    parts_by_length,
+    torch_rows,
+    without_columns,
+)
 from skvnce.estimators._callbacks import CallbackSupportMixin
 from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
 from skvnce.estimators._parts import fields_of
 from skvnce.estimators._rounds import failures_named
+from skvnce.estimators._validation import column_name
 from skvnce.models.noisy_or import NoisyOrModel, gather
 from skvnce.variational.binary_causes import RowNetwork
 
 _SOLVER = {"batch_size": "auto", "learning_rate_init": 0.02}
+_MOST_NAMES = 10  # maximum number of column names in a warning
 _CHUNK = 2**20  # maximum size of an array of a chunk of rows
 
 
@@ -29,6 +41,60 @@ class CauseLearner(
     CallbackSupportMixin, CachedModules, TransformerMixin, BaseEstimator
 ):
     """Base class of `NoisyOr`, which documents parameters and attributes."""
+
+    def score(self, X, y=None):
+        """Compute the mean of `score_samples` over the rows; larger is better.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Cells above `binarize` count as ones, others as zeros; NaN marks missing
+            cells.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+        """
+        return float(self.score_samples(X).mean())
+
+    def __sklearn_tags__(self):
+        """Declare that NaN and sparse tables are allowed, and that dtypes are kept."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    @property
+    def _n_features_out(self):
+        return self.n_components_
+
+    def _checked(self, X):
+        """Validate new rows; ignore cells of columns that were never observed."""
+        check_is_fitted(self)
+        self._check_parameters()
+        table = binary_table(self, X, reset=False)
+        return without_columns(table, np.flatnonzero(self.n_observed_ == 0))
+
+    def _observed(self, table):
+        """Drop empty rows, and count cells; warn about columns never observed."""
+        table = observed_rows(table)
+        if not table.shape[0]:
+            raise ValueError("X has no observed cell: there is nothing to learn.")
+        self.n_samples_seen_ += table.shape[0]
+        self.n_observed_ = self.n_observed_ + observed_counts(table)
+        if not self.n_observed_.all():
+            never = np.flatnonzero(self.n_observed_ == 0)
+            names = ", ".join(column_name(self, j) for j in never[:_MOST_NAMES])
+            if len(never) > _MOST_NAMES:
+                names += f" and {len(never) - _MOST_NAMES} more"
+            warn_user(
+                f"Entirely missing: {names}; no cause switches them on, and their "
+                "probabilities are NaN.",
+            )
+        return table
 
     def _forget(self):
         """Start with a new model."""

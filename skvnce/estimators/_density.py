@@ -4,7 +4,6 @@
 """
 
 from copy import copy, deepcopy
-from functools import partial
 
 import numpy as np
 import torch
@@ -17,16 +16,17 @@ from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.vgi import core, density, mcem
 from skvnce.distributions.normal import Normal
-from skvnce.estimators._blind import Blind, moved, normal_without, turned_like
+from skvnce.estimators._blind import Blind, moved, normal_without
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
 )
+from skvnce.estimators._densities import ALGORITHMS, COUPLED, STARTS
 from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._parts import Adam, Part, fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
-from skvnce.estimators._scores import NodeScores, auto_rank, linear_start
+from skvnce.estimators._scores import NodeScores
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import (
     AUTO,
@@ -34,19 +34,10 @@ from skvnce.estimators._validation import (
     incomplete_array,
     integer_from,
 )
-from skvnce.models.factor_density import FactorDensity
 from skvnce.models.rowwise import own_density
-from skvnce.models.spline_flow import SplineFlow
 from skvnce.samplers.variational_gibbs import Hypercube
 from skvnce.training.rounds import rows_of
-from skvnce.variational.heads import MixtureHead, NormalHead, SplineHead
 
-ALGORITHMS = {  # the family of the conditionals
-    "vgi": NormalHead,
-    "vgi-mixture": MixtureHead,
-    "vgi-spline": SplineHead,
-    "mcem": NormalHead,
-}
 _SOLVER = {  # the values of the fields that are "auto"
     "batch_size": 128,
     "learning_rate_init": 1e-3,
@@ -59,23 +50,6 @@ SUMMED = 20  # chains of a row over which tables are summarised
 _MCEM_STEPS = {1: 100, 10: 300}  # first round: number of steps of each chain
 _MCEM_EVERY = 5  # rounds between draws
 _JUDGED = 250  # maximum number of rows in which held-out cells are predicted
-
-
-def _factor_density(normal, like=None):
-    rank = auto_rank(len(normal.mean))
-    linear = linear_start(normal, rank)
-    if like is not None:
-        linear = turned_like(linear, linear_start(like, rank))
-    return FactorDensity.of(linear)
-
-
-def _flow(normal, like=None, **options):
-    return SplineFlow(normal.mean, torch.linalg.cholesky(normal.covariance), **options)
-
-
-# factories of densities that start at a normal distribution
-STARTS = {"flow": partial(_flow, n_passes=None), "factor-analysis": _factor_density}
-COUPLED = partial(_flow, n_passes=2)  # cheap to invert, as Monte Carlo EM requires
 
 
 def _some(hidden):
@@ -282,7 +256,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         conditionals = density.anchored_conditionals(normal, head)
         return core.Pair(model.float(), conditionals.float())
 
-    def _effort(self):
+    def _settings(self):
         fields = self._solver()
         rate = fields["learning_rate_init"]
         return core.TrainingSettings(
@@ -313,7 +287,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
 
     def _train(self, pair, start, hidden, on_round, on_chosen):
         """Train in rounds; return the final chains."""
-        settings, seen, fields = self._effort(), start.without(hidden), self._solver()
+        settings, seen, fields = self._settings(), start.without(hidden), self._solver()
         if not isinstance(self.model, str):
             with step("fitting the density to completed rows"):
                 self._warm_up(pair.model, seen, settings)
@@ -364,7 +338,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
 
     def _maximise(self, pair, start, on_round):
         """Train by Monte Carlo EM; the conditionals stay those of the normal."""
-        settings = self._effort()
+        settings = self._settings()
         chains = density.make_chains(start, int(self.n_training_draws))
         n_rounds = int(self.max_iter)
         self.validation_scores_, self.best_iter_ = [], n_rounds

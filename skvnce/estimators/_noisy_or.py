@@ -10,16 +10,12 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from skvnce._progress import step
 from skvnce._random import row_lattice, seed_from
-from skvnce._warnings import warn_user
 from skvnce.algorithms import noisy_or
 from skvnce.estimators._binary import (
     STARTS,
     binary_table,
     fingerprints,
-    observed_counts,
-    observed_rows,
     torch_rows,
-    without_columns,
 )
 from skvnce.estimators._callbacks import report_rounds, reports_fit, shows_progress
 from skvnce.estimators._causes import CauseLearner, arrays_of
@@ -30,7 +26,6 @@ from skvnce.estimators._validation import (
     Number,
     check_number,
     check_sizes,
-    column_name,
     integer_from,
     keeps_state_on_failure,
     latent_array,
@@ -38,7 +33,6 @@ from skvnce.estimators._validation import (
 
 _LARGEST_ALPHA = 1e9  # squares of gradients must be finite in single precision
 _N_SCORED = 100  # number of draws of the causes in score_samples
-_MOST_NAMES = 10  # maximum number of column names in a warning
 
 
 class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
@@ -346,23 +340,6 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         bound, error = self._rowwise(self._checked(X), _N_SCORED, scored).T
         return (bound, error) if return_std else bound
 
-    def score(self, X, y=None):
-        """Compute the mean of `score_samples` over the rows; larger is better.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Cells above `binarize` count as ones, others as zeros; NaN marks missing
-            cells.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        float
-        """
-        return float(self.score_samples(X).mean())
-
     def inverse_transform(self, Z):
         """Compute the probabilities of ones given those of the causes.
 
@@ -463,44 +440,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         order = np.argsort(-self.components_, axis=1, kind="stable")
         return [names[first].tolist() for first in order[:, :n_terms]]
 
-    def __sklearn_tags__(self):
-        """Declare that NaN and sparse tables are allowed, and that dtypes are kept."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
-    @property
-    def _n_features_out(self):
-        return self.n_components_
-
     def _check_parameters(self):
         check_parameters(self)
         check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
         self._solver()
-
-    def _checked(self, X):
-        """Validate new rows; ignore cells of columns that were never observed."""
-        check_is_fitted(self)
-        self._check_parameters()
-        table = binary_table(self, X, reset=False)
-        return without_columns(table, np.flatnonzero(self.n_observed_ == 0))
-
-    def _observed(self, table):
-        """Drop empty rows, and count cells; warn about columns never observed."""
-        table = observed_rows(table)
-        if not table.shape[0]:
-            raise ValueError("X has no observed cell: there is nothing to learn.")
-        self.n_samples_seen_ += table.shape[0]
-        self.n_observed_ = self.n_observed_ + observed_counts(table)
-        if not self.n_observed_.all():
-            never = np.flatnonzero(self.n_observed_ == 0)
-            names = ", ".join(column_name(self, j) for j in never[:_MOST_NAMES])
-            if len(never) > _MOST_NAMES:
-                names += f" and {len(never) - _MOST_NAMES} more"
-            warn_user(
-                f"Entirely missing: {names}; no cause switches them on, and their "
-                "probabilities are NaN.",
-            )
-        return table

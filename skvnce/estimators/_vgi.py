@@ -17,8 +17,8 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
+from skvnce.estimators._densities import STARTS
 from skvnce.estimators._density import (
-    STARTS,
     STRAY,
     SUMMED,
     IncompleteDensity,

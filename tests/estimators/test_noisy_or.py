@@ -502,3 +502,15 @@ def test_a_rate_too_large_is_named(X):
         DivergenceError, match=r"diverged. Lower learning_rate_init=1e\+30"
     ):
         NoisyOr(3, solver=Adam(learning_rate_init=1e30), **QUICK).fit(X)
+
+
+def test_the_module_is_a_copy_of_the_model(X):
+    model = NoisyOr(3, **QUICK).fit(X)
+    weight, leak, logit = model.to_torch().causes()
+    np.testing.assert_allclose(-np.expm1(-weight.T.numpy()), model.components_)
+    np.testing.assert_allclose(-np.expm1(-leak.numpy()), model.leak_)
+    np.testing.assert_allclose(logit.sigmoid().numpy(), model.prior_)
+    assert model.n_components_ == len(model.prior_) == 3
+    before = model.transform(X)
+    model.to_torch().prior_logit.data.fill_(5.0)
+    np.testing.assert_array_equal(model.transform(X), before)

@@ -1,6 +1,7 @@
 """VariationalAutoencoder: the linear model inside, units, families, refusals."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce import Adam, GaussianImputer, VariationalAutoencoder
-from skvnce.exceptions import DivergenceError
+from skvnce.exceptions import DivergenceError, MisfitWarning
 from skvnce.missingness import hide, mcar
 from skvnce.objectives.bounds import BOUNDS
 
@@ -263,3 +264,15 @@ def test_an_unknown_value_of_a_rounded_column_is_the_nearest(seed):
         vae.score_samples(unknown), abs=0.2
     )
     np.testing.assert_allclose(vae.transform(known), vae.transform(unknown), atol=0.3)
+
+
+def test_a_few_far_cells_are_a_misfit(X):
+    X = X.copy()
+    X[0, 0] = 1e9
+    with pytest.warns(MisfitWarning, match="column 0"):
+        VariationalAutoencoder(max_iter=0).fit(X)
+    with pytest.raises(ValueError, match="column 0 are so far from the others"):
+        VariationalAutoencoder(max_iter=0, on_misfit="raise").fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MisfitWarning)
+        VariationalAutoencoder(max_iter=0, on_misfit="ignore").fit(X)
