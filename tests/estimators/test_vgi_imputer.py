@@ -24,6 +24,7 @@ from skvnce import (
 from skvnce.exceptions import DivergenceError
 from skvnce.metrics import imputation_rmse
 from skvnce.missingness import hide, mcar
+from skvnce.training import rounds
 
 NORMAL = IncompleteDensity("flow", max_iter=0)  # the normal at which it starts
 ONE_ROUND = {"max_iter": 1, "solver": Adam(validation_fraction=0)}  # no warning
@@ -121,7 +122,8 @@ def test_monte_carlo_em_raises_the_likelihood(seed):
     assert imputer.score(X) > VGIImputer(NORMAL).fit(X).score(X)
 
 
-def test_the_default_is_the_autoencoder_of_lair(X):
+def test_the_default_is_the_autoencoder_of_lair(X, monkeypatch):
+    monkeypatch.setattr(rounds, "STEPS", 2)
     options = {"n_draws": 20, "random_state": 0}
     ours = VGIImputer(**options).fit(X)
     theirs = LAIRImputer(**options).fit(X)
@@ -400,15 +402,13 @@ def test_parameters_are_checked(X):
 
 
 def test_the_density_that_was_passed_in_is_copied(X):
-    model = IncompleteDensity("factor-analysis", **ONE_ROUND, random_state=3)
+    model = IncompleteDensity("factor-analysis", max_iter=0, random_state=3)
     before = dict(vars(model))
     imputer = VGIImputer(model, n_draws=8, n_steps=1, random_state=0).fit(X)
     assert vars(model) == before
     with pytest.raises(NotFittedError, match="VGIImputer fits a copy"):
         model.to_torch()
     assert imputer.estimators_[0].random_state == 0
-    other = VGIImputer("factor-analysis", n_draws=8, n_steps=1, random_state=0)
-    assert other.get_params(deep=False)["model"] == "factor-analysis"
 
 
 def test_divergence_is_told(X):
