@@ -46,6 +46,8 @@ _MIXED = 5  # number of posterior components for objectives with mixtures
 class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer):
     """Base class of `VariationalAutoencoder`, which documents parameters."""
 
+    _fate_of_constants = "`inverse_transform` gives the constant"
+
     def _scored(self, X):
         """Estimate the log-densities of rows and their standard errors."""
         found, log_slopes = self._rowwise(X, autoencoder.scored)
