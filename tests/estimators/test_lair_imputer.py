@@ -116,7 +116,8 @@ def test_draws_come_in_the_container_of_transform(X, library):
     frame.index = frame.index + 100
     if library is pl:
         frame = pl.from_pandas(frame, nan_to_null=False)
-    with pytest.warns(UserWarning, match="'e'.*dropped by transform"):
+    empty = pytest.warns(UserWarning, match="'e'.*dropped by transform")
+    with empty, pytest.warns(UserWarning, match="Constant where observed: column 'f'"):
         imputer = LAIRImputer(LINEAR, random_state=0).fit(frame)
     assert type(imputer.sample(frame)[0]) is np.ndarray
     imputer.set_output(transform=library.__name__)
