@@ -57,8 +57,8 @@ def contrast(binary, missing):
 
 def cases():
     """Yield name, log-density, posterior, contrast and parameters."""
-    pilot = Normal(torch.zeros(D).double(), torch.eye(D).double())
-    gaussian, network = FreeGaussian(pilot), Network(D).double()
+    initial = Normal(torch.zeros(D).double(), torch.eye(D).double())
+    gaussian, network = FreeGaussian(initial), Network(D).double()
     machine = RestrictedBoltzmann(D, 4).double()
     states = exact_posterior(machine)
     yield "Gaussian, complete rows", gaussian, gaussian.log_marginal, integrated, 0, 0.0

@@ -1,14 +1,14 @@
 """A normal distribution with free mean and precision, parametrised by a given one.
 
-With ``R R'`` the covariance of the given (pilot) normal and m its mean,
+With ``R R'`` the covariance of the initial normal and m its mean,
 
     mean = m + R shift,   precision = R^-T A A' R^-1,   A lower triangular        (1)
 
 where the diagonal of A is ``exp(log_diagonal)``: any positive definite precision has
-exactly one such form.  The parameters are zero at the pilot, and otherwise of the size
-of one standard error times the root of n, for all units and correlations.  So
+exactly one such form.  The parameters are zero at the initial normal, and otherwise of
+the size of one standard error times the root of n, for all units and correlations.  So
 optimisers see a well-conditioned problem, and a penalty on their squares shrinks
-towards the pilot.
+towards the initial normal.
 """
 
 import torch
@@ -22,16 +22,16 @@ class FreeNormal(nn.Module):
 
     Parameters
     ----------
-    pilot : Normal
+    initial : Normal
         The normal at which the parameters are zero.
     """
 
-    def __init__(self, pilot: Normal) -> None:
+    def __init__(self, initial: Normal) -> None:
         super().__init__()
-        d = len(pilot.mean)
-        root = cholesky(pilot.covariance)
+        d = len(initial.mean)
+        root = cholesky(initial.covariance)
         eye = torch.eye(d).to(root)
-        self.register_buffer("pilot_mean", pilot.mean.clone())
+        self.register_buffer("initial_mean", initial.mean.clone())
         self.register_buffer("root", root)
         inverse = torch.linalg.solve_triangular(root, eye, upper=False)
         self.register_buffer("inverse_root", inverse)
@@ -49,7 +49,7 @@ class FreeNormal(nn.Module):
 
     def mean(self) -> Tensor:
         """Compute the mean; (features,)."""
-        return self.pilot_mean + self.root @ self.shift
+        return self.initial_mean + self.root @ self.shift
 
     def precision(self) -> Tensor:
         """Compute the precision; (features, features)."""
@@ -62,7 +62,7 @@ class FreeNormal(nn.Module):
 
     def square(self, x: Tensor) -> Tensor:
         """Compute ``(x - mean)' precision (x - mean)``; (*batch, features)."""
-        whitened = (x - self.pilot_mean) @ self.inverse_root.T - self.shift
+        whitened = (x - self.initial_mean) @ self.inverse_root.T - self.shift
         return (whitened @ self.factor()).square().sum(-1)
 
     def factored(self) -> FactoredNormal:

@@ -27,15 +27,15 @@ class FreeGaussian(nn.Module):
 
     Parameters
     ----------
-    pilot : Normal
+    initial : Normal
         The initial mean and precision.
     """
 
     takes_batches = True  # of `log_marginal`: one mask for all leading dimensions
 
-    def __init__(self, pilot: Normal) -> None:
+    def __init__(self, initial: Normal) -> None:
         super().__init__()
-        self.free = FreeNormal(pilot)
+        self.free = FreeNormal(initial)
 
     def log_density(self, x: Tensor) -> Tensor:
         """Compute eq. (1); (*batch, features) -> (*batch,)."""

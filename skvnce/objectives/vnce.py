@@ -146,6 +146,28 @@ def data_term(
     return mean_over_draws(values, log_weight, log_score)
 
 
+def data_loss(
+    log_density: Callable[..., Tensor],
+    draws: Draws,
+    log_noise: Tensor,
+    noise_ratio: float,
+) -> Tensor:
+    """Compute minus the mean of the first term of eq. (1), which trains q.
+
+    Parameters
+    ----------
+    log_density : callable
+        log phi(x, z), of the values of the draws.
+    draws : Draws
+        Of q(. | x), for rows of data.
+    log_noise : Tensor of shape (n,)
+    noise_ratio : float
+        nu.
+    """
+    ratio = log_ratio(log_density, draws, log_noise)
+    return -data_term(ratio, noise_ratio, draws.log_weight).mean()
+
+
 def mean_over_draws(
     values: Tensor, log_weight: Tensor, log_score: Tensor | None = None
 ) -> Tensor:

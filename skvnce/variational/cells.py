@@ -36,7 +36,7 @@ class NormalCells(nn.Module):
 
     Parameters
     ----------
-    pilot : Normal
+    initial : Normal
         Of the columns, or their logarithms; the initial parameters.
     positive : Tensor of bool, of shape (features,)
         Columns of which the logarithms are normal.
@@ -49,13 +49,13 @@ class NormalCells(nn.Module):
 
     def __init__(
         self,
-        pilot: Normal,
+        initial: Normal,
         positive: Tensor,
         drawn: Tensor | None = None,
         floor: Tensor | None = None,
     ) -> None:
         super().__init__()
-        self.free = FreeNormal(pilot)
+        self.free = FreeNormal(initial)
         self.register_buffer("positive", positive)
         self.register_buffer(
             "drawn", torch.zeros_like(positive) if drawn is None else drawn
@@ -117,16 +117,16 @@ def normal_scale(x: Tensor, positive: Tensor, floor: Tensor | float = _TINY) -> 
 
 
 class DefensiveCells(nn.Module):
-    """Draw the missing cells from a mixture of a learned normal and of its pilot.
+    """Draw the missing cells from a mixture of a learned normal and of its initial one.
 
     Half of the draws come from each, with the density of the mixture.  A learned q may
-    concentrate on one of several modes; the pilot covers all of them, so that
+    concentrate on one of several modes; the initial one covers all of them, so that
     importance weights stay bounded (Hesterberg 1995, defensive importance sampling).
 
     Parameters
     ----------
     learnt : NormalCells
-        Before training, still equal to its pilot.
+        Before training, still equal to its initial normal.
     """
 
     def __init__(self, learnt: NormalCells) -> None:

@@ -11,33 +11,33 @@ D = 4
 
 
 @pytest.fixture
-def pilot(seed):
+def initial(seed):
     torch.manual_seed(seed)
     root = torch.randn(D, D).double()
     return Normal(3 * torch.randn(D).double(), root @ root.T + 0.2 * torch.eye(D))
 
 
 @pytest.fixture
-def free(pilot):
-    found = FreeNormal(pilot)
+def free(initial):
+    found = FreeNormal(initial)
     with torch.no_grad():
         for parameter in found.parameters():
             parameter += torch.randn_like(parameter) / 2
     return found
 
 
-def test_zero_parameters_are_the_pilot(pilot):
-    free = FreeNormal(pilot)
+def test_zero_parameters_are_the_initial(initial):
+    free = FreeNormal(initial)
     assert all((parameter == 0).all() for parameter in free.parameters())
-    torch.testing.assert_close(free.mean(), pilot.mean)
-    torch.testing.assert_close(free.precision(), pilot.covariance.inverse())
-    for found, expected in zip(free.normal(), pilot, strict=True):
+    torch.testing.assert_close(free.mean(), initial.mean)
+    torch.testing.assert_close(free.precision(), initial.covariance.inverse())
+    for found, expected in zip(free.normal(), initial, strict=True):
         torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(free.log_det(), pilot.covariance.logdet())
+    torch.testing.assert_close(free.log_det(), initial.covariance.logdet())
 
 
-def test_eq_1_by_dense_algebra(free, pilot):
-    R = torch.linalg.cholesky(pilot.covariance)
+def test_eq_1_by_dense_algebra(free, initial):
+    R = torch.linalg.cholesky(initial.covariance)
     A = free.log_diagonal.exp().diag()
     place = iter(free.below)
     for i in range(D):
@@ -45,10 +45,10 @@ def test_eq_1_by_dense_algebra(free, pilot):
             A[i, j] = next(place)
     precision = R.T.inverse() @ A @ A.T @ R.inverse()
     torch.testing.assert_close(free.factor(), A)
-    torch.testing.assert_close(free.mean(), pilot.mean + R @ free.shift)
+    torch.testing.assert_close(free.mean(), initial.mean + R @ free.shift)
     torch.testing.assert_close(free.precision(), precision)
     torch.testing.assert_close(free.log_det(), -precision.logdet())
-    assert (free.precision() - pilot.covariance.inverse()).abs().max() > 0.1
+    assert (free.precision() - initial.covariance.inverse()).abs().max() > 0.1
 
 
 def test_all_forms_agree(free):
@@ -97,14 +97,14 @@ def test_gradients(free, form):
     assert torch.autograd.gradcheck(function, leaves)
 
 
-def test_the_units_of_the_columns_do_not_matter(pilot):
-    """Slopes at zero are those of the whitened rows, whatever the pilot."""
-    x = MultivariateNormal(*pilot).sample((50,))
+def test_the_units_of_the_columns_do_not_matter(initial):
+    """Slopes at zero are those of the whitened rows, whatever the initial."""
+    x = MultivariateNormal(*initial).sample((50,))
     slopes = []
     for scale in (1.0, 1e4):
         unit = torch.tensor([scale, 1.0, 1.0, 1 / scale]).double()
         free = FreeNormal(
-            Normal(unit * pilot.mean, pilot.covariance * torch.outer(unit, unit))
+            Normal(unit * initial.mean, initial.covariance * torch.outer(unit, unit))
         )
         loss = free.square(x * unit).mean() + free.log_det()
         slopes.append(torch.autograd.grad(loss, free.parameters()))

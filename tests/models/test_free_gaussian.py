@@ -16,8 +16,8 @@ D = 4
 def model(seed):
     torch.manual_seed(seed)
     root = torch.randn(D, D).double()
-    pilot = Normal(torch.randn(D).double(), root @ root.T / 4 + 0.3 * torch.eye(D))
-    found = FreeGaussian(pilot)
+    initial = Normal(torch.randn(D).double(), root @ root.T / 4 + 0.3 * torch.eye(D))
+    found = FreeGaussian(initial)
     with torch.no_grad():
         for parameter in found.parameters():
             parameter += 0.3 * torch.randn_like(parameter)

@@ -40,8 +40,8 @@ def shaken(module, size=0.4):
 def make(seed):
     torch.manual_seed(seed)
     root = torch.randn(D, D).double()
-    pilot = Normal(torch.randn(D).double(), root @ root.T / 4 + 0.3 * torch.eye(D))
-    return lambda *columns: shaken(NormalCells(pilot, *columns))
+    initial = Normal(torch.randn(D).double(), root @ root.T / 4 + 0.3 * torch.eye(D))
+    return lambda *columns: shaken(NormalCells(initial, *columns))
 
 
 @pytest.fixture
@@ -351,7 +351,7 @@ def test_the_surrogate_of_the_gradient_leaves_the_value_alone(seed):
     torch.testing.assert_close(slope[0], weight[0] * (values[0] - baseline))
 
 
-# mixtures of a learnt normal and its pilot
+# mixtures of a learnt normal and its initial one
 
 
 @KINDS
@@ -390,7 +390,7 @@ def test_half_of_the_draws_are_of_each_normal(make, observed, positive, n_draws)
 
 
 def test_importance_weights_of_the_mixture_are_unbiased(make, observed, seed):
-    """E p / q = 1 for a normal p near the pilot, also where the learnt q is far."""
+    """E p / q = 1 for a normal p near the initial one; the learnt q may be far."""
     cells = defensive(make, REAL)
     target = shaken(copy.deepcopy(cells.fixed), 0.2)
     cells.learnt.free.shift.data += 2.0
@@ -416,7 +416,7 @@ def test_one_draw_is_of_the_learnt_normal(make, observed):
     assert (alone.log_prob == expected.log_prob).all()
 
 
-def test_the_pilot_stays_where_it_is(make, observed):
+def test_the_initial_normal_stays_where_it_is(make, observed):
     cells, x = defensive(make, REAL), table(observed, REAL)
     before = copy.deepcopy(cells.fixed.state_dict())
     draws = cells(repeated(x, 4), observed, stream(0))

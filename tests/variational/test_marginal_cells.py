@@ -22,8 +22,8 @@ MASKS = [[True, False, True], [False, True, False], [False, False, True]]
 
 @pytest.fixture
 def parts():
-    pilot = Normal(torch.tensor([0.1, -0.2, 0.3]).double(), COVARIANCE.double())
-    learnt = NormalCells(pilot, torch.ones(D).bool())
+    initial = Normal(torch.tensor([0.1, -0.2, 0.3]).double(), COVARIANCE.double())
+    learnt = NormalCells(initial, torch.ones(D).bool())
     return learnt, MarginalCells(FIXED)
 
 

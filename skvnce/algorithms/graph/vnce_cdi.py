@@ -26,7 +26,7 @@ from skvnce.algorithms.graph.vnce_m_step import Both, drawn, m_step
 from skvnce.distributions.truncated_normal import TruncatedNormal
 from skvnce.models.base import observed_log_prob
 from skvnce.models.truncated_gaussian import TruncatedGaussian
-from skvnce.objectives.vnce import data_term, log_ratio
+from skvnce.objectives.vnce import data_loss
 from skvnce.training.adam import descend
 from skvnce.variational.affine_conditionals import AffineConditionals
 from skvnce.variational.base import Draws, repeated
@@ -143,9 +143,8 @@ def vnce_cdi(
         def loss(_: Tensor) -> Tensor:
             rows = latent_cells(x.clone(), observed)
             draws = rows.draw(state.q, n_draws)
-            ratio = log_ratio(model.log_density, draws, log_noise(rows))
             x.copy_(data.with_values(write(draws.values[0].detach())))
-            return -data_term(ratio, noise_ratio, draws.log_weight).mean()
+            return data_loss(model.log_density, draws, log_noise(rows), noise_ratio)
 
         descend(
             loss,

@@ -37,7 +37,7 @@ from skvnce.distributions.normal import Normal
 from skvnce.distributions.truncated_normal import TruncatedNormal
 from skvnce.models.base import observed_log_prob
 from skvnce.models.truncated_gaussian import TruncatedGaussian
-from skvnce.objectives.vnce import Contrast, Rows, data_term, log_ratio
+from skvnce.objectives.vnce import Contrast, Rows, data_loss
 from skvnce.training.lbfgs import minimise_parameters
 from skvnce.variational.base import Uniforms, stream
 from skvnce.variational.cells import NormalCells, normal_scale
@@ -89,8 +89,7 @@ def improve(
 
     def losses() -> Iterator[Tensor]:
         draws = q(rows.x, rows.observed, uniforms)
-        ratio = log_ratio(model.log_density, draws, rows.log_noise)
-        yield -data_term(ratio, noise_ratio, draws.log_weight).mean()
+        yield data_loss(model.log_density, draws, rows.log_noise, noise_ratio)
 
     leaves = [leaf for leaf in q.parameters() if leaf.requires_grad]
     minimise_parameters(losses, leaves, max_iter=n_steps)

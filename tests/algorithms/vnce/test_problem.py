@@ -66,8 +66,8 @@ def holes(seed):
     contrast = Contrast(
         *(Rows(u, observed, noise.log_prob(u, observed)) for u in (x, y))
     )
-    pilot = normal._replace(covariance=normal.covariance.diagonal().diag())
-    return Scaled(FreeGaussian(pilot)), contrast
+    initial = normal._replace(covariance=normal.covariance.diagonal().diag())
+    return Scaled(FreeGaussian(initial)), contrast
 
 
 def mixture(width=2.5):
