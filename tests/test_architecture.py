@@ -1,7 +1,9 @@
 """Who may import whom, and what `import skvnce` costs."""
 
 import ast
+import importlib
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import skvnce
+from skvnce import estimators
 
 ROOT = Path(skvnce.__file__).parent
 PROTOCOLS = {"models.base", "variational.base"}
@@ -118,6 +121,25 @@ def words_of_estimators():
     }
     found = {name for name in found if "_" in name} | {"shrinkage", "ridge", "alpha"}
     return found - {"n_components"}  # also an attribute of modules
+
+
+def classes():
+    """List the classes that are defined below `skvnce.estimators`."""
+    for module in pkgutil.iter_modules(estimators.__path__, "skvnce.estimators."):
+        for cls in vars(importlib.import_module(module.name)).values():
+            if isinstance(cls, type) and cls.__module__ == module.name:
+                yield cls
+
+
+def own_bases(cls):
+    """List the direct bases of a class that are ours."""
+    return [one for one in cls.__bases__ if one.__module__.startswith("skvnce.")]
+
+
+def test_no_class_has_more_than_two_bases_of_ours():
+    found = {cls.__name__: own_bases(cls) for cls in classes()}
+    assert len(found) > 20 and found["CellSampler"]
+    assert {name: bases for name, bases in found.items() if len(bases) > 2} == {}
 
 
 BELOW = [path for layer, path in FILES if layer != "inspection"]

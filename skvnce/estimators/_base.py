@@ -11,6 +11,7 @@ from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._misfit import HeldOutCheck
 from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._possible import PossibleValues, possible_values
 from skvnce.estimators._tables import constant_columns, in_container, into_dtype
@@ -24,7 +25,76 @@ from skvnce.estimators._validation import (
 _CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows
 
 
-class IncompleteTransformer(TransformerMixin, BaseEstimator):
+def lower_median(column):
+    """Find the median of the observed cells, or the lower one of two."""
+    seen = np.sort(column[~np.isnan(column)])
+    return seen[(len(seen) - 1) // 2]
+
+
+def observed_columns(estimator, X, fate):
+    """Return the indices of columns with observed cells; warn about the others.
+
+    `fate` returns what happens to the others, for the warning.
+    """
+    empty = np.isnan(X).all(0)
+    if empty.all():
+        raise ValueError("All columns of X are entirely missing: nothing to learn.")
+    if empty.any():
+        names = ", ".join(column_name(estimator, j) for j in np.flatnonzero(empty))
+        warn_user(f"Entirely missing: {names}; left out of the model and {fate()}.")
+    return np.flatnonzero(~empty)
+
+
+def _is_nearly_constant(column):
+    """Return whether the cells (n, 1) differ, but by no more than rounding errors."""
+    low, high = np.fmin.reduce(column, None), np.fmax.reduce(column, None)
+    return low < high and constant_columns(column)[0]
+
+
+class ConstantColumns:
+    """Mixin that leaves constant columns out of the model and imputes their value."""
+
+    _fate_of_constants = "their missing cells are filled by the constant"
+
+    def _split_constants(self, X, refusal=None):
+        """Move constant columns from `feature_indices_` to `constants_`, and warn.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, n_features)
+            The training rows.
+        refusal : str, default=None
+            What is impossible if no column is left, which is then an error.
+        """
+        constant = constant_columns(X[:, self.feature_indices_])
+        places = self.feature_indices_[constant].tolist()
+        self.constants_ = {place: lower_median(X[:, place]) for place in places}
+        self.feature_indices_ = self.feature_indices_[~constant]
+        if refusal and not self.feature_indices_.size:
+            raise ValueError(
+                f"All columns of X are constant where they are observed: {refusal}"
+            )
+        self._warn_of_constants(X)
+
+    def _warn_of_constants(self, X):
+        """Warn about constant columns of the training rows."""
+        if not self.constants_:
+            return
+        names = ", ".join(column_name(self, j) for j in self.constants_)
+        none = "" if self.feature_indices_.size else " No column is left in the model."
+        warn_user(
+            f"Constant where observed: {names}. Constant columns are left out of the "
+            f"model, and {self._fate_of_constants}.{none}"
+            + "".join(
+                f" {column_name(self, j)} varies by less than 1e-13 of its size and "
+                "counts as constant. Subtract its mean to learn from it."
+                for j in self.constants_
+                if _is_nearly_constant(X[:, [j]])
+            )
+        )
+
+
+class IncompleteTransformer(ConstantColumns, TransformerMixin, BaseEstimator):
     """Base class of transformers whose model uses the columns in `feature_indices_`.
 
     The model does not contain columns that were entirely missing at `fit`.  The
@@ -156,7 +226,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     def _columns_kept(self):
         if self._keeps_empty():
             return np.arange(self.n_features_in_)
-        return self.feature_indices_
+        return np.union1d(self.feature_indices_, list(self.constants_)).astype(int)
 
     def _names_out(self, names):
         """Select the names of the columns of `transform` from all names."""
@@ -167,90 +237,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return getattr(self, "feature_names_in_", generic)
 
 
-def lower_median(column):
-    """Find the median of the observed cells, or the lower one of two."""
-    seen = np.sort(column[~np.isnan(column)])
-    return seen[(len(seen) - 1) // 2]
-
-
-def observed_columns(estimator, X, fate):
-    """Return the indices of columns with observed cells; warn about the others.
-
-    `fate` returns what happens to the others, for the warning.
-    """
-    empty = np.isnan(X).all(0)
-    if empty.all():
-        raise ValueError("All columns of X are entirely missing: nothing to learn.")
-    if empty.any():
-        names = ", ".join(column_name(estimator, j) for j in np.flatnonzero(empty))
-        warn_user(f"Entirely missing: {names}; left out of the model and {fate()}.")
-    return np.flatnonzero(~empty)
-
-
-def _is_nearly_constant(column):
-    """Return whether the cells (n, 1) differ, but by no more than rounding errors."""
-    low, high = np.fmin.reduce(column, None), np.fmax.reduce(column, None)
-    return low < high and constant_columns(column)[0]
-
-
-class ConstantColumns:
-    """Mixin that leaves constant columns out of the model and imputes their value."""
-
-    _fate_of_constants = "their missing cells are filled by the constant"
-
-    def _split_constants(self, X, refusal=None):
-        """Move constant columns from `feature_indices_` to `constants_`, and warn.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n_samples, n_features)
-            The training rows.
-        refusal : str, default=None
-            What is impossible if no column is left, which is then an error.
-        """
-        constant = constant_columns(X[:, self.feature_indices_])
-        places = self.feature_indices_[constant].tolist()
-        self.constants_ = {place: lower_median(X[:, place]) for place in places}
-        self.feature_indices_ = self.feature_indices_[~constant]
-        if refusal and not self.feature_indices_.size:
-            raise ValueError(
-                f"All columns of X are constant where they are observed: {refusal}"
-            )
-        self._warn_of_constants(X)
-
-    def _warn_of_constants(self, X):
-        """Warn about constant columns of the training rows."""
-        if not self.constants_:
-            return
-        names = ", ".join(column_name(self, j) for j in self.constants_)
-        none = "" if self.feature_indices_.size else " No column is left in the model."
-        warn_user(
-            f"Constant where observed: {names}. Constant columns are left out of the "
-            f"model, and {self._fate_of_constants}.{none}"
-            + "".join(
-                f" {column_name(self, j)} varies by less than 1e-13 of its size and "
-                "counts as constant. Subtract its mean to learn from it."
-                for j in self.constants_
-                if _is_nearly_constant(X[:, [j]])
-            )
-        )
-
-    def _columns_kept(self):
-        if self._keeps_empty():
-            return np.arange(self.n_features_in_)
-        return np.union1d(self.feature_indices_, list(self.constants_)).astype(int)
-
-    def _constants_filled(self, X):
-        values = self._values_of_empty()
-        values[list(self.constants_)] = list(self.constants_.values())
-        return np.where(np.isnan(X), values.astype(X.dtype), X)
-
-    def _values_of_empty(self):
-        """Return 0, or the nearest value within the bounds, for each column."""
-        return np.clip(np.zeros(self.n_features_in_), *self.feature_ranges_)
-
-
-class CellSampler(ConstantColumns, IncompleteTransformer):
+class CellSampler(HeldOutCheck, IncompleteTransformer):
     """Base class of estimators that draw missing cells."""
 
     @shows_progress
@@ -286,6 +273,15 @@ class CellSampler(ConstantColumns, IncompleteTransformer):
     def _drawn_tables(self, X, n_draws, random_state):
         """Draw cells of validated rows; (n_draws, n_samples, n_features_out)."""
         raise NotImplementedError
+
+    def _constants_filled(self, X):
+        values = self._values_of_empty()
+        values[list(self.constants_)] = list(self.constants_.values())
+        return np.where(np.isnan(X), values.astype(X.dtype), X)
+
+    def _values_of_empty(self):
+        """Return 0, or the nearest value within the bounds, for each column."""
+        return np.clip(np.zeros(self.n_features_in_), *self.feature_ranges_)
 
     def _in_containers(self, tables, X, names):
         """List arrays (n_samples, n_columns) in the container of `transform`."""

@@ -13,7 +13,7 @@ from skvnce._random import seed_from
 from skvnce._threads import threads_for
 from skvnce._warnings import warn_user
 from skvnce.algorithms import factor_analysis
-from skvnce.estimators._base import ConstantColumns, IncompleteTransformer
+from skvnce.estimators._base import IncompleteTransformer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -51,7 +51,6 @@ _SEARCH = 100  # tolerance of the choice of the rank, relative to that of the fi
 class IncompleteFactorAnalysis(
     CallbackSupportMixin,
     ClassNamePrefixFeaturesOutMixin,
-    ConstantColumns,
     IncompleteTransformer,
 ):
     """Factor analysis of tables with missing values, by maximum likelihood.

@@ -15,7 +15,6 @@ from skvnce.algorithms.gaussian.steps import Steps
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._base import Imputer
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._misfit import HeldOutCheck
 from skvnce.estimators._modules import filled_once
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._validation import check_number
@@ -26,7 +25,7 @@ def _lattice(data):
     return row_lattice(data.to_array(), 0)
 
 
-class FittedNormal(HeldOutCheck, Imputer):
+class FittedNormal(Imputer):
     """Base class of `GaussianImputer`, which documents parameters and attributes."""
 
     @shows_progress

@@ -11,13 +11,12 @@ from skvnce.algorithms.graph import prediction
 from skvnce.algorithms.graph.chain_means import N_TABLES
 from skvnce.estimators._base import CellSampler
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._misfit import HeldOutCheck
 from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import check_non_negative
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 
 
-class FittedGraph(HeldOutCheck, CellSampler):
+class FittedGraph(CellSampler):
     """Base class of the estimators of a truncated Gaussian graph.
 
     Its methods use the fitted attributes and, of the parameters, only `n_steps` and

@@ -16,7 +16,6 @@ from skvnce._incomplete import Incomplete
 from skvnce._progress import steps
 from skvnce._random import row_lattice, seed_from
 from skvnce.algorithms.vae import autoencoder, sampling
-from skvnce.estimators._base import Imputer
 from skvnce.estimators._blind import Blind
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -42,7 +41,7 @@ _ROUGH = 32  # number of draws of an approximate mean, a power of two
 _SHAPE = 8.0  # Gamma shape of row weights: an eighth of the variance of the bootstrap
 
 
-class LAIRImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
+class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
     """Impute by draws from variational autoencoders given the observed cells.
 
     Autoencoders are trained on rows with missing values, and missing cells (NaN) are

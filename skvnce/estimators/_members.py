@@ -1,16 +1,15 @@
-"""Mixin of imputers that draw cells from one or several fitted members."""
+"""Base class of imputers that draw cells from one or several fitted members."""
 
 from functools import partial
 
 import numpy as np
 from scipy.special import logsumexp
-from sklearn.base import TransformerMixin
 from sklearn.utils._param_validation import StrOptions
 
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
+from skvnce.estimators._base import Imputer
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._misfit import HeldOutCheck
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import (
     constant_columns,
@@ -46,8 +45,8 @@ OF_MEMBERS = {  # constraints of the parameters that the imputers share
 _REMEDY = "GaussianImputer may fill them better; logarithms of skewed columns may help."
 
 
-class DrawnByMembers(HeldOutCheck, TransformerMixin):  # which has set_output
-    """Mixin of imputers whose members are in `estimators_`.
+class DrawnByMembers(Imputer):
+    """Base class of imputers whose members are in `estimators_`.
 
     The imputers have the parameters `n_draws`, `strategy`, `min_value`, `max_value` and
     `on_misfit`.

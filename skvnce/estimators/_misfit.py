@@ -21,7 +21,7 @@ from skvnce._random import row_keyed
 from skvnce._warnings import warn_user
 from skvnce.estimators._tables import column_moments, distinct_rows, hold_out
 from skvnce.estimators._tails import heavy_tailed
-from skvnce.estimators._validation import check_choice, column_name
+from skvnce.estimators._validation import column_name
 from skvnce.exceptions import MisfitWarning
 
 HELD_OUT = 0.1  # share of the observed cells that are held out
@@ -44,9 +44,6 @@ class HeldOutCheck:
     before it fits the model, and `_check_held_out` and `_announce_misfit` afterwards.
     Its `transform` calls `_fill_marginal`, and its `sample` calls `_draw_marginal`.
     """
-
-    def _check_on_misfit(self):
-        check_choice(self.on_misfit, "on_misfit", ["warn", "raise", "ignore"])
 
     def _announce_tails(self, X, columns):
         """Warn or raise if a few cells dominate the squared errors of a column.

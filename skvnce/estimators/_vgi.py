@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._random import seed_from
 from skvnce._warnings import warn_user
 from skvnce.algorithms.vae import sampling
-from skvnce.estimators._base import Imputer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -41,7 +40,7 @@ from skvnce.estimators._validation import (
 _ROUGH = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}  # for held-out predictions
 
 
-class VGIImputer(CallbackSupportMixin, DrawnByMembers, Imputer):
+class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     """Impute by draws from any density, fitted by variational Gibbs inference.
 
     Variational Gibbs inference (VGI) fits a model with a tractable ``log p(x)`` to rows

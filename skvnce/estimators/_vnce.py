@@ -18,7 +18,7 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._misfit import HELD_OUT, HeldOutCheck
+from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._modules import state_of
 from skvnce.estimators._parts import LBFGS, Adam, fields_of
 from skvnce.estimators._tables import column_moments, hold_out, rows_with_data
@@ -50,7 +50,7 @@ _ADAM = {"batch_size": 200, "learning_rate_init": 0.03}  # instead of "auto"
 _COUNT = integer_from(1)
 
 
-class VNCEEstimator(CallbackSupportMixin, HeldOutCheck, FittedDensity):
+class VNCEEstimator(CallbackSupportMixin, FittedDensity):
     """Fit any model, normalised or not, by contrasting rows with noise.
 
     Noise-contrastive estimation (NCE) needs the log-density of a model only up to a
