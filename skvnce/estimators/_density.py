@@ -247,7 +247,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         """
         if not isinstance(self.model, str):
             with seeded(self._model_seed):
-                model = own_density(self.model, len(normal.mean))
+                model = self._own_density(len(normal.mean))
         elif self.algorithm == "mcem":
             model = COUPLED(normal)
         else:
@@ -389,6 +389,15 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
             found = model.double().eval().log_prob(rows).numpy()
         model.train(training)
         return found
+
+    def _own_density(self, n_features):
+        """Make a user's density, and check it."""
+        module = self.model(n_features)
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(
+                f"model must return a torch.nn.Module, got {type(module).__name__}."
+            )
+        return own_density(module, n_features)
 
     def _fate_of_empty(self):
         return "not filled"

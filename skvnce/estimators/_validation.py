@@ -194,22 +194,6 @@ def check_verbose(estimator):
     validate_parameter_constraints({"verbose": ["verbose"]}, {"verbose": value}, name)
 
 
-def check_share(value, name):
-    """Check that a number is at least 0 and below 1."""
-    check_number(value, name, low=0)
-    if value >= 1:
-        raise ValueError(f"{name} must be below 1, got {value!r}.")
-
-
-def check_auto_or_number(value, name, *, low, above=False, integer=False):
-    """Check that a value is "auto" or a number that `check_number` accepts."""
-    if not isinstance(value, str):
-        name = f"{name} (unless 'auto')"
-        check_number(value, name, low=low, above=above, integer=integer)
-    elif value != "auto":
-        raise ValueError(f"{name} must be 'auto' or a number, got {value!r}.")
-
-
 def check_bool(value, name):
     """Check that a value is True or False."""
     if not isinstance(value, bool | np.bool_):

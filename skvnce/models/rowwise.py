@@ -1,6 +1,5 @@
 """A user's own density: checks, and support of leading dimensions."""
 
-from collections.abc import Callable
 from copy import deepcopy
 
 import torch
@@ -41,34 +40,27 @@ class Rowwise(nn.Module):
         return found.view(x.shape[:-1])
 
 
-def own_density(make: Callable[[int], object], n_features: int) -> Rowwise:
-    """Call a user's function that makes a density; return a copy after checks.
+def own_density(module: nn.Module, n_features: int) -> Rowwise:
+    """Check a user's density; return a copy.
 
     Raises
     ------
     TypeError
-        If it is not a module or has no `log_prob`.
+        If it has no `log_prob`.
     ValueError
-        If `log_prob` returns another shape, is not finite, has no gradient, does not
-        support double precision, or mixes rows.
+        If it has no parameter, or if `log_prob` returns another shape, is not finite,
+        has no gradient, does not support double precision, or mixes rows.
     """
-    module = make(n_features)
-    if not isinstance(module, nn.Module):
-        raise TypeError(
-            f"model must return a torch.nn.Module, got {type(module).__name__}."
-        )
     name = type(module).__name__
     if not callable(getattr(module, "log_prob", None)):
         raise TypeError(
-            f"model returns {name}, which has no method log_prob(x). Give it one that "
-            "maps a table (n, columns) to log-densities (n,)."
+            f"{name} has no method log_prob(x). Give it one that maps a table (n, "
+            "columns) to log-densities (n,)."
         )
     if not any(leaf.requires_grad for leaf in module.parameters()):
-        raise ValueError(f"model returns {name}, which has no parameter to fit.")
+        raise ValueError(f"{name} has no parameter to fit.")
     if any(isinstance(part, _BatchNorm) for part in module.modules()):
-        raise ValueError(
-            f"model returns {name}, whose batch normalisation mixes rows. Remove it."
-        )
+        raise ValueError(f"The batch normalisation of {name} mixes rows. Remove it.")
     density = Rowwise(deepcopy(module))
     rows = torch.linspace(-1.0, 1.0, 3 * n_features).view(3, n_features)
     for dtype in (torch.float64, torch.float32):

@@ -13,7 +13,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from statistical import FAILURE, standard_errors
 
-from skvnce import LAIR, GaussianImputer, LAIRImputer, VariationalAutoencoder
+from skvnce import LAIR, Adam, GaussianImputer, LAIRImputer, VariationalAutoencoder
+from skvnce.exceptions import DivergenceError
 from skvnce.metrics import coverage, imputation_rmse
 from skvnce.missingness import hide, mcar
 from skvnce.samplers.metropolis_within_gibbs import mwg
@@ -207,6 +208,14 @@ def test_a_sampler_of_ones_own_must_be_one(X, fitted):
     fitted.set_params(sampler=lambda model, posterior: 3)
     with pytest.raises(ValueError, match="sampler must return a .*Sampler.*got 3"):
         fitted.transform(X)
+
+
+def test_divergence_of_a_member_is_told(X):
+    solver = Adam(learning_rate_init=1e30)
+    imputer = LAIRImputer(VariationalAutoencoder(max_iter=2, solver=solver))
+    with pytest.raises(DivergenceError, match="diverged"):
+        imputer.fit(X)
+    assert not hasattr(imputer, "estimators_")
 
 
 def test_a_frozen_estimator_that_was_fitted_anew_is_seen(X):

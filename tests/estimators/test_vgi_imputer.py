@@ -347,9 +347,9 @@ class Mixing(NoDensity):
         (Positive, ValueError, "log_prob of Positive is not finite"),
         (Single, ValueError, "register constants as buffers"),
         (Mixing, ValueError, "function of each row alone"),
-        (NoDensity, TypeError, "NoDensity, which has no method log_prob"),
+        (NoDensity, TypeError, "NoDensity has no method log_prob"),
         (Flat, ValueError, r"log_prob of Flat must map a table of shape \(n, 4\)"),
-        (Fixed, ValueError, "Fixed, which has no parameter"),
+        (Fixed, ValueError, "Fixed has no parameter"),
         (lambda d: 3.0, TypeError, "must return a torch.nn.Module, got float"),
         (3, TypeError, "'model' parameter of VGIImputer must be None, a str among"),
         (
