@@ -17,7 +17,7 @@ from skvnce.estimators._possible import PossibleValues, possible_values
 from skvnce.estimators._tables import constant_columns, in_container, into_dtype
 from skvnce.estimators._validation import (
     check_bool,
-    check_number,
+    check_count,
     column_name,
     incomplete_array,
 )
@@ -290,7 +290,7 @@ class CellSampler(HeldOutCheck, IncompleteTransformer):
 
 def check_sample(n_draws, as_array):
     """Check the parameters of `sample`."""
-    check_number(n_draws, "n_draws", low=1, integer=True)
+    check_count(n_draws, "n_draws")
     check_bool(as_array, "as_array")
 
 

@@ -32,8 +32,8 @@ from skvnce.estimators._validation import (
     AUTO,
     ON_MISFIT,
     Number,
+    check_count,
     check_deviations,
-    check_number,
     check_rank,
     column_name,
     incomplete_array,
@@ -271,7 +271,7 @@ class IncompleteFactorAnalysis(
             NaN in columns that were entirely missing at `fit`.
         """
         check_is_fitted(self)
-        check_number(n_rows, "n_rows", low=1, integer=True)
+        check_count(n_rows, "n_rows")
         rng = np.random.default_rng(seed_from(random_state))
         latents = rng.standard_normal((n_rows, self.n_components_))
         noise = rng.standard_normal((n_rows, self.n_features_in_))

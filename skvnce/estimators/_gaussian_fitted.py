@@ -17,7 +17,7 @@ from skvnce.estimators._base import Imputer
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._modules import filled_once
 from skvnce.estimators._possible import PossibleValues
-from skvnce.estimators._validation import check_number
+from skvnce.estimators._validation import check_count
 
 
 def _lattice(data):
@@ -80,7 +80,7 @@ class FittedNormal(Imputer):
             `fit`.
         """
         check_is_fitted(self)
-        check_number(n_rows, "n_rows", low=1, integer=True)
+        check_count(n_rows, "n_rows")
         rows = np.full((n_rows, self.n_features_in_), np.nan)
         rows[:, list(self.constants_)] = list(self.constants_.values())
         with one_thread(), seeded(random_state):

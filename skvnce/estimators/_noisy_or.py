@@ -24,7 +24,7 @@ from skvnce.estimators._validation import (
     AUTO,
     RANDOM_STATE,
     Number,
-    check_number,
+    check_count,
     check_sizes,
     integer_from,
     keeps_state_on_failure,
@@ -390,7 +390,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
             Zeros and ones; NaN in columns that were never observed.
         """
         check_is_fitted(self)
-        check_number(n_rows, "n_rows", low=1, integer=True)
+        check_count(n_rows, "n_rows")
         rng = np.random.default_rng(seed_from(random_state))
         causes = rng.random((n_rows, self.n_components_)) < self.prior_
         chance = self.inverse_transform(causes.astype(float))
@@ -427,7 +427,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
             One list for each cause, most probable column first.
         """
         check_is_fitted(self)
-        check_number(n_terms, "n_terms", low=1, integer=True)
+        check_count(n_terms, "n_terms")
         width = self.n_features_in_
         if feature_names is None:
             feature_names = _check_feature_names_in(self)

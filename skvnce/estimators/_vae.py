@@ -23,7 +23,7 @@ from skvnce.estimators._validation import (
     ON_MISFIT,
     RANDOM_STATE,
     Number,
-    check_number,
+    check_count,
     check_sizes,
     integer_from,
     keeps_state_on_failure,
@@ -336,7 +336,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
             NaN in columns that were entirely missing at `fit`.
         """
         check_is_fitted(self)
-        check_number(n_rows, "n_rows", low=1, integer=True)
+        check_count(n_rows, "n_rows")
         model = self._autoencoder().model
         with one_thread(), seeded(random_state):
             z = torch.randn(n_rows, self.n_components_, dtype=torch.float64)

@@ -174,17 +174,12 @@ def is_constant(values):
     return values.max() - values.min() <= 1e-10 * abs(values).max()
 
 
-def check_number(value, name, *, low, high=np.inf, above=False, integer=False):
-    """Check that a value is a number, at least (or above) `low`, at most `high`."""
-    kind = numbers.Integral if integer else numbers.Real
-    if isinstance(value, bool | np.bool_) or not isinstance(value, kind):
-        wanted = "an integer" if integer else "a number"
-        raise TypeError(f"{name} must be {wanted}, got {value!r}.")
-    if not is_finite(value) or value < low or (above and value == low):
-        relation = "above" if above else "at least"
-        raise ValueError(f"{name} must be finite and {relation} {low}, got {value!r}.")
-    if value > high:
-        raise ValueError(f"{name} must be at most {high:g}, got {value!r}.")
+def check_count(value, name):
+    """Check that a value is an integer of at least 1."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be an integer, got {value!r}.")
+    if not is_finite(value) or value < 1:
+        raise ValueError(f"{name} must be finite and at least 1, got {value!r}.")
 
 
 def check_verbose(estimator):
@@ -232,7 +227,7 @@ def check_sizes(value, name):
             f"{name} must be a tuple of integers, such as (64,), got {value!r}."
         )
     for size in value:
-        check_number(size, name, low=1, integer=True)
+        check_count(size, name)
 
 
 def check_choice(value, name, choices):
