@@ -21,14 +21,15 @@ from skvnce.estimators._tails import heavy_tailed
 from skvnce.exceptions import MisfitWarning
 
 AUTO = VariationalAutoencoder(max_iter=0, n_training_draws=2)
-FILLING = [
+ESTIMATORS = [
     GaussianImputer(),
     VNCEEstimator(max_iter=2, noise_ratio=2),
     LAIRImputer(AUTO, n_estimators=2, n_draws=2),
     VGIImputer(IncompleteDensity("factor-analysis", max_iter=0), n_draws=2),
     TruncatedGaussianGraphLearner(max_iter=2),
+    IncompleteFactorAnalysis(1),
+    AUTO,
 ]
-OTHERS = [IncompleteFactorAnalysis(1), AUTO]
 COMMON = {
     "normal": lambda rng, shape: rng.normal(size=shape),
     "exponential": lambda rng, shape: rng.exponential(size=shape),
@@ -135,7 +136,7 @@ def announced(estimator, X):
     return [str(w.message) for w in ours if "A few cells" in str(w.message)]
 
 
-@pytest.mark.parametrize("estimator", FILLING + OTHERS, **name_of)
+@pytest.mark.parametrize("estimator", ESTIMATORS, **name_of)
 def test_each_estimator_names_them_once(estimator, seed):
     (message,) = announced(clone(estimator), table(seed))
     assert message.startswith("A few cells of column 'c1', column 'c3' are so far")
@@ -143,7 +144,7 @@ def test_each_estimator_names_them_once(estimator, seed):
     assert announced(clone(estimator), table(seed, far=12.0)) == []  # control
 
 
-@pytest.mark.parametrize("estimator", FILLING, **name_of)
+@pytest.mark.parametrize("estimator", ESTIMATORS, **name_of)
 def test_they_can_be_refused_or_ignored(estimator, seed):
     estimator = clone(estimator).set_params(on_misfit="raise")
     with pytest.raises(ValueError, match="A few cells of column 'c1', column 'c3'"):
