@@ -28,6 +28,7 @@ from skvnce.distributions.truncated_normal import TruncatedNormal, fit_moments
 from skvnce.models.base import observed_log_prob
 
 REAL, POSITIVE, BINARY = 0, 1, 2  # kinds of columns
+_ROUNDING = 1e-15  # below this share of the location, cells are zeros in other units
 
 
 class UnsuitableNoise(ValueError):
@@ -176,7 +177,9 @@ class Rescaled(NamedTuple):
     def log_prob(self, x: Tensor, observed: Tensor) -> Tensor:
         """Compute the density of the observed cells."""
         units = observed.to(x) @ self.scale.log()
-        return self.noise.log_prob(x * self.scale + self.location, observed) + units
+        rows = x * self.scale + self.location
+        is_zero = rows.abs() <= _ROUNDING * self.location.abs()
+        return self.noise.log_prob(rows.where(~is_zero, 0.0), observed) + units
 
 
 def given(noise: Distribution, n_features: int) -> Noise:

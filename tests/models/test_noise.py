@@ -23,6 +23,7 @@ from skvnce.models.noise import (
     REAL,
     GaussianNoise,
     Marginals,
+    Rescaled,
     given,
     neighbours,
 )
@@ -309,3 +310,20 @@ def test_positive_columns_stay_positive(seed):
     y = neighbours(torch.zeros(200, D).double(), KIND, 5 * SPREAD.clamp(max=0.1), 3)
     assert (y[..., KIND == POSITIVE] >= 0).all()
     assert (y[..., KIND == REAL] < 0).any()
+
+
+def test_zeros_have_a_density_in_all_units():
+    """Zeros of scaled columns come back as tiny numbers, some of them negative."""
+    n_negative = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        x = torch.tensor(np.round(rng.exponential(size=(30, 3))))
+        mean, scale = x.mean(0), x.std(0)
+        scaled, observed = (x - mean) / scale, torch.ones_like(x).bool()
+        n_negative += int((scaled * scale + mean < 0).sum())
+        kind = torch.full((3,), POSITIVE)
+        noise = Marginals.fit(kind, mean, scale.square(), torch.tensor(30.0))
+        found = Rescaled(noise, mean, scale).log_prob(scaled, observed)
+        expected = noise.log_prob(x, observed) + scale.log().sum()
+        torch.testing.assert_close(found, expected)
+    assert n_negative > 0
