@@ -10,7 +10,7 @@ from torch import nn
 from skvnce._progress import step, tell_round
 from skvnce._random import seeded
 from skvnce._threads import one_thread
-from skvnce.algorithms.vnce.fit import PER_ROUND, Settings, Solver
+from skvnce.algorithms.vnce.fit import PER_ROUND
 from skvnce.algorithms.vnce.initial import initial_normal
 from skvnce.algorithms.vnce.table import fit_table
 from skvnce.estimators._callbacks import (
@@ -20,7 +20,8 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._modules import state_of
-from skvnce.estimators._parts import LBFGS, Adam, fields_of
+from skvnce.estimators._parts import LBFGS, Adam
+from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._tables import column_moments, hold_out, rows_with_data
 from skvnce.estimators._validation import (
     AUTO,
@@ -38,6 +39,7 @@ from skvnce.estimators._vnce_checks import (
     warn_unless_converged,
 )
 from skvnce.estimators._vnce_fitted import FittedDensity
+from skvnce.estimators._vnce_settings import settings_of, solver_of
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.training.adam import NotFinite
 
@@ -45,8 +47,11 @@ _REMEDY = (
     "Use a model that suits the shape of these columns, logarithms of skewed columns, "
     "a larger ridge, or noise closer to the data."
 )
+_DIVERGED = (
+    "The log_density of model overflows, or is NaN, near the data or the noise: bound "
+    "its parameters, raise ridge, or lower the learning rate of solver=Adam(...)."
+)
 _NOISES = {"auto", "marginal", "gaussian", "conditional"}
-_ADAM = {"batch_size": 200, "learning_rate_init": 0.03}  # instead of "auto"
 _COUNT = integer_from(1)
 
 
@@ -302,17 +307,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
             If a parameter has a wrong type.
         """
         self._check_parameters()
-        X = incomplete_array(self, X, reset=True)
-        _, kept = rows_with_data(X, None)
-        self.feature_indices_ = self._observed_columns(X[kept])
-        table = X[kept].astype(np.float64)
-        self._split_constants(table)
-        self._keep_possible(X[kept])
-        nodes = table[:, self.feature_indices_]
-        nodes = nodes[~np.isnan(nodes).all(1)]
-        _, scale = column_moments(nodes, np.ones(len(nodes)))
-        check_deviations(self, self.feature_indices_, scale)
-        self._announce_tails(table, self.feature_indices_)
+        X, nodes = self._read(X)
         on_round, finish = report_rounds(self, self._most_rounds(), X=X)
         with one_thread(), torch.enable_grad(), seeded(self.random_state) as seed:
             self._seed = seed
@@ -323,16 +318,31 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         finish()
         return self
 
-    @refusals_named
+    def _read(self, X):
+        """Validate X, and return it and the rows of the columns of the model."""
+        X = incomplete_array(self, X, reset=True)
+        _, kept = rows_with_data(X, None)
+        self.feature_indices_ = self._observed_columns(X[kept])
+        table = X[kept].astype(np.float64)
+        self._split_constants(table)
+        self._keep_possible(X[kept])
+        nodes = table[:, self.feature_indices_]
+        nodes = nodes[~np.isnan(nodes).all(1)]
+        _, scale = _moments(nodes)
+        check_deviations(self, self.feature_indices_, scale)
+        self._announce_tails(table, self.feature_indices_)
+        return X, nodes
+
     def _fit_model(self, nodes, on_round):
         """Fit the model and check it."""
-        found = self._fit_nodes(nodes, on_round)
-        self._keep(found)
-        warn_unless_converged(self, found.outcome.converged, self._solver().tol)
-        with step("checking the scale by fresh noise"):
-            self.log_scale_gap_ = found.scale_gap(self._settings())
-        warn_of_gap(self)
-        self._judge(nodes)
+        with refusals_named(), failures_named(_DIVERGED):
+            found = self._fit_nodes(nodes, on_round)
+            self._keep(found)
+            warn_unless_converged(self, found.outcome.converged, solver_of(self).tol)
+            with step("checking the scale by fresh noise"):
+                self.log_scale_gap_ = found.scale_gap(settings_of(self))
+            warn_of_gap(self)
+            self._judge(nodes)
 
     def _keep_no_model(self):
         """Set the attributes of a fit in which all columns are constant."""
@@ -359,49 +369,16 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
 
     def _check_parameters(self):
         super()._check_parameters()
-        self._solver()
+        solver_of(self)
         if isinstance(self.model, nn.Module):
             raise TypeError(
                 "model must be a callable that makes a torch.nn.Module, not a module: "
                 "each fit needs a new one. Pass lambda n_features: ..., or the class."
             )
 
-    def _solver(self):
-        """Collect the settings of the solver."""
-        part, unused = self.solver, "auto"
-        adam = fields_of(part if isinstance(part, Adam) else unused, "solver", _ADAM)
-        lbfgs = part if isinstance(part, LBFGS) else LBFGS()
-        name = part if isinstance(part, str) else type(part).__name__.lower()
-        return Solver(
-            name,
-            self.max_iter,
-            lbfgs.n_iter,
-            lbfgs.tol,
-            adam["batch_size"],
-            adam["learning_rate_init"],
-        )
-
-    def _settings(self):
-        """Collect the parameters that the fit needs."""
-        noise = self.noise
-        if isinstance(noise, str) and noise == "auto":
-            noise = "gaussian" if self.model is None else "marginal"
-        return Settings(
-            self.model,
-            self.posterior,
-            self.n_components,
-            noise,
-            self.noise_ratio,
-            self.n_training_draws,
-            self.n_init,
-            self._seed,
-            None if isinstance(self.ridge, str) else float(self.ridge),
-            self._solver(),
-        )
-
     def _fit_nodes(self, nodes, on_round):
-        moments = column_moments(nodes, np.ones(len(nodes)))
-        return fit_table(self._settings(), nodes, *moments, _initial_normal, on_round)
+        settings, moments = settings_of(self), _moments(nodes)
+        return fit_table(settings, nodes, *moments, _initial_normal, on_round)
 
     def _judge(self, nodes):
         """Fit to the cells that are not held out, and predict the others."""
@@ -441,6 +418,10 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         )
         self._factories, self._stream = (self.model, self.posterior), best.stream
         self._cache = [fitted]
+
+
+def _moments(nodes):
+    return column_moments(nodes, np.ones(len(nodes)))
 
 
 def _initial_normal(data):

@@ -1,8 +1,7 @@
 """Errors and warnings of VNCEEstimator, with the parameter to change."""
 
-import functools
+from contextlib import contextmanager
 
-import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce._warnings import warn_user
@@ -15,9 +14,7 @@ from skvnce.algorithms.vnce.errors import (
     UnsuitableModel,
     UnsuitablePosterior,
 )
-from skvnce.exceptions import DivergenceError
 from skvnce.models.noise import NoPartialDensity, NotANoise, UnsuitableNoise
-from skvnce.training.adam import Diverged
 
 _GAP = 1.0  # `log_scale_gap_` above which `fit` warns
 _REFUSALS = {  # the first that matches; the order is from special to general
@@ -36,33 +33,18 @@ _REFUSALS = {  # the first that matches; the order is from special to general
     DrawsNotSmooth: "solver='lbfgs' needs draws that are smooth in the posterior's "
     "parameters: {} Use solver='adam'.",
     SingleDraw: "n_training_draws must be at least 2 for a discrete posterior: {}",
-    Diverged: "The objective cannot be followed: {}. The log_density of model "
-    "overflows, or is NaN, near the data or the noise; bound its parameters, or lower "
-    "the learning rate, solver=Adam(learning_rate_init=...).",
-    torch.linalg.LinAlgError: "A covariance matrix is not positive definite: some "
-    "columns of X are collinear. Drop some of them, or raise ridge.",
 }
 
 
-def refusals_named(fit):
-    """Decorate a fit to convert errors of the algorithm into errors with a remedy."""
-
-    @functools.wraps(fit)
-    def named(self, *args):
-        try:
-            return fit(self, *args)
-        except tuple(_REFUSALS) as error:
-            text = next(t for k, t in _REFUSALS.items() if isinstance(error, k))
-            raise _kind(error)(text.format(error)) from error
-
-    return named
-
-
-def _kind(error):
-    """Choose the class of the error that the user sees."""
-    if isinstance(error, Diverged):
-        return DivergenceError
-    return TypeError if isinstance(error, TypeError) else ValueError
+@contextmanager
+def refusals_named():
+    """Convert errors about what the user passed into errors that name the parameter."""
+    try:
+        yield
+    except tuple(_REFUSALS) as error:
+        text = next(t for k, t in _REFUSALS.items() if isinstance(error, k))
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(text.format(error)) from error
 
 
 def warn_unless_converged(estimator, converged, tol):

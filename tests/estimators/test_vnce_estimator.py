@@ -516,7 +516,7 @@ def test_an_objective_that_cannot_be_followed_diverges(monkeypatch):
         raise NotFinite("the loss is nan")
 
     monkeypatch.setattr(vnce_fit, "fit_from_one_start", fail)
-    with pytest.raises(DivergenceError, match="the loss is nan.*bound its parameters"):
+    with pytest.raises(DivergenceError, match="bound its parameters.*the loss is nan"):
         VNCEEstimator(random_state=0).fit(gaussian_table(0, n=50))
 
 
@@ -622,7 +622,7 @@ BAD = [
     ({"model": Flat}, ValueError, "model: states must be a tensor of shape"),
     ({"model": Three}, TypeError, "takes 3 arguments"),
     ({"model": Unsized}, ValueError, "n_components is needed"),
-    ({"model": Exploding}, ValueError, "The objective cannot be followed"),
+    ({"model": Exploding}, ValueError, "Training diverged. The log_density of model"),
     (
         {"model": Factor, "posterior": 3},
         ValueError,

@@ -101,13 +101,11 @@ def fit_table(
     ------
     UnsuitableModel, UnsuitablePosterior, UnsuitableNoise, NotFinite
     """
-    units, summary = Units(mean, scale), ColumnSummary.of(nodes, mean, scale)
+    summary = ColumnSummary.of(nodes, mean, scale)
     counts = torch.from_numpy((~np.isnan(nodes)).sum(0)).double()
-    marginals = summary.marginals(counts)
+    marginals, units = summary.marginals(counts), Units.none(len(mean))
     if settings.model is None:
-        summary = ColumnSummary.standard(len(mean))
-    else:
-        units = Units.none(len(mean))
+        units, summary = Units(mean, scale), ColumnSummary.standard(len(mean))
     data = units.scaled(nodes)
     normal = cache(lambda: initial_normal(data))
     noise = fit_noise(settings.noise, marginals, units, normal)
@@ -120,11 +118,7 @@ def fit_table(
         _normals_of_cells(data, summary.floor),
     )
     best = best_start(settings, inputs, on_round)
-    found = TableFit(best, data, units, summary, marginals, noise)
-    model = best.fitted.model
-    if noise.distribution is None and not hasattr(model.model, "log_scale"):
-        model.rescale(_log_integral(found, settings))
-    return found
+    return _rescaled(TableFit(best, data, units, summary, marginals, noise), settings)
 
 
 def best_start(
@@ -157,9 +151,14 @@ def _normals_of_cells(data: Incomplete, floor: Tensor) -> Callable[[Tensor], Nor
     return lambda positive: found(tuple(positive.tolist()))
 
 
-def _log_integral(found: TableFit, settings: fit.Settings) -> float:
-    """Fit only the scale parameter, with the reference noise."""
-    evaluation = found.outcome.fitted.evaluation(
-        found.reference, found.data, REFERENCE_RATIO, settings.n_draws
-    )
-    return em.fit_scale(evaluation.data, evaluation.noise)
+def _rescaled(found: TableFit, settings: fit.Settings) -> TableFit:
+    """Fit the scale with the reference noise, if conditional noise has left it free."""
+    fitted = found.outcome.fitted
+    if found.noise.distribution is None and not hasattr(
+        fitted.model.model, "log_scale"
+    ):
+        evaluation = fitted.evaluation(
+            found.reference, found.data, REFERENCE_RATIO, settings.n_draws
+        )
+        fitted.model.rescale(em.fit_scale(evaluation.data, evaluation.noise))
+    return found

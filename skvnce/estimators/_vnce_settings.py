@@ -1,0 +1,48 @@
+"""Parameters of VNCEEstimator as the settings of its fit."""
+
+from skvnce.algorithms.vnce.fit import Settings, Solver
+from skvnce.estimators._parts import LBFGS, Adam, fields_of
+
+_ADAM = {"batch_size": 200, "learning_rate_init": 0.03}  # instead of "auto"
+
+
+def solver_of(estimator):
+    """Collect the settings of the solver.
+
+    Raises
+    ------
+    ValueError
+        If a field of `Adam` is set that is not used.
+    """
+    part, name = estimator.solver, estimator.solver
+    if not isinstance(part, str):
+        name = "adam" if isinstance(part, Adam) else "lbfgs"
+    adam = fields_of(part if isinstance(part, Adam) else "auto", "solver", _ADAM)
+    lbfgs = part if isinstance(part, LBFGS) else LBFGS()
+    return Solver(
+        name,
+        estimator.max_iter,
+        lbfgs.n_iter,
+        lbfgs.tol,
+        adam["batch_size"],
+        adam["learning_rate_init"],
+    )
+
+
+def settings_of(estimator):
+    """Collect the parameters that a fit needs, and its seed."""
+    noise, ridge = estimator.noise, estimator.ridge
+    if isinstance(noise, str) and noise == "auto":
+        noise = "gaussian" if estimator.model is None else "marginal"
+    return Settings(
+        estimator.model,
+        estimator.posterior,
+        estimator.n_components,
+        noise,
+        estimator.noise_ratio,
+        estimator.n_training_draws,
+        estimator.n_init,
+        estimator._seed,
+        None if isinstance(ridge, str) else float(ridge),
+        solver_of(estimator),
+    )
