@@ -101,7 +101,8 @@ class TruncatedGaussianGraphLearnerCV(CallbackSupportMixin, FittedGraph):
     model : TruncatedGaussianGraphLearner or None, default=None
         The learner whose `alpha` is chosen.  It is cloned, and its `alpha`,
         `random_state` and `verbose` are not used.  None is a learner with the default
-        parameters.
+        parameters.  Warnings and errors name its parameters, such as ``max_iter`` for
+        ``model__max_iter``.
     alphas : int or array-like of shape (n_alphas,), default=20
         Number of values, at least 2, on a path from the smallest alpha that gives an
         empty graph down to a hundredth of it; or the values themselves.  They refer to
