@@ -45,12 +45,6 @@ def observed_columns(estimator, X, fate):
     return np.flatnonzero(~empty)
 
 
-def _is_nearly_constant(column):
-    """Return whether the cells (n, 1) differ, but by no more than rounding errors."""
-    low, high = np.fmin.reduce(column, None), np.fmax.reduce(column, None)
-    return low < high and constant_columns(column)[0]
-
-
 class ConstantColumns:
     """Mixin that leaves constant columns out of the model and imputes their value."""
 
@@ -77,10 +71,12 @@ class ConstantColumns:
         self._warn_of_constants(X)
 
     def _warn_of_constants(self, X):
-        """Warn about constant columns of the training rows."""
-        if not self.constants_:
+        """Warn about columns outside of the model that are constant in these rows."""
+        places = np.array(list(self.constants_), dtype=int)
+        places = places[constant_columns(X[:, places])]
+        if not places.size:
             return
-        names = ", ".join(column_name(self, j) for j in self.constants_)
+        names = ", ".join(column_name(self, j) for j in places)
         none = "" if self.feature_indices_.size else " No column is left in the model."
         warn_user(
             f"Constant where observed: {names}. Constant columns are left out of the "
@@ -88,8 +84,8 @@ class ConstantColumns:
             + "".join(
                 f" {column_name(self, j)} varies by less than 1e-13 of its size and "
                 "counts as constant. Subtract its mean to learn from it."
-                for j in self.constants_
-                if _is_nearly_constant(X[:, [j]])
+                for j in places
+                if np.nanmin(X[:, j]) < np.nanmax(X[:, j])
             )
         )
 

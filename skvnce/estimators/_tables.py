@@ -41,8 +41,8 @@ def column_moments(nodes, weights):
 
 
 def constant_columns(nodes):
-    """Return which columns have equal observed cells, up to rounding."""
-    low, high = np.nanmin(nodes, 0), np.nanmax(nodes, 0)
+    """Return which columns have observed cells that are equal, up to rounding."""
+    low, high = np.fmin.reduce(nodes, 0), np.fmax.reduce(nodes, 0)
     return high - low <= 1e-13 * np.maximum(abs(low), abs(high))
 
 

@@ -166,6 +166,18 @@ def test_a_frozen_estimator_is_only_sampled(X):
     assert not np.isnan(imputer.transform(X)).any()
 
 
+def test_constants_of_a_frozen_estimator_are_named_where_they_still_are(X):
+    constant = np.insert(X, 4, 3.0, axis=1)
+    with pytest.warns(UserWarning, match="Constant where observed: column 4. "):
+        inside = clone(LINEAR).fit(constant)
+    imputer = LAIRImputer(FrozenEstimator(inside), n_estimators=1, n_draws=4)
+    with pytest.warns(UserWarning, match="Constant where observed: column 4. "):
+        imputer.fit(constant)
+    constant[:9, 4] = 5.0
+    imputer.fit(constant)  # without a warning
+    assert imputer.constants_ == {4: 3.0}
+
+
 def test_a_frozen_estimator_must_fit_the_table(X):
     vae = VariationalAutoencoder(max_iter=0)
     with pytest.raises(ValueError, match="frozen but not fitted"):
