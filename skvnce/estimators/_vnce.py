@@ -336,13 +336,14 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
     def _fit_model(self, nodes, on_round):
         """Fit the model and check it."""
         with refusals_named(), failures_named(_DIVERGED):
-            found = self._fit_nodes(nodes, on_round)
+            settings, moments = settings_of(self), _moments(nodes)
+            found = fit_table(settings, nodes, *moments, _initial_normal, on_round)
             self._keep(found)
-            warn_unless_converged(self, found.outcome.converged, solver_of(self).tol)
+            warn_unless_converged(self, found.outcome.converged, settings.solver.tol)
             with step("checking the scale by fresh noise"):
-                self.log_scale_gap_ = found.scale_gap(settings_of(self))
+                self.log_scale_gap_ = found.scale_gap(settings)
             warn_of_gap(self)
-            self._judge(nodes)
+            self._judge(nodes, settings)
 
     def _keep_no_model(self):
         """Set the attributes of a fit in which all columns are constant."""
@@ -376,19 +377,17 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
                 "each fit needs a new one. Pass lambda n_features: ..., or the class."
             )
 
-    def _fit_nodes(self, nodes, on_round):
-        settings, moments = settings_of(self), _moments(nodes)
-        return fit_table(settings, nodes, *moments, _initial_normal, on_round)
-
-    def _judge(self, nodes):
+    def _judge(self, nodes, settings):
         """Fit to the cells that are not held out, and predict the others."""
         hidden = None  # select a tenth, from which `transform` is checked
         if self.n_components_ or not np.isnan(nodes).any():
             hidden = np.zeros(nodes.shape, dtype=bool)
 
         def predict(kept, rows):
+            some = kept[~np.isnan(kept).all(1)]
+            rest = *_moments(some), _initial_normal, tell_round
             try:
-                found = self._fit_nodes(kept[~np.isnan(kept).all(1)], tell_round)
+                found = fit_table(settings, some, *rest)
             except (NotFinite, torch.linalg.LinAlgError):
                 return None
             return self._filled(found.outcome.fitted, found.units, kept[rows])

@@ -84,7 +84,7 @@ def fit_table(
     initial_normal: Callable[[Incomplete], Normal],
     on_round: OnRound,
 ) -> TableFit:
-    """Fit from every start, and keep the best.
+    """Fit from every start, and keep the best; raise an error only if all fail.
 
     Parameters
     ----------
@@ -101,6 +101,32 @@ def fit_table(
     ------
     UnsuitableModel, UnsuitablePosterior, UnsuitableNoise, NotFinite
     """
+    inputs, prepared = _prepare(settings, nodes, mean, scale, initial_normal)
+    found, failure, number = [], None, settings.n_init
+    for _ in steps("start", range(number), number, has_parts=True):
+        try:
+            one = fit.fit_from_one_start(settings, inputs, on_round)
+        except NotFinite as error:
+            failure = error
+            continue
+        if one.evaluation.values.mean().isfinite():
+            found.append(one)
+        else:
+            failure = NotFinite("the objective is not finite at the end")
+    if not found:
+        raise failure
+    best = max(found, key=lambda one: float(one.evaluation.values.mean()))
+    return _rescaled(TableFit(best, *prepared), settings)
+
+
+def _prepare(
+    settings: fit.Settings,
+    nodes: np.ndarray,
+    mean: np.ndarray,
+    scale: np.ndarray,
+    initial_normal: Callable[[Incomplete], Normal],
+) -> tuple[fit.Inputs, tuple[Incomplete, Units, ColumnSummary, Marginals, FittedNoise]]:
+    """Scale the columns and draw the noise; also return fields of `TableFit`."""
     summary = ColumnSummary.of(nodes, mean, scale)
     counts = torch.from_numpy((~np.isnan(nodes)).sum(0)).double()
     marginals, units = summary.marginals(counts), Units.none(len(mean))
@@ -117,28 +143,7 @@ def fit_table(
         normal,
         _normals_of_cells(data, summary.floor),
     )
-    best = best_start(settings, inputs, on_round)
-    return _rescaled(TableFit(best, data, units, summary, marginals, noise), settings)
-
-
-def best_start(
-    settings: fit.Settings, inputs: fit.Inputs, on_round: OnRound
-) -> fit.Outcome:
-    """Fit from every start; raise an error only if all of them fail."""
-    found, failure, number = [], None, settings.n_init
-    for _ in steps("start", range(number), number, has_parts=True):
-        try:
-            one = fit.fit_from_one_start(settings, inputs, on_round)
-        except NotFinite as error:
-            failure = error
-            continue
-        if one.evaluation.values.mean().isfinite():
-            found.append(one)
-        else:
-            failure = NotFinite("the objective is not finite at the end")
-    if not found:
-        raise failure
-    return max(found, key=lambda one: float(one.evaluation.values.mean()))
+    return inputs, (data, units, summary, marginals, noise)
 
 
 def _normals_of_cells(data: Incomplete, floor: Tensor) -> Callable[[Tensor], Normal]:
