@@ -122,6 +122,7 @@ def test_monte_carlo_em_raises_the_likelihood(seed):
     assert imputer.score(X) > VGIImputer(NORMAL).fit(X).score(X)
 
 
+@pytest.mark.filterwarnings("ignore:Held-out cells were still")  # of short rounds
 def test_the_default_is_the_autoencoder_of_lair(X, monkeypatch):
     monkeypatch.setattr(rounds, "STEPS", 2)
     options = {"n_draws": 20, "random_state": 0}
