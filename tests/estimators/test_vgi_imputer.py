@@ -124,7 +124,7 @@ def test_monte_carlo_em_raises_the_likelihood(seed):
 
 def test_an_autoencoder_gives_the_values_of_lair(X):
     member = VariationalAutoencoder(**ONE_ROUND)
-    options = {"n_draws": 20, "random_state": 0}
+    options = {"n_steps": 2, "n_draws": 8, "random_state": 0}
     ours = VGIImputer(member, **options).fit(X)
     theirs = LAIRImputer(member, **options).fit(X)
     np.testing.assert_array_equal(ours.transform(X), theirs.transform(X))
