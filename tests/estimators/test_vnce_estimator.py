@@ -21,7 +21,9 @@ from torch import distributions, nn
 from skvnce import LBFGS, Adam, GaussianImputer, VNCEEstimator
 from skvnce.algorithms.vnce import fit as vnce_fit
 from skvnce.algorithms.vnce import fitted
+from skvnce.algorithms.vnce.initial import standard_normal
 from skvnce.exceptions import DivergenceError
+from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
 from skvnce.training.adam import NotFinite
 
@@ -984,3 +986,28 @@ def test_most_log_densities_are_exact_up_to_their_standard_errors(seed):
         warnings.simplefilter("ignore", ConvergenceWarning)
         normal.fit(X)
     assert (normal.score_samples(X, return_std=True)[1] == 0).all()  # it is exact
+
+
+def test_the_module_is_a_copy():
+    X = gaussian_table(0, n=60)
+    found = VNCEEstimator(max_iter=2, random_state=0, on_misfit="ignore").fit(X)
+    before = found.score_samples(X)
+    with torch.no_grad():
+        for parameter in found.to_torch().parameters():
+            parameter.add_(1.0)
+    np.testing.assert_array_equal(found.score_samples(X), before)
+
+
+def standard_gaussian(n_features):
+    return FreeGaussian(standard_normal(n_features))
+
+
+def test_a_gaussian_that_is_passed_in_survives_pickling():
+    X = gaussian_table(0, n=100) - MEAN
+    options = {"ridge": 1.0, "on_misfit": "ignore", "random_state": 0}
+    found = VNCEEstimator(standard_gaussian, noise="gaussian", **options).fit(X)
+    copy = pickle.loads(pickle.dumps(found))
+    np.testing.assert_array_equal(copy.transform(X), found.transform(X))
+    drawn = [one.sample(X, random_state=1)[0] for one in (found, copy)]
+    np.testing.assert_array_equal(*drawn)
+    assert np.abs(found.mean_).max() < 0.7 and found.covariance_.shape == (3, 3)
