@@ -142,6 +142,7 @@ def test_no_class_has_more_than_two_bases_of_ours():
     assert {name: bases for name, bases in found.items() if len(bases) > 2} == {}
 
 
+TESTING = {"skvnce.testing._contract", "skvnce.testing._requirements"}
 BELOW = [path for layer, path in FILES if layer != "inspection"]
 
 
@@ -161,10 +162,23 @@ def test_a_parameter_in_an_error_is_found(source):
     assert list(parameters_named(source, words_of_estimators()))
 
 
+def test_checks_of_estimators_import_none_of_them():
+    for path in (ROOT / "testing").glob("*.py"):
+        ours = {m for m in re.findall(r"from (skvnce[\w.]*) import", path.read_text())}
+        assert ours <= {"skvnce._warnings", "skvnce.testing", *TESTING}
+
+
+def test_every_file_is_short():
+    lengths = {
+        str(path): len(path.read_text().splitlines()) for path in ROOT.rglob("*.py")
+    }
+    assert {path: length for path, length in lengths.items() if length > 450} == {}
+
+
 def test_every_folder_has_its_rule():
     places = [path.relative_to(ROOT) for path in ROOT.rglob("*.py")]
     folders = {place.parts[0] for place in places if len(place.parts) > 1}
-    assert folders <= {*LAYERS, "estimators", "datasets"}
+    assert folders <= {*LAYERS, "estimators", "datasets", "testing"}
     assert len(FILES) == sum(place.parts[0] in LAYERS for place in places)
 
 

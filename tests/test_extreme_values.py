@@ -9,7 +9,7 @@ from skvnce import metrics
 from skvnce.estimators import _density
 from skvnce.estimators._tables import into_dtype
 from skvnce.exceptions import DivergenceError
-from skvnce.testing import _draws_cells, _imputes
+from skvnce.testing._requirements import draws_cells, imputes
 from skvnce.training import rounds
 
 pytestmark = [
@@ -55,11 +55,11 @@ def test_single_precision_does_not_overflow(name, fitted):
     X = near_the_end()
     model, missing = fitted(name), np.isnan(X)
     answers = [model.transform(X)]
-    if _draws_cells(model):
+    if draws_cells(model):
         answers += list(np.asarray(model.sample(X, n_draws=4, random_state=0)))
     for found in answers:
         assert found.dtype == np.float32 and np.isfinite(found).all()
-        if _imputes(model):
+        if imputes(model):
             np.testing.assert_array_equal(found[~missing], X[~missing])
     assert np.isfinite(model.score_samples(X)).all()
 
@@ -71,7 +71,7 @@ def test_rows_too_far_for_a_finite_answer_are_refused(name, fitted):
         X[2, 1] = sign * 1e200
         match = r"X has -?1e\+200 in column 1, row 2: .* mark it as missing by NaN"
         for method in ("transform", "score_samples", "sample"):
-            if method != "sample" or _draws_cells(model):
+            if method != "sample" or draws_cells(model):
                 with pytest.raises(ValueError, match=match):
                     getattr(model, method)(X)
     X[2, 1] = 1e60  # far less than 1e50 widths

@@ -30,7 +30,7 @@ from skvnce import (
     VNCEEstimator,
 )
 from skvnce.estimators import _density
-from skvnce.testing import _draws_cells, _imputes, _is_positive
+from skvnce.testing._requirements import draws_cells, imputes, is_positive
 from skvnce.training import rounds
 
 pytestmark = pytest.mark.filterwarnings(
@@ -173,7 +173,7 @@ def must_be_answered(estimator, X):
 
 def hold(estimator, X):
     """Check that there is a finite answer, or an error that says why not."""
-    if _is_positive(estimator):
+    if is_positive(estimator):
         X = abs(X)
     before = X.copy()
     try:
@@ -188,7 +188,7 @@ def hold(estimator, X):
     new = np.vstack([X[::-1], np.full((1, X.shape[1]), np.nan, X.dtype)])
     for rows in (X, new):
         answers = [model.transform(rows)]
-        if _draws_cells(model):
+        if draws_cells(model):
             answers += list(np.asarray(model.sample(rows, 2, random_state=0)))
         for found in answers:
             _sound(model, np.asarray(found), rows, X)
@@ -199,7 +199,7 @@ def hold(estimator, X):
 def _sound(model, found, rows, X):
     """Check one table of answers of a model that was fitted to X."""
     assert np.isfinite(found).all() and found.dtype == rows.dtype
-    if not _imputes(model):
+    if not imputes(model):
         return
     kept = model._columns_kept()
     seen = ~np.isnan(rows[:, kept])

@@ -20,8 +20,7 @@ from sklearn.impute import KNNImputer, SimpleImputer
 from sklearn.utils._set_output import _get_container_adapter
 from sklearn.utils.validation import check_non_negative, validate_data
 
-from skvnce import testing
-from skvnce.testing import check_nan_contract, nan_checks
+from skvnce.testing import _contract, check_nan_contract, nan_checks
 
 
 class Toy(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -495,7 +494,7 @@ def test_checks_of_absent_methods_do_not_run():
 
 def few_checks(monkeypatch, estimator, *names):
     kept = [(name, check) for name, check in nan_checks(estimator) if name in names]
-    monkeypatch.setattr(testing, "nan_checks", lambda estimator: kept)
+    monkeypatch.setattr(_contract, "nan_checks", lambda estimator: kept)
 
 
 def test_contract_collects_all_failures(monkeypatch):
