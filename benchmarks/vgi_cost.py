@@ -21,7 +21,7 @@ from imputation import resident
 from torch import nn
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vgi.core import (
+from skvnce.algorithms.vgi.training import (
     Chains,
     Pair,
     TrainingSettings,

@@ -28,7 +28,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.factor_analysis import fit_covariance, fit_factors
-from skvnce.algorithms.vgi.core import (
+from skvnce.algorithms.vgi.training import (
     Chains,
     Pair,
     TrainingSettings,

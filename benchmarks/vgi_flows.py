@@ -30,7 +30,7 @@ from torch import nn
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms.gaussian import em
-from skvnce.algorithms.vgi import core, mcem
+from skvnce.algorithms.vgi import mcem, training
 from skvnce.models.spline_flow import SplineFlow
 from skvnce.samplers.base import Sampler
 from skvnce.samplers.projected_latent import projected_latent
@@ -49,7 +49,7 @@ FIRST = "complete", "normal", "VGI", "MCEM"  # are done before all others
 CHECKS = 6  # looks at the test rows
 FLOW = {"n_steps": 3, "n_bins": 8, "hidden": (64, 64)}
 BINS = {"miniboone": 4}  # as the paper has it
-EFFORT = core.TrainingSettings(
+EFFORT = training.TrainingSettings(
     batch_size=256,
     n_updates=3,
     learning_rate=3e-3,
@@ -206,7 +206,7 @@ def conditionals_of(d):
     return ExtendedConditionals(d, FAMILY(), body, WIDTH, HEAD)
 
 
-class TimedChains(core.Chains):
+class TimedChains(training.Chains):
     """Chains that tell a clock when they move."""
 
     clock = None
@@ -219,17 +219,17 @@ class TimedChains(core.Chains):
 
 def by_vgi(model, data, clock, watch):
     """Fit by variational Gibbs inference: two warm-ups, then the main stage."""
-    chains = TimedChains(data, core.from_marginals(data, CHAINS))
+    chains = TimedChains(data, training.from_marginals(data, CHAINS))
     chains.clock = clock
-    pair = core.Pair(model, conditionals_of(data.x.shape[1]))
-    core.warm_up_conditionals(
+    pair = training.Pair(model, conditionals_of(data.x.shape[1]))
+    training.warm_up_conditionals(
         pair.conditionals,
         chains,
         n_epochs=MOST,
         learning_rate=EFFORT.q_learning_rate,
         on_epoch=lambda epoch, loss: clock.now() > WARM_UP[0],
     )
-    core.warm_up_model(
+    training.warm_up_model(
         model,
         chains,
         n_epochs=MOST,
@@ -241,7 +241,7 @@ def by_vgi(model, data, clock, watch):
 
 def main_stage(pair, chains, clock, watch):
     """Run the main stage of VGI."""
-    core.train(
+    training.train(
         pair,
         chains,
         EFFORT,
@@ -262,7 +262,7 @@ def from_gaussian(model, data, clock, watch):
     x = em.draw(normal, double, CHAINS)
     chains = TimedChains(data, x.float())
     chains.clock = clock
-    main_stage(core.Pair(model, conditionals.float()), chains, clock, watch)
+    main_stage(training.Pair(model, conditionals.float()), chains, clock, watch)
 
 
 class Redraws:
@@ -493,13 +493,13 @@ def costs(name, n_rows, seed=0):
     for kind, passes in (("coupling", 2), ("autoregressive", None)):
         with seeded(seed):
             model = flow_of(name, train.shape[1], n_passes=passes)
-            pair = core.Pair(model, conditionals_of(train.shape[1]))
-            chains = core.Chains(data, core.from_marginals(data, 1))
+            pair = training.Pair(model, conditionals_of(train.shape[1]))
+            chains = training.Chains(data, training.from_marginals(data, 1))
             x, sampler = chains.x.clone(), projected_latent(model)
             once = {"n_epochs": 1}
             plain = partial(mcem.train, model, data, x, EFFORT, **once)
             found[kind] = [
-                seconds_of(partial(core.train, pair, chains, EFFORT, **once)),
+                seconds_of(partial(training.train, pair, chains, EFFORT, **once)),
                 seconds_of(partial(plain, n_steps=lambda epoch: 0)),
                 seconds_of(partial(mcem.reimpute, sampler, data, x, 1)),
             ]

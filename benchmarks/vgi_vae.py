@@ -30,7 +30,7 @@ from torch.distributions import Independent, Normal
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.factor_analysis import fit_factors
-from skvnce.algorithms.vgi import block, core
+from skvnce.algorithms.vgi import block, training
 from skvnce.algorithms.vgi.latent_density import LatentDensity
 from skvnce.datasets import load_frey_faces
 from skvnce.models.factor_analysis import infer, log_prob_observed
@@ -159,7 +159,7 @@ def descended(loss, parts, n, settings):
     descend(
         loss,
         named,
-        core.epochs(n, BATCH),
+        training.epochs(n, BATCH),
         optimiser=torch.optim.Adam([leaf for _, leaf in named], lr=settings.rate),
         max_iter=settings.n_epochs,
         on_epoch=settings.on_epoch,
@@ -244,7 +244,7 @@ def refitted(model, posterior, data, n_epochs=150):
             -miss_vae(model, posterior, *data.take(rows), global_stream).mean()
         ),
         named,
-        core.epochs(len(data.x), BATCH),
+        training.epochs(len(data.x), BATCH),
         optimiser=optimiser,
         schedule=torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, n_epochs),
         max_iter=n_epochs,
@@ -325,7 +325,7 @@ def by_blocks(kind):
         block.train(
             scheme,
             block.BlockChains(scheme, data, linear_draws(linear, data)),
-            core.epochs(len(data.x), BATCH),
+            training.epochs(len(data.x), BATCH),
             n_epochs=settings.n_epochs,
             n_warm_up=min(WARM_UP, settings.n_epochs // 2),
             learning_rate=settings.rate,
@@ -345,16 +345,16 @@ def by_gibbs(n_draws, model, posterior, data, linear, settings):
     )
     q = ExtendedConditionals(D, NormalHead(), shared, BODY, (HEAD,))
     anchor(q, linear.mean.float(), linear.precision().float())
-    chains = core.Chains(data, linear_draws(linear, data), observed_hypercube(data))
+    chains = training.Chains(data, linear_draws(linear, data), observed_hypercube(data))
     density = LatentDensity(model, posterior, n_draws=n_draws)
     warm = min(WARM_UP, settings.n_epochs // 2)
-    core.warm_up_model(
+    training.warm_up_model(
         density, chains, n_epochs=warm, batch_size=BATCH, learning_rate=settings.rate
     )
-    core.train(
-        core.Pair(density, q),
+    training.train(
+        training.Pair(density, q),
         chains,
-        core.TrainingSettings(UPDATES, SELECTED, BATCH, settings.rate, Q_RATE),
+        training.TrainingSettings(UPDATES, SELECTED, BATCH, settings.rate, Q_RATE),
         n_epochs=settings.n_epochs - warm,
         on_epoch=lambda epoch, loss: settings.on_epoch(epoch + warm, loss),
     )

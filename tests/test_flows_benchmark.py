@@ -137,7 +137,7 @@ def test_chains_of_a_clock_are_chains(seed):
         x = torch.randn(2, *data.x.shape)
         conditionals = study.conditionals_of(3)
     ends = []
-    for kind in (study.core.Chains, study.TimedChains):
+    for kind in (study.training.Chains, study.TimedChains):
         chains = kind(Incomplete(*data), x)
         chains.clock = study.Clock(1.0)
         with seeded(seed):

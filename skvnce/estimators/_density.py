@@ -14,7 +14,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._progress import step
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
-from skvnce.algorithms.vgi import core, density, mcem
+from skvnce.algorithms.vgi import density, mcem, training
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._blind import Blind, moved, normal_without
 from skvnce.estimators._callbacks import (
@@ -254,12 +254,12 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
             model = STARTS[self.model](normal, like)
         head = ALGORITHMS[self.algorithm]()
         conditionals = density.anchored_conditionals(normal, head)
-        return core.Pair(model.float(), conditionals.float())
+        return training.Pair(model.float(), conditionals.float())
 
     def _settings(self):
         fields = self._solver()
         rate = fields["learning_rate_init"]
-        return core.TrainingSettings(
+        return training.TrainingSettings(
             n_updates=min(8, 2 * len(self.scale_)),
             batch_size=int(fields["batch_size"]),
             learning_rate=rate,
@@ -279,7 +279,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         before, after = starts
         if not isinstance(self.model, str):  # it does not start at the normal
             after = after._replace(model=before.model)
-        found = core.Pair(*map(moved, pair, before, after))
+        found = training.Pair(*map(moved, pair, before, after))
         cube = Hypercube(*(end.double() for end in hypercube))
         blind = copy(self)
         blind._cache = [density.Fitted(found, normal, self._families(), cube)]
@@ -328,7 +328,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         """Fit a user's density to rows completed by the normal distribution."""
         chains = density.make_chains(start, int(self.n_training_draws))
         n_batches = -(-len(start.weights) // settings.batch_size)
-        core.warm_up_model(
+        training.warm_up_model(
             model,
             chains,
             n_epochs=-(-_WARM_UP // n_batches),
@@ -384,10 +384,10 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         """Evaluate a density at a few rows near the centre."""
         d = len(self.scale_)
         rows = torch.linspace(-1, 1, 3 * d, dtype=torch.float64).view(3, d)
-        training = model.training
+        was_training = model.training
         with torch.no_grad():
             found = model.double().eval().log_prob(rows).numpy()
-        model.train(training)
+        model.train(was_training)
         return found
 
     def _own_density(self, n_features):

@@ -135,7 +135,7 @@ def train(
     scheme : Scheme
     chains : BlockChains
     batches : callable
-        Returns the batches of an epoch; see `skvnce.algorithms.vgi.core.epochs`.
+        Returns the batches of an epoch; see `skvnce.algorithms.vgi.training.epochs`.
     n_epochs, n_warm_up : int
         Number of all epochs, and of those in which the chains do not move.
     n_sweeps : int

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from skvnce._incomplete import Incomplete
 from skvnce._progress import tell
 from skvnce.algorithms.gaussian import em
-from skvnce.algorithms.vgi.core import Chains, Pair, TrainingSettings, train
+from skvnce.algorithms.vgi.training import Chains, Pair, TrainingSettings, train
 from skvnce.distributions.cells import Families
 from skvnce.distributions.normal import Normal
 from skvnce.objectives.elbo import iwelbo, standard_error

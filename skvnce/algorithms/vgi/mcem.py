@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vgi.core import TrainingSettings, epochs
+from skvnce.algorithms.vgi.training import TrainingSettings, epochs
 from skvnce.samplers.base import Sampler, run_chain
 from skvnce.samplers.projected_latent import projected_latent
 from skvnce.samplers.variational_gibbs import Hypercube

@@ -13,7 +13,7 @@ from skvnce.algorithms.vgi.block import (
     train,
     visit_loss,
 )
-from skvnce.algorithms.vgi.core import epochs, from_marginals
+from skvnce.algorithms.vgi.training import epochs, from_marginals
 from skvnce.variational.encoder import Perceptron
 from skvnce.variational.latent_cells import NormalLatentCells
 from skvnce.variational.latent_encoder import IndependentNormalEncoder

@@ -8,7 +8,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seeded
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.vgi import density
-from skvnce.algorithms.vgi.core import Pair
+from skvnce.algorithms.vgi.training import Pair
 from skvnce.distributions.cells import Families
 from skvnce.distributions.normal import Normal
 from skvnce.models.spline_flow import SplineFlow

@@ -8,14 +8,14 @@ from torch.distributions import Independent, MultivariateNormal, Normal
 from vaes import Curved
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vgi.core import (
+from skvnce.algorithms.vgi.latent_density import LatentDensity
+from skvnce.algorithms.vgi.training import (
     Chains,
     Pair,
     TrainingSettings,
     from_marginals,
     train,
 )
-from skvnce.algorithms.vgi.latent_density import LatentDensity
 from skvnce.variational.base import stream
 from skvnce.variational.gibbs import ExtendedConditionals
 from skvnce.variational.heads import NormalHead

@@ -9,7 +9,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.vgi import mcem
-from skvnce.algorithms.vgi.core import TrainingSettings
+from skvnce.algorithms.vgi.training import TrainingSettings
 from skvnce.models.spline_flow import SplineFlow
 from skvnce.samplers.projected_latent import Proposal, projected_latent
 from skvnce.samplers.variational_gibbs import observed_hypercube

@@ -10,7 +10,7 @@ from torch.distributions import MultivariateNormal, Normal, kl_divergence
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms.factor_analysis import fit_factors
-from skvnce.algorithms.vgi.core import (
+from skvnce.algorithms.vgi.training import (
     Chains,
     Pair,
     TrainingSettings,
