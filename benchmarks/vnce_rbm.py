@@ -71,9 +71,9 @@ Exact VNCE failed outright once: machine 2 at n = 500 has a test log-likelihood 
 possible rows are neither in the data nor in the noise, and hold nearly all of the
 fitted mass: nothing in the objective holds them down.  `accuracy_` does not show it;
 `log_scale_gap_` does, and the estimator warns.  Refitted with `noise_ratio=50` or
-`alpha=0.1`, the test log-likelihood is -7.41 or -7.37.  In milder form it is the
+`ridge=0.1`, the test log-likelihood is -7.41 or -7.37.  In milder form it is the
 rule: on all machines up to n = 2000 `log_scale_` is too low, elsewhere by 0.07 to 0.21
-nats at n = 500.  With alpha = 1 it is within 0.03.
+nats at n = 500.  With ridge = 1 it is within 0.03.
 
 EM with enumerated states is a slow way to the same objective.  100 rounds are not
 enough, and up to 1000 end, by `tol`, below the value that integration finds in all 5
@@ -300,7 +300,7 @@ def report(size, kept):
         "## Simulated machines",
         f"Weights N(0, 1), 116 parameters; {counts}; {N_TEST} test rows each.",
         summarise(on_machines(kept, "machines", METHODS, size.machines), first),
-        f"## The same with a penalty, alpha = {RIDGE:g}",
+        f"## The same with a penalty, ridge = {RIDGE:g}",
         "Of |theta|^2 / (2 n), the same for all; PCD is without.",
         summarise(on_machines(kept, "penalty", PENALISED, size.penalised), first),
         "## Integrated out, or EM with enumerated states",
