@@ -1,5 +1,7 @@
 """Base classes and mixins of the estimators of tables with missing values."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -14,10 +16,17 @@ from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._misfit import HeldOutCheck
 from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._possible import PossibleValues, possible_values
-from skvnce.estimators._tables import constant_columns, in_container, into_dtype
+from skvnce.estimators._tables import (
+    column_moments,
+    constant_columns,
+    in_container,
+    into_dtype,
+    rows_with_data,
+)
 from skvnce.estimators._validation import (
     check_bool,
     check_count,
+    check_deviations,
     column_name,
     incomplete_array,
 )
@@ -45,10 +54,48 @@ def observed_columns(estimator, X, fate):
     return np.flatnonzero(~empty)
 
 
+class ModelCells(NamedTuple):
+    """The cells that a model is fitted to.
+
+    Attributes
+    ----------
+    table : ndarray of shape (n_kept, n_features)
+        The rows that have an observed cell and a positive weight, in float64.
+    nodes : ndarray of shape (n, n_nodes)
+        Their columns in `feature_indices_`, without rows that are missing there.
+    weights : ndarray of shape (n,)
+    location, scale : ndarray of shape (n_nodes,)
+        Means and standard deviations of the observed cells of `nodes`.
+    """
+
+    table: np.ndarray
+    nodes: np.ndarray
+    weights: np.ndarray
+    location: np.ndarray
+    scale: np.ndarray
+
+
 class ConstantColumns:
     """Mixin that leaves constant columns out of the model and imputes their value."""
 
     _fate_of_constants = "their missing cells are filled by the constant"
+
+    def _read_cells(self, X, weights=None, refusal=None):
+        """Choose the columns of the model, and return its cells as `ModelCells`.
+
+        Sets `feature_indices_` and `constants_`.  `weights` (n_samples,) are checked;
+        see `_split_constants` for `refusal`.
+        """
+        weights, kept = rows_with_data(X, weights)
+        table = X[kept].astype(np.float64)
+        self.feature_indices_ = observed_columns(self, table, self._fate_of_empty)
+        self._split_constants(table, refusal)
+        nodes = table[:, self.feature_indices_]
+        seen = ~np.isnan(nodes).all(1)
+        nodes, weights = nodes[seen], weights[kept][seen]
+        moments = column_moments(nodes, weights)
+        check_deviations(self, self.feature_indices_, moments[1])
+        return ModelCells(table, nodes, weights, *moments)
 
     def _split_constants(self, X, refusal=None):
         """Move constant columns from `feature_indices_` to `constants_`, and warn.

@@ -23,17 +23,14 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._tables import (
-    column_moments,
     hold_out,
     into_dtype,
-    rows_with_data,
 )
 from skvnce.estimators._validation import (
     AUTO,
     ON_MISFIT,
     Number,
     check_count,
-    check_deviations,
     check_rank,
     column_name,
     incomplete_array,
@@ -202,16 +199,9 @@ class IncompleteFactorAnalysis(
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
-        weights, kept = rows_with_data(X, sample_weight)
-        table = X[kept].astype(np.float64)
-        self.feature_indices_ = self._observed_columns(table)
-        self._split_constants(table, "no latents can be learned.")
+        cells = self._read_cells(X, sample_weight, "no latents can be learned.")
+        table, nodes, weights, mean, scale = cells
         check_rank(self.n_components, len(self.feature_indices_))
-        nodes = table[:, self.feature_indices_]
-        seen = ~np.isnan(nodes).all(1)  # rows with a cell that is not constant
-        nodes, weights = nodes[seen], weights[kept][seen]
-        mean, scale = column_moments(nodes, weights)
-        check_deviations(self, self.feature_indices_, scale)
         announce(tail_messages(self, table, self.feature_indices_), self.on_misfit)
         nodes = (nodes - mean) / scale
         on_round, finish = report_rounds(self, self.max_iter, X=X)

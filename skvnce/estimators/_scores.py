@@ -9,15 +9,14 @@ from skvnce.algorithms.gaussian import copula, em
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear, nonlinear_columns
 from skvnce.algorithms.gaussian.normal_scores import CellScores, repeated_values
 from skvnce.distributions.cells import Families
-from skvnce.estimators._base import ConstantColumns, observed_columns
+from skvnce.estimators._base import ConstantColumns
 from skvnce.estimators._callbacks import rounds_of_tuning
 from skvnce.estimators._gaussian import HELD_OUT, SHARES
 from skvnce.estimators._modules import CachedModules
 from skvnce.estimators._possible import possible_values
-from skvnce.estimators._tables import column_moments, hold_out, rows_with_data
+from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import (
     check_choice,
-    check_deviations,
     column_name,
 )
 
@@ -61,17 +60,10 @@ class NodeScores(CachedModules, ConstantColumns):
 
     def _keep_nodes(self, X, weights, consequence):
         """Choose the columns of the model; return their cells in the rows used."""
-        weights, kept = rows_with_data(X, weights)
-        table, weights = X[kept].astype(np.float64), weights[kept]
-        self._possible = tuple(possible_values(self, table))  # plain, for skops
-        self.feature_indices_ = observed_columns(self, table, self._fate_of_empty)
-        self._split_constants(table, consequence)
-        nodes = table[:, self.feature_indices_]
-        seen = ~np.isnan(nodes).all(1)
-        nodes, weights = nodes[seen], weights[seen]
-        self.location_, self.scale_ = column_moments(nodes, weights)
-        check_deviations(self, self.feature_indices_, self.scale_)
-        return nodes, torch.from_numpy(weights)
+        cells = self._read_cells(X, weights, consequence)
+        self._possible = tuple(possible_values(self, cells.table))  # plain, for skops
+        self.location_, self.scale_ = cells.location, cells.scale
+        return cells.nodes, torch.from_numpy(cells.weights)
 
     def _fit_normal(self, nodes, weights, *, nonlinear, asked):
         """Choose marginals on held-out cells, and fit a normal distribution to scores.

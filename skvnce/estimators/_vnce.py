@@ -22,13 +22,12 @@ from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._modules import state_of
 from skvnce.estimators._parts import LBFGS, Adam
 from skvnce.estimators._rounds import failures_named
-from skvnce.estimators._tables import column_moments, hold_out, rows_with_data
+from skvnce.estimators._tables import column_moments, hold_out
 from skvnce.estimators._validation import (
     AUTO,
     ON_MISFIT,
     RANDOM_STATE,
     Number,
-    check_deviations,
     incomplete_array,
     integer_from,
     keeps_state_on_failure,
@@ -307,43 +306,33 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
             If a parameter has a wrong type.
         """
         self._check_parameters()
-        X, nodes = self._read(X)
+        X = incomplete_array(self, X, reset=True)
+        cells = self._read_cells(X)
+        self._keep_possible(cells.table)
+        self._announce_tails(cells.table, self.feature_indices_)
         on_round, finish = report_rounds(self, self._most_rounds(), X=X)
         with one_thread(), torch.enable_grad(), seeded(self.random_state) as seed:
             self._seed = seed
             if self.feature_indices_.size:
-                self._fit_model(nodes, on_round)
+                self._fit_model(cells, on_round)
             else:
                 self._keep_no_model()
         finish()
         return self
 
-    def _read(self, X):
-        """Validate X, and return it and the rows of the columns of the model."""
-        X = incomplete_array(self, X, reset=True)
-        _, kept = rows_with_data(X, None)
-        self.feature_indices_ = self._observed_columns(X[kept])
-        table = X[kept].astype(np.float64)
-        self._split_constants(table)
-        self._keep_possible(X[kept])
-        nodes = table[:, self.feature_indices_]
-        nodes = nodes[~np.isnan(nodes).all(1)]
-        _, scale = _moments(nodes)
-        check_deviations(self, self.feature_indices_, scale)
-        self._announce_tails(table, self.feature_indices_)
-        return X, nodes
-
-    def _fit_model(self, nodes, on_round):
+    def _fit_model(self, cells, on_round):
         """Fit the model and check it."""
         with refusals_named(), failures_named(_DIVERGED):
-            settings, moments = settings_of(self), _moments(nodes)
-            found = fit_table(settings, nodes, *moments, _initial_normal, on_round)
+            settings, moments = settings_of(self), (cells.location, cells.scale)
+            found = fit_table(
+                settings, cells.nodes, *moments, _initial_normal, on_round
+            )
             self._keep(found)
             warn_unless_converged(self, found.outcome.converged, settings.solver.tol)
             with step("checking the scale by fresh noise"):
                 self.log_scale_gap_ = found.scale_gap(settings)
             warn_of_gap(self)
-            self._judge(nodes, settings)
+            self._judge(cells.nodes, settings)
 
     def _keep_no_model(self):
         """Set the attributes of a fit in which all columns are constant."""
