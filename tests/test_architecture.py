@@ -32,6 +32,7 @@ LAYERS = {
         "samplers",
         "training",
         "_incomplete",
+        "_units",
     },
     "inspection": set(),
 }

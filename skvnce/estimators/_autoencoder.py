@@ -27,7 +27,7 @@ from skvnce.estimators._scores import (
     linear_start,
 )
 from skvnce.estimators._tables import hold_out
-from skvnce.estimators._validation import check_rank, incomplete_array
+from skvnce.estimators._validation import check_rank, share_columns
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.objectives.bounds import BOUNDS
 
@@ -55,23 +55,20 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         log_prob, error = found[:, 0] + log_slopes, found[:, 1]
         return np.where(empty, 0.0, log_prob), np.where(empty, 0.0, error)
 
-    def _fit(self, X, weights=None, on_chosen=None):
-        """Fit; `weights` (n_samples,) weight EM, and training draws rows by them.
+    def _fit_member(self, imputer, X, weights=None, on_chosen=None):
+        """Fit to the validated table of an imputer; see `_fit_table`."""
+        self._check_parameters()
+        share_columns(imputer, self)
+        return self._fit_table(X, weights, on_chosen)
+
+    @reports_fit
+    def _fit_table(self, X, weights=None, on_chosen=None):
+        """Fit to a validated table; `weights` (n_samples,) weight EM and training.
 
         Weights are not public: training draws rows at random, so a weight of two is
         equivalent to two equal rows only on average.  `on_chosen` gets a `Blind` of the
         estimator when held-out cells have chosen the number of rounds.
         """
-        return self._fit_table(self._validated(X), weights, on_chosen)
-
-    def _validated(self, X):
-        """Validate the parameters and the table of a fit."""
-        self._check_parameters()
-        return incomplete_array(self, X, reset=True)
-
-    @reports_fit
-    def _fit_table(self, X, weights=None, on_chosen=None):
-        """Fit to a validated table; see `_fit`."""
         consequence = "no latents can be learned."
         nodes, weights = self._keep_nodes(X, weights, consequence)
         check_rank(self.n_components, len(self.feature_indices_))

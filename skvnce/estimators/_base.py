@@ -60,12 +60,14 @@ class ModelCells(NamedTuple):
     Attributes
     ----------
     table : ndarray of shape (n_kept, n_features)
-        The rows that have an observed cell and a positive weight, in float64.
+        The rows that have an observed cell and a positive weight, in the dtype of X.
     nodes : ndarray of shape (n, n_nodes)
         Their columns in `feature_indices_`, without rows that are missing there.
     weights : ndarray of shape (n,)
     location, scale : ndarray of shape (n_nodes,)
         Means and standard deviations of the observed cells of `nodes`.
+    counted : ndarray of bool, of shape (n_samples,)
+        The rows of positive weight.
     """
 
     table: np.ndarray
@@ -73,6 +75,7 @@ class ModelCells(NamedTuple):
     weights: np.ndarray
     location: np.ndarray
     scale: np.ndarray
+    counted: np.ndarray
 
 
 class ConstantColumns:
@@ -87,15 +90,15 @@ class ConstantColumns:
         see `_split_constants` for `refusal`.
         """
         weights, kept = rows_with_data(X, weights)
-        table = X[kept].astype(np.float64)
+        table = X[kept]
         self.feature_indices_ = observed_columns(self, table, self._fate_of_empty)
         self._split_constants(table, refusal)
-        nodes = table[:, self.feature_indices_]
+        nodes = table[:, self.feature_indices_].astype(np.float64)
         seen = ~np.isnan(nodes).all(1)
-        nodes, weights = nodes[seen], weights[kept][seen]
-        moments = column_moments(nodes, weights)
+        nodes, kept_weights = nodes[seen], weights[kept][seen]
+        moments = column_moments(nodes, kept_weights)
         check_deviations(self, self.feature_indices_, moments[1])
-        return ModelCells(table, nodes, weights, *moments)
+        return ModelCells(table, nodes, kept_weights, *moments, weights > 0)
 
     def _split_constants(self, X, refusal=None):
         """Move constant columns from `feature_indices_` to `constants_`, and warn.
@@ -107,9 +110,11 @@ class ConstantColumns:
         refusal : str, default=None
             What is impossible if no column is left, which is then an error.
         """
-        constant = constant_columns(X[:, self.feature_indices_])
+        nodes = X[:, self.feature_indices_].astype(np.float64)
+        constant = constant_columns(nodes)
         places = self.feature_indices_[constant].tolist()
-        self.constants_ = {place: lower_median(X[:, place]) for place in places}
+        values = map(lower_median, nodes.T[constant])
+        self.constants_ = dict(zip(places, values, strict=True))
         self.feature_indices_ = self.feature_indices_[~constant]
         if refusal and not self.feature_indices_.size:
             raise ValueError(

@@ -31,8 +31,8 @@ from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import (
     AUTO,
     RANDOM_STATE,
-    incomplete_array,
     integer_from,
+    share_columns,
 )
 from skvnce.models.rowwise import own_density
 from skvnce.samplers.variational_gibbs import Hypercube
@@ -191,9 +191,9 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         return fields_of(self.solver, "model.solver", _SOLVER)
 
     @reports_fit
-    def _fit(self, X, on_chosen=None):
-        """Fit; for `on_chosen` see `VariationalAutoencoder._fit`."""
-        X = incomplete_array(self, X, reset=True)
+    def _fit_member(self, imputer, X, on_chosen=None):
+        """Fit to the validated table of an imputer, as autoencoders do."""
+        share_columns(imputer, self)
         nodes, weights = self._keep_nodes(X, None, "there is nothing to impute.")
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with one_thread(), seeded(self.random_state):

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._incomplete import Incomplete
 from skvnce._random import seed_from
 from skvnce._threads import threads_for
+from skvnce._units import Units
 from skvnce._warnings import warn_user
 from skvnce.algorithms import factor_analysis
 from skvnce.estimators._base import IncompleteTransformer
@@ -200,14 +201,16 @@ class IncompleteFactorAnalysis(
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
         cells = self._read_cells(X, sample_weight, "no latents can be learned.")
-        table, nodes, weights, mean, scale = cells
         check_rank(self.n_components, len(self.feature_indices_))
-        announce(tail_messages(self, table, self.feature_indices_), self.on_misfit)
-        nodes = (nodes - mean) / scale
+        announce(
+            tail_messages(self, cells.table, self.feature_indices_), self.on_misfit
+        )
+        units = Units(cells.location, cells.scale)
+        weights = torch.from_numpy(cells.weights)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with threads_for(len(self.feature_indices_)):
-            found = self._fit_rank(nodes, torch.from_numpy(weights), on_round)
-            self._keep(found, mean, scale, weights.sum())
+            found = self._fit_rank(units.scaled(cells.nodes), weights, on_round)
+            self._keep(found, units, cells.weights.sum())
         finish()
         return self
 
@@ -312,16 +315,15 @@ class IncompleteFactorAnalysis(
     def _fate_of_empty(self):
         return "given zero loadings"
 
-    def _fit_rank(self, nodes, weights, on_round):
-        data = Incomplete.from_array(nodes)
+    def _fit_rank(self, data, weights, on_round):
         rank, options = self.n_components, {"floor": _FLOOR, "max_iter": self.max_iter}
         if isinstance(rank, str):
-            some, hidden = hold_out(nodes, weights, _HELD_OUT)
+            some, hidden = hold_out(data.to_array(), weights, _HELD_OUT)
             rank = factor_analysis.choose_rank(
                 data.take(some),
                 hidden[some],
                 weights[some],
-                nodes.shape[1],
+                data.x.shape[1],
                 tol=_SEARCH * self.tol,
                 **options,
             )
@@ -330,18 +332,20 @@ class IncompleteFactorAnalysis(
             data, weights, rank, tol=self.tol, on_round=on_round, **options
         )
 
-    def _keep(self, fit, mean, scale, total):
+    def _keep(self, fit, units, total):
         """Set the fitted attributes, in the units of X."""
         model = factor_analysis.rotate(fit.model)
         self.n_components_ = model.loadings.shape[1]
         self.mean_ = np.full(self.n_features_in_, np.nan)
         self.mean_[list(self.constants_)] = list(self.constants_.values())
-        self.mean_[self.feature_indices_] = mean + model.mean.numpy() * scale
+        self.mean_[self.feature_indices_] = units.restored(model.mean)
         self.components_ = np.zeros((self.n_components_, self.n_features_in_))
-        self.components_[:, self.feature_indices_] = model.loadings.numpy().T * scale
+        self.components_[:, self.feature_indices_] = (
+            model.loadings.numpy().T * units.scale
+        )
         self.noise_variance_ = np.zeros(self.n_features_in_)
         noise = model.noise_variance.numpy()
-        self.noise_variance_[self.feature_indices_] = noise * scale**2
+        self.noise_variance_[self.feature_indices_] = noise * units.scale**2
         self.loss_curve_ = [-float(objective / total) for objective in fit.objectives]
         self.n_iter_ = len(self.loss_curve_)
         at_floor = self.feature_indices_[noise <= 1.001 * _FLOOR]

@@ -7,11 +7,12 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 
-from skvnce._progress import step
 from skvnce._random import seed_from
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
-from skvnce.algorithms.gaussian import calibration, copula, em, marginals, steps
+from skvnce.algorithms.gaussian import copula
+from skvnce.algorithms.gaussian.fit import Limits, Split, fit_copula
+from skvnce.algorithms.gaussian.marginals import nonlinear_columns
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -21,19 +22,13 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._gaussian_fitted import FittedNormal
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._possible import PossibleValues
-from skvnce.estimators._tables import (
-    column_moments,
-    hold_out,
-    row_folds,
-    rows_with_data,
-)
+from skvnce.estimators._tables import hold_out, row_folds
 from skvnce.estimators._validation import (
     AUTO,
     BOUND,
     ON_MISFIT,
     RANDOM_STATE,
     Number,
-    check_deviations,
     incomplete_array,
     integer_from,
     keeps_state_on_failure,
@@ -256,65 +251,62 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
-        weights, kept = rows_with_data(X, sample_weight)
-        counted = weights > 0
-        self._keep_possible(X[counted], self.min_value, self.max_value)
-        self.feature_indices_ = self._observed_columns(X[kept])
-        self._split_constants(X[kept].astype(np.float64))
-        nodes = X[np.ix_(kept, self.feature_indices_)].astype(np.float64)
-        weights = torch.from_numpy(weights[kept])
-        self.location_, self.scale_ = column_moments(nodes, weights.numpy())
-        check_deviations(self, self.feature_indices_, self.scale_)
-        self._announce_tails(X[kept], self.feature_indices_)
+        cells = self._read_cells(X, sample_weight)
+        self._keep_possible(cells.table, self.min_value, self.max_value)
+        self.location_, self.scale_ = cells.location, cells.scale
+        self._announce_tails(cells.table, self.feature_indices_)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         try:
             with one_thread():
                 if self.feature_indices_.size:
-                    self._fit_model(nodes, weights, on_round)
+                    self._fit_model(cells, on_round)
                 else:
-                    self._fit_constants(nodes)
+                    self._fit_constants(cells.nodes)
         except torch.linalg.LinAlgError as error:
             raise ValueError(
                 "A covariance matrix is not positive definite: some columns are "
                 f"collinear. Drop some of them, or raise shrinkage={self.shrinkage!r}."
             ) from error
-        self._fit_indicator(X[counted])
+        self._fit_indicator(X[cells.counted])
         finish()
         return self
 
-    def _fit_model(self, nodes, weights, on_round):
+    def _fit_model(self, cells, on_round):
         """Choose shrinkage and marginals on held-out cells, then fit to all cells."""
-        data = self._scaled(nodes)
-        cells, d = data.x, data.x.shape[1]
-        effort = {"max_iter": self.max_iter, "tol": self.tol}
-        some, hidden = hold_out(nodes, weights, HELD_OUT)
-        part = data.take(some), hidden[some], weights[some]
+        nodes, weights = cells.nodes, torch.from_numpy(cells.weights)
         shares = SHARES if isinstance(self.shrinkage, str) else [self.shrinkage]
-        strengths = [float(share) * d for share in shares]
-        nonlinear = self.marginals == "auto"
-        values = self._repeated_values()
-        chosen = copula.choose(
-            data, weights, part, strengths, nonlinear=nonlinear, values=values, **effort
+        strengths = [float(share) * nodes.shape[1] for share in shares]
+        some, hidden = hold_out(nodes, weights, HELD_OUT)
+        found = fit_copula(
+            self._units().scaled(nodes),
+            weights,
+            Split(some, hidden, row_folds(nodes)),
+            self._limits(),
+            strengths,
+            nonlinear=self.marginals == "auto",
+            max_iter=self.max_iter,
+            tol=self.tol,
+            on_round=on_round,
         )
         self.n_tuning_iter_ = rounds_of_tuning()
-        strength, pieces, start, judged = chosen
-        self.shrinkage_ = float(shares[strengths.index(strength)])
-        self.nonlinear_columns_, self._marginals = np.zeros(d, dtype=bool), None
-        if pieces is not None:
-            self.nonlinear_columns_ = marginals.nonlinear_columns(pieces).numpy()
-            limits = map(torch.from_numpy, self._scaled_ranges())
-            self._marginals = tuple(part.numpy() for part in pieces.within(*limits))
-            data, _ = marginals.scored(pieces, data)
-        fit = em.fit_normal(data, weights, strength, start, on_round=on_round, **effort)
-        self._normal = fit.normal.mean.numpy(), fit.normal.covariance.numpy()
-        self.mean_, self.covariance_ = self._parameters_in_units(self._normal)
-        part = data.take(some), cells[some], weights[some]
-        found = steps.fit_steps(fit.normal, *part, values)
-        self._steps = tuple(part.numpy() for part in found)
-        self._calibrate(*part, row_folds(nodes)[some])
-        self._keep_for_draws(data, weights, strength)
-        self._report(fit, float(weights.sum()))
-        self._judge(nodes, weights, judged, hidden & some[:, None])
+        self.shrinkage_ = float(shares[strengths.index(found.strength)])
+        self._keep(found.copula)
+        self._keep_for_draws(found.scores, weights, found.strength)
+        self._report(found.em, cells.weights.sum())
+        self._judge(cells, found.judged, hidden & some[:, None])
+
+    def _keep(self, model):
+        """Set the attributes of the model, in the units of X."""
+        self.mean_, self.covariance_ = self._units().moments(model.normal)
+        self.nonlinear_columns_ = np.zeros(len(self.scale_), dtype=bool)
+        if model.marginals is not None:
+            self.nonlinear_columns_ = nonlinear_columns(model.marginals).numpy()
+        self.calibrated_columns_ = np.zeros(len(self.scale_), dtype=bool)
+        self.calibrated_columns_[model.calibration.columns.numpy()] = True
+        self._normal, self._marginals, self._steps, self._calibration = (
+            part and tuple(value.numpy() for value in part)
+            for part in (model.normal, model.marginals, model.steps, model.calibration)
+        )
 
     def _fit_constants(self, nodes):
         """Set the attributes of a model without columns, as all are constant."""
@@ -327,32 +319,21 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         self.loss_curve_, self.n_iter_, self.n_tuning_iter_ = [], 0, 0
         self._check_held_out(nodes, None)
 
-    def _judge(self, nodes, weights, fitted, hidden):
+    def _judge(self, cells, model, hidden):
         """Compare the fit without held-out cells with means, and report a misfit."""
-        pieces = fitted.marginals
-        if pieces is not None:
-            pieces = pieces.within(*map(torch.from_numpy, self._scaled_ranges()))
-        model = self._copula([part.numpy() for part in fitted.normal])
-        model = model._replace(marginals=pieces)
 
         def predict(kept, rows):
-            means = copula.cell_means(model, self._scaled(kept[rows]))
-            return self._clipped(self._in_units(means))
+            means = copula.cell_means(model, self._units().scaled(kept[rows]))
+            return self._clipped(self._units().restored(means))
 
-        cells = {"weights": weights.numpy(), "hidden": hidden.numpy()}
-        self._check_held_out(nodes, predict, **cells)
+        held_out = {"weights": cells.weights, "hidden": hidden.numpy()}
+        self._check_held_out(cells.nodes, predict, **held_out)
         self._announce_misfit(_REMEDY)
 
-    def _calibrate(self, data, cells, weights, folds):
-        """Calibrate the columns whose predictions this clearly improves."""
-        self._calibration = None
-        self.calibrated_columns_ = np.zeros(len(self.scale_), dtype=bool)
-        model = self._copula(self._normal)
-        parts = cells, weights, folds, model.steps, model.possible_of
-        with step("calibrating the draws"):
-            found = calibration.fit_calibration(model.normal, data, *parts)
-        self._calibration = tuple(part.numpy() for part in found)
-        self.calibrated_columns_[found.columns.numpy()] = True
+    def _limits(self):
+        """Return what is known about the cells, for scaled columns."""
+        ranges = tuple(map(torch.from_numpy, self._scaled_ranges()))
+        return Limits(ranges, self._bounds(), self._repeated_values())
 
     def _repeated_values(self):
         """List the values of columns with repeated values, centred and scaled."""

@@ -7,6 +7,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_lattice, seeded
 from skvnce._threads import one_thread
+from skvnce._units import Units
 from skvnce.algorithms.gaussian import copula, em
 from skvnce.algorithms.gaussian.calibration import Calibration
 from skvnce.algorithms.gaussian.copula import Copula
@@ -23,6 +24,10 @@ from skvnce.estimators._validation import check_count
 def _lattice(data):
     """Make the random numbers of rows as functions of the row content."""
     return row_lattice(data.to_array(), 0)
+
+
+def _normal(mean, covariance):
+    return Normal(torch.from_numpy(mean), torch.from_numpy(covariance))
 
 
 class FittedNormal(Imputer):
@@ -54,8 +59,10 @@ class FittedNormal(Imputer):
         model = self._copula(self._normal)
         for cells, nodes in self._parts(X, only_incomplete=True):
             with one_thread():
-                scaled = copula.conditional_mean(model, self._scaled(nodes), _lattice)
-            found = self._clipped(self._in_units(scaled))
+                scaled = copula.conditional_mean(
+                    model, self._units().scaled(nodes), _lattice
+                )
+            found = self._clipped(self._units().restored(scaled))
             filled[cells] = self._fill_marginal(found)
         return self._with_indicator(self._columns_out(filled, X), X)
 
@@ -106,10 +113,9 @@ class FittedNormal(Imputer):
         scores = np.zeros(len(X))
         model = self._copula(self._normal)
         for (rows, _), nodes in self._parts(X):
-            units = np.where(np.isnan(nodes), 0.0, np.log(self.scale_)).sum(1)
             with one_thread():
-                log_prob = copula.log_prob(model, self._scaled(nodes))
-            scores[rows[:, 0]] = log_prob.numpy() - units
+                log_prob = copula.log_prob(model, self._units().scaled(nodes))
+            scores[rows[:, 0]] = log_prob.numpy() - self._units().log_scales(nodes)
         return scores
 
     @shows_progress
@@ -123,7 +129,9 @@ class FittedNormal(Imputer):
         covariances : ndarray of shape (n_parameter_draws, n_nodes, n_nodes)
         """
         check_is_fitted(self)
-        found = [self._parameters_in_units(one) for one in self._parameter_draws()]
+        found = [
+            self._units().moments(_normal(*one)) for one in self._parameter_draws()
+        ]
         count, d = len(found), len(self.scale_)
         means = np.array([mean for mean, _ in found]).reshape(count, d)
         return means, np.array([cov for _, cov in found]).reshape(count, d, d)
@@ -136,7 +144,7 @@ class FittedNormal(Imputer):
             table, weights, strength, count, seed = training
             with one_thread(), seeded(seed):
                 draws = em.posterior_draws(
-                    Normal(*map(torch.from_numpy, self._normal)),
+                    _normal(*self._normal),
                     Incomplete.from_array(table),
                     torch.from_numpy(weights),
                     strength,
@@ -146,39 +154,32 @@ class FittedNormal(Imputer):
             self._training = None
         return self._draws or []
 
-    def _parameters_in_units(self, normal):
-        mean, covariance = normal
-        square = np.outer(self.scale_, self.scale_)
-        return self.location_ + mean * self.scale_, covariance * square
-
     def _copula(self, normal):
-        """Make the model of rows that `_scaled` standardises."""
+        """Make the model of rows that `_units` standardises."""
         pieces = self._marginals and PiecewiseLinear(
             *map(torch.from_numpy, self._marginals)
         )
-        given = PossibleValues(*self._possible).given[:, self.feature_indices_]
-        bounds = None
-        if (given & np.isfinite(self.feature_ranges_[:, self.feature_indices_])).any():
-            far = np.array([[-np.inf], [np.inf]])
-            bounds = np.where(given, self._scaled_ranges(), far)
-            bounds = tuple(map(torch.from_numpy, bounds))
         stepped = Steps(*map(torch.from_numpy, self._steps))
         learnt = self._calibration
         learnt = learnt and Calibration(*map(torch.from_numpy, learnt))
-        normal = Normal(*map(torch.from_numpy, normal))
-        return Copula(normal, pieces, bounds, stepped, learnt)
+        return Copula(_normal(*normal), pieces, self._bounds(), stepped, learnt)
+
+    def _bounds(self):
+        """Return the user's bounds, for scaled columns; None if there are none."""
+        given = PossibleValues(*self._possible).given[:, self.feature_indices_]
+        if not (given & np.isfinite(self._scaled_ranges())).any():
+            return None
+        far = np.array([[-np.inf], [np.inf]])
+        return tuple(map(torch.from_numpy, np.where(given, self._scaled_ranges(), far)))
 
     def _drawn(self, normal, nodes, n_draws):
         """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""
-        scaled = copula.draw(self._copula(normal), self._scaled(nodes), n_draws)
-        return self._made_possible(self._draw_marginal(self._in_units(scaled)))
+        scaled = copula.draw(self._copula(normal), self._units().scaled(nodes), n_draws)
+        return self._made_possible(self._draw_marginal(self._units().restored(scaled)))
 
-    def _in_units(self, scaled):
-        return self.location_ + scaled.numpy() * self.scale_
+    def _units(self):
+        return Units(self.location_, self.scale_)
 
     def _scaled_ranges(self):
         ranges = self.feature_ranges_[:, self.feature_indices_]
         return (ranges - self.location_) / self.scale_
-
-    def _scaled(self, nodes):
-        return Incomplete.from_array((nodes - self.location_) / self.scale_)

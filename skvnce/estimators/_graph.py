@@ -321,12 +321,10 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, FittedGraph):
         """Validate the table, and return its rows that have observed cells."""
         X = incomplete_array(self, X, reset=True)
         check_non_negative(self, X)
-        self.feature_indices_ = self._observed_columns(X)
-        self._split_constants(X)
-        self._announce_tails(X, self.feature_indices_)
-        nodes = X[:, self.feature_indices_]
-        self._keep_possible(X)
-        return Incomplete.from_array(nodes[~np.isnan(nodes).all(1)])
+        cells = self._read_cells(X)
+        self._announce_tails(cells.table, self.feature_indices_)
+        self._keep_possible(cells.table)
+        return Incomplete.from_array(cells.nodes)
 
     def _pose(self, data):
         """Scale the columns, choose the ridges, and build the method."""

@@ -300,7 +300,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             for _ in steps("member", range(count), count, has_parts=True):
                 member = clone(base).set_params(random_state=int(rng.integers(2**31)))
                 weights = rng.gamma(_SHAPE, size=len(X)) if count > 1 else None
-                found.append(member._fit(X, weights, on_chosen))
+                found.append(member._fit_member(self, X, weights, on_chosen))
                 solver = Adam(**base._solver() | {"validation_fraction": 0})
                 base.set_params(max_iter=found[0].best_iter_, solver=solver)
         return found

@@ -153,7 +153,7 @@ class DrawnByMembers(Imputer):
             self._warn_of_constants(X)
         else:
             self.feature_indices_ = np.flatnonzero(~np.isnan(X).all(0))
-            self._split_constants(X.astype(np.float64))
+            self._split_constants(X)
 
     def _judge(self, X, blind):
         """Check predictions of cells that the fit of the first member has not used.

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
+from skvnce._units import Units
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.algorithms.gaussian import copula, em
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear, nonlinear_columns
@@ -84,7 +85,7 @@ class NodeScores(CachedModules, ConstantColumns):
         normal : Normal
         """
         raw = Incomplete.from_array(nodes)
-        scaled = Incomplete.from_array((nodes - self.location_) / self.scale_)
+        scaled = Units(self.location_, self.scale_).scaled(nodes)
         some, hidden = hold_out(nodes, weights, HELD_OUT)
         chosen = copula.choose(
             scaled,

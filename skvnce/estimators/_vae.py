@@ -25,6 +25,7 @@ from skvnce.estimators._validation import (
     Number,
     check_count,
     check_sizes,
+    incomplete_array,
     integer_from,
     keeps_state_on_failure,
     latent_array,
@@ -249,7 +250,8 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         MisfitWarning
             If a few cells dominate the squared errors of a column.
         """
-        X = self._validated(X)
+        self._check_parameters()
+        X = incomplete_array(self, X, reset=True)
         self._fit_table(X)
         if self.on_misfit != "ignore":
             announce(tail_messages(self, X, self.feature_indices_), self.on_misfit)

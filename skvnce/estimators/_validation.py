@@ -115,6 +115,13 @@ def incomplete_array(estimator, X, *, reset):
     return table
 
 
+def share_columns(estimator, member):
+    """Give a member, which fits the validated table of an estimator, its columns."""
+    for name in ("n_features_in_", "feature_names_in_", "_fitted_ends"):
+        if hasattr(estimator, name):
+            setattr(member, name, getattr(estimator, name))
+
+
 def _ends(table):
     """Find the smallest and the largest cell of each column, NaN if it has none."""
     return np.stack(

@@ -35,6 +35,7 @@ from skvnce.estimators._validation import (
     column_name,
     incomplete_array,
     keeps_state_on_failure,
+    share_columns,
 )
 
 _ROUGH = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}  # for held-out predictions
@@ -264,8 +265,9 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         """Train autoencoders or a density; return a list."""
         if self._is_autoencoder():
             members = LAIRImputer(self._autoencoder(), random_state=self._seed())
+            share_columns(self, members)
             return members._train(X, on_chosen)
-        member = self._density()._fit(X, on_chosen)
+        member = self._density()._fit_member(self, X, on_chosen)
         self._tell_strays(member)
         return [member]
 

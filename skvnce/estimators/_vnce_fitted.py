@@ -9,8 +9,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._random import row_keyed, row_lattice, seeded
 from skvnce._threads import one_thread
+from skvnce._units import Units
 from skvnce.algorithms.vnce import fitted, modules
-from skvnce.algorithms.vnce.columns import ColumnSummary, Units
+from skvnce.algorithms.vnce.columns import ColumnSummary
 from skvnce.algorithms.vnce.fitted import CANDIDATES, EVALUATED
 from skvnce.algorithms.vnce.table import REFERENCE_RATIO
 from skvnce.estimators._base import CellSampler, check_sample
@@ -148,12 +149,11 @@ class FittedDensity(CachedModules, CellSampler):
         X = self._checked(X)
         scores, errors = np.zeros((2, len(X)))
         for (rows, _), nodes in self._parts(X, n_chains=self._n_chains(EVALUATED)):
-            units = np.where(np.isnan(nodes), 0.0, np.log(self._scale)).sum(1)
             with one_thread(), torch.no_grad():
                 found, error = self._fitted().log_prob(
                     self._units().scaled(nodes), row_lattice(nodes, 0)
                 )
-            scores[rows[:, 0]] = found.numpy() - units
+            scores[rows[:, 0]] = found.numpy() - self._units().log_scales(nodes)
             errors[rows[:, 0]] = error.numpy()
         return (scores, errors) if return_std else scores
 

@@ -1,4 +1,4 @@
-"""Units and statistics of the columns of a table."""
+"""Statistics of the columns of a table."""
 
 from typing import NamedTuple, Self
 
@@ -6,38 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from skvnce._incomplete import Incomplete
-from skvnce.distributions.normal import Normal
 from skvnce.models.noise import BINARY, POSITIVE, REAL, Marginals
-
-
-class Units(NamedTuple):
-    """Location and scale of the columns of a model, as arrays (features,)."""
-
-    location: np.ndarray
-    scale: np.ndarray
-
-    @classmethod
-    def none(cls, width: int) -> Self:
-        """Leave columns as they are."""
-        return cls(np.zeros(width), np.ones(width))
-
-    def scaled(self, nodes: np.ndarray) -> Incomplete:
-        """Convert a table (n, features) with NaN, in the units of the user."""
-        return Incomplete.from_array((nodes - self.location) / self.scale)
-
-    def restored(self, x: Tensor) -> np.ndarray:
-        """Convert rows (*batch, features) back."""
-        return self.location + x.numpy() * self.scale
-
-    def tensors(self) -> tuple[Tensor, Tensor]:
-        """Return copies of location and scale as tensors."""
-        return torch.tensor(self.location), torch.tensor(self.scale)
-
-    def moments(self, normal: Normal) -> tuple[np.ndarray, np.ndarray]:
-        """Convert mean and covariance of a normal distribution of rows back."""
-        square = np.outer(self.scale, self.scale)
-        return self.restored(normal.mean), normal.covariance.numpy() * square
 
 
 class ColumnSummary(NamedTuple):

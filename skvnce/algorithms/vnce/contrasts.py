@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vnce.columns import ColumnSummary, Units
+from skvnce._units import Units
+from skvnce.algorithms.vnce.columns import ColumnSummary
 from skvnce.distributions.normal import Normal
 from skvnce.models.noise import (
     BINARY,

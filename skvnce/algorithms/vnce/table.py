@@ -10,8 +10,9 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, steps
+from skvnce._units import Units
 from skvnce.algorithms.vnce import em, fit
-from skvnce.algorithms.vnce.columns import ColumnSummary, Units
+from skvnce.algorithms.vnce.columns import ColumnSummary
 from skvnce.algorithms.vnce.contrasts import FittedNoise, draw_contrast, fit_noise
 from skvnce.algorithms.vnce.initial import normal_of_cells
 from skvnce.distributions.normal import Normal
