@@ -30,7 +30,6 @@ from skvnce.estimators._scores import NodeScores
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import (
     AUTO,
-    RANDOM_STATE,
     integer_from,
     share_columns,
 )
@@ -94,11 +93,6 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         distribution at which all models except your own start.
     n_importance_samples : int, default=64
         Number of draws in `score_samples`.
-    random_state : int, RandomState instance, Generator or None, default=None
-        Seed of the training, which `VGIImputer` replaces.
-    verbose : int, default=0
-        If 1, print a line for each round and each longer step; that of `VGIImputer`
-        prints them, too.  If 2, print all steps.
 
     Attributes
     ----------
@@ -139,8 +133,6 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         "solver": [AUTO, Adam],
         "max_iter": [integer_from(0)],
         "n_importance_samples": [integer_from(2)],
-        "random_state": RANDOM_STATE,
-        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -152,8 +144,6 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         solver="auto",
         max_iter=40,
         n_importance_samples=64,
-        random_state=None,
-        verbose=0,
     ):
         self.model = model
         self.algorithm = algorithm
@@ -161,8 +151,6 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         self.solver = solver
         self.max_iter = max_iter
         self.n_importance_samples = n_importance_samples
-        self.random_state = random_state
-        self.verbose = verbose
 
     def to_torch(self):
         """Return a copy of the fitted density.
@@ -191,12 +179,12 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         return fields_of(self.solver, "model.solver", _SOLVER)
 
     @reports_fit
-    def _fit_member(self, imputer, X, on_chosen=None):
+    def _fit_member(self, imputer, X, seed, on_chosen=None):
         """Fit to the validated table of an imputer, as autoencoders do."""
         share_columns(imputer, self)
         nodes, weights = self._keep_nodes(X, None, "there is nothing to impute.")
         on_round, finish = report_rounds(self, self.max_iter, X=X)
-        with one_thread(), seeded(self.random_state):
+        with one_thread(), seeded(seed):
             rate = self._solver()["learning_rate_init"]
             remedy = (
                 f"Lower learning_rate_init={rate!r} of the solver: pass "

@@ -299,12 +299,11 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, FittedGraph):
         data = self._read(X)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         remedy = _graph_checks.remedy(self)
-        with self._threads(), seeded(self.random_state) as seed, failures_named(remedy):
+        with self._threads(), seeded(self.random_state), failures_named(remedy):
             if self.feature_indices_.size:
                 self._fit_graph(data, on_round)
             else:
                 self._keep_empty_graph()
-        self._seed = seed
         finish()
         return self
 

@@ -31,7 +31,6 @@ from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._validation import (
     RANDOM_STATE,
     Number,
-    incomplete_array,
     integer_from,
     keeps_state_on_failure,
 )
@@ -66,7 +65,7 @@ def _fold_scores(learner, X, train, test, alphas, seed):
         if not learner.feature_indices_.size:  # all columns are constant in these rows
             return [0.0] * len(alphas)
         problem, dense, path = _fit_path(learner, data, alphas, seed)
-        learner._seed, scores = seed, []
+        scores = []
         for theta in path.thetas:
             learner._keep(dense._replace(theta=theta), problem, data)
             scores.append(learner.score(X[test]))
@@ -248,12 +247,10 @@ feature_names_in_
                     effort = learner._effort()
                     found = learn_path(problem, alphas, on_round=on_round, **effort)
             if learner.feature_indices_.size:
-                rows = incomplete_array(learner, X, reset=False)
-                rows = rows[:, learner.feature_indices_]
+                rows = data.to_array()
                 self._choose(data, Search(learner, problem, *found, rows, seed))
             else:
                 self._keep_empty_path(learner, alphas)
-        learner._seed = seed
         self._show(learner)
         finish()
         return self

@@ -58,7 +58,7 @@ class FittedGraph(CellSampler):
                     model,
                     Incomplete.from_array(nodes),
                     start,
-                    row_keyed(nodes, self._seed),
+                    row_keyed(nodes, 0),
                     burn_in=self._settings().n_steps // 2,
                     n_steps=self._settings().n_steps,
                 ).numpy()
@@ -111,7 +111,7 @@ class FittedGraph(CellSampler):
                     model,
                     Incomplete.from_array(nodes),
                     start,
-                    lambda block, nodes=nodes: row_keyed(nodes, self._seed + 1 + block),
+                    lambda block, nodes=nodes: row_keyed(nodes, 1 + block),
                     burn_in=self._settings().n_steps // 2,
                     n_steps=self._settings().n_steps,
                 )

@@ -267,7 +267,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
             members = LAIRImputer(self._autoencoder(), random_state=self._seed())
             share_columns(self, members)
             return members._train(X, on_chosen)
-        member = self._density()._fit_member(self, X, on_chosen)
+        member = self._density()._fit_member(self, X, self._seed(), on_chosen)
         self._tell_strays(member)
         return [member]
 
@@ -303,10 +303,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     def _density(self):
         """Make the density to fit."""
         if isinstance(self.model, IncompleteDensity):
-            found = clone(self.model)
-        else:
-            found = IncompleteDensity(self.model)
-        return found.set_params(random_state=self._seed())
+            return clone(self.model)
+        return IncompleteDensity(self.model)
 
     def _seed(self):
         return seed_from(self.random_state)

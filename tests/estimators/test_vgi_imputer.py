@@ -411,13 +411,12 @@ def test_parameters_are_checked(X):
 
 
 def test_the_density_that_was_passed_in_is_copied(X):
-    model = IncompleteDensity("factor-analysis", max_iter=0, random_state=3)
+    model = IncompleteDensity("factor-analysis", max_iter=0)
     before = dict(vars(model))
-    imputer = VGIImputer(model, n_draws=8, n_steps=1, random_state=0).fit(X)
+    VGIImputer(model, n_draws=8, n_steps=1, random_state=0).fit(X)
     assert vars(model) == before
     with pytest.raises(NotFittedError, match="VGIImputer fits a copy"):
         model.to_torch()
-    assert imputer.estimators_[0].random_state == 0
 
 
 def test_divergence_is_told(X):
