@@ -46,8 +46,6 @@ def observed_columns(estimator, X, fate):
     `fate` returns what happens to the others, for the warning.
     """
     empty = np.isnan(X).all(0)
-    if empty.all():
-        raise ValueError("All columns of X are entirely missing: nothing to learn.")
     if empty.any():
         names = ", ".join(column_name(estimator, j) for j in np.flatnonzero(empty))
         warn_user(f"Entirely missing: {names}; left out of the model and {fate()}.")

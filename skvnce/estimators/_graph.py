@@ -296,7 +296,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, FittedGraph):
             of the data.
         """
         self._check_parameters()
-        data = self._read(X)
+        data = self._read(self._validated(X))
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         remedy = _graph_checks.remedy(self)
         with self._threads(), seeded(self.random_state), failures_named(remedy):
@@ -316,10 +316,14 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, FittedGraph):
         self._keep_probabilities(fit, problem)
         _graph_checks.judge(self, problem, data, fit.theta)
 
-    def _read(self, X):
-        """Validate the table, and return its rows that have observed cells."""
+    def _validated(self, X):
+        """Validate the table of a fit."""
         X = incomplete_array(self, X, reset=True)
         check_non_negative(self, X)
+        return X
+
+    def _read(self, X):
+        """Choose the columns, and return the rows that have observed cells."""
         cells = self._read_cells(X)
         self._announce_tails(cells.table, self.feature_indices_)
         self._keep_possible(cells.table)

@@ -61,7 +61,7 @@ def _fold_scores(learner, X, train, test, alphas, seed):
     """Compute the score of held-out rows for each alpha; (n_alphas,)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the final fit repeats relevant warnings
-        data = learner._read(X[train])
+        data = learner._read(learner._validated(X[train]))
         if not learner.feature_indices_.size:  # all columns are constant in these rows
             return [0.0] * len(alphas)
         problem, dense, path = _fit_path(learner, data, alphas, seed)
@@ -78,7 +78,7 @@ def _selected(learner, X, rows, alphas, seed):
     found = np.zeros((len(alphas), d, d), dtype=bool)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        data = learner._read(X[rows])
+        data = learner._read(learner._validated(X[rows]))
         if not learner.feature_indices_.size:  # all columns are constant in these rows
             return found
         *_, path = _fit_path(learner, data, alphas, seed)
@@ -237,6 +237,7 @@ feature_names_in_
         alphas = self._check_parameters()
         learner = clone(self._settings())
         learner.set_params(random_state=self.random_state, verbose=0)
+        X = learner._validated(X)
         data = learner._read(X)
         on_round, finish = report_rounds(self, learner.max_iter, X=X)
         self._forget()
@@ -247,7 +248,7 @@ feature_names_in_
                     effort = learner._effort()
                     found = learn_path(problem, alphas, on_round=on_round, **effort)
             if learner.feature_indices_.size:
-                rows = data.to_array()
+                rows = X[:, learner.feature_indices_]
                 self._choose(data, Search(learner, problem, *found, rows, seed))
             else:
                 self._keep_empty_path(learner, alphas)

@@ -109,6 +109,8 @@ def incomplete_array(estimator, X, *, reset):
         )
     check_exact(X, table)
     if reset:
+        if np.isnan(table).all():
+            raise ValueError("All columns of X are entirely missing: nothing to learn.")
         estimator._fitted_ends = _ends(table)
     else:
         _check_not_far(estimator, table)

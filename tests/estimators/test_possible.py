@@ -201,6 +201,7 @@ def test_bounds_of_a_series_go_by_its_labels():
         GaussianImputer(min_value=pd.Series({"c": 1.0})).fit(X)
 
 
+@pytest.mark.filterwarnings("ignore:Entirely missing")
 def test_bounds_of_empty_columns_are_in_order():
     X = np.column_stack([np.arange(5.0), np.full(5, np.nan)])
     imputer = GaussianImputer(min_value={1: 5.0}, max_value={1: 1.0})
