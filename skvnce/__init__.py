@@ -9,6 +9,7 @@ from importlib import import_module
 from skvnce._version import __version__
 
 _HOMES = {
+    "ACMWG": "skvnce.estimators._parts",
     "Adam": "skvnce.estimators._parts",
     "GaussianImputer": "skvnce.estimators._gaussian",
     "IncompleteDensity": "skvnce.estimators._density",
@@ -16,9 +17,12 @@ _HOMES = {
     "LAIR": "skvnce.estimators._parts",
     "LAIRImputer": "skvnce.estimators._lair",
     "LBFGS": "skvnce.estimators._parts",
+    "MCEM": "skvnce.estimators._densities",
+    "MWG": "skvnce.estimators._parts",
     "NoisyOr": "skvnce.estimators._noisy_or",
     "TruncatedGaussianGraphLearner": "skvnce.estimators._graph",
     "TruncatedGaussianGraphLearnerCV": "skvnce.estimators._graph_cv",
+    "VGI": "skvnce.estimators._densities",
     "VGIImputer": "skvnce.estimators._vgi",
     "VNCEEstimator": "skvnce.estimators._vnce",
     "VariationalAutoencoder": "skvnce.estimators._vae",
@@ -31,6 +35,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "ACMWG",
     "Adam",
     "GaussianImputer",
     "IncompleteDensity",
@@ -38,9 +43,12 @@ __all__ = [
     "LAIR",
     "LAIRImputer",
     "LBFGS",
+    "MCEM",
+    "MWG",
     "NoisyOr",
     "TruncatedGaussianGraphLearner",
     "TruncatedGaussianGraphLearnerCV",
+    "VGI",
     "VGIImputer",
     "VNCEEstimator",
     "VariationalAutoencoder",

@@ -254,7 +254,7 @@ TRAINED = [
     LAIRImputer(VAE, n_estimators=2, n_steps=2, n_draws=4, random_state=0),
     VGIImputer(VAE, n_steps=2, n_draws=4, random_state=0),
     VGIImputer(IncompleteDensity("factor-analysis", **DENSITY), **VGI),
-    VGIImputer(IncompleteDensity("flow", algorithm="mcem", **DENSITY), **VGI),
+    VGIImputer(IncompleteDensity("coupling-flow", algorithm="mcem", **DENSITY), **VGI),
 ]
 
 

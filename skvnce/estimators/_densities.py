@@ -1,21 +1,144 @@
-"""The densities and the families of conditionals that `IncompleteDensity` names."""
+"""Algorithms of `IncompleteDensity`, as parts, and the densities that it names."""
 
 from functools import partial
 
+import numpy as np
 import torch
+from sklearn.utils._param_validation import StrOptions
 
+from skvnce.algorithms.vgi import initial
 from skvnce.estimators._blind import turned_like
+from skvnce.estimators._parts import Part
 from skvnce.estimators._scores import auto_rank, linear_start
+from skvnce.estimators._validation import AUTO, integer_from
 from skvnce.models.factor_density import FactorDensity
+from skvnce.models.rowwise import own_density
 from skvnce.models.spline_flow import SplineFlow
-from skvnce.variational.heads import MixtureHead, NormalHead, SplineHead
+from skvnce.samplers.variational_gibbs import observed_hypercube
+from skvnce.variational.heads import BoundedHead, MixtureHead, NormalHead, SplineHead
 
-ALGORITHMS = {  # the family of the conditionals
-    "vgi": NormalHead,
-    "vgi-mixture": MixtureHead,
-    "vgi-spline": SplineHead,
-    "mcem": NormalHead,
+_HEADS = {
+    "normal": lambda low, high: NormalHead(),
+    "mixture": lambda low, high: MixtureHead(),
+    "spline": lambda low, high: SplineHead(),
+    "bounded": BoundedHead,
 }
+_STARTS = {"normal": initial.by_normal, "marginals": initial.by_marginals}
+_RANGES = {"observed": observed_hypercube, "unbounded": initial.unlimited}
+
+
+class VGI(Part):
+    """Variational Gibbs inference, for the `algorithm` of `IncompleteDensity`.
+
+    Parameters
+    ----------
+    conditionals : {"normal", "mixture", "spline", "bounded"}, default="normal"
+        Family of the univariate conditionals q(x_j | x): normals, mixtures of three
+        normals, normals transformed by monotone splines, or normals truncated to the
+        observed range of their column.
+    network : {"shared", "extended", "independent"}, default="shared"
+        The networks of the conditionals: a body that all columns share, with a small
+        network for each column; the same, but with the previous value of x_j as an
+        input (extended conditionals, which are cheaper); or a network for each column.
+    n_updates : "auto" or int, default="auto"
+        G, the number of missing cells that a visit of a row draws in each chain.
+        ``"auto"`` is twice the number of columns, at most 8.
+    n_selected : int, default=1
+        M, the number of missing cells of a row in the objective.
+    start : {"normal", "marginals"}, default="normal"
+        Initial completions of rows: draws of the normal distribution that EM fits,
+        given the observed cells, or observed cells of the same columns (f0).
+    chain_range : {"observed", "unbounded"}, default="observed"
+        Whether draws outside of the observed range of their column are rejected during
+        training.
+    n_warm_up : int, default=0
+        Number of passes through the rows that train the conditionals as regressions of
+        observed cells before the main training (algorithm 2).
+
+    References
+    ----------
+    Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+    estimation from incomplete data, algorithms 1 to 3, sections 3.1 to 3.3.
+
+    Examples
+    --------
+    >>> from skvnce import VGI, IncompleteDensity
+    >>> IncompleteDensity(algorithm=VGI("mixture", n_updates=5))
+    IncompleteDensity(algorithm=VGI(conditionals='mixture', n_updates=5))
+    """
+
+    _parameter_constraints = {
+        "conditionals": [StrOptions(set(_HEADS))],
+        "network": [StrOptions(set(initial.NETWORKS))],
+        "n_updates": [AUTO, integer_from(1)],
+        "n_selected": [integer_from(1)],
+        "start": [StrOptions(set(_STARTS))],
+        "chain_range": [StrOptions(set(_RANGES))],
+        "n_warm_up": [integer_from(0)],
+    }
+
+    def __init__(
+        self,
+        conditionals="normal",
+        *,
+        network="shared",
+        n_updates="auto",
+        n_selected=1,
+        start="normal",
+        chain_range="observed",
+        n_warm_up=0,
+    ):
+        self.conditionals = conditionals
+        self.network = network
+        self.n_updates = n_updates
+        self.n_selected = n_selected
+        self.start = start
+        self.chain_range = chain_range
+        self.n_warm_up = n_warm_up
+
+
+class MCEM(Part):
+    """Monte Carlo EM, for the `algorithm` of `IncompleteDensity`.
+
+    Projected latent chains (PL-MCMC), which start anew, draw the missing cells in the
+    first round and then in each `every`-th round.
+
+    Parameters
+    ----------
+    n_steps : int, default=300
+        Number of steps of each chain; a third of it in the first nine rounds.
+    every : int, default=5
+        Number of rounds between draws.
+
+    References
+    ----------
+    Cannella, Soltani and Tarokh (2021), Projected latent Markov chain Monte Carlo.
+
+    Examples
+    --------
+    >>> from skvnce import MCEM, IncompleteDensity
+    >>> IncompleteDensity("coupling-flow", algorithm=MCEM(n_steps=1000))
+    IncompleteDensity(algorithm=MCEM(n_steps=1000), model='coupling-flow')
+    """
+
+    _parameter_constraints = {"n_steps": [integer_from(1)], "every": [integer_from(1)]}
+
+    def __init__(self, n_steps=300, every=5):
+        self.n_steps = n_steps
+        self.every = every
+
+
+def conditionals_of(part, normal, ends):
+    """Make the conditionals of a `VGI`; `ends` are the ranges of the scores."""
+    head = _HEADS[part.conditionals](*map(torch.tensor, ends))
+    return initial.anchored_conditionals(normal, head, part.network)
+
+
+def chains_of(part, n_chains):
+    """Return the settings of the chains of a `VGI`."""
+    return initial.ChainSettings(
+        int(n_chains), _STARTS[part.start], _RANGES[part.chain_range]
+    )
 
 
 def _factor_density(normal, like=None):
@@ -31,5 +154,39 @@ def _flow(normal, like=None, **options):
 
 
 # factories of densities that start at a normal distribution
-STARTS = {"flow": partial(_flow, n_passes=None), "factor-analysis": _factor_density}
-COUPLED = partial(_flow, n_passes=2)  # cheap to invert, as Monte Carlo EM requires
+DENSITIES = {
+    "flow": partial(_flow, n_passes=None),
+    "coupling-flow": partial(_flow, n_passes=2),
+    "factor-analysis": _factor_density,
+}
+
+
+def made_by_user(make, n_features):
+    """Make a user's density, and check it."""
+    module = make(n_features)
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(
+            f"model must return a torch.nn.Module, got {type(module).__name__}."
+        )
+    return own_density(module, n_features)
+
+
+def at_some_rows(model, n_features):
+    """Evaluate a density at a few rows near the centre."""
+    n_rows = 3
+    rows = torch.linspace(-1, 1, n_rows * n_features, dtype=torch.float64)
+    was_training = model.training
+    with torch.no_grad():
+        found = model.double().eval().log_prob(rows.view(n_rows, n_features)).numpy()
+    model.train(was_training)
+    return found
+
+
+def check_rebuilt(found, trained):
+    """Check that a rebuilt model equals the trained one, at some rows."""
+    if not np.allclose(found, trained, rtol=1e-3, atol=1e-3):
+        raise ValueError(
+            "model returns a module that differs from the fitted one in more than "
+            "its parameters and buffers. Store random numbers, and whatever else "
+            "changes, in buffers (register_buffer)."
+        )

@@ -14,7 +14,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._progress import step
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import one_thread
-from skvnce.algorithms.vgi import density, mcem, training
+from skvnce.algorithms.vgi import density, initial, mcem, training
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._blind import Blind, moved, normal_without
 from skvnce.estimators._callbacks import (
@@ -22,7 +22,16 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._densities import ALGORITHMS, COUPLED, STARTS
+from skvnce.estimators._densities import (
+    DENSITIES,
+    MCEM,
+    VGI,
+    at_some_rows,
+    chains_of,
+    check_rebuilt,
+    conditionals_of,
+    made_by_user,
+)
 from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._parts import Adam, Part, fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
@@ -33,7 +42,6 @@ from skvnce.estimators._validation import (
     integer_from,
     share_columns,
 )
-from skvnce.models.rowwise import own_density
 from skvnce.samplers.variational_gibbs import Hypercube
 from skvnce.training.rounds import rows_of
 
@@ -46,8 +54,7 @@ _SOLVER = {  # the values of the fields that are "auto"
 _WARM_UP = 500  # steps of a model that does not start at the normal distribution
 STRAY = 0.25  # share of draws out of range above which a column is reported
 SUMMED = 20  # chains of a row over which tables are summarised
-_MCEM_STEPS = {1: 100, 10: 300}  # first round: number of steps of each chain
-_MCEM_EVERY = 5  # rounds between draws
+_LONGER = 10  # round from which chains of Monte Carlo EM have their full length
 _JUDGED = 250  # maximum number of rows in which held-out cells are predicted
 
 
@@ -66,18 +73,19 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
 
     Parameters
     ----------
-    model : {"flow", "factor-analysis"} or callable, default="flow"
-        ``"flow"``: an autoregressive neural spline flow.  ``"factor-analysis"``: at
-        most 20 factors.  A callable: your own density.  It maps the number of columns
+    model : {"flow", "coupling-flow", "factor-analysis"} or callable, default="flow"
+        ``"flow"``: an autoregressive neural spline flow.  ``"coupling-flow"``: one of
+        coupling layers, which is cheap to invert.  ``"factor-analysis"``: at most 20
+        factors.  A callable: your own density.  It maps the number of columns
         to a `torch.nn.Module` with ``log_prob(x)``, which maps a table (n, columns) to
         (n,).  The columns are standardised, so it must be a density on all real
         numbers, in single and in double precision.  State other than parameters must be
         in buffers; for pickling, the callable must be a class or function of a module.
-    algorithm : {"vgi", "vgi-mixture", "vgi-spline", "mcem"}, default="vgi"
-        Variational Gibbs inference with univariate conditionals that are normal,
-        mixtures of normals, or splines; or ``"mcem"``: Monte Carlo EM with projected
-        latent chains (PL-MCMC).  It requires ``model="flow"``, with coupling layers,
-        and always runs `max_iter` rounds.
+    algorithm : {"vgi", "mcem"}, VGI or MCEM, default="vgi"
+        Variational Gibbs inference, with other settings by a `VGI`; or ``"mcem"``:
+        Monte Carlo EM with projected latent chains (PL-MCMC), with other settings by an
+        `MCEM`.  It requires ``model="coupling-flow"`` and always runs `max_iter`
+        rounds.
     n_training_draws : int, default=5
         Number of completions of each row that training keeps and updates.
     solver : "auto" or Adam, default="auto"
@@ -127,8 +135,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
     """
 
     _parameter_constraints = {
-        "model": [StrOptions(set(STARTS)), callable],
-        "algorithm": [StrOptions(set(ALGORITHMS))],
+        "model": [StrOptions(set(DENSITIES)), callable],
+        "algorithm": [StrOptions({"vgi", "mcem"}), VGI, MCEM],
         "n_training_draws": [integer_from(1)],
         "solver": [AUTO, Adam],
         "max_iter": [integer_from(0)],
@@ -167,12 +175,18 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
 
     def _check_conditions(self):
         """Check conditions on several parameters."""
-        if self.algorithm == "mcem" and self.model != "flow":
+        if isinstance(self._method(), MCEM) and self.model != "coupling-flow":
             raise ValueError(
-                "algorithm='mcem' requires model='flow', whose latents its chains use,"
-                f" got model={self.model!r}."
+                f"algorithm={self.algorithm!r} requires model='coupling-flow', whose "
+                f"latents its chains use, got model={self.model!r}."
             )
         self._solver()
+
+    def _method(self):
+        """Return the algorithm as a part."""
+        if isinstance(self.algorithm, str):
+            return {"vgi": VGI, "mcem": MCEM}[self.algorithm]()
+        return self.algorithm
 
     def _solver(self):
         """Return the fields of the solver."""
@@ -202,10 +216,11 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
             nodes, weights, nonlinear=nonlinear, asked=asked
         )
         self._normal = tuple(part.numpy() for part in normal)
-        start = density.Start(data, normal, self._families(), weights)
+        start = initial.Start(data, normal, self._families(), weights)
         self._model_seed = int(torch.randint(2**31 - 1, ()))  # the same at each rebuild
+        self._ends = tuple(end.numpy() for end in initial.range_of(start))
         pair = self._pair(normal)
-        if self.algorithm != "mcem":
+        if isinstance(self._method(), VGI):
             share = self._solver()["validation_fraction"]
             _, hidden = hold_out(nodes, weights, share)
 
@@ -224,7 +239,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
             self.strays_ = []
         self.model_state_, self.conditionals_state_ = map(state_of, pair)
         self.n_iter_ = len(self.loss_curve_)
-        self._trained = self._at_some_rows(pair.model)
+        self._trained = at_some_rows(pair.model, len(self.scale_))
         self._hypercube = tuple(part.numpy() for part in chains.hypercube)
         self._cache = []
 
@@ -235,20 +250,24 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         """
         if not isinstance(self.model, str):
             with seeded(self._model_seed):
-                model = self._own_density(len(normal.mean))
-        elif self.algorithm == "mcem":
-            model = COUPLED(normal)
+                model = made_by_user(self.model, len(normal.mean))
         else:
-            model = STARTS[self.model](normal, like)
-        head = ALGORITHMS[self.algorithm]()
-        conditionals = density.anchored_conditionals(normal, head)
+            model = DENSITIES[self.model](normal, like)
+        method = self._method()
+        part = method if isinstance(method, VGI) else VGI()
+        conditionals = conditionals_of(part, normal, self._ends)
         return training.Pair(model.float(), conditionals.float())
 
     def _settings(self):
-        fields = self._solver()
-        rate = fields["learning_rate_init"]
+        fields, method = self._solver(), self._method()
+        rate, n_updates, n_selected = fields["learning_rate_init"], "auto", 1
+        if isinstance(method, VGI):
+            n_updates, n_selected = method.n_updates, method.n_selected
+        if isinstance(n_updates, str):
+            n_updates = min(8, 2 * len(self.scale_))
         return training.TrainingSettings(
-            n_updates=min(8, 2 * len(self.scale_)),
+            n_updates=int(n_updates),
+            n_selected=int(n_selected),
             batch_size=int(fields["batch_size"]),
             learning_rate=rate,
             q_learning_rate=3 * rate,
@@ -279,7 +298,10 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         if not isinstance(self.model, str):
             with step("fitting the density to completed rows"):
                 self._warm_up(pair.model, seen, settings)
-        chains = density.make_chains(seen, int(self.n_training_draws))
+        method = self._method()
+        ways = chains_of(method, self.n_training_draws)
+        chains = initial.make_chains(seen, ways)
+        self._warm_up_conditionals(pair.conditionals, chains, settings)
 
         def while_better(judged):
             n_rounds = density.train_while_better(
@@ -297,7 +319,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
 
         def on_all(n_rounds, n_cooling, report):
             nonlocal chains
-            chains = density.renewed(chains, start)
+            chains = initial.renewed(chains, start, ways)
             return density.train_on_all(
                 pair,
                 start,
@@ -314,7 +336,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
 
     def _warm_up(self, model, start, settings):
         """Fit a user's density to rows completed by the normal distribution."""
-        chains = density.make_chains(start, int(self.n_training_draws))
+        ways = initial.ChainSettings(int(self.n_training_draws))
+        chains = initial.make_chains(start, ways)
         n_batches = -(-len(start.weights) // settings.batch_size)
         training.warm_up_model(
             model,
@@ -324,11 +347,25 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
             learning_rate=settings.learning_rate,
         )
 
+    def _warm_up_conditionals(self, conditionals, chains, settings):
+        """Train the conditionals as regressions, algorithm 2."""
+        if n_epochs := int(self._method().n_warm_up):
+            with step("fitting the conditionals to observed cells"):
+                training.warm_up_conditionals(
+                    conditionals,
+                    chains,
+                    n_epochs=n_epochs,
+                    batch_size=settings.batch_size,
+                    learning_rate=settings.q_learning_rate,
+                )
+
     def _maximise(self, pair, start, on_round):
         """Train by Monte Carlo EM; the conditionals stay those of the normal."""
-        settings = self._settings()
-        chains = density.make_chains(start, int(self.n_training_draws))
-        n_rounds = int(self.max_iter)
+        settings, method = self._settings(), self._method()
+        ways = initial.ChainSettings(int(self.n_training_draws))
+        chains = initial.make_chains(start, ways)
+        n_rounds, n_steps = int(self.max_iter), int(method.n_steps)
+        first = {1: -(-n_steps // 3), _LONGER: n_steps}
         self.validation_scores_, self.best_iter_ = [], n_rounds
         self.loss_curve_ = mcem.train(
             pair.model,
@@ -336,7 +373,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
             chains.x,
             settings,
             n_epochs=n_rounds,
-            n_steps=mcem.at_intervals(_MCEM_STEPS, _MCEM_EVERY),
+            n_steps=mcem.at_intervals(first, int(method.every)),
             hypercube=chains.hypercube,
             batches=lambda: rows_of(start.weights, settings.batch_size),
             on_epoch=lambda n, loss: on_round(n, loss, np.nan),
@@ -354,38 +391,9 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
             for part, state in zip(pair, states, strict=True):
                 load_state(part.double(), state).eval().requires_grad_(False)
             cube = Hypercube(*(torch.tensor(end).double() for end in self._hypercube))
-            self._check_rebuilt(pair.model)
+            check_rebuilt(at_some_rows(pair.model, len(self.scale_)), self._trained)
             self._cache.append(density.Fitted(pair, normal, self._families(), cube))
         return self._cache[0]
-
-    def _check_rebuilt(self, model):
-        """Check that a rebuilt model equals the trained one."""
-        found = self._at_some_rows(model)
-        if not np.allclose(found, self._trained, rtol=1e-3, atol=1e-3):
-            raise ValueError(
-                "model returns a module that differs from the fitted one in more than "
-                "its parameters and buffers. Store random numbers, and whatever else "
-                "changes, in buffers (register_buffer)."
-            )
-
-    def _at_some_rows(self, model):
-        """Evaluate a density at a few rows near the centre."""
-        d = len(self.scale_)
-        rows = torch.linspace(-1, 1, 3 * d, dtype=torch.float64).view(3, d)
-        was_training = model.training
-        with torch.no_grad():
-            found = model.double().eval().log_prob(rows).numpy()
-        model.train(was_training)
-        return found
-
-    def _own_density(self, n_features):
-        """Make a user's density, and check it."""
-        module = self.model(n_features)
-        if not isinstance(module, torch.nn.Module):
-            raise TypeError(
-                f"model must return a torch.nn.Module, got {type(module).__name__}."
-            )
-        return own_density(module, n_features)
 
     def _fate_of_empty(self):
         return "not filled"

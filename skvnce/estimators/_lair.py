@@ -24,7 +24,7 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._members import OF_MEMBERS, DrawnByMembers, is_constant
 from skvnce.estimators._misfit import HELD_OUT
-from skvnce.estimators._parts import LAIR, Adam
+from skvnce.estimators._parts import ACMWG, LAIR, MWG, Adam, Part
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._vae import VariationalAutoencoder
 from skvnce.estimators._validation import (
@@ -56,12 +56,12 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
     model : VariationalAutoencoder, FrozenEstimator of one, or None, default=None
         The autoencoder to train; None is ``VariationalAutoencoder()``.  A fitted one in
         a `sklearn.frozen.FrozenEstimator` is not trained, only sampled.
-    sampler : str, LAIR or callable, default="lair"
-        ``"lair"``, or a `LAIR` with other numbers of proposals; ``"ac-mwg"``, adaptive
-        collapsed-Metropolis-within-Gibbs; ``"mwg"``, Metropolis-within-Gibbs;
+    sampler : str, LAIR, ACMWG, MWG or callable, default="lair"
+        ``"lair"``, or a `LAIR` with other proposals; ``"ac-mwg"`` or `ACMWG`, adaptive
+        collapsed-Metropolis-within-Gibbs; ``"mwg"`` or `MWG`, Metropolis-within-Gibbs;
         ``"pseudo-gibbs"``; or a function that maps (model, posterior) to a
-        `skvnce.samplers.base.Sampler`.  With a function, each draw is the last state of
-        a chain.
+        `skvnce.samplers.base.Sampler`.  Except with LAIR, each draw is the last state
+        of a chain.
     n_estimators : "auto" or int, default="auto"
         Number of autoencoders to train.  If there are several, each gets random weights
         of the rows whose variance is an eighth of that of the Bayesian bootstrap (Rubin
@@ -163,7 +163,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
 
     _parameter_constraints = {
         "model": [None, VariationalAutoencoder, FrozenEstimator],
-        "sampler": [StrOptions(set(sampling.SAMPLERS)), LAIR, callable],
+        "sampler": [StrOptions(set(sampling.SAMPLERS)), LAIR, ACMWG, MWG, callable],
         "n_estimators": [AUTO, integer_from(1)],
         **OF_MEMBERS,
     }
@@ -306,20 +306,18 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         return found
 
     def _drawn(self, member, nodes, n_draws, numbers):
-        part = self.sampler if isinstance(self.sampler, LAIR) else LAIR()
-        sizes = self.n_steps, part.n_particles, part.n_replenish
-        settings = sampling.SamplingSettings(*map(int, sizes))
-        bounds = self._bounds_of_nodes()
-        return draw_by(self._rule(), settings, member, nodes, n_draws, numbers, bounds)
+        rule, bounds = self._rule(), self._bounds_of_nodes()
+        return draw_by(rule, int(self.n_steps), member, nodes, n_draws, numbers, bounds)
 
     def _rough_mean(self, member, nodes):
         return mean_by(member, nodes, self._bounds_of_nodes())
 
     def _rule(self):
-        """Get the rule of `vae.sampling` that `sampler` names."""
-        if isinstance(self.sampler, str | LAIR):
-            name = self.sampler if isinstance(self.sampler, str) else "lair"
-            return sampling.SAMPLERS[name]
+        """Get the rule of `vae.sampling` that `sampler` stands for."""
+        if isinstance(self.sampler, str):
+            return sampling.SAMPLERS[self.sampler]()
+        if isinstance(self.sampler, Part):
+            return self.sampler._rule()
         keyed = "uniforms" in inspect.signature(self.sampler).parameters
 
         def make(model, posterior, uniforms):
@@ -335,14 +333,14 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         return sampling.by_chains(make)
 
 
-def draw_by(rule, settings, member, nodes, n_draws, numbers, bounds):
+def draw_by(rule, n_steps, member, nodes, n_draws, numbers, bounds):
     """Draw cells of nodes from an autoencoder, in the units of X.
 
     Parameters
     ----------
-    rule : callable
-        A value of `vae.sampling.SAMPLERS`.
-    settings : SamplingSettings
+    rule : sampling.Rule
+    n_steps : int
+        Number of iterations, or of moves of each chain.
     member : VariationalAutoencoder
     nodes : ndarray of shape (n, n_nodes)
     n_draws : int
@@ -360,9 +358,10 @@ def draw_by(rule, settings, member, nodes, n_draws, numbers, bounds):
     target = _bounded(member, bounds)
     drawn = np.empty((n_draws, *nodes.shape))
     with torch.no_grad():
-        for rows in sampling.chunks(auto, len(nodes), n_draws, settings):
+        for rows in sampling.chunks(auto, len(nodes), n_draws, rule):
             data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
-            found = rule(target, data, int(n_draws), settings, numbers(nodes[rows]))
+            streams = numbers(nodes[rows])
+            found = rule.draws(target, data, int(n_draws), n_steps, streams)
             drawn[:, rows] = scores.cells(found).numpy()
     return drawn
 

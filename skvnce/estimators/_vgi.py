@@ -16,7 +16,7 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._densities import STARTS
+from skvnce.estimators._densities import DENSITIES
 from skvnce.estimators._density import (
     STRAY,
     SUMMED,
@@ -29,7 +29,6 @@ from skvnce.estimators._members import (
     is_constant,
     of_rows,
 )
-from skvnce.estimators._parts import LAIR
 from skvnce.estimators._vae import VariationalAutoencoder
 from skvnce.estimators._validation import (
     column_name,
@@ -165,7 +164,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     _parameter_constraints = {
         "model": [
             None,
-            StrOptions({"vae", *STARTS}),
+            StrOptions({"vae", *DENSITIES}),
             VariationalAutoencoder,
             IncompleteDensity,
             callable,
@@ -313,10 +312,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         if isinstance(member, IncompleteDensity):
             sizes = {"n_chains": n_draws, "n_sweeps": self.n_steps, "n_kept": 1}
             return member._drawn(nodes, numbers, **sizes)
-        settings = sampling.SamplingSettings(int(self.n_steps), **LAIR().get_params())
-        rule = sampling.SAMPLERS["lair"]
-        bounds = self._bounds_of_nodes()
-        return draw_by(rule, settings, member, nodes, n_draws, numbers, bounds)
+        rule, bounds = sampling.by_lair(), self._bounds_of_nodes()
+        return draw_by(rule, int(self.n_steps), member, nodes, n_draws, numbers, bounds)
 
     def _rough_mean(self, member, nodes):
         if not isinstance(member, IncompleteDensity):

@@ -177,7 +177,7 @@ def test_columns_that_a_density_gets_wrong(seed):
                 "factor-analysis", max_iter=0, solver=Adam(validation_fraction=0)
             )
         ),
-        VGIImputer(IncompleteDensity("flow", max_iter=0, algorithm="mcem")),
+        VGIImputer(IncompleteDensity("coupling-flow", max_iter=0, algorithm="mcem")),
     ],
 )
 def test_without_held_out_cells_nothing_is_judged(imputer):

@@ -14,6 +14,8 @@ from statistical import FAILURE, p_mean
 from torch import nn
 
 from skvnce import (
+    MCEM,
+    VGI,
     Adam,
     GaussianImputer,
     IncompleteDensity,
@@ -94,17 +96,25 @@ def curved(seed, n=150):
 
 TRAINED = ["vgi"]
 TRAINED += [
-    pytest.param(one, marks=pytest.mark.slow) for one in ("vgi-mixture", "vgi-spline")
+    pytest.param(one, marks=pytest.mark.slow)
+    for one in (
+        VGI("mixture"),
+        VGI("spline"),
+        VGI("bounded", n_selected=2),
+        VGI(network="extended"),
+        VGI(network="independent", n_updates=3),
+        VGI(start="marginals", chain_range="unbounded", n_warm_up=2),
+    )
 ]
 
 
-@pytest.mark.parametrize("algorithm", TRAINED)
+@pytest.mark.parametrize("algorithm", TRAINED, ids=str)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_training_leaves_the_normal_where_held_out_cells_gain(algorithm, seed):
     full, _ = curved(seed)
     X = hide(full, mcar(full, 0.15, random_state=seed))
     model = IncompleteDensity(algorithm=algorithm, max_iter=2, n_training_draws=1)
-    imputer = VGIImputer(model, random_state=0).fit(X)
+    imputer = VGIImputer(model, on_misfit="ignore", random_state=0).fit(X)
     assert max(imputer.estimators_[0].validation_scores_) > 0
     gain = imputer.score_samples(X) - GaussianImputer().fit(X).score_samples(X)
     assert p_mean(gain, 0.1, alternative="greater") < FAILURE
@@ -113,7 +123,9 @@ def test_training_leaves_the_normal_where_held_out_cells_gain(algorithm, seed):
 @pytest.mark.slow
 def test_monte_carlo_em_raises_the_likelihood(seed):
     X = hide(*curved(seed))
-    model = IncompleteDensity(algorithm="mcem", max_iter=3, n_training_draws=2)
+    model = IncompleteDensity(
+        "coupling-flow", algorithm="mcem", max_iter=3, n_training_draws=2
+    )
     imputer = VGIImputer(model, n_steps=2, random_state=0).fit(X)
     first = imputer.estimators_[0]
     assert len(first.loss_curve_) == first.n_iter_ == 3
@@ -379,8 +391,8 @@ def test_models_are_checked(X, model, error, message):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"model": "factor-analysis", "algorithm": "mcem"}, "requires model='flow'"),
-        ({"model": Blob, "algorithm": "mcem"}, "requires model='flow'"),
+        ({"model": "factor-analysis", "algorithm": "mcem"}, "model='coupling-flow'"),
+        ({"model": Blob, "algorithm": MCEM()}, "model='coupling-flow'"),
         (
             {"model": "vae"},
             r"'model\.model' parameter of VGIImputer must be a str among",

@@ -5,6 +5,7 @@ importance weights.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -24,85 +25,125 @@ from skvnce.samplers.resampling import normalised, resample, take
 from skvnce.variational.base import Uniforms, at_quantiles
 
 _PROPOSED = 4  # number of proposals for each draw at which a chain starts
+_WARM = 4  # number of particles of each chain in a warm-up
 _AT_ONCE = 2**22  # maximum size of a chunk of rows
 
 # of a number: uniform numbers that are independent of those of other numbers
 Streams = Callable[[int], Uniforms]
 
 
-class SamplingSettings(NamedTuple):
-    """Settings of the sampling.
+class Rule(NamedTuple):
+    """A way to draw missing cells.
 
     Attributes
     ----------
-    n_steps : int
-        Number of iterations of LAIR, or of moves of each chain.
-    n_particles, n_replenish : int
-        Of LAIR; the latter from q(z | x_obs).
+    draws : callable
+        (auto, data, n_draws, n_steps, streams) to tables (n_draws, n, features).
+    n_particles, n_proposals : int
+        Numbers of tables that are encoded, and of latents that are proposed, in each
+        row and step.  Chains have one of both for each draw, which do not count here.
     """
 
-    n_steps: int
-    n_particles: int
-    n_replenish: int
+    draws: Callable[[Autoencoder, Incomplete, int, int, Streams], Tensor]
+    n_particles: int = 1
+    n_proposals: int = 1
 
 
 def by_lair(
-    auto: Autoencoder,
-    data: Incomplete,
-    n_draws: int,
-    settings: SamplingSettings,
-    streams: Streams,
-) -> Tensor:
-    """Draw from the proposals of all iterations of LAIR; (n_draws, n, features)."""
-    sampler = lair(
-        *auto,
-        n_particles=settings.n_particles,
-        n_replenish=settings.n_replenish,
-        replenish=lambda data: auto.posterior(*data),
-        uniforms=streams(0),
-    )
-    x = start(auto, data, settings.n_particles, streams)
-    _, pool = run_pooled(
-        sampler,
-        sampler.init(data, x),
-        data,
-        lambda z: z[..., :0],  # no mean is needed
-        n_steps=settings.n_steps,
-        n_draws=n_draws,
-        uniforms=streams(1),
-    )
-    return pooled_draws(auto.model, data, pool, streams(2))
-
-
-def by_chains(make: Callable[..., Sampler]) -> Callable[..., Tensor]:
-    """Make a rule that draws by the last states of independent chains.
+    n_particles: int = 4, n_replenish: int = 20, replenish: str = "encoder"
+) -> Rule:
+    """Draw from the proposals of all iterations of LAIR.
 
     Parameters
     ----------
-    make : callable
-        (model, posterior, uniforms=) to a sampler.
+    n_particles, n_replenish : int
+        K and R.
+    replenish : {"encoder", "prior"}
+        Whether the R proposals come from q(z | x_obs), or from p(z) as in the paper.
     """
 
     def draws(
         auto: Autoencoder,
         data: Incomplete,
         n_draws: int,
-        settings: SamplingSettings,
+        n_steps: int,
+        streams: Streams,
+    ) -> Tensor:
+        sampler = lair(
+            *auto,
+            n_particles=n_particles,
+            n_replenish=n_replenish,
+            replenish=REPLENISH[replenish](auto),
+            uniforms=streams(0),
+        )
+        x = start(auto, data, n_particles, streams)
+        _, pool = run_pooled(
+            sampler,
+            sampler.init(data, x),
+            data,
+            lambda z: z[..., :0],  # no mean is needed
+            n_steps=n_steps,
+            n_draws=n_draws,
+            uniforms=streams(1),
+        )
+        return pooled_draws(auto.model, data, pool, streams(2))
+
+    return Rule(draws, n_particles, n_particles + n_replenish)
+
+
+# of an autoencoder, to the distribution of additional proposals of `lair`
+REPLENISH: dict[str, Callable[[Autoencoder], Callable | None]] = {
+    "encoder": lambda auto: lambda data: auto.posterior(*data),
+    "prior": lambda auto: None,
+}
+
+
+def by_chains(make: Callable[..., Sampler], n_warm_up: int = 0) -> Rule:
+    """Draw by the last states of independent chains.
+
+    Parameters
+    ----------
+    make : callable
+        (model, posterior, uniforms=) to a sampler.
+    n_warm_up : int
+        Number of iterations of LAIR before the chains start, as in the experiments of
+        the paper: each chain starts at one of four particles of its own.
+    """
+
+    def draws(
+        auto: Autoencoder,
+        data: Incomplete,
+        n_draws: int,
+        n_steps: int,
         streams: Streams,
     ) -> Tensor:
         sampler = make(*auto, uniforms=streams(0))
-        state = sampler.init(data, start(auto, data, n_draws, streams))
-        return run_chain(sampler, state, data, settings.n_steps).x
+        if n_warm_up:
+            x = warmed_up(auto, data, n_draws, n_warm_up, streams)
+        else:
+            x = start(auto, data, n_draws, streams)
+        return run_chain(sampler, sampler.init(data, x), data, n_steps).x
 
-    return draws
+    return Rule(draws)
 
 
-SAMPLERS = {
+SAMPLERS: dict[str, Callable[..., Rule]] = {
     "lair": by_lair,
-    "ac-mwg": by_chains(ac_mwg),
-    "mwg": by_chains(mwg),
-    "pseudo-gibbs": by_chains(pseudo_gibbs),
+    "ac-mwg": lambda eps=0.05, n_warm_up=0: by_chains(
+        partial(ac_mwg, eps=eps), n_warm_up
+    ),
+    "mwg": partial(by_chains, mwg),
+    "pseudo-gibbs": partial(by_chains, pseudo_gibbs),
 }
+
+
+def warmed_up(
+    auto: Autoencoder, data: Incomplete, n_chains: int, n_steps: int, streams: Streams
+) -> Tensor:
+    """Complete rows by LAIR with four particles a chain; (n_chains, n, features)."""
+    sampler = lair(*auto, n_particles=_WARM, n_replenish=1, uniforms=streams(5))
+    x = start(auto, data, _WARM * n_chains, streams).unflatten(0, (_WARM, n_chains))
+    return run_chain(sampler, sampler.init(data, x), data, n_steps).x[0]
 
 
 @torch.no_grad()
@@ -151,13 +192,10 @@ def rough_mean(
     return (normalised(log_weight).unsqueeze(-1) * drawn).sum(0)
 
 
-def chunks(
-    auto: Autoencoder, n: int, n_draws: int, settings: SamplingSettings
-) -> Iterator[slice]:
+def chunks(auto: Autoencoder, n: int, n_draws: int, rule: Rule) -> Iterator[slice]:
     """Split n rows into chunks whose draws are bounded in memory."""
     d, k = auto.model.loadings.shape
     hidden = max(block[-1].out_features for block in auto.model.network.blocks)
-    n_proposals = settings.n_particles + settings.n_replenish
-    wide = max(n_proposals, _PROPOSED * n_draws)
-    numbers = wide * (4 * d + hidden + (settings.n_particles + 1) * k)
+    wide = max(rule.n_proposals, _PROPOSED * n_draws)
+    numbers = wide * (4 * d + hidden + (rule.n_particles + 1) * k)
     return slices(n, max(1, _AT_ONCE // numbers))

@@ -15,7 +15,7 @@ proposals.
 
 from collections.abc import Callable, Iterable
 from math import ceil, log
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,13 @@ from torch import Tensor, nn
 from skvnce._incomplete import Incomplete
 from skvnce._progress import tell
 from skvnce.algorithms.gaussian import em
-from skvnce.algorithms.vgi.training import Chains, Pair, TrainingSettings, train
+from skvnce.algorithms.vgi.initial import Start
+from skvnce.algorithms.vgi.training import (
+    Chains,
+    Pair,
+    TrainingSettings,
+    train,
+)
 from skvnce.distributions.cells import Families
 from skvnce.distributions.normal import Normal
 from skvnce.objectives.elbo import iwelbo, standard_error
@@ -31,78 +37,17 @@ from skvnce.samplers.base import run_chain
 from skvnce.samplers.variational_gibbs import (
     Hypercube,
     metropolised_gibbs,
-    observed_hypercube,
 )
 from skvnce.training.best import Best
 from skvnce.training.rounds import MAX_NORM, cooling_after, rows_of
 from skvnce.variational.base import Uniforms, at_quantiles
-from skvnce.variational.gibbs import StandardConditionals, anchor
-from skvnce.variational.heads import Head
 
 TOGETHER = 4  # number of cells that chains accept or reject together
 _JUDGES = 8  # number of draws by which the density of a held-out cell is normalised
 CHAINS = 8  # number of chains of a row for its log-density
 _AT_ONCE = 2**23  # maximum size of a chunk of rows
-_BODY = 64  # width of the shared layers of the conditionals
 _WIDE = 30  # approximate memory, in numbers, of a cell in a flow's networks
 _HIDDEN = 256  # the same of a row in the networks of the conditionals
-
-
-class Start(NamedTuple):
-    """The inputs of a training.
-
-    Attributes
-    ----------
-    data : Incomplete
-        Scores of cells.
-    normal : Normal
-        Fitted to them.
-    families : Families
-        Only the rounded columns are used.
-    weights : Tensor of shape (n,)
-        Rows are drawn in proportion to these.
-    """
-
-    data: Incomplete
-    normal: Normal
-    families: Families
-    weights: Tensor
-
-    def without(self, held_out: Tensor) -> Self:
-        """Leave out some cells."""
-        kept = self.data.observed & ~held_out
-        return self._replace(data=Incomplete(self.data.x.where(kept, 0.0), kept))
-
-    def dequantised(self) -> Incomplete:
-        """Draw cells of rounded columns from their intervals; in single precision."""
-        x = self.families.dequantised(self.data.x, torch.rand_like(self.data.x)).float()
-        return Incomplete(x.where(self.data.observed, 0.0), self.data.observed)
-
-
-def anchored_conditionals(
-    normal: Normal, head: Head, hidden: int = _BODY
-) -> StandardConditionals:
-    """Make conditionals with a shared body, exact for a normal distribution."""
-    d = len(normal.mean)
-    body = nn.Sequential(
-        nn.Linear(d, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU()
-    )
-    found = StandardConditionals(d, head, body, hidden, (hidden // 2,))
-    anchor(found, normal.mean, torch.linalg.inv(normal.covariance))
-    return found
-
-
-def make_chains(start: Start, n_chains: int) -> Chains:
-    """Complete rows by draws of the normal, restricted to the observed range."""
-    data = start.dequantised()
-    x = em.draw(start.normal, start.data, n_chains).float()
-    return Chains(data, x, observed_hypercube(data))
-
-
-def renewed(chains: Chains, start: Start) -> Chains:
-    """Continue with all observed cells and their hypercube; counts of draws restart."""
-    data = start.dequantised()
-    return Chains(data, chains.x, observed_hypercube(data))
 
 
 def batches_of(

@@ -12,8 +12,8 @@ from skvnce._random import row_keyed, seeded
 from skvnce.algorithms.vae.autoencoder import Architecture, Autoencoder, build
 from skvnce.algorithms.vae.sampling import (
     SAMPLERS,
-    SamplingSettings,
     by_chains,
+    by_lair,
     chunks,
     start,
 )
@@ -35,6 +35,11 @@ def of_rows(rows):
     return lambda purpose: row_keyed(rows, purpose)
 
 
+def made(rule, n_particles=4, n_replenish=3):
+    """Make a rule; LAIR with a few proposals."""
+    return SAMPLERS[rule](*(n_particles, n_replenish) * (rule == "lair"))
+
+
 def autoencoder(shift=0.0, std=0.0, n_components=1, families=NORMAL):
     """Make factor analysis with its exact encoder, or one that is off."""
     with seeded(0):
@@ -46,13 +51,12 @@ def autoencoder(shift=0.0, std=0.0, n_components=1, families=NORMAL):
     return Autoencoder(*(part.double() for part in auto)).evaluated()
 
 
-def errors(rule, auto, seed, n_steps, moments=exact_moments):
+def errors(rule, auto, seed, n_steps, moments=exact_moments, options=None):
     """Compare means and second moments with exact ones, in standard errors."""
     data = repeat(ROWS, N)
     with seeded(seed):
-        x = SAMPLERS[rule](
-            auto, data, DRAWS, SamplingSettings(n_steps, 6, 3), of_stream
-        )
+        ways = SAMPLERS[rule](*options) if options else made(rule, 6, 3)
+        x = ways.draws(auto, data, DRAWS, n_steps, of_stream)
     assert x.shape == (DRAWS, 3 * N, 4)
     assert torch.equal(x[:, data.observed], data.x[data.observed].expand(DRAWS, -1))
     found = []
@@ -107,9 +111,7 @@ def test_draws_follow_the_distribution_within_bounds(rule, seed):
     auto = auto._replace(model=bounded)
     n_steps = 25 if rule == "ac-mwg" else 6
     with seeded(seed):
-        x = SAMPLERS[rule](
-            auto, data, DRAWS, SamplingSettings(n_steps, 6, 3), of_stream
-        )
+        x = made(rule, 6, 3).draws(auto, data, DRAWS, n_steps, of_stream)
     assert (x[..., 1] >= BOUND).all()
     sample = first_and_second(x.numpy()[..., np.isnan(PAIR)]).mean(0)
     exact = bounded_moments(PAIR, BOUND)
@@ -125,6 +127,29 @@ def test_but_by_pseudo_gibbs_it_is_believed(seed):
     """The control of the test above."""
     off = autoencoder(shift=0.3, std=0.3)
     assert errors("pseudo-gibbs", off, seed, 15) > 2 * GATE
+
+
+OPTIONS = {
+    "proposals of the prior": ("lair", (6, 30, "prior"), 40),
+    "prior alone": ("ac-mwg", (1.0, 0), 60),
+    "ac-mwg after lair": ("ac-mwg", (0.3, 10), 25),
+    "mwg after lair": ("mwg", (10,), 10),
+}
+
+
+@pytest.mark.parametrize(("rule", "options", "n_steps"), OPTIONS.values(), ids=OPTIONS)
+def test_options_of_samplers_are_exact_too(rule, options, n_steps, seed):
+    off = autoencoder(shift=0.3, std=0.3)
+    assert errors(rule, off, seed, n_steps, options=options) < GATE
+
+
+def test_lair_warms_chains_up(seed):
+    """Pseudo-Gibbs without moves returns the start; particles of LAIR are nearer."""
+    off, found = autoencoder(shift=1.5), []
+    for n_warm_up in (0, 10):
+        options = {"options": (n_warm_up,)}
+        found.append(errors("pseudo-gibbs", off, seed, 0, **options))
+    assert found[1] < 0.75 * found[0]  # a half, in simulations with several seeds
 
 
 def test_chains_start_from_the_posterior(seed):
@@ -151,9 +176,7 @@ def rows(seed):
 def test_complete_rows_stay_as_they_are(rule, rows, seed):
     data = Incomplete.from_array(rows)
     with seeded(seed):
-        x = SAMPLERS[rule](
-            autoencoder(0.3), data, 3, SamplingSettings(2, 4, 3), of_stream
-        )
+        x = made(rule).draws(autoencoder(0.3), data, 3, 2, of_stream)
     assert (x[:, 0] == data.x[0]).all()
     assert x.isfinite().all()
     missing = ~data.observed
@@ -165,11 +188,11 @@ def test_complete_rows_stay_as_they_are(rule, rows, seed):
 @pytest.mark.parametrize("rule", list(SAMPLERS))
 def test_numbers_of_the_row_give_its_draws_anywhere(rule, rows, seed):
     """In any order, and however the table is cut."""
-    auto, draws = autoencoder(0.3), SAMPLERS[rule]
+    auto, draws = autoencoder(0.3), made(rule).draws
 
     def drawn(part):
         data = Incomplete.from_array(part)
-        return draws(auto, data, 3, SamplingSettings(4, 4, 3), of_rows(part))
+        return draws(auto, data, 3, 4, of_rows(part))
 
     whole = drawn(rows)
     order = np.random.default_rng(seed).permutation(len(rows))
@@ -180,7 +203,7 @@ def test_numbers_of_the_row_give_its_draws_anywhere(rule, rows, seed):
         auto,
         Incomplete.from_array(rows),
         3,
-        SamplingSettings(4, 4, 3),
+        4,
         lambda purpose: row_keyed(rows, purpose + 16),
     )
     missing = np.isnan(rows)
@@ -200,13 +223,10 @@ def test_any_sampler_makes_a_rule(rows):
 
         return inner._replace(step=step)
 
-    x = by_chains(make)(
-        autoencoder(), data, 5, SamplingSettings(7, 1, 3), of_rows(rows)
-    )
+    x = by_chains(make).draws(autoencoder(), data, 5, 7, of_rows(rows))
     assert moves == [(5, 12, 4)] * 7
-    same = SAMPLERS["pseudo-gibbs"](
-        autoencoder(), data, 5, SamplingSettings(7, 1, 3), of_rows(rows)
-    )
+    rule = SAMPLERS["pseudo-gibbs"]()
+    same = rule.draws(autoencoder(), data, 5, 7, of_rows(rows))
     assert torch.equal(x, same)
 
 
@@ -221,13 +241,13 @@ def test_cells_are_drawn_from_their_families(rule, rows, seed):
     rows[:, 3] = np.where(np.isnan(rows[:, 3]), np.nan, 2.5)
     data = Incomplete.from_array(rows)
     with seeded(seed):
-        x = SAMPLERS[rule](auto, data, 9, SamplingSettings(3, 4, 3), of_stream)
+        x = made(rule).draws(auto, data, 9, 3, of_stream)
     assert set(x[..., 2].unique().tolist()) == {-0.5, 2.0}
     assert {1.0, 2.5} <= set(x[..., 3].unique().tolist()) <= set(values[0].tolist())
     assert x.isfinite().all()
 
 
-EFFORT = SamplingSettings(10, 20, 3)
+EFFORT = by_lair(20, 1)
 
 
 @pytest.mark.parametrize(("n", "n_draws"), [(0, 1), (1, 10), (1000, 1), (1000, 200)])

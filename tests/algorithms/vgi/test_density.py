@@ -7,7 +7,7 @@ from oracles import GATE, z_mean
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seeded
 from skvnce.algorithms.gaussian import em
-from skvnce.algorithms.vgi import density
+from skvnce.algorithms.vgi import density, initial
 from skvnce.algorithms.vgi.training import Pair
 from skvnce.distributions.cells import Families
 from skvnce.distributions.normal import Normal
@@ -34,7 +34,7 @@ def normal(seed):
 def fitted(normal):
     with seeded(0):
         flow = SplineFlow(normal.mean, torch.linalg.cholesky(normal.covariance))
-        q = density.anchored_conditionals(normal, NormalHead()).double()
+        q = initial.anchored_conditionals(normal, NormalHead()).double()
     return density.Fitted(Pair(flow.double(), q), normal, families(4), unbounded(4))
 
 
@@ -109,10 +109,10 @@ def test_complete_rows_have_exact_scores(fitted, normal):
 
 def test_held_out_cells_are_scored_by_the_conditional(fitted, normal, data):
     """With one chain and the model's own conditional no draw matters."""
-    start = density.Start(data, normal, families(4), torch.ones(30).double())
+    start = initial.Start(data, normal, families(4), torch.ones(30).double())
     pair = Pair(*(part.float() for part in fitted.pair))
     with seeded(0):
-        chains = density.make_chains(start, 1)
+        chains = initial.make_chains(start, initial.ChainSettings(1))
         cells = (~data.observed).nonzero(as_tuple=True)
         truth = torch.randn(len(cells[0]))
         found = density.held_out_log_prob(pair, chains, cells, truth)

@@ -1,0 +1,151 @@
+"""The start of variational Gibbs inference: completed rows, and conditionals.
+
+A normal distribution fitted by EM completes the rows and anchors the conditionals, or
+rows are completed by observed cells of their columns.
+
+References
+----------
+Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+estimation from incomplete data, algorithm 1, sections 3.1 and 3.3.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.gaussian import em
+from skvnce.algorithms.vgi.training import Chains, from_marginals
+from skvnce.distributions.cells import Families
+from skvnce.distributions.normal import Normal
+from skvnce.samplers.variational_gibbs import (
+    Hypercube,
+    observed_hypercube,
+    unbounded,
+)
+from skvnce.variational.gibbs import ExtendedConditionals, StandardConditionals, anchor
+from skvnce.variational.heads import Head
+
+_BODY = 64  # width of the shared layers of the conditionals
+
+
+class Start(NamedTuple):
+    """The inputs of a training.
+
+    Attributes
+    ----------
+    data : Incomplete
+        Scores of cells.
+    normal : Normal
+        Fitted to them.
+    families : Families
+        Only the rounded columns are used.
+    weights : Tensor of shape (n,)
+        Rows are drawn in proportion to these.
+    """
+
+    data: Incomplete
+    normal: Normal
+    families: Families
+    weights: Tensor
+
+    def without(self, held_out: Tensor) -> Self:
+        """Leave out some cells."""
+        kept = self.data.observed & ~held_out
+        return self._replace(data=Incomplete(self.data.x.where(kept, 0.0), kept))
+
+    def dequantised(self) -> Incomplete:
+        """Draw cells of rounded columns from their intervals; in single precision."""
+        x = self.families.dequantised(self.data.x, torch.rand_like(self.data.x)).float()
+        return Incomplete(x.where(self.data.observed, 0.0), self.data.observed)
+
+
+def _with_body(
+    kind: type[StandardConditionals] | type[ExtendedConditionals],
+    d: int,
+    head: Head,
+) -> StandardConditionals | ExtendedConditionals:
+    body = nn.Sequential(
+        nn.Linear(d, _BODY), nn.SiLU(), nn.Linear(_BODY, _BODY), nn.SiLU()
+    )
+    return kind(d, head, body, _BODY, (_BODY // 2,))
+
+
+def _independent(d: int, head: Head) -> StandardConditionals:
+    return StandardConditionals(d, head, nn.Identity(), d, (_BODY // 2, _BODY // 2))
+
+
+NETWORKS = {
+    "shared": partial(_with_body, StandardConditionals),
+    "extended": partial(_with_body, ExtendedConditionals),
+    "independent": _independent,
+}
+
+
+def anchored_conditionals(
+    normal: Normal, head: Head, network: str = "shared"
+) -> StandardConditionals | ExtendedConditionals:
+    """Make conditionals of a kind of `NETWORKS`, exact for a normal distribution."""
+    found = NETWORKS[network](len(normal.mean), head)
+    anchor(found, normal.mean, torch.linalg.inv(normal.covariance))
+    return found
+
+
+def by_normal(start: Start, n_chains: int) -> Tensor:
+    """Complete rows by draws of the normal given the observed cells."""
+    return em.draw(start.normal, start.data, n_chains).float()
+
+
+def by_marginals(start: Start, n_chains: int) -> Tensor:
+    """Complete rows by observed cells of the same columns, f0 of the paper."""
+    return from_marginals(start.data, n_chains).float()
+
+
+class ChainSettings(NamedTuple):
+    """Settings of the chains of a training.
+
+    Attributes
+    ----------
+    n_chains : int
+        K.
+    complete : callable
+        Maps (start, n_chains) to the initial tables: `by_normal` or `by_marginals`.
+    limits : callable
+        Maps a table to the range of draws: `observed_hypercube`, or that of algorithm
+        1, which has none, `unlimited`.
+    """
+
+    n_chains: int
+    complete: Callable[[Start, int], Tensor] = by_normal
+    limits: Callable[[Incomplete], Hypercube] = observed_hypercube
+
+
+def unlimited(data: Incomplete) -> Hypercube:
+    """Return the range of all numbers."""
+    return unbounded(data.x.shape[1])
+
+
+def make_chains(start: Start, settings: ChainSettings) -> Chains:
+    """Complete rows, within the range of draws."""
+    data = start.dequantised()
+    x = settings.complete(start, settings.n_chains)
+    return Chains(data, x, settings.limits(data))
+
+
+def renewed(chains: Chains, start: Start, settings: ChainSettings) -> Chains:
+    """Continue with all observed cells and their range; counts of draws restart."""
+    data = start.dequantised()
+    return Chains(data, chains.x, settings.limits(data))
+
+
+def range_of(start: Start) -> Hypercube:
+    """Find the range of the scores of all observed cells, for bounded conditionals."""
+    seen = start.data
+    low = seen.x.where(seen.observed, torch.inf).amin(0)
+    high = seen.x.where(seen.observed, -torch.inf).amax(0)
+    low[start.families.rounded] = start.families.edges[:, 0].to(low)
+    high[start.families.rounded] = start.families.edges[:, -1].to(high)
+    return Hypercube(low.float(), high.float())
