@@ -62,9 +62,12 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, FittedGraph):
         - ``"vnce"``: variational noise-contrastive estimation with the univariate
           conditionals of the model; tens of times slower if cells are missing.  Like
           the other VNCE methods it also estimates the normalising constant;
-        - ``"vnce-cdi"``: VNCE with learned univariate conditionals;
-        - ``"vnce-lognormal"``: VNCE with a joint lognormal posterior of the missing
-          cells;
+        - ``"vnce-cdi"``: VNCE with learned univariate conditionals; with
+          ``"vnce-cdi-mean"`` the mean of several draws replaces an imputation, as in
+          the thesis, not a single draw;
+        - ``"vnce-lognormal"``: VNCE with a posterior of the missing cells that is a
+          mixture of a joint lognormal and the marginals of the noise; with
+          ``"vnce-lognormal-plain"`` a lognormal alone, as in the paper;
         - ``"imputed-score-matching"`` and ``"imputed-nce"``: the baselines of the
           papers, which impute missing cells once (`imputation`) and then treat them as
           observed.

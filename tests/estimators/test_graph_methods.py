@@ -21,7 +21,9 @@ METHODS = [
     "pseudo-likelihood",
     "vnce",
     "vnce-cdi",
+    "vnce-cdi-mean",
     "vnce-lognormal",
+    "vnce-lognormal-plain",
     "imputed-score-matching",
     "imputed-nce",
 ]

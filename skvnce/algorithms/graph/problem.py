@@ -1,5 +1,6 @@
 """A fit of a graph to a table: its method, scaled columns and ridges."""
 
+from functools import partial
 from typing import NamedTuple
 
 from torch import Tensor
@@ -11,9 +12,9 @@ from skvnce.algorithms.graph.maximum_likelihood import maximum_likelihood
 from skvnce.algorithms.graph.pseudo_likelihood import pseudo_likelihood
 from skvnce.algorithms.graph.score_matching import score_matching
 from skvnce.algorithms.graph.single_imputation import imputed
-from skvnce.algorithms.graph.vnce_cdi import vnce_cdi
+from skvnce.algorithms.graph.vnce_cdi import mean_of_draws, vnce_cdi
 from skvnce.algorithms.graph.vnce_conditional import vnce
-from skvnce.algorithms.graph.vnce_lognormal import vnce_lognormal
+from skvnce.algorithms.graph.vnce_lognormal import lognormal, vnce_lognormal
 
 _OF_DATA = {
     "score-matching": score_matching,
@@ -24,7 +25,9 @@ _OF_DATA = {
 _BY_CONTRAST = {
     "vnce": vnce,
     "vnce-cdi": vnce_cdi,
+    "vnce-cdi-mean": partial(vnce_cdi, write=mean_of_draws),
     "vnce-lognormal": vnce_lognormal,
+    "vnce-lognormal-plain": partial(vnce_lognormal, family=lognormal),
     "imputed-nce": vnce,
 }
 ALGORITHMS = sorted(_OF_DATA | _BY_CONTRAST)
