@@ -26,6 +26,7 @@ from skvnce.estimators._members import OF_MEMBERS, DrawnByMembers, is_constant
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._parts import ACMWG, LAIR, MWG, Adam, Part
 from skvnce.estimators._tables import hold_out
+from skvnce.estimators._torch_vae import TorchMember, TorchVAE
 from skvnce.estimators._vae import VariationalAutoencoder
 from skvnce.estimators._validation import (
     AUTO,
@@ -53,9 +54,11 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
 
     Parameters
     ----------
-    model : VariationalAutoencoder, FrozenEstimator of one, or None, default=None
+    model : VariationalAutoencoder, FrozenEstimator of one, TorchVAE or None, \
+            default=None
         The autoencoder to train; None is ``VariationalAutoencoder()``.  A fitted one in
-        a `sklearn.frozen.FrozenEstimator` is not trained, only sampled.
+        a `sklearn.frozen.FrozenEstimator` is not trained, only sampled, and neither is
+        a `TorchVAE`, your own autoencoder in torch.
     sampler : str, LAIR, ACMWG, MWG or callable, default="lair"
         ``"lair"``, or a `LAIR` with other proposals; ``"ac-mwg"`` or `ACMWG`, adaptive
         collapsed-Metropolis-within-Gibbs; ``"mwg"`` or `MWG`, Metropolis-within-Gibbs;
@@ -162,7 +165,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
     """
 
     _parameter_constraints = {
-        "model": [None, VariationalAutoencoder, FrozenEstimator],
+        "model": [None, VariationalAutoencoder, FrozenEstimator, TorchVAE],
         "sampler": [StrOptions(set(sampling.SAMPLERS)), LAIR, ACMWG, MWG, callable],
         "n_estimators": [AUTO, integer_from(1)],
         **OF_MEMBERS,
@@ -233,6 +236,10 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         if isinstance(self.model, FrozenEstimator):
             members = [self._thawed()]
             self._learn_possible(X, frozen=members[0])
+            blind.extend(self._in_view_of(members[0], X))
+        elif isinstance(self.model, TorchVAE):
+            self._learn_possible(X)
+            members = [TorchMember(self.model, self.n_features_in_)]
             blind.extend(self._in_view_of(members[0], X))
         else:
             self._learn_possible(X)

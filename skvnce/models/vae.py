@@ -56,6 +56,12 @@ class VariationalAutoencoderModel(nn.Module):
         self.network, self.families, self.floor = network, families, floor
         self.register_buffer("origin", torch.zeros(loadings.shape[1]).to(loadings))
 
+    @property
+    def sizes(self) -> tuple[int, int, list[int]]:
+        """Numbers of columns and latents, and of outputs of the hidden layers."""
+        widths = [block[-1].out_features for block in self.network.blocks]
+        return *self.loadings.shape, widths
+
     def prior(self) -> Independent:
         """Return p(z), of event shape (latents,)."""
         ones = torch.ones_like(self.origin)

@@ -355,9 +355,8 @@ def held_out_log_prob(auto: Autoencoder, data: Incomplete, hidden: Tensor) -> Te
 
 def chunks(auto: Autoencoder, n: int, n_draws: int) -> Iterator[slice]:
     """Split n rows into chunks whose draws are bounded in memory."""
-    d, k = auto.model.loadings.shape
-    hidden = sum(block[-1].out_features for block in auto.model.network.blocks)
-    size = max(1, _AT_ONCE // (n_draws * (2 * d + k + hidden) + k * k))
+    d, k, hidden = auto.model.sizes
+    size = max(1, _AT_ONCE // (n_draws * (2 * d + k + sum(hidden)) + k * k))
     return slices(n, size)
 
 

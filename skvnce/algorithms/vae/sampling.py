@@ -194,8 +194,7 @@ def rough_mean(
 
 def chunks(auto: Autoencoder, n: int, n_draws: int, rule: Rule) -> Iterator[slice]:
     """Split n rows into chunks whose draws are bounded in memory."""
-    d, k = auto.model.loadings.shape
-    hidden = max(block[-1].out_features for block in auto.model.network.blocks)
+    d, k, hidden = auto.model.sizes
     wide = max(rule.n_proposals, _PROPOSED * n_draws)
-    numbers = wide * (4 * d + hidden + (rule.n_particles + 1) * k)
+    numbers = wide * (4 * d + max(hidden) + (rule.n_particles + 1) * k)
     return slices(n, max(1, _AT_ONCE // numbers))

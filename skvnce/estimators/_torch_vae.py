@@ -1,0 +1,109 @@
+"""A user's own autoencoder as a member of LAIRImputer."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import row_lattice
+from skvnce._threads import one_thread
+from skvnce.algorithms.gaussian.normal_scores import CellScores
+from skvnce.algorithms.vae import autoencoder
+from skvnce.estimators._parts import Part
+from skvnce.estimators._validation import integer_from
+from skvnce.models.own_vae import own_autoencoder
+
+
+class TorchVAE(Part):
+    """Your own trained autoencoder, for the parameter `model` of `LAIRImputer`.
+
+    `LAIRImputer` copies it and does not train it.  Columns are not standardised.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        ``prior()`` returns p(z), a distribution of event shape (latents,), and
+        ``likelihood(z)`` maps latents (*batch, latents) to p(x_j | z), of batch shape
+        (*batch, features): Bernoulli, or with quantiles (``icdf``).
+    posterior : torch.nn.Module
+        ``posterior(x, observed)`` returns q(z | x) of event shape (latents,), such as
+        ``Independent(Normal(...), 1)``.  LAIR calls it with completed rows, of which
+        all cells are observed, and, with ``replenish="encoder"`` and to start, with
+        rows that contain 0 where `observed` is False.
+    n_importance_samples : int, default=256
+        Number of draws in `score_samples`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.distributions import Independent, Normal
+    >>> from skvnce import LAIR, LAIRImputer, TorchVAE
+    >>> class Decoder(torch.nn.Module):
+    ...     def prior(self):
+    ...         return Independent(Normal(torch.zeros(1), torch.ones(1)), 1)
+    ...     def likelihood(self, z):
+    ...         return Normal(z * torch.tensor([1.0, 2.0]), 0.1)
+    >>> class Encoder(torch.nn.Module):
+    ...     def forward(self, x, observed):
+    ...         return Independent(Normal(x[..., :1], 0.3), 1)
+    >>> X = [[1.0, float("nan")], [-1.0, -2.0], [0.5, 1.1]]
+    >>> own = TorchVAE(Decoder(), Encoder())
+    >>> imputer = LAIRImputer(own, sampler=LAIR(replenish="prior"), max_value=9).fit(X)
+    >>> bool(abs(imputer.transform(X)[0, 1] - 2.0) < 0.3)
+    True
+    """
+
+    _parameter_constraints = {
+        "model": [nn.Module],
+        "posterior": [nn.Module],
+        "n_importance_samples": [integer_from(2)],
+    }
+
+    def __init__(self, model, posterior, n_importance_samples=256):
+        self.model = model
+        self.posterior = posterior
+        self.n_importance_samples = n_importance_samples
+
+
+class TorchMember:
+    """A copy of a `TorchVAE` that draws the cells of tables of some width.
+
+    Parameters
+    ----------
+    part : TorchVAE
+    n_features : int
+    """
+
+    def __init__(self, part, n_features):
+        self.n_features_in_ = n_features
+        self.feature_indices_, self.constants_ = np.arange(n_features), {}
+        self.n_importance_samples = int(part.n_importance_samples)
+        modules = own_autoencoder(part.model, part.posterior, n_features)
+        self._modules = autoencoder.Autoencoder(*modules)
+
+    def _autoencoder(self):
+        return self._modules
+
+    def _cell_scores(self):
+        """Make the map from cells to scores, which leaves them as they are."""
+        zero = torch.zeros(self.n_features_in_, dtype=torch.float64)
+        none = torch.zeros(0, dtype=torch.long)
+        return CellScores(zero, zero + 1, None, none, torch.zeros(0, 2).double())
+
+    def _score_bounds(self, bounds):
+        """Return no bounds: the distributions of a user need not have any."""
+        none = torch.zeros(0, dtype=torch.float64)
+        return none.long(), none, none
+
+    def _scored(self, X):
+        """Estimate the log-densities of rows and their standard errors."""
+        number, found = self.n_importance_samples, [np.zeros((0, 2))]
+        with one_thread(), torch.no_grad():
+            for rows in autoencoder.chunks(self._modules, len(X), number):
+                part = X[rows].astype(np.float64)
+                data = Incomplete.from_array(part)
+                numbers = row_lattice(part, 0)
+                found.append(autoencoder.scored(self._modules, data, numbers, number))
+        found = np.concatenate(found)
+        empty = np.isnan(X).all(1)
+        return tuple(np.where(empty, 0.0, column) for column in found.T)
