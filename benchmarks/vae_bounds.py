@@ -1,47 +1,49 @@
 """Which bound fits a variational autoencoder best when half of the cells are missing?
 
-    python benchmarks/vae_bounds.py [--quick] [--output doc/benchmarks/vae_bounds.md]
-    python benchmarks/vae_bounds.py --long >> doc/benchmarks/vae_bounds.md
+    python benchmarks/vae_bounds.py [--results benchmarks/results/vae_bounds.jsonl]
+        [--quick] [--output doc/benchmarks/vae_bounds.md]
 
-Figure 2 of Simkus and Gutmann (2024), Improving variational autoencoder estimation from
-incomplete data with mixture variational families, at a smaller budget: a mixture of 15
-normals in five columns, half of the cells missing completely at random, two latents.
-The score is log p(x) of complete test rows, integrated over the plane of the latents.
+Figures 2, 5 and 6 of Simkus and Gutmann (2024), Improving variational autoencoder
+estimation from incomplete data with mixture variational families, at a smaller budget:
+a mixture of 15 normals in five columns, half of the cells missing completely at random,
+two latents.  The score is log p(x) of complete test rows, integrated over the plane of
+the latents.  Fits that the file of results lacks are made, and added to it.
 """
 
 import argparse
 import sys
 import time
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from _report import made_by, publish, table
+from _results import Results, commit
+from _vae_imputers import Store, importance_resampled, imputers
 from torch import nn
 from torch.distributions import Independent, Normal
 from torch.nn.functional import softplus
 
-from skvnce.models.base import observed_log_prob
 from skvnce.objectives.bounds import BOUNDS
+from skvnce.objectives.demiss import COMPLETED_BOUNDS
 from skvnce.objectives.elbo import negative_mean
 from skvnce.training.adam import descend
-from skvnce.variational.base import draw_latents, global_stream
+from skvnce.variational.base import global_stream
 from skvnce.variational.latent_encoder import IndependentNormalEncoder, MixtureEncoder
 
 D, LATENTS, N_BELLS, MISSING = 5, 2, 15, 0.5
 N_TRAIN, N_TEST = 20000, 1000
-BUDGET = 5  # draws, components or imputations of a row: the same for all
-MORE = 15  # the same, of the long study
 BLOCKS, WIDTH = 2, 64
 BATCH, RATE = 64, 3e-3
-SHORT, LONG = 5, 26  # epochs
 SEEDS = range(20, 25)  # the setting was chosen at others, 10 to 12
 REACH, POINTS = 5.0, 160  # of the grid of latents
 # the first from 2024 at which no bell makes half of the variance of a column: else the
 # other fourteen are specks in it
 DATA_SEED = 2027
-METHODS = tuple(BOUNDS)
 ELBOS = "mvae", "miss-vae", "miss-svae"
 IWELBOS = "miwae", "miss-iwae", "miss-siwae"
+COMPLETING = "demiss-vae", "cvi-vae", "mvb-vae"  # on imputations of their own
+METHODS = (*ELBOS, *IWELBOS, *COMPLETING)
 PAIRS = [
     ("miss-svae", "mvae"),
     ("miss-vae", "mvae"),
@@ -53,7 +55,52 @@ PAIRS = [
     ("miss-siwae", "miwae"),
     ("demiss-vae", "mvae"),
     ("demiss-vae", "miwae"),
+    ("demiss-vae", "cvi-vae"),
+    ("demiss-vae", "mvb-vae"),
 ]
+
+
+class Study(NamedTuple):
+    """A part of the page.
+
+    Attributes
+    ----------
+    title : str
+    methods : tuple of str
+    epochs : int
+    budget : int
+        Draws, components or imputations of a row: the same for all.
+    imputers : tuple of str
+        Of the completing methods; see `_vae_imputers.imputers`.
+    """
+
+    title: str
+    methods: tuple[str, ...]
+    epochs: int
+    budget: int
+    imputers: tuple[str, ...] = ("LAIR",)
+
+
+STUDIES = {
+    "short": Study("Short: all nine methods (figure 2)", METHODS, 5, 5),
+    "controls": Study(
+        "Longer: DeMissVAE and its two controls (figure 6)", COMPLETING, 26, 5
+    ),
+    "imputations": Study(
+        "Imputations that are given (figure 5)",
+        COMPLETING,
+        5,
+        5,
+        (
+            "p(x_mis given x_obs) of the model",
+            "of the truth",
+            "of the truth, half independent",
+            "independent marginals",
+            "of the truth, components equal",
+        ),
+    ),
+    "long": Study("Long: the three ELBOs (figure 2)", ELBOS, 26, 15),
+}
 
 
 def counts(method, budget):
@@ -63,7 +110,7 @@ def counts(method, budget):
     """
     stratified = method in ("miss-svae", "miss-siwae")
     mixture = stratified or method in ("miss-vae", "miss-iwae")
-    return budget * mixture, 1 if stratified or method == "demiss-vae" else budget
+    return budget * mixture, 1 if stratified or method in COMPLETING else budget
 
 
 def bells(rng):
@@ -96,11 +143,11 @@ def log_truth(truth, x):
 
 
 def hidden(x, rng):
-    """Hide exactly half of the cells; drop rows of which nothing is left."""
+    """Hide exactly half of the cells, by NaN; drop rows of which nothing is left."""
     order = rng.permutation(x.numel()).reshape(x.shape)
     observed = torch.tensor(order >= MISSING * x.numel())
     kept = observed.any(1)
-    return x[kept], observed[kept]
+    return x.where(observed, torch.nan)[kept], observed[kept]
 
 
 class SideBySide(nn.Module):
@@ -185,10 +232,10 @@ class Autoencoder(nn.Module):
         return Normal(loc, softplus(free) + 1e-5, validate_args=False)
 
 
-def encoder_of(method, n_fits, budget=BUDGET):
+def encoder_of(method, n_fits, budget):
     """Make the encoder of a method."""
     n_components, _ = counts(method, budget)
-    if method == "demiss-vae":
+    if method in COMPLETING:
         return IndependentNormalEncoder(Completed(n_fits, 2 * LATENTS))
     if not n_components:
         return IndependentNormalEncoder(Masked(n_fits, 2 * LATENTS))
@@ -196,75 +243,18 @@ def encoder_of(method, n_fits, budget=BUDGET):
     return MixtureEncoder(network, n_components, LATENTS)
 
 
-class Store:
-    """Persistent imputations of all rows, moved before they are given out.
-
-    Parameters
-    ----------
-    move : callable
-        (model, posterior, completed (K, fits, n, D), observed) to other completed rows.
-    """
-
-    def __init__(self, move, x, observed, budget=BUDGET):
-        self.move, self.observed = move, observed
-        self.completed = torch.stack(
-            [
-                torch.stack(
-                    [
-                        values.where(seen, marginal(values, seen))
-                        for values, seen in zip(x, observed, strict=True)
-                    ]
-                )
-                for _ in range(budget)
-            ]
-        )
-
-    def update(self, model, posterior, rows):
-        """Move the imputations of rows, and return them."""
-        with torch.no_grad():
-            moved = self.move(
-                model, posterior, self.completed[:, :, rows], self.observed[:, rows]
-            )
-        self.completed[:, :, rows] = moved
-        return moved
-
-
-def marginal(x, observed):
-    """Draw observed values of each column for all rows."""
-    columns = zip(x.T, observed.T, strict=True)
-    drawn = [v[seen][torch.randint(int(seen.sum()), (len(x),))] for v, seen in columns]
-    return torch.stack(drawn, -1)
-
-
-def importance_resampled(model, posterior, completed, observed):
-    """Propose latents from all imputations, resample by weight, and decode.
-
-    One iteration of latent-adaptive importance resampling without prior proposals
-    (Simkus and Gutmann 2023, Conditional sampling of VAEs, algorithm 2, R = 0).
-    """
-    q = posterior(completed, torch.ones_like(completed).bool())
-    z = draw_latents(q, global_stream, 1, completed)[0]  # (K, *rows, latents)
-    log_q = q.log_prob(z.unsqueeze(1)).logsumexp(1)
-    cells = model.likelihood(z)
-    log_p = observed_log_prob(cells, completed, observed) + model.prior().log_prob(z)
-    weight = (log_p - log_q).movedim(0, -1).softmax(-1)
-    index = weight.flatten(0, -2).multinomial(len(z), replacement=True)
-    index = index.view_as(weight).movedim(-1, 0)
-    drawn = cells.sample().gather(0, index.unsqueeze(-1).expand_as(completed))
-    return completed.where(observed, drawn)
-
-
-def loss_of(method, model, posterior, x, observed, budget):
+def loss_of(method, model, posterior, x, observed, budget, move):
     """Make the loss of given rows; imputations rest in the first epoch."""
-    bound, (_, n_draws) = BOUNDS[method], counts(method, budget)
-    store = Store(importance_resampled, x, observed, budget)
+    bound = {**BOUNDS, **COMPLETED_BOUNDS}[method]
+    _, n_draws = counts(method, budget)
+    store = Store(move, x, observed, budget) if method in COMPLETING else None
     seen_rows = 0
 
     def loss(rows):
         nonlocal seen_rows
         inputs = x[:, rows]
-        if method == "demiss-vae":
-            first, seen_rows = seen_rows < len(x), seen_rows + len(rows)
+        if store is not None:
+            first, seen_rows = seen_rows < x.shape[1], seen_rows + len(rows)
             moved = None if first else store.update(model, posterior, rows)
             inputs = store.completed[:, :, rows] if first else moved
         value = bound(
@@ -277,15 +267,18 @@ def loss_of(method, model, posterior, x, observed, budget):
     return loss
 
 
-def fit(method, x, observed, seed, epochs, budget):
-    """Train models by a method, one to each of x (fits, n, D), side by side."""
+def fit(method, x, observed, seed, epochs, budget, move=importance_resampled):
+    """Train models by a method, one to each of x (fits, n, D), side by side.
+
+    Values of hidden cells are not used.
+    """
     torch.manual_seed(seed)
     model, posterior = Autoencoder(len(x)), encoder_of(method, len(x), budget)
     named = list(nn.ModuleList([model, posterior]).named_parameters())
     leaves = [leaf for _, leaf in named]
     optimiser = torch.optim.Adam(leaves, lr=RATE, amsgrad=True, fused=True)
     descend(
-        loss_of(method, model, posterior, x, observed, budget),
+        loss_of(method, model, posterior, x, observed, budget, move),
         named,
         lambda: torch.randperm(x.shape[1]).split(BATCH),
         optimiser=optimiser,
@@ -317,40 +310,80 @@ def log_likelihood(model, x, n_fits, n_points=POINTS):
     return found
 
 
-def study(methods, seeds, epochs, budget, n_train=N_TRAIN, n_test=N_TEST):
-    """Fit all methods to all seeds.
+class Table(NamedTuple):
+    """What is fitted and scored: masked tables of all seeds, test rows, the truth."""
 
-    A seed has its own mask and start; the truth and the rows are the same.  Returns
-    {method: (seeds,)} of test log-likelihoods, of errors of the grid, {method: minutes}
-    of all its fits together, and the log-likelihood of the truth.
-    """
+    truth: tuple
+    x: torch.Tensor
+    observed: torch.Tensor
+    test: torch.Tensor
+
+
+def simulated(seeds, n_train=N_TRAIN, n_test=N_TEST):
+    """Make the tables; a seed has its own mask and start, the rows are the same."""
     rng = np.random.default_rng(DATA_SEED)
     truth = bells(rng)
     x, test = (torch.tensor(simulate(truth, n, rng)).float() for n in (n_train, n_test))
     data = [hidden(x, np.random.default_rng([DATA_SEED, seed])) for seed in seeds]
     n = min(len(kept) for kept, _ in data)  # a few rows less, to lie side by side
-    data = [
-        torch.stack([part[:n] for part in parts]) for parts in zip(*data, strict=True)
-    ]
-    scores, minutes, errors = {}, {}, {}
-    for method in methods:
-        begin = time.perf_counter()
-        model = fit(method, *data, min(seeds), epochs, budget)
-        minutes[method] = (time.perf_counter() - begin) / 60
-        at = log_likelihood(model, test, len(seeds))
-        scores[method] = log_likelihood(model, test, len(seeds), 2 * POINTS)
-        errors[method] = np.abs(np.subtract(at, scores[method]))
-        each = ", ".join(f"{score:.4f}" for score in scores[method])
-        print(f"{method}: {each}, {60 * minutes[method]:.0f} s", file=sys.stderr)
-    return scores, minutes, errors, log_truth(truth, test)
+    parts = (torch.stack([part[:n] for part in one]) for one in zip(*data, strict=True))
+    return Table(truth, *parts, test)
 
 
-def median_table(scores, minutes, truth):
+def made(data, seeds, method, epochs, budget, imputer):
+    """Fit a method to all seeds; test log-likelihoods, errors of the grid, minutes."""
+    begin = time.perf_counter()
+    move = imputers(data.truth)[imputer]
+    model = fit(method, data.x, data.observed, min(seeds), epochs, budget, move)
+    minutes = (time.perf_counter() - begin) / 60
+    at = log_likelihood(model, data.test, len(seeds))
+    scores = log_likelihood(model, data.test, len(seeds), 2 * POINTS)
+    errors = np.abs(np.subtract(at, scores)).tolist()
+    return {"scores": scores, "errors": errors, "minutes": minutes}
+
+
+def run(studies, seeds, sizes, results):
+    """Make the fits that a file of results lacks, and add them to it."""
+    data = simulated(seeds, *sizes)
+    for name, (_, methods, epochs, budget, imputations) in studies.items():
+        for imputer in imputations:
+            for method in methods:
+                key = {
+                    "study": name,
+                    "imputer": imputer if method in COMPLETING else None,
+                    "method": method,
+                    "seeds": list(seeds),
+                    "epochs": epochs,
+                    "budget": budget,
+                    "rows": sizes[0],
+                }
+                if results.find(**key) is None:
+                    found = made(data, seeds, method, epochs, budget, imputer)
+                    results.add({**key, **found, "commit": commit()})
+                    print(name, imputer, method, found, file=sys.stderr)
+    return log_truth(data.truth, data.test)
+
+
+def of_study(results, name, imputer="LAIR"):
+    """List the records of a study by method."""
+    found = {}
+    for record in results.records:
+        if record["study"] == name and record["imputer"] in (imputer, None):
+            found[record["method"]] = record
+    return found
+
+
+def scores_of(records):
+    """List the scores of records by method."""
+    return {method: record["scores"] for method, record in records.items()}
+
+
+def median_table(records, truth):
     """Set the scores of the methods in a table."""
     rows = [
         [name, f"{np.median(v):.3f}", f"{min(v):.3f} to {max(v):.3f}"]
-        + [", ".join(f"{score:.3f}" for score in v), f"{minutes[name]:.1f}"]
-        for name, v in scores.items()
+        + [", ".join(f"{score:.3f}" for score in v), f"{records[name]['minutes']:.1f}"]
+        for name, v in scores_of(records).items()
     ]
     rows.append(["the truth itself", f"{truth:.3f}", "", "", ""])
     return table(["method", "median", "range", "by seed", "minutes, all seeds"], rows)
@@ -369,6 +402,23 @@ def difference_table(scores):
     return table(["pair", "median", "better", "by seed"], rows)
 
 
+def imputation_table(results, imputations):
+    """Compare DeMissVAE with its controls for each kind of imputations."""
+    rows = []
+    for imputer in imputations:
+        scores = scores_of(of_study(results, "imputations", imputer))
+        if not {*COMPLETING} <= scores.keys():
+            continue
+        row = [imputer, *(f"{np.median(scores[name]):.3f}" for name in COMPLETING)]
+        for other in COMPLETING[1:]:
+            apart = np.subtract(scores["demiss-vae"], scores[other])
+            wins = f"{int((apart > 0).sum())} of {len(apart)}"
+            row.append(f"{np.median(apart):+.3f} ({wins})")
+        rows.append(row)
+    head = ["imputations", *COMPLETING, *(f"demiss - {o}" for o in COMPLETING[1:])]
+    return table(head, rows)
+
+
 def families(scores):
     """Compare the means of the three bounds of each family, seed by seed."""
     by_elbo, by_iwelbo = (
@@ -377,14 +427,21 @@ def families(scores):
     return by_iwelbo - by_elbo
 
 
+CLAIMS = {
+    "MissSVAE fits better than MVAE": ("miss-svae", "mvae"),
+    "DeMissVAE fits better than CVI-VAE": ("demiss-vae", "cvi-vae"),
+    "DeMissVAE fits better than MVB-VAE": ("demiss-vae", "mvb-vae"),
+}
+
+
 def verdict(scores):
-    """Say which of the two findings that must come out do."""
+    """Say which of the findings of the paper come out."""
     claims = {
-        "MissSVAE fits better than MVAE": np.subtract(
-            scores["miss-svae"], scores["mvae"]
-        )
+        claim: np.subtract(scores[better], scores[other])
+        for claim, (better, other) in CLAIMS.items()
+        if {better, other} <= scores.keys()
     }
-    if scores.keys() >= {*IWELBOS}:
+    if scores.keys() >= {*IWELBOS, *ELBOS}:
         claims[
             "MIWAE, MissIWAE and MissSIWAE fit better than the ELBOs, on average"
         ] = families(scores)
@@ -399,36 +456,40 @@ def verdict(scores):
     return "\n".join(lines)
 
 
-def sizes_of(seeds, epochs, budget, n_train):
+def sizes_of(record):
     """Say how much was fitted."""
-    steps = epochs * -(-n_train // BATCH)
+    seeds, rows = record["seeds"], record["rows"]
+    steps = record["epochs"] * -(-rows // BATCH)
     return (
         f"{len(seeds)} seeds ({min(seeds)} to {max(seeds)}) of mask and start; {steps} "
-        f"steps of {BATCH} of {n_train} rows; a budget of {budget} draws of each row."
+        f"steps of {BATCH} of {rows} rows; a budget of {record['budget']} draws of "
+        "each row."
     )
 
 
-def setting(n_test, errors):
+def setting(results, n_test):
     """Say what was done, and where it is less than in the paper."""
-    worst = max(max(value) for value in errors.values())
+    worst = max(max(record["errors"]) for record in results.records)
     return "\n\n".join(
         [
             f"{N_BELLS} normals in {D} columns: weights Dirichlet(1), means 3 N(0, 1), "
             f"covariances inverse Wishart with {D} degrees of freedom, standardised; "
             "of the seeds from 2024 on, the first at which no component makes half of "
             f"the variance of a column ({DATA_SEED}), by the truths alone. Exactly "
-            f"{MISSING:.0%} of the cells are hidden; rows without any are dropped.",
+            f"{MISSING:.0%} of the cells are hidden, by NaN; rows without any are "
+            "dropped. No method sees hidden cells.",
             f"{LATENTS} latents; encoder and decoder of {BLOCKS} residual blocks of "
             f"{WIDTH} units; AMSGrad from {RATE:g} down half a cosine. The paper has 3 "
             "blocks of 200 units, a rate of 0.001 and about 156000 steps of 64 of "
             "20000 rows.",
             "All methods have the same budget of draws of each row: so many draws of "
             "q, or one of each of so many components, or one for each of so many "
-            "imputations (DeMissVAE: one step of LAIR without prior proposals before "
-            "each gradient step, none in the first epoch). Gradients: q is frozen in "
-            "log q for the ELBOs and DeMissVAE, doubly reparametrised for MIWAE and "
-            "MissIWAE, plain for MissSIWAE; the paper froze q in all, which biases the "
-            "last three.",
+            "imputations (DeMissVAE and its controls CVI-VAE and MVB-VAE: one step of "
+            "LAIR without prior proposals before each gradient step, none in the first "
+            "epoch, unless other imputations are given). Gradients: q is frozen in "
+            "log q for the ELBOs, DeMissVAE and its controls, doubly reparametrised "
+            "for MIWAE and MissIWAE, plain for MissSIWAE; the paper froze q in all, "
+            "which biases the last three. VBGI-VAE is in `vgi_vae.md`.",
             f"Score: mean log p(x) of {n_test} complete rows, by a grid of "
             f"{2 * POINTS} x {2 * POINTS} on [-{REACH:g}, {REACH:g}]^2; half as "
             f"many points a side change it by {worst:.0e} at most. A finding counts as "
@@ -437,69 +498,77 @@ def setting(n_test, errors):
     )
 
 
-def report(found, seeds, epochs, budget, n_train, n_test, long=False):
-    """Write all but what was found."""
-    scores, minutes, errors, truth = found
-    made = made_by("vae_bounds.py", "One thread; the seeds are fitted side by side.")
-    title = "# Bounds for variational autoencoders with missing cells"
-    head = [
-        *(["\n## Long: the three ELBOs", made] if long else [title, made]),
-        *([] if long else [setting(n_test, errors), "## Short: all seven bounds"]),
-    ]
+def section(results, name, truth):
+    """Write the part of a study that was made."""
+    title, _, _, _, imputations = STUDIES[name]
+    if name == "imputations":
+        records = [r for r in results.records if r["study"] == name]
+        if not records:
+            return []
+        shown = imputation_table(results, imputations)
+        medians = "Medians of the scores, and of differences (better at so many seeds)."
+        return [f"## {title}", sizes_of(records[0]), IMPUTATIONS, shown, medians]
+    records = of_study(results, name)
+    if not records:
+        return []
+    scores = scores_of(records)
     return [
-        *head,
-        sizes_of(seeds, epochs, budget, n_train),
-        median_table(scores, minutes, truth),
+        f"## {title}",
+        sizes_of(next(iter(records.values()))),
+        median_table(records, truth),
         difference_table(scores),
         verdict(scores),
     ]
 
 
-FOUND = (
-    "MissSVAE is not shown to fit better than MVAE. In the long study its median is "
-    "higher, but it is better at three seeds of five, which is no more than chance, "
-    "and nearly all of its mean lead of 0.52 is one seed, of a bad MVAE fit (+0.04 "
-    "without it). In the short study it is behind MVAE by the median. Fits of one ELBO "
-    "end 1.2 to 2.2 nats apart from seed to seed in the long study, more than the "
-    "ELBOs differ. The paper has nineteen times the steps and wider networks; whether "
-    "that is what is missing was not tried.\n\n"
-    "Each of the importance-weighted bounds fits better than each ELBO at every seed "
-    "of the short study, by more than half a nat; so does DeMissVAE, by 0.4. The "
-    "studies differ in steps and draws: their tables are not to be compared.\n\n"
-    "The setting was chosen by MVAE and MissSVAE at seeds 10 to 12. Of the rates 0.001 "
-    "and 0.003, at 10016 steps and 5 draws, MVAE scored -3.76, -3.46, -3.46 and -3.10, "
-    "-3.65, -2.90, MissSVAE -3.24, -4.43, -3.44 and -3.11, -3.59, -3.98: the mean of "
-    "all six is better at 0.003. With 15 draws and 8138 steps MissSVAE scored -2.62, "
-    "-2.78, -2.55, so the long study has 15; that run was cut off before "
-    "MVAE had ended. The steps of both studies are what time allowed. "
-    "An earlier study of 3300 steps at "
-    "seeds 0 to 4 had MissSVAE better than MVAE at three of five as well; the start of "
-    "MixtureEncoder was chosen at some of those seeds, at none of these. Minutes are "
-    "rough: the machine did other work."
+def report(results, truth, n_test):
+    """Write all but what was found."""
+    commits = ", ".join(sorted({str(r["commit"]) for r in results.records}))
+    note = f"One thread; the seeds are fitted side by side. Code of commit {commits}."
+    parts = ["# Bounds for variational autoencoders with missing cells"]
+    parts += [made_by("vae_bounds.py", note), setting(results, n_test)]
+    for name in STUDIES:
+        parts += section(results, name, truth)
+    return parts
+
+
+IMPUTATIONS = (
+    "Before each gradient step, the imputations of a batch are drawn anew: from "
+    "p(x_mis | x_obs) of the model itself, by importance resampling from a grid of "
+    "its latents (figure 5, left; the paper draws by rejection); from the conditional "
+    "distribution of the true mixture, with no draw, half of them or all of them from "
+    "the product of its marginals (centre, without the last interpolation to a "
+    "normal); and from its components with equal weights (right, its last point)."
 )
+
+FOUND = "TODO"
 
 
 def options_of(arguments=None):
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--long", action="store_true", help="the ELBOs, more steps")
+    parser.add_argument("--results", help="file of JSON lines; goes on where it ends")
     parser.add_argument("--quick", action="store_true", help="2 seeds, 2 epochs")
+    parser.add_argument("--studies", nargs="+", choices=STUDIES, default=[*STUDIES])
     parser.add_argument("--output")
     return parser.parse_args(arguments)
 
 
 def main():
-    """Run the study and report."""
+    """Make what is lacking and report."""
     options = options_of()
-    methods = ELBOS if options.long else METHODS
-    amount = (LONG, MORE) if options.long else (SHORT, BUDGET)
-    sizes = SEEDS, *amount, N_TRAIN, N_TEST
+    studies = {name: STUDIES[name] for name in options.studies}
+    seeds, sizes = SEEDS, (N_TRAIN, N_TEST)
     if options.quick:
-        sizes = SEEDS[:2], 2, BUDGET, 1000, 100
+        seeds, sizes = SEEDS[:2], (1000, 100)
+        studies = {name: one._replace(epochs=2) for name, one in studies.items()}
     torch.set_num_threads(1)
-    parts = report(study(methods, *sizes), *sizes, options.long)
-    parts += ["## What was found", FOUND] if options.long else []
-    publish(parts, options.output)
+    results = Results(options.results)
+    truth = run(studies, seeds, sizes, results)
+    parts = report(results, truth, sizes[1])
+    publish(
+        parts + ([] if options.quick else ["## What was found", FOUND]), options.output
+    )
 
 
 if __name__ == "__main__":

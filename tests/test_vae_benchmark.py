@@ -1,17 +1,20 @@
 """The parts of the benchmark of bounds that are not the package's."""
 
+import _vae_imputers as imputation
 import numpy as np
 import pytest
 import torch
 import vae_bounds as study
+from _results import Results
 from oracles import GATE, z_mean
 from torch.distributions import Independent, MultivariateNormal, Normal
 from vaes import Curved
 
 from skvnce.objectives.bounds import BOUNDS
+from skvnce.objectives.demiss import COMPLETED_BOUNDS
 from skvnce.variational.base import global_stream
 
-ROWS, LATENTS, FITS = 300, study.LATENTS, 3
+ROWS, LATENTS, FITS, BUDGET = 300, study.LATENTS, 3, 5
 
 
 def linear():
@@ -41,6 +44,7 @@ def test_half_of_the_cells_are_hidden():
     assert observed.any(1).all()
     assert observed.sum() == study.MISSING * x.numel()  # dropped rows had none
     assert len(kept) == len(observed) < len(x)
+    assert (kept.isnan() == ~observed).all()
 
 
 def test_the_truth_is_standardised(seed):
@@ -58,9 +62,10 @@ def test_resampled_imputations_keep_what_is_observed(seed):
     torch.manual_seed(seed)
     shape = FITS, ROWS, study.D
     x, observed = torch.randn(shape), torch.rand(shape) < 0.5
-    model, posterior = study.Autoencoder(FITS), study.encoder_of("demiss-vae", FITS)
-    store = study.Store(study.importance_resampled, x, observed)
-    assert store.completed.shape == (study.BUDGET, *shape)
+    model = study.Autoencoder(FITS)
+    posterior = study.encoder_of("demiss-vae", FITS, BUDGET)
+    store = study.Store(study.importance_resampled, x, observed, BUDGET)
+    assert store.completed.shape == (BUDGET, *shape)
     before = store.completed.clone()
     moved = store.update(model, posterior, torch.arange(100))
     assert (moved == x[:, :100])[:, observed[:, :100]].all()
@@ -74,36 +79,139 @@ def test_fits_side_by_side_do_not_touch(method, seed):
     """What is seen in one fit has no gradient in the others."""
     torch.manual_seed(seed)
     x, observed = torch.randn(FITS, 50, study.D), torch.rand(FITS, 50, study.D) < 0.5
-    model, posterior = study.Autoencoder(FITS), study.encoder_of(method, FITS)
-    inputs = x.expand(study.BUDGET, *x.shape) if method == "demiss-vae" else x
-    n_draws = study.counts(method, study.BUDGET)[1]
-    bound = BOUNDS[method](model, posterior, inputs, observed, global_stream, n_draws)
+    model, posterior = study.Autoencoder(FITS), study.encoder_of(method, FITS, BUDGET)
+    inputs = x.expand(BUDGET, *x.shape) if method in study.COMPLETING else x
+    n_draws = study.counts(method, BUDGET)[1]
+    bound = {**BOUNDS, **COMPLETED_BOUNDS}[method]
+    bound = bound(model, posterior, inputs, observed, global_stream, n_draws)
     bound[1].sum().backward()
     for leaf in (*model.parameters(), *posterior.parameters()):
         assert (leaf.grad[[0, 2]] == 0).all()
         assert (leaf.grad[1] != 0).any()
 
 
-def test_many_particles_draw_from_the_conditional(seed):
-    """Of a linear model, with normal proposals that are not exact."""
-    model = linear()
-    loadings, noise = model.loadings.detach(), 0.25
-    observed = torch.tensor([[True, True, False, True, False]])
-    x = torch.tensor([[0.6, -0.4, 0.0, 0.9, 0.0]]).double()
+@pytest.mark.parametrize("method", study.METHODS)
+def test_no_method_sees_hidden_cells(method, seed):
+    """Fits are equal whatever hidden cells are; observed cells matter."""
+    torch.manual_seed(seed)
+    x, observed = torch.randn(2, 70, study.D), torch.rand(2, 70, study.D) < 0.5
+    found = []
+    for table in (
+        x.where(observed, torch.nan),
+        x,
+        x.where(observed, 1e3),
+        x.where(~observed, x + 1),
+    ):
+        model = study.fit(method, table, observed, seed, 2, 3)
+        found.append(
+            torch.cat([leaf.detach().flatten() for leaf in model.parameters()])
+        )
+    assert found[0].isfinite().all()
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+    assert not torch.equal(found[0], found[3])  # control
+
+
+def test_methods_are_all_objectives_of_the_package():
+    assert {*study.METHODS} == {*BOUNDS, *COMPLETED_BOUNDS}
+    assert {*study.COMPLETING} == {*COMPLETED_BOUNDS}
+
+
+def test_results_are_continued(tmp_path, monkeypatch):
+    """Fits that the file has are not made again, and the page is made from it."""
+    studies = {"controls": study.STUDIES["controls"]._replace(epochs=1)}
+    path = tmp_path / "results.jsonl"
+    truth = study.run(studies, [3, 4], (100, 20), Results(path))
+    monkeypatch.setattr(study, "made", None)
+    results = Results(path)
+    assert study.run(studies, [3, 4], (100, 20), results) == truth
+    assert len(results.records) == 3
+    text = "\n".join(study.report(results, truth, 20))
+    assert text.count("Longer: DeMissVAE") == 1 and "Short" not in text
+    for record in results.records:
+        assert f"{np.median(record['scores']):.3f}" in text
+
+
+# Imputations
+
+
+def conditional_moments(truth, x, observed):
+    """Mean of the missing cells of one row under the mixture, by its conditionals."""
+    weights, means, roots = map(torch.tensor, truth)
+    o, m = observed.nonzero()[:, 0], (~observed).nonzero()[:, 0]
+    covariance = roots @ roots.mT
+    log_share, mean = [], []
+    for weight, centre, square in zip(weights, means, covariance, strict=True):
+        inner = square[o][:, o]
+        seen = MultivariateNormal(centre[o], inner)
+        log_share.append(weight.log() + seen.log_prob(x[o]))
+        slope = torch.linalg.solve(inner, square[o][:, m]).T
+        mean.append(centre[m] + slope @ (x[o] - centre[o]))
+    share, mean = torch.stack(log_share).softmax(0), torch.stack(mean)
+    return share, mean, m
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_the_oracle_draws_from_the_conditional_of_the_truth(equal, seed):
+    rng = np.random.default_rng(study.DATA_SEED)
+    truth = study.bells(rng)
+    x = torch.tensor(study.simulate(truth, 2, np.random.default_rng(seed)))
+    observed = torch.tensor([[1, 0, 1, 0, 0], [0, 1, 0, 1, 1]]).bool()
+    torch.manual_seed(seed)
+    completed = x.float().where(observed, 7.0).expand(20000, 1, 2, -1)
+    move = imputation.oracle(truth, equal=equal)
+    drawn = move(None, None, completed, observed[None])[:, 0].double()
+    for row in range(2):
+        share, mean, m = conditional_moments(truth, x[row], observed[row])
+        other = share @ mean
+        if equal:
+            share = torch.full_like(share, 1 / len(share))
+        cells = drawn[:, row]
+        assert (cells[:, observed[row]] == completed[0, 0, row, observed[row]]).all()
+        assert abs(z_mean(cells[:, m], share @ mean)).max() < GATE
+        if equal:  # control
+            assert abs(z_mean(cells[:, m], other)).max() > GATE
+
+
+def test_independent_draws_have_the_moments_of_the_columns(seed):
+    truth = study.bells(np.random.default_rng(study.DATA_SEED))
+    torch.manual_seed(seed)
+    x = torch.full((20000, 1, 1, study.D), 5.0)
+    observed = torch.tensor([True, False, False, False, False])[None, None]
+    drawn = imputation.oracle(truth, independent=1.0)(None, None, x, observed)[:, 0, 0]
+    assert (drawn[:, 0] == 5.0).all()
+    assert abs(z_mean(drawn[:, 1:].double(), 0.0)).max() < GATE
+    assert abs(z_mean(drawn[:, 1:].double() ** 2, 1.0)).max() < GATE
+    product = drawn[:, 1] * drawn[:, 2]
+    assert abs(z_mean(product.double(), 0.0)) < GATE
+
+
+@pytest.mark.parametrize("name", ["importance_resampled", "by_grid"])
+def test_draws_are_from_the_conditional_of_the_model(name, seed):
+    """Of a linear model; importance resampling has proposals that are not exact."""
+    model = linear().float()
+    loadings, noise = model.loadings.detach().double(), 0.25
+    model.prior = study.Autoencoder(1).prior
+    wide = model.log_scale.detach().exp()
+    model.likelihood = lambda z: Normal(
+        z @ model.loadings.T, wide.expand(*z.shape[:-1], -1)
+    )
+    observed = torch.tensor([[[True, True, False, True, False]]])
+    x = torch.tensor([[[0.6, -0.4, 0.0, 0.9, 0.0]]])
     covariance = loadings @ loadings.T + noise * torch.eye(study.D).double()
-    o, m = observed[0].nonzero()[:, 0], (~observed[0]).nonzero()[:, 0]
+    o, m = observed[0, 0].nonzero()[:, 0], (~observed[0, 0]).nonzero()[:, 0]
     weights = torch.linalg.solve(covariance[o][:, o], covariance[o][:, m]).T
-    mean = weights @ x[0, o]
+    mean = weights @ x[0, 0, o].double()
 
     def posterior(x, observed):
-        return Independent(Normal(torch.zeros(*x.shape[:-1], LATENTS).double(), 1.2), 1)
+        return Independent(Normal(torch.zeros(*x.shape[:-1], LATENTS), 1.2), 1)
 
     torch.manual_seed(seed)
-    draws = []
+    move, draws = getattr(imputation, name), []
     with torch.no_grad():
         for _ in range(60):
-            start = x.expand(300, 1, -1)
-            moved = study.importance_resampled(model, posterior, start, observed)
-            draws.append(moved[:, 0, m].mean(0))
+            start = x.expand(300, 1, 1, -1)
+            moved = move(model, posterior, start, observed)
+            assert (moved[..., o] == x[..., o]).all()
+            draws.append(moved[:, 0, 0, m].mean(0).double())
     assert abs(z_mean(torch.stack(draws), mean)).max() < GATE
     assert abs(z_mean(torch.stack(draws), 0.0)).max() > GATE  # control

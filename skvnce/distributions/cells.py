@@ -149,6 +149,42 @@ class Cells(Distribution):
         return found
 
 
+class ScoredCells(Cells):
+    """Cells of which the missing ones are the numbers before rounding, eq. (2).
+
+    Missing cells of rounded columns are then normal, with a differentiable density and
+    reparametrised draws.  Integrated over them, the density is that of `Cells` at the
+    observed cells.
+
+    Parameters
+    ----------
+    cells : Cells
+    observed : Tensor of bool that broadcasts to (*batch, features)
+    """
+
+    def __init__(self, cells: Cells, observed: Tensor) -> None:
+        self.observed = observed
+        super().__init__(cells.loc, cells.scale, cells.families)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Compute log-densities, or log-probabilities of observed discrete cells."""
+        found, at = super().log_prob(value), self.families.rounded
+        if not len(at):
+            return found
+        loc, scale = self.loc[..., at], self.scale[..., at]
+        score = Normal(loc, scale, validate_args=False).log_prob(value[..., at])
+        rounded = found[..., at].where(self.observed[..., at], score)
+        return found.index_copy(-1, at, rounded)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Compute quantiles of missing cells; (*sample, *batch, features)."""
+        found, at = super().icdf(value), self.families.rounded
+        if not len(at):
+            return found
+        normal = Normal(self.loc, self.scale, validate_args=False).icdf(value)
+        return found.index_copy(-1, at, normal[..., at])
+
+
 def student_cdf(t: Tensor) -> Tensor:
     """Compute the distribution function of t with 4 degrees of freedom."""
     share = t / (4 + t.square()).sqrt()

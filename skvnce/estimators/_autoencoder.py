@@ -9,6 +9,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import row_lattice, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.vae import autoencoder
+from skvnce.algorithms.vae.losses import ALGORITHMS
 from skvnce.algorithms.vae.rounds import Rounds
 from skvnce.estimators._base import IncompleteTransformer
 from skvnce.estimators._blind import Blind, moved, normal_without, turned_like
@@ -29,10 +30,7 @@ from skvnce.estimators._scores import (
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import check_rank, share_columns
 from skvnce.models.factor_analysis import FactorModel
-from skvnce.objectives.bounds import BOUNDS
 
-COMPLETING = ["demiss-vae", "vbgi-vae", "vbgi-vae-m"]  # use completed rows
-SINGLE = ["mvae", "miwae", *COMPLETING]  # their posterior is a single normal
 SOLVER = {  # the values of the fields that are "auto"
     "batch_size": 128,
     "learning_rate_init": 1e-3,
@@ -127,7 +125,9 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         fields = self._solver()
         share, patience = fields["validation_fraction"], fields["n_iter_no_change"]
         single = Incomplete(data.x.float(), data.observed)
-        rounds = Rounds(auto, single, weights, self._training(fields))
+        algorithm, training = ALGORITHMS[self.algorithm], self._training(fields)
+        sizes = self._architecture()
+        rounds = Rounds(auto, single, weights, algorithm, training, sizes)
 
         def while_better(judged):
             _, hidden = hold_out(nodes, weights, share)
@@ -145,18 +145,16 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
 
     def _training(self, fields):
         return autoencoder.Training(
-            BOUNDS[self.algorithm],
             int(self.n_training_draws),
             int(fields["batch_size"]),
             fields["learning_rate_init"],
             fields["weight_decay"],
-            completes=self.algorithm in COMPLETING,
         )
 
     def _architecture(self):
         mixed = self.n_posterior_components
         if isinstance(mixed, str):
-            mixed = 1 if self.algorithm in SINGLE else _MIXED
+            mixed = _MIXED if ALGORITHMS[self.algorithm].mixture else 1
         hidden = tuple(map(int, self.hidden_layer_sizes))
         return autoencoder.Architecture(hidden, self.dropout, int(mixed))
 

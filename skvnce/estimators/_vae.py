@@ -3,6 +3,7 @@
 from copy import deepcopy
 from numbers import Real
 
+import numpy as np
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils._param_validation import StrOptions
@@ -11,8 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.vae import autoencoder
+from skvnce.algorithms.vae.losses import ALGORITHMS
 from skvnce.distributions.quantiles import at_quantiles, midpoint_levels
-from skvnce.estimators._autoencoder import SINGLE, TrainedAutoencoder
+from skvnce.estimators._autoencoder import TrainedAutoencoder
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._parts import Adam
@@ -30,7 +32,6 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
     latent_array,
 )
-from skvnce.objectives.bounds import BOUNDS
 
 _LEVELS = 32  # number of quantiles that represent a cell
 
@@ -50,22 +51,26 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     n_components : "auto" or int, default="auto"
         Number of latents.  ``"auto"``: one less than the number of columns, at most 20.
     algorithm : {"miwae", "mvae", "miss-vae", "miss-svae", "miss-iwae", "miss-siwae", \
-            "demiss-vae", "vbgi-vae", "vbgi-vae-m"}, default="miwae"
-        Lower bound of the log-likelihood to maximise.  MVAE (eq. 4 of the reference) is
-        the classical bound; MIWAE (7) tightens it by importance sampling; the four Miss
-        objectives use a mixture as posterior (4, 5, 7, 8).  For the last three a
-        sampler completes the rows; the encoder is trained on rows with missing values,
-        too.  DeMissVAE (10 and 12) uses completed rows only for the encoder, VBGI-VAE
-        uses them for model and encoder, and VBGI-VAE-M leaves the missing cells out of
-        the likelihood (variational block-Gibbs inference, see
-        `skvnce.objectives.vbgi`).
+            "demiss-vae", "cvi-vae", "mvb-vae", "vbgi-vae", "vbgi-vae-m"}, \
+            default="miwae"
+        Lower bound of the log-likelihood to maximise.  MVAE (eq. 4 of the first
+        reference) is the classical bound; MIWAE (7) tightens it by importance sampling;
+        the four Miss objectives use a mixture as posterior (4, 5, 7, 8).  The last five
+        complete the rows by a sampler; they also train the encoder on rows with missing
+        values, which has no gradient in the model.  DeMissVAE trains the model by (10)
+        and the encoder by (12); its controls CVI-VAE and MVB-VAE train both by (10) or
+        both by (12).  VBGI-VAE and VBGI-VAE-M are variational block-Gibbs inference
+        (section 5.3 of the second reference): VBGI-VAE also trains a network for the
+        missing cells given latents and observed cells; VBGI-VAE-M leaves the missing
+        cells out of the likelihood.  VBGI-VAE does not accept
+        ``likelihood="bernoulli"``.
     n_posterior_components : "auto" or int, default="auto"
         Number of components of the posterior mixture.  ``"auto"``: 5 for the objectives
         with mixtures, else 1.
     n_training_draws : int, default=5
         Number of draws of the latents of each row in a step; of each component in the
         stratified objectives (MissSVAE, MissSIWAE); number of imputations of each row
-        in the last three objectives.
+        in the last five objectives.
     likelihood : str or list of str, default="auto"
         Distribution of the columns given the latents, one for all or one for each
         column of X: ``"normal"``, ``"student"`` (heavy tails, 4 degrees of freedom),
@@ -153,8 +158,10 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     References
     ----------
     Simkus and Gutmann (2024), Improving variational autoencoder estimation from
-    incomplete data with mixture variational families; Mattei and Frellsen (2019),
-    MIWAE: deep generative modelling and imputation of incomplete data sets.
+    incomplete data with mixture variational families; Simkus, Rhodes and Gutmann
+    (2023), Variational Gibbs inference for statistical model estimation from incomplete
+    data; Mattei and Frellsen (2019), MIWAE: deep generative modelling and imputation of
+    incomplete data sets.
 
     Examples
     --------
@@ -172,7 +179,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
 
     _parameter_constraints = {
         "n_components": [AUTO, integer_from(1)],
-        "algorithm": [StrOptions(set(BOUNDS))],
+        "algorithm": [StrOptions(set(ALGORITHMS))],
         "n_posterior_components": [AUTO, integer_from(1)],
         "n_training_draws": [integer_from(1)],
         "likelihood": [StrOptions(set(FAMILIES)), "array-like"],
@@ -367,9 +374,15 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     def _check_parameters(self):
         super()._check_parameters()
         mixed = self.n_posterior_components
-        if self.algorithm in SINGLE and mixed not in ("auto", 1):
+        if not ALGORITHMS[self.algorithm].mixture and mixed not in ("auto", 1):
             raise ValueError(
                 f"algorithm={self.algorithm!r} requires n_posterior_components=1, got "
                 f"{mixed!r}. MissVAE, MissSVAE, MissIWAE and MissSIWAE use mixtures."
+            )
+        if self.algorithm == "vbgi-vae" and "bernoulli" in np.ravel(self.likelihood):
+            raise ValueError(
+                "algorithm='vbgi-vae' requires draws of missing cells with a gradient, "
+                "and likelihood='bernoulli' has none. Use likelihood='rounded' for "
+                "these columns, or algorithm='vbgi-vae-m'."
             )
         check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")

@@ -1,8 +1,9 @@
 """Training objectives of variational autoencoders, by name, for missing values.
 
 All take (model, posterior, x, observed, uniforms, n_draws) and return a lower bound of
-log p(x_obs) of each row, with gradients for the model and the posterior; `BOUNDS` lists
-them.  DeMissVAE and the two of `vbgi` take completed rows.
+log p(x_obs) of each row, with gradients for the model and the posterior.  `BOUNDS`
+lists those of rows with missing values; objectives of completed rows are in `demiss`
+and `vbgi`.
 
 References
 ----------
@@ -16,7 +17,6 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from skvnce.models.base import LatentVariableModel
-from skvnce.objectives.demiss import demiss_vae
 from skvnce.objectives.elbo import (
     drawn,
     drawn_elbo,
@@ -26,7 +26,6 @@ from skvnce.objectives.elbo import (
     stratified_elbo,
     stratified_iwelbo,
 )
-from skvnce.objectives.vbgi import of_latents, vbgi_marginal
 from skvnce.variational.base import LatentPosterior, Uniforms
 
 Bound = Callable[
@@ -138,9 +137,6 @@ BOUNDS: dict[str, Bound] = {
     "miwae": miss_iwae,
     "miss-iwae": miss_iwae,
     "miss-siwae": miss_siwae,
-    "demiss-vae": demiss_vae,
-    "vbgi-vae": of_latents,
-    "vbgi-vae-m": vbgi_marginal,
 }
 
 

@@ -8,13 +8,22 @@ With imputations x_mis^k of a row, k = 1..K, and z^k a draw of q(z | x_obs, x_mi
 The model does not learn from imputations, and the posterior is only used for complete
 rows, for which it often has a single mode.
 
+Two controls train both by one objective.  CVI-VAE maximises eq. (1) with the entropy of
+the posterior averaged over the imputations, a bound of log p(x_obs),
+
+    mean_k [log p(x_obs, z^k) - log (1/K) sum_l q(z^k | x_obs, x_mis^l)]           (3)
+
+and MVB-VAE maximises eq. (2), the ELBO of completed rows.
+
 References
 ----------
 Simkus and Gutmann (2024), Improving variational autoencoder estimation from incomplete
-data with mixture variational families, eqs. (10) and (12), here (1) and (2); algorithm
-1; Roeder, Wu and Duvenaud (2017) for the gradient of log q.
+data with mixture variational families, eqs. (10) and (12), here (1), (3) and (2);
+algorithm 1, appendix C and figure 6 for the controls; Roeder, Wu and Duvenaud (2017)
+for the gradient of log q.
 """
 
+from collections.abc import Callable
 from math import log
 
 import torch
@@ -22,7 +31,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from skvnce.models.base import LatentVariableModel, observed_log_prob
-from skvnce.objectives.elbo import drawn, frozen, log_joint
+from skvnce.objectives.elbo import drawn, drawn_elbo, frozen, log_joint
 from skvnce.variational.base import LatentPosterior, Uniforms
 
 
@@ -68,6 +77,50 @@ def demiss_vae(
     with torch.no_grad():
         log_mixture = averaged_log_prob(q, z)
     return _steered(joint - log_mixture, q, z, slope).mean((0, 1))
+
+
+def cvi_vae(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    x: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+    n_draws: int = 1,
+) -> Tensor:
+    """Estimate eq. (3), with its gradient in the model and in q.
+
+    Parameters and returned values are those of `demiss_vae`, with which the values
+    agree.
+    """
+    q = posterior(x, torch.ones_like(x, dtype=torch.bool))
+    z = drawn(q, uniforms, n_draws, x)
+    joint = log_joint(model, x, observed, z)
+    return (joint - averaged_log_prob(frozen(q), z)).mean((0, 1))
+
+
+def mvb_vae(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    x: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+    n_draws: int = 1,
+) -> Tensor:
+    """Estimate eq. (2), with its gradient in the model and in q.
+
+    Parameters and returned values are those of `demiss_vae`, but `observed` is not
+    used: the model learns from imputations as from observed cells.
+    """
+    everything = torch.ones_like(x, dtype=torch.bool)
+    q = posterior(x, everything)
+    return drawn_elbo(model, q, x, everything, uniforms, n_draws).mean(0)
+
+
+COMPLETED_BOUNDS: dict[str, Callable[..., Tensor]] = {
+    "demiss-vae": demiss_vae,
+    "cvi-vae": cvi_vae,
+    "mvb-vae": mvb_vae,
+}
 
 
 def posterior_only(

@@ -7,8 +7,11 @@ the missing cells; each is drawn given the other,
     B = E_q(x_mis | z~, x_obs) [log p(x_obs, x_mis, z~)] + H(q(x_mis | z~, x_obs)) (2)
     J = (A + B) / 2                                                                (3)
 
-VBGI-VAE maximises J.  A is a bound of log p(x~), B of log p(x_obs, z~).  VBGI-VAE-M
-leaves the missing cells out of the likelihood,
+VBGI-VAE maximises J.  A is a bound of log p(x~), B of log p(x_obs, z~); x~ and z~ are
+the state of a chain and have no gradient.  If they are draws of p(x_mis, z | x_obs) and
+q(z | x) and q(x_mis | z, x_obs) are exact, the gradients of A and of B in the model are
+on average that of log p(x_obs).  VBGI-VAE-M leaves the missing cells out of the
+likelihood,
 
     J_M = E_q(z | x~) [log p(x_obs, z) - log q(z | x~)]                            (4)
 
@@ -90,9 +93,8 @@ def of_latents(
 ) -> Tensor:
     """Estimate A by draws of the latents, eq. (1).
 
-    If the model itself draws the missing cells given the latents, no other
-    q(x_mis | z, x_obs) is better, and only A is to be maximised.  Parameters and
-    returned values are those of `vbgi_marginal`, but `observed` is not used.
+    Parameters and returned values are those of `vbgi_marginal`, but `observed` is not
+    used.
     """
     everything = torch.ones_like(x, dtype=torch.bool)
     return vbgi_marginal(model, posterior, x, everything, uniforms, n_draws)

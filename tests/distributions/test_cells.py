@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from skvnce.distributions.cells import Cells, Families
+from skvnce.distributions.cells import Cells, Families, ScoredCells
 from skvnce.models.base import observed_log_prob
 
 INT = torch.long
@@ -238,3 +238,37 @@ def test_values_under_the_mask_are_never_read(junk, parameters, seed):
     cells = torch.tensor(exact_log_prob(*parameters))
     torch.testing.assert_close(results[0][0].detach(), (cells * observed).sum(1))
     assert (results[0][1][~observed] == 0).all()
+
+
+# Missing cells as numbers before rounding
+
+
+def test_missing_cells_of_rounded_columns_are_normal(parameters):
+    loc, scale = parameters
+    observed = torch.tensor([[1, 1, 1, 1, 0], [0, 0, 0, 0, 1]]).bool().repeat(2, 1)
+    cells = Cells(loc, scale, ALL)
+    found, plain = ScoredCells(cells, observed), cells.log_prob(exact(ROWS))
+    normal = torch.distributions.Normal(loc, scale)
+    expected = plain.clone()
+    at = [3, 4]
+    expected[:, at] = plain[:, at].where(
+        observed[:, at], normal.log_prob(exact(ROWS))[:, at]
+    )
+    torch.testing.assert_close(found.log_prob(exact(ROWS)), expected)
+    assert (expected != plain)[:, at].eq(~observed[:, at]).all()  # control
+    level = torch.full((4, 5), 0.3).double()
+    torch.testing.assert_close(found.icdf(level)[:, at], normal.icdf(level)[:, at])
+    torch.testing.assert_close(found.icdf(level)[:, :3], cells.icdf(level)[:, :3])
+
+
+def test_scores_of_missing_cells_have_a_finite_gradient(parameters):
+    """Far from all values, too, where the probability of an interval is zero."""
+    loc, scale = (p.float().requires_grad_() for p in parameters)
+    x = torch.tensor(ROWS)
+    x[:, 3:] = 1e3
+    x.requires_grad_()
+    missing = torch.zeros(4, 5).bool()
+    value = ScoredCells(Cells(loc, scale, ALL), missing).log_prob(x)[:, 3:].sum()
+    for gradient in torch.autograd.grad(value, (loc, scale, x)):
+        assert gradient.isfinite().all()
+        assert (gradient[:, 3:] != 0).all()

@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce import Adam, GaussianImputer, VariationalAutoencoder
+from skvnce.algorithms.vae.losses import ALGORITHMS
+from skvnce.algorithms.vae.rounds import Rounds
+from skvnce.estimators import _autoencoder
 from skvnce.exceptions import DivergenceError, MisfitWarning
 from skvnce.missingness import hide, mcar
-from skvnce.objectives.bounds import BOUNDS
 
 SMALL = {"hidden_layer_sizes": (8,), "max_iter": 1, "random_state": 0}
 ON_ALL_CELLS = Adam(validation_fraction=0)
@@ -87,7 +90,7 @@ def test_curves_are_learnt_and_lines_left_alone(seed):
     assert gain.mean() > GATE * gain.std() / np.sqrt(len(gain))
 
 
-@pytest.mark.parametrize("objective", list(BOUNDS))
+@pytest.mark.parametrize("objective", list(ALGORITHMS))
 def test_every_objective_trains(X, objective):
     vae = VariationalAutoencoder(algorithm=objective, n_training_draws=2, **FIXED).fit(
         X
@@ -98,6 +101,54 @@ def test_every_objective_trains(X, objective):
     name = "network.last.weight"
     assert not np.allclose(vae.model_state_[name], 0)
     assert np.allclose(other.model_state_[name], 0)
+
+
+@pytest.mark.parametrize("algorithm", ["vbgi-vae", "vbgi-vae-m"])
+def test_vbgi_vae_trains_the_network_of_missing_cells(X, algorithm, monkeypatch):
+    """q(x_mis | z, x_obs), all of it; VBGI-VAE-M has none."""
+    made = []
+
+    class Watched(Rounds):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            made.append((self.parts, deepcopy(self.parts)))
+
+    monkeypatch.setattr(_autoencoder, "Rounds", Watched)
+    VariationalAutoencoder(algorithm=algorithm, **FIXED).fit(X)
+    ((parts, start),) = made
+    assert list(parts) == (["cells"] if algorithm == "vbgi-vae" else [])
+    for name, part in parts.items():
+        before = dict(start[name].named_parameters())
+        for leaf, value in part.named_parameters():
+            assert not torch.equal(value, before[leaf]), leaf
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+def test_every_algorithm_gains_on_new_rows(algorithm, seed):
+    """In log p of complete rows over the linear start."""
+    full, hidden = curved_table(seed, n=400)
+    vae = VariationalAutoencoder(
+        algorithm=algorithm,
+        n_components=2,
+        n_training_draws=3,
+        hidden_layer_sizes=(16,),
+        solver=Adam(learning_rate_init=1e-2, validation_fraction=0),
+        max_iter=4,
+        random_state=seed,
+    ).fit(hide(full, hidden))
+    start = clone(vae).set_params(max_iter=0).fit(hide(full, hidden))
+    new, _ = curved_table(seed + 1000)
+    gain = vae.score_samples(new) - start.score_samples(new)
+    assert gain.mean() > GATE * gain.std() / np.sqrt(len(gain))
+
+
+@pytest.mark.parametrize("likelihood", ["student", ["rounded", "normal"] * 2])
+def test_vbgi_vae_takes_other_families(X, likelihood):
+    X = X.copy()
+    X[:, [0, 2]] = np.round(X[:, [0, 2]])
+    vae = VariationalAutoencoder(algorithm="vbgi-vae", likelihood=likelihood, **FIXED)
+    assert np.isfinite(vae.fit(X).score_samples(X)).all()
 
 
 def test_units_do_not_matter_to_what_is_learnt(X):
@@ -210,6 +261,10 @@ def test_divergence_says_what_to_change_and_leaves_the_estimator(X):
         ({"likelihood": ["normal"]}, "4 strings, one a column"),
         ({"likelihood": "bernoulli"}, "column 0 has"),
         ({"likelihood": None}, "'likelihood' parameter"),
+        (
+            {"algorithm": "vbgi-vae", "likelihood": ["normal"] * 3 + ["bernoulli"]},
+            "algorithm='vbgi-vae' requires .* likelihood='rounded'",
+        ),
         ({"hidden_layer_sizes": None}, "'hidden_layer_sizes' parameter"),
         ({"hidden_layer_sizes": "ab"}, "'hidden_layer_sizes' parameter"),
         ({"hidden_layer_sizes": ()}, "hidden_layer_sizes"),

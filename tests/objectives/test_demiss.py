@@ -4,19 +4,22 @@ from math import log
 
 import pytest
 import torch
-from oracles import GATE, z_mean
+from oracles import GATE, z_mean, z_two_sample
 from torch import nn
 from torch.distributions import Independent, Normal
 from vaes import Curved, Given, log_evidence
 
 from skvnce.models.base import observed_log_prob
-from skvnce.objectives.bounds import BOUNDS, miss_vae
+from skvnce.objectives.bounds import miss_vae
 from skvnce.objectives.demiss import (
+    COMPLETED_BOUNDS,
     averaged_log_prob,
+    cvi_vae,
     demiss_vae,
+    mvb_vae,
     posterior_only,
 )
-from skvnce.objectives.elbo import frozen
+from skvnce.objectives.elbo import frozen, log_joint
 from skvnce.variational.base import draw_latents, stream
 from skvnce.variational.encoder import Perceptron
 from skvnce.variational.latent_encoder import IndependentNormalEncoder
@@ -91,7 +94,7 @@ def test_one_loss_has_the_gradients_of_two(model, encoder, completed):
         pairs = zip(gradients(loss, module), gradients(other, module), strict=True)
         assert any(abs(a - b).max() > 1e-3 for a, b in pairs)
     assert loss.shape == (N,)
-    assert BOUNDS["demiss-vae"] is demiss_vae
+    assert COMPLETED_BOUNDS["demiss-vae"] is demiss_vae
 
 
 def test_backward_reaches_both(model, encoder, completed):
@@ -216,3 +219,80 @@ def test_an_encoder_of_incomplete_rows_is_taught_beside(model, encoder, complete
         assert other.abs().max() > 0
         torch.testing.assert_close(one, other)
     assert all((gradient == 0).all() for gradient in gradients(found, model))
+
+
+# Controls: one objective for model and posterior
+
+
+def test_cvi_has_the_value_and_the_model_gradient_of_demiss(model, encoder, completed):
+    found = cvi_vae(model, encoder, *completed, stream(0), L)
+    demiss = demiss_vae(model, encoder, *completed, stream(0), L)
+    torch.testing.assert_close(found, demiss)
+    assert_equal(gradients(found, model), gradients(demiss, model))
+    pairs = zip(gradients(found, encoder), gradients(demiss, encoder), strict=True)
+    assert any(abs(a - b).max() > 1e-3 for a, b in pairs)
+
+
+def test_the_gradient_of_cvi_in_the_posterior_is_unbiased(
+    model, encoder, completed, seed
+):
+    """As that of eq. (3) without a frozen q; that of eq. (2) differs."""
+    x, observed = completed
+    everything = torch.ones_like(x).bool()
+
+    def plain(model, encoder, x, observed, uniforms, n_draws):
+        q = encoder(x, everything)
+        z = draw_latents(q, uniforms, n_draws, x)
+        joint = log_joint(model, x, observed, z)
+        return (joint - averaged_log_prob(q, z)).mean((0, 1))
+
+    def sample(bound, first):
+        values = (
+            bound(model, encoder, x, observed, stream(first + i), 2) for i in range(400)
+        )
+        found = [gradients(value, encoder) for value in values]
+        return torch.stack([torch.cat([g.flatten() for g in one]) for one in found])
+
+    first = 5000 * seed
+    expected = sample(plain, first)
+    varies = expected.std(0) > 1e-9
+    for bound, same in ((cvi_vae, True), (mvb_vae, False)):
+        found = sample(bound, first + 1000 * (1 + same))
+        apart = abs(z_two_sample(found[:, varies], expected[:, varies])).max()
+        assert (apart < GATE) == same
+
+
+def test_cvi_is_exact_for_a_posterior_that_ignores_imputations(seed):
+    """p(z | x_obs) of a linear model is another optimum of eq. (3), not of eq. (2)."""
+    torch.manual_seed(seed)
+    linear = Curved([[1.0], [-0.5], [0.4]], SCALE, bend=0.0)
+    w, noise = linear.loadings[:, 0].detach(), torch.tensor(SCALE).double().square()
+    observed = torch.tensor([[True, False, True], [False, True, False]])
+    seen = torch.randn(2, 3).double()
+    x = seen.where(observed, torch.randn(K, 2, 3))
+    precision = 1 + (w.square() / noise * observed).sum(1)
+    mean = (w / noise * seen * observed).sum(1) / precision
+    loc, scale = (nn.Parameter(v[:, None]) for v in (mean, precision**-0.5))
+
+    def posterior(x, observed):
+        return Independent(Normal(loc, scale), 1).expand(x.shape[:-1])
+
+    leaves = nn.ParameterList([loc, scale])
+    found = cvi_vae(linear, posterior, x, observed, stream(seed), L)
+    torch.testing.assert_close(found, log_evidence(linear, seen, observed))
+    assert max(abs(g).max() for g in gradients(found, leaves)) < 1e-10
+    found = mvb_vae(linear, posterior, x, observed, stream(seed), L)
+    assert max(abs(g).max() for g in gradients(found, leaves)) > 1e-3  # control
+
+
+def test_mvb_is_the_elbo_of_completed_rows(model, encoder, completed):
+    x, observed = completed
+    found = mvb_vae(model, encoder, x, observed, stream(0), L)
+    elbo = miss_vae(model, encoder, x, torch.ones_like(x).bool(), stream(0), L).mean(0)
+    torch.testing.assert_close(found, elbo)
+    for module in (model, encoder):
+        assert_equal(gradients(found, module), gradients(elbo, module))
+    demiss = demiss_vae(model, encoder, *completed, stream(0), L)
+    assert_equal(gradients(found, encoder), gradients(demiss, encoder))
+    pairs = zip(gradients(found, model), gradients(demiss, model), strict=True)
+    assert any(abs(a - b).max() > 1e-3 for a, b in pairs)

@@ -10,7 +10,7 @@ from vaes import Curved, log_evidence
 from skvnce.models.base import observed_log_prob
 from skvnce.objectives.bounds import miss_vae
 from skvnce.objectives.elbo import log_joint
-from skvnce.objectives.vbgi import of_cells, vbgi, vbgi_marginal
+from skvnce.objectives.vbgi import of_cells, of_latents, vbgi, vbgi_marginal
 from skvnce.variational.base import global_stream, stream
 from skvnce.variational.encoder import Perceptron
 from skvnce.variational.latent_cells import NormalLatentCells
@@ -219,3 +219,92 @@ def test_the_gradient_is_that_of_the_loss(linear, encoder, rows):
     (same,) = torch.autograd.grad(value.sum(), linear.mean)
     torch.testing.assert_close(found, same)
     assert observed_log_prob(linear.likelihood(x[..., :1]), x, observed).shape == (2, N)
+
+
+# The gradient in the model, against that of log p(x_obs)
+
+REPEATS, CHAINS = 200, 30
+
+
+def conditional(model, x, observed):
+    """Draw z and x_mis of the linear model given x_obs; (CHAINS, n, ...)."""
+    w, scale = model.loadings.detach()[:, 0], model.log_scale.detach().exp()
+    precision = 1 + (w.square() / scale**2 * observed).sum(1)
+    residual = (x - model.mean.detach()).where(observed, 0.0)
+    mean = (w / scale**2 * residual).sum(1) / precision
+    z = mean + torch.randn(CHAINS, len(x)).double() / precision.sqrt()
+    cells = model.likelihood(z[..., None])
+    return x.where(observed, cells.sample()), z[..., None]
+
+
+def marginal(model, x, observed):
+    """Draw z of the prior and x_mis given z: the imputations do not see x_obs."""
+    z = torch.randn(CHAINS, len(x), 1).double()
+    return x.where(observed, model.likelihood(z).sample()), z
+
+
+def objectives(model, x, observed):
+    """The objectives at a state of the chains, with exact conditionals."""
+    parts = Linear(), Decoded()
+    everything = torch.ones_like(x[0]).bool()
+    return {
+        "both": lambda x, z: vbgi(model, *parts, x, z, observed, global_stream),
+        "A": lambda x, z: of_latents(model, parts[0], x, everything, global_stream),
+        "B": lambda x, z: of_cells(model, parts[1], x, z, observed),
+        "marginal": lambda x, z: vbgi_marginal(
+            model, parts[0], x, observed, global_stream
+        ),
+    }
+
+
+@pytest.fixture
+def learning(seed):
+    """A linear model away from its optimum, and rows with missing cells."""
+    torch.manual_seed(seed)
+    model = Curved(LOADINGS, SCALE, bend=0.0, mean=[0.0] * 3)
+    observed = torch.tensor([[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 1]]).bool()
+    return model, 1.0 + torch.randn(4, 3).double(), observed
+
+
+def distance(name, chains, learning):
+    """Return the largest distance of the gradient in the model, in errors."""
+    model, x, observed = learning
+    leaves = list(model.parameters())
+    exact = torch.autograd.grad(log_evidence(model, x, observed).mean(), leaves)
+    bound, found = objectives(model, x, observed)[name], []
+    for _ in range(REPEATS):
+        with torch.no_grad():
+            state = chains(model, x, observed)
+        gradients = torch.autograd.grad(bound(*state).mean(), leaves)
+        found.append(torch.cat([g.flatten() for g in gradients]))
+    exact = torch.cat([g.flatten() for g in exact])
+    return abs(z_mean(torch.stack(found), exact)).max()
+
+
+@pytest.mark.parametrize("name", ["both", "A", "B", "marginal"])
+def test_the_gradient_in_the_model_is_that_of_the_likelihood(name, learning):
+    """On average over draws of p(x_mis, z | x_obs); not if chains ignore x_obs."""
+    assert distance(name, conditional, learning) < GATE
+    assert distance(name, marginal, learning) > GATE
+
+
+def test_the_gradient_in_q_is_that_of_the_likelihood(learning):
+    """Zero, on average over the same chains; a wider q has another."""
+    model, x, observed = learning
+
+    def found(wider):
+        parts = Linear(wider), Decoded(wider)
+        leaves = [leaf for part in parts for leaf in part.parameters()]
+        gradients = []
+        for _ in range(REPEATS):
+            state = conditional(model, x, observed)
+            value = vbgi(model, *parts, *state, observed, global_stream)
+            each = torch.autograd.grad(value.mean(), leaves)
+            gradients.append(torch.cat([g.flatten() for g in each]))
+        gradients = torch.stack(gradients)
+        varies = gradients.std(0) > 1e-12  # exact in each draw elsewhere
+        assert abs(gradients[:, ~varies]).max() < 1e-10
+        return abs(z_mean(gradients[:, varies], 0.0)).max()
+
+    assert found(1.0) < GATE
+    assert found(1.2) > GATE

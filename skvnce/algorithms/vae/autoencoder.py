@@ -4,15 +4,15 @@ EM fits a normal distribution, which is converted to factors.  Model and encoder
 at this linear model, with networks whose output is zero, so that the initial bound is
 the exact log-likelihood of factor analysis.  `train_while_better` trains on a part of
 the observed cells as long as the others are predicted better, `train` on all of them.
+The losses are in `skvnce.algorithms.vae.losses`.
 
 References
 ----------
 Simkus and Gutmann (2024), Improving variational autoencoder estimation from incomplete
-data with mixture variational families, table 1 and algorithm 1 (DeMissVAE); Mattei and
-Frellsen (2019), MIWAE.
+data with mixture variational families; Mattei and Frellsen (2019), MIWAE.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import sqrt
 from typing import NamedTuple
@@ -26,28 +26,21 @@ from skvnce.distributions.cells import Families
 from skvnce.models.factor_analysis import FactorModel, infer
 from skvnce.models.networks import ResidualPerceptron
 from skvnce.models.vae import VariationalAutoencoderModel
-from skvnce.objectives.bounds import Bound
-from skvnce.objectives.demiss import posterior_only
 from skvnce.objectives.elbo import iwelbo, log_joint, standard_error
-from skvnce.samplers.base import Sampler
-from skvnce.samplers.lair import lair
 from skvnce.samplers.resampling import counted, normalised
 from skvnce.training.adam import descend, named_leaves
 from skvnce.training.averaging import Averaged
 from skvnce.training.best import Best
 from skvnce.training.rounds import MAX_NORM, cooling_after, rows_of
 from skvnce.variational.anchored import Anchor, AnchoredEncoder
-from skvnce.variational.base import (
-    Uniforms,
-    at_quantiles,
-    draw_latents,
-    global_stream,
-    stream,
-)
+from skvnce.variational.base import Uniforms, draw_latents, stream
 
 FLOOR = 0.03  # minimum standard deviation of a score given the latents
 _VALIDATED = 64  # number of draws for predictions of held-out cells
 _AT_ONCE = 2**21  # maximum size of the draws of a chunk of rows
+
+
+NO_PARTS: Mapping[str, nn.Module] = {}  # what most algorithms train besides
 
 
 class Autoencoder(NamedTuple):
@@ -155,81 +148,18 @@ class Training(NamedTuple):
 
     Attributes
     ----------
-    bound : Bound
     n_draws : int
         Draws of each row or each component, or imputations of each row.
     batch_size : int
     learning_rate : float
     weight_decay : float
         Of the networks.
-    completes : bool
-        Whether the bound takes completed rows.
     """
 
-    bound: Bound
     n_draws: int
     batch_size: int
     learning_rate: float
     weight_decay: float
-    completes: bool = False
-
-
-def bound_loss(
-    auto: Autoencoder, data: Incomplete, training: Training
-) -> Callable[[Tensor], Tensor]:
-    """Make the loss of a bound that takes rows with missing values."""
-
-    def loss(rows: Tensor) -> Tensor:
-        x, observed = data.take(rows)
-        bounds = training.bound(*auto, x, observed, global_stream, training.n_draws)
-        return -bounds.mean()
-
-    return loss
-
-
-def completing(auto: Autoencoder, n_particles: int) -> Sampler:
-    """Build the sampler that completes rows during the training of model and encoder.
-
-    It is LAIR with additional proposals from encodings of the rows with missing values,
-    as many as from completed rows.  With many latents, proposals from completed rows
-    alone would hardly move.
-    """
-    return lair(
-        *auto,
-        n_particles=n_particles,
-        n_replenish=n_particles,
-        replenish=lambda part: auto.posterior(*part),
-    )
-
-
-def completed_loss(
-    auto: Autoencoder, data: Incomplete, training: Training, sampler: Sampler
-) -> Callable[[Tensor], Tensor]:
-    """Make the loss of a bound that takes completed rows (DeMissVAE, VBGI-VAE).
-
-    Completions persist between steps, and there are as many as draws.  They start at
-    draws of the encoder given the rows with missing values, and the sampler updates
-    those of a batch before its step.  The encoder is also trained on rows with missing
-    values, which does not affect the model.
-
-    Parameters
-    ----------
-    sampler : Sampler
-        With as many chains or particles as there are draws; see `completing`.
-    """
-    with torch.no_grad():
-        z = draw_latents(auto.posterior(*data), global_stream, training.n_draws, data.x)
-        cells = auto.model.likelihood(z)
-        tables = data.with_values(at_quantiles(cells, torch.rand_like(cells.loc)))
-
-    def loss(rows: Tensor) -> Tensor:
-        part = data.take(rows)
-        state, _ = sampler.step(sampler.init(part, tables[:, rows]), part)
-        tables[:, rows] = state.x
-        bounds = training.bound(*auto, state.x, part.observed, global_stream)
-        return -(bounds + posterior_only(*auto, *part, global_stream)).mean()
-
-    return loss
 
 
 def train(
@@ -242,13 +172,16 @@ def train(
     n_cooling: int = 0,
     on_round: Callable[[int, float], bool] = lambda n_round, loss: False,
     on_step: Callable[[], None] = lambda: None,
+    parts: Mapping[str, nn.Module] = NO_PARTS,
 ) -> list[float]:
     """Train for some rounds, and for some more with a decreasing learning rate.
 
     Rounds are `STEPS` batches of rows, drawn with replacement in proportion to their
-    weights (n,).  `on_step` is called after each.  Returns mean losses.
+    weights (n,).  `on_step` is called after each.  `parts` are further modules of the
+    loss.  Returns mean losses.
     """
-    named, rate = auto.named_parameters(), training.learning_rate
+    named = named_leaves({**auto._asdict(), **parts})
+    rate = training.learning_rate
     networks = [leaf for name, leaf in named if ".network." in name]
     linear = [leaf for name, leaf in named if ".network." not in name]
     optimiser = torch.optim.AdamW(
@@ -284,6 +217,7 @@ def train_while_better(
     max_rounds: int,
     patience: int,
     on_round: Callable[[int, float, float], bool],
+    parts: Mapping[str, nn.Module] = NO_PARTS,
 ) -> int:
     """Train while held-out cells are predicted better, and restore the best round.
 
@@ -303,6 +237,8 @@ def train_while_better(
         Number of successive rounds without an improvement after which it stops.
     on_round : callable
         Called with the round, its loss and the gain per row; stops by returning True.
+    parts : mapping of str to nn.Module
+        Further modules that the loss trains, which are averaged and restored, too.
     """
     rows = held_out.any(1).nonzero().squeeze(1)
     if not len(rows):
@@ -310,9 +246,9 @@ def train_while_better(
     part, hidden = data.take(rows), held_out[rows]
     shares = (weights[rows] / weights[rows].sum()).to(data.x)
     start = held_out_log_prob(auto, part, hidden)
-    averaged = Averaged(auto)
-    mean = Autoencoder(*averaged.modules)
-    best = Best(mean, patience)
+    averaged = Averaged([*auto, *parts.values()])
+    mean = Autoencoder(*averaged.modules[:2])
+    best = Best(averaged.modules, patience)
 
     def judge(n_round: int, loss: float) -> bool:
         gains = held_out_log_prob(mean, part, hidden) - start
@@ -320,7 +256,7 @@ def train_while_better(
         stop = best.judge(n_round, gain)
         return on_round(n_round, loss, gain) or stop
 
-    shown = {"on_round": judge, "on_step": averaged.update}
+    shown = {"on_round": judge, "on_step": averaged.update, "parts": parts}
     train(auto, loss, weights, training, n_rounds=max_rounds, **shown)
     chosen = best.restore()
     averaged.replace()

@@ -1,12 +1,15 @@
 """Rounds of training of an autoencoder, with and without held-out cells."""
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.vae import autoencoder
-from skvnce.algorithms.vae.autoencoder import Autoencoder, Training
+from skvnce.algorithms.vae.autoencoder import Architecture, Autoencoder, Training
+from skvnce.algorithms.vae.losses import Algorithm, Loss
+from skvnce.models.networks import ResidualPerceptron
 
 
 class Rounds:
@@ -15,18 +18,36 @@ class Rounds:
     Parameters
     ----------
     auto : Autoencoder
+        At the linear model.
     data : Incomplete
         All observed cells, in the precision of the autoencoder.
     weights : Tensor of shape (n,)
         Weights of the rows.
+    algorithm : Algorithm
     training : Training
+    architecture : Architecture
+        Of further networks.
+
+    Attributes
+    ----------
+    parts : mapping of str to nn.Module
+        What the algorithm trains besides model and encoder.
     """
 
     def __init__(
-        self, auto: Autoencoder, data: Incomplete, weights: Tensor, training: Training
+        self,
+        auto: Autoencoder,
+        data: Incomplete,
+        weights: Tensor,
+        algorithm: Algorithm,
+        training: Training,
+        architecture: Architecture,
     ) -> None:
         self.auto, self.data, self.weights = auto, data, weights
-        self.training = training
+        self.algorithm, self.training = algorithm, training
+        hidden, dropout, _ = architecture
+        network = partial(ResidualPerceptron, hidden=hidden, dropout=dropout)
+        self.parts = algorithm.parts(auto, network)
 
     def while_better(
         self,
@@ -40,7 +61,7 @@ class Rounds:
         kept = Incomplete(self.data.x, self.data.observed & ~hidden)
         return autoencoder.train_while_better(
             self.auto,
-            loss(self.auto, kept, self.training),
+            self._loss(kept),
             self.data,
             hidden,
             self.weights,
@@ -48,6 +69,7 @@ class Rounds:
             max_rounds=max_rounds,
             patience=patience,
             on_round=on_round,
+            parts=self.parts,
         )
 
     def on_all(
@@ -56,20 +78,15 @@ class Rounds:
         """Train on all cells; see `autoencoder.train`."""
         return autoencoder.train(
             self.auto,
-            loss(self.auto, self.data, self.training),
+            self._loss(self.data),
             self.weights,
             self.training,
             n_rounds=n_rounds,
             n_cooling=n_cooling,
             on_round=on_round,
+            parts=self.parts,
         )
 
-
-def loss(
-    auto: Autoencoder, data: Incomplete, training: Training
-) -> Callable[[Tensor], Tensor]:
-    """Make the loss of a bound of rows with missing values, or of completed rows."""
-    if not training.completes:
-        return autoencoder.bound_loss(auto, data, training)
-    sampler = autoencoder.completing(auto, training.n_draws)
-    return autoencoder.completed_loss(auto, data, training, sampler)
+    def _loss(self, data: Incomplete) -> Loss:
+        """Make the loss on some of the observed cells, with completions of its own."""
+        return self.algorithm.loss(self.auto, self.parts, data, self.training)

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from skvnce._incomplete import Incomplete
+from skvnce.models.base import LatentVariableModel
 from skvnce.objectives.vbgi import vbgi, vbgi_marginal
-from skvnce.samplers.base import Sampler, run_chain
+from skvnce.samplers.base import Sampler
 from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
 from skvnce.samplers.variational_block_gibbs import variational_block_gibbs
 from skvnce.training.adam import descend
@@ -46,17 +47,30 @@ class Scheme(NamedTuple):
     n_persistent: int
 
 
-def block_scheme(model: nn.Module, posterior: nn.Module, cells: nn.Module) -> Scheme:
-    """Make VBGI-VAE of a model, q(z | x) and q(x_mis | z, x_obs)."""
+def block_scheme(
+    model: nn.Module,
+    posterior: nn.Module,
+    cells: nn.Module,
+    completed: Callable[[nn.Module, Tensor], LatentVariableModel] = lambda model, _: (
+        model
+    ),
+) -> Scheme:
+    """Make VBGI-VAE of a model, q(z | x) and q(x_mis | z, x_obs).
+
+    Parameters
+    ----------
+    model, posterior, cells : nn.Module
+    completed : callable
+        Maps the model and a mask of observed cells to the model of completed rows, if
+        their missing cells have another density than the observed cells.
+    """
+
+    def bound(observed: Tensor, x: Tensor, z: Tensor) -> Tensor:
+        of_rows = completed(model, observed)
+        return vbgi(of_rows, posterior, cells, x, z, observed, global_stream)
+
     parts = nn.ModuleDict({"model": model, "posterior": posterior, "cells": cells})
-    return Scheme(
-        parts,
-        variational_block_gibbs(model, posterior, cells),
-        lambda observed, x, z: vbgi(
-            model, posterior, cells, x, z, observed, global_stream
-        ),
-        2,
-    )
+    return Scheme(parts, variational_block_gibbs(model, posterior, cells), bound, 2)
 
 
 def marginal_scheme(model: nn.Module, posterior: nn.Module) -> Scheme:
@@ -76,20 +90,21 @@ class BlockChains:
     ----------
     scheme : Scheme
     data : Incomplete
-    x : Tensor of shape (n_chains, n, features)
-        Completed tables, of which only the missing cells are used.
+    *start : Tensor
+        The initial persistent tensors.  Of completed tables (n_chains, n, features),
+        only the missing cells are used; latents (n_chains, n, latents) are drawn from
+        the prior if they are not given.
 
     Attributes
     ----------
     now : list of Tensor
-        The current tables and latents (n_chains, n, latents), which are initially drawn
-        from the prior.
+        The current persistent tensors.
     """
 
-    def __init__(self, scheme: Scheme, data: Incomplete, x: Tensor) -> None:
+    def __init__(self, scheme: Scheme, data: Incomplete, *start: Tensor) -> None:
         self.data, self.sampler = data, scheme.sampler
-        start = scheme.sampler.init(data, x)
-        self.now = list(start[: scheme.n_persistent])
+        state = scheme.sampler.init(data, *start)
+        self.now = list(state[: scheme.n_persistent])
 
     def take(self, rows: Tensor) -> list[Tensor]:
         """Return the persistent tensors of some rows."""
@@ -99,7 +114,8 @@ class BlockChains:
         """Make sweeps of some rows; store and return the new states."""
         part = self.data.take(rows)
         state = self.sampler.init(part, *self.take(rows))
-        state = run_chain(self.sampler, state, part, n_sweeps)
+        for _ in range(n_sweeps):
+            state, _ = self.sampler.step(state, part)
         for value, moved in zip(self.now, state, strict=False):
             value[:, rows] = moved
         return self.take(rows)

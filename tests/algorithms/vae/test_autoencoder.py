@@ -8,17 +8,14 @@ import numpy as np
 import pytest
 import torch
 from oracles import GATE, z_mean
-from vaes import log_evidence
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms.factor_analysis import fit_factors, log_prob
-from skvnce.algorithms.vae import autoencoder
+from skvnce.algorithms.vae import autoencoder, losses
 from skvnce.algorithms.vae.autoencoder import Architecture, Autoencoder, Training
 from skvnce.distributions.cells import Families
 from skvnce.models.factor_analysis import FactorModel, infer
-from skvnce.objectives.bounds import BOUNDS
-from skvnce.samplers.base import Sampler, State
 from skvnce.training.adam import NotFinite
 from skvnce.training.rounds import STEPS
 from skvnce.variational.base import stream
@@ -63,8 +60,12 @@ def started(data, dropout=0.0, families=NORMAL):
     return autoencoder.build(found, families, Architecture((16,), dropout, 1)), found
 
 
-def of(bound="miwae", learning_rate=3e-3, n_draws=5):
-    return Training(BOUNDS[bound], n_draws, 128, learning_rate, 0.05)
+def of(learning_rate=3e-3, n_draws=5):
+    return Training(n_draws, 128, learning_rate, 0.05)
+
+
+def miwae_loss(auto, data, training):
+    return losses.ALGORITHMS["miwae"].loss(auto, {}, data, training)
 
 
 def state(auto):
@@ -212,48 +213,13 @@ def test_chunks_do_not_change_what_is_found(monkeypatch, seed):
 # Training
 
 
-@torch.no_grad()
-def evidence(auto, data):
-    """Integrate log p(x_obs) of the model, in which the encoder has no part."""
-    model = deepcopy(auto.model).double().eval()
-    return log_evidence(model, data.x.double(), data.observed, n_points=300)
-
-
-@pytest.mark.parametrize("bound", ["mvae", "miwae", "demiss-vae", "vbgi-vae"])
-def test_training_raises_the_likelihood(bound, seed):
-    data = single(table(circle, seed))
-    with seeded(seed):
-        auto, _ = started(data._replace(x=data.x.double()))
-        auto = Autoencoder(*(part.float() for part in auto))
-        before = evidence(auto, data)
-        start, training = state(auto), of(bound)
-        if bound in ("demiss-vae", "vbgi-vae"):
-            sampler = autoencoder.completing(auto, training.n_draws)
-            loss = autoencoder.completed_loss(auto, data, training, sampler)
-        else:
-            loss = autoencoder.bound_loss(auto, data, training)
-        none = autoencoder.train(
-            auto, loss, evenly(data), training, n_rounds=0, n_cooling=0
-        )
-        assert none == [] and all(map(torch.equal, state(auto), start))
-        losses = autoencoder.train(
-            auto, loss, evenly(data), training, n_rounds=2, n_cooling=1
-        )
-        after = evidence(auto, data)
-    assert z_mean(after - before, 0.0) > GATE
-    assert len(losses) == 3 and np.isfinite(losses).all()
-    assert losses[-1] < losses[0]
-    moved = [not torch.equal(*pair) for pair in zip(state(auto), start, strict=True)]
-    assert all(moved)
-
-
 def test_a_hostile_learning_rate_is_told(seed):
     data = single(table(parabola, seed))
     with seeded(seed):
         auto, _ = started(data._replace(x=data.x.double()))
         auto = Autoencoder(*(part.float() for part in auto))
         training = of(learning_rate=1e30)
-        loss = autoencoder.bound_loss(auto, data, training)
+        loss = miwae_loss(auto, data, training)
         with pytest.raises(NotFinite, match="the loss is"):
             autoencoder.train(auto, loss, evenly(data), training, n_rounds=2)
 
@@ -320,46 +286,6 @@ def test_rounds_are_batches_of_rows_drawn_with_replacement(n, size, monkeypatch,
         assert any(len(rows.unique()) < size for rows in first)
 
 
-# DeMissVAE
-
-
-def test_imputations_persist_and_observed_cells_stay(seed):
-    data, seen = table(parabola, seed, n=40), []
-    n = len(data.x)
-
-    def bound(model, posterior, x, observed, uniforms):
-        seen.append(x)
-        assert torch.equal(observed, data.observed[rows])
-        return x.sum(-1)
-
-    def step(state, part):
-        assert torch.equal(part.observed, data.observed[rows])
-        return State(part.with_values(state.x + 1), state.step + 1), None
-
-    sampler = Sampler(lambda part, x: State(part.with_values(x)), step)
-    training = Training(bound, 3, 128, 0.1, 0.0)
-    with seeded(seed):
-        auto, _ = started(data)
-        auto = Autoencoder(*(part.double() for part in auto))
-        loss = autoencoder.completed_loss(auto, data, training, sampler)
-    rows = torch.arange(n)
-    value = loss(rows)
-    assert value.item() == pytest.approx(-float(seen[0].sum(-1).mean()))
-    assert seen[0].shape == (3, n, 3)
-    hidden = ~data.observed
-    assert len(seen[0][:, hidden].unique()) == 3 * hidden.sum()  # draws, not a mean
-    rows = torch.tensor([5, 3, 8])
-    loss(rows)
-    rows = torch.arange(n)
-    loss(rows)
-    moved = torch.ones(n, 1).double()
-    moved[[5, 3, 8]] = 2.0
-    expected = seen[0] + moved * hidden
-    torch.testing.assert_close(seen[2], expected)
-    for x in (seen[0], seen[2]):
-        assert (x[:, data.observed] == data.x[data.observed]).all()
-
-
 # The number of rounds
 
 
@@ -367,7 +293,7 @@ def chosen(gains, monkeypatch, patience=3, max_rounds=20, stop_at=None):
     """Choose a round where the gains after each are given."""
     told, tables = [], iter([0.0, *gains])
 
-    def train(auto, loss, weights, training, *, n_rounds, on_round, on_step):
+    def train(auto, loss, weights, training, *, n_rounds, on_round, on_step, parts):
         assert n_rounds == max_rounds
         for n_round in range(1, n_rounds + 1):
             if on_round(n_round, 7.0):
@@ -451,7 +377,7 @@ def trained(kind, seed):
         start = Autoencoder(*map(deepcopy, auto))
         autoencoder.train_while_better(
             auto,
-            autoencoder.bound_loss(auto, single(kept), of()),
+            miwae_loss(auto, single(kept), of()),
             single(data),
             hidden,
             evenly(data),
