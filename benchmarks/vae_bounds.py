@@ -344,7 +344,7 @@ def made(data, seeds, method, epochs, budget, imputer):
 
 def run(studies, seeds, sizes, results):
     """Make the fits that a file of results lacks, and add them to it."""
-    data = simulated(seeds, *sizes)
+    data, here = simulated(seeds, *sizes), commit()
     for name, (_, methods, epochs, budget, imputations) in studies.items():
         for imputer in imputations:
             for method in methods:
@@ -359,7 +359,7 @@ def run(studies, seeds, sizes, results):
                 }
                 if results.find(**key) is None:
                     found = made(data, seeds, method, epochs, budget, imputer)
-                    results.add({**key, **found, "commit": commit()})
+                    results.add({**key, **found, "commit": here})
                     print(name, imputer, method, found, file=sys.stderr)
     return log_truth(data.truth, data.test)
 
