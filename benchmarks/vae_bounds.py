@@ -541,7 +541,15 @@ IMPUTATIONS = (
     "normal); and from its components with equal weights (right, its last point)."
 )
 
-FOUND = "TODO"
+FOUND = (
+    "The setting was chosen by MVAE and MissSVAE at seeds 10 to 12. Of the rates 0.001 "
+    "and 0.003, at 10016 steps and 5 draws, MVAE scored -3.76, -3.46, -3.46 and -3.10, "
+    "-3.65, -2.90, MissSVAE -3.24, -4.43, -3.44 and -3.11, -3.59, -3.98: the mean of "
+    "all six is better at 0.003. With 15 draws and 8138 steps MissSVAE scored -2.62, "
+    "-2.78, -2.55, so the long study has 15; that run was cut off before MVAE had "
+    "ended. The steps of all studies are what time allowed. Minutes are rough: the "
+    "machine did other work."
+)
 
 
 def options_of(arguments=None):
@@ -560,8 +568,11 @@ def main():
     studies = {name: STUDIES[name] for name in options.studies}
     seeds, sizes = SEEDS, (N_TRAIN, N_TEST)
     if options.quick:
-        seeds, sizes = SEEDS[:2], (1000, 100)
-        studies = {name: one._replace(epochs=2) for name, one in studies.items()}
+        seeds, sizes = SEEDS[:2], (500, 50)
+        studies = {
+            name: one._replace(epochs=2, imputers=one.imputers[:2])
+            for name, one in studies.items()
+        }
     torch.set_num_threads(1)
     results = Results(options.results)
     truth = run(studies, seeds, sizes, results)
