@@ -2,6 +2,7 @@
 
 import platform
 import shlex
+import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +16,16 @@ def made_by(script, notes):
     versions = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     python = f"Python {platform.python_version()}"
     return f"Made by `{command}` with {versions}, {python}. {notes}"
+
+
+def commit():
+    """Return the commit of this checkout; None where git does not know."""
+    ask = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        done = subprocess.run(ask, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() or None
 
 
 def table(header, rows):

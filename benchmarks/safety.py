@@ -16,7 +16,6 @@ import json
 import os
 import resource
 import signal
-import subprocess
 import time
 import warnings
 from itertools import product
@@ -24,7 +23,7 @@ from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
 
 import numpy as np
-from _report import publish
+from _report import commit, publish
 from safety_report import NOT_NEGATIVE, OVER, report
 from safety_scores import judge_draws, judge_fills, truth_outside
 from safety_tables import SHARES, left_out, problem, tables
@@ -181,16 +180,6 @@ def plan_of(options):
         k: getattr(options, k) for k in ("tables", "shares", "estimators", "seeds")
     }
     return {"plan": asked, "left out": left_out(), "draws": DRAWS}
-
-
-def commit():
-    """Return the commit of this checkout; None where git does not know."""
-    ask = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    try:
-        done = subprocess.run(ask, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    return done.stdout.strip() or None
 
 
 def write(path, line):

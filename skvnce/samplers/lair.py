@@ -59,7 +59,8 @@ def lair(
     n_particles : int
         K, the first dimension of the tables.  They start from unconditional draws;
         `init` also accepts K tables.  Every proposal is scored by all components of eq.
-        (5): memory is proportional to (K + R) K n latents.
+        (5): memory is proportional to (K + R) K n latents.  With 0 it is importance
+        sampling without adaptation, whose draws are those of the pool.
     n_replenish : int
         R, the number of additional proposals in each iteration.
     replenish : callable, optional
@@ -90,7 +91,9 @@ def lair(
         k, q, prior = len(x), encode(posterior, x), model.prior()
         fresh = prior if replenish is None else replenish(data)
         z = torch.cat([draw(q, uniform[:k]), draw(fresh, uniform[k:])])
-        parts = [q.log_prob(z[:, None]), (fresh.log_prob(z) + log_r)[:, None]]
+        parts = [(fresh.log_prob(z) + log_r)[:, None]]
+        if k:  # torch computes no densities of none
+            parts.append(q.log_prob(z[:, None]))
         log_q = torch.cat(parts, 1).logsumexp(1) - log(len(z))
         return z, prior.log_prob(z), log_q
 

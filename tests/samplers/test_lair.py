@@ -47,7 +47,9 @@ def of_rows(values):
     return [b[..., np.isnan(row)] for b, row in zip(blocks, ROWS, strict=True)]
 
 
-@pytest.mark.parametrize(("k", "r", "n_steps"), [(10, 1, 60), (4, 2, 120), (1, 2, 400)])
+@pytest.mark.parametrize(
+    ("k", "r", "n_steps"), [(10, 1, 60), (4, 2, 120), (1, 2, 400), (0, 10, 60)]
+)
 def test_draws_of_the_pool(k, r, n_steps, seed):
     sampler = lair(LINEAR, OFF, n_particles=k, n_replenish=r)
     _, x = pooled(sampler, repeat(ROWS, N), seed, n_steps=n_steps, n_draws=8)
