@@ -63,9 +63,9 @@ STUDIES = {
         50,
         256,
         0.2,
-        {"n_steps": 3000, "batch_size": 200, "n_draws": 1, "rate": 1e-3},
-        64,
-        300,
+        {"n_steps": 2000, "batch_size": 200, "n_draws": 1, "rate": 1e-3},
+        40,
+        200,
     ),
     "bars": Study(
         10,

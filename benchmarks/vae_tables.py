@@ -16,6 +16,7 @@ import argparse
 import tempfile
 import time
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,23 +81,23 @@ STUDIES = {
         128,
         0.0,
         {
-            "n_steps": 10000,
+            "n_steps": 4000,
             "batch_size": 512,
             "n_draws": 2,
             "rate": 1e-3,
             "noise": 1e-3,
         },
         200,
-        1000,
+        500,
         LONG,
     ),
     "miniboone": Study(
         32,
         128,
         0.2,
-        {"n_steps": 4000, "batch_size": 512, "n_draws": 2, "rate": 1e-3},
+        {"n_steps": 3000, "batch_size": 512, "n_draws": 2, "rate": 1e-3},
         200,
-        1000,
+        500,
         LONG,
     ),
     "simulated": Study(
@@ -259,11 +260,10 @@ def run(names, n_seeds, records):
     for name in names:
         if not records.has(table=name, method="exact"):
             records.add({"table": name, "method": "exact", "seed": 0} | of_exact(name))
-        for seed in range(n_seeds):
-            for method in [*METHODS, *ABLATIONS]:
-                key = {"table": name, "method": method, "seed": seed}
-                if not records.has(**key):
-                    records.add(key | measure(name, method, seed))
+    for seed, name, method in product(range(n_seeds), names, METHODS | ABLATIONS):
+        key = {"table": name, "method": method, "seed": seed}
+        if not records.has(**key):
+            records.add(key | measure(name, method, seed))
 
 
 def main():
