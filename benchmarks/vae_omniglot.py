@@ -98,7 +98,7 @@ def images_of(name):
         rng = np.random.default_rng(0)
         parts = [bars(n, STUDIES[name].side, rng) for n in (1000, 100)]
     else:
-        parts = [load_array(name, part) > INK for part in ("x", "x_val")]
+        parts = [load_array("omniglot28", part) > INK for part in ("x", "x_val")]
     return tuple(torch.tensor(part).float() for part in parts)
 
 
