@@ -179,7 +179,6 @@ def imputers(truth):
         "LAIR": importance_resampled,
         "p(x_mis given x_obs) of the model": by_grid,
         "of the truth": oracle(truth),
-        "of the truth, half independent": oracle(truth, independent=0.5),
         "independent marginals": oracle(truth, independent=1.0),
         "of the truth, components equal": oracle(truth, equal=True),
     }

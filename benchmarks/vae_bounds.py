@@ -84,7 +84,7 @@ class Study(NamedTuple):
 STUDIES = {
     "short": Study("Short: all nine methods (figure 2)", METHODS, 5, 5),
     "controls": Study(
-        "Longer: DeMissVAE and its two controls (figure 6)", COMPLETING, 26, 5
+        "Longer: DeMissVAE and its two controls (figure 6)", COMPLETING, 13, 5
     ),
     "imputations": Study(
         "Imputations that are given (figure 5)",
@@ -94,7 +94,6 @@ STUDIES = {
         (
             "p(x_mis given x_obs) of the model",
             "of the truth",
-            "of the truth, half independent",
             "independent marginals",
             "of the truth, components equal",
         ),
@@ -536,9 +535,9 @@ IMPUTATIONS = (
     "Before each gradient step, the imputations of a batch are drawn anew: from "
     "p(x_mis | x_obs) of the model itself, by importance resampling from a grid of "
     "its latents (figure 5, left; the paper draws by rejection); from the conditional "
-    "distribution of the true mixture, with no draw, half of them or all of them from "
-    "the product of its marginals (centre, without the last interpolation to a "
-    "normal); and from its components with equal weights (right, its last point)."
+    "distribution of the true mixture; from the product of its marginals (centre, its "
+    "first point and a later one, without the interpolations); and from its components "
+    "given x_obs, with equal weights (right, its last point)."
 )
 
 FOUND = (
