@@ -1,6 +1,7 @@
 """The training of variational autoencoders, and their use on rows of a table."""
 
-from copy import copy
+from contextlib import contextmanager
+from copy import copy, deepcopy
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import row_lattice, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.vae import autoencoder
-from skvnce.algorithms.vae.losses import ALGORITHMS
+from skvnce.algorithms.vae.losses import ALGORITHMS, encoder_loss
 from skvnce.algorithms.vae.rounds import Rounds
 from skvnce.estimators._base import IncompleteTransformer
 from skvnce.estimators._blind import Blind, moved, normal_without, turned_like
@@ -30,6 +31,7 @@ from skvnce.estimators._scores import (
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import check_rank, share_columns
 from skvnce.models.factor_analysis import FactorModel
+from skvnce.training.rounds import COOLING
 
 SOLVER = {  # the values of the fields that are "auto"
     "batch_size": 128,
@@ -71,15 +73,54 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         nodes, weights = self._keep_nodes(X, weights, consequence)
         check_rank(self.n_components, len(self.feature_indices_))
         on_round, finish = report_rounds(self, self.max_iter, X=X)
-        with one_thread(), seeded(self.random_state):
-            fields = self._solver()
-            remedy = (
-                f"Lower learning_rate_init={fields['learning_rate_init']!r} of the "
-                f"solver, or raise its weight_decay={fields['weight_decay']!r}: pass "
-                "solver=Adam(...)."
+        with self._trains():
+            self._fit_nodes(nodes, weights, on_round, on_chosen)
+        finish()
+        return self
+
+    @contextmanager
+    def _trains(self):
+        """Set threads and random numbers of a training, and name remedies."""
+        fields = self._solver()
+        remedy = (
+            f"Lower learning_rate_init={fields['learning_rate_init']!r} of the "
+            f"solver, or raise its weight_decay={fields['weight_decay']!r}: pass "
+            "solver=Adam(...)."
+        )
+        with one_thread(), seeded(self.random_state), failures_named(remedy):
+            yield
+
+    @reports_fit
+    def _fit_encoder(self, X):
+        """Train the encoder on validated rows, with the model held fixed."""
+        nodes = X[:, self.feature_indices_].astype(np.float64)
+        nodes = nodes[~np.isnan(nodes).all(1)]
+        if not len(nodes):
+            raise ValueError(
+                "X has no row with an observed value in the columns of the model. Pass "
+                "rows with observed values."
             )
-            with failures_named(remedy):
-                self._fit_nodes(nodes, weights, on_round, on_chosen)
+        n_cooling = min(COOLING, self.max_iter)
+        on_round, finish = report_rounds(self, self.max_iter + n_cooling, X=X)
+        fitted = self._autoencoder()
+        data, _ = self._cell_scores().scores(Incomplete.from_array(nodes))
+        with self._trains():
+            auto = autoencoder.Autoencoder(*(deepcopy(part).float() for part in fitted))
+            auto.posterior.requires_grad_().train()
+            data, training = Incomplete(data.x.float(), data.observed), self._training()
+            autoencoder.train(
+                auto,
+                encoder_loss(self.algorithm, auto, data, training),
+                torch.ones(len(nodes)),
+                training,
+                n_rounds=self.max_iter,
+                n_cooling=n_cooling,
+                on_round=lambda n, loss: (
+                    n <= self.max_iter and on_round(n, loss, np.nan)
+                ),
+            )
+        self.posterior_state_ = state_of(auto.posterior)
+        self._cache = []
         finish()
         return self
 
@@ -125,7 +166,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         fields = self._solver()
         share, patience = fields["validation_fraction"], fields["n_iter_no_change"]
         single = Incomplete(data.x.float(), data.observed)
-        algorithm, training = ALGORITHMS[self.algorithm], self._training(fields)
+        algorithm, training = ALGORITHMS[self.algorithm], self._training()
         sizes = self._architecture()
         rounds = Rounds(auto, single, weights, algorithm, training, sizes)
 
@@ -143,7 +184,8 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         """Return the fields of the solver."""
         return fields_of(self.solver, "solver", SOLVER)
 
-    def _training(self, fields):
+    def _training(self):
+        fields = self._solver()
         return autoencoder.Training(
             int(self.n_training_draws),
             int(fields["batch_size"]),

@@ -264,6 +264,35 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
             announce(tail_messages(self, X, self.feature_indices_), self.on_misfit)
         return self
 
+    @keeps_state_on_failure
+    def fit_posterior(self, X, y=None):
+        """Train the encoder on other rows, with the model held fixed.
+
+        The estimates of `score_samples` and `transform` for such rows become more
+        accurate, while the density that they estimate does not change.  Training
+        maximises the bound of `algorithm`, or that of MIWAE if the algorithm completes
+        rows, for `max_iter` rounds and up to six with decreasing learning rates.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : VariationalAutoencoder
+
+        Raises
+        ------
+        ValueError
+            If no row of X has an observed value.
+        DivergenceError
+            If training diverges.
+        """
+        return self._fit_encoder(self._checked(X))
+
     @shows_progress
     def transform(self, X):
         """Compute the posterior means of the latents given the observed cells.

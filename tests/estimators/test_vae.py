@@ -148,6 +148,43 @@ def test_every_algorithm_gains_on_new_rows(algorithm, seed):
     assert gain.mean() > GATE * gain.std() / np.sqrt(len(gain))
 
 
+@pytest.mark.parametrize("algorithm", ["miwae", "miss-siwae", "demiss-vae"])
+def test_the_encoder_can_be_trained_on_other_rows(algorithm, X, seed):
+    """A wrong one recovers, so that the bound rises; the model stays as it was."""
+    vae = VariationalAutoencoder(
+        algorithm=algorithm,
+        n_components=1,
+        n_training_draws=2,
+        marginals="normal",
+        hidden_layer_sizes=(8,),
+        solver=Adam(learning_rate_init=3e-2, batch_size=64, validation_fraction=0),
+        max_iter=1,
+        n_importance_samples=1,
+        random_state=seed,
+    ).fit(X)
+    state, model = vae.posterior_state_, deepcopy(vae.model_state_)
+    wrong = {**state, "network.last.bias": state["network.last.bias"] + 1.0}
+    vae.posterior_state_, vae._cache = wrong, []
+    new = linear_table(seed + 1000, n=1200)
+    before, n_rows = vae.score_samples(new), len(new)
+    assert vae.fit_posterior(np.vstack([new, np.full((1, 4), np.nan)])) is vae
+    gain = (vae.score_samples(new) - before).clip(-5, 5)
+    assert gain.mean() > GATE * gain.std() / np.sqrt(n_rows)
+    for name, value in vae.model_state_.items():
+        np.testing.assert_array_equal(value, model[name])
+
+
+def test_no_rows_train_no_encoder(X):
+    vae = VariationalAutoencoder(**FIXED).fit(X)
+    before = vae.score_samples(X)
+    with pytest.raises(ValueError, match="X has no row with an observed value"):
+        vae.fit_posterior(np.full((3, 4), np.nan))
+    vae.set_params(solver=Adam(learning_rate_init=1e30, validation_fraction=0))
+    with pytest.raises(DivergenceError, match="learning_rate_init"):
+        vae.fit_posterior(X)
+    np.testing.assert_array_equal(vae.score_samples(X), before)
+
+
 @pytest.mark.parametrize("likelihood", ["student", ["rounded", "normal"] * 2])
 def test_vbgi_vae_takes_other_families(X, likelihood):
     X = X.copy()
