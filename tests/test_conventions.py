@@ -4,7 +4,10 @@ import inspect
 import re
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from sklearn.utils._param_validation import StrOptions
 
 import skvnce
 from skvnce.estimators._parts import Part
@@ -107,9 +110,143 @@ def test_parts_have_the_fields_of_the_page(part):
 def test_parts_are_parameters_of_estimators_of_the_page():
     """Read "``solver`` of VAE, VN and NO"; a part may be used by another part."""
     assert {name for name, *_ in table("parts")} == {one.__name__ for one in PARTS}
-    for _, _, cell in table("parts"):
+    holders = {**{one.__name__: one for one in PARTS}, **CLASSES}
+    for part, _, cell in table("parts"):
         slot, _, who = cell.partition(" of ")
-        users = set(who.replace(" and ", ", ").split(", "))
-        assert users <= {*CLASSES, *(row[0] for row in table("parts"))}
-        for user in users & set(CLASSES):
-            assert slot in wanted("parameter")[user]
+        accepted = {
+            (name, key)
+            for name, holder in holders.items()
+            for key, allowed in holder._parameter_constraints.items()
+            if getattr(skvnce, part) in allowed
+        }
+        assert accepted == {
+            (user, slot) for user in who.replace(" and ", ", ").split(", ")
+        }
+
+
+VALUES = {"algorithm", "selection", "marginals", "on_misfit"}
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [(word, name) for word in sorted(VALUES) for name in CLASSES],
+)
+def test_values_of_parameters_are_those_of_the_page(word, name):
+    """Read the section after "NAME:", where there are sections for classes."""
+    cls = CLASSES[name]
+    if word not in parameters(cls):
+        assert word not in wanted("parameter")[name]
+        return
+    meaning = {row[0]: row[1] for row in table("parameters")}[word]
+    for section in re.split(r"\. (?=[A-Z]+: )", meaning):
+        if section.startswith(f"{name}: "):
+            meaning = section
+    found = re.findall(r'"([^"]+)"( \(default\))?', meaning)
+    [options] = [
+        one for one in cls._parameter_constraints[word] if isinstance(one, StrOptions)
+    ]
+    assert {value for value, _ in found} == options.options
+    stated = [value for value, is_default in found if is_default]
+    default = inspect.signature(cls).parameters[word].default
+    assert stated in ([default], [])
+    assert stated or word not in {"algorithm", "selection"}
+
+
+QUICK = {"max_iter": 0, "n_importance_samples": 16}
+DRAWS = {"n_steps": 1, "n_draws": 2, "random_state": 0}
+FITS = {
+    "G": {"random_state": 0},
+    "GCV": {"alphas": 2, "selection": "stability", "n_subsamples": 2},
+    "GI": {"n_parameter_draws": 1},
+    "FA": {"n_components": 1},
+    "VAE": {"n_components": 1, **QUICK},
+    "LAIR": {"n_estimators": 1, **DRAWS},
+    "VGI": DRAWS,
+    "VN": {"max_iter": 1, "random_state": 0},
+    "NO": {"n_components": 1, "max_iter": 2, "binarize": 3.0, "random_state": 0},
+}
+NOT_ALWAYS = {"G": {"log_scale_"}, "GCV": {"log_scale_"}}  # only of "vnce..."
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(0)
+    X = rng.gamma(4.0, size=(60, 1)) + rng.gamma(2.0, size=(60, 3))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    return pd.DataFrame(X, columns=list("abc"))
+
+
+@pytest.fixture(scope="module", params=CLASSES)
+def fitted(request, frame):
+    """Give the short name and a fitted estimator of each class."""
+    name = request.param
+    given = dict(FITS[name])
+    if name in {"LAIR", "VGI"}:
+        given["model"] = skvnce.VariationalAutoencoder(1, **QUICK)
+    return name, CLASSES[name](**given).fit(frame)
+
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning",
+    "ignore::skvnce.exceptions.MisfitWarning",
+    "ignore:No graph of the path is stable",
+)
+
+
+def plain(value):
+    """Tell whether a fitted attribute is of a kind that the page allows."""
+    if isinstance(value, dict):
+        return all(plain(one) for one in value.values())
+    if isinstance(value, list):
+        return all(plain(one) for one in value)
+    return value is None or isinstance(value, (np.ndarray, np.generic, int, float, str))
+
+
+def test_fitted_attributes_are_those_of_the_page(fitted):
+    name, estimator = fitted
+    public = {word for word in vars(estimator) if not word.startswith("_")}
+    found = public - set(parameters(CLASSES[name]))
+    expected = wanted("attribute")[name]
+    assert expected - NOT_ALWAYS.get(name, set()) <= found <= expected
+    for word in found - {"estimators_", "indicator_"}:
+        assert plain(getattr(estimator, word)), word
+
+
+def test_returned_kinds_are_those_of_the_page(fitted, frame):
+    name, estimator = fitted
+    row = {short: rest for short, *rest in table("estimators")}[name]
+    assert row[0] == CLASSES[name].__name__
+    Z = estimator.transform(frame)
+    width = 3 if row[1].endswith("filled columns") else estimator.n_components_
+    assert Z.shape == (60, width) and np.isfinite(Z).all()
+    if row[1].endswith("filled columns"):
+        known = frame.notna().to_numpy()
+        np.testing.assert_array_equal(Z[known], frame.to_numpy()[known])
+        assert [type(one) for one in estimator.sample(frame, 2)] == [np.ndarray] * 2
+    scores = estimator.score_samples(frame)
+    assert scores.shape == (60,)
+    assert estimator.score(frame) == pytest.approx(scores.mean())
+    if "score_samples(X, return_std=False)" in wanted("method")[name]:
+        again, errors = estimator.score_samples(frame, return_std=True)
+        np.testing.assert_allclose(again, scores)
+        assert errors.shape == (60,) and (errors >= 0).all()
+
+
+def test_modules_are_copies_without_gradients(fitted, frame):
+    name, estimator = fitted
+    if "to_torch()" not in wanted("method")[name]:
+        assert not hasattr(estimator, "to_torch")
+        return
+    before, module = estimator.transform(frame), estimator.to_torch()
+    assert list(module.parameters())
+    for parameter in module.parameters():
+        assert parameter.dtype.itemsize == 8 and not parameter.requires_grad
+        parameter.zero_()
+    np.testing.assert_array_equal(estimator.transform(frame), before)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_no_public_name_is_a_property(name):
+    """Methods and attributes are compared; a property would be neither."""
+    found = inspect.getmembers(CLASSES[name], lambda one: isinstance(one, property))
+    assert [word for word, _ in found if not word.startswith("_")] == []

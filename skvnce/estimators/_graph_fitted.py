@@ -169,13 +169,14 @@ class FittedGraph(CellSampler):
         Returns
         -------
         skvnce.models.truncated_gaussian.TruncatedGaussian
+            A copy in double precision, without gradients.
         """
         check_is_fitted(self)
         return TruncatedGaussian(
             torch.tensor(self.precision_),
             torch.tensor(self.linear_),
             torch.tensor(getattr(self, "log_scale_", 0.0), dtype=torch.float64),
-        )
+        ).requires_grad_(False)
 
     def __sklearn_tags__(self):
         """Declare non-negative input."""
