@@ -358,10 +358,11 @@ class IncompleteFactorAnalysis(
                 ConvergenceWarning,
             )
         if self.n_iter_ == self.max_iter and fit.rise > self.tol:
+            rise = f" by {fit.rise:.2g} a round" if self.max_iter > 1 else ""
             warn_user(
                 f"EM stopped after max_iter={self.max_iter} rounds, with the "
-                f"log-likelihood still rising by {fit.rise:.2g} a round. Raise "
-                f"max_iter or tol={self.tol:g}.",
+                f"log-likelihood still rising{rise}. Raise max_iter or "
+                f"tol={self.tol:g}.",
                 ConvergenceWarning,
             )
 

@@ -140,8 +140,8 @@ class FittedDensity(CachedModules, CellSampler):
         log_prob : ndarray of shape (n_samples,)
             0 if all columns were constant at `fit`.  The normalisation uses the fitted
             scale parameter, so it is as accurate as this estimate.  If unobserved
-            variables are drawn, it is the logarithm of an average over weighted draws,
-            which is on average too low.
+            variables are drawn, it is the logarithm of an average over 64 weighted
+            draws, which is on average too low.
         std : ndarray of shape (n_samples,)
             Standard errors, 0 for rows of which nothing is drawn; only if `return_std`
             is True.

@@ -353,6 +353,8 @@ def test_a_failure_leaves_the_fit_as_it_was(X):
 def test_an_unfinished_em_warns(X):
     with pytest.warns(ConvergenceWarning, match="EM stopped after max_iter=2 rounds"):
         fitted(X, max_iter=2)
+    with pytest.warns(ConvergenceWarning, match="still rising. Raise max_iter"):
+        fitted(X, max_iter=1)  # a first round has no change
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fitted(X)
