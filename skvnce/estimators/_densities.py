@@ -7,6 +7,7 @@ import torch
 from sklearn.utils._param_validation import StrOptions
 
 from skvnce.algorithms.vgi import initial
+from skvnce.algorithms.vgi.autoencoder import AutoencoderDensity
 from skvnce.estimators._blind import turned_like
 from skvnce.estimators._parts import Part
 from skvnce.estimators._scores import auto_rank, linear_start
@@ -141,12 +142,20 @@ def chains_of(part, n_chains):
     )
 
 
-def _factor_density(normal, like=None):
+def _linear(normal, like=None):
     rank = auto_rank(len(normal.mean))
     linear = linear_start(normal, rank)
     if like is not None:
         linear = turned_like(linear, linear_start(like, rank))
-    return FactorDensity.of(linear)
+    return linear
+
+
+def _factor_density(normal, like=None):
+    return FactorDensity.of(_linear(normal, like))
+
+
+def _autoencoder(normal, like=None):
+    return AutoencoderDensity(_linear(normal, like))
 
 
 def _flow(normal, like=None, **options):
@@ -155,6 +164,7 @@ def _flow(normal, like=None, **options):
 
 # factories of densities that start at a normal distribution
 DENSITIES = {
+    "vae": _autoencoder,
     "flow": partial(_flow, n_passes=None),
     "coupling-flow": partial(_flow, n_passes=2),
     "factor-analysis": _factor_density,

@@ -1,6 +1,6 @@
 """A density of rows with missing values, fitted by VGI or Monte Carlo EM.
 
-`VGIImputer` trains it if its model is not an autoencoder.
+`VGIImputer` trains it.
 """
 
 from copy import copy, deepcopy
@@ -32,6 +32,7 @@ from skvnce.estimators._densities import (
     conditionals_of,
     made_by_user,
 )
+from skvnce.estimators._encoded import scored_by_encoder
 from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._parts import Adam, Part, fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
@@ -68,19 +69,23 @@ def _some(hidden):
 class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
     """A density of rows and its training, for the parameter `model` of `VGIImputer`.
 
-    The density describes standardised columns, or for ``"flow"`` and
-    ``"factor-analysis"`` possibly nonlinear functions of them.
+    The density describes standardised columns, possibly nonlinear functions of them
+    unless it is your own.
 
     Parameters
     ----------
-    model : {"flow", "coupling-flow", "factor-analysis"} or callable, default="flow"
-        ``"flow"``: an autoregressive neural spline flow.  ``"coupling-flow"``: one of
-        coupling layers, which is cheap to invert.  ``"factor-analysis"``: at most 20
-        factors.  A callable: your own density.  It maps the number of columns
-        to a `torch.nn.Module` with ``log_prob(x)``, which maps a table (n, columns) to
-        (n,).  The columns are standardised, so it must be a density on all real
-        numbers, in single and in double precision.  State other than parameters must be
-        in buffers; for pickling, the callable must be a class or function of a module.
+    model : {"vae", "flow", "coupling-flow", "factor-analysis"} or callable, \
+            default="vae"
+        ``"vae"``: an autoencoder with at most 20 latents.  The log-density of a
+        completed row is replaced by a bound from one draw of the latents; the encoder
+        is trained for incomplete rows, too.  ``"flow"``: an autoregressive neural
+        spline flow.  ``"coupling-flow"``: one of coupling layers, which is cheap to
+        invert.  ``"factor-analysis"``: at most 20 factors.  A callable: your own
+        density.  It maps the number of columns to a `torch.nn.Module` with
+        ``log_prob(x)``, which maps a table (n, columns) to (n,).  The columns are
+        standardised, so it must be a density on all real numbers, in single and in
+        double precision.  State other than parameters must be in buffers; for pickling,
+        the callable must be a class or function of a module.
     algorithm : {"vgi", "mcem"}, VGI or MCEM, default="vgi"
         Variational Gibbs inference, with other settings by a `VGI`; or ``"mcem"``:
         Monte Carlo EM with projected latent chains (PL-MCMC), with other settings by an
@@ -89,13 +94,14 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
     n_training_draws : int, default=5
         Number of completions of each row that training keeps and updates.
     solver : "auto" or Adam, default="auto"
-        AdamW for the model; the conditionals use AMSGrad with three times its learning
-        rate.  The fields of `Adam` that are ``"auto"`` have these values:
-        ``batch_size=128``; ``learning_rate_init=1e-3``; ``n_iter_no_change=6``:
-        training stops after this number of rounds without a better prediction of
-        held-out cells; ``validation_fraction=0.1``: the share of the observed cells
-        that are held out to choose the number of rounds.  With 0, training runs
-        `max_iter` rounds on all cells.
+        AdamW for the model, with averages of the parameters over about the last 200
+        steps; the conditionals use AMSGrad with three times its learning rate.  The
+        fields of `Adam` that are ``"auto"`` have these values: ``batch_size=128``;
+        ``learning_rate_init=1e-3``; ``n_iter_no_change=6``: training stops after this
+        number of rounds without a better prediction of held-out cells;
+        ``validation_fraction=0.1``: the share of the observed cells that are held out
+        to choose the number of rounds.  With 0, training runs `max_iter` rounds on all
+        cells.
     max_iter : int, default=40
         Maximum number of rounds of 50 steps.  With 0 the result is the normal
         distribution at which all models except your own start.
@@ -145,7 +151,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
 
     def __init__(
         self,
-        model="flow",
+        model="vae",
         *,
         algorithm="vgi",
         n_training_draws=5,
@@ -193,10 +199,13 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         return fields_of(self.solver, "model.solver", _SOLVER)
 
     @reports_fit
-    def _fit_member(self, imputer, X, seed, on_chosen=None):
-        """Fit to the validated table of an imputer, as autoencoders do."""
+    def _fit_member(self, imputer, X, seed, weights=None, on_chosen=None):
+        """Fit to the validated table of an imputer, as autoencoders do.
+
+        Weights (n_samples,) are those of the rows in EM and in training.
+        """
         share_columns(imputer, self)
-        nodes, weights = self._keep_nodes(X, None, "there is nothing to impute.")
+        nodes, weights = self._keep_nodes(X, weights, "there is nothing to impute.")
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with one_thread(), seeded(seed):
             rate = self._solver()["learning_rate_init"]
@@ -395,6 +404,14 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
             self._cache.append(density.Fitted(pair, normal, self._families(), cube))
         return self._cache[0]
 
+    def _has_encoder(self):
+        return self.model == "vae"
+
+    def _autoencoder(self):
+        """Return model and encoder of ``"vae"``, with its rounded columns."""
+        fitted = self._fitted()
+        return fitted.pair.model.autoencoder(fitted.families)
+
     def _fate_of_empty(self):
         return "not filled"
 
@@ -420,6 +437,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
 
     def _scored(self, X):
         """Estimate the log-densities of rows and their standard errors."""
+        if self._has_encoder():
+            return scored_by_encoder(self, X, int(self.n_importance_samples))
         nodes = X[:, self.feature_indices_].astype(np.float64)
         fitted, number = self._fitted(), int(self.n_importance_samples)
         data, log_slopes = self._cell_scores().scores(Incomplete.from_array(nodes))

@@ -2,7 +2,6 @@
 
 import inspect
 import warnings
-from math import ceil
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import steps
-from skvnce._random import row_lattice, seed_from
+from skvnce._random import row_lattice
 from skvnce.algorithms.vae import autoencoder, sampling
 from skvnce.estimators._blind import Blind
 from skvnce.estimators._callbacks import (
@@ -22,7 +21,13 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._members import OF_MEMBERS, DrawnByMembers, is_constant
+from skvnce.estimators._members import (
+    OF_MEMBERS,
+    DrawnByMembers,
+    count_members,
+    is_constant,
+    seeds_and_weights,
+)
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._parts import ACMWG, LAIR, MWG, Adam, Part
 from skvnce.estimators._tables import hold_out
@@ -37,9 +42,7 @@ from skvnce.estimators._validation import (
 from skvnce.models.bounded import BoundedModel
 from skvnce.samplers.base import Sampler
 
-_SEVERAL, _ENOUGH = 4, 40  # maximum number of members; rows per column where 1 suffices
 _ROUGH = 32  # number of draws of an approximate mean, a power of two
-_SHAPE = 8.0  # Gamma shape of row weights: an eighth of the variance of the bootstrap
 
 
 class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
@@ -297,16 +300,12 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         """Train a first member, then the others for as many rounds; return a list."""
         given = self.model
         base = VariationalAutoencoder() if given is None else clone(given)
-        count = self.n_estimators
-        if isinstance(count, str):
-            count = min(_SEVERAL, ceil(_ENOUGH * X.shape[1] / len(X)))
-        rng = np.random.default_rng(seed_from(self.random_state))
-        found = []
+        count, found = count_members(self.n_estimators, X), []
+        members = seeds_and_weights(count, len(X), self.random_state)
         with warnings.catch_warnings():  # the imputer has given this warning already
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")
-            for _ in steps("member", range(count), count, has_parts=True):
-                member = clone(base).set_params(random_state=int(rng.integers(2**31)))
-                weights = rng.gamma(_SHAPE, size=len(X)) if count > 1 else None
+            for seed, weights in steps("member", members, count, has_parts=True):
+                member = clone(base).set_params(random_state=seed)
                 found.append(member._fit_member(self, X, weights, on_chosen))
                 solver = Adam(**base._solver() | {"validation_fraction": 0})
                 base.set_params(max_iter=found[0].best_iter_, solver=solver)

@@ -1,12 +1,13 @@
 """Base class of imputers that draw cells from one or several fitted members."""
 
 from functools import partial
+from math import ceil
 
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.utils._param_validation import StrOptions
 
-from skvnce._random import row_keyed, seeded
+from skvnce._random import row_keyed, seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce.estimators._base import Imputer
 from skvnce.estimators._callbacks import shows_progress
@@ -42,6 +43,8 @@ OF_MEMBERS = {  # constraints of the parameters that the imputers share
     "verbose": ["verbose"],
 }
 
+_SEVERAL, _ENOUGH = 4, 40  # maximum number of members; rows per column where 1 suffices
+_SHAPE = 8.0  # Gamma shape of row weights: an eighth of the variance of the bootstrap
 _REMEDY = "GaussianImputer may fill them better; logarithms of skewed columns may help."
 
 
@@ -227,6 +230,21 @@ class DrawnByMembers(Imputer):
                     "fitted. Fit the imputer again."
                 )
         return X
+
+
+def count_members(asked, X):
+    """Return how many members a table of training rows is fitted by."""
+    if isinstance(asked, str):
+        return min(_SEVERAL, ceil(_ENOUGH * X.shape[1] / len(X)))
+    return int(asked)
+
+
+def seeds_and_weights(count, n, random_state):
+    """Yield a seed and random weights of n rows for each member; no weights for one."""
+    rng = np.random.default_rng(seed_from(random_state))
+    for _ in range(count):
+        seed = int(rng.integers(2**31))
+        yield seed, rng.gamma(_SHAPE, size=n) if count > 1 else None
 
 
 def is_constant(X):

@@ -8,9 +8,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skvnce._random import seed_from
+from skvnce._progress import steps
 from skvnce._warnings import warn_user
-from skvnce.algorithms.vae import sampling
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -22,19 +21,23 @@ from skvnce.estimators._density import (
     SUMMED,
     IncompleteDensity,
 )
-from skvnce.estimators._lair import LAIRImputer, draw_by, mean_by
+from skvnce.estimators._encoded import drawn_by_encoder
+from skvnce.estimators._lair import mean_by
 from skvnce.estimators._members import (
     OF_MEMBERS,
     DrawnByMembers,
+    count_members,
     is_constant,
     of_rows,
+    seeds_and_weights,
 )
-from skvnce.estimators._vae import VariationalAutoencoder
+from skvnce.estimators._parts import Adam
 from skvnce.estimators._validation import (
+    AUTO,
     column_name,
     incomplete_array,
+    integer_from,
     keeps_state_on_failure,
-    share_columns,
 )
 
 _ROUGH = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}  # for held-out predictions
@@ -43,33 +46,39 @@ _ROUGH = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}  # for held-out prediction
 class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     """Impute by draws from any density, fitted by variational Gibbs inference.
 
-    Variational Gibbs inference (VGI) fits a model with a tractable ``log p(x)`` to rows
-    with missing cells (NaN).  It only needs a univariate conditional q of each column:
-    Gibbs sampling with these conditionals completes the rows, and the parameters of
-    model and conditionals maximise a bound at the completed rows.  Missing cells are
-    drawn from the model and not from q: q proposes, and a Metropolis-Hastings step
-    accepts or rejects.  `transform` fills missing cells by the mean of draws, and
-    `sample` returns draws.
+    Variational Gibbs inference (VGI) fits a model with a tractable ``log p(x)``, or a
+    tractable bound of it, to rows with missing cells (NaN).  It only needs a univariate
+    conditional q of each column: Gibbs sampling with these conditionals completes the
+    rows, and the parameters of model and conditionals maximise a bound at the completed
+    rows.  Missing cells are drawn from the fitted model and not from q.  `transform`
+    fills missing cells by the mean of draws, and `sample` returns draws.
 
     Parameters
     ----------
-    model : {"vae", "flow", "factor-analysis"}, IncompleteDensity, \
-            VariationalAutoencoder, callable or None, default=None
-        An `IncompleteDensity` is a density with the settings of its training.
-        ``"flow"`` (an autoregressive neural spline flow), ``"factor-analysis"`` and a
-        callable, which makes your own density, stand for ``IncompleteDensity(model)``.
-        In a `VariationalAutoencoder` the latents are drawn as a block given each row;
-        the missing cells are independent given the latents and are integrated out, so
-        no chains are needed; see its ``algorithm="vbgi-vae"``, too.  None and ``"vae"``
-        stand for ``VariationalAutoencoder(n_importance_samples=64)``, the most accurate
-        on small and medium tables.
+    model : {"vae", "flow", "factor-analysis"}, IncompleteDensity or callable, \
+            default="vae"
+        An `IncompleteDensity` is a density with the settings of its training, and the
+        others stand for ``IncompleteDensity(model)``.  ``"vae"``: an autoencoder,
+        whose log-density VGI replaces by a bound; it is drawn from by latent-adaptive
+        importance resampling, as in `LAIRImputer`.  ``"flow"``: an autoregressive
+        neural spline flow.  ``"factor-analysis"``: at most 20 factors.  A callable
+        makes your own density.  From these q proposes draws, and a Metropolis-Hastings
+        step accepts or rejects them.
+    n_estimators : "auto" or int, default="auto"
+        Number of densities to fit.  If there are several, each gets random weights of
+        the rows whose variance is an eighth of that of the Bayesian bootstrap (Rubin
+        1981), and all are trained for the number of rounds that held-out cells choose
+        for the first one.  Draws come from each in turn, so that they include the
+        uncertainty of the parameters.  ``"auto"`` is 40 columns / rows, rounded up, and
+        at most 4; it is 1 from 40 rows a column on.
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` summarises the draws of a cell.
     n_steps : int, default=20
         Number of sweeps over the missing cells before the first draw of a chain; for
-        autoencoders, number of iterations of LAIR.
+        ``"vae"``, number of iterations of LAIR.
     n_draws : int, default=200
-        Number of draws that `transform` summarises.
+        Number of draws that `transform` summarises.  If it is smaller than the number
+        of members, some members are not used.
     min_value, max_value : float, array-like of shape (n_features,), dict, \
             "observed" or None, default=None
         Bounds of imputed cells: a number for all columns, one bound for each column, or
@@ -77,8 +86,9 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         these bounds.  ``"observed"`` is the smallest or the largest observed value, and
         -inf and inf mean no bound.  With None, draws are clipped to the observed range.
         In columns without repeated values, this range is first widened by three times
-        the mean excess of the outermost values, but not across zero.  Chains of
-        densities stay within the observed values, whatever the bounds.
+        the mean excess of the outermost values, but not across zero.  Draws of
+        densities other than ``"vae"`` stay within the observed values, whatever the
+        bounds.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, filled by
         0 or by the value within the bounds that is nearest to 0, or drops them.
@@ -101,10 +111,9 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
 
     Attributes
     ----------
-    estimators_ : list of VariationalAutoencoder or of IncompleteDensity
-        The fitted autoencoders, or one fitted density; empty if all columns of X are
-        constant.  Their `loss_curve_`, `validation_scores_` and `n_iter_` describe the
-        training.
+    estimators_ : list of IncompleteDensity
+        The fitted densities; empty if all columns of X are constant.  Their
+        `loss_curve_`, `validation_scores_` and `n_iter_` describe the training.
     feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
@@ -114,11 +123,11 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         Smallest and largest imputed value of each column of X.
     held_out_gain_ : float
         One minus the ratio of the mean squared error of the model to that of the column
-        means, on the cells of at most 1000 rows (250 for a density) that training held
-        out to choose the number of rounds; all columns have the same weight.  Negative
-        if the means predict better.  NaN if no cells were held out (a model with
-        ``solver=Adam(validation_fraction=0)`` or ``algorithm="mcem"``, too few rows),
-        and with ``on_misfit="ignore"``.
+        means, on the cells of at most 250 rows that training held out to choose the
+        number of rounds of the first member; all columns have the same weight.
+        Negative if the means predict better.  NaN if no cells were held out (a model
+        with ``solver=Adam(validation_fraction=0)`` or ``algorithm="mcem"``, too few
+        rows), and with ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
         Columns that the model predicts significantly worse than their means, and
         heavy-tailed columns that it does not predict better.  They are imputed from
@@ -135,17 +144,19 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     -----
     All models except your own start at a normal distribution that EM fits, and training
     continues as long as held-out cells are predicted better.  Columns with repeated
-    values are treated as rounded: in a density, a cell of such a column can be anywhere
-    between the neighbouring values.  Their draws are observed values, and draws of
-    integer columns are integers.  Chains are restricted to the range of the observed
+    values are treated as rounded: a cell of such a column can be anywhere between the
+    neighbouring values.  Their draws are observed values, and draws of integer columns
+    are integers.  Chains of the training are restricted to the range of the observed
     values of each column; a `ConvergenceWarning` names columns in which many proposals
     were outside this range.
 
     References
     ----------
     Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
-    estimation from incomplete data, eqs. (9)-(13), algorithms 1 to 6; Cannella, Soltani
-    and Tarokh (2021), Projected latent Markov chain Monte Carlo.
+    estimation from incomplete data, eqs. (9)-(13), algorithms 1 to 6, section 5.1 for
+    autoencoders; Simkus and Gutmann (2023), Conditional sampling of variational
+    autoencoders via iterated approximate ancestral sampling, for their draws; Cannella,
+    Soltani and Tarokh (2021), Projected latent Markov chain Monte Carlo.
 
     Examples
     --------
@@ -163,19 +174,19 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
 
     _parameter_constraints = {
         "model": [
-            None,
-            StrOptions({"vae", *DENSITIES}),
-            VariationalAutoencoder,
+            StrOptions(set(DENSITIES)),
             IncompleteDensity,
             callable,
         ],
+        "n_estimators": [AUTO, integer_from(1)],
         **OF_MEMBERS,
     }
 
     def __init__(
         self,
-        model=None,
+        model="vae",
         *,
+        n_estimators="auto",
         strategy="mean",
         n_steps=20,
         n_draws=200,
@@ -188,6 +199,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         verbose=0,
     ):
         self.model = model
+        self.n_estimators = n_estimators
         self.strategy = strategy
         self.n_steps = n_steps
         self.n_draws = n_draws
@@ -202,7 +214,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     @keeps_state_on_failure
     @reports_fit
     def fit(self, X, y=None):
-        """Fit the model.
+        """Fit the models.
 
         Parameters
         ----------
@@ -245,15 +257,15 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     def to_torch(self):
         """Return the fitted density, a `torch.nn.Module` with ``log_prob(x)``.
 
-        Its input are scores of the columns in `feature_indices_`: ``(X - location_) /
-        scale_`` of ``estimators_[0]``, mapped nonlinearly where its
-        `nonlinear_columns_` is True.
+        It is that of the first member.  Its input are scores of the columns in
+        `feature_indices_`: ``(X - location_) / scale_`` of ``estimators_[0]``, mapped
+        nonlinearly where its `nonlinear_columns_` is True.
 
         Returns
         -------
         torch.nn.Module
             A copy in double precision and without gradients: your own module if you
-            passed one, the decoder of an autoencoder.
+            passed one.  ``log_prob`` of an autoencoder is a bound by 16 draws.
         """
         check_is_fitted(self)
         if not self.estimators_:
@@ -261,14 +273,17 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         return self.estimators_[0].to_torch()
 
     def _train(self, X, on_chosen):
-        """Train autoencoders or a density; return a list."""
-        if self._is_autoencoder():
-            members = LAIRImputer(self._autoencoder(), random_state=self._seed())
-            share_columns(self, members)
-            return members._train(X, on_chosen)
-        member = self._density()._fit_member(self, X, self._seed(), on_chosen)
-        self._tell_strays(member)
-        return [member]
+        """Train a first member, then the others for as many rounds; return a list."""
+        base = self._density()
+        count, found = count_members(self.n_estimators, X), []
+        members = seeds_and_weights(count, len(X), self.random_state)
+        for seed, weights in steps("member", members, count, has_parts=True):
+            member = clone(base)._fit_member(self, X, seed, weights, on_chosen)
+            self._tell_strays(member)
+            found.append(member)
+            solver = Adam(**base._solver() | {"validation_fraction": 0})
+            base.set_params(max_iter=member.best_iter_, solver=solver)
+        return found
 
     def _check_parameters(self):
         super()._check_parameters()
@@ -288,40 +303,28 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
                 ConvergenceWarning,
             )
 
-    def _is_autoencoder(self):
-        if self.model is None or isinstance(self.model, str):
-            return self.model in (None, "vae")
-        return isinstance(self.model, VariationalAutoencoder)
-
-    def _autoencoder(self):
-        """Make the autoencoder to fit."""
-        if isinstance(self.model, VariationalAutoencoder):
-            return clone(self.model)
-        return VariationalAutoencoder(n_importance_samples=64, verbose=self.verbose)
-
     def _density(self):
         """Make the density to fit."""
         if isinstance(self.model, IncompleteDensity):
             return clone(self.model)
         return IncompleteDensity(self.model)
 
-    def _seed(self):
-        return seed_from(self.random_state)
-
     def _drawn(self, member, nodes, n_draws, numbers):
-        if isinstance(member, IncompleteDensity):
-            sizes = {"n_chains": n_draws, "n_sweeps": self.n_steps, "n_kept": 1}
-            return member._drawn(nodes, numbers, **sizes)
-        rule, bounds = sampling.by_lair(), self._bounds_of_nodes()
-        return draw_by(rule, int(self.n_steps), member, nodes, n_draws, numbers, bounds)
+        if member._has_encoder():
+            bounds = self._bounds_of_nodes()
+            return drawn_by_encoder(
+                member, self.n_steps, nodes, n_draws, numbers, bounds
+            )
+        sizes = {"n_chains": n_draws, "n_sweeps": self.n_steps, "n_kept": 1}
+        return member._drawn(nodes, numbers, **sizes)
 
     def _rough_mean(self, member, nodes):
-        if not isinstance(member, IncompleteDensity):
+        if member._has_encoder():
             return mean_by(member, nodes, self._bounds_of_nodes())
         return member._drawn(nodes, partial(of_rows, 0), **_ROUGH).mean(0)
 
     def _summed(self, member, nodes, n_draws, numbers):
-        if not isinstance(member, IncompleteDensity):
+        if member._has_encoder():
             return self._drawn(member, nodes, n_draws, numbers)
         n_chains = min(n_draws, SUMMED)
         sizes = {"n_chains": n_chains, "n_sweeps": self.n_steps}

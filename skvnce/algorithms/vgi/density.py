@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from skvnce._incomplete import Incomplete
 from skvnce._progress import tell
 from skvnce.algorithms.gaussian import em
+from skvnce.algorithms.vgi.autoencoder import AutoencoderDensity
 from skvnce.algorithms.vgi.initial import Start
 from skvnce.algorithms.vgi.training import (
     Chains,
@@ -38,6 +39,7 @@ from skvnce.samplers.variational_gibbs import (
     Hypercube,
     metropolised_gibbs,
 )
+from skvnce.training.averaging import Averaged
 from skvnce.training.best import Best
 from skvnce.training.rounds import MAX_NORM, cooling_after, rows_of
 from skvnce.variational.base import Uniforms, at_quantiles
@@ -81,6 +83,8 @@ def train_while_better(
 ) -> int:
     """Train while held-out cells are predicted better, and restore the best round.
 
+    Averages of the parameters over the last steps are evaluated and kept.
+
     Parameters
     ----------
     pair : Pair
@@ -103,13 +107,13 @@ def train_while_better(
     """
     if not held_out.any():
         return 0
-    cells = held_out.nonzero(as_tuple=True)
-    truth = start.dequantised().x[cells]
-    first = held_out_log_prob(pair, chains, cells, truth)
-    best = Best(pair, patience)
+    scores = _scores_of(start, chains, held_out)
+    first, averaged = scores(pair), Averaged(pair)
+    mean = Pair(*averaged.modules)
+    best = Best(mean, patience)
 
     def judge(n_round: int, loss: float) -> bool:
-        gains = held_out_log_prob(pair, chains, cells, truth) - first
+        gains = scores(mean) - first
         gain = float(gains.clamp(-5.0, 5.0).mean())  # limits the effect of outliers
         stop = best.judge(n_round, gain)
         return on_round(n_round, loss, gain) or stop
@@ -121,9 +125,37 @@ def train_while_better(
         n_epochs=max_rounds,
         batches=batches_of(start, chains, settings.batch_size),
         on_epoch=judge,
+        on_step=averaged.update,
+        aside=_encoder_loss(pair.model, chains),
         max_norm=MAX_NORM,
     )
-    return best.restore()
+    chosen = best.restore()
+    averaged.replace()
+    return chosen
+
+
+def _scores_of(
+    start: Start, chains: Chains, held_out: Tensor
+) -> Callable[[Pair], Tensor]:
+    """Make the function that scores held-out cells, by the encoder if there is one."""
+    rows = held_out.any(1).nonzero().squeeze(1)
+    data, cells = start.dequantised(), held_out.nonzero(as_tuple=True)
+
+    def scores(pair: Pair) -> Tensor:
+        if isinstance(pair.model, AutoencoderDensity):
+            return pair.model.held_out_log_prob(data.take(rows), held_out[rows])
+        return held_out_log_prob(pair, chains, cells, data.x[cells])
+
+    return scores
+
+
+def _encoder_loss(
+    model: nn.Module, chains: Chains
+) -> Callable[[Tensor], Tensor] | None:
+    """Make the loss of the encoder for rows with missing values, if there is one."""
+    if not isinstance(model, AutoencoderDensity):
+        return None
+    return lambda rows: model.encoder_loss(chains.data.take(rows))
 
 
 def train_on_all(
@@ -145,6 +177,7 @@ def train_on_all(
         batches=batches_of(start, chains, settings.batch_size),
         schedule=cooling_after(n_rounds),
         on_epoch=on_round,
+        aside=_encoder_loss(pair.model, chains),
         max_norm=MAX_NORM,
     )
 

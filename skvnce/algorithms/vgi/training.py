@@ -65,7 +65,7 @@ class TrainingSettings(NamedTuple):
     learning_rate, q_learning_rate : float
         Of Adam for the model, and of AMSGrad for q.
     weight_decay : float
-        Of the model.
+        Of the model, unless it has `parameter_groups`.
     """
 
     n_updates: int = 5
@@ -257,6 +257,8 @@ def train(
     batches: Callable[[], Iterable[Tensor]] | None = None,
     schedule: Callable[[int], float] = lambda epoch: 1.0,
     on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
+    on_step: Callable[[], None] = lambda: None,
+    aside: Callable[[Tensor], Tensor] | None = None,
     max_norm: float = torch.inf,
 ) -> list[float]:
     """Run the main stage of algorithm 1, in place.
@@ -273,6 +275,10 @@ def train(
         Maps the number of completed epochs to a factor of the learning rates.
     on_epoch : callable
         Called with the epoch and its mean loss; stops by returning True.
+    on_step : callable
+        Called after each step of the optimiser.
+    aside : callable, optional
+        A loss of rows, without effect on J, that is added.
     max_norm : float
         Gradients are clipped to this norm.
 
@@ -283,11 +289,7 @@ def train(
     """
     optimiser = torch.optim.AdamW(
         [
-            {
-                "params": list(pair.model.parameters()),
-                "lr": settings.learning_rate,
-                "weight_decay": settings.weight_decay,
-            },
+            *_model_groups(pair.model, settings),
             {
                 "params": list(pair.conditionals.parameters()),
                 "lr": settings.q_learning_rate,
@@ -296,8 +298,10 @@ def train(
             },
         ]
     )
+    optimiser.register_step_post_hook(lambda *_: on_step())
+    visit = visit_loss(pair, chains, settings)
     return descend(
-        visit_loss(pair, chains, settings),
+        visit if aside is None else lambda rows: visit(rows) + aside(rows),
         pair.named_parameters(),
         batches or epochs(len(chains.data.x), settings.batch_size),
         optimiser=optimiser,
@@ -306,6 +310,15 @@ def train(
         on_epoch=on_epoch,
         max_norm=max_norm,
     )
+
+
+def _model_groups(model: nn.Module, settings: TrainingSettings) -> list[dict]:
+    """Group the parameters of a model, as it says itself if it does."""
+    rate, weight_decay = settings.learning_rate, settings.weight_decay
+    if hasattr(model, "parameter_groups"):
+        return model.parameter_groups(rate)
+    leaves = list(model.parameters())
+    return [{"params": leaves, "lr": rate, "weight_decay": weight_decay}]
 
 
 def fine_tune(

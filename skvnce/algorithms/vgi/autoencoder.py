@@ -1,0 +1,127 @@
+"""An autoencoder as a density for variational Gibbs inference.
+
+The density of a completed row is replaced by one draw of its bound, eq. (14) of
+`latent_density`, and model, encoder and conditionals maximise the objective of VGI
+together.  As all parameters of the encoder are used for completed rows only, a second
+objective trains it for rows with missing values, which does not affect the model.
+Samplers need such an encoder after the training.
+
+References
+----------
+Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+estimation from incomplete data, section 5.1.
+"""
+
+from copy import copy
+
+import torch
+from torch import Tensor
+from torch.quasirandom import SobolEngine
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.vae import autoencoder
+from skvnce.algorithms.vae.autoencoder import (
+    Architecture,
+    Autoencoder,
+    LinearPosterior,
+)
+from skvnce.algorithms.vgi.latent_density import LatentDensity
+from skvnce.distributions.cells import Families
+from skvnce.models.factor_analysis import FactorModel
+from skvnce.objectives.bounds import miss_iwae
+from skvnce.objectives.demiss import posterior_only
+from skvnce.variational.anchored import Anchor
+from skvnce.variational.base import global_stream
+
+ARCHITECTURE = Architecture((64,), 0.1, 1)  # hidden layers, dropout, components
+_SCORED = 16  # number of draws of the bound after the training
+_WEIGHT_DECAY = 0.05  # of the networks
+_SLOWER = 0.3  # learning rate of the linear part, relative to that of the networks
+
+
+class SharedPosterior(LinearPosterior):
+    """Exact posteriors of factor analysis; complete rows share one factorisation."""
+
+    def forward(self, x: Tensor, observed: Tensor) -> Anchor:
+        """Infer the latents of rows (*batch, features), in double precision."""
+        if not observed.all():
+            return super().forward(x, observed)
+        linear = FactorModel(*(part.double() for part in self.buffers()))
+        rows = x.reshape(-1, x.shape[-1]).double()
+        scaled = linear.loadings / linear.noise_variance[:, None]
+        unit = torch.eye(scaled.shape[1]).to(scaled)
+        factor = torch.linalg.cholesky(unit + scaled.T @ linear.loadings)
+        mean = torch.cholesky_solve(((rows - linear.mean) @ scaled).T, factor).T
+        root = torch.linalg.solve_triangular(factor.T, unit, upper=True)
+        shape = x.shape[:-1]
+        mean = mean.to(x).reshape(*shape, -1)
+        return Anchor(mean, root.to(x).expand(*shape, *root.shape), x)
+
+
+def continuous() -> Families:
+    """Make the families of columns that are all normal."""
+    none = torch.zeros(0, dtype=torch.long)
+    pairs, values, edges = (torch.zeros(0, width).double() for width in (2, 1, 2))
+    return Families(none, none, none, pairs, values, edges)
+
+
+class AutoencoderDensity(LatentDensity):
+    """A density of rows that starts at factor analysis; see `autoencoder.build`.
+
+    During training `log_prob` is one draw of the bound.  After it, it is the
+    importance-weighted bound of 16 draws by the same numbers for all rows, a function
+    of each row alone.
+
+    Parameters
+    ----------
+    linear : FactorModel
+    """
+
+    def __init__(self, linear: FactorModel) -> None:
+        auto = autoencoder.build(linear, continuous(), ARCHITECTURE)
+        auto.posterior.infer = SharedPosterior(linear)
+        super().__init__(auto.model, auto.posterior)
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Estimate log p(x); (*batch, features) -> (*batch,)."""
+        if self.training or not x.numel():
+            return super().log_prob(x)
+        seen = torch.ones_like(x, dtype=torch.bool)
+        return miss_iwae(self.model, self.posterior, x, seen, _evenly, _SCORED)
+
+    def autoencoder(self, families: Families | None = None) -> Autoencoder:
+        """Return model and encoder, with the families of some columns if given.
+
+        The model of dequantised columns also gives probabilities of their intervals.
+        """
+        if families is None:
+            return Autoencoder(self.model, self.posterior)
+        model = copy(self.model)
+        model.families = families
+        return Autoencoder(model, self.posterior)
+
+    def parameter_groups(self, rate: float) -> list[dict]:
+        """Group the parameters for an optimiser: networks, and the linear part."""
+        named = list(self.named_parameters())
+        networks = [leaf for name, leaf in named if ".network." in name]
+        linear = [leaf for name, leaf in named if ".network." not in name]
+        return [
+            {"params": networks, "lr": rate, "weight_decay": _WEIGHT_DECAY},
+            {"params": linear, "lr": _SLOWER * rate, "weight_decay": 0.0},
+        ]
+
+    def encoder_loss(self, data: Incomplete) -> Tensor:
+        """Return zero with the gradient of the bound of rows in the encoder."""
+        return -posterior_only(*self.autoencoder(), *data, global_stream).mean()
+
+    def held_out_log_prob(self, data: Incomplete, hidden: Tensor) -> Tensor:
+        """Score held-out cells of rows by the encoder; see `autoencoder`."""
+        return autoencoder.held_out_log_prob(self.autoencoder(), data, hidden)
+
+
+def _evenly(step: int, template: Tensor) -> Tensor:
+    """Return scrambled Sobol points along the first dimension, equal for all rows."""
+    points = SobolEngine(template.shape[-1], scramble=True, seed=step)
+    points = points.draw(len(template), dtype=torch.float64).to(template)
+    points = points.view(len(template), *[1] * (template.dim() - 2), -1)
+    return points.expand(template.shape)
