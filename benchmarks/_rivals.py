@@ -102,7 +102,6 @@ def vgi_of(model):
 VGI_MODELS = {
     "VGI, flow": "flow",
     "VGI, factor analysis": "factor-analysis",
-    "VGI, VBGI-VAE": VariationalAutoencoder(algorithm="vbgi-vae"),
 }
 MICE = {f"mice {kind}": kind for kind in ("pmm", "norm", "cart")}
 BOUNDS = {
@@ -112,6 +111,7 @@ BOUNDS = {
     "MissIWAE": "miss-iwae",
     "MissSIWAE": "miss-siwae",
     "DeMissVAE": "demiss-vae",
+    "VBGI-VAE": "vbgi-vae",
 }
 METHODS = {
     "mean": lambda seed: SimpleImputer(),

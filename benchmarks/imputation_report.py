@@ -70,9 +70,8 @@ METHODS_READ = """\
   copula. **Gaussian, fixed parameters**: all draws from the fitted parameters.
 - **LAIRImputer**: ours, no argument but the seed. **LAIR, ...**: with another objective
   of its autoencoder.
-- **VGIImputer**: ours, no argument but the seed: the model of LAIRImputer, and its
-  draws. **VGI, flow**; **VGI, factor analysis**: densities fitted by variational Gibbs
-  inference. **VGI, VBGI-VAE**: the autoencoder fitted to completed rows.
+- **VGIImputer**: ours, no argument but the seed: an autoencoder fitted by variational
+  Gibbs inference. **VGI, flow**; **VGI, factor analysis**: other densities.
 - **raw NaN**: boosted trees that read NaN. **complete data**: the ceiling.""".replace(
     "IMPUTATIONS", str(IMPUTATIONS)
 )

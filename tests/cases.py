@@ -64,7 +64,7 @@ ESTIMATORS = [
         n_draws=32,
         add_indicator=True,
     ),
-    VGIImputer(VariationalAutoencoder(max_iter=0, marginals="normal"), **DRAWN),
+    VGIImputer(IncompleteDensity("vae", max_iter=0, **DENSITY), **DRAWN),
     VGIImputer(
         IncompleteDensity("flow", solver=Adam(8), max_iter=0, **DENSITY), **DRAWN
     ),

@@ -252,7 +252,7 @@ DENSITY = {"max_iter": 2, "n_training_draws": 1}
 TRAINED = [
     VAE,
     LAIRImputer(VAE, n_estimators=2, n_steps=2, n_draws=4, random_state=0),
-    VGIImputer(VAE, n_steps=2, n_draws=4, random_state=0),
+    VGIImputer(IncompleteDensity("vae", **DENSITY), n_estimators=2, **VGI),
     VGIImputer(IncompleteDensity("factor-analysis", **DENSITY), **VGI),
     VGIImputer(IncompleteDensity("coupling-flow", algorithm="mcem", **DENSITY), **VGI),
 ]

@@ -46,7 +46,12 @@ ESTIMATORS = [
     *UNSETTLED,
     VAE,
     LAIRImputer(VAE, n_estimators=2, n_steps=1, n_draws=2),
-    VGIImputer(VAE, n_steps=1, n_draws=2),
+    VGIImputer(
+        IncompleteDensity("vae", max_iter=1, n_training_draws=1),
+        n_estimators=2,
+        n_steps=1,
+        n_draws=2,
+    ),
     VGIImputer(
         IncompleteDensity("factor-analysis", max_iter=1, n_training_draws=1),
         n_steps=1,

@@ -17,8 +17,10 @@ LINEAR = VariationalAutoencoder(max_iter=0)
 QUICK = {"n_draws": 10, "n_steps": 3, "random_state": 0, "on_misfit": "ignore"}
 IMPUTERS = [
     LAIRImputer(LINEAR, n_estimators=1, **QUICK),
-    VGIImputer(LINEAR, **QUICK),
-    VGIImputer(IncompleteDensity("factor-analysis", max_iter=0), **QUICK),
+    VGIImputer(IncompleteDensity("vae", max_iter=0), n_estimators=1, **QUICK),
+    VGIImputer(
+        IncompleteDensity("factor-analysis", max_iter=0), n_estimators=1, **QUICK
+    ),
 ]
 by_imputer = pytest.mark.parametrize(
     "imputer", IMPUTERS, ids=["lair", "vae", "density"]
