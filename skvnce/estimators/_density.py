@@ -52,6 +52,7 @@ _SOLVER = {  # the values of the fields that are "auto"
     "n_iter_no_change": 6,
     "validation_fraction": 0.1,
 }
+_OF_ENCODERS = {"learning_rate_init": 3e-3}  # of these, for densities with an encoder
 _WARM_UP = 500  # steps of a model that does not start at the normal distribution
 STRAY = 0.25  # share of draws out of range above which a column is reported
 SUMMED = 20  # chains of a row over which tables are summarised
@@ -77,7 +78,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
     model : {"vae", "flow", "coupling-flow", "factor-analysis"} or callable, \
             default="vae"
         ``"vae"``: an autoencoder with at most 20 latents.  The log-density of a
-        completed row is replaced by a bound from one draw of the latents; the encoder
+        completed row is replaced by a bound from 8 draws of the latents; the encoder
         is trained for incomplete rows, too.  ``"flow"``: an autoregressive neural
         spline flow.  ``"coupling-flow"``: one of coupling layers, which is cheap to
         invert.  ``"factor-analysis"``: at most 20 factors.  A callable: your own
@@ -91,17 +92,18 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         Monte Carlo EM with projected latent chains (PL-MCMC), with other settings by an
         `MCEM`.  It requires ``model="coupling-flow"`` and always runs `max_iter`
         rounds.
-    n_training_draws : int, default=5
-        Number of completions of each row that training keeps and updates.
+    n_training_draws : "auto" or int, default="auto"
+        Number of completions of each row that training keeps and updates.  ``"auto"``:
+        2 for ``"vae"``, else 5.
     solver : "auto" or Adam, default="auto"
         AdamW for the model, with averages of the parameters over about the last 200
         steps; the conditionals use AMSGrad with three times its learning rate.  The
         fields of `Adam` that are ``"auto"`` have these values: ``batch_size=128``;
-        ``learning_rate_init=1e-3``; ``n_iter_no_change=6``: training stops after this
-        number of rounds without a better prediction of held-out cells;
-        ``validation_fraction=0.1``: the share of the observed cells that are held out
-        to choose the number of rounds.  With 0, training runs `max_iter` rounds on all
-        cells.
+        ``learning_rate_init=1e-3``, or 3e-3 for ``"vae"``, whose linear part has 0.3
+        times that; ``n_iter_no_change=6``: training stops after this number of rounds
+        without a better prediction of held-out cells; ``validation_fraction=0.1``: the
+        share of the observed cells that are held out to choose the number of rounds.
+        With 0, training runs `max_iter` rounds on all cells.
     max_iter : int, default=40
         Maximum number of rounds of 50 steps.  With 0 the result is the normal
         distribution at which all models except your own start.
@@ -143,7 +145,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
     _parameter_constraints = {
         "model": [StrOptions(set(DENSITIES)), callable],
         "algorithm": [StrOptions({"vgi", "mcem"}), VGI, MCEM],
-        "n_training_draws": [integer_from(1)],
+        "n_training_draws": [AUTO, integer_from(1)],
         "solver": [AUTO, Adam],
         "max_iter": [integer_from(0)],
         "n_importance_samples": [integer_from(2)],
@@ -154,7 +156,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         model="vae",
         *,
         algorithm="vgi",
-        n_training_draws=5,
+        n_training_draws="auto",
         solver="auto",
         max_iter=40,
         n_importance_samples=64,
@@ -196,7 +198,14 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
 
     def _solver(self):
         """Return the fields of the solver."""
-        return fields_of(self.solver, "model.solver", _SOLVER)
+        defaults = _SOLVER | (_OF_ENCODERS if self._has_encoder() else {})
+        return fields_of(self.solver, "model.solver", defaults)
+
+    def _n_chains(self):
+        """Return K, the number of completions of each row."""
+        if isinstance(self.n_training_draws, str):
+            return 2 if self._has_encoder() else 5
+        return int(self.n_training_draws)
 
     @reports_fit
     def _fit_member(self, imputer, X, seed, weights=None, on_chosen=None):
@@ -308,7 +317,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
             with step("fitting the density to completed rows"):
                 self._warm_up(pair.model, seen, settings)
         method = self._method()
-        ways = chains_of(method, self.n_training_draws)
+        ways = chains_of(method, self._n_chains())
         chains = initial.make_chains(seen, ways)
         self._warm_up_conditionals(pair.conditionals, chains, settings)
 
@@ -345,7 +354,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
 
     def _warm_up(self, model, start, settings):
         """Fit a user's density to rows completed by the normal distribution."""
-        ways = initial.ChainSettings(int(self.n_training_draws))
+        ways = initial.ChainSettings(self._n_chains())
         chains = initial.make_chains(start, ways)
         n_batches = -(-len(start.weights) // settings.batch_size)
         training.warm_up_model(
@@ -371,7 +380,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
     def _maximise(self, pair, start, on_round):
         """Train by Monte Carlo EM; the conditionals stay those of the normal."""
         settings, method = self._settings(), self._method()
-        ways = initial.ChainSettings(int(self.n_training_draws))
+        ways = initial.ChainSettings(self._n_chains())
         chains = initial.make_chains(start, ways)
         n_rounds, n_steps = int(self.max_iter), int(method.n_steps)
         first = {1: -(-n_steps // 3), _LONGER: n_steps}

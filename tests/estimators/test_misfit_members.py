@@ -55,7 +55,7 @@ def gain_of(fills, X, hidden, kept):
     "imputer",
     [
         LAIRImputer(LINEAR, n_estimators=1, random_state=0),
-        VGIImputer(FACTORS, random_state=0),
+        VGIImputer(FACTORS, n_estimators=1, random_state=0),
     ],
 )
 def test_the_gain_is_that_of_a_fit_without_the_cells(seed, imputer):
