@@ -10,9 +10,8 @@ import torch
 from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import StrOptions
 
-from skvnce._incomplete import Incomplete
 from skvnce._progress import step
-from skvnce._random import row_keyed, seeded
+from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.vgi import density, initial, mcem, training
 from skvnce.distributions.normal import Normal
@@ -32,7 +31,7 @@ from skvnce.estimators._densities import (
     conditionals_of,
     made_by_user,
 )
-from skvnce.estimators._encoded import scored_by_encoder
+from skvnce.estimators._density_draws import scored_by_chains, scored_by_encoder
 from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._parts import Adam, Part, fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
@@ -424,47 +423,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
     def _fate_of_empty(self):
         return "not filled"
 
-    def _drawn(self, nodes, numbers, *, n_chains, n_sweeps, n_kept):
-        """Draw cells of nodes; (n_kept * n_chains, n, n_nodes), in the units of X."""
-        fitted, scores = self._fitted(), self._cell_scores()
-        drawn = np.repeat(nodes[None], n_kept * n_chains, 0)
-        data, _ = scores.scores(Incomplete.from_array(nodes))
-        for rows in density.chunks(fitted, data.observed, n_chains):
-            if data.observed[rows[0]].all():
-                continue
-            streams = numbers(nodes[rows.numpy()])  # a single row stays a table
-            found = density.draw(
-                fitted,
-                data.take(rows),
-                streams,
-                n_chains=n_chains,
-                n_sweeps=n_sweeps,
-                n_kept=n_kept,
-            )
-            drawn[:, rows.numpy()] = scores.cells(found).numpy()
-        return drawn
-
     def _scored(self, X):
         """Estimate the log-densities of rows and their standard errors."""
-        if self._has_encoder():
-            return scored_by_encoder(self, X, int(self.n_importance_samples))
-        nodes = X[:, self.feature_indices_].astype(np.float64)
-        fitted, number = self._fitted(), int(self.n_importance_samples)
-        data, log_slopes = self._cell_scores().scores(Incomplete.from_array(nodes))
-        found = torch.zeros(2, len(X)).double()
-        with one_thread():
-            for rows in density.chunks(fitted, data.observed, number * density.CHAINS):
-                if not data.observed[rows[0]].any():
-                    continue
-                part = nodes[rows.numpy()]
-                found[:, rows] = torch.stack(
-                    density.score(
-                        fitted,
-                        data.take(rows),
-                        lambda purpose, part=part: row_keyed(part, purpose),
-                        n_draws=number,
-                        n_sweeps=5,
-                    )
-                )
-        seen = data.observed.any(1)
-        return (found[0] + log_slopes.where(seen, 0.0)).numpy(), found[1].numpy()
+        scored = scored_by_encoder if self._has_encoder() else scored_by_chains
+        return scored(self, X, int(self.n_importance_samples))

@@ -21,7 +21,7 @@ from skvnce.estimators._density import (
     SUMMED,
     IncompleteDensity,
 )
-from skvnce.estimators._encoded import drawn_by_encoder
+from skvnce.estimators._density_draws import drawn_by_chains, drawn_by_encoder
 from skvnce.estimators._lair import mean_by
 from skvnce.estimators._members import (
     OF_MEMBERS,
@@ -316,17 +316,17 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
                 member, self.n_steps, nodes, n_draws, numbers, bounds
             )
         sizes = {"n_chains": n_draws, "n_sweeps": self.n_steps, "n_kept": 1}
-        return member._drawn(nodes, numbers, **sizes)
+        return drawn_by_chains(member, nodes, numbers, **sizes)
 
     def _rough_mean(self, member, nodes):
         if member._has_encoder():
             return mean_by(member, nodes, self._bounds_of_nodes())
-        return member._drawn(nodes, partial(of_rows, 0), **_ROUGH).mean(0)
+        return drawn_by_chains(member, nodes, partial(of_rows, 0), **_ROUGH).mean(0)
 
     def _summed(self, member, nodes, n_draws, numbers):
         if member._has_encoder():
             return self._drawn(member, nodes, n_draws, numbers)
         n_chains = min(n_draws, SUMMED)
-        sizes = {"n_chains": n_chains, "n_sweeps": self.n_steps}
-        drawn = member._drawn(nodes, numbers, **sizes, n_kept=-(-n_draws // n_chains))
+        sizes = {"n_chains": n_chains, "n_kept": -(-n_draws // n_chains)}
+        drawn = drawn_by_chains(member, nodes, numbers, n_sweeps=self.n_steps, **sizes)
         return drawn[:n_draws]

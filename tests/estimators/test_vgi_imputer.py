@@ -171,8 +171,8 @@ def test_the_default_makes_steps_of_vgi(monkeypatch, seed):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_an_autoencoder_learns_a_curve(seed):
     """Held-out cells gain, and so does the log-density of other rows."""
-    X, new = hide(*curved(seed)), hide(*curved(seed + 1000, n=300))
-    model = IncompleteDensity("vae", max_iter=4, n_training_draws=1)
+    X, new = hide(*curved(seed)), hide(*curved(seed + 1000, n=2000))
+    model = IncompleteDensity("vae", max_iter=5, n_training_draws=1)
     options = {"n_estimators": 1, "on_misfit": "ignore", "random_state": 0}
     imputer = VGIImputer(model, **options).fit(X)
     assert max(imputer.estimators_[0].validation_scores_) > 0

@@ -1,0 +1,91 @@
+"""Draws and scores of a fitted density, by chains or by its encoder."""
+
+import numpy as np
+import torch
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import row_keyed, row_lattice
+from skvnce._threads import one_thread
+from skvnce.algorithms.vae import autoencoder, sampling
+from skvnce.algorithms.vgi import density
+from skvnce.estimators._lair import draw_by
+
+_SWEEPS = 5  # of the chains from which log-densities are estimated
+
+
+def drawn_by_chains(member, nodes, numbers, *, n_chains, n_sweeps, n_kept):
+    """Draw cells of nodes; (n_kept * n_chains, n, n_nodes), in the units of X."""
+    fitted, scores = member._fitted(), member._cell_scores()
+    drawn = np.repeat(nodes[None], n_kept * n_chains, 0)
+    data, _ = scores.scores(Incomplete.from_array(nodes))
+    for rows in density.chunks(fitted, data.observed, n_chains):
+        if data.observed[rows[0]].all():
+            continue
+        streams = numbers(nodes[rows.numpy()])  # a single row stays a table
+        found = density.draw(
+            fitted,
+            data.take(rows),
+            streams,
+            n_chains=n_chains,
+            n_sweeps=n_sweeps,
+            n_kept=n_kept,
+        )
+        drawn[:, rows.numpy()] = scores.cells(found).numpy()
+    return drawn
+
+
+def drawn_by_encoder(member, n_steps, nodes, n_draws, numbers, bounds):
+    """Draw cells of nodes by LAIR; see `draw_by`, with a number of iterations."""
+    rule = sampling.by_lair()
+    return draw_by(rule, int(n_steps), member, nodes, n_draws, numbers, bounds)
+
+
+def scored_by_chains(member, X, n_draws):
+    """Estimate log-densities of rows (n, n_features), and their standard errors."""
+    nodes, fitted = X[:, member.feature_indices_].astype(np.float64), member._fitted()
+    data, log_slopes = member._cell_scores().scores(Incomplete.from_array(nodes))
+    found = torch.zeros(2, len(X)).double()
+    with one_thread():
+        for rows in density.chunks(fitted, data.observed, n_draws * density.CHAINS):
+            if not data.observed[rows[0]].any():
+                continue
+            part = nodes[rows.numpy()]
+            found[:, rows] = torch.stack(
+                density.score(
+                    fitted,
+                    data.take(rows),
+                    lambda purpose, part=part: row_keyed(part, purpose),
+                    n_draws=n_draws,
+                    n_sweeps=_SWEEPS,
+                )
+            )
+    seen = data.observed.any(1)
+    return (found[0] + log_slopes.where(seen, 0.0)).numpy(), found[1].numpy()
+
+
+def scored_by_encoder(member, X, n_draws):
+    """Estimate the log-densities of rows and their standard errors.
+
+    Parameters
+    ----------
+    member : IncompleteDensity
+        Fitted, with an encoder.
+    X : ndarray of shape (n, n_features)
+    n_draws : int
+        Number of draws of the latents of a row.
+
+    Returns
+    -------
+    log_prob, error : ndarray of shape (n,)
+    """
+    auto, scores = member._autoencoder(), member._cell_scores()
+    nodes = X[:, member.feature_indices_].astype(np.float64)
+    found = np.zeros((len(X), 2))
+    with one_thread(), torch.no_grad():
+        for rows in autoencoder.chunks(auto, len(nodes), n_draws):
+            data, log_slopes = scores.scores(Incomplete.from_array(nodes[rows]))
+            numbers = row_lattice(nodes[rows], 0)
+            found[rows] = autoencoder.scored(auto, data, numbers, n_draws).numpy()
+            found[rows, 0] += log_slopes.numpy()
+    found[np.isnan(nodes).all(1)] = 0.0
+    return found.T
