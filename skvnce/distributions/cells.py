@@ -4,6 +4,8 @@
     student     (x_j - loc_j) / scale_j ~ t with 4 degrees of freedom                (1)
     bernoulli   P(x_j is the larger of the column's two values) = sigmoid(loc_j)
     rounded     x_j is the nearest of the column's values to N(loc_j, scale_j^2)     (2)
+    continuous-bernoulli    density proportional to exp(loc_j u_j), where u_j is the
+                            place of x_j between the ends 0 and 1 of the column
 
 Rounded columns are those with repeated values: counts, grades, records of few digits,
 amounts that are mostly zero.  A density would give unbounded rewards for narrow peaks
@@ -25,6 +27,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal, StudentT
 from torch.nn.functional import logsigmoid
 
+from skvnce.distributions import continuous_bernoulli as unit
 from skvnce.distributions.bounded_normal import log_interval
 from skvnce.distributions.columns import pick, place
 
@@ -44,6 +47,10 @@ class Families(NamedTuple):
         Increasing; the last is repeated if a column has fewer.
     edges : Tensor of shape (n_rounded, n_values + 1)
         Between the values and around them; the last is repeated likewise.
+    unit : Tensor of int
+        Indices of the continuous Bernoulli columns.
+    ends : Tensor of shape (n_unit, 2)
+        The numbers that stand for 0 and 1.
     """
 
     student: Tensor
@@ -52,6 +59,8 @@ class Families(NamedTuple):
     pairs: Tensor
     values: Tensor
     edges: Tensor
+    unit: Tensor = torch.zeros(0, dtype=torch.long)
+    ends: Tensor = torch.zeros(0, 2, dtype=torch.float64)
 
     def places(self, x: Tensor) -> Tensor:
         """Return which value is nearest; rounded columns (*batch, n_rounded)."""
@@ -128,6 +137,11 @@ class Cells(Distribution):
             ends = (pick(families.edges, left + k).to(value) for k in (0, 1))
             inside = log_interval(*((e - loc[..., at]) / scale[..., at] for e in ends))
             found = found.index_copy(-1, at, inside)
+        if len(families.unit):
+            at = families.unit
+            low, width = self._span(value)
+            inside = unit.log_prob((value[..., at] - low) / width, loc[..., at])
+            found = found.index_copy(-1, at, inside - width.log())
         return found
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -146,7 +160,17 @@ class Cells(Distribution):
         if len(families.rounded):
             at = families.rounded
             found = found.index_copy(-1, at, families.nearest(found[..., at]))
+        if len(families.unit):
+            at = families.unit
+            low, width = self._span(value)
+            level = low + width * unit.quantile(value[..., at], loc[..., at])
+            found = found.index_copy(-1, at, level)
         return found
+
+    def _span(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the lower ends and the widths of continuous Bernoulli columns."""
+        low, high = self.families.ends.to(like).unbind(-1)
+        return low, high - low
 
 
 class ScoredCells(Cells):

@@ -23,6 +23,7 @@ from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._parts import fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
 from skvnce.estimators._scores import (
+    UNIT,
     NodeScores,
     asked_families,
     auto_rank,
@@ -126,13 +127,13 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
 
     def _fit_nodes(self, nodes, weights, on_round, on_chosen):
         """Fit the initial model, choose the number of rounds, and train."""
+        asked = asked_families(self.likelihood, self.n_features_in_)
+        asked = asked[self.feature_indices_]
         data, normal = self._fit_normal(
             nodes,
             weights,
-            nonlinear=self.marginals == "auto",
-            asked=asked_families(self.likelihood, self.n_features_in_)[
-                self.feature_indices_
-            ],
+            nonlinear=self.marginals == "auto" and UNIT not in asked,
+            asked=asked,
         )
         rank = self.n_components
         rank = auto_rank(nodes.shape[1]) if isinstance(rank, str) else rank

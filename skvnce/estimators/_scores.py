@@ -21,7 +21,8 @@ from skvnce.estimators._validation import (
     column_name,
 )
 
-FAMILIES = ["auto", "normal", "student", "bernoulli", "rounded"]
+UNIT = "continuous-bernoulli"
+FAMILIES = ["auto", "normal", "student", "bernoulli", "rounded", UNIT]
 _STRONGEST = 10.0  # maximum strength of the prior of the normal, in rows per column
 _MOST_LATENTS = 20  # maximum number of latents with "auto"
 _LEAST_NOISE = 2e-3  # minimum initial variance of a score given the latents
@@ -122,6 +123,15 @@ class NodeScores(CachedModules, ConstantColumns):
                     "Use 'rounded' or 'normal' there."
                 )
             self._values[int(j)] = unique.numpy()
+        for j in np.flatnonzero(families == UNIT):
+            seen = raw.x[raw.observed[:, j], j]
+            if seen.min() < 0 or seen.max() > 1:
+                raise ValueError(
+                    f"likelihood={UNIT!r} needs columns with values between 0 and 1, "
+                    f"and {column_name(self, self.feature_indices_[j])} has "
+                    f"{seen.min():g} to {seen.max():g}. Rescale it, or use 'normal' "
+                    "there."
+                )
         self.families_ = families.tolist()
         self._cache = []
 
@@ -159,10 +169,12 @@ class NodeScores(CachedModules, ConstantColumns):
         Returns
         -------
         places : Tensor of int, of shape (n_bounded,)
-            Indices of bounded columns, except those whose draws are observed values.
+            Indices of bounded columns, except those whose draws are observed values
+            or continuous Bernoulli.
         low, high : Tensor of shape (n_bounded,)
         """
         free = ~np.isin(np.arange(bounds.shape[1]), list(self._values))
+        free &= np.array(self.families_) != UNIT
         places = np.flatnonzero(np.isfinite(bounds).any(0) & free)
         ends = torch.tensor((bounds - self.location_) / self.scale_)
         if self._marginals is not None:
@@ -175,6 +187,8 @@ class NodeScores(CachedModules, ConstantColumns):
         values, edges = scores.values_and_edges()
         rounded, pairs = self._places("rounded"), self._places("bernoulli")
         among = [torch.isin(scores.rounded, places) for places in (rounded, pairs)]
+        unit = self._places(UNIT)
+        ends = torch.tensor([0.0, 1.0]).double() - scores.location[unit, None]
         return Families(
             self._places("student"),
             pairs,
@@ -182,6 +196,8 @@ class NodeScores(CachedModules, ConstantColumns):
             values[among[1]][:, :2],
             values[among[0]],
             edges[among[0]],
+            unit,
+            ends / scores.scale[unit, None],
         )
 
     def _widened(self, nodes):

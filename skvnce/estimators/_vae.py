@@ -18,7 +18,7 @@ from skvnce.estimators._autoencoder import TrainedAutoencoder
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._parts import Adam
-from skvnce.estimators._scores import FAMILIES
+from skvnce.estimators._scores import FAMILIES, UNIT
 from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import (
     AUTO,
@@ -63,7 +63,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         (section 5.3 of the second reference): VBGI-VAE also trains a network for the
         missing cells given latents and observed cells; VBGI-VAE-M leaves the missing
         cells out of the likelihood.  VBGI-VAE does not accept
-        ``likelihood="bernoulli"``.
+        ``likelihood="bernoulli"`` and ``"continuous-bernoulli"``.
     n_posterior_components : "auto" or int, default="auto"
         Number of components of the posterior mixture.  ``"auto"``: 5 for the objectives
         with mixtures, else 1.
@@ -74,9 +74,11 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     likelihood : str or list of str, default="auto"
         Distribution of the columns given the latents, one for all or one for each
         column of X: ``"normal"``, ``"student"`` (heavy tails, 4 degrees of freedom),
-        ``"bernoulli"`` (two values), ``"rounded"`` (a normal rounded to the nearest of
-        the values of the column).  ``"auto"``: rounded if at least half of the observed
-        cells share their value with another cell, else normal.
+        ``"bernoulli"`` (two values), ``"continuous-bernoulli"`` (values between 0 and
+        1; all columns are then without nonlinear marginals), ``"rounded"`` (a normal
+        rounded to the nearest of the values of the column).  ``"auto"``: rounded if at
+        least half of the observed cells share their value with another cell, else
+        normal.
     marginals : {"auto", "normal"}, default="auto"
         ``"auto"`` models columns as increasing functions of normal scores if that
         improves the prediction of held-out cells, see `GaussianImputer`; ``"normal"``
@@ -408,10 +410,17 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
                 f"algorithm={self.algorithm!r} requires n_posterior_components=1, got "
                 f"{mixed!r}. MissVAE, MissSVAE, MissIWAE and MissSIWAE use mixtures."
             )
-        if self.algorithm == "vbgi-vae" and "bernoulli" in np.ravel(self.likelihood):
-            raise ValueError(
-                "algorithm='vbgi-vae' requires draws of missing cells with a gradient, "
-                "and likelihood='bernoulli' has none. Use likelihood='rounded' for "
-                "these columns, or algorithm='vbgi-vae-m'."
-            )
+        if self.algorithm == "vbgi-vae":
+            self._check_draws()
         check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
+
+    def _check_draws(self):
+        """Raise an error if draws of missing cells would have no gradient."""
+        for family in ("bernoulli", UNIT):
+            if family in np.ravel(self.likelihood):
+                raise ValueError(
+                    "algorithm='vbgi-vae' draws missing cells from normal "
+                    f"distributions, which likelihood={family!r} does not accept. Use "
+                    "'normal' or 'rounded' for these columns, or "
+                    "algorithm='vbgi-vae-m'."
+                )

@@ -10,8 +10,9 @@ import torch
 from oracles import GATE
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.frozen import FrozenEstimator
 
-from skvnce import Adam, GaussianImputer, VariationalAutoencoder
+from skvnce import Adam, GaussianImputer, LAIRImputer, VariationalAutoencoder
 from skvnce.algorithms.vae.losses import ALGORITHMS
 from skvnce.algorithms.vae.rounds import Rounds
 from skvnce.estimators import _autoencoder
@@ -185,6 +186,58 @@ def test_no_rows_train_no_encoder(X):
     np.testing.assert_array_equal(vae.score_samples(X), before)
 
 
+def unit_table(seed, n=500):
+    """Return columns of [0, 1] that are continuous Bernoulli given one latent."""
+    rng = np.random.default_rng(seed)
+    eta = np.array([0.5, -1.0, 0.0]) + rng.normal(size=(n, 1)) * [4.0, -4.0, 3.0]
+    full = np.log1p(rng.random((n, 3)) * np.expm1(eta)) / eta
+    return full, mcar(full, 0.2, random_state=seed)
+
+
+def test_continuous_bernoulli_columns(seed):
+    """Densities on [0, 1]: better than normals for such data, and draws stay there."""
+    full, hidden = unit_table(seed)
+    settings = {**FIXED, "n_components": 1, "solver": Adam(learning_rate_init=1e-2)}
+    vae = VariationalAutoencoder(likelihood="continuous-bernoulli", **settings)
+    normal = VariationalAutoencoder(likelihood="normal", marginals="normal", **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        vae.fit(hide(full, hidden))
+        normal.fit(hide(full, hidden))
+    new, _ = unit_table(seed + 1000)
+    gain = vae.score_samples(new) - normal.score_samples(new)
+    assert gain.mean() > GATE * gain.std() / np.sqrt(len(gain))
+    drawn = vae.sample_rows(500, random_state=seed)
+    assert drawn.min() >= 0 and drawn.max() <= 1
+    assert vae.families_ == ["continuous-bernoulli"] * 3
+    assert not vae.nonlinear_columns_.any()
+    outside = new[:2].copy()
+    outside[0, 0], at_end = 7.0, new[:2].copy()
+    at_end[0, 0] = 1.0
+    imputed = LAIRImputer(FrozenEstimator(vae), random_state=0).fit(new)
+    for table in (vae.inverse_transform(vae.transform(outside)), at_end):
+        assert table.min() >= 0 and table.max() <= 1
+    assert np.isfinite(vae.score_samples(outside)).all()
+    filled = imputed.transform(hide(full, hidden))
+    assert filled.min() >= 0 and filled.max() <= 1
+
+
+def test_a_continuous_bernoulli_density_integrates_to_one(seed):
+    full, hidden = unit_table(seed, n=200)
+    full = full * [1.0, 1.0, 30.0]  # one column in other units
+    vae = VariationalAutoencoder(
+        1,
+        likelihood=["continuous-bernoulli"] * 2 + ["normal"],
+        max_iter=0,
+        n_importance_samples=64,
+    ).fit(hide(full, hidden))
+    nodes, weights = np.polynomial.legendre.leggauss(12)
+    rows = np.full((12, 3), np.nan)
+    rows[:, 0] = (nodes + 1) / 2
+    density = np.exp(vae.score_samples(rows))
+    assert density @ weights / 2 == pytest.approx(1.0, abs=0.01)
+
+
 @pytest.mark.parametrize("likelihood", ["student", ["rounded", "normal"] * 2])
 def test_vbgi_vae_takes_other_families(X, likelihood):
     X = X.copy()
@@ -305,7 +358,15 @@ def test_divergence_says_what_to_change_and_leaves_the_estimator(X):
         ({"likelihood": None}, "'likelihood' parameter"),
         (
             {"algorithm": "vbgi-vae", "likelihood": ["normal"] * 3 + ["bernoulli"]},
-            "algorithm='vbgi-vae' requires .* likelihood='rounded'",
+            "'vbgi-vae' draws .* likelihood='bernoulli' does not accept. Use 'normal'",
+        ),
+        (
+            {"algorithm": "vbgi-vae", "likelihood": "continuous-bernoulli"},
+            "likelihood='continuous-bernoulli' does not accept",
+        ),
+        (
+            {"likelihood": ["normal"] * 3 + ["continuous-bernoulli"]},
+            "between 0 and 1, and column 3 has",
         ),
         ({"hidden_layer_sizes": None}, "'hidden_layer_sizes' parameter"),
         ({"hidden_layer_sizes": "ab"}, "'hidden_layer_sizes' parameter"),

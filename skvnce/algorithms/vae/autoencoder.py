@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import tell
+from skvnce.distributions import continuous_bernoulli as unit
 from skvnce.distributions.cells import Families
 from skvnce.models.factor_analysis import FactorModel, infer
 from skvnce.models.networks import ResidualPerceptron
@@ -131,7 +132,7 @@ def as_family(linear: FactorModel, families: Families) -> tuple[Tensor, Tensor, 
     """Convert means, loadings and deviations of cells to those of their families.
 
     A binary column of share p and standard deviation s = sqrt(p (1 - p)) gets the
-    tangent of its logit at p.
+    tangent of its logit at p, a continuous Bernoulli column that at its mean.
     """
     mean, loadings = linear.mean.clone(), linear.loadings.clone()
     scale = linear.noise_variance.sqrt()
@@ -140,6 +141,10 @@ def as_family(linear: FactorModel, families: Families) -> tuple[Tensor, Tensor, 
     at, p, s = families.bernoulli, -low / (high - low), 1 / (high - low)
     mean[at] = torch.logit(p) + mean[at] / s
     loadings[at] /= s[:, None]
+    at, (low, high) = families.unit, families.ends.to(mean).unbind(-1)
+    mean[at] = unit.logit_of((mean[at] - low) / (high - low))
+    variance = unit.moments(mean[at])[1]
+    loadings[at] /= ((high - low) * variance)[:, None]
     return mean, loadings, scale
 
 
