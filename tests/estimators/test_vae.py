@@ -229,7 +229,7 @@ def test_a_continuous_bernoulli_density_integrates_to_one(seed):
         1,
         likelihood=["continuous-bernoulli"] * 2 + ["normal"],
         max_iter=0,
-        n_importance_samples=64,
+        n_importance_samples=2048,
     ).fit(hide(full, hidden))
     nodes, weights = np.polynomial.legendre.leggauss(12)
     rows = np.full((12, 3), np.nan)
