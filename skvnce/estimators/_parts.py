@@ -217,6 +217,8 @@ def check_parameters(estimator: BaseEstimator) -> None:
     InvalidParameterError
         A ValueError and TypeError of scikit-learn, which names the parameter; a field
         of a part as in ``solver.batch_size``.
+    TypeError
+        If a parameter is a class of parts or estimators instead of an instance.
     """
     _check_fields(estimator, type(estimator).__name__, "")
 
@@ -231,6 +233,11 @@ def _check_fields(holder: BaseEstimator, caller: str, prefix: str) -> None:
         caller,
     )
     for name, value in values.items():
+        if isinstance(value, type) and issubclass(value, BaseEstimator):
+            raise TypeError(  # where the parameter may also be a function
+                f"{prefix}{name} of {caller} must be an instance: pass "
+                f"{value.__name__}(), not the class."
+            )
         if isinstance(value, Part):
             _check_fields(value, caller, f"{prefix}{name}.")
 

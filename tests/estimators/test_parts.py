@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 
-from skvnce import LBFGS, Adam
+from skvnce import LBFGS, MWG, Adam, IncompleteDensity, LAIRImputer, VGIImputer
 from skvnce.estimators._parts import Part, check_parameters, fields_of
 from skvnce.estimators._validation import RANDOM_STATE, Number
 
@@ -80,6 +80,10 @@ def test_messages_name_a_field_as_users_write_it():
 def test_a_class_is_no_part():
     with pytest.raises(InvalidParameterError, match="'solver' parameter of Outer"):
         check_parameters(Outer(Adam))
+    with pytest.raises(TypeError, match=r"sampler of LAIRImputer .* pass MWG\(\), not"):
+        check_parameters(LAIRImputer(sampler=MWG))
+    with pytest.raises(TypeError, match=r"model of VGI.* IncompleteDensity\(\)"):
+        check_parameters(VGIImputer(IncompleteDensity))
 
 
 def test_parts_are_copied_and_searched_like_estimators():
