@@ -29,8 +29,8 @@ print(X.shape)
 # The path
 # --------
 # The penalty falls from left to right, and links enter, the strongest first.  We leave
-# out the dense end of the automatic path, which takes longest and has more links than
-# 445 rows can tell.
+# out the dense end of the automatic path, which takes the most time and has more links
+# than can be estimated from 445 rows.
 
 learner = TruncatedGaussianGraphLearnerCV(
     alphas=np.geomspace(0.9, 0.18, 8), random_state=0

@@ -4,8 +4,8 @@ Imputers compared: errors, and how sure they may be
 ===================================================
 
 Cells whose values we know are hidden, imputers fill them, and we score them on rows
-that none has seen: the error of the filling, and whether the draws are as spread out as
-the truth.  ``benchmarks/imputation.py`` does this at length.
+that none has seen: the error of the imputed values, and whether the draws vary as much
+as the true values.  ``benchmarks/imputation.py`` compares more methods and tables.
 """
 
 # %%
@@ -41,9 +41,9 @@ truth, hidden = X[400:], hidden[400:]
 # %%
 # The imputers
 # ------------
-# Scikit-learn's `IterativeImputer` is the usual rival.  Its point output fills; for
-# draws it must be told so before the fit, and one fitted chain then gives another draw
-# at every call of `transform`.
+# Scikit-learn's `IterativeImputer` is the usual alternative.  It imputes means by
+# default.  With `sample_posterior=True`, set before the fit, each call of `transform`
+# returns another draw.
 
 
 def gaussian():

@@ -49,7 +49,7 @@ plt.show()
 # The posterior finds the patterns of a picture from the pixels that are left.
 
 found = model.transform(X)[:, order] > 0.5
-print(f"patterns told rightly: {(found == pictures.causes).mean():.1%}")
+print(f"correct patterns: {(found == pictures.causes).mean():.1%}")
 print(f"by saying none everywhere: {(pictures.causes == 0).mean():.1%}")
 
 # %%

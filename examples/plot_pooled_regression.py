@@ -75,8 +75,8 @@ pooled = pool(
 # %%
 # The answer
 # ----------
-# The fraction of missing information says how much of what a full table would have told
-# about a coefficient is lost with the missing cells.
+# The fraction of missing information is the share of the information on a coefficient
+# that is lost with the missing cells.
 
 
 def as_table(estimate, error, low, high, **more):

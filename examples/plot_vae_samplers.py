@@ -52,7 +52,7 @@ class Path:
 
 # %%
 # The encoder is what training would lead to at best: the normal distribution with the
-# mean and the spread of p(z | x), here by summing over a grid.  We make it a little
+# mean and the variance of p(z | x), here by summing over a grid.  We make it a little
 # wider, as trained encoders are not exact.
 
 GRID = torch.special.ndtri((torch.arange(260) + 0.5).double() / 260)[:, None]

@@ -104,7 +104,7 @@ plt.show()
 
 # %%
 # Heads of infants grow fast and differ little.  The draws of the mixture follow them
-# more closely than those of `GaussianImputer`, whose one spread is for all ages.
+# more closely than those of `GaussianImputer`, which has one variance for all ages.
 #
 # Where the truth is known
 # ------------------------

@@ -58,7 +58,7 @@ def log_evidence(x):
 # %%
 # Two divergences
 # ---------------
-# q is a normal with independent coordinates: a mean and two spreads for each row.  Both
+# q is a normal with independent coordinates: a mean and two scales for each row.  Both
 # objectives are a divergence of q from the true posterior; that of VNCE depends on how
 # rare the noise is at the row.  The noise here is diffuse, N(0, 30 I).
 
@@ -111,7 +111,7 @@ def fit_vnce(x, nu):
 # has one in the opposite corner: a normal can take only one.
 
 COLORS = {1: "#D55E00", 10: "#E69F00", 100: "#009E73"}
-REACH = (2 * log(10)) ** 0.5  # of 90 % of a normal in the plane, in spreads
+REACH = (2 * log(10)) ** 0.5  # of 90 % of a normal in the plane, in standard deviations
 ROWS = {f"x = ({value:g}, {value:g})": value for value in LANDMARKS}
 
 
@@ -155,11 +155,11 @@ for (name, coordinate), marker in zip(ROWS.items(), "osD", strict=True):
     print(name, np.round(spreads, 3))
 ax.axhline(1, color="0.6", lw=1, zorder=0)
 ax.set(xlabel="nu, rows of noise for each row of data")
-ax.set(ylabel="spread of q, ELBO's = 1")
+ax.set(ylabel="standard deviation of q, ELBO's = 1")
 ax.legend(frameon=False)
 plt.show()
 
 # %%
-# The spread grows with the noise, to that of the ELBO.  How much noise it takes depends
-# on the row: at x = (4, 4) the model is no denser than this diffuse noise, and the two
-# agree early.
+# The standard deviation grows with the noise, to that of the ELBO.  How much noise
+# this needs depends on the row: at x = (4, 4) the model is no denser than this diffuse noise,
+# and the two agree early.

@@ -156,7 +156,9 @@ def test_no_class_has_more_than_two_bases_of_ours():
 
 
 TESTING = {"skvnce.testing._contract", "skvnce.testing._requirements"}
+SHARED = {"_incomplete": set(), "_units": {"_incomplete", "distributions"}}
 BELOW = [path for layer, path in FILES if layer != "inspection"]
+BELOW += [ROOT / f"{name}.py" for name in sorted({*SHARED, *EVERYWHERE})]
 
 
 @pytest.mark.parametrize("path", BELOW, ids=lambda value: str(value)[-40:])
@@ -279,9 +281,6 @@ def test_every_public_name_is_in_the_docs():
 def test_what_all_layers_import_needs_the_standard_library_only(name):
     found = imported((ROOT / f"{name}.py").read_text())
     assert {module.partition(".")[0] for module in found} <= sys.stdlib_module_names
-
-
-SHARED = {"_incomplete": set(), "_units": {"_incomplete", "distributions"}}
 
 
 @pytest.mark.parametrize("name", sorted(SHARED))
