@@ -13,6 +13,7 @@ the latents.  Fits that the file of results lacks are made, and added to it.
 import argparse
 import sys
 import time
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -72,6 +73,7 @@ class Study(NamedTuple):
         Draws, components or imputations of a row: the same for all.
     imputers : tuple of str
         Of the completing methods; see `_vae_imputers.imputers`.
+    n_seeds : int
     """
 
     title: str
@@ -79,6 +81,7 @@ class Study(NamedTuple):
     epochs: int
     budget: int
     imputers: tuple[str, ...] = ("LAIR",)
+    n_seeds: int = len(SEEDS)
 
 
 STUDIES = {
@@ -92,11 +95,12 @@ STUDIES = {
         5,
         5,
         (
-            "p(x_mis given x_obs) of the model",
             "of the truth",
+            "p(x_mis given x_obs) of the model",
             "independent marginals",
             "of the truth, components equal",
         ),
+        3,
     ),
     "long": Study("Long: the three ELBOs (figure 2)", ELBOS, 26, 15),
 }
@@ -343,23 +347,24 @@ def made(data, seeds, method, epochs, budget, imputer):
 
 def run(studies, seeds, sizes, results):
     """Make the fits that a file of results lacks, and add them to it."""
-    data, here = simulated(seeds, *sizes), commit()
-    for name, (_, methods, epochs, budget, imputations) in studies.items():
-        for imputer in imputations:
-            for method in methods:
-                key = {
-                    "study": name,
-                    "imputer": imputer if method in COMPLETING else None,
-                    "method": method,
-                    "seeds": list(seeds),
-                    "epochs": epochs,
-                    "budget": budget,
-                    "rows": sizes[0],
-                }
-                if results.find(**key) is None:
-                    found = made(data, seeds, method, epochs, budget, imputer)
-                    results.add({**key, **found, "commit": here})
-                    print(name, imputer, method, found, file=sys.stderr)
+    here = commit()
+    for name, one in studies.items():
+        some = list(seeds)[: one.n_seeds]
+        data = simulated(some, *sizes)
+        for imputer, method in product(one.imputers, one.methods):
+            key = {
+                "study": name,
+                "imputer": imputer if method in COMPLETING else None,
+                "method": method,
+                "seeds": some,
+                "epochs": one.epochs,
+                "budget": one.budget,
+                "rows": sizes[0],
+            }
+            if results.find(**key) is None:
+                found = made(data, some, method, one.epochs, one.budget, imputer)
+                results.add({**key, **found, "commit": here})
+                print(name, imputer, method, found, file=sys.stderr)
     return log_truth(data.truth, data.test)
 
 
@@ -455,20 +460,22 @@ def verdict(scores):
     return "\n".join(lines)
 
 
-def sizes_of(record):
-    """Say how much was fitted."""
+def sizes_of(records):
+    """Say how much was fitted, and by which commits."""
+    record = records[0]
     seeds, rows = record["seeds"], record["rows"]
+    commits = ", ".join(sorted({str(one["commit"]) for one in records}))
     steps = record["epochs"] * -(-rows // BATCH)
     return (
         f"{len(seeds)} seeds ({min(seeds)} to {max(seeds)}) of mask and start; {steps} "
         f"steps of {BATCH} of {rows} rows; a budget of {record['budget']} draws of "
-        "each row."
+        f"each row. Code of commit {commits}."
     )
 
 
 def setting(results, n_test):
     """Say what was done, and where it is less than in the paper."""
-    worst = max(max(record["errors"]) for record in results.records)
+    worst = max(max(record.get("errors", [0])) for record in results.records)
     return "\n\n".join(
         [
             f"{N_BELLS} normals in {D} columns: weights Dirichlet(1), means 3 N(0, 1), "
@@ -499,21 +506,21 @@ def setting(results, n_test):
 
 def section(results, name, truth):
     """Write the part of a study that was made."""
-    title, _, _, _, imputations = STUDIES[name]
+    title, imputations = STUDIES[name].title, STUDIES[name].imputers
     if name == "imputations":
         records = [r for r in results.records if r["study"] == name]
         if not records:
             return []
         shown = imputation_table(results, imputations)
         medians = "Medians of the scores, and of differences (better at so many seeds)."
-        return [f"## {title}", sizes_of(records[0]), IMPUTATIONS, shown, medians]
+        return [f"## {title}", sizes_of(records), IMPUTATIONS, shown, medians]
     records = of_study(results, name)
     if not records:
         return []
     scores = scores_of(records)
     return [
         f"## {title}",
-        sizes_of(next(iter(records.values()))),
+        sizes_of([*records.values()]),
         median_table(records, truth),
         difference_table(scores),
         verdict(scores),
@@ -522,8 +529,7 @@ def section(results, name, truth):
 
 def report(results, truth, n_test):
     """Write all but what was found."""
-    commits = ", ".join(sorted({str(r["commit"]) for r in results.records}))
-    note = f"One thread; the seeds are fitted side by side. Code of commit {commits}."
+    note = "One thread; the seeds are fitted side by side."
     parts = ["# Bounds for variational autoencoders with missing cells"]
     parts += [made_by("vae_bounds.py", note), setting(results, n_test)]
     for name in STUDIES:
