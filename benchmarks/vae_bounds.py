@@ -21,9 +21,16 @@ import torch
 from _report import made_by, publish, table
 from _results import Results, commit
 from _vae_imputers import Store, importance_resampled, imputers
+from _vae_networks import (
+    BLOCKS,
+    LATENTS,
+    WIDTH,
+    Autoencoder,
+    Completed,
+    D,
+    Masked,
+)
 from torch import nn
-from torch.distributions import Independent, Normal
-from torch.nn.functional import softplus
 
 from skvnce.objectives.bounds import BOUNDS
 from skvnce.objectives.demiss import COMPLETED_BOUNDS
@@ -32,9 +39,8 @@ from skvnce.training.adam import descend
 from skvnce.variational.base import global_stream
 from skvnce.variational.latent_encoder import IndependentNormalEncoder, MixtureEncoder
 
-D, LATENTS, N_BELLS, MISSING = 5, 2, 15, 0.5
+N_BELLS, MISSING = 15, 0.5
 N_TRAIN, N_TEST = 20000, 1000
-BLOCKS, WIDTH = 2, 64
 BATCH, RATE = 64, 3e-3
 SEEDS = range(20, 25)  # the setting was chosen at others, 10 to 12
 REACH, POINTS = 5.0, 160  # of the grid of latents
@@ -151,88 +157,6 @@ def hidden(x, rng):
     observed = torch.tensor(order >= MISSING * x.numel())
     kept = observed.any(1)
     return x.where(observed, torch.nan)[kept], observed[kept]
-
-
-class SideBySide(nn.Module):
-    """A linear layer of each of several fits."""
-
-    def __init__(self, n_fits, n_in, n_out):
-        super().__init__()
-        reach = n_in**-0.5  # as torch starts its own
-        self.weight = nn.Parameter(torch.empty(n_fits, n_in, n_out))
-        self.bias = nn.Parameter(torch.empty(n_fits, 1, n_out))
-        for value in self.parameters():
-            nn.init.uniform_(value, -reach, reach)
-
-    def forward(self, value):
-        """Compute the outputs; (fits, rows, n_in) -> (fits, rows, n_out)."""
-        return torch.baddbmm(self.bias, value, self.weight)
-
-
-class Residual(nn.Module):
-    """A network of residual blocks of each fit; (*sample, fits, rows, features)."""
-
-    def __init__(self, n_fits, n_in, n_out):
-        super().__init__()
-        self.first = SideBySide(n_fits, n_in, WIDTH)
-        self.last = SideBySide(n_fits, WIDTH, n_out)
-        self.blocks = nn.ModuleList(
-            nn.Sequential(
-                nn.ReLU(),
-                SideBySide(n_fits, WIDTH, WIDTH),
-                nn.ReLU(),
-                SideBySide(n_fits, WIDTH, WIDTH),
-            )
-            for _ in range(BLOCKS)
-        )
-
-    def forward(self, value):
-        """Compute the outputs."""
-        apart = value.movedim(-3, 0)
-        value = self.first(apart.flatten(1, -2))
-        for block in self.blocks:
-            value = value + block(value)
-        return self.last(value.relu()).unflatten(1, apart.shape[1:-1]).movedim(0, -3)
-
-
-class Masked(Residual):
-    """Read the row, zero where missing, and its mask."""
-
-    def __init__(self, n_fits, n_out):
-        super().__init__(n_fits, 2 * D, n_out)
-
-    def forward(self, x, observed):
-        """Compute the outputs."""
-        seen = x.where(observed, 0.0)
-        return super().forward(torch.cat([seen, observed.to(seen)], -1))
-
-
-class Completed(Residual):
-    """Read a completed row."""
-
-    def __init__(self, n_fits, n_out):
-        super().__init__(n_fits, D, n_out)
-
-    def forward(self, x, observed):
-        """Compute the outputs."""
-        return super().forward(x)
-
-
-class Autoencoder(nn.Module):
-    """Normal columns given normal latents, of each fit."""
-
-    def __init__(self, n_fits):
-        super().__init__()
-        self.network = Residual(n_fits, LATENTS, 2 * D)
-
-    def prior(self):
-        """Return p(z)."""
-        return Independent(Normal(torch.zeros(LATENTS), 1.0), 1)
-
-    def likelihood(self, z):
-        """Return p(x_j | z) of all j."""
-        loc, free = self.network(z).chunk(2, -1)
-        return Normal(loc, softplus(free) + 1e-5, validate_args=False)
 
 
 def encoder_of(method, n_fits, budget):
