@@ -161,5 +161,5 @@ plt.show()
 
 # %%
 # The standard deviation grows with the noise, to that of the ELBO.  How much noise
-# this needs depends on the row: at x = (4, 4) the model is no denser than this diffuse noise,
-# and the two agree early.
+# this needs depends on the row: at x = (4, 4) the model is no denser than this diffuse
+# noise, and the two agree early.
