@@ -15,6 +15,7 @@ SHORT = {
     "TruncatedGaussianGraphLearner": "graph",
     "VNCEEstimator": "VNCE",
     "LAIRImputer": "LAIR",
+    "VGIImputer, MIWAE": "VGI, MIWAE",
     "VGIImputer": "VGI",
 }
 READ = """\
@@ -26,7 +27,9 @@ declared" that outside of the estimator's own `feature_ranges_`, where it has th
 Impossible is a draw that is not whole in a column of whole numbers, or not 0 or 1 in a
 column of these. All estimators have their defaults and the seed; IterativeImputer and
 the mean are rivals. `excess` is the mean difference of squared errors to means, in
-standard errors: below 2, a ratio above 1 may be chance."""
+standard errors: below 2, a ratio above 1 may be chance. "VGIImputer, MIWAE" is what
+VGIImputer() was before it trained by variational Gibbs inference: the autoencoder of
+LAIRImputer, which MIWAE trains."""
 
 
 class Results:
