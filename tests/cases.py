@@ -20,7 +20,7 @@ from skvnce import (
 
 QUICK = {"max_iter": 1, "hidden_layer_sizes": (8,), "n_importance_samples": 32}
 
-DRAWN = {"n_steps": 2, "n_draws": 16}
+DRAWN = {"n_estimators": 1, "n_steps": 2, "n_draws": 16}
 DENSITY = {"n_training_draws": 1, "n_importance_samples": 16}
 ON_ALL_CELLS = Adam(validation_fraction=0)
 
