@@ -23,8 +23,8 @@ class TorchVAE(Part):
     ----------
     model : torch.nn.Module
         ``prior()`` returns p(z), a distribution of event shape (latents,), and
-        ``likelihood(z)`` maps latents (*batch, latents) to p(x_j | z), of batch shape
-        (*batch, features): Bernoulli, or with quantiles (``icdf``).
+        ``likelihood(z)`` maps latents of shape (..., latents) to p(x_j | z), of batch
+        shape (..., features): Bernoulli, or with quantiles (``icdf``).
     posterior : torch.nn.Module
         ``posterior(x, observed)`` returns q(z | x) of event shape (latents,), such as
         ``Independent(Normal(...), 1)``.  LAIR calls it with completed rows, of which
