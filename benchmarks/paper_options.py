@@ -1,0 +1,222 @@
+"""What the settings of the papers give, in place of those of this package.
+
+    python benchmarks/paper_options.py --results FILE [--only-report] [--quick]
+        [--tables diabetes concrete] [--seeds 1] [--output FILE.md]
+
+Tables and masks are those of `imputation_tables` (MCAR, half of the cells), scores
+those of the hidden cells of rows that were not learned from.  Samplers of LAIRImputer
+draw from the same autoencoder, which is fitted once; every setting of variational Gibbs
+inference is a fit.  Each result is a line of FILE; those that are there are not
+computed again.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from _report import made_by, publish, table
+from imputation_scores import judge_points
+from imputation_tables import split
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from threadpoolctl import threadpool_limits
+
+from skvnce import (
+    ACMWG,
+    LAIR,
+    MWG,
+    VGI,
+    Adam,
+    IncompleteDensity,
+    LAIRImputer,
+    VariationalAutoencoder,
+    VGIImputer,
+)
+from skvnce.metrics import coverage, crps
+
+DRAWS = 50
+TABLES = ["diabetes", "concrete"]
+SAMPLERS = {  # name: (sampler, iterations)
+    "LAIR, K=4, R=20 from the encoder, 20 iterations (default)": (LAIR(), 20),
+    "R=20 from the prior": (LAIR(replenish="prior"), 20),
+    "K=4, R=1 from the prior (paper)": (LAIR(4, 1, "prior"), 20),
+    "the same, 500 iterations": (LAIR(4, 1, "prior"), 500),
+    "K=1, R=23 from the encoder": (LAIR(1, 23), 20),
+    "K=24, R=0": (LAIR(24, 0), 20),
+    "AC-MWG, epsilon 0.05, 20 steps": (ACMWG(), 20),
+    "AC-MWG, epsilon 0.3, after LAIR, 100 steps (paper)": (ACMWG(0.3, 100), 100),
+    "MWG, 20 steps": (MWG(), 20),
+    "MWG after LAIR, 100 steps (paper)": (MWG(100), 100),
+    "pseudo-Gibbs, 20 steps": ("pseudo-gibbs", 20),
+}
+VGIS = {  # name: fields of IncompleteDensity
+    "VGI (default)": {},
+    "start: observed cells of columns, f0 (paper)": {
+        "algorithm": VGI(start="marginals")
+    },
+    "f0 and 20 passes of regressions, algorithm 2 (paper)": {
+        "algorithm": VGI(start="marginals", n_warm_up=20)
+    },
+    "chains may leave the observed range (paper)": {
+        "algorithm": VGI(chain_range="unbounded")
+    },
+    "extended conditionals": {"algorithm": VGI(network="extended")},
+    "independent conditionals": {"algorithm": VGI(network="independent")},
+    "mixture conditionals": {"algorithm": VGI("mixture")},
+    "spline conditionals (paper, flows)": {"algorithm": VGI("spline")},
+    "bounded conditionals": {"algorithm": VGI("bounded")},
+    "G = 3": {"algorithm": VGI(n_updates=3)},
+    "M = 3": {"algorithm": VGI(n_selected=3)},
+    "K = 1": {"n_training_draws": 1},
+    "coupling flow (paper)": {"model": "coupling-flow"},
+}
+QUICK = {"max_iter": 1, "solver": Adam(validation_fraction=0), "n_training_draws": 1}
+
+
+def scores(imputer, data):
+    """Fill and draw the rows that were not learned from."""
+    seconds = time.process_time()
+    found = judge_points(data, imputer.transform(data.masked[1]))
+    draws = imputer.sample(data.masked[1], DRAWS, random_state=0, as_array=True)
+    cells = data.full[1], draws, data.hidden[1]
+    found |= {"crps": crps(*cells), "coverage": coverage(*cells)}
+    return found | {"seconds": time.process_time() - seconds}
+
+
+def of_samplers(data, seed, done, *, quick):
+    """Yield the scores of all samplers on one autoencoder."""
+    names = [name for name in SAMPLERS if name not in done]
+    if not names:
+        return
+    part = QUICK if quick else {}
+    part = {key: value for key, value in part.items() if key != "n_training_draws"}
+    model = VariationalAutoencoder(random_state=seed, **part).fit(data.masked[0])
+    for name in names:
+        sampler, n_steps = SAMPLERS[name]
+        if quick and hasattr(sampler, "n_warm_up"):
+            sampler = clone(sampler).set_params(n_warm_up=1)
+        options = {"sampler": sampler, "n_steps": 2 if quick else n_steps}
+        imputer = LAIRImputer(
+            FrozenEstimator(model), n_draws=DRAWS, on_misfit="ignore", **options
+        )
+        yield name, scores(imputer.fit(data.masked[0]), data)
+
+
+def of_vgi(data, seed, done, *, quick):
+    """Yield the scores of all settings of variational Gibbs inference."""
+    for name in [*VGIS][: 3 if quick else None]:
+        if name in done:
+            continue
+        fields = VGIS[name]
+        model = IncompleteDensity(**(QUICK if quick else {}) | fields)
+        seconds = time.process_time()
+        options = {"n_steps": 1} if quick else {}
+        options |= {"n_draws": 60, "on_misfit": "ignore", "random_state": seed}
+        imputer = VGIImputer(model, **options).fit(data.masked[0])
+        fitted = {"fit": time.process_time() - seconds}
+        yield name, scores(imputer, data) | fitted
+
+
+KINDS = {"samplers of LAIRImputer": of_samplers, "VGI, flow": of_vgi}
+
+
+def run(options, file):
+    """Compute what is not in the results file."""
+    lines = read(file)
+    for seed in range(options.seeds):
+        for name in options.tables:
+            data = split(name, "MCAR 50", seed)
+            for kind, function in KINDS.items():
+                key = {"table": name, "seed": seed, "kind": kind}
+                done = {
+                    line["setting"]
+                    for line in lines
+                    if {k: line[k] for k in key} == key
+                }
+                for setting, found in function(data, seed, done, quick=options.quick):
+                    line = key | {"setting": setting} | found
+                    print(*line.values(), flush=True)
+                    with file.open("a") as stream:
+                        stream.write(json.dumps(line) + "\n")
+
+
+def read(file):
+    """Read the results."""
+    if not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def ratio(lines, setting, first, score):
+    """Compare a setting with the first one, on equal tables and seeds."""
+    values = {
+        name: {
+            (line["table"], line["seed"]): line[score]
+            for line in lines
+            if line["setting"] == name
+        }
+        for name in (setting, first)
+    }
+    both = sorted(values[setting].keys() & values[first].keys())
+    if not both:
+        return "-"
+    logs = [np.log(values[setting][one] / values[first][one]) for one in both]
+    error = np.std(logs, ddof=1) / np.sqrt(len(logs)) if len(logs) > 1 else np.nan
+    return f"{np.exp(np.mean(logs)):.3f} ± {error:.3f}"
+
+
+def report(lines):
+    """Write the tables of the page."""
+    where = sorted({(line["table"], line["seed"]) for line in lines})
+    parts = [
+        "# The settings of the papers",
+        made_by("paper_options.py", __doc__.split("\n\n", 2)[2].split("\n\n")[0]),
+        "Tables, with seeds: " + ", ".join(f"{name} ({seed})" for name, seed in where),
+        "RMSE and CRPS are ratios to the first setting: geometric means over tables "
+        "and seeds, with standard errors over them; less is better. Coverage is that "
+        "of 90 % intervals. Seconds are CPU seconds of one table, of `transform` and "
+        f"{DRAWS} draws and, for VGI, of the fit.",
+    ]
+    for kind, settings in zip(KINDS, (SAMPLERS, VGIS), strict=True):
+        some = [line for line in lines if line["kind"] == kind]
+        first, rows = next(iter(settings)), []
+        for setting in settings:
+            mine = [line for line in some if line["setting"] == setting]
+            if not mine:
+                continue
+            seconds = [line["seconds"] + line.get("fit", 0) for line in mine]
+            rows.append(
+                [
+                    setting,
+                    *(ratio(some, setting, first, s) for s in ("rmse", "crps")),
+                    f"{np.mean([line['coverage'] for line in mine]):.3f}",
+                    f"{np.mean(seconds):.0f}",
+                ]
+            )
+        header = ["setting", "RMSE", "CRPS", "coverage", "seconds"]
+        parts += [f"## {kind}", table(header, rows)]
+    return parts
+
+
+def main():
+    """Measure and report."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", type=Path, default=Path("paper_options.jsonl"))
+    parser.add_argument("--tables", nargs="+", default=TABLES)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--only-report", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--output")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if not options.only_report:
+        with threadpool_limits(1):
+            run(options, options.results)
+    publish(report(read(options.results)), options.output)
+
+
+if __name__ == "__main__":
+    main()
