@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from torch import nn
-from torch.distributions import Bernoulli, Independent, Normal
+from torch.distributions import Bernoulli, ContinuousBernoulli, Independent, Normal
 
 from skvnce import LAIR, LAIRImputer, TorchVAE
 
@@ -131,6 +131,39 @@ def test_cells_may_be_binary(X):
     for table in imputer.sample(binary, 3, random_state=0):
         assert set(np.unique(table)) == {0.0, 1.0}
     assert (imputer.score_samples(binary) <= 0).all()
+
+
+class Greys(Decoder):
+    """Cells on the unit interval, of the continuous Bernoulli distribution."""
+
+    def likelihood(self, z):
+        return ContinuousBernoulli(logits=4 * self.line(z))
+
+
+def test_cells_on_the_unit_interval_have_their_means(seed):
+    """By the continuous Bernoulli distribution; a binary one has other means."""
+    torch.manual_seed(seed)
+    model = Greys()
+    with torch.no_grad():
+        X = model.likelihood(torch.randn(40, 1)).sample().double().numpy()
+    X[:, 2] = np.where(np.arange(40) % 2, np.nan, X[:, 2])
+    own = TorchVAE(model, Encoder())
+    options = {"sampler": LAIR(4, 40, "prior"), "on_misfit": "ignore", "n_draws": 800}
+    imputer = LAIRImputer(own, min_value=0, max_value=1, **options).fit(X)
+    z = torch.linspace(-5, 5, 800).double().unsqueeze(-1)
+    with torch.no_grad():
+        cells = model.double().likelihood(z.unsqueeze(1))
+        x = torch.tensor(np.nan_to_num(X))
+        log_p = cells.log_prob(x)[..., :2].sum(-1) - z**2 / 2
+        share = log_p.softmax(0).numpy()
+    missing = np.isnan(X[:, 2])
+    exact, wrong = (
+        (share * v[..., 2].numpy()).sum(0) for v in (cells.mean, cells.probs)
+    )
+    filled = imputer.transform(X)[:, 2]
+    # the error of 800 draws of standard deviation at most 0.3, six times
+    assert abs(filled - exact)[missing].max() < 0.08
+    assert abs(filled - wrong)[missing].max() > 0.12  # control
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def gaps(model, encoder, x):
 
 def test_amortisation_costs_a_gap(seed):
     """It is never negative, and larger for rows that the encoder was not fitted to."""
-    model, x = rows(200, seed)
+    model, x = rows(80, seed)
     torch.manual_seed(seed)
     encoder = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 2)).double()
     train, test = x[:10], x[10:]
