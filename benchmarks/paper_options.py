@@ -20,7 +20,6 @@ import numpy as np
 from _report import made_by, publish, table
 from imputation_scores import judge_points
 from imputation_tables import split
-from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from threadpoolctl import threadpool_limits
 
@@ -47,9 +46,7 @@ SAMPLERS = {  # name: (sampler, iterations)
     "K=1, R=23 from the encoder": (LAIR(1, 23), 20),
     "K=24, R=0": (LAIR(24, 0), 20),
     "AC-MWG, epsilon 0.05, 20 steps": (ACMWG(), 20),
-    "AC-MWG, epsilon 0.3, after LAIR, 100 steps (paper)": (ACMWG(0.3, 100), 100),
     "MWG, 20 steps": (MWG(), 20),
-    "MWG after LAIR, 100 steps (paper)": (MWG(100), 100),
     "pseudo-Gibbs, 20 steps": ("pseudo-gibbs", 20),
 }
 VGIS = {  # name: fields of IncompleteDensity
@@ -96,8 +93,6 @@ def of_samplers(data, seed, done, *, quick):
     model = VariationalAutoencoder(random_state=seed, **part).fit(data.masked[0])
     for name in names:
         sampler, n_steps = SAMPLERS[name]
-        if quick and hasattr(sampler, "n_warm_up"):
-            sampler = clone(sampler).set_params(n_warm_up=1)
         options = {"sampler": sampler, "n_steps": 2 if quick else n_steps}
         imputer = LAIRImputer(
             FrozenEstimator(model), n_draws=DRAWS, on_misfit="ignore", **options
