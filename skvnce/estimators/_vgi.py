@@ -3,17 +3,20 @@
 import warnings
 from functools import partial
 
+import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._progress import steps
+from skvnce._random import seed_from
 from skvnce._warnings import warn_user
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
+    shows_progress,
 )
 from skvnce.estimators._densities import DENSITIES
 from skvnce.estimators._density import (
@@ -21,6 +24,7 @@ from skvnce.estimators._density import (
     SUMMED,
     IncompleteDensity,
 )
+from skvnce.estimators._density_continued import continued
 from skvnce.estimators._density_draws import drawn_by_chains, drawn_by_encoder
 from skvnce.estimators._lair import mean_by
 from skvnce.estimators._members import (
@@ -252,6 +256,42 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         self._judge(X, blind)
         self._fit_indicator(X)
         finish()
+        return self
+
+    @keeps_state_on_failure
+    @shows_progress
+    def partial_fit(self, X, y=None):
+        """Go on training with other rows, from the fitted models (fine-tuning).
+
+        Each model is trained by variational Gibbs inference for as many rounds as
+        held-out cells chose in `fit`.  Columns, possible values and standardisation
+        remain those of `fit`.  The first call is a `fit`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : VGIImputer
+
+        Raises
+        ------
+        ValueError, TypeError, DivergenceError
+            As in `fit`; ValueError also if the number of columns changed, or if
+            `algorithm` is Monte Carlo EM.
+        """
+        if not hasattr(self, "estimators_"):
+            return self.fit(X)
+        X = self._checked(X)
+        rng = np.random.default_rng(seed_from(self.random_state))
+        self.estimators_ = [
+            continued(member, X, int(rng.integers(2**31)))
+            for member in self.estimators_
+        ]
         return self
 
     def to_torch(self):

@@ -485,3 +485,58 @@ def test_divergence_is_told(X, model):
         DivergenceError, match=r"diverged. Lower learning_rate_init=10000"
     ):
         VGIImputer(model, random_state=0).fit(X)
+
+
+@pytest.fixture(scope="module")
+def before_and_after():
+    """Two tables, of opposite correlations; the first 150 rows of each have holes."""
+    tables = []
+    for sign in (1, -1):
+        full, hidden = normal_table(5, n=300)
+        full[:, 1] *= sign
+        tables.append((hide(full, hidden)[:150], full[150:]))
+    return tables
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["factor-analysis", "vae"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_training_goes_on_with_other_rows(model, before_and_after):
+    (first, _), (second, new) = before_and_after
+    density = IncompleteDensity(model, n_training_draws=1, **ONE_ROUND)
+    options = {"n_estimators": 1, "on_misfit": "ignore", "random_state": 0}
+    imputer = VGIImputer(density, **options).fit(first)
+    members = imputer.estimators_
+    scores = [imputer.score(new[:40])]
+    for _ in range(2):
+        again = imputer.partial_fit(second)
+        assert again is imputer
+        scores.append(imputer.score(new[:40]))
+    assert scores[0] < scores[1] < scores[2]
+    for old, mine in zip(members, imputer.estimators_, strict=True):
+        assert len(mine.loss_curve_) > len(old.loss_curve_)
+    filled = imputer.transform(second)
+    np.testing.assert_array_equal(filled[~np.isnan(second)], second[~np.isnan(second)])
+
+
+def test_the_first_partial_fit_is_a_fit(X):
+    options = {"n_draws": 4, "n_steps": 1, "on_misfit": "ignore", "random_state": 0}
+    one, other = (VGIImputer(NORMAL, **options) for _ in range(2))
+    filled = one.fit(X).transform(X)
+    np.testing.assert_array_equal(other.partial_fit(X).transform(X), filled)
+    state = other.estimators_
+    empty = np.full((2, X.shape[1]), np.nan)
+    other.partial_fit(empty)  # nothing is learned from rows without a cell
+    np.testing.assert_array_equal(other.transform(X), filled)
+    with pytest.raises(ValueError, match="features"):
+        other.partial_fit(X[:, :2])
+    with pytest.raises(ValueError, match="infinity"):
+        other.partial_fit(np.where(np.isnan(X), np.inf, X))
+    assert len(other.estimators_) == len(state)
+
+
+def test_monte_carlo_em_has_no_partial_fit(X):
+    density = IncompleteDensity("coupling-flow", algorithm="mcem", max_iter=0)
+    imputer = VGIImputer(density, on_misfit="ignore").fit(X)
+    with pytest.raises(ValueError, match="partial_fit requires algorithm='vgi'"):
+        imputer.partial_fit(X)

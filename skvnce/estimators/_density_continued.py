@@ -1,0 +1,81 @@
+"""Training of a fitted density on more rows."""
+
+from copy import copy
+
+import numpy as np
+import torch
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import seeded
+from skvnce._threads import one_thread
+from skvnce.algorithms.vgi import density, initial, training
+from skvnce.estimators._densities import VGI, at_some_rows, chains_of
+from skvnce.estimators._modules import load_state, state_of
+from skvnce.estimators._rounds import failures_named
+from skvnce.training.rounds import COOLING
+
+
+def continued(member, X, seed):
+    """Copy a fitted density, and train the copy on other rows.
+
+    Training makes as many rounds as held-out cells chose in the fit, at least one, with
+    the scores of columns of the fit.
+
+    Parameters
+    ----------
+    member : IncompleteDensity
+    X : ndarray of shape (n_samples, n_features)
+        Validated rows.
+    seed : int
+
+    Returns
+    -------
+    IncompleteDensity
+    """
+    found, start = copy(member), _start_of(member, X)
+    if not isinstance(member._method(), VGI):
+        raise ValueError(
+            f"partial_fit requires algorithm='vgi', got {member.algorithm!r}."
+        )
+    if not len(start.weights):
+        return found
+    ways = chains_of(member._method(), member._n_chains())
+    n_rounds = max(1, member.best_iter_)
+    with one_thread(), seeded(seed), failures_named("Fit the imputer to all rows."):
+        pair = _pair_of(member, start.normal)
+        chains = initial.make_chains(start, ways)
+        losses = density.train_on_all(
+            pair,
+            start,
+            chains,
+            member._settings(),
+            n_rounds=n_rounds,
+            n_cooling=min(COOLING, n_rounds),
+        )
+    found.loss_curve_ = [*member.loss_curve_, *losses]
+    found.n_iter_ = len(found.loss_curve_)
+    found.model_state_, found.conditionals_state_ = map(state_of, pair)
+    found._trained = at_some_rows(pair.model, len(member.scale_))
+    low, high = (part.numpy() for part in chains.hypercube)
+    before = member._hypercube
+    found._hypercube = np.fmin(low, before[0]), np.fmax(high, before[1])
+    found._cache = []
+    return found
+
+
+def _start_of(member, X):
+    """Map rows with observed cells to the scores of a fitted density."""
+    nodes = X[:, member.feature_indices_].astype(np.float64)
+    nodes = nodes[~np.isnan(nodes).all(1)]
+    fitted = member._fitted()
+    data, _ = member._cell_scores().scores(Incomplete.from_array(nodes))
+    weights = torch.ones(len(nodes), dtype=torch.float64)
+    return initial.Start(data, fitted.normal, fitted.families, weights)
+
+
+def _pair_of(member, normal):
+    """Make model and conditionals in single precision, as the training left them."""
+    with seeded(0):
+        pair = member._pair(normal)
+    states = member.model_state_, member.conditionals_state_
+    return training.Pair(*map(load_state, pair, states))
