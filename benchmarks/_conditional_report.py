@@ -50,11 +50,14 @@ class Records:
 def values(records, score, **key):
     """Return one number for each row, or for each seed: what comparisons pair.
 
-    Scores of rows are averaged over the seeds.
+    Scores of rows are averaged over the seeds; the rows of several records of one seed
+    follow each other.
     """
-    found = sorted(records.of(**key), key=lambda r: r["seed"])
-    numbers = np.array([r[score] for r in found])
-    return numbers.mean(0) if numbers.ndim == 2 else numbers
+    found = {}
+    for record in records.of(**key):
+        found.setdefault(record["seed"], []).append(np.atleast_1d(record[score]))
+    numbers = np.stack([np.concatenate(found[seed]) for seed in sorted(found)])
+    return numbers.mean(0) if numbers.shape[1] > 1 else numbers[:, 0]
 
 
 def standing(first, second, *, higher=False):
