@@ -51,7 +51,8 @@ _SOLVER = {  # the values of the fields that are "auto"
     "n_iter_no_change": 6,
     "validation_fraction": 0.1,
 }
-_OF_ENCODERS = {"learning_rate_init": 3e-3}  # of these, for densities with an encoder
+_FASTER = {"learning_rate_init": 3e-3}  # of an autoencoder of few columns
+_FEW = 20  # which are at most so many; more columns need more steps
 _WARM_UP = 500  # steps of a model that does not start at the normal distribution
 STRAY = 0.25  # share of draws out of range above which a column is reported
 SUMMED = 20  # chains of a row over which tables are summarised
@@ -98,11 +99,12 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         AdamW for the model, with averages of the parameters over about the last 200
         steps; the conditionals use AMSGrad with three times its learning rate.  The
         fields of `Adam` that are ``"auto"`` have these values: ``batch_size=128``;
-        ``learning_rate_init=1e-3``, or 3e-3 for ``"vae"``, whose linear part has 0.3
-        times that; ``n_iter_no_change=6``: training stops after this number of rounds
-        without a better prediction of held-out cells; ``validation_fraction=0.1``: the
-        share of the observed cells that are held out to choose the number of rounds.
-        With 0, training runs `max_iter` rounds on all cells.
+        ``learning_rate_init=1e-3``, or 3e-3 for ``"vae"`` with at most 20 columns,
+        whose linear part has 0.3 times that; ``n_iter_no_change=6``: training stops
+        after this number of rounds without a better prediction of held-out cells;
+        ``validation_fraction=0.1``: the share of the observed cells that are held out
+        to choose the number of rounds.  With 0, training runs `max_iter` rounds on all
+        cells.
     max_iter : int, default=40
         Maximum number of rounds of 50 steps.  With 0 the result is the normal
         distribution at which all models except your own start.
@@ -197,7 +199,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
 
     def _solver(self):
         """Return the fields of the solver."""
-        defaults = _SOLVER | (_OF_ENCODERS if self._has_encoder() else {})
+        few = self._has_encoder() and len(getattr(self, "scale_", ())) <= _FEW
+        defaults = _SOLVER | (_FASTER if few else {})
         return fields_of(self.solver, "model.solver", defaults)
 
     def _n_chains(self):

@@ -321,7 +321,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
             member = clone(base)._fit_member(self, X, seed, weights, on_chosen)
             self._tell_strays(member)
             found.append(member)
-            solver = Adam(**base._solver() | {"validation_fraction": 0})
+            solver = Adam(**member._solver() | {"validation_fraction": 0})
             base.set_params(max_iter=member.best_iter_, solver=solver)
         return found
 
