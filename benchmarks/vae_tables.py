@@ -28,7 +28,7 @@ from _conditional_samplers import ABLATIONS, METHODS, Problem, reference
 from _conditional_scores import rmse, row_energy, sinkhorn, squared_errors
 from _data import load, load_array
 from _report import publish
-from vae_tables_report import report
+from vae_tables_report import FOUND, report
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
@@ -284,7 +284,8 @@ def main():
         records = Records(options.results or Path(folder) / "quick.jsonl")
         if not options.only_report:
             run(names, 2 if options.quick else options.seeds, records)
-        publish(report(records, names, STUDIES), options.output)
+        found = [] if options.quick else ["## What was found", FOUND]
+        publish(report(records, names, STUDIES, found), options.output)
 
 
 if __name__ == "__main__":
