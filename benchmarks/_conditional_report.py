@@ -47,6 +47,14 @@ class Records:
         return ", ".join(sorted({str(r["commit"]) for r in self.found}))
 
 
+def results_of(records):
+    """Say where the results of a page come from."""
+    return (
+        "The results are those of the same command without `--only-report`, seeds in "
+        f"several processes, code of commit {records.commits()}."
+    )
+
+
 def values(records, score, **key):
     """Return one number for each row, or for each seed: what comparisons pair.
 

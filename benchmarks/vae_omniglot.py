@@ -1,7 +1,7 @@
 """Which sampler completes handwritten characters best, given an autoencoder?
 
     python benchmarks/vae_omniglot.py --results FILE [--only-report] [--quick]
-        [--seeds 3] [--output doc/benchmarks/vae_omniglot.md]
+        [--seeds 5] [--output doc/benchmarks/vae_omniglot.md]
 
 Figure 6 of Simkus and Gutmann (2023), Conditional sampling of variational autoencoders
 via iterated approximate ancestral sampling, on a part of Omniglot: an autoencoder is
@@ -26,6 +26,7 @@ from _conditional_report import (
     Records,
     claim_table,
     curve_table,
+    results_of,
     rounded,
     spread,
 )
@@ -245,7 +246,7 @@ def report(records, name, found=()):
     keys["all"] = {"images": name}
     return [
         f"# Samplers of missing quadrants: {name}",
-        made_by("vae_omniglot.py", f"Results: code of commit {records.commits()}."),
+        made_by("vae_omniglot.py", results_of(records)),
         text,
         "## Verdicts",
         VERDICTS,
@@ -315,7 +316,7 @@ def main():
     parser.add_argument("--results", help="file of JSON lines")
     parser.add_argument("--only-report", action="store_true", help="compute nothing")
     parser.add_argument("--quick", action="store_true", help="simulated images")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--output", help="file of the report")
     options = parser.parse_args()
     if not (options.results or options.quick):

@@ -1,7 +1,13 @@
 """The page of `vae_tables`."""
 
 import numpy as np
-from _conditional_report import Claim, claim_table, curve_table, spread
+from _conditional_report import (
+    Claim,
+    claim_table,
+    curve_table,
+    results_of,
+    spread,
+)
 from _conditional_samplers import ABLATIONS, FRACTIONS, METHODS, N_CHAINS, WARM_UP
 from _report import made_by, table
 
@@ -216,7 +222,7 @@ def report(records, names, studies, found=()):
     keys = {name: {"table": name} for name in names}
     return [
         "# Samplers of missing cells on real tables",
-        made_by("vae_tables.py", f"Results: code of commit {records.commits()}."),
+        made_by("vae_tables.py", results_of(records)),
         INTRODUCTION.format(n_seeds=n_seeds, n_chains=N_CHAINS, share=1 / WARM_UP),
         "## Verdicts",
         VERDICTS,
