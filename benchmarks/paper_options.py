@@ -160,8 +160,10 @@ def ratio(lines, setting, first, score):
     if not both:
         return "-"
     logs = [np.log(values[setting][one] / values[first][one]) for one in both]
-    error = np.std(logs, ddof=1) / np.sqrt(len(logs)) if len(logs) > 1 else np.nan
-    return f"{np.exp(np.mean(logs)):.3f} ± {error:.3f}"
+    found = f"{np.exp(np.mean(logs)):.3f}"
+    if len(logs) > 1:
+        found += f" ± {np.std(logs, ddof=1) / np.sqrt(len(logs)):.3f}"
+    return found
 
 
 def report(lines):
@@ -172,7 +174,7 @@ def report(lines):
         made_by("paper_options.py", __doc__.split("\n\n", 2)[2].split("\n\n")[0]),
         "Tables, with seeds: " + ", ".join(f"{name} ({seed})" for name, seed in where),
         "RMSE and CRPS are ratios to the first setting: geometric means over tables "
-        "and seeds, with standard errors over them; less is better. Coverage is that "
+        "and seeds, with standard errors if there are several; less is better. Coverage is that "
         "of 90 % intervals. Seconds are CPU seconds of one table, of `transform` and "
         f"{DRAWS} draws and, for VGI, of the fit.",
     ]
