@@ -174,8 +174,8 @@ def report(lines):
         made_by("paper_options.py", __doc__.split("\n\n", 2)[2].split("\n\n")[0]),
         "Tables, with seeds: " + ", ".join(f"{name} ({seed})" for name, seed in where),
         "RMSE and CRPS are ratios to the first setting: geometric means over tables "
-        "and seeds, with standard errors if there are several; less is better. Coverage is that "
-        "of 90 % intervals. Seconds are CPU seconds of one table, of `transform` and "
+        "and seeds, with standard errors if there are several; less is better. "
+        "Coverage is that of 90 % intervals. Seconds are CPU seconds of one table, of `transform` and "
         f"{DRAWS} draws and, for VGI, of the fit.",
     ]
     for kind, settings in zip(KINDS, (SAMPLERS, VGIS), strict=True):
