@@ -175,8 +175,8 @@ def report(lines):
         "Tables, with seeds: " + ", ".join(f"{name} ({seed})" for name, seed in where),
         "RMSE and CRPS are ratios to the first setting: geometric means over tables "
         "and seeds, with standard errors if there are several; less is better. "
-        "Coverage is that of 90 % intervals. Seconds are CPU seconds of one table, of `transform` and "
-        f"{DRAWS} draws and, for VGI, of the fit.",
+        "Coverage is that of 90 % intervals. Seconds are CPU seconds of one table, of "
+        f"`transform` and {DRAWS} draws and, for VGI, of the fit.",
     ]
     for kind, settings in zip(KINDS, (SAMPLERS, VGIS), strict=True):
         some = [line for line in lines if line["kind"] == kind]
