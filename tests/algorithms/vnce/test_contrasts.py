@@ -6,7 +6,8 @@ import torch
 from torch import distributions, nn
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vnce.columns import ColumnSummary, Units
+from skvnce._units import Units
+from skvnce.algorithms.vnce.columns import ColumnSummary
 from skvnce.algorithms.vnce.contrasts import (
     check_density,
     contrast_with,
