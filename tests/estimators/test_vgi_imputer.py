@@ -285,6 +285,7 @@ def test_chains_that_run_away_are_told_and_kept(X):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_fills_no_worse_than_the_normal_on_normal_rows(table, X):
     full, hidden = table
     model = IncompleteDensity("flow", max_iter=4, n_training_draws=1)
