@@ -4,16 +4,16 @@ The import of zuko turns off torch's checks of distributions for the whole proce
 module restores them.
 """
 
+from math import log
+
+from torch import Tensor, nn
 from torch.distributions import Distribution
 
 _checks = Distribution.__dict__["_validate_args"]
 
 from zuko.flows.autoregressive import MaskedAutoregressiveTransform  # noqa: E402
-from zuko.transforms import (  # noqa: E402
-    ComposedTransform,
-    LULinearTransform,
-    MonotonicRQSTransform,
-)
+from zuko.transforms import ComposedTransform, LULinearTransform  # noqa: E402
+from zuko.transforms import MonotonicRQSTransform as _Spline  # noqa: E402
 
 Distribution.set_default_validate_args(_checks)
 
@@ -23,3 +23,44 @@ __all__ = [
     "MaskedAutoregressiveTransform",
     "MonotonicRQSTransform",
 ]
+
+
+class MonotonicRQSTransform(_Spline):
+    """A monotone rational-quadratic spline, the same as that of zuko.
+
+    The softmax over the bins is computed along the first axis of a copy: torch is about
+    ten times slower along a last axis of fewer than 16 numbers.
+
+    Parameters
+    ----------
+    widths, heights : Tensor of shape (*batch, n_bins)
+        Unconstrained.
+    derivatives : Tensor of shape (*batch, n_bins - 1)
+        Unconstrained.
+    bound : float
+        The spline is the identity outside of [-bound, bound].
+    slope : float
+        The smallest slope.
+    """
+
+    def __init__(
+        self,
+        widths: Tensor,
+        heights: Tensor,
+        derivatives: Tensor,
+        bound: float = 5.0,
+        slope: float = 1e-3,
+    ) -> None:
+        super(_Spline, self).__init__()
+        floor = abs(log(slope))
+        self.horizontal = _knots(widths, bound, floor / 2)
+        self.vertical = _knots(heights, bound, floor / 2)
+        inner = derivatives / (1 + derivatives.abs() / floor)
+        self.derivatives = nn.functional.pad(inner, (1, 1)).exp()
+
+
+def _knots(raw: Tensor, bound: float, floor: float) -> Tensor:
+    """Map unconstrained sizes of bins to knots in [-bound, bound]."""
+    limited = raw / (1 + raw.abs() / floor)
+    shares = limited.movedim(-1, 0).contiguous().softmax(0).movedim(0, -1)
+    return bound * (2 * nn.functional.pad(shares.cumsum(-1), (1, 0)) - 1)
