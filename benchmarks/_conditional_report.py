@@ -1,12 +1,10 @@
 """Records, tables and verdicts of the benchmarks of conditional samplers."""
 
-import json
 from math import sqrt
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from _report import commit, table
+from _report import table
 from scipy import stats
 
 LEVEL = 0.95  # of two-sided comparisons
@@ -16,35 +14,6 @@ DIGITS = 4
 def rounded(values):
     """Round numbers to DIGITS significant digits."""
     return [float(f"{float(v):.{DIGITS}g}") for v in values]
-
-
-class Records:
-    """A file of JSON lines, read at the start and extended by `add`."""
-
-    def __init__(self, file):
-        self.file, self.found = Path(file), []
-        if self.file.exists():
-            lines = self.file.read_text(encoding="utf-8").splitlines()
-            self.found = [json.loads(line) for line in lines]
-
-    def add(self, record):
-        """Append a record, with the commit of the code."""
-        self.found.append(record | {"commit": commit()})
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        with self.file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(self.found[-1]) + "\n")
-
-    def of(self, **key):
-        """Return the records with these values."""
-        return [r for r in self.found if all(r.get(k) == v for k, v in key.items())]
-
-    def has(self, **key):
-        """Say whether there is a record with these values."""
-        return bool(self.of(**key))
-
-    def commits(self):
-        """Name the commits of all records."""
-        return ", ".join(sorted({str(r["commit"]) for r in self.found}))
 
 
 def results_of(records):

@@ -1,12 +1,13 @@
-"""Files of results of benchmarks: one JSON object a line, and the commit."""
+"""Files of results of benchmarks: one JSON object a line, with the commit."""
 
 import json
-import subprocess
 from pathlib import Path
+
+from _report import commit
 
 
 class Results:
-    """Records in a file of JSON lines, or in memory."""
+    """Records in a file of JSON lines, or in memory where no file is named."""
 
     def __init__(self, path=None):
         self.path = Path(path) if path else None
@@ -15,27 +16,30 @@ class Results:
             lines = self.path.read_text(encoding="utf-8").splitlines()
         self.records = [json.loads(line) for line in lines]
 
+    def of(self, **key):
+        """Return the records with these entries."""
+        return [
+            record
+            for record in self.records
+            if all(record.get(name) == value for name, value in key.items())
+        ]
+
     def find(self, **key):
-        """Return the record with these entries, or None."""
-        for record in self.records:
-            if all(record.get(name) == value for name, value in key.items()):
-                return record
-        return None
+        """Return the first record with these entries, or None."""
+        return next(iter(self.of(**key)), None)
+
+    def has(self, **key):
+        """Say whether there is a record with these entries."""
+        return bool(self.of(**key))
 
     def add(self, record):
-        """Keep a record, and append it to the file."""
-        self.records.append(record)
+        """Keep a record, with the commit of the code, and append it to the file."""
+        self.records.append(record | {"commit": commit()})
         if self.path:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
+                file.write(json.dumps(self.records[-1]) + "\n")
 
-
-def commit():
-    """Return the commit of this checkout; None where git does not know."""
-    ask = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    try:
-        done = subprocess.run(ask, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    return done.stdout.strip() or None
+    def commits(self):
+        """Name the commits of all records."""
+        return ", ".join(sorted({str(record["commit"]) for record in self.records}))

@@ -12,16 +12,15 @@ makes those which the file lacks, and the report shows all that it has.
 """
 
 import argparse
-import json
 import time
 import warnings
 from collections import defaultdict
 from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from _report import made_by, publish, table
+from _results import Results
 from graph_simulation import GRAPHS, simulate
 from joblib import Parallel, delayed
 from sklearn.covariance import GraphicalLassoCV
@@ -260,20 +259,17 @@ class Store:
     """
 
     def __init__(self, path=None):
-        self.path, self.cells = path and Path(path), defaultdict(dict)
-        if self.path and self.path.exists():
-            for line in self.path.read_text(encoding="utf-8").splitlines():
-                one = json.loads(line)
-                key = [one.pop(k) for k in ("graph", "missing", "method", "seed")]
-                self.cells[tuple(key[:3])][key[3]] = Result(**one)
+        self.results, self.cells = Results(path), defaultdict(dict)
+        for record in self.results.records:
+            one = {name: record[name] for name in Result._fields if name in record}
+            key = tuple(record[name] for name in ("graph", "missing", "method"))
+            self.cells[key][record["seed"]] = Result(**one)
 
     def add(self, graph, seed, missing, label, result):
         """Keep one result."""
         self.cells[graph, missing, label][seed] = result
-        if self.path:
-            key = {"graph": graph, "seed": seed, "missing": missing, "method": label}
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(key | result._asdict()) + "\n")
+        key = {"graph": graph, "seed": seed, "missing": missing, "method": label}
+        self.results.add(key | result._asdict())
 
     def cell(self, graph, missing, method):
         """Get {seed: Result}, empty where nothing was run."""

@@ -10,13 +10,12 @@ FILE; those that are there are not computed again.
 """
 
 import argparse
-import json
 import warnings
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 from _report import made_by, publish, table
+from _results import Results
 from noisy_or_synthetic import random_rows
 
 from skvnce import NoisyOr
@@ -67,17 +66,11 @@ def measure(sparsity, way, n, seed, *, quick):
     }
 
 
-def read(file):
-    """Read the results."""
-    lines = file.read_text().splitlines() if file and file.exists() else []
-    return [json.loads(line) for line in lines]
-
-
-def report(lines):
+def report(results):
     """Write the tables of the page."""
     rows = []
     for sparsity, n in product(DRAWS, SIZES):
-        some = [x for x in lines if (x["sparsity"], x["n"]) == (sparsity, n)]
+        some = results.of(sparsity=sparsity, n=n)
         if not some:
             continue
         by_way = {
@@ -109,7 +102,10 @@ def report(lines):
     header += [f"{way} - acp" for way in WAYS[1:]]
     return [
         "# Noisy-OR at several sparsities",
-        made_by("noisy_or_sparsity.py", "One thread."),
+        made_by(
+            "noisy_or_sparsity.py",
+            f"One thread. Code of commit {results.commits()}.",
+        ),
         " ".join(__doc__.split("\n\n")[2].split()),
         "Held-out -ELBO a row in nats, means over draws of the model (their number); "
         "differences of equal draws with standard errors over draws.",
@@ -120,29 +116,23 @@ def report(lines):
 def main():
     """Measure and report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", type=Path)
+    parser.add_argument("--results", help="file of JSON lines")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only-report", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--output")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    lines = read(options.results)
-    known = {(x["sparsity"], x["way"], x["n"], x["seed"]) for x in lines}
+    results = Results(options.results)
     seeds, sizes = range(options.seeds), SIZES
     if options.quick:
         seeds, sizes = range(1), SIZES[:1]
     for seed, sparsity, n, way in product(seeds, DRAWS, sizes, WAYS):
-        key = sparsity, way, n, seed
-        if options.only_report or key in known:
+        key = {"sparsity": sparsity, "way": way, "n": n, "seed": seed}
+        if options.only_report or results.has(**key):
             continue
-        line = dict(zip(("sparsity", "way", "n", "seed"), key, strict=True))
-        line |= measure(*key, quick=options.quick)
-        lines.append(line)
-        if options.results:
-            with options.results.open("a") as stream:
-                stream.write(json.dumps(line) + "\n")
-    publish(report(lines), options.output)
+        results.add(key | measure(**key, quick=options.quick))
+    publish(report(results), options.output)
 
 
 if __name__ == "__main__":

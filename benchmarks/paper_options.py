@@ -11,13 +11,12 @@ computed again.
 """
 
 import argparse
-import json
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 from _report import made_by, publish, table
+from _results import Results
 from imputation_scores import judge_points
 from imputation_tables import split
 from sklearn.frozen import FrozenEstimator
@@ -118,32 +117,18 @@ def of_vgi(data, seed, done, *, quick):
 KINDS = {"samplers of LAIRImputer": of_samplers, "VGI, flow": of_vgi}
 
 
-def run(options, lines):
-    """Compute what is not in the lines, and add it to them and to the file."""
+def run(options, results):
+    """Compute what is not in the results, and add it."""
     for seed in range(options.seeds):
         for name in options.tables:
             data = split(name, "MCAR 50", seed)
             for kind, function in KINDS.items():
                 key = {"table": name, "seed": seed, "kind": kind}
-                done = {
-                    line["setting"]
-                    for line in lines
-                    if {k: line[k] for k in key} == key
-                }
+                done = {line["setting"] for line in results.of(**key)}
                 for setting, found in function(data, seed, done, quick=options.quick):
                     line = key | {"setting": setting} | found
                     print(*line.values(), flush=True)
-                    lines.append(line)
-                    if options.results:
-                        with options.results.open("a") as stream:
-                            stream.write(json.dumps(line) + "\n")
-
-
-def read(file):
-    """Read the results."""
-    if file is None or not file.exists():
-        return []
-    return [json.loads(line) for line in file.read_text().splitlines()]
+                    results.add(line)
 
 
 def ratio(lines, setting, first, score):
@@ -166,12 +151,14 @@ def ratio(lines, setting, first, score):
     return found
 
 
-def report(lines):
+def report(results):
     """Write the tables of the page."""
+    lines = results.records
     where = sorted({(line["table"], line["seed"]) for line in lines})
     parts = [
         "# The settings of the papers",
-        made_by("paper_options.py", __doc__.split("\n\n", 2)[2].split("\n\n")[0]),
+        made_by("paper_options.py", f"Code of commit {results.commits()}."),
+        __doc__.split("\n\n", 2)[2].split("\n\n")[0],
         "Tables, with seeds: " + ", ".join(f"{name} ({seed})" for name, seed in where),
         "RMSE and CRPS are ratios to the first setting: geometric means over tables "
         "and seeds, with standard errors if there are several; less is better. "
@@ -202,7 +189,7 @@ def report(lines):
 def main():
     """Measure and report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", type=Path)
+    parser.add_argument("--results", help="file of JSON lines")
     parser.add_argument("--tables", nargs="+", default=TABLES)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--only-report", action="store_true")
@@ -210,11 +197,11 @@ def main():
     parser.add_argument("--output")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    lines = read(options.results)
+    results = Results(options.results)
     if not options.only_report:
         with threadpool_limits(1):
-            run(options, lines)
-    publish(report(lines), options.output)
+            run(options, results)
+    publish(report(results), options.output)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from _report import made_by, publish, table
-from _results import Results, commit
+from _results import Results
 from _vae_imputers import Store, importance_resampled, imputers
 from _vae_networks import (
     BLOCKS,
@@ -271,7 +271,6 @@ def made(data, seeds, method, epochs, budget, imputer):
 
 def run(studies, seeds, sizes, results):
     """Make the fits that a file of results lacks, and add them to it."""
-    here = commit()
     for name, one in studies.items():
         some = list(seeds)[: one.n_seeds]
         data = simulated(some, *sizes)
@@ -287,7 +286,7 @@ def run(studies, seeds, sizes, results):
             }
             if results.find(**key) is None:
                 found = made(data, some, method, one.epochs, one.budget, imputer)
-                results.add({**key, **found, "commit": here})
+                results.add({**key, **found})
                 print(name, imputer, method, found, file=sys.stderr)
     return log_truth(data.truth, data.test)
 

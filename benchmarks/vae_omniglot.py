@@ -23,7 +23,6 @@ import torch
 from _autoencoders import Autoencoder, bound, train
 from _conditional_report import (
     Claim,
-    Records,
     claim_table,
     curve_table,
     results_of,
@@ -34,6 +33,7 @@ from _conditional_samplers import FRACTIONS, METHODS, N_CHAINS, WARM_UP, Problem
 from _conditional_scores import f1, row_f1, ssim
 from _data import load_array
 from _report import made_by, publish, table
+from _results import Results
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
@@ -230,7 +230,7 @@ def scores_table(records, name, which):
 def report(records, name, found=()):
     """Return the parts of the page."""
     (fit,) = records.of(images=name, method="fit")
-    seeds = {r["seed"] for r in records.found if r["method"] == "marginal"}
+    seeds = {r["seed"] for r in records.records if r["method"] == "marginal"}
     study = STUDIES[name]
     text = INTRODUCTION.format(
         n_seeds=len(seeds),
@@ -324,7 +324,7 @@ def main():
     torch.set_num_threads(1)
     name = "bars" if options.quick else "omniglot"
     with tempfile.TemporaryDirectory() as folder:
-        records = Records(options.results or Path(folder) / "quick.jsonl")
+        records = Results(options.results or Path(folder) / "quick.jsonl")
         if not options.only_report:
             run(name, 2 if options.quick else options.seeds, records)
         found = [] if options.quick else ["## What was found", FOUND]

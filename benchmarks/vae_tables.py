@@ -23,11 +23,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from _autoencoders import Autoencoder, bound, train
-from _conditional_report import Records, rounded
+from _conditional_report import rounded
 from _conditional_samplers import ABLATIONS, METHODS, Problem, reference
 from _conditional_scores import rmse, row_energy, sinkhorn, squared_errors
 from _data import load, load_array
 from _report import publish
+from _results import Results
 from vae_tables_report import FOUND, report
 
 from skvnce._incomplete import Incomplete
@@ -281,7 +282,7 @@ def main():
     torch.set_num_threads(1)
     names = ["simulated"] if options.quick else options.tables
     with tempfile.TemporaryDirectory() as folder:
-        records = Records(options.results or Path(folder) / "quick.jsonl")
+        records = Results(options.results or Path(folder) / "quick.jsonl")
         if not options.only_report:
             run(names, 2 if options.quick else options.seeds, records)
         found = [] if options.quick else ["## What was found", FOUND]

@@ -218,7 +218,7 @@ def section(records, name, study):
 
 def report(records, names, studies, found=()):
     """Return the parts of the page."""
-    n_seeds = len({r["seed"] for r in records.found if r["method"] == "marginal"})
+    n_seeds = len({r["seed"] for r in records.records if r["method"] == "marginal"})
     keys = {name: {"table": name} for name in names}
     return [
         "# Samplers of missing cells on real tables",

@@ -9,6 +9,7 @@ import pytest
 import torch
 import vae_omniglot
 import vae_tables
+from _results import Results
 from oracles import GATE, first_and_second, z_mean
 from samplers.toy import (
     LINEAR,
@@ -288,13 +289,13 @@ def test_standing_is_a_paired_t_test(seed):
 
 
 def test_records_are_kept_and_judged(tmp_path):
-    records = reports.Records(tmp_path / "new" / "found.jsonl")
+    records = Results(tmp_path / "new" / "found.jsonl")
     for seed in range(3):
         for method, level in [("a", 1.0), ("b", 2.0), ("c", 2.0)]:
             rows = level + np.arange(6) % 2 * (0.2 if method == "c" else 0.1)
             line = {"method": method, "seed": seed, "score": list(rows + seed)}
             records.add(line)
-    records = reports.Records(tmp_path / "new" / "found.jsonl")
+    records = Results(tmp_path / "new" / "found.jsonl")
     assert records.has(method="a", seed=2) and not records.has(method="d")
     values = reports.values(records, "score", method="a")
     assert values.tolist() == pytest.approx([2, 2.1] * 3)
