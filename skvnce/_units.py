@@ -32,8 +32,8 @@ class Units(NamedTuple):
     def log_scales(self, nodes: np.ndarray) -> np.ndarray:
         """Sum the logarithms of the scales over the observed cells of each row; (n,).
 
-        They are what log-densities of scaled rows exceed those in the units of the user
-        by.
+        Log-densities of scaled rows exceed those in the units of the user by these
+        sums.
         """
         return np.where(np.isnan(nodes), 0.0, np.log(self.scale)).sum(1)
 

@@ -40,18 +40,6 @@ def lower_median(column):
     return seen[(len(seen) - 1) // 2]
 
 
-def observed_columns(estimator, X, fate):
-    """Return the indices of columns with observed cells; warn about the others.
-
-    `fate` returns what happens to the others, for the warning.
-    """
-    empty = np.isnan(X).all(0)
-    if empty.any():
-        names = ", ".join(column_name(estimator, j) for j in np.flatnonzero(empty))
-        warn_user(f"Entirely missing: {names}; left out of the model and {fate()}.")
-    return np.flatnonzero(~empty)
-
-
 class ModelCells(NamedTuple):
     """The cells that a model is fitted to.
 
@@ -89,7 +77,7 @@ class ConstantColumns:
         """
         weights, kept = rows_with_data(X, weights)
         table = X[kept]
-        self.feature_indices_ = observed_columns(self, table, self._fate_of_empty)
+        self.feature_indices_ = self._observed_columns(table)
         self._split_constants(table, refusal)
         nodes = table[:, self.feature_indices_].astype(np.float64)
         seen = ~np.isnan(nodes).all(1)
@@ -97,6 +85,15 @@ class ConstantColumns:
         moments = column_moments(nodes, kept_weights)
         check_deviations(self, self.feature_indices_, moments[1])
         return ModelCells(table, nodes, kept_weights, *moments, weights > 0)
+
+    def _observed_columns(self, X):
+        """Return the indices of columns with observed cells; warn about the others."""
+        empty = np.isnan(X).all(0)
+        if empty.any():
+            names = ", ".join(column_name(self, j) for j in np.flatnonzero(empty))
+            fate = self._fate_of_empty()
+            warn_user(f"Entirely missing: {names}; left out of the model and {fate}.")
+        return np.flatnonzero(~empty)
 
     def _split_constants(self, X, refusal=None):
         """Move constant columns from `feature_indices_` to `constants_`, and warn.
@@ -221,10 +218,6 @@ class IncompleteTransformer(ConstantColumns, TransformerMixin, BaseEstimator):
     def _made_possible(self, cells):
         """Round cells (..., n_nodes) to the nearest possible values."""
         return PossibleValues(*self._possible).possible(cells, self.feature_indices_)
-
-    def _observed_columns(self, X):
-        """Return the indices of columns with observed cells; warn about the others."""
-        return observed_columns(self, X, self._fate_of_empty)
 
     def _fate_of_empty(self):
         fate = "dropped by transform"
