@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_lattice, seeded
+from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.vae import autoencoder
 from skvnce.algorithms.vae.losses import ALGORITHMS, encoder_loss
@@ -28,6 +28,7 @@ from skvnce.estimators._scores import (
     asked_families,
     auto_rank,
     linear_start,
+    scored_by_encoder,
 )
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import check_rank, share_columns
@@ -51,10 +52,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
 
     def _scored(self, X):
         """Estimate the log-densities of rows and their standard errors."""
-        found, log_slopes = self._rowwise(X, autoencoder.scored)
-        empty = np.isnan(X[:, self.feature_indices_]).all(1)
-        log_prob, error = found[:, 0] + log_slopes, found[:, 1]
-        return np.where(empty, 0.0, log_prob), np.where(empty, 0.0, error)
+        return scored_by_encoder(self, X, int(self.n_importance_samples))
 
     def _fit_member(self, imputer, X, weights=None, on_chosen=None):
         """Fit to the validated table of an imputer; see `_fit_table`."""
@@ -223,19 +221,3 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
                 load_state(part.double(), state)
             self._cache.append(auto.evaluated())
         return self._cache[0]
-
-    def _rowwise(self, X, function):
-        """Apply a function of the autoencoder and the rows, in chunks of rows.
-
-        Returns its values, and the sums of log-slopes of the scores over each row.
-        """
-        auto, scores = self._autoencoder(), self._cell_scores()
-        nodes = X[:, self.feature_indices_].astype(np.float64)
-        number, found, slopes = int(self.n_importance_samples), [], []
-        with one_thread(), torch.no_grad():
-            for rows in autoencoder.chunks(auto, len(nodes), number):
-                part = nodes[rows]
-                data, log_slopes = scores.scores(Incomplete.from_array(part))
-                found.append(function(auto, data, row_lattice(part, 0), number))
-                slopes.append(log_slopes)
-        return torch.cat(found).numpy(), torch.cat(slopes).numpy()

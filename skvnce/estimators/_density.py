@@ -31,11 +31,11 @@ from skvnce.estimators._densities import (
     conditionals_of,
     made_by_user,
 )
-from skvnce.estimators._density_draws import scored_by_chains, scored_by_encoder
+from skvnce.estimators._density_draws import scored_by_chains
 from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._parts import Adam, Part, fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
-from skvnce.estimators._scores import NodeScores
+from skvnce.estimators._scores import NodeScores, scored_by_encoder
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import (
     AUTO,

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_keyed, row_lattice
+from skvnce._random import row_keyed
 from skvnce._threads import one_thread
-from skvnce.algorithms.vae import autoencoder, sampling
+from skvnce.algorithms.vae import sampling
 from skvnce.algorithms.vgi import density
 from skvnce.estimators._lair import draw_by
 
@@ -61,31 +61,3 @@ def scored_by_chains(member, X, n_draws):
             )
     seen = data.observed.any(1)
     return (found[0] + log_slopes.where(seen, 0.0)).numpy(), found[1].numpy()
-
-
-def scored_by_encoder(member, X, n_draws):
-    """Estimate the log-densities of rows and their standard errors.
-
-    Parameters
-    ----------
-    member : IncompleteDensity
-        Fitted, with an encoder.
-    X : ndarray of shape (n, n_features)
-    n_draws : int
-        Number of draws of the latents of a row.
-
-    Returns
-    -------
-    log_prob, error : ndarray of shape (n,)
-    """
-    auto, scores = member._autoencoder(), member._cell_scores()
-    nodes = X[:, member.feature_indices_].astype(np.float64)
-    found = np.zeros((len(X), 2))
-    with one_thread(), torch.no_grad():
-        for rows in autoencoder.chunks(auto, len(nodes), n_draws):
-            data, log_slopes = scores.scores(Incomplete.from_array(nodes[rows]))
-            numbers = row_lattice(nodes[rows], 0)
-            found[rows] = autoencoder.scored(auto, data, numbers, n_draws).numpy()
-            found[rows, 0] += log_slopes.numpy()
-    found[np.isnan(nodes).all(1)] = 0.0
-    return found.T

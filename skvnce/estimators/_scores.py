@@ -4,11 +4,14 @@ import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
+from skvnce._random import row_lattice
+from skvnce._threads import one_thread
 from skvnce._units import Units
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.algorithms.gaussian import copula, em
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear, nonlinear_columns
 from skvnce.algorithms.gaussian.normal_scores import CellScores, repeated_values
+from skvnce.algorithms.vae import autoencoder
 from skvnce.distributions.cells import Families
 from skvnce.estimators._base import ConstantColumns
 from skvnce.estimators._callbacks import rounds_of_tuning
@@ -206,3 +209,41 @@ class NodeScores(CachedModules, ConstantColumns):
         table[:, list(self.constants_)] = list(self.constants_.values())
         table[:, self.feature_indices_] = nodes
         return table
+
+
+def by_encoder(member, X, n_draws, function):
+    """Apply a function of an autoencoder and of scores of rows, in chunks of rows.
+
+    Parameters
+    ----------
+    member : TrainedAutoencoder, TorchMember or IncompleteDensity
+        Fitted, with an encoder.
+    X : ndarray of shape (n, n_features)
+    n_draws : int
+        Number of draws of the latents of a row.
+    function : callable
+        Maps autoencoder, scores, random numbers and `n_draws` to a tensor (n, k).
+
+    Returns
+    -------
+    found : ndarray of shape (n, k)
+    log_slopes : ndarray of shape (n,)
+        Sums of the log-slopes of the scores over each row.
+    """
+    auto, scores = member._autoencoder(), member._cell_scores()
+    nodes = X[:, member.feature_indices_].astype(np.float64)
+    found, slopes = [], []
+    with one_thread(), torch.no_grad():
+        for rows in autoencoder.chunks(auto, len(nodes), n_draws):
+            data, log_slopes = scores.scores(Incomplete.from_array(nodes[rows]))
+            found.append(function(auto, data, row_lattice(nodes[rows], 0), n_draws))
+            slopes.append(log_slopes)
+    return torch.cat(found).numpy(), torch.cat(slopes).numpy()
+
+
+def scored_by_encoder(member, X, n_draws):
+    """Estimate log-densities of rows and their standard errors; see `by_encoder`."""
+    found, log_slopes = by_encoder(member, X, n_draws, autoencoder.scored)
+    empty = np.isnan(X[:, member.feature_indices_]).all(1)
+    pair = found[:, 0] + log_slopes, found[:, 1]
+    return tuple(np.where(empty, 0.0, values) for values in pair)

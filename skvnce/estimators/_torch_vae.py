@@ -4,12 +4,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from skvnce._incomplete import Incomplete
-from skvnce._random import row_lattice
-from skvnce._threads import one_thread
 from skvnce.algorithms.gaussian.normal_scores import CellScores
 from skvnce.algorithms.vae import autoencoder
 from skvnce.estimators._parts import Part
+from skvnce.estimators._scores import scored_by_encoder
 from skvnce.estimators._validation import integer_from
 from skvnce.models.own_vae import own_autoencoder
 
@@ -97,13 +95,4 @@ class TorchMember:
 
     def _scored(self, X):
         """Estimate the log-densities of rows and their standard errors."""
-        number, found = self.n_importance_samples, [np.zeros((0, 2))]
-        with one_thread(), torch.no_grad():
-            for rows in autoencoder.chunks(self._modules, len(X), number):
-                part = X[rows].astype(np.float64)
-                data = Incomplete.from_array(part)
-                numbers = row_lattice(part, 0)
-                found.append(autoencoder.scored(self._modules, data, numbers, number))
-        found = np.concatenate(found)
-        empty = np.isnan(X).all(1)
-        return tuple(np.where(empty, 0.0, column) for column in found.T)
+        return scored_by_encoder(self, X, self.n_importance_samples)

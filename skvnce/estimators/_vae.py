@@ -18,7 +18,7 @@ from skvnce.estimators._autoencoder import TrainedAutoencoder
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._parts import Adam
-from skvnce.estimators._scores import FAMILIES, UNIT
+from skvnce.estimators._scores import FAMILIES, UNIT, by_encoder
 from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import (
     AUTO,
@@ -311,7 +311,8 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         ndarray of shape (n_samples, n_components_)
         """
         X = self._checked(X)
-        found, _ = self._rowwise(X, autoencoder.latent_mean)
+        number = int(self.n_importance_samples)
+        found, _ = by_encoder(self, X, number, autoencoder.latent_mean)
         return into_dtype(found, X.dtype)
 
     def inverse_transform(self, Z):
