@@ -70,6 +70,7 @@ def log_likelihood(model, x, observed, modes, n_draws, at_once=100):
     """Estimate log p(x_obs) of rows; (n,), and effective numbers of draws (n,)."""
     found, sizes = [], []
     matrix = information(model, observed, modes) / WIDER**2
+    matrix = (matrix + matrix.mT) / 2  # exactly, as torch asks for
     for rows in torch.arange(len(x)).split(at_once):
         q = MultivariateNormal(modes[rows], precision_matrix=matrix[rows])
         weights = []

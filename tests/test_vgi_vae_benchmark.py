@@ -1,7 +1,5 @@
 """The parts of the benchmark of variational Gibbs inference that are its own."""
 
-import json
-
 import _laplace
 import numpy as np
 import pytest
@@ -144,34 +142,115 @@ def test_the_same_rows_with_another_mask(truth):
     assert first.test.observed.all()
 
 
-def test_selection_keeps_the_likeliest_checkpoint(truth):
+def test_complete_rows_are_given_to_one_method_alone(truth):
     rows = study.problem(truth, study.QUICK, 0.5, 0)
-    keep = study.Selection(truth, rows.validation, 1, 20)
-    good = {k: v.clone() for k, v in truth.state_dict().items()}
+    given = {k: v[2] for k, v in study.methods(rows, None).items()}
+    assert given.pop(study.COMPLETE) is rows.complete
+    assert given.pop("MVAE") is rows.train
+    assert all(table is rows.train for table in given.values())
+    assert not rows.complete.x[~rows.train.observed].eq(0).any()  # control
+
+
+def test_all_methods_start_at_the_same_decoder(truth, monkeypatch):
+    rows, starts = study.problem(truth, study.QUICK, 0.5, 0), []
+
+    class Reached(Exception):
+        pass
+
+    def fit(model, *arguments):
+        starts.append(model.network[0].weight.detach().clone())
+        raise Reached
+
+    fits = {k: (v[0], fit) for k, v in study.methods(rows, None).items()}
+    monkeypatch.setattr(study, "methods", lambda rows, linear: fits)
+    for seed in (3, 4):
+        for name in fits:
+            with pytest.raises(Reached):
+                study.autoencoder(name, rows, None, study.QUICK, seed)
+    first, second = starts[: len(fits)], starts[len(fits) :]
+    assert all(torch.equal(one, first[0]) for one in first)
+    assert not torch.equal(second[0], first[0])  # control
+
+
+def judged(truth, shifts, size):
+    """Judge a model at epochs 1, 2, ... whose output biases are moved by shifts."""
+    rows = study.problem(truth, study.QUICK, 0.5, 0)
+    keep = study.Selection(truth, rows.validation, rows.test, size)
+    bias = truth.network[-1].bias.data.clone()
+    stops = []
+    for epoch, shift in enumerate(shifts, 1):
+        truth.network[-1].bias.data = bias + shift
+        stops.append(keep(epoch, 0.0))
+    return keep, stops, bias
+
+
+def test_selection_keeps_the_likeliest_checkpoint(truth):
+    shifts = 0.5, 0.0, 1.0
+    size = study.QUICK._replace(every=1, patience=9)
+    keep, stops, bias = judged(truth, shifts, size)
+    assert stops == [False] * 3
+    epochs, seconds, validation, _ = zip(*keep.path, strict=True)
+    assert epochs == (1, 2, 3)
+    assert 0 <= seconds[0] <= seconds[1] <= seconds[2]
+    best = max(range(3), key=lambda k: validation[k])
+    assert keep.best[:2] == (best + 1, validation[best])
+    assert torch.equal(keep.best[2]["network.2.bias"], bias + shifts[best])
+
+
+@pytest.mark.parametrize(
+    ("patience", "last"), [(2, [False, False, True]), (3, [False] * 3)]
+)
+def test_training_stops_when_validation_rows_stop_improving(truth, patience, last):
+    size = study.QUICK._replace(every=1, patience=patience)
+    keep, stops, _ = judged(truth, (0.0, 2.0, 3.0), size)
+    assert keep.best[0] == 1
+    assert stops == last
+
+
+def test_test_rows_have_no_part_in_the_choice(truth, monkeypatch):
+    """Scores of test rows are recorded; with others the same checkpoint is kept."""
+    rows = study.problem(truth, study.QUICK, 0.5, 0)
+    size = study.QUICK._replace(every=1, patience=9)
+    kept = []
+    for sign in (1.0, -1.0):
+        keep = study.Selection(truth, rows.validation, rows.test, size)
+        validation, test = iter((1.0, 3.0, 2.0)), iter((sign, 2 * sign, 3 * sign))
+        monkeypatch.setattr(keep.followed[0], "estimate", lambda v=validation: next(v))
+        monkeypatch.setattr(keep.followed[1], "estimate", lambda v=test: next(v))
+        for epoch in (1, 2, 3):
+            keep(epoch, 0.0)
+        kept.append(keep.best[:2])
+    assert kept == [(2, 3.0)] * 2
+
+
+def test_an_estimate_leaves_the_stream_of_random_numbers(truth):
+    rows = study.problem(truth, study.QUICK, 0.5, 0)
     state = torch.get_rng_state()
-    for epoch, shift in enumerate((0.5, 0.0, 1.0), 1):
-        truth.network[-1].bias.data = good["network.2.bias"] + shift
-        assert keep(epoch, 0.0) is False
+    first = study.Followed(truth, rows.validation, 20).estimate()
     assert torch.equal(torch.get_rng_state(), state)
-    assert len(keep.path) == 3
-    best = max(keep.path, key=lambda pair: pair[1])
-    assert keep.best[:2] == best
-    shift = (0.5, 0.0, 1.0)[best[0] - 1]
-    kept = keep.best[2]["network.2.bias"]
-    assert torch.equal(kept, good["network.2.bias"] + shift)
+    assert study.Followed(truth, rows.validation, 20).estimate() == first
 
 
-def test_a_run_goes_on_from_its_results(tmp_path):
-    file = tmp_path / "results.jsonl"
-    first = study.Kept(file)
-    made = first.get({"method": "a", "seed": 0}, lambda: {"score": 1.5})
-    assert made == {"method": "a", "seed": 0, "score": 1.5}
-    again = study.Kept(file)
+def test_scores_at_stated_seconds_are_those_reached_by_then():
+    path = [[5, 1.0, -3.0, 10.0], [10, 2.0, -2.0, 20.0], [15, 9.0, -1.0, 30.0]]
+    assert np.isnan(study.at_time(path, 0.5))
+    found = [study.at_time(path, seconds) for seconds in (1, 2, 8.9, 9, 99)]
+    assert found == [10.0, 20.0, 20.0, 30.0, 30.0]
 
-    def refuse():
-        raise AssertionError
 
-    assert again.get({"method": "a", "seed": 0}, refuse) == made
-    assert again.get({"method": "a", "seed": 1}, lambda: {"score": 2.0})["score"] == 2
-    assert len(file.read_text().splitlines()) == 2
-    assert json.loads(file.read_text().splitlines()[0]) == made
+def test_a_run_goes_on_from_its_results(tmp_path, monkeypatch):
+    file, fitted = tmp_path / "results.jsonl", []
+
+    def autoencoder(name, rows, linear, size, seed):
+        fitted.append((name, seed))
+        return {"score": 1.5}
+
+    monkeypatch.setattr(study, "autoencoder", autoencoder)
+    monkeypatch.setattr(study, "generator", lambda n: study.Decoder())
+    study.study(study.QUICK, study.Results(file))
+    assert len(fitted) == len(set(fitted)) == 7
+    study.study(study.QUICK, study.Results(file))
+    assert len(fitted) == 7
+    study.study(study.QUICK._replace(seeds=(0, 1)), study.Results(file))
+    assert len(fitted) == 13  # all but the complete rows, which have no mask
+    assert len(file.read_text(encoding="utf-8").splitlines()) == 8 + 7
