@@ -170,9 +170,12 @@ def encoder_of(method, n_fits, budget):
     return MixtureEncoder(network, n_components, LATENTS)
 
 
-def loss_of(method, model, posterior, x, observed, budget, move):
-    """Make the loss of given rows; imputations rest in the first epoch."""
-    bound = {**BOUNDS, **COMPLETED_BOUNDS}[method]
+def loss_of(method, model, posterior, x, observed, budget, move, compiled=None):
+    """Make the loss of given rows; imputations rest in the first epoch.
+
+    `compiled` is the bound of the method, compiled.
+    """
+    bound = compiled or {**BOUNDS, **COMPLETED_BOUNDS}[method]
     _, n_draws = counts(method, budget)
     store = Store(move, x, observed, budget) if method in COMPLETING else None
     seen_rows = 0
