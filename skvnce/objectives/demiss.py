@@ -31,7 +31,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from skvnce.models.base import LatentVariableModel, observed_log_prob
-from skvnce.objectives.elbo import drawn, drawn_elbo, frozen, log_joint
+from skvnce.objectives.elbo import drawn, frozen, log_joint
+from skvnce.objectives.vbgi import of_latents
 from skvnce.variational.base import LatentPosterior, Uniforms
 
 
@@ -111,9 +112,7 @@ def mvb_vae(
     Parameters and returned values are those of `demiss_vae`, but `observed` is not
     used: the model learns from imputations as from observed cells.
     """
-    everything = torch.ones_like(x, dtype=torch.bool)
-    q = posterior(x, everything)
-    return drawn_elbo(model, q, x, everything, uniforms, n_draws).mean(0)
+    return of_latents(model, posterior, x, observed, uniforms, n_draws).mean(0)
 
 
 COMPLETED_BOUNDS: dict[str, Callable[..., Tensor]] = {

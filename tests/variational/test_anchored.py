@@ -9,6 +9,7 @@ from skvnce.distributions.cells import Families
 from skvnce.models.factor_analysis import FactorModel, infer, log_prob_observed
 from skvnce.models.networks import ResidualPerceptron
 from skvnce.objectives.bounds import BOUNDS
+from skvnce.training.adam import named_leaves
 from skvnce.variational.anchored import AnchoredEncoder
 from skvnce.variational.base import draw_latents, stream
 
@@ -75,7 +76,7 @@ def test_every_draw_has_the_exact_log_weight_there(bound, n_draws, linear, rows,
     def found(shake):
         auto = build(linear, NORMAL, Architecture((6,), 0.0, 1))
         with torch.no_grad():
-            for name, leaf in auto.named_parameters():
+            for name, leaf in named_leaves(auto._asdict()):
                 if "network.last" in name:
                     leaf += shake * torch.randn_like(leaf)
             model, posterior = (part.double() for part in auto)

@@ -56,10 +56,6 @@ class Autoencoder(NamedTuple):
     model: VariationalAutoencoderModel
     posterior: AnchoredEncoder
 
-    def named_parameters(self) -> list[tuple[str, Tensor]]:
-        """List the parameters of both."""
-        return named_leaves(self._asdict())
-
     def evaluated(self) -> "Autoencoder":
         """Turn off dropout and gradients."""
         return Autoencoder(*(part.eval().requires_grad_(False) for part in self))
