@@ -28,16 +28,16 @@ class SideBySide(nn.Module):
 class Residual(nn.Module):
     """A network of residual blocks of each fit; (*sample, fits, rows, features)."""
 
-    def __init__(self, n_fits, n_in, n_out):
+    def __init__(self, n_fits, n_in, n_out, width=WIDTH):
         super().__init__()
-        self.first = SideBySide(n_fits, n_in, WIDTH)
-        self.last = SideBySide(n_fits, WIDTH, n_out)
+        self.first = SideBySide(n_fits, n_in, width)
+        self.last = SideBySide(n_fits, width, n_out)
         self.blocks = nn.ModuleList(
             nn.Sequential(
                 nn.ReLU(),
-                SideBySide(n_fits, WIDTH, WIDTH),
+                SideBySide(n_fits, width, width),
                 nn.ReLU(),
-                SideBySide(n_fits, WIDTH, WIDTH),
+                SideBySide(n_fits, width, width),
             )
             for _ in range(BLOCKS)
         )
@@ -54,8 +54,8 @@ class Residual(nn.Module):
 class Masked(Residual):
     """Read the row, zero where missing, and its mask."""
 
-    def __init__(self, n_fits, n_out):
-        super().__init__(n_fits, 2 * D, n_out)
+    def __init__(self, n_fits, n_out, width=WIDTH):
+        super().__init__(n_fits, 2 * D, n_out, width)
 
     def forward(self, x, observed):
         """Compute the outputs."""
@@ -66,8 +66,8 @@ class Masked(Residual):
 class Completed(Residual):
     """Read a completed row."""
 
-    def __init__(self, n_fits, n_out):
-        super().__init__(n_fits, D, n_out)
+    def __init__(self, n_fits, n_out, width=WIDTH):
+        super().__init__(n_fits, D, n_out, width)
 
     def forward(self, x, observed):
         """Compute the outputs."""
@@ -77,9 +77,9 @@ class Completed(Residual):
 class Autoencoder(nn.Module):
     """Normal columns given normal latents, of each fit."""
 
-    def __init__(self, n_fits):
+    def __init__(self, n_fits, width=WIDTH):
         super().__init__()
-        self.network = Residual(n_fits, LATENTS, 2 * D)
+        self.network = Residual(n_fits, LATENTS, 2 * D, width)
 
     def prior(self):
         """Return p(z)."""

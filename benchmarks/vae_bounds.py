@@ -159,14 +159,14 @@ def hidden(x, rng):
     return x.where(observed, torch.nan)[kept], observed[kept]
 
 
-def encoder_of(method, n_fits, budget):
+def encoder_of(method, n_fits, budget, width=WIDTH):
     """Make the encoder of a method."""
     n_components, _ = counts(method, budget)
     if method in COMPLETING:
-        return IndependentNormalEncoder(Completed(n_fits, 2 * LATENTS))
+        return IndependentNormalEncoder(Completed(n_fits, 2 * LATENTS, width))
     if not n_components:
-        return IndependentNormalEncoder(Masked(n_fits, 2 * LATENTS))
-    network = Masked(n_fits, n_components * (2 * LATENTS + 1))
+        return IndependentNormalEncoder(Masked(n_fits, 2 * LATENTS, width))
+    network = Masked(n_fits, n_components * (2 * LATENTS + 1), width)
     return MixtureEncoder(network, n_components, LATENTS)
 
 
