@@ -1,4 +1,4 @@
-"""Autoencoders of benchmarks/vae_bounds.py: several fits side by side."""
+"""Autoencoders of the benchmarks of bounds: several fits side by side."""
 
 import torch
 from torch import nn
@@ -54,8 +54,8 @@ class Residual(nn.Module):
 class Masked(Residual):
     """Read the row, zero where missing, and its mask."""
 
-    def __init__(self, n_fits, n_out, width=WIDTH):
-        super().__init__(n_fits, 2 * D, n_out, width)
+    def __init__(self, n_fits, n_out, width=WIDTH, d=D):
+        super().__init__(n_fits, 2 * d, n_out, width)
 
     def forward(self, x, observed):
         """Compute the outputs."""
@@ -66,8 +66,8 @@ class Masked(Residual):
 class Completed(Residual):
     """Read a completed row."""
 
-    def __init__(self, n_fits, n_out, width=WIDTH):
-        super().__init__(n_fits, D, n_out, width)
+    def __init__(self, n_fits, n_out, width=WIDTH, d=D):
+        super().__init__(n_fits, d, n_out, width)
 
     def forward(self, x, observed):
         """Compute the outputs."""
@@ -77,13 +77,14 @@ class Completed(Residual):
 class Autoencoder(nn.Module):
     """Normal columns given normal latents, of each fit."""
 
-    def __init__(self, n_fits, width=WIDTH):
+    def __init__(self, n_fits, width=WIDTH, d=D, n_latents=LATENTS):
         super().__init__()
-        self.network = Residual(n_fits, LATENTS, 2 * D, width)
+        self.n_latents = n_latents
+        self.network = Residual(n_fits, n_latents, 2 * d, width)
 
     def prior(self):
         """Return p(z)."""
-        return Independent(Normal(torch.zeros(LATENTS), 1.0), 1)
+        return Independent(Normal(torch.zeros(self.n_latents), 1.0), 1)
 
     def likelihood(self, z):
         """Return p(x_j | z) of all j."""

@@ -159,15 +159,14 @@ def hidden(x, rng):
     return x.where(observed, torch.nan)[kept], observed[kept]
 
 
-def encoder_of(method, n_fits, budget, width=WIDTH):
+def encoder_of(method, n_fits, budget, width=WIDTH, d=D, n_latents=LATENTS):
     """Make the encoder of a method."""
     n_components, _ = counts(method, budget)
-    if method in COMPLETING:
-        return IndependentNormalEncoder(Completed(n_fits, 2 * LATENTS, width))
+    kind = Completed if method in COMPLETING else Masked
     if not n_components:
-        return IndependentNormalEncoder(Masked(n_fits, 2 * LATENTS, width))
-    network = Masked(n_fits, n_components * (2 * LATENTS + 1), width)
-    return MixtureEncoder(network, n_components, LATENTS)
+        return IndependentNormalEncoder(kind(n_fits, 2 * n_latents, width, d))
+    network = kind(n_fits, n_components * (2 * n_latents + 1), width, d)
+    return MixtureEncoder(network, n_components, n_latents)
 
 
 def loss_of(method, model, posterior, x, observed, budget, move, compiled=None):
