@@ -87,7 +87,7 @@ STUDIES = {
         3000,
         100,
         1,
-        {1: 96, 3: 192, 5: 384},
+        {1: 96, 3: 192, 5: 160},
         TrainingSettings(100, 8, 480, 0.03, 0.03),
     ),
     "simulated": Study(
@@ -426,20 +426,23 @@ def report(results, name, fractions):
 SETTING = """\
 FA-Frey of the paper: factor analysis with {rank} latents is fitted to the Frey faces
 (28 x 20 pixels, logits of .15 + .7 x) and generates {n_train} training rows and
-{n_test} test rows. Cells of training rows are missing completely at random; {n_seeds}
-seed(s) of mask and start. EM: at most {n_rounds} rounds (the paper: 200).
+{n_test} test rows. Cells of training rows are missing completely at random; seeds of
+masks and starts: {n_seeds}. EM: at most {n_rounds} rounds (the paper: 200).
 
 VGI: normal extended conditionals with a shared body, as in the paper, but without
-activations: a cell's mean is linear in 43 shared features of the row and in the cell
-itself, which holds the conditionals of factor analysis. Columns are standardised. The
-model starts at the fit to rows that are filled by observed cells of their columns
-(algorithm 4), the conditionals at those of that model, the chains at such fillings; or
-all of the first two at EM's fit. {n_chains} chain(s) a row (the paper: 5), G =
-{n_updates} updates a visit (5), M = {n_selected} cells of the objective (10), batches
-of {batch_size} (512); {n_epochs} epochs of {steps} steps (2000 epochs), a quarter of
-them from EM's fit. Learning rates {learning_rate} (model) and {q_learning_rate}
-(conditionals, whose weights are in units of their size at the start) times
-(1 + epoch / 32) to the power of -1/2. What counts is averaged over the second half.
+activations: the mean of a cell is linear in {rank} shared features of the row and in
+the cell itself, and so may be the exact one of factor analysis. Columns are
+standardised. The model starts at the fit to rows that are filled by observed cells of
+the same columns (algorithm 4 of the paper), the conditionals at those of that model,
+and the chains at such rows. A second fit starts model and conditionals at EM's fit.
+
+- Chains of a row: {n_chains} (the paper: 5); G = {n_updates} updates a visit (5);
+  M = {n_selected} cells of the objective (10); batches of {batch_size} (512).
+- Epochs of {steps} steps: {n_epochs} (2000), and a quarter of them from EM's fit.
+- Learning rates: {learning_rate} (model) and {q_learning_rate} (conditionals, whose
+  weights are in units of their size at the start), after e epochs times
+  (1 + e / 32)^(-1/2). Model and conditionals are averaged over the second half of the
+  epochs.
 
 Observed marginals: the paper's empirical imputation, five times. Chained regressions
 (MICE) are left out: five draws of 560 regressions on 559 columns cost more than all the
