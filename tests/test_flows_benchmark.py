@@ -1,145 +1,231 @@
-"""The parts of the benchmark of flows that are not the package's."""
+"""The rules of the benchmark of flows."""
 
+from types import SimpleNamespace
+
+import _flows
+import _flows_report as reported
 import numpy as np
 import pytest
 import torch
 import vgi_flows as study
-from torch.distributions import MultivariateNormal
+from _results import Results
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
-from skvnce.algorithms.gaussian.em import Normal
+
+SMALL = {"N_TRAIN": 60, "N_VALIDATION": 20, "N_TEST": 30}
 
 
-class Still:
-    """A clock that stands where it is put."""
+@pytest.fixture
+def small(monkeypatch):
+    """Make tables small."""
+    for name, value in SMALL.items():
+        monkeypatch.setattr(_flows, name, value)
+    cached = _flows.table_of
+    cached.cache_clear()
+    yield
+    cached.cache_clear()
 
-    def __init__(self, at=0.0):
-        self.at = at
 
-    def now(self):
-        return self.at
+class Recorded(_flows.Watch):
+    """A watch that ends after a few epochs."""
+
+    def __call__(self, epoch, loss):
+        self.look(epoch, float(epoch))
+        self.ended = "limit" if epoch == 4 else None
+        return self.ended is not None
 
 
-def test_values_on_a_lattice_are_spread():
+def test_values_on_a_lattice_get_noise():
     rng = np.random.default_rng(0)
     x = np.stack([rng.integers(0, 5, 200) * 0.25, rng.integers(0, 3, 200)], 1)
-    std = study.dequantised(x, rng)
-    assert (np.floor(std / [0.25, 1]) == x / [0.25, 1]).all()
-    assert len(np.unique(std)) == std.size
+    noisy = _flows.dequantised(x, rng)
+    assert (np.floor(noisy / [0.25, 1]) == x / [0.25, 1]).all()
+    assert len(np.unique(noisy)) == noisy.size
 
 
-def test_columns_that_say_the_same_are_dropped():
+def test_nearly_equal_columns_are_dropped():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(500, 3))
     twice = np.stack([x[:, 0], np.ones(500), x[:, 1], -2 * x[:, 0], x[:, 2]], 1)
-    assert (study.without_duplicates(twice) == twice[:, [2, 3, 4]]).all()
-    assert (study.without_duplicates(x) == x).all()
+    assert (_flows.without_duplicates(twice) == twice[:, [2, 3, 4]]).all()
+    assert (_flows.without_duplicates(x) == x).all()
 
 
 def test_cells_are_hidden(seed):
     x = torch.ones(2000, 4)
-    data = study.hidden(x, 5 / 6, seed)
+    data = _flows.hidden(x, 5 / 6, seed)
     assert data.observed.any(1).all()
     assert (data.x == data.observed).all()
     share = 1 - (5 / 6) ** 4  # of rows that keep a cell
     assert len(data.x) / 2000 == pytest.approx(share, abs=0.06)
 
 
-def test_the_clock_counts_what_it_should(monkeypatch):
-    times = iter([0.0, 2.0, 3.0, 7.0, 8.0, 8.5, 10.0])
-    monkeypatch.setattr(study.time, "process_time", lambda: next(times))
-    clock = study.Clock(20.0)
-    assert clock.now() == 2 / 20
-    with clock.stop():
-        pass  # 4 seconds
-    with clock.impute():
-        pass  # half a second
-    assert clock.now() == (10 - 4) / 20
-    assert clock.imputing == 0.5
-
-
-def test_the_rate_falls_along_a_cosine():
-    class Shown(study.Clock):
-        now = Still.now
-
-    clock = Shown(1.0)
-    for clock.at, expected in [(0.0, 1.0), (0.5, 0.5), (1.0, 0.0), (1.3, 0.0)]:
-        assert clock.factor(0) == pytest.approx(expected)
-
-
-def test_chains_of_mcem_have_their_share_of_time():
-    clock = Still()
-    plan, drawn = study.Redraws(clock, cost=0.002), []
-    for clock.at in np.linspace(0, 1, 200):
-        if steps := plan(0):
-            drawn.append((clock.at, steps))
-    assert len(drawn) == study.REDRAWS
-    assert sum(steps for _, steps in drawn) * 0.002 == pytest.approx(study.DRAWING)
-    assert np.diff([at for at, _ in drawn]) == pytest.approx(2 / 11, abs=0.01)
-
-
-def test_a_flow_can_start_at_a_normal():
-    covariance = torch.tensor([[1.0, 0.6], [0.6, 2.0]]).double()
-    normal = Normal(torch.tensor([0.5, -1.0]).double(), covariance)
-    model, x = study.flow_of("bent", 2), torch.randn(20, 2)
-    study.start_at(model, normal)
-    exact = MultivariateNormal(*normal).log_prob(x.double())
-    torch.testing.assert_close(model.log_prob(x).double(), exact, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("method", [*study.METHODS, "complete", "normal"])
-def test_a_short_fit(method, monkeypatch):
-    monkeypatch.setattr(study, "N_TRAIN", 60)
-    monkeypatch.setattr(study, "N_TEST", 30)
+def run_on(start, method, monkeypatch):
+    """Fit for four epochs; return the trained flow's parameters and the record."""
+    monkeypatch.setattr(study, "WARM_UP", (2, 1))
+    monkeypatch.setattr(study, "LENGTHS", {2: 3})
     monkeypatch.setattr(study, "ROUNDS", 1)
-    study.rows_of.cache_clear()
-    record = study.fit("bent", 0.5, method, seconds=0.2)
-    study.rows_of.cache_clear()
-    assert np.isfinite(record["curve"]).all()
-    assert record["curve"][-1][1] == pytest.approx(np.mean(record["rows"]), abs=1e-3)
-    assert (record["imputing"] > 0) == (method in {*study.METHODS} - {"means"})
+    clock = _flows.Clock()
+    watch = Recorded(_flows.table_of("simulated"), clock, np.inf)
+    with seeded(0):
+        found = study.FITS[method](start, clock, watch)
+    return torch.nn.utils.parameters_to_vector(start.model.parameters()), found
 
 
-def test_the_report_tells_which_goals_are_met(tmp_path):
-    results = study.Results(tmp_path / "fits.jsonl")
-    rows = np.linspace(0, 1, 50)
-    for method, gain in [("VGI", 0.0), ("MCEM", -0.1), ("means", 0.1)]:
-        results.add(
-            {
-                "table": "bent",
-                "fraction": 0.5,
-                "method": method,
-                "rows": list(rows + gain * (1 + rows)),
-            }
+@pytest.mark.parametrize("method", study.METHODS)
+def test_no_method_sees_hidden_cells(small, monkeypatch, method):
+    """The truth of hidden cells does not change a fit; that of observed cells does."""
+    table, fits = _flows.table_of("simulated"), []
+    with seeded(0):
+        observed = torch.rand(table.train.shape) >= 0.5  # as `hidden` does
+    other_hidden, other_observed = torch.randn_like(table.train), table.train + 0.1
+    for train in (
+        table.train,
+        table.train.where(observed, other_hidden),
+        other_observed,
+    ):
+        monkeypatch.setattr(
+            _flows, "table_of", lambda name, t=train: table._replace(train=t)
         )
-    again = study.Results(tmp_path / "fits.jsonl")
-    assert again.records == results.records
-    line = study.goal_table(again, ["MCEM", "means"]).splitlines()[-1]
-    assert line == ("| bent | 50.0 % | +0.15 (0.00), met | -0.15 (0.00), **missed** |")
+        start = _flows.start_of("simulated", 0.5, 0)
+        assert (start.data.x[~start.data.observed] == 0).all()
+        fits.append(run_on(start, method, monkeypatch)[0])
+    assert (fits[0] == fits[1]).all()
+    assert (fits[0] != fits[2]).any()  # a control
 
 
-def test_the_costs_of_an_epoch(monkeypatch):
-    monkeypatch.setattr(study, "N_TRAIN", 60)
-    study.rows_of.cache_clear()
-    found = study.costs("bent", 20)
-    study.rows_of.cache_clear()
-    assert found.keys() == {"coupling", "autoregressive"}
-    assert (np.array([*found.values()]) > 0).all()
-    header, *_ = study.cost_table(found).splitlines()
-    assert "VGI" in header
+def test_all_methods_get_the_same_flow_and_completions(small, monkeypatch):
+    """One mask, one flow, one table of completions; another mask, other ones."""
+    given = []
+    for name in study.METHODS:
+        monkeypatch.setitem(
+            study.FITS, name, lambda start, clock, watch: given.append(start) or stop()
+        )
+    for method, mask in [("VGI", 0), ("MCEM", 0), ("IterativeImputer", 0), ("VGI", 1)]:
+        with pytest.raises(StopIteration):
+            study.fit("simulated", 0.5, method, mask, 1.0)
+    first, *others = ([*s.model.state_dict().values(), s.x, *s.data] for s in given)
+    equal = [
+        [
+            a.shape == b.shape and bool((a == b).all())
+            for a, b in zip(first, other, strict=True)
+        ]
+        for other in others
+    ]
+    assert all(equal[0]) and all(equal[1])
+    assert not all(equal[2])  # a control: the comparison can fail
 
 
-def test_chains_of_a_clock_are_chains(seed):
-    """What is timed is what vgi.Chains does."""
-    with seeded(seed):
-        data = study.hidden(torch.randn(40, 3), 0.5, seed)
-        x = torch.randn(2, *data.x.shape)
-        conditionals = study.conditionals_of(3)
-    ends = []
-    for kind in (study.training.Chains, study.TimedChains):
-        chains = kind(Incomplete(*data), x)
-        chains.clock = study.Clock(1.0)
+def stop():
+    raise StopIteration
+
+
+def test_the_flow_has_coupling_steps(small):
+    """Two passes invert it."""
+    model = _flows.flow_of("simulated")
+    assert {step.passes for step in model.splines} == {2}
+    other = _flows.flow_of("simulated", n_passes=None)
+    assert {step.passes for step in other.splines} == {4}
+
+
+def test_chains_of_mcem_have_at_least_250_steps(small, monkeypatch):
+    """Those that were planned are those that were made."""
+    assert min(study.LENGTHS.values()) >= 250
+    start, made = _flows.start_of("simulated", 0.5, 0), []
+    sampler = study.projected_latent(start.model)
+    counting = SimpleNamespace(init=sampler.init, step=None)
+    counting.step = lambda state, data: made.append(1) or sampler.step(state, data)
+    monkeypatch.setattr(
+        study,
+        "projected_latent",
+        lambda model, n_chains: [counting.init, counting.step],
+    )
+    _, found = run_on(start, "MCEM", monkeypatch)
+    assert found == {"steps": [3]}
+    assert len(made) == 3
+
+
+def test_the_rule_ends_a_fit(small):
+    """After a third of the time without a rise, and not before `PATIENCE`."""
+    table = _flows.table_of("simulated")
+
+    def end(rises_until, limit=np.inf):
+        clock = _flows.Clock()
+        clock.now = lambda: clock.at
+        watch = _flows.Watch(table, clock, limit)
+        model = SimpleNamespace(at=0.0)
+        model.log_prob = lambda x: torch.full(
+            (len(x),), min(model.at, rises_until) * watch.RISE * 2
+        )
+        watch.averaged = SimpleNamespace(modules=[model])
+        for epoch in range(10**4):
+            clock.at = model.at = float(epoch)
+            if watch(epoch, 0.0):
+                return epoch, watch
+        return None
+
+    last, watch = end(300.0)
+    assert last * (1 - watch.SHARE) == pytest.approx(300, rel=2 * watch.APART)
+    assert (watch.ended, watch.best[2]) == ("rule", watch.curve[-1][2])
+    last, watch = end(3.0)
+    assert 3 + watch.PATIENCE <= last <= 4 + watch.PATIENCE + 2
+    last, watch = end(300.0, limit=100.0)
+    assert (last, watch.ended) == (100, "limit")
+
+
+def test_time_for_scores_does_not_count(monkeypatch):
+    times = iter([0.0, 2.0, 3.0, 7.0, 8.0, 8.5, 10.0])
+    monkeypatch.setattr(_flows.time, "process_time", lambda: next(times))
+    clock = _flows.Clock()
+    assert clock.now() == 2
+    with clock.pause():
+        pass  # 4 seconds
+    assert clock.imputes(lambda value: value)("drawn") == "drawn"  # half a second
+    assert (clock.now(), clock.imputing) == (6, 0.5)
+
+
+def test_timed_chains_are_chains(small, seed):
+    """What is timed is what training.Chains does."""
+    data, x, _ = _flows.start_of("simulated", 0.5, seed)
+    conditionals, ends = _flows.conditionals_of(4), []
+    for chains in (
+        study.training.Chains(data, x.clone()),
+        study.TimedChains(Incomplete(*data), x.clone(), _flows.Clock()),
+    ):
         with seeded(seed):
             ends.append(chains.move(conditionals, torch.arange(len(data.x)), 4))
     assert (ends[0] == ends[1]).all()
+
+
+def record(method, mask, score, curve):
+    """Make a record of a fit."""
+    key = {"table": "simulated", "fraction": 0.5, "method": method, "mask": mask}
+    return key | {"score": score, "curve": curve, "ended": "rule", "imputing": 0.5}
+
+
+def test_the_report_tells_who_is_ahead(tmp_path):
+    results = Results(tmp_path / "fits.jsonl")
+    curve = [[10.0, 5, -2.0, -2.1], [20.0, 10, -1.05, -1.2], [50.0, 25, -1.0, -1.1]]
+    for mask, gain in enumerate([0.3, 0.5, 0.4]):
+        results.add(record("VGI", mask, 1.0 + mask, curve))
+        results.add(record("MCEM", mask, 1.0 + mask - gain, curve))
+        results.add(record("normal", mask, 1.0 + mask + gain, curve))
+    again = Results(tmp_path / "fits.jsonl").records
+    line = reported.difference_table(again, ["MCEM", "normal"]).splitlines()[-1]
+    assert "+0.40 (0.06), ahead; +0.30, +0.50, +0.40" in line
+    assert "-0.40 (0.06), **behind**" in line
+    assert "level" in reported.verdict([0.3, -0.3, 0.1])
+    assert reported.arrival(again[0]) == (20.0, 10)
+    assert reported.along(again[0], 0, 20.0) == -1.2
+    assert reported.along(again[0], 1, 9) == -2.1
+    assert reported.along(again[0], 0, 80.0) == 1.0
+    assert np.isnan(reported.along(again[0], 0, 5.0))
+
+
+def test_the_costs_of_an_epoch(small):
+    found = study.costs("simulated", 20)
+    assert found.keys() == {"coupling", "autoregressive"}
+    assert (np.array([*found.values()]) > 0).all()
+    header, *_ = reported.cost_table(found, 10).splitlines()
+    assert "VGI" in header
