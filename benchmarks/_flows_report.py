@@ -35,8 +35,10 @@ def mean_and_error(values):
 
 
 def written(values):
-    """Write a mean with its standard error."""
-    return "{:.2f} ({:.2f})".format(*mean_and_error(values)) if len(values) else ""
+    """Write a mean with its standard error, if there is one."""
+    if len(values) < 2:
+        return ", ".join(f"{value:.2f}" for value in values)
+    return "{:.2f} ({:.2f})".format(*mean_and_error(values))
 
 
 def of_cell(records, name, fraction, method):
