@@ -12,6 +12,8 @@ from _results import Results
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
+from skvnce.distributions.normal import Normal
+from skvnce.estimators._densities import DENSITIES
 
 SMALL = {"N_TRAIN": 60, "N_VALIDATION": 20, "N_TEST": 30}
 
@@ -121,12 +123,18 @@ def stop():
     raise StopIteration
 
 
-def test_the_flow_has_coupling_steps(small):
-    """Two passes invert it."""
-    model = _flows.flow_of("simulated")
-    assert {step.passes for step in model.splines} == {2}
-    other = _flows.flow_of("simulated", n_passes=None)
-    assert {step.passes for step in other.splines} == {4}
+def test_the_flow_is_the_coupling_flow_of_the_package(small):
+    """It has the same layers, and two passes invert it."""
+    normal = Normal(torch.zeros(4), torch.eye(4))
+
+    def form(model):
+        shapes = {name: leaf.shape for name, leaf in model.state_dict().items()}
+        return shapes, [step.passes for step in model.splines]
+
+    model = form(_flows.flow_of("simulated"))
+    assert model == form(DENSITIES["coupling-flow"](normal))
+    assert set(model[1]) == {2}
+    assert model != form(DENSITIES["flow"](normal))  # a control
 
 
 def test_chains_of_mcem_have_at_least_250_steps(small, monkeypatch):
