@@ -426,8 +426,8 @@ def autoencoder(name, rows, linear, size, seed):
 def study(size, results):
     """Fit what the results lack, all methods at one mask after the other."""
     truth = generator(size.n_of_truth)
-    for seed in size.seeds:
-        for missing in reversed(size.shares):
+    for missing in reversed(size.shares):
+        for seed in size.seeds:
             key = {"missing": round(missing, 3), "seed": seed}
             of_table(problem(truth, size, missing, seed), size, results, key)
 
