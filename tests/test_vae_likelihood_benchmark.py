@@ -95,16 +95,14 @@ def test_the_score_is_the_log_density():
     """Of a model whose columns do not depend on the latents, with q near the prior."""
     torch.manual_seed(0)
     model = study.Autoencoder(FITS, study.WIDTH, D, LATENTS)
-    posterior = study.encoder_of("demiss-vae", FITS, 5, study.WIDTH, D, LATENTS)
     with torch.no_grad():
         model.network.last.weight.zero_()
-        posterior.network.last.weight.zero_()
-        free = torch.tensor([0.0, 0.0, 1.0, 1.0]).expm1().log()
-        posterior.network.last.bias.copy_(free.where(free.isfinite(), 0.0))
     x = torch.randn(ROWS, D)
+    zeros = torch.zeros(FITS, ROWS, LATENTS)
+    q = study.independent(zeros, zeros + 1)
     loc, free = model.network.last.bias.detach().chunk(2, -1)
     exact = Normal(loc, softplus(free) + 1e-5).log_prob(x).sum(-1)
-    found = study.log_likelihood(model, posterior, x, 4000)
+    found = study.log_likelihood(model, q, x, 4000)
     assert found.shape == (2, FITS, ROWS)
     # weights are at most 1.25, so the error is 0.5 / 2000**0.5 at most
     torch.testing.assert_close(
@@ -112,8 +110,26 @@ def test_the_score_is_the_log_density():
     )
     with torch.no_grad():  # control
         model.network.last.bias += 0.5
-    moved = study.log_likelihood(model, posterior, x, 4000)
+    moved = study.log_likelihood(model, q, x, 4000)
     assert (moved - found).abs().mean() > 0.06
+
+
+def test_proposals_are_the_posteriors_of_a_linear_model(seed):
+    """The estimate is then the log-density, which draws of the prior do not reach."""
+    torch.manual_seed(seed)
+    model = study.Autoencoder(1, study.WIDTH, D, LATENTS)
+    loadings, noise = 3 * torch.randn(D, LATENTS), 0.3
+    model.likelihood = lambda z: Normal(z @ loadings.T, noise, validate_args=False)
+    covariance = loadings @ loadings.T + noise**2 * torch.eye(D)
+    exact = torch.distributions.MultivariateNormal(torch.zeros(D), covariance)
+    x = exact.sample((ROWS,))
+    sizes = study.QUICK._replace(refit=100, rowwise=200)
+    q = study.proposals(model, x, sizes)
+    found = study.log_likelihood(model, q, x, 2000)[0, 0].float()
+    assert (found - exact.log_prob(x)).abs().median() < 0.2
+    prior = study.independent(torch.zeros_like(q.mean), torch.ones_like(q.mean))
+    control = study.log_likelihood(model, prior, x, 20)[0, 0].float()
+    assert (control - exact.log_prob(x)).abs().median() > 0.2
 
 
 def test_gradients_are_clipped_fit_by_fit():
