@@ -1,7 +1,7 @@
 """Variational Gibbs inference of variational autoencoders, beside MVAE and MIWAE.
 
     python benchmarks/vgi_vae.py --results FILE [--only-report] [--quick]
-        [--output doc/benchmarks/vgi_vae.md]
+        [--sixths 3 5] [--seeds 0 1 2] [--output doc/benchmarks/vgi_vae.md]
 
 Figures 8 and 9 of Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for
 statistical model estimation from incomplete data, with fewer columns: an autoencoder is
@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
+from _conditional_report import results_of
 from _data import folder
 from _laplace import climb, highest, log_likelihood
 from _report import made_by, publish, table
@@ -613,10 +614,9 @@ and 83 % missing where not said; test scores were seen along with those of valid
 def report(size, results):
     """Return the parts of the page."""
     found = pd.DataFrame(results.records)
-    done = "code of commit " + results.commits()
     parts = [
         "# Variational Gibbs inference of variational autoencoders",
-        made_by("vgi_vae.py", f"One thread. Results: {done}."),
+        made_by("vgi_vae.py", "One thread. " + results_of(results)),
         *setting(size),
         "## Methods of the paper against MVAE and MIWAE (figure 8)",
         goals(found),
@@ -625,7 +625,9 @@ def report(size, results):
         parts += [f"## {missing:.0%} missing", scores_table(found, missing)]
         parts += [CURVES, curve_table(found, missing)]
     parts += ["## Cost of an epoch (figure 9, right)", cost_table(found)]
-    return parts if size is QUICK else [*parts, "## What was found", FOUND]
+    return (
+        parts if size.n_rows == QUICK.n_rows else [*parts, "## What was found", FOUND]
+    )
 
 
 CURVES = f"""\
@@ -640,12 +642,18 @@ def main(arguments=None):
     parser.add_argument("--quick", action="store_true", help="a short form")
     parser.add_argument("--results", help="JSON lines; a run goes on from them")
     parser.add_argument("--only-report", action="store_true", help="compute nothing")
+    parser.add_argument("--sixths", nargs="+", type=int, help="of cells missing")
+    parser.add_argument("--seeds", nargs="+", type=int)
     parser.add_argument("--output")
     options = parser.parse_args(arguments)
     if not (options.results or options.quick):
         parser.error("name the file of --results")
     torch.set_num_threads(1)
     size = QUICK if options.quick else FULL
+    if options.sixths:
+        size = size._replace(shares=tuple(k / 6 for k in options.sixths))
+    if options.seeds:
+        size = size._replace(seeds=tuple(options.seeds))
     results = Results(options.results)
     if not options.only_report:
         study(size, results)
