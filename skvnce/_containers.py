@@ -258,8 +258,8 @@ def _culprit(
         return _is_infinite, "Replace it by NaN if it is missing."
     if "could not convert" in message:
         return _is_text, (
-            "Drop or encode text columns, for example with a ColumnTransformer; mark "
-            "missing values by NaN."
+            "Drop or encode text columns, for example with a ColumnTransformer, or use "
+            "GaussianImputer, which models categories; mark missing values by NaN."
         )
     if "NAType" in message:
         return _is_na, "Mark missing cells by NaN: X.astype(float)."

@@ -14,12 +14,12 @@ from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._misfit import HeldOutCheck
+from skvnce.estimators._output import as_given, values_of
 from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._possible import PossibleValues, possible_values
 from skvnce.estimators._tables import (
     column_moments,
     constant_columns,
-    in_container,
     into_dtype,
     rows_with_data,
 )
@@ -305,9 +305,12 @@ class CellSampler(HeldOutCheck, IncompleteTransformer):
             are arrays or data frames, as `transform` returns them (`set_output`).
         """
         check_sample(n_draws, as_array)
-        drawn = self._drawn_tables(self._checked(X), n_draws, random_state)
-        names = self._names_in()[self._columns_kept()]
-        return drawn if as_array else self._in_containers(drawn, X, names)
+        checked = self._checked(X)
+        drawn = self._drawn_tables(checked, n_draws, random_state)
+        missing = np.isnan(checked)
+        if as_array:
+            return np.stack([values_of(self, table, missing, X) for table in drawn])
+        return [as_given(self, table, missing, X) for table in drawn]
 
     def _drawn_tables(self, X, n_draws, random_state):
         """Draw cells of validated rows; (n_draws, n_samples, n_features_out)."""
@@ -322,9 +325,10 @@ class CellSampler(HeldOutCheck, IncompleteTransformer):
         """Return 0, or the nearest value within the bounds, for each column."""
         return np.clip(np.zeros(self.n_features_in_), *self.feature_ranges_)
 
-    def _in_containers(self, tables, X, names):
-        """List arrays (n_samples, n_columns) in the container of `transform`."""
-        return [in_container(self, table, X, names) for table in tables]
+    def _completed(self, filled, checked, X, indicators=None):
+        """Return filled rows (n_samples, n_features) of X as `transform` does."""
+        table = self._columns_out(filled, checked)
+        return as_given(self, table, np.isnan(checked), X, indicators)
 
 
 def check_sample(n_draws, as_array):
@@ -377,7 +381,7 @@ class Imputer(CellSampler):
             self.indicator_ = MissingIndicator(error_on_new=False)
             self.indicator_.set_output(transform="default").fit(X)
 
-    def _with_indicator(self, filled, X):
-        if self.indicator_ is None:
-            return filled
-        return np.hstack([filled, self.indicator_.transform(X).astype(filled.dtype)])
+    def _completed(self, filled, checked, X, indicators=None):
+        if self.indicator_ is not None:
+            indicators = self.indicator_.transform(checked).astype(filled.dtype)
+        return super()._completed(filled, checked, X, indicators)

@@ -26,6 +26,7 @@ from skvnce.estimators._tables import hold_out, row_folds
 from skvnce.estimators._validation import (
     AUTO,
     BOUND,
+    CATEGORIES,
     ON_MISFIT,
     RANDOM_STATE,
     Number,
@@ -96,6 +97,18 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
     add_indicator : bool, default=False
         Whether `transform` appends a binary column for each column with missing cells
         at `fit`, which is 1 where the cell is missing.  `sample` does not append them.
+    categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
+        Which columns are categories.  With ``"from_dtype"`` the data types of a data
+        frame decide: categories and strings are nominal, ordered categories and
+        polars' Enum are ordinal, and so are booleans and integers of at most 10
+        different values that occur twice on average; all other numbers, dates and
+        durations are numeric.  Arrays have no categories.  A mask, indices or names
+        mark the nominal columns; then all others are numeric.  A dict of columns to
+        ``"nominal"``, ``"ordinal"``, ``"numeric"`` or a list of levels in their order
+        replaces the choice for these columns.  With None no column is.
+    handle_unknown : {"error", "missing"}, default="error"
+        What a level that `fit` has not observed is: an error, or a missing value, which
+        is imputed.  A new number in a column of integers counts as the nearest one.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the draws of mean and covariance from their posterior.
     verbose : int, default=0
@@ -138,6 +151,10 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         their means, and `sample` draws from their observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X.
+    categories_ : dict of str to ndarray
+        The levels of each column of categories that `fit` has observed, in the order of
+        their codes, by column name (by column index if X has no names).  Only if there
+        are categories.
     indicator_ : MissingIndicator or None
         The indicator that `add_indicator` appends; None if it is False.
     n_iter_ : int
@@ -189,6 +206,8 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         "on_misfit": ON_MISFIT,
         "keep_empty_features": ["boolean"],
         "add_indicator": ["boolean"],
+        "categorical_features": CATEGORIES,
+        "handle_unknown": [StrOptions({"error", "missing"})],
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
     }
@@ -206,6 +225,8 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         on_misfit="warn",
         keep_empty_features=False,
         add_indicator=False,
+        categorical_features="from_dtype",
+        handle_unknown="error",
         random_state=None,
         verbose=0,
     ):
@@ -219,6 +240,8 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         self.on_misfit = on_misfit
         self.keep_empty_features = keep_empty_features
         self.add_indicator = add_indicator
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
         self.random_state = random_state
         self.verbose = verbose
 

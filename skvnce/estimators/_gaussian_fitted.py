@@ -54,7 +54,7 @@ class FittedNormal(Imputer):
         ndarray of shape (n_samples, n_features_out)
             Observed cells are equal to those of X.
         """
-        X = self._checked(X)
+        given, X = X, self._checked(X)
         filled = self._constants_filled(X)
         model = self._copula(self._normal)
         for cells, nodes in self._parts(X, only_incomplete=True):
@@ -64,7 +64,7 @@ class FittedNormal(Imputer):
                 )
             found = self._clipped(self._units().restored(scaled))
             filled[cells] = self._fill_marginal(found)
-        return self._with_indicator(self._columns_out(filled, X), X)
+        return self._completed(filled, X, given)
 
     def _drawn_tables(self, X, n_draws, random_state):
         normals = self._parameter_draws() or [self._normal]

@@ -49,7 +49,7 @@ class FittedGraph(CellSampler):
         ndarray of shape (n_samples, n_features_out)
             Observed cells are equal to those of X.
         """
-        X = self._checked(X)
+        given, X = X, self._checked(X)
         filled = self._constants_filled(X)
         model, start = self.to_torch(), torch.from_numpy(self.location_)
         with self._threads():
@@ -64,7 +64,7 @@ class FittedGraph(CellSampler):
                 ).numpy()
                 found = self._clipped(self._fill_marginal(found))
                 filled[cells] = into_dtype(found, X.dtype)
-        return self._columns_out(filled, X)
+        return self._completed(filled, X, given)
 
     def _drawn_tables(self, X, n_draws, random_state):
         filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)

@@ -69,7 +69,7 @@ class DrawnByMembers(Imputer):
         ndarray of shape (n_samples, n_features_out)
             Observed cells are equal to those of X.
         """
-        X = self._checked(X)
+        given, X = X, self._checked(X)
         filled = self._constants_filled(X)
         n_estimators = max(1, len(self.estimators_))  # a constant table has none
         shares = np.array_split(np.arange(self.n_draws), n_estimators)
@@ -86,7 +86,7 @@ class DrawnByMembers(Imputer):
                 possible = self._possible_only(np.concatenate(drawn), X.dtype)
                 summed = STRATEGIES[self.strategy](possible)
                 filled[cells] = self._fill_marginal(summed)
-        return self._with_indicator(self._columns_out(filled, X), X)
+        return self._completed(filled, X, given)
 
     def _drawn_tables(self, X, n_draws, random_state):
         def draw(member, nodes, number):

@@ -12,6 +12,13 @@ from sklearn.utils._param_validation import (
 )
 from sklearn.utils.validation import check_array, validate_data
 
+from skvnce._columns import (
+    FROM_DTYPE,
+    Column,
+    encode,
+    read_columns,
+    refuse_categories,
+)
 from skvnce._containers import cell_errors_named, check_exact, readable
 
 _FAR = 1e50  # widths of a column whose square and fourth power do not overflow
@@ -54,6 +61,7 @@ BOUND = [  # constraints of `min_value` and `max_value`
     dict,
 ]
 ON_MISFIT = [StrOptions({"warn", "raise", "ignore"})]  # constraints of `on_misfit`
+CATEGORIES = [StrOptions({FROM_DTYPE}), "array-like", dict, None]
 RANDOM_STATE = ["random_state", np.random.Generator]  # constraints of `random_state`
 
 
@@ -82,6 +90,10 @@ def column_name(estimator, column):
 def incomplete_array(estimator, X, *, reset):
     """Validate a table in which NaN, or a mask, marks missing cells.
 
+    Estimators with the parameter `categorical_features` read categories and dates: the
+    table that is returned has codes of levels, and microseconds.  `columns_of` gives
+    what `fit` has learned about the columns.
+
     Returns
     -------
     ndarray of shape (n, features), float64 or float32
@@ -92,11 +104,55 @@ def incomplete_array(estimator, X, *, reset):
     ValueError
         For infinite values, text, integers that float64 cannot represent and, unless
         `reset`, values too far from those of the fit (the message names row and
-        column); for a wrong number of columns.
+        column); for a wrong number of columns, and for unknown levels.
     TypeError
-        For dates and durations (the message names row and column), and for containers
-        that cannot be read, see `readable`.
+        For dates and durations (the message names row and column) where they are not
+        read, and for containers that cannot be read, see `readable`.
     """
+    if not hasattr(estimator, "categorical_features"):
+        refuse_categories(X)
+    elif reset:
+        _keep_columns(estimator, read_columns(X, estimator.categorical_features))
+    columns = columns_of(estimator)
+    if columns is None:
+        table = _numbers(estimator, X, reset)
+    else:
+        table = _codes(estimator, X, columns, reset)
+    if reset:
+        if np.isnan(table).all():
+            raise ValueError("All columns of X are entirely missing: nothing to learn.")
+        estimator._fitted_ends = _ends(table)
+    else:
+        _check_not_far(estimator, table)
+    return table
+
+
+def columns_of(estimator):
+    """List what `fit` has learned about columns; None if all cells are numbers."""
+    columns = getattr(estimator, "_columns", None)
+    return columns and [Column(*column) for column in columns]
+
+
+def _keep_columns(estimator, columns):
+    """Store columns, as plain tuples for skops."""
+    vars(estimator).pop("categories_", None)
+    estimator._columns = columns and [tuple(column) for column in columns]
+
+
+def _keep_categories(estimator, columns):
+    """Set `categories_`, the levels of columns by name, or by index."""
+    found = {
+        place: np.array(column.levels, dtype=None if column.is_number else object)
+        for place, column in enumerate(columns)
+        if column.levels is not None
+    }
+    names = getattr(estimator, "feature_names_in_", range(len(columns)))
+    if found:
+        estimator.categories_ = {names[j]: levels for j, levels in found.items()}
+
+
+def _numbers(estimator, X, reset):
+    """Validate a table of numbers."""
     cells = readable(X)
     with cell_errors_named(X):
         table = validate_data(
@@ -108,18 +164,31 @@ def incomplete_array(estimator, X, *, reset):
             ensure_min_samples=2 if reset else 1,
         )
     check_exact(X, table)
-    if reset:
-        if np.isnan(table).all():
-            raise ValueError("All columns of X are entirely missing: nothing to learn.")
-        estimator._fitted_ends = _ends(table)
-    else:
-        _check_not_far(estimator, table)
     return table
+
+
+def _codes(estimator, X, columns, reset):
+    """Validate a table, and convert it to codes and numbers."""
+    if not hasattr(X, "shape"):
+        X = np.asarray(readable(X), dtype=object)
+    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    if reset:
+        _keep_categories(estimator, columns)
+    table = encode(X, columns, handle_unknown=estimator.handle_unknown)
+    with cell_errors_named(X):
+        return check_array(
+            table,
+            dtype=np.float64,
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=2 if reset else 1,
+            estimator=estimator,
+            input_name="X",
+        )
 
 
 def share_columns(estimator, member):
     """Give a member, which fits the validated table of an estimator, its columns."""
-    for name in ("n_features_in_", "feature_names_in_", "_fitted_ends"):
+    for name in ("n_features_in_", "feature_names_in_", "_fitted_ends", "_columns"):
         if hasattr(estimator, name):
             setattr(member, name, getattr(estimator, name))
 

@@ -17,7 +17,7 @@ from skvnce.algorithms.vnce.table import REFERENCE_RATIO
 from skvnce.estimators._base import CellSampler, check_sample
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._modules import CachedModules, filled_once, load_state
-from skvnce.estimators._tables import into_dtype
+from skvnce.estimators._tables import in_container, into_dtype
 from skvnce.models.noise import Marginals, Rescaled
 
 _POOL = 10_000  # rows of the reference noise from which that of each row is chosen
@@ -49,7 +49,7 @@ class FittedDensity(CachedModules, CellSampler):
             form are averages over weighted draws, with random numbers that are
             functions of the row.
         """
-        X = self._checked(X)
+        given, X = X, self._checked(X)
         if self.n_components_:
             n_chains = self._n_chains(EVALUATED)
             parts = self._parts(X, n_chains=n_chains)
@@ -59,7 +59,7 @@ class FittedDensity(CachedModules, CellSampler):
         for cells, nodes in self._parts(X, only_incomplete=True, n_chains=EVALUATED):
             means = self._filled(self._fitted(), self._units(), nodes)
             filled[cells] = into_dtype(self._fill_marginal(means), X.dtype)
-        return self._columns_out(filled, X)
+        return self._completed(filled, X, given)
 
     @shows_progress
     def sample_latents(self, X, n_draws=1, random_state=None, *, as_array=False):
@@ -96,7 +96,9 @@ class FittedDensity(CachedModules, CellSampler):
             raise ValueError("The model has no latents. sample draws missing cells.")
         drawn = self._posterior_draws(checked, n_draws, random_state, 1)
         names = self.get_feature_names_out()
-        return drawn if as_array else self._in_containers(drawn, X, names)
+        if as_array:
+            return drawn
+        return [in_container(self, table, X, names) for table in drawn]
 
     def _drawn_tables(self, X, n_draws, random_state):
         return self._columns_out(self._posterior_draws(X, n_draws, random_state, 0), X)

@@ -1,0 +1,226 @@
+"""The cells of a column of a data frame or an array, as numbers or as levels."""
+
+import numbers
+from collections.abc import Callable
+from functools import cached_property
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skvnce._containers import cell_errors_named, check_exact, column_label, readable
+
+TIMES = ("date", "datetime", "duration")
+_TYPES = {
+    "boolean": (nw.Boolean,),
+    "level": (nw.Categorical, nw.Enum, nw.String),
+    "date": (nw.Date,),
+    "datetime": (nw.Datetime,),
+    "duration": (nw.Duration,),
+}
+
+
+def is_frame(X: ArrayLike) -> bool:
+    """Return whether a table is a data frame, of pandas, polars or pyarrow."""
+    return nw.dependencies.is_into_dataframe(X)
+
+
+def is_missing(value: object) -> bool:
+    """Return whether a cell is None, NaN, NaT or pandas.NA."""
+    if isinstance(value, str):  # most cells; the others take longer
+        return False
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return bool(np.isnat(value))
+    return isinstance(value, numbers.Real) and bool(value != value)
+
+
+class Cells:
+    """The cells of one column of a table.
+
+    Attributes
+    ----------
+    series : narwhals.Series or None
+        The column of a data frame.
+    label : str
+        Its name, or its index.
+    """
+
+    def __init__(self, X: ArrayLike, place: int, series: nw.Series | None) -> None:
+        self.label, self.series = column_label(X, place), series
+        self._table, self._place = X, place
+
+    def __len__(self) -> int:
+        return len(self._table if self.series is None else self.series)
+
+    @cached_property
+    def values(self) -> list:
+        """The cells, as objects of Python."""
+        if self.series is None:
+            return self._table[:, self._place].tolist()
+        return self.series.to_list()
+
+    @cached_property
+    def dtype(self) -> str:
+        """The data type: that of a `Column`, or "unreadable" or "mixed"."""
+        found = None if self.series is None else self.series.dtype
+        for name, types in _TYPES.items():
+            if isinstance(found, types):
+                return name
+        if found is not None and found.is_numeric():
+            return "integer" if found.is_integer() else "number"
+        if found is None or found == nw.Object:
+            return _kind_of_objects(self.values)
+        return "unreadable"
+
+    def levels(self) -> list:
+        """List the cells, None where they are missing."""
+        levels = [None if is_missing(value) else item(value) for value in self.values]
+        try:
+            set(levels)
+        except TypeError as error:
+            raise TypeError(
+                f"X has {self.first(_is_unhashable)}, which is neither a number nor a "
+                "category."
+            ) from error
+        return levels
+
+    def first(self, unfit: Callable[[object], bool]) -> str:
+        """Describe the first observed cell that satisfies a condition."""
+        row, value = next(
+            (row, value)
+            for row, value in enumerate(self.values)
+            if not is_missing(value) and unfit(item(value))
+        )
+        return f"{item(value)!r} in column {self.label}, row {row}"
+
+    def numbers(self, expected: str) -> np.ndarray:
+        """Convert numbers, dates or durations to floats (n_samples,)."""
+        wanted, found = _quantity(expected), _quantity(self.dtype)
+        if wanted != found and not all(map(is_missing, self.values)):
+            raise TypeError(
+                f"Column {self.label} has {wanted} in the table of fit, but {found} "
+                "now. Convert it to the data type of fit."
+            )
+        if self.dtype in TIMES:
+            return _microseconds(self.series)
+        if self.series is not None and self.series.dtype.is_numeric():
+            floats = self.series.cast(nw.Float64).to_numpy()
+        elif self.series is None and self._table.dtype.kind in "fiu":
+            floats = self._table[:, self._place].astype(np.float64)
+        else:
+            floats = self._floats()
+        check_exact(self._alone(), floats[:, None])
+        return floats
+
+    def _floats(self) -> np.ndarray:
+        """Convert objects, or what narwhals does not know, to floats (n_samples,)."""
+        if self.dtype in ("level", "mixed"):
+            if self.series is not None or any(map(_is_text_only, self.values)):
+                raise ValueError(
+                    f"X has text where numbers are expected: {self.first(is_text)}. "
+                    "List the column in categorical_features, drop it, or mark "
+                    "missing values by NaN."
+                )
+        cells = [[np.nan if is_missing(one) else one] for one in self.values]
+        with cell_errors_named(self._alone()):
+            if self.dtype == "unreadable":
+                cells = readable(self._alone())
+            return np.asarray(cells, dtype=np.float64)[:, 0]
+
+    def _alone(self) -> ArrayLike:
+        """Return the column as a table of its own."""
+        if self.series is None:
+            return self._table[:, [self._place]]
+        return self.series.to_frame().to_native()
+
+
+def cells_of_columns(X: ArrayLike) -> list[Cells] | None:
+    """List the columns of a table; None if it has no rows and columns."""
+    if is_frame(X):
+        _check_names(X)
+        frame = nw.from_native(X, eager_only=True)
+        return [Cells(X, j, one) for j, one in enumerate(frame.iter_columns())]
+    X = readable(X)
+    try:
+        X = np.asarray(X, dtype=None if hasattr(X, "dtype") else object)
+    except (ValueError, TypeError, RuntimeError):
+        return None
+    if X.ndim != 2:
+        return None
+    return [Cells(X, j, None) for j in range(X.shape[1])]
+
+
+def item(value: object) -> object:
+    """Convert a scalar of numpy to Python's type."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _check_names(X: ArrayLike) -> None:
+    """Raise an error for names that occur twice."""
+    names = list(getattr(X, "column_names", X.columns))
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise ValueError(
+            f"X has {names.count(twice[0])} columns named {twice[0]!r}. Rename them."
+        )
+
+
+def _microseconds(series: nw.Series) -> np.ndarray:
+    """Convert dates, since 1970 in UTC, or durations to microseconds (n_samples,)."""
+    if series.dtype == nw.Date:
+        series = series.cast(nw.Datetime("us"))
+    cells = series.to_numpy()
+    if cells.dtype.kind == "O":  # durations of pyarrow in a frame of pandas
+        cells = np.array([None if is_missing(one) else one for one in cells], "m8[ns]")
+    kind, (unit, _) = cells.dtype.kind, np.datetime_data(cells.dtype)
+    per = 1000 if unit == "ns" else 1
+    ticks = cells.astype(f"{kind}8[{unit if per > 1 else 'us'}]").astype(np.int64)
+    return np.where(np.isnat(cells), np.nan, ticks // per + ticks % per / per)
+
+
+def _kind_of_objects(values: list) -> str:
+    """Choose the `dtype` of a column of objects by its cells."""
+    seen = [value for value in values if not is_missing(value)]
+    if not seen:
+        return "number"
+    if all(isinstance(value, bool | np.bool_) for value in seen):
+        return "boolean"
+    are_text = [isinstance(value, str) for value in seen]
+    if all(are_text):
+        return "level"
+    if any(are_text):
+        return "mixed"
+    return "number"
+
+
+def _quantity(dtype: str) -> str:
+    """Name what the numbers of a data type measure."""
+    if dtype == "duration":
+        return "durations"
+    return "dates" if dtype in TIMES else "numbers"
+
+
+def is_text(value: object) -> bool:
+    """Return whether a cell is text."""
+    return isinstance(value, str)
+
+
+def _is_text_only(value: object) -> bool:
+    """Return whether a cell is text that no number can be read from."""
+    if not isinstance(value, str):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return True
+    return False
+
+
+def _is_unhashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return True
+    return False

@@ -1,0 +1,310 @@
+"""Columns of tables: which are categories, and their codes.
+
+`read_columns` decides at `fit` what each column is:
+
+- Categories and strings are nominal.  Ordered categories are ordinal: the ordered
+  ``category`` of pandas, and polars' ``Enum``, which compares its levels in their
+  order (its ``Categorical`` compares them as text, and is nominal).
+- Booleans are ordinal, with the levels False and True.
+- Integers of a data frame are ordinal if they have at most `MOST_LEVELS` different
+  values, each in `LEAST_CELLS` cells on average.  Other numbers are numeric.
+- Dates and durations are numeric: microseconds, since 1970 (UTC) for dates.
+
+The levels of the model are the observed ones.  Their order is that of the data type if
+it is ordered, and else that of sorting.
+"""
+
+import numbers
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skvnce._cells import (
+    TIMES,
+    Cells,
+    cells_of_columns,
+    is_frame,
+    is_missing,
+    is_text,
+    item,
+)
+from skvnce._containers import column_label
+
+MOST_LEVELS = 10  # different values of integers that are ordinal without being named
+LEAST_CELLS = 2  # observed cells for each of these values, on average
+FROM_DTYPE = "from_dtype"
+KINDS = ("numeric", "ordinal", "nominal")
+
+
+class Column(NamedTuple):
+    """What `fit` has learned about a column.
+
+    Attributes
+    ----------
+    kind : {"numeric", "ordinal", "nominal"}
+    levels : tuple or None
+        The levels, in the order of their codes; None for numeric columns.
+    dtype : {"number", "integer", "boolean", "date", "datetime", "duration", "level"}
+    zone : str or None
+        The time zone of dates.
+    is_count : bool
+        Whether the levels are integers that nobody named.  A new number of such a
+        column counts as the nearest level.
+    """
+
+    kind: str
+    levels: tuple | None = None
+    dtype: str = "number"
+    zone: str | None = None
+    is_count: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether the cells are their own codes."""
+        return self.levels is None and self.dtype not in TIMES
+
+    @property
+    def is_number(self) -> bool:
+        """Return whether all values are numbers or booleans."""
+        if self.levels is None:
+            return self.dtype not in TIMES
+        return all(isinstance(level, numbers.Real) for level in self.levels)
+
+
+def read_columns(
+    X: ArrayLike, categorical_features: object = FROM_DTYPE
+) -> list[Column] | None:
+    """Determine the kinds and the levels of the columns of a table.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+    categorical_features : "from_dtype", dict, sequence or None
+        A mask, indices or names of nominal columns; or a dict of columns to kinds or
+        to lists of levels in their order, while the data types decide about others.
+
+    Returns
+    -------
+    list of n_features Column, or None
+        None if each cell is a number: the table needs no codes.
+
+    Raises
+    ------
+    ValueError
+        For columns that `categorical_features` names and X does not have, columns of
+        numbers and text, text where no category is named, levels that are not listed.
+    TypeError
+        If `categorical_features` has a wrong type.
+    """
+    cells = cells_of_columns(X)
+    if cells is None or (not is_frame(X) and not _named(categorical_features)):
+        return None
+    asked = _asked(X, len(cells), categorical_features)
+    by_dtype = isinstance(categorical_features, dict | str)
+    columns = [
+        _column(one, asked.get(place), by_dtype) for place, one in enumerate(cells)
+    ]
+    return None if all(column.is_plain for column in columns) else columns
+
+
+def encode(
+    X: ArrayLike, columns: Sequence[Column], *, handle_unknown: str = "error"
+) -> np.ndarray:
+    """Convert a table to numbers: codes of levels, microseconds of dates.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+    columns : sequence of n_features Column
+    handle_unknown : {"error", "missing"}, default="error"
+        What to do with a level that is not among those of its column.
+
+    Returns
+    -------
+    ndarray of float64, of shape (n_samples, n_features)
+        NaN marks missing cells.
+
+    Raises
+    ------
+    ValueError
+        For an unknown level, and for cells that are no numbers in a numeric column;
+        names column, row and remedy.
+    """
+    cells = cells_of_columns(X)
+    table = np.empty((len(cells[0]) if cells else 0, len(cells)))
+    for place, (source, column) in enumerate(zip(cells, columns, strict=True)):
+        if column.levels is None:
+            table[:, place] = source.numbers(column.dtype)
+        else:
+            table[:, place] = _codes(source, column, handle_unknown)
+    return table
+
+
+def refuse_categories(X: ArrayLike) -> None:
+    """Raise an error for a data frame with columns of categories."""
+    if not is_frame(X):
+        return
+    for name, dtype in nw.from_native(X, eager_only=True).schema.items():
+        if isinstance(dtype, nw.Categorical | nw.Enum):
+            raise ValueError(
+                f"X has categories in column {name!r}. Encode or drop the column, or "
+                "use GaussianImputer, which models categories."
+            )
+
+
+def _named(categorical_features: object) -> bool:
+    """Return whether a parameter names columns."""
+    if categorical_features is None or isinstance(categorical_features, str):
+        return False
+    return len(categorical_features) > 0
+
+
+def _asked(X: ArrayLike, width: int, categorical_features: object) -> dict[int, object]:
+    """Convert `categorical_features` to a dict of indices to kinds or levels."""
+    given = categorical_features
+    if given is None or isinstance(given, str):
+        return {}
+    names = list(getattr(X, "column_names", X.columns)) if is_frame(X) else []
+    if isinstance(given, dict):
+        items = {_place(key, names, width): value for key, value in given.items()}
+        for key, value in items.items():
+            items[key] = _checked_kind(value, column_label(X, key))
+        return items
+    given = list(given)
+    if given and all(isinstance(one, bool | np.bool_) for one in given):
+        if len(given) != width:
+            raise ValueError(
+                f"categorical_features is a mask of {len(given)} columns, and X has "
+                f"{width}."
+            )
+        given = np.flatnonzero(given).tolist()
+    return {_place(one, names, width): "nominal" for one in given}
+
+
+def _checked_kind(value: object, label: str) -> str | tuple:
+    """Check the value of a column in a dict: a kind, or levels in their order."""
+    if isinstance(value, str):
+        if value in KINDS:
+            return value
+    elif isinstance(value, Iterable):
+        levels = tuple(map(item, value))
+        if levels and len(set(levels)) == len(levels):
+            return levels
+    raise ValueError(
+        f"categorical_features has {value!r} for column {label}: it must be one of "
+        f"{', '.join(map(repr, KINDS))}, or a list of different levels in their order."
+    )
+
+
+def _place(key: object, names: list, width: int) -> int:
+    """Find the column of a name or an index."""
+    if key in names:
+        return names.index(key)
+    if isinstance(key, numbers.Integral) and not isinstance(key, bool | np.bool_):
+        if -width <= key < width:
+            return int(key) % width
+    known = ", ".join(map(repr, names)) if names else f"0 to {width - 1}"
+    raise ValueError(
+        f"categorical_features has {key!r}, which is no column of X: {known}."
+    )
+
+
+def _column(source: Cells, asked: object, by_dtype: bool) -> Column:
+    """Determine what a column is, from its data type or as it was asked for."""
+    dtype, numeric = source.dtype, asked == "numeric"
+    if dtype in TIMES and (asked is None or numeric):
+        zone = source.series.dtype.time_zone if dtype == "datetime" else None
+        return Column("numeric", dtype=dtype, zone=zone)
+    if asked is None and by_dtype:
+        asked = _kind_by_dtype(source)
+    kept = dtype if dtype in ("integer", "boolean") else None
+    if asked is None or numeric:
+        if dtype in ("level", "mixed"):
+            source.numbers("number")
+        return Column("numeric", dtype=kept or "number")
+    if dtype == "mixed":
+        _refuse_mixed(source)
+    kind = asked if isinstance(asked, str) else "ordinal"
+    levels = _levels(source, asked)
+    is_count = dtype == "integer" and asked == "ordinal"
+    return Column(kind, levels, kept or "level", is_count=is_count)
+
+
+def _kind_by_dtype(source: Cells) -> str | None:
+    """Choose the kind of a column that nobody named; None if it has numbers."""
+    dtype, series = source.dtype, source.series
+    if dtype == "boolean":
+        return "ordinal"
+    if dtype in ("level", "mixed"):
+        is_ordered = series is not None and series.dtype == nw.Enum
+        return "ordinal" if is_ordered else "nominal"
+    if dtype == "integer" and series is not None:
+        seen = series.drop_nulls()
+        if 0 < seen.n_unique() <= min(MOST_LEVELS, len(seen) // LEAST_CELLS):
+            return "ordinal"
+    return None
+
+
+def _levels(source: Cells, asked: str | tuple) -> tuple:
+    """Find the observed levels of a column, in their order."""
+    observed = set(source.levels()) - {None}
+    if isinstance(asked, tuple):
+        unknown = observed - set(asked)
+        if unknown:
+            raise ValueError(
+                f"X has {source.first(lambda value: value in unknown)}, which is not "
+                "among the levels that categorical_features lists. Add it."
+            )
+        return tuple(level for level in asked if level in observed)
+    if source.dtype == "boolean":
+        return (False, True)
+    if source.series is not None and source.series.dtype == nw.Enum:
+        ordered = map(item, source.series.dtype.categories)
+        return tuple(level for level in ordered if level in observed)
+    return _sorted(observed)
+
+
+def _sorted(levels: Iterable) -> tuple:
+    """Sort levels, as text if they cannot be compared."""
+    try:
+        return tuple(sorted(levels))
+    except TypeError:
+        return tuple(sorted(levels, key=lambda level: (str(type(level)), str(level))))
+
+
+def _codes(source: Cells, column: Column, handle_unknown: str) -> np.ndarray:
+    """Convert the levels of a column to their codes (n_samples,)."""
+    if column.is_count:
+        return _nearest(source.numbers("number"), np.array(column.levels))
+    places = {level: float(code) for code, level in enumerate(column.levels)}
+    levels = source.levels()
+    codes = np.array([places.get(level, np.nan) for level in levels], dtype=float)
+    if handle_unknown == "error":
+        for row in np.flatnonzero(np.isnan(codes)):
+            if levels[row] is not None:
+                raise ValueError(
+                    f"X has the level {levels[row]!r} in column {source.label}, row "
+                    f"{row}, which fit has not observed. Correct the cell, mark it as "
+                    'missing, or set handle_unknown="missing".'
+                )
+    return codes
+
+
+def _nearest(cells: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Find the code of the nearest level, the lower one of two; NaN stays NaN."""
+    halves = (levels[:-1] + levels[1:]) / 2
+    return np.where(np.isnan(cells), np.nan, np.searchsorted(halves, cells))
+
+
+def _refuse_mixed(source: Cells) -> None:
+    """Raise an error for a column of text and other objects."""
+    texts = [is_text(value) for value in source.values if not is_missing(value)]
+    is_rare = 2 * sum(texts) <= len(texts)
+    raise ValueError(
+        f"Column {source.label} has text and other objects: "
+        f"{source.first(lambda value: is_text(value) == is_rare)}. Convert the column "
+        "to one type, by astype(str) or to numbers, and mark missing values by NaN."
+    )

@@ -1,0 +1,215 @@
+"""Tables with their missing cells filled, in the container and data types of X."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skvnce._cells import TIMES, cells_of_columns
+from skvnce._columns import Column
+
+_TICK = {"s": 1_000_000, "ms": 1000}  # microseconds in a unit of time
+_START = datetime(1970, 1, 1)
+_ENDS = [  # microseconds of the first and the last date that datetime represents
+    (day - _START) // timedelta(microseconds=1) for day in (datetime.min, datetime.max)
+]
+
+
+def decoded(columns: Sequence[Column], table: np.ndarray) -> np.ndarray:
+    """Convert codes and microseconds to levels, dates and durations.
+
+    Parameters
+    ----------
+    columns : sequence of n_features Column
+    table : ndarray of shape (..., n_features)
+        Codes, and numbers.  NaN marks missing cells.
+
+    Returns
+    -------
+    ndarray of shape (..., n_features)
+        Of floats if all values are numbers, and else of objects, None where they are
+        missing.
+    """
+    are_numbers = all(column.is_number for column in columns)
+    found = np.empty(table.shape, dtype=np.float64 if are_numbers else object)
+    for place, column in enumerate(columns):
+        cells = table[..., place]
+        values = _values(column, cells.ravel())
+        if are_numbers:
+            values = [np.nan if value is None else value for value in values]
+        elif column.is_plain and column.dtype == "integer":
+            values = [None if np.isnan(value) else round(value) for value in values]
+        found[..., place].flat = values
+    return found
+
+
+def as_objects(
+    X: ArrayLike,
+    columns: Sequence[Column],
+    kept: np.ndarray,
+    table: np.ndarray,
+    missing: np.ndarray,
+) -> np.ndarray:
+    """Fill the missing cells of a table, as an array.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+    columns : sequence of n_features Column
+    kept : ndarray of int, of shape (n_kept,)
+        The columns of X that are returned.
+    table : ndarray of shape (n_samples, n_kept)
+        Their codes and numbers.
+    missing : ndarray of bool, of shape (n_samples, n_kept)
+        The cells that are filled from the table.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, n_kept)
+        Of floats if all values are numbers, and else of objects.
+    """
+    own = [columns[place] for place in kept]
+    filled, cells = decoded(own, table), cells_of_columns(X)
+    for place, column in enumerate(own):
+        seen = np.flatnonzero(~missing[:, place])
+        if filled.dtype == object:
+            filled[seen, place] = _objects(cells[kept[place]].values)[seen]
+        elif column.is_count:  # observed numbers need not be levels
+            filled[seen, place] = cells[kept[place]].numbers("number")[seen]
+    return filled
+
+
+def in_frame(
+    X: ArrayLike,
+    columns: Sequence[Column] | None,
+    kept: np.ndarray,
+    table: np.ndarray,
+    missing: np.ndarray,
+) -> ArrayLike:
+    """Fill the missing cells of a data frame of pandas or polars.
+
+    Parameters and errors are those of `as_objects`; None instead of columns means that
+    all are numeric.
+
+    Returns
+    -------
+    data frame of shape (n_samples, n_kept)
+        Of the type of X, with its index, names and data types.
+    """
+    frame = nw.from_native(X, eager_only=True)
+    frame = frame[:, [int(place) for place in kept]]
+    fill = _fill_pandas if frame.implementation.is_pandas() else _fill_polars
+    own = [columns[place] if columns else Column("numeric") for place in kept]
+    filled = []
+    for place, series in enumerate(frame.iter_columns()):
+        rows, column = np.flatnonzero(missing[:, place]), own[place]
+        if column.is_plain and not _holds_numbers(series.dtype):
+            found = _floats(series, table[:, place])
+        elif len(rows):
+            values = _values(column, table[rows, place])
+            values = [_into_dtype(value, series.dtype) for value in values]
+            found = fill(series, rows, values, column)
+        else:
+            continue
+        filled.append(nw.from_native(found, series_only=True))
+    return frame.with_columns(*filled).to_native()
+
+
+def _holds_numbers(dtype: nw.dtypes.DType) -> bool:
+    return dtype.is_numeric() or dtype == nw.Boolean
+
+
+def _floats(series: nw.Series, cells: np.ndarray) -> ArrayLike:
+    """Make a column of floats (n,) with the name and the index of a column."""
+    if series.implementation.is_pandas():
+        native = series.to_native()
+        return type(native)(cells, index=native.index, name=native.name)
+    return nw.new_series(series.name, cells, nw.Float64, backend="polars").to_native()
+
+
+def _values(column: Column, cells: np.ndarray) -> list:
+    """Convert codes (n,), or numbers, to values; None where they are missing."""
+    if column.levels is not None:
+        levels = (*column.levels, None)
+        places = np.where(np.isnan(cells), len(column.levels), cells).astype(int)
+        return [levels[place] for place in places]
+    if column.dtype in TIMES:
+        return [None if np.isnan(one) else _time(column, one) for one in cells]
+    return cells.tolist()
+
+
+def _time(column: Column, microseconds: float) -> object:
+    """Convert microseconds to a date, a date with a time, or a duration."""
+    if column.dtype == "duration":
+        return timedelta(microseconds=round(microseconds))
+    since = timedelta(microseconds=round(min(max(microseconds, _ENDS[0]), _ENDS[1])))
+    if column.dtype == "date":
+        day = timedelta(days=1)
+        return (_START + (since + day / 2) // day * day).date()
+    if column.zone is not None:
+        return _START.replace(tzinfo=UTC) + since
+    return _START + since
+
+
+def _into_dtype(value: object, dtype: nw.dtypes.DType) -> object:
+    """Convert a value to what a column of a data type holds."""
+    if value is None:
+        return None
+    if dtype == nw.Boolean:
+        return bool(value >= 0.5)
+    if dtype.is_integer():
+        return _integer(value, dtype)
+    tick = _TICK.get(getattr(dtype, "time_unit", None))
+    if tick is None:
+        return value
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=tick) * timedelta(microseconds=tick)
+    return value.replace(microsecond=value.microsecond // tick * tick % 1_000_000)
+
+
+def _integer(value: float, dtype: nw.dtypes.DType) -> int:
+    """Round a number to the nearest integer of a data type."""
+    ends = np.iinfo(str(dtype).lower())
+    return min(max(round(value), int(ends.min)), int(ends.max))
+
+
+def _fill_pandas(
+    series: nw.Series, rows: np.ndarray, values: list, column: Column
+) -> ArrayLike:
+    """Fill cells of a column of pandas, whose data type is kept."""
+    filled = series.to_native().copy()
+    if hasattr(filled, "cat"):
+        known = filled.cat.categories
+        if not set(values) <= {None, *known}:
+            others = [level for level in known if level not in column.levels]
+            filled = filled.cat.set_categories([*column.levels, *others])
+    filled.iloc[rows] = values
+    return filled
+
+
+def _fill_polars(
+    series: nw.Series, rows: np.ndarray, values: list, column: Column
+) -> ArrayLike:
+    """Fill cells of a column of polars, whose data type is kept."""
+    if isinstance(series.dtype, nw.Enum):
+        known = series.dtype.categories
+        if not set(values) <= {None, *known}:
+            others = [level for level in known if level not in column.levels]
+            series = series.cast(nw.Enum([*column.levels, *others]))
+    cells = [None] * len(series)
+    for row, value in zip(rows, values, strict=True):
+        cells[row] = value
+    new = nw.new_series(series.name, cells, series.dtype, backend="polars")
+    seen = np.ones(len(series), dtype=bool)
+    seen[rows] = False
+    mask = nw.new_series("", seen.tolist(), nw.Boolean, backend="polars")
+    return series.zip_with(mask, new).to_native()
+
+
+def _objects(values: Sequence) -> np.ndarray:
+    """Make an array of objects (n,)."""
+    found = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found

@@ -1,0 +1,81 @@
+"""Filled tables in the container and the data types of the input."""
+
+import narwhals as nw
+import numpy as np
+from sklearn.utils._set_output import _get_container_adapter
+
+from skvnce._cells import is_frame
+from skvnce._completed import as_objects, in_frame
+from skvnce.estimators._validation import columns_of
+
+
+def as_given(estimator, table, missing, X, indicators=None):
+    """Return filled rows as `transform` of an estimator does, by its `set_output`.
+
+    Parameters
+    ----------
+    estimator : IncompleteTransformer
+    table : ndarray of shape (n_samples, n_features_out)
+        Codes and numbers, without missing cells.
+    missing : ndarray of bool, of shape (n_samples, n_features_in_)
+        The cells that were missing.
+    X : array-like of shape (n_samples, n_features_in_)
+        The input, whose observed cells, data types and index are kept.
+    indicators : ndarray of shape (n_samples, n_indicators), default=None
+        Columns that are appended.
+
+    Returns
+    -------
+    ndarray or data frame
+        Without `set_output` an array: of floats if all values are numbers, and else of
+        objects.  A data frame has the data types of X if it is a data frame.
+    """
+    kept, columns = estimator._columns_kept(), columns_of(estimator)
+    adapter = _get_container_adapter("transform", estimator)
+    library = None if adapter is None else adapter.container_lib
+    frame = _frame(X, library, columns)
+    if frame is not None:
+        found = in_frame(frame, columns, kept, table, missing[:, kept])
+    else:
+        found = values_of(estimator, table, missing, X)
+    if adapter is None:
+        return found if indicators is None else _appended(found, indicators)
+    names = estimator._names_in()
+    found = _created(adapter, found, X, names[kept])
+    if indicators is None:
+        return found
+    new = estimator.indicator_.get_feature_names_out(names)
+    return adapter.hstack([found, adapter.create_container(indicators, found, new)])
+
+
+def values_of(estimator, table, missing, X):
+    """Return filled rows as an array; the parameters are those of `as_given`."""
+    columns = columns_of(estimator)
+    if not columns:
+        return table
+    kept = estimator._columns_kept()
+    return as_objects(X, columns, kept, table, missing[:, kept])
+
+
+def _appended(table, indicators):
+    return np.hstack([table, indicators.astype(table.dtype)])
+
+
+def _frame(X, library, columns):
+    """Return a data frame in a library, or None if X has no data types to keep."""
+    if library is None or not is_frame(X):
+        return None
+    frame = nw.from_native(X, eager_only=True)
+    if str(frame.implementation) == library:
+        return X
+    if not columns:
+        return None
+    return frame.to_pandas() if library == "pandas" else frame.to_polars()
+
+
+def _created(adapter, table, X, names):
+    """Create a data frame with names from a table."""
+    if isinstance(table, np.ndarray) and table.dtype == object:
+        cells = {name: table[:, place].tolist() for place, name in enumerate(names)}
+        return nw.from_dict(cells, backend=adapter.container_lib).to_native()
+    return adapter.create_container(table, X, names)
