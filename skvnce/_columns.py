@@ -61,6 +61,14 @@ class Column(NamedTuple):
     zone: str | None = None
     is_count: bool = False
 
+    def level(self, code: float) -> object:
+        """Return the level of a code; a number is its own."""
+        return code if self.levels is None else self.levels[int(code)]
+
+    def code(self, level: object) -> float:
+        """Return the code of a level; a number is its own."""
+        return level if self.levels is None else float(self.levels.index(level))
+
     @property
     def is_plain(self) -> bool:
         """Return whether the cells are their own codes."""
@@ -134,7 +142,9 @@ def encode(
         names column, row and remedy.
     """
     cells = cells_of_columns(X)
-    table = np.empty((len(cells[0]) if cells else 0, len(cells)))
+    if not cells:
+        raise ValueError("X must be a table of rows and columns.")
+    table = np.empty((len(cells[0]), len(cells)))
     for place, (source, column) in enumerate(zip(cells, columns, strict=True)):
         if column.levels is None:
             table[:, place] = source.numbers(column.dtype)

@@ -133,8 +133,8 @@ def _values(column: Column, cells: np.ndarray) -> list:
     """Convert codes (n,), or numbers, to values; None where they are missing."""
     if column.levels is not None:
         levels = (*column.levels, None)
-        places = np.where(np.isnan(cells), len(column.levels), cells).astype(int)
-        return [levels[place] for place in places]
+        places = np.where(np.isnan(cells), len(column.levels), np.rint(cells))
+        return [levels[place] for place in places.astype(int)]
     if column.dtype in TIMES:
         return [None if np.isnan(one) else _time(column, one) for one in cells]
     return cells.tolist()

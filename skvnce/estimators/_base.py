@@ -28,6 +28,7 @@ from skvnce.estimators._validation import (
     check_count,
     check_deviations,
     column_name,
+    columns_of,
     incomplete_array,
 )
 
@@ -86,6 +87,13 @@ class ConstantColumns:
         check_deviations(self, self.feature_indices_, moments[1])
         return ModelCells(table, nodes, kept_weights, *moments, weights > 0)
 
+    def _constant_cells(self):
+        """Return the values, or the codes, of the columns in `constants_`."""
+        columns = columns_of(self)
+        if not columns:
+            return list(self.constants_.values())
+        return [columns[place].code(one) for place, one in self.constants_.items()]
+
     def _observed_columns(self, X):
         """Return the indices of columns with observed cells; warn about the others."""
         empty = np.isnan(X).all(0)
@@ -108,7 +116,12 @@ class ConstantColumns:
         nodes = X[:, self.feature_indices_].astype(np.float64)
         constant = constant_columns(nodes)
         places = self.feature_indices_[constant].tolist()
-        values = map(lower_median, nodes.T[constant])
+        values = list(map(lower_median, nodes.T[constant]))
+        columns = columns_of(self)
+        if columns:
+            values = [
+                columns[j].level(one) for j, one in zip(places, values, strict=True)
+            ]
         self.constants_ = dict(zip(places, values, strict=True))
         self.feature_indices_ = self.feature_indices_[~constant]
         if refusal and not self.feature_indices_.size:
@@ -318,7 +331,7 @@ class CellSampler(HeldOutCheck, IncompleteTransformer):
 
     def _constants_filled(self, X):
         values = self._values_of_empty()
-        values[list(self.constants_)] = list(self.constants_.values())
+        values[list(self.constants_)] = self._constant_cells()
         return np.where(np.isnan(X), values.astype(X.dtype), X)
 
     def _values_of_empty(self):

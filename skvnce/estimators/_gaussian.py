@@ -74,7 +74,8 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         truncated, but means and draws are clipped to the observed range.  If the column
         is continuous, this range is first widened by three times the mean excess of the
         outermost values, but not across zero unless the observed values have both
-        signs.  Bounds do not change the fitted distribution.
+        signs.  Bounds do not change the fitted distribution.  Columns of categories
+        have none.
     n_parameter_draws : int, default=20
         Number of draws of mean and covariance from their posterior, made by data
         augmentation at the first call of `sample`.  `sample` uses them in turn, so that
@@ -136,7 +137,7 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
     feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
-    constants_ : dict of int to float
+    constants_ : dict of int to float or level
         Values of the constant columns, by column index.  `fit` warns about them, and
         they fill missing cells.
     held_out_gain_ : float
@@ -150,7 +151,8 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         heavy-tailed columns that it does not predict better.  `transform` fills them by
         their means, and `sample` draws from their observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Smallest and largest imputed value of each column of X.
+        Smallest and largest imputed value of each column of X, in codes of levels and
+        in microseconds for dates.
     categories_ : dict of str to ndarray
         The levels of each column of categories that `fit` has observed, in the order of
         their codes, by column name (by column index if X has no names).  Only if there
@@ -211,6 +213,12 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
     }
+
+    def __sklearn_tags__(self):
+        """Declare that categories are allowed."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = True
+        return tags
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._completed import decoded
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_lattice, seeded
 from skvnce._threads import one_thread
@@ -18,7 +19,7 @@ from skvnce.estimators._base import Imputer
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._modules import filled_once
 from skvnce.estimators._possible import PossibleValues
-from skvnce.estimators._validation import check_count
+from skvnce.estimators._validation import check_count, columns_of
 
 
 def _lattice(data):
@@ -84,16 +85,17 @@ class FittedNormal(Imputer):
         -------
         ndarray of shape (n_rows, n_features_in_)
             Values as `sample` draws them; NaN in columns that were entirely missing at
-            `fit`.
+            `fit`, None if the array is one of objects.
         """
         check_is_fitted(self)
         check_count(n_rows, "n_rows")
         rows = np.full((n_rows, self.n_features_in_), np.nan)
-        rows[:, list(self.constants_)] = list(self.constants_.values())
+        rows[:, list(self.constants_)] = self._constant_cells()
         with one_thread(), seeded(random_state):
             for cells, nodes in self._parts(rows):
                 rows[cells] = self._drawn(self._normal, nodes, 1)[0]
-        return rows
+        columns = columns_of(self)
+        return decoded(columns, rows) if columns else rows
 
     @shows_progress
     def score_samples(self, X):

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce.estimators._tables import distinct_rows
-from skvnce.estimators._validation import column_name
+from skvnce.estimators._validation import column_name, columns_of
 
 WIDENED = 3.0  # mean excesses by which the range of a continuous column is widened
 REPEATED = 0.5  # share of cells with equal values, from which a column has repeats
@@ -110,6 +110,9 @@ def possible_values(estimator, X, min_value=None, max_value=None):
         _as_list(estimator, value, name, d)
         for value, name in ((min_value, "min_value"), (max_value, "max_value"))
     ]
+    for place, column in enumerate(columns_of(estimator) or ()):
+        if column.levels is not None:  # bounds are for numbers
+            asked[0][place] = asked[1][place] = None
     given = np.array([[value is not None for value in side] for side in asked])
     ranges, values, integers = np.zeros((2, d)), {}, np.zeros(d, dtype=bool)
     # with a single column, equal rows are repeated values and not duplicates

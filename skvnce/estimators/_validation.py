@@ -188,7 +188,7 @@ def _codes(estimator, X, columns, reset):
 
 def share_columns(estimator, member):
     """Give a member, which fits the validated table of an estimator, its columns."""
-    for name in ("n_features_in_", "feature_names_in_", "_fitted_ends", "_columns"):
+    for name in ("n_features_in_", "feature_names_in_", "_fitted_ends"):
         if hasattr(estimator, name):
             setattr(member, name, getattr(estimator, name))
 
