@@ -1,7 +1,7 @@
 """The cells of a column of a data frame or an array, as numbers or as levels."""
 
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import narwhals as nw
@@ -123,11 +123,11 @@ class Cells:
                     "List the column in categorical_features, drop it, or mark "
                     "missing values by NaN."
                 )
-        cells = [[np.nan if is_missing(one) else one] for one in self.values]
         with cell_errors_named(self._alone()):
             if self.dtype == "unreadable":
-                cells = readable(self._alone())
-            return np.asarray(cells, dtype=np.float64)[:, 0]
+                return np.asarray(readable(self._alone()), dtype=np.float64)[:, 0]
+            cells = [np.nan if is_missing(one) else one for one in self.values]
+            return objects(cells).astype(np.float64)
 
     def _alone(self) -> ArrayLike:
         """Return the column as a table of its own."""
@@ -150,6 +150,13 @@ def cells_of_columns(X: ArrayLike) -> list[Cells] | None:
     if X.ndim != 2:
         return None
     return [Cells(X, j, None) for j in range(X.shape[1])]
+
+
+def objects(values: Sequence) -> np.ndarray:
+    """Make an array of objects (n,)."""
+    found = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found
 
 
 def item(value: object) -> object:

@@ -7,7 +7,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce._cells import TIMES, cells_of_columns
+from skvnce._cells import TIMES, cells_of_columns, objects
 from skvnce._columns import Column
 
 _TICK = {"s": 1_000_000, "ms": 1000}  # microseconds in a unit of time
@@ -39,8 +39,8 @@ def decoded(columns: Sequence[Column], table: np.ndarray) -> np.ndarray:
         values = _values(column, cells.ravel())
         if are_numbers:
             values = [np.nan if value is None else value for value in values]
-        elif column.is_plain and column.dtype == "integer":
-            values = [None if np.isnan(value) else round(value) for value in values]
+        elif column.is_plain:
+            values = [_as_column(column, value) for value in values]
         found[..., place].flat = values
     return found
 
@@ -75,7 +75,7 @@ def as_objects(
     for place, column in enumerate(own):
         seen = np.flatnonzero(~missing[:, place])
         if filled.dtype == object:
-            filled[seen, place] = _objects(cells[kept[place]].values)[seen]
+            filled[seen, place] = objects(cells[kept[place]].values)[seen]
         elif column.is_count:  # observed numbers need not be levels
             filled[seen, place] = cells[kept[place]].numbers("number")[seen]
     return filled
@@ -140,6 +140,15 @@ def _values(column: Column, cells: np.ndarray) -> list:
     return cells.tolist()
 
 
+def _as_column(column: Column, value: float) -> object:
+    """Convert a number to what a column of integers or booleans holds."""
+    if np.isnan(value):
+        return None
+    if column.dtype == "boolean":
+        return value >= 0.5
+    return round(value) if column.dtype == "integer" else value
+
+
 def _time(column: Column, microseconds: float) -> object:
     """Convert microseconds to a date, a date with a time, or a duration."""
     if column.dtype == "duration":
@@ -185,6 +194,12 @@ def _fill_pandas(
         if not set(values) <= {None, *known}:
             others = [level for level in known if level not in column.levels]
             filled = filled.cat.set_categories([*column.levels, *others])
+    elif series.dtype == nw.Categorical:  # of pyarrow, which takes no new levels
+        cells = objects(filled.tolist())
+        cells[rows] = values
+        return type(filled)(
+            cells, dtype=filled.dtype, index=filled.index, name=filled.name
+        )
     filled.iloc[rows] = values
     return filled
 
@@ -206,10 +221,3 @@ def _fill_polars(
     seen[rows] = False
     mask = nw.new_series("", seen.tolist(), nw.Boolean, backend="polars")
     return series.zip_with(mask, new).to_native()
-
-
-def _objects(values: Sequence) -> np.ndarray:
-    """Make an array of objects (n,)."""
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found

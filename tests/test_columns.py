@@ -1,0 +1,398 @@
+"""Tables of numbers, categories and dates: their codes, and the way back."""
+
+import datetime as dt
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from skvnce._columns import MOST_LEVELS, Column, encode, read_columns
+from skvnce._completed import as_objects, decoded, in_frame
+
+TEXTS = ["b", "a", "", "10", "9", "ä", "NaN", "None"]
+DAYS = [dt.date(1969, 12, 31), dt.date(2020, 2, 29), dt.date(1800, 1, 1)]
+MOMENTS = [dt.datetime(2020, 3, 29, 1, 30, 0, 123456), dt.datetime(1950, 7, 1)]
+SPANS = [dt.timedelta(0), dt.timedelta(days=-3, microseconds=7)]
+LARGE = [3, -(2**40), 2**52, 17, 2, 99, 5, 6, 7, 8, 1, 0]
+FLOATS = [0.1, -3.5, 1e300, 0.0]
+
+
+def arrow(kind):
+    return lambda cells: pd.Series(pd.array(cells, dtype=pd.ArrowDtype(kind)))
+
+
+def pandas(dtype):
+    return lambda cells: pd.Series(pd.array(cells, dtype=dtype))
+
+
+def categories(levels, ordered):
+    return lambda cells: pd.Series(pd.Categorical(cells, levels, ordered=ordered))
+
+
+def polars(dtype):
+    return lambda cells: pl.Series(cells, dtype=dtype)
+
+
+def zoned(cells):
+    return pandas("datetime64[us]")(cells).dt.tz_localize("UTC").dt.tz_convert(ZONE)
+
+
+ZONE = "Europe/Berlin"
+INTERVALS = [pd.Interval(0, 1), pd.Interval(1, 2), pd.Interval(2, 9)]
+PANDAS = {  # values, and how to make a column with missing cells of them
+    "category": (TEXTS, categories(TEXTS, False)),
+    "ordered": (TEXTS, categories(TEXTS, True)),
+    "intervals": (INTERVALS, categories(INTERVALS, True)),
+    "numbers as categories": ([3, 1, 2], categories([3, 1, 2, 4], False)),
+    "str": (TEXTS, pandas("str")),
+    "string": (TEXTS, pandas("string")),
+    "text objects": (TEXTS, lambda cells: pd.Series(cells, dtype=object)),
+    "booleans as objects": ([True, False], lambda c: pd.Series(c, dtype=object)),
+    "arrow text": (TEXTS, arrow(pa.string())),
+    "arrow dictionary": (TEXTS, arrow(pa.dictionary(pa.int32(), pa.string()))),
+    "boolean": ([True, False], pandas("boolean")),
+    "arrow bool": ([True, False], arrow(pa.bool_())),
+    "Int8": ([3, 1, -2], pandas("Int8")),
+    "UInt16": ([3, 1, 65535], pandas("UInt16")),
+    "Int64": (LARGE, pandas("Int64")),
+    "arrow int": (LARGE, arrow(pa.int64())),
+    "float64": (FLOATS, pandas("float64")),
+    "float32": ([0.5, -1.5], pandas("float32")),
+    "Float64": (FLOATS, pandas("Float64")),
+    "datetime": (MOMENTS, pandas("datetime64[us]")),
+    "nanoseconds": (
+        [pd.Timestamp("2020-01-01 00:00:00.000000001"), pd.Timestamp("1999")],
+        pandas("datetime64[ns]"),
+    ),
+    "seconds": ([dt.datetime(2020, 1, 1, 3)], pandas("datetime64[s]")),
+    "zone": (MOMENTS, zoned),
+    "duration": (SPANS, pandas("timedelta64[us]")),
+    "arrow date": (DAYS, arrow(pa.date32())),
+    "arrow zone": (MOMENTS, arrow(pa.timestamp("us", ZONE))),
+    "arrow duration": (SPANS, arrow(pa.duration("us"))),
+}
+POLARS = {
+    "Categorical": (TEXTS, polars(pl.Categorical)),
+    "Enum": (TEXTS, polars(pl.Enum([*TEXTS, "unused"]))),
+    "String": (TEXTS, polars(pl.String)),
+    "Boolean": ([True, False], polars(pl.Boolean)),
+    "Int64": (LARGE, polars(pl.Int64)),
+    "UInt8": ([3, 255, 0], polars(pl.UInt8)),
+    "Float64": (FLOATS, polars(pl.Float64)),
+    "Float32": ([0.5, -1.5], polars(pl.Float32)),
+    "Date": (DAYS, polars(pl.Date)),
+    "Datetime": (MOMENTS, polars(pl.Datetime("us"))),
+    "milliseconds": ([dt.datetime(2020, 1, 1, 3)], polars(pl.Datetime("ms"))),
+    "nanoseconds": (MOMENTS, polars(pl.Datetime("ns"))),
+    "zone": (
+        [one.replace(tzinfo=dt.UTC) for one in MOMENTS],
+        polars(pl.Datetime("us", ZONE)),
+    ),
+    "Duration": (SPANS, polars(pl.Duration("us"))),
+}
+LIBRARIES = {"pandas": PANDAS, "polars": POLARS}
+KINDS = [(library, kind) for library, kinds in LIBRARIES.items() for kind in kinds]
+
+
+def null(series):
+    return np.asarray(series.isna() if hasattr(series, "isna") else series.is_null())
+
+
+def frame_of(library, columns, index=None):
+    if library == "polars":
+        return pl.DataFrame(columns)
+    frame = pd.DataFrame({k: v.reset_index(drop=True) for k, v in columns.items()})
+    return frame if index is None else frame.set_axis(index)
+
+
+def assert_given_back(X, codes, columns):
+    """Hide observed cells, fill all from codes, and compare with X."""
+    observed = ~np.isnan(codes)
+    lists = {name: X[name].to_list() for name in X.columns}
+    kept = np.arange(X.shape[1])
+    filled = in_frame(X, columns, kept, codes, observed)
+    untouched = in_frame(X, columns, kept, np.where(observed, codes, 0), ~observed)
+    for found in (filled, untouched):
+        assert type(found) is type(X)
+        assert list(found.columns) == list(X.columns)
+        assert list(found.dtypes) == list(X.dtypes)
+        if hasattr(X, "index"):
+            assert found.index.equals(X.index)
+    for place, name in enumerate(X.columns):
+        seen = observed[:, place]
+        assert columns[place].levels == () or not null(untouched[name]).any()
+        for found in (filled, untouched):
+            here = found[name].to_list()
+            for row in np.flatnonzero(seen):
+                assert here[row] == lists[name][row]
+
+
+@pytest.mark.parametrize(("library", "kind"), KINDS)
+@settings(max_examples=8, deadline=None, phases=[Phase.generate])
+@given(data=st.data())
+def test_cells_come_back_equal_and_of_the_same_dtype(library, kind, data):
+    values, make = LIBRARIES[library][kind]
+    cells = data.draw(st.lists(st.sampled_from([*values, None]), min_size=3))
+    index = data.draw(st.sampled_from([None, "text", "same"]))
+    if index is not None:
+        index = [
+            "i" * (place % 2 if index == "same" else place)
+            for place in range(len(cells))
+        ]
+    numbers = np.arange(len(cells)) + 0.5
+    own = {"x": make(cells), "n": make([None] * len(cells))}
+    own["y"] = pl.Series(numbers) if library == "polars" else pd.Series(numbers)
+    X = frame_of(library, own, index)
+    columns = read_columns(X) or [Column("numeric")] * 3
+    columns = pickle.loads(pickle.dumps(columns))
+    codes = encode(X, columns)
+    np.testing.assert_array_equal(np.isnan(codes[:, 0]), null(X["x"]))
+    np.testing.assert_array_equal(codes[:, 2], numbers)
+    if kind == "nanoseconds":  # more digits than microseconds as floats have
+        return
+    assert_given_back(X, codes, columns)
+
+
+def test_times_are_exact_to_the_microsecond():
+    days = pd.Series(DAYS, dtype="datetime64[s]")
+    [column], codes = read_columns(days.to_frame("t")), None
+    codes = encode(days.to_frame("t"), [column])
+    assert codes[0, 0] == -86_400e6
+    assert decoded([column], codes)[:, 0].tolist() == days.tolist()
+    zone = pd.DataFrame({"t": zoned([MOMENTS[0]] * 2)})
+    [column] = read_columns(zone)
+    assert column.zone == ZONE and column.kind == "numeric"
+    assert decoded([column], encode(zone, [column]))[0, 0] == zone.t[0]
+    late = pd.DataFrame({"t": pandas("datetime64[ns]")(["2020-01-01", None])})
+    late.t += pd.Timedelta(1, "ns")
+    assert encode(late, [column])[0, 0] == pytest.approx(1577836800e6, abs=0.3)
+
+
+def kinds(X, categorical_features="from_dtype"):
+    return {
+        name: (column.kind, column.levels)
+        for name, column in zip(
+            X.columns, read_columns(X, categorical_features), strict=True
+        )
+    }
+
+
+def mixed():
+    return pd.DataFrame(
+        {
+            "number": [0.5, 1.5, np.nan, 2.5, 3.5, 4.5],
+            "text": ["b", "a", None, "b", "", "10"],
+            "grade": pd.Categorical(["lo", "hi", None, "lo", "hi", "lo"],
+                                    ["lo", "mid", "hi"], ordered=True),
+            "yes": [True] * 6,
+            "count": [3, 1, 3, 1, 7, 7],
+            "id": [30, 10, 40, 70, 20, 80],
+        }
+    )  # fmt: skip
+
+
+def test_kinds_follow_the_data_types():
+    expected = {
+        "number": ("numeric", None),
+        "text": ("nominal", ("", "10", "a", "b")),
+        "grade": ("ordinal", ("lo", "hi")),  # "mid" was not observed
+        "yes": ("ordinal", (False, True)),
+        "count": ("ordinal", (1, 3, 7)),
+        "id": ("numeric", None),  # 6 different values in 6 cells
+    }
+    X = mixed()
+    assert kinds(X) == expected
+    assert kinds(pl.from_pandas(X.drop(columns="grade"))) == {
+        name: found for name, found in expected.items() if name != "grade"
+    }
+    table = pa.Table.from_pandas(X[["number", "text", "count"]])
+    found = [tuple(column[:2]) for column in read_columns(table)]
+    assert found == [expected[name] for name in ("number", "text", "count")]
+    enum = pl.DataFrame({"e": pl.Series(["b", "a"], dtype=pl.Enum(["b", "c", "a"]))})
+    assert kinds(enum) == {"e": ("ordinal", ("b", "a"))}
+    categorical = enum.cast(pl.Categorical)
+    assert kinds(categorical) == {"e": ("nominal", ("a", "b"))}
+
+
+def test_integers_with_few_values_are_ordinal():
+    for width in (MOST_LEVELS, MOST_LEVELS + 1):
+        X = pd.DataFrame({"i": np.arange(3 * width) % width, "s": "a"})
+        few = width <= MOST_LEVELS
+        assert kinds(X)["i"][0] == ("ordinal" if few else "numeric")
+        assert kinds(X.astype({"i": float}))["i"] == ("numeric", None)
+        assert kinds(X, {"i": "numeric"})["i"] == ("numeric", None)
+        assert kinds(X, ["s"])["i"] == ("numeric", None)
+
+
+def test_a_new_number_counts_as_the_nearest_level():
+    X = pd.DataFrame({"i": [1, 1, 4, 4, 9, 9]})
+    columns = read_columns(X)
+    new = pd.DataFrame({"i": [0, 2, 3, 100, 6.5, np.nan]})
+    codes = encode(new, columns)[:, 0]
+    np.testing.assert_array_equal(codes, [0, 0, 1, 2, 1, np.nan])
+    missing = np.isnan(codes)[:, None]
+    filled = as_objects(new, columns, [0], np.full((6, 1), 2.0), missing)
+    assert filled.ravel().tolist() == [0, 2, 3, 100, 6.5, 9]
+
+
+def test_a_dict_decides_about_its_columns():
+    X = mixed()
+    found = kinds(X, {"text": ["b", "a", "", "10", "c"], "count": "nominal"})
+    assert found["text"] == ("ordinal", ("b", "a", "", "10"))
+    assert found["count"] == ("nominal", (1, 3, 7))
+    assert found["grade"] == ("ordinal", ("lo", "hi"))
+    assert kinds(X, {"grade": "nominal"})["grade"] == ("nominal", ("lo", "hi"))
+    assert kinds(X, {2: "nominal"})["grade"][0] == "nominal"
+
+
+@pytest.mark.parametrize("make", [np.asarray, np.ndarray.tolist, np.ma.asarray])
+def test_arrays_have_the_categories_that_are_named(make):
+    X = np.array([["b", 1.0, True], ["a", np.nan, None], [None, 2, False]], object)
+    for asked in ([0], [True, False, False], np.array([0]), (-3,)):
+        columns = read_columns(make(X), asked)
+        assert [column.kind for column in columns] == ["nominal", "numeric", "numeric"]
+        codes = encode(make(X), columns)
+        np.testing.assert_array_equal(
+            codes, [[1, 1, 1], [0, np.nan, np.nan], [np.nan, 2, 0]]
+        )
+    missing = np.isnan(codes[:, [2, 0]])
+    filled = as_objects(make(X), columns, [2, 0], np.ones((3, 2)), missing)
+    assert filled.tolist() == [[True, "b"], [True, "a"], [False, "b"]]
+    assert read_columns(make(X)) is read_columns(make(X), None) is None
+
+
+def test_arrays_of_numbers_are_nominal_where_named():
+    X = np.array([[3.0, 0.1], [1.0, 0.2], [np.nan, 0.3]])
+    columns = read_columns(X, [0])
+    assert columns[0][:2] == ("nominal", (1.0, 3.0))
+    codes = encode(X, columns)
+    np.testing.assert_array_equal(codes, [[1, 0.1], [0, 0.2], [np.nan, 0.3]])
+    found = as_objects(X, columns, [0, 1], np.nan_to_num(codes), np.isnan(codes))
+    assert found.dtype == float and found.tolist() == [[3, 0.1], [1, 0.2], [1, 0.3]]
+
+
+def test_tables_of_numbers_need_no_codes():
+    X = np.ones((30, 2))
+    for table in (X, X.astype(int), X.tolist(), pd.DataFrame(X), pl.DataFrame(X)):
+        assert read_columns(table) is None
+    assert read_columns(pd.DataFrame(np.arange(40).reshape(-1, 2))) is None
+    assert read_columns(mixed()[["number", "count"]], None) is None
+
+
+def test_unknown_levels_are_refused_or_missing():
+    columns = read_columns(mixed())
+    new = mixed().assign(text=["a", None, "b", "zebra", "b", "b"])
+    with pytest.raises(ValueError, match="'zebra' in column 'text', row 3.*missing"):
+        encode(new, columns)
+    codes = encode(new, columns, handle_unknown="missing")
+    assert np.isnan(codes[[1, 3], 1]).all() and codes[0, 1] == 2
+    unseen = mixed().assign(grade=pd.Categorical(["mid"] * 6, ["lo", "mid", "hi"]))
+    with pytest.raises(ValueError, match="'mid' in column 'grade', row 0"):
+        encode(unseen, columns)
+
+
+def test_levels_that_the_data_type_lacks_are_added():
+    columns = read_columns(mixed())
+    for ordered in (True, False):
+        grade = pd.Categorical(["hi"] * 5 + [None], ["hi", "other"], ordered=ordered)
+        new = mixed().assign(grade=grade)
+        filled = in_frame(new, columns, [2], np.zeros((6, 1)), null(new[["grade"]]))
+        assert filled.grade.tolist() == ["hi"] * 5 + ["lo"]
+        assert filled.grade.cat.categories.tolist() == ["lo", "hi", "other"]
+        assert filled.grade.cat.ordered == ordered
+    enum = pl.DataFrame({"e": pl.Series(["b", None], dtype=pl.Enum(["b"]))})
+    known = [Column("ordinal", ("a", "b"), "level")]
+    filled = in_frame(enum, known, [0], np.zeros((2, 1)), np.array([[False], [True]]))
+    assert filled["e"].to_list() == ["b", "a"]
+
+
+HOSTILE = {  # a frame, categorical_features, and what the error says
+    "numbers and text": (
+        {"a": [1.5, 2.0, "x", None]},
+        "from_dtype",
+        "'x'.* row 2.*str",
+    ),
+    "text and numbers": (
+        {"a": ["u", "v", "w", 2]},
+        "from_dtype",
+        "2 in column 'a', row 3",
+    ),
+    "lists": ({"a": [[1], [2], [1]], "s": "t"}, "from_dtype", "'a', row 0"),
+    "sets as categories": (
+        {"a": [{1}, {2}, {1}]},
+        ["a"],
+        r"\{1\} in column 'a', row 0",
+    ),
+    "not listed": (
+        {"a": ["u", "v"], "b": ["w", "w"]},
+        ["a"],
+        "'w' in column 'b', row 0",
+    ),
+    "no category": ({"a": ["u", "v"]}, None, "'u' in column 'a', row 0.* List"),
+    "no column": ({"a": [1, 2]}, ["b"], "'b', which is no column of X: 'a'"),
+    "no index": ({"a": [1, 2]}, [1], "1, which is no column"),
+    "mask too long": ({"a": [1, 2]}, [True, False], "mask of 2 columns, and X has 1"),
+    "no kind": ({"a": [1, 2]}, {"a": "count"}, "'count' for column 'a'"),
+    "level not listed": ({"a": ["u", "v"]}, {"a": ["u"]}, "'v' in column 'a', row 1"),
+    "level twice": ({"a": ["u", "v"]}, {"a": ["u", "u"]}, "different levels"),
+    "text as numbers": (
+        {"a": ["u", "v"]},
+        {"a": "numeric"},
+        "'u' in column 'a', row 0",
+    ),
+    "periods": (
+        {"a": pd.period_range("2020", periods=3), "s": "t"},
+        "from_dtype",
+        "'a', row 0",
+    ),
+    "dates as objects": (
+        {"a": np.array(DAYS, object), "s": "t"},
+        "from_dtype",
+        "'a', row 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_frames_are_refused_by_name(kind):
+    cells, asked, message = HOSTILE[kind]
+    X = pd.DataFrame(cells)
+    with pytest.raises((ValueError, TypeError), match=f"(?s){message}"):
+        encode(X, read_columns(X, asked))
+
+
+def test_names_that_occur_twice_are_refused():
+    X = pd.DataFrame([["u", 1], ["v", 2]], columns=["a", "a"])
+    with pytest.raises(ValueError, match="2 columns named 'a'"):
+        read_columns(X)
+
+
+def test_a_column_that_changes_its_type_is_refused():
+    X = mixed().assign(day=pd.Timestamp("2020"))
+    columns = read_columns(X)
+    for wrong in (X.assign(day=3.0), X.assign(number=pd.Timestamp("2020"))):
+        with pytest.raises(TypeError, match="in the table of fit"):
+            encode(wrong, columns)
+    assert np.isnan(encode(X.assign(day=np.nan), columns)[:, -1]).all()
+
+
+def test_many_levels():
+    names = [f"level {place}" for place in range(500)]
+    X = pd.DataFrame({"s": names * 2, "c": pd.Categorical(names[::-1] * 2, names)})
+    columns = read_columns(X)
+    codes = encode(X, columns)
+    assert codes.max() == 499 and columns[0].levels == tuple(sorted(names))
+    assert (decoded(columns, codes) == X.to_numpy(object)).all()
+
+
+def test_inputs_are_not_modified():
+    X, before = mixed(), mixed()
+    columns = read_columns(X)
+    in_frame(X, columns, np.arange(6), np.zeros((6, 6)), null(X))
+    as_objects(X, columns, np.arange(6), np.zeros((6, 6)), null(X))
+    pd.testing.assert_frame_equal(X, before)
