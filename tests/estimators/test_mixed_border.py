@@ -1,0 +1,339 @@
+"""Frames of categories, dates and integers, in and out of imputers."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import skops.io
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+
+from skvnce import (
+    GaussianImputer,
+    IncompleteFactorAnalysis,
+    LAIRImputer,
+    TruncatedGaussianGraphLearner,
+    VariationalAutoencoder,
+    VGIImputer,
+)
+
+N = 60
+QUICK = {"n_parameter_draws": 2, "on_misfit": "ignore", "random_state": 0}
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Constant where observed",
+    "ignore:Entirely missing",
+    "ignore:X does not have valid feature names",
+    "ignore:pandas.DataFrame with sparse columns",
+)
+
+
+def whole(n=N):
+    """Make a frame of all kinds without missing cells."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=n)
+    days = pd.to_timedelta(rng.integers(0, 900, n), unit="D")
+    grade = pd.cut(x, [-9, -0.5, 0.5, 9], labels=["lo", "mid", "hi"])
+    return pd.DataFrame(
+        {
+            "x": x,
+            "port": pd.Categorical(rng.choice(["S", "C", "Q"], n), list("QCSU")),
+            "name": rng.choice(["", "10", "9"], n),
+            "grade": grade,
+            "yes": pd.array(x + rng.normal(size=n) > 0, dtype="boolean"),
+            "count": pd.array(rng.integers(0, 5, n), dtype="Int8"),
+            "id": pd.array(rng.permutation(n) + 100, dtype="Int64"),
+            "day": pd.Timestamp("2020-03-01", tz="Europe/Berlin") + days,
+        },
+        index=[f"row {place}" for place in range(n)],
+    )
+
+
+def incomplete():
+    X = whole()
+    hidden = np.random.default_rng(1).random(X.shape) < 0.2
+    return X.mask(hidden)
+
+
+@pytest.fixture(scope="module")
+def imputer():
+    return GaussianImputer(**QUICK).fit(incomplete())
+
+
+def assert_observed_cells_kept(found, X):
+    for name in X.columns:
+        seen = X[name].notna().to_numpy()
+        assert found[name].notna().all()
+        assert (found[name][seen] == X[name][seen]).all()
+
+
+def assert_possible(found):
+    assert set(found["port"]) <= set("SCQ")
+    assert set(found["name"]) <= {"", "10", "9"}
+    assert set(found["grade"]) <= {"lo", "mid", "hi"}
+    assert set(found["count"]) <= set(range(5))
+
+
+@pytest.mark.parametrize("output", ["pandas", "default"])
+def test_what_comes_in_comes_out(imputer, output):
+    X = incomplete()
+    model = clone(imputer).set_output(transform=output).fit(X)
+    tables = [model.transform(X), *model.sample(X, 2, random_state=0)]
+    for table in tables:
+        if output == "default":
+            assert table.dtype == object
+            table = pd.DataFrame(table, X.index, X.columns)
+        else:
+            pd.testing.assert_series_equal(table.dtypes, X.dtypes)
+            assert table.index.equals(X.index)
+        assert_observed_cells_kept(table, X)
+        assert_possible(table)
+    draws = model.sample(X, 2, random_state=0, as_array=True)
+    assert draws.shape == (2, *X.shape) and draws.dtype == object
+    last = pd.DataFrame(draws[1], X.index, X.columns)
+    assert (last.to_numpy() == pd.DataFrame(tables[2]).to_numpy()).all()
+
+
+def test_frames_of_polars_keep_their_data_types():
+    X = pl.from_pandas(incomplete())
+    X = X.with_columns(grade=pl.col("grade").cast(pl.Enum(["lo", "mid", "hi"])))
+    model = GaussianImputer(**QUICK).set_output(transform="polars").fit(X)
+    found = model.transform(X)
+    assert found.schema == X.schema
+    assert found.null_count().sum_horizontal()[0] == 0
+    assert_possible(found)
+    for name in X.columns:
+        seen = X[name].is_not_null()
+        assert (found[name].filter(seen) == X[name].filter(seen)).all()
+    assert model.categories_["grade"].tolist() == ["lo", "mid", "hi"]
+
+
+@pytest.mark.parametrize("output", ["pandas", "polars"])
+def test_another_library_may_come_out(imputer, output):
+    other = {"pandas": pl.from_pandas, "polars": lambda X: X}[output](incomplete())
+    model = clone(imputer).set_output(transform=output).fit(other)
+    found = model.transform(other)
+    assert type(found).__module__.startswith(output)
+    assert list(found.columns) == list(incomplete().columns)
+    assert_possible(found)
+    ports = np.asarray(incomplete()["port"], dtype=object)
+    seen = incomplete()["port"].notna().to_numpy()
+    assert (np.asarray(found["port"], dtype=object)[seen] == ports[seen]).all()
+
+
+def test_levels_are_attributes(imputer):
+    found = {name: levels.tolist() for name, levels in imputer.categories_.items()}
+    assert found == {
+        "port": ["C", "Q", "S"],
+        "name": ["", "10", "9"],
+        "grade": ["lo", "mid", "hi"],
+        "yes": [False, True],
+        "count": [0, 1, 2, 3, 4],
+    }
+    numbers = clone(imputer).fit(whole()[["x", "id"]])
+    assert not hasattr(numbers, "categories_")
+    again = clone(imputer).fit(incomplete()).fit(whole()[["x", "id"]])
+    assert not hasattr(again, "categories_")
+
+
+def test_arrays_of_objects_and_of_numbers():
+    X = incomplete()[["x", "port", "count"]].to_numpy(object)
+    model = GaussianImputer(**QUICK, categorical_features=[1]).fit(X)
+    found = model.transform(X)
+    seen = ~pd.isna(X)
+    assert (found[seen] == X[seen]).all() and not pd.isna(found).any()
+    assert model.categories_[1].tolist() == ["C", "Q", "S"]
+    frame = model.set_output(transform="pandas").transform(X)
+    assert frame.dtypes.astype(str).tolist()[0] == "float64"
+    assert set(frame["x1"]) <= set("SCQ")
+    codes = np.random.default_rng(0).integers(0, 3, (N, 3)).astype(float) * 10
+    codes[:5, 0] = np.nan
+    model = GaussianImputer(**QUICK, categorical_features=[0]).fit(codes)
+    found = model.transform(codes)
+    assert found.dtype == float and set(found[:5, 0]) <= {0, 10, 20}
+    np.testing.assert_array_equal(found[5:], codes[5:])
+
+
+def test_numbers_as_levels_come_out_as_floats():
+    X = incomplete()[["x", "yes", "count"]]
+    found = GaussianImputer(**QUICK).fit(X).transform(X)
+    assert found.dtype == float and not np.isnan(found).any()
+    assert set(found[:, 1]) == {0, 1} and set(found[:, 2]) == set(range(5))
+    new = X.assign(count=pd.array([100] * N, dtype="Int8"))
+    assert (GaussianImputer(**QUICK).fit(X).transform(new)[:, 2] == 100).all()
+
+
+def test_unknown_levels(imputer):
+    new = incomplete()
+    new["port"] = new["port"].cat.set_categories(list("QCSU"))
+    new.loc["row 7", "port"] = "U"
+    with pytest.raises(ValueError, match="'U' in column 'port', row 7.*handle_unknown"):
+        imputer.transform(new)
+    model = clone(imputer).set_params(handle_unknown="missing").fit(incomplete())
+    found = model.set_output(transform="pandas").transform(new)
+    assert found.loc["row 7", "port"] in set("SCQ")
+    assert found["port"].dtype == new["port"].dtype
+
+
+def test_a_failed_fit_changes_nothing(imputer):
+    before = dict(vars(imputer))
+    broken = incomplete()
+    broken["name"] = broken["name"].astype(object)
+    broken.loc["row 3", "name"] = 7
+    for asked in ("from_dtype", ["no"], {"name": "count"}):
+        imputer.set_params(categorical_features=asked)
+        with pytest.raises(ValueError, match="name|no column"):
+            imputer.fit(broken)
+        imputer.set_params(categorical_features="from_dtype")
+        assert vars(imputer) == before
+
+
+def test_other_columns_or_names_are_refused(imputer):
+    X = incomplete()
+    with pytest.raises(ValueError, match="feature names should match"):
+        imputer.transform(X[X.columns[::-1]])
+    with pytest.raises(ValueError, match="feature names should match|features"):
+        imputer.transform(X.drop(columns="x"))
+    for wrong in (np.zeros(8), np.zeros((2, 2, 2))):
+        with pytest.raises(ValueError, match="(?i)array|features"):
+            imputer.transform(wrong)
+    with pytest.raises(ValueError, match="minimum of 1 is required"):
+        imputer.transform(X[:0])
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("output", ["default", "pandas"])
+def test_constants_and_empty_columns(keeps, output):
+    X = incomplete().assign(
+        port=pd.Categorical(["S", None] * (N // 2), list("QCSU")),
+        yes=pd.array([True, None] * (N // 2), dtype="boolean"),
+        name=pd.array([None] * N, dtype="str"),
+        grade=pd.array([None] * N, dtype="Int64"),
+    )
+    model = GaussianImputer(**QUICK, keep_empty_features=keeps).fit(X)
+    assert model.constants_ == {1: "S", 4: True}
+    found = model.set_output(transform=output).transform(X)
+    names = model.get_feature_names_out()
+    assert list(names) == [name for name in X if keeps or name not in ("name", "grade")]
+    found = pd.DataFrame(np.asarray(found, dtype=object), columns=names)
+    assert (found["port"] == "S").all() and (found["yes"] == True).all()  # noqa: E712
+    if keeps:
+        assert found["name"].isna().all()  # there is no level to fill
+        assert (found["grade"] == 0).all()
+    rows = pd.DataFrame(model.sample_rows(5, random_state=0), columns=X.columns)
+    assert set(rows["port"]) == {"S"} and rows["name"].isna().all()
+
+
+def test_a_single_level_in_all_columns():
+    X = pd.DataFrame({"a": ["u", None, "u"], "b": pd.Categorical(["v", "v", None])})
+    found = GaussianImputer(**QUICK).fit(X).transform(X)
+    assert found.tolist() == [["u", "v"]] * 3
+
+
+def test_indicators_follow(imputer):
+    X = incomplete()
+    model = clone(imputer).set_params(add_indicator=True).fit(X)
+    found = model.transform(X)
+    assert found.shape == (N, 16)
+    np.testing.assert_array_equal(found[:, 8:].astype(float), X.isna().to_numpy())
+    for output, columns in (("pandas", X.columns), ("polars", None)):
+        frame = model.set_output(transform=output).transform(X)
+        assert list(frame.columns) == list(model.get_feature_names_out())
+        assert frame.shape == (N, 16)
+        if columns is not None:
+            pd.testing.assert_series_equal(frame.dtypes[:8], X.dtypes)
+            assert frame.index.equals(X.index)
+
+
+def test_bounds_are_for_numbers():
+    X = incomplete()[["x", "count", "port"]]
+    free = GaussianImputer(**QUICK).fit(X)
+    bound = GaussianImputer(**QUICK, min_value=-1e3, max_value={"x": 1e3}).fit(X)
+    assert (free.transform(X)[:, 1:] == bound.transform(X)[:, 1:]).all()
+    assert bound.feature_ranges_[:, 1].tolist() == [0, 4]
+
+
+def test_rows_are_drawn_as_values(imputer):
+    found = pd.DataFrame(
+        imputer.sample_rows(30, random_state=0), columns=whole().columns
+    )
+    assert_possible(found)
+    assert all(isinstance(one, int) for one in found["id"])
+    assert {one.tzname() for one in found["day"]} == {"UTC"}
+    assert found["day"].between("2010", "2030").all()
+
+
+def test_integers_and_booleans_of_numeric_frames_come_back():
+    X = incomplete()[["x", "id"]].assign(half=incomplete()["x"].astype("float32"))
+    X["thin"] = pd.arrays.SparseArray(np.arange(N) * 1.0)
+    model = GaussianImputer(**QUICK).set_output(transform="pandas").fit(X)
+    assert model._columns is None
+    found = model.transform(X)
+    assert found.dtypes.astype(str).tolist() == [
+        "float64",
+        "Int64",
+        "float32",
+        "float64",
+    ]
+    assert_observed_cells_kept(found, X)
+    assert isinstance(model.set_output(transform="polars").transform(X), pl.DataFrame)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        IncompleteFactorAnalysis(1),
+        LAIRImputer(random_state=0),
+        TruncatedGaussianGraphLearner(random_state=0),
+        VariationalAutoencoder(random_state=0),
+        VGIImputer(random_state=0),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_other_estimators_name_the_column_and_the_imputer(estimator):
+    X = incomplete()
+    with pytest.raises(
+        ValueError, match="categories in column 'port'.*GaussianImputer"
+    ):
+        estimator.fit(X[["x", "port"]])
+    codes = X[["x"]].assign(code=pd.Categorical([1, 2] * (N // 2)))
+    with pytest.raises(
+        ValueError, match="categories in column 'code'.*GaussianImputer"
+    ):
+        estimator.fit(codes)
+    with pytest.raises(ValueError, match="column 'name', row .*GaussianImputer"):
+        estimator.fit(whole()[["x", "name"]])
+
+
+def test_fitted_imputers_are_stored(imputer):
+    X = incomplete()
+    expected = imputer.transform(X)
+    own = ["skvnce.estimators._gaussian.GaussianImputer"]
+    stored = skops.io.loads(skops.io.dumps(imputer), trusted=own)
+    for other in (pickle.loads(pickle.dumps(imputer)), stored):
+        assert (other.transform(X) == expected).all()
+
+
+def test_a_pipeline_with_a_search_over_a_frame():
+    X = incomplete()[["x", "port", "count", "yes"]]
+    y = np.arange(N) % 2
+    columns = ColumnTransformer(
+        [("own", GaussianImputer(**QUICK, handle_unknown="missing"), list(X.columns))],
+        verbose_feature_names_out=False,
+    ).set_output(transform="pandas")
+    forest = HistGradientBoostingClassifier(
+        categorical_features="from_dtype", max_iter=2
+    )
+    search = GridSearchCV(
+        make_pipeline(columns, forest),
+        {"columntransformer__own__shrinkage": [0.1, 1.0]},
+        cv=2,
+        error_score="raise",
+    ).fit(X, y)
+    steps = search.best_estimator_
+    assert steps[0].transform(X)["port"].dtype == X["port"].dtype
+    assert steps[1].is_categorical_.tolist() == [False, True, False, False]
