@@ -27,8 +27,8 @@ def is_frame(X: ArrayLike) -> bool:
 
 def is_missing(value: object) -> bool:
     """Return whether a cell is None, NaN, NaT or pandas.NA."""
-    if isinstance(value, str):  # most cells; the others take longer
-        return False
+    if isinstance(value, str | float):  # most cells; the others take longer
+        return value != value
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     if isinstance(value, np.datetime64 | np.timedelta64):
@@ -74,17 +74,21 @@ class Cells:
             return _kind_of_objects(self.values)
         return "unreadable"
 
-    def levels(self) -> list:
-        """List the cells, None where they are missing."""
-        levels = [None if is_missing(value) else item(value) for value in self.values]
+    def levels(self) -> set:
+        """Collect the levels that are observed."""
         try:
-            set(levels)
+            return {item(one) for one in set(self.values) if not is_missing(one)}
         except TypeError as error:
             raise TypeError(
                 f"X has {self.first(_is_unhashable)}, which is neither a number nor a "
                 "category."
             ) from error
-        return levels
+
+    def codes(self, levels: tuple) -> np.ndarray:
+        """Find the places (n_samples,) of the cells among levels; NaN for others."""
+        places = {level: float(code) for code, level in enumerate(levels)}
+        self.levels()  # raises an error for cells that are none
+        return np.array([places.get(value, np.nan) for value in self.values], float)
 
     def first(self, unfit: Callable[[object], bool]) -> str:
         """Describe the first observed cell that satisfies a condition."""

@@ -260,7 +260,7 @@ def _kind_by_dtype(source: Cells) -> str | None:
 
 def _levels(source: Cells, asked: str | tuple) -> tuple:
     """Find the observed levels of a column, in their order."""
-    observed = set(source.levels()) - {None}
+    observed = source.levels()
     if isinstance(asked, tuple):
         unknown = observed - set(asked)
         if unknown:
@@ -289,14 +289,13 @@ def _codes(source: Cells, column: Column, handle_unknown: str) -> np.ndarray:
     """Convert the levels of a column to their codes (n_samples,)."""
     if column.is_count:
         return _nearest(source.numbers("number"), np.array(column.levels))
-    places = {level: float(code) for code, level in enumerate(column.levels)}
-    levels = source.levels()
-    codes = np.array([places.get(level, np.nan) for level in levels], dtype=float)
+    codes = source.codes(column.levels)
     if handle_unknown == "error":
         for row in np.flatnonzero(np.isnan(codes)):
-            if levels[row] is not None:
+            level = source.values[row]
+            if not is_missing(level):
                 raise ValueError(
-                    f"X has the level {levels[row]!r} in column {source.label}, row "
+                    f"X has the level {item(level)!r} in column {source.label}, row "
                     f"{row}, which fit has not observed. Correct the cell, mark it as "
                     'missing, or set handle_unknown="missing".'
                 )

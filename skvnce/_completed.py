@@ -32,16 +32,14 @@ def decoded(columns: Sequence[Column], table: np.ndarray) -> np.ndarray:
         Of floats if all values are numbers, and else of objects, None where they are
         missing.
     """
-    are_numbers = all(column.is_number for column in columns)
-    found = np.empty(table.shape, dtype=np.float64 if are_numbers else object)
+    if all(column.is_number for column in columns):
+        found = np.empty(table.shape)
+        for place, column in enumerate(columns):
+            found[..., place].flat = _values(column, table[..., place].ravel(), np.nan)
+        return found
+    found = np.empty(table.shape, dtype=object)
     for place, column in enumerate(columns):
-        cells = table[..., place]
-        values = _values(column, cells.ravel())
-        if are_numbers:
-            values = [np.nan if value is None else value for value in values]
-        elif column.is_plain:
-            values = [_as_column(column, value) for value in values]
-        found[..., place].flat = values
+        found[..., place].flat = _as_objects(column, table[..., place].ravel())
     return found
 
 
@@ -70,14 +68,18 @@ def as_objects(
     ndarray of shape (n_samples, n_kept)
         Of floats if all values are numbers, and else of objects.
     """
-    own = [columns[place] for place in kept]
-    filled, cells = decoded(own, table), cells_of_columns(X)
-    for place, column in enumerate(own):
-        seen = np.flatnonzero(~missing[:, place])
-        if filled.dtype == object:
-            filled[seen, place] = objects(cells[kept[place]].values)[seen]
-        elif column.is_count:  # observed numbers need not be levels
+    own, cells = [columns[place] for place in kept], cells_of_columns(X)
+    if all(column.is_number for column in own):
+        filled = decoded(own, table)
+        for place in [j for j, column in enumerate(own) if column.is_count]:
+            seen = ~missing[:, place]  # observed numbers need not be levels
             filled[seen, place] = cells[kept[place]].numbers("number")[seen]
+        return filled
+    filled = np.empty(table.shape, dtype=object)
+    for place, column in enumerate(own):
+        filled[:, place] = objects(cells[kept[place]].values)
+        rows = np.flatnonzero(missing[:, place])
+        filled[rows, place] = objects(_as_objects(column, table[rows, place]))
     return filled
 
 
@@ -108,8 +110,7 @@ def in_frame(
         if column.is_plain and not _holds_numbers(series.dtype):
             found = _floats(series, table[:, place])
         elif len(rows):
-            values = _values(column, table[rows, place])
-            values = [_into_dtype(value, series.dtype) for value in values]
+            values = _fitting(column, table[rows, place], series.dtype)
             found = fill(series, rows, values, column)
         else:
             continue
@@ -129,24 +130,49 @@ def _floats(series: nw.Series, cells: np.ndarray) -> ArrayLike:
     return nw.new_series(series.name, cells, nw.Float64, backend="polars").to_native()
 
 
-def _values(column: Column, cells: np.ndarray) -> list:
-    """Convert codes (n,), or numbers, to values; None where they are missing."""
+def _values(column: Column, cells: np.ndarray, missing: object = None) -> list:
+    """Convert codes (n,), or numbers, to values."""
     if column.levels is not None:
-        levels = (*column.levels, None)
+        levels = objects([*column.levels, missing])
         places = np.where(np.isnan(cells), len(column.levels), np.rint(cells))
-        return [levels[place] for place in places.astype(int)]
+        return levels[places.astype(int)].tolist()
     if column.dtype in TIMES:
-        return [None if np.isnan(one) else _time(column, one) for one in cells]
+        return [missing if np.isnan(one) else _time(column, one) for one in cells]
     return cells.tolist()
 
 
-def _as_column(column: Column, value: float) -> object:
-    """Convert a number to what a column of integers or booleans holds."""
-    if np.isnan(value):
+def _as_objects(column: Column, cells: np.ndarray) -> list:
+    """Convert codes (n,), or numbers, to values for an array of objects."""
+    convert = {"boolean": lambda one: one >= 0.5, "integer": round}.get(column.dtype)
+    if not column.is_plain or convert is None:
+        return _values(column, cells)
+    return [None if np.isnan(one) else convert(one) for one in cells.tolist()]
+
+
+def _fitting(column: Column, cells: np.ndarray, dtype: nw.dtypes.DType) -> list:
+    """Convert codes (n,), or numbers, to values that a data type holds."""
+    if dtype.is_integer() and column.is_number:
+        numbers = np.array(_values(column, cells, np.nan), dtype=np.float64)
+        ends = np.iinfo(str(dtype).lower())
+        return [
+            None if np.isnan(one) else min(max(round(one), ends.min), ends.max)
+            for one in numbers.tolist()
+        ]
+    if dtype == nw.Boolean and column.is_number:
+        numbers = _values(column, cells, None)
+        return [None if one is None else one >= 0.5 for one in numbers]
+    values = _values(column, cells)
+    tick = _TICK.get(getattr(dtype, "time_unit", None))
+    return values if tick is None else [_floored(value, tick) for value in values]
+
+
+def _floored(value: datetime | timedelta | None, tick: int) -> object:
+    """Round a time down to a multiple of some microseconds."""
+    if value is None:
         return None
-    if column.dtype == "boolean":
-        return value >= 0.5
-    return round(value) if column.dtype == "integer" else value
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=tick) * timedelta(microseconds=tick)
+    return value.replace(microsecond=value.microsecond // tick * tick % 1_000_000)
 
 
 def _time(column: Column, microseconds: float) -> object:
@@ -160,28 +186,6 @@ def _time(column: Column, microseconds: float) -> object:
     if column.zone is not None:
         return _START.replace(tzinfo=UTC) + since
     return _START + since
-
-
-def _into_dtype(value: object, dtype: nw.dtypes.DType) -> object:
-    """Convert a value to what a column of a data type holds."""
-    if value is None:
-        return None
-    if dtype == nw.Boolean:
-        return bool(value >= 0.5)
-    if dtype.is_integer():
-        return _integer(value, dtype)
-    tick = _TICK.get(getattr(dtype, "time_unit", None))
-    if tick is None:
-        return value
-    if isinstance(value, timedelta):
-        return value // timedelta(microseconds=tick) * timedelta(microseconds=tick)
-    return value.replace(microsecond=value.microsecond // tick * tick % 1_000_000)
-
-
-def _integer(value: float, dtype: nw.dtypes.DType) -> int:
-    """Round a number to the nearest integer of a data type."""
-    ends = np.iinfo(str(dtype).lower())
-    return min(max(round(value), int(ends.min)), int(ends.max))
 
 
 def _fill_pandas(
