@@ -53,7 +53,10 @@ class FittedNormal(Imputer):
         Returns
         -------
         ndarray of shape (n_samples, n_features_out)
-            Observed cells are equal to those of X.
+            Observed cells are equal to those of X.  The array has objects if X has
+            categories that are no numbers, or dates; a column without an observed
+            level stays missing.  Under `set_output` a data frame with the data types
+            of X.
         """
         given, X = X, self._checked(X)
         filled = self._constants_filled(X)
