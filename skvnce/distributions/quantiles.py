@@ -1,5 +1,7 @@
 """Draws as functions of uniform numbers: quantiles of distributions."""
 
+from math import sqrt
+
 import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Distribution, Independent
@@ -8,6 +10,15 @@ from torch.distributions import Bernoulli, Distribution, Independent
 def midpoint_levels(n: int, like: Tensor) -> Tensor:
     """Return levels whose quantiles represent a distribution, (k + 1/2) / n; (n,)."""
     return (torch.arange(n).to(like) + 0.5) / n
+
+
+def normal_cdf(x: Tensor) -> Tensor:
+    """Compute Phi(x), accurately in the lower tail, where `torch.special.ndtr` is not.
+
+    >>> f"{normal_cdf(torch.tensor(-9.0, dtype=torch.float64)):.5g}"
+    '1.1286e-19'
+    """
+    return torch.erfc(-x / sqrt(2)) / 2
 
 
 def inside(uniform: Tensor) -> Tensor:

@@ -1,0 +1,1 @@
+"""Latent normal models of tables with numbers, grades and categories."""

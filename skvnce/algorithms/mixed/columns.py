@@ -1,0 +1,227 @@
+"""Columns of a mixed table as functions of latent normal variables.
+
+A number or an ordinal level is an increasing step function of one latent variable: the
+inverse of the distribution function of the observed cells at ``Phi(z)``.  So a value
+that occurs often is an interval of z (zero inflation, counts, grades, two levels), and
+a value that occurs once is a point.  A nominal column of K levels has K latent
+variables, of which the largest names the level (multinomial probit; Albert and Chib
+1993, section 4).  The latent variables are jointly normal with free mean and
+covariance; see `gibbs`.
+"""
+
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+from torch.special import ndtri
+
+from skvnce._incomplete import Incomplete
+from skvnce.distributions.quantiles import normal_cdf
+
+NUMERIC, ORDINAL, NOMINAL = "numeric", "ordinal", "nominal"
+_FEWEST, _LEAST_SHARE = 3, 0.005  # number and share of equal cells that are an interval
+_REPEATED = 0.5  # share of cells with equal values from which only values are drawn
+
+
+class Marginal(NamedTuple):
+    """A number or an ordinal level as an increasing function of a normal score.
+
+    Attributes
+    ----------
+    values : Tensor of shape (n_values,)
+        Increasing.
+    low, high : Tensor of shape (n_values,)
+        The scores of a value: an interval, or a point where both are equal.  Scores
+        between those of two values belong to cells between the values; there are none
+        where ``high[k] == low[k + 1]``.
+    """
+
+    values: Tensor
+    low: Tensor
+    high: Tensor
+
+    @classmethod
+    def of_levels(cls, codes: Tensor, weights: Tensor, n_levels: int) -> Self:
+        """Estimate that of levels 0, 1, ... from observed codes (n,) with weights (n,).
+
+        A level without a cell counts as half of one.
+        """
+        mass = torch.zeros(n_levels, dtype=weights.dtype)
+        mass.index_add_(0, codes.long(), weights)
+        values = torch.arange(n_levels).to(mass)
+        return cls._of_intervals(values, mass.where(mass > 0, 0.5))
+
+    @classmethod
+    def of(cls, cells: Tensor, weights: Tensor) -> Self:
+        """Estimate that of numbers from observed cells (n,) with weights (n,)."""
+        values, group = cells.unique(return_inverse=True)
+        mass = torch.zeros_like(values).index_add_(0, group, weights)
+        number = torch.bincount(group, minlength=len(values))
+        above = mass.cumsum(0)
+        total = above[-1]
+        if mass[number > 1].sum() >= _REPEATED * total:
+            return cls._of_intervals(values, mass)
+        low, high = (above - mass) / total, above / total
+        middle = (low + high) / 2
+        is_point = (number < _FEWEST) | (mass < _LEAST_SHARE * total)
+        low, high = (ndtri(torch.where(is_point, middle, end)) for end in (low, high))
+        return cls(values, low, high)
+
+    @classmethod
+    def _of_intervals(cls, values: Tensor, mass: Tensor) -> Self:
+        edges = ndtri(mass.cumsum(0)[:-1] / mass.sum())
+        far = edges.new_full((1,), torch.inf)
+        return cls(values, torch.cat([-far, edges]), torch.cat([edges, far]))
+
+    def scores(self, cells: Tensor) -> tuple[Tensor, Tensor]:
+        """Map cells (n,) to the least and the largest score, equal for a point."""
+        last = len(self.values) - 1
+        right = torch.searchsorted(self.values, cells.contiguous()).clamp(max=last)
+        left = (right - 1).clamp(min=0)
+        between = (cells > self.values[left]) & (cells < self.values[right])
+        width = (self.values[right] - self.values[left]).where(between, 1.0)
+        share = (cells - self.values[left]) / width
+        inner = self.high[left] + share * (self.low[right] - self.high[left])
+        return (
+            torch.where(between, inner, self.low[right]),
+            torch.where(between, inner, self.high[right]),
+        )
+
+    def cells(self, scores: Tensor) -> Tensor:
+        """Map scores (*batch) to cells."""
+        place = torch.searchsorted(self.low, scores.contiguous(), right=True) - 1
+        place = place.clamp(min=0)
+        after = (place + 1).clamp(max=len(self.values) - 1)
+        gap = self.low[after] - self.high[place]
+        between = (scores > self.high[place]) & (gap > 0)
+        share = ((scores - self.high[place]) / gap).where(between, 0.0)
+        return self.values[place] + share * (self.values[after] - self.values[place])
+
+    def log_slopes(self, cells: Tensor) -> Tensor:
+        """Compute the log-derivatives of points by cells (n,), 0 for intervals.
+
+        The slope at a value is that between its neighbours in the square root of the
+        number of values.
+        """
+        reach = max(1, round(len(self.values) ** 0.5))
+        last = len(self.values) - 1
+        place = torch.searchsorted(self.values, cells.contiguous()).clamp(max=last)
+        left, right = (place - reach).clamp(min=0), (place + reach).clamp(max=last)
+        middle = (self.low + self.high) / 2
+        rise, run = (part[right] - part[left] for part in (middle, self.values))
+        low, high = self.scores(cells)
+        return (rise / run).log().where(low == high, 0.0)
+
+    def probabilities(self, mean: Tensor, deviation: Tensor) -> Tensor:
+        """Compute P(value) of scores N(mean, deviation**2); (*batch, n_values)."""
+        edges = (self.low[1:] - mean[..., None]) / deviation
+        inner = normal_cdf(edges)
+        one = inner.new_ones(*inner.shape[:-1], 1)
+        return torch.cat([inner, one], -1).diff(dim=-1, prepend=0 * one)
+
+
+class Bounds(NamedTuple):
+    """What the observed cells of rows say about their latent variables.
+
+    Attributes
+    ----------
+    low, high : Tensor of shape (latents, n)
+        Bounds of the scores; equal where the score is known, infinite where nothing is
+        known, and for the latents of nominal columns.
+    levels : Tensor of int, of shape (n_nominal, n)
+        Levels of the nominal columns; -1 if missing.
+    """
+
+    low: Tensor
+    high: Tensor
+    levels: Tensor
+
+
+class Latents(NamedTuple):
+    """The columns of a mixed table in terms of latent variables.
+
+    Attributes
+    ----------
+    marginals : list of Marginal or None
+        One for each column; None for nominal columns.
+    first : list of int
+        The first latent variable of each column.
+    n_levels : list of int
+        Number of latent variables of each column: 1, or the number of nominal levels.
+    """
+
+    marginals: list[Marginal | None]
+    first: list[int]
+    n_levels: list[int]
+
+    @classmethod
+    def of(
+        cls, data: Incomplete, weights: Tensor, kinds: list[str], n_levels: list[int]
+    ) -> Self:
+        """Estimate the marginals of the columns from their observed cells.
+
+        Parameters
+        ----------
+        data : Incomplete
+            Numbers; levels of ordinal and nominal columns are 0, 1, ...
+        weights : Tensor of shape (n,)
+        kinds : list of str
+            NUMERIC, ORDINAL or NOMINAL, for each column.
+        n_levels : list of int
+            Number of levels of each column of categories; ignored for numbers.
+        """
+        marginals, first, sizes, start = [], [], [], 0
+        for j, kind in enumerate(kinds):
+            size, marginal, seen = 1, None, data.observed[:, j]
+            if kind == NOMINAL:
+                size = n_levels[j]
+            elif kind == ORDINAL:
+                cells = data.x[seen, j], weights[seen]
+                marginal = Marginal.of_levels(*cells, n_levels[j])
+            else:
+                marginal = Marginal.of(data.x[seen, j], weights[seen])
+            marginals.append(marginal)
+            first.append(start)
+            sizes.append(size)
+            start += size
+        return cls(marginals, first, sizes)
+
+    @property
+    def size(self) -> int:
+        """The number of latent variables."""
+        return sum(self.n_levels)
+
+    @property
+    def nominal(self) -> list[tuple[int, slice]]:
+        """The nominal columns, with their latent variables."""
+        return [
+            (j, slice(start, start + size))
+            for j, (start, size, marginal) in enumerate(
+                zip(self.first, self.n_levels, self.marginals, strict=True)
+            )
+            if marginal is None
+        ]
+
+    @property
+    def ordered(self) -> list[tuple[int, int, Marginal]]:
+        """The other columns, with their latent variable and marginal."""
+        return [
+            (j, start, marginal)
+            for j, (start, marginal) in enumerate(
+                zip(self.first, self.marginals, strict=True)
+            )
+            if marginal is not None
+        ]
+
+    def bounds(self, data: Incomplete) -> Bounds:
+        """Find what observed cells say about the latent variables."""
+        n = len(data.x)
+        low = data.x.new_full((self.size, n), -torch.inf)
+        levels = torch.full((len(self.nominal), n), -1)
+        high = -low
+        for j, latent, marginal in self.ordered:
+            seen = data.observed[:, j]
+            low[latent, seen], high[latent, seen] = marginal.scores(data.x[seen, j])
+        for place, (j, _) in enumerate(self.nominal):
+            levels[place] = data.x[:, j].long().where(data.observed[:, j], -1)
+        return Bounds(low, high, levels)

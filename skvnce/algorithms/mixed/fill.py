@@ -1,0 +1,206 @@
+"""Predictions and draws of missing cells by a latent normal model.
+
+The chains of `gibbs` draw the latent variables of a row given its observed cells.  What
+is predicted is averaged over the conditional distributions of the chain, and not
+counted from its draws (Rao-Blackwell): the probabilities of levels
+
+    P(x_j = k) = average of Phi((high_k - m) / s) - Phi((low_k - m) / s)             (1)
+    P(x_j = k) = average of Phi((m_k - max_{l != k} z_l) / s_k)                      (2)
+
+for ordinal and nominal columns, with mean m and standard deviation s of a latent
+variable given the others, and the means of numbers.
+"""
+
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+from torch.special import ndtri
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.mixed.columns import Latents, Marginal
+from skvnce.algorithms.mixed.gibbs import Factors, OnConditional, Rows
+from skvnce.distributions.normal import Normal
+from skvnce.distributions.quantiles import inside, midpoint_levels, normal_cdf
+from skvnce.variational.base import Uniforms, global_stream
+
+_LEVELS = 5  # quantiles of a conditional distribution that give the mean of a number
+
+
+class Chains(NamedTuple):
+    """Lengths of chains.
+
+    Attributes
+    ----------
+    n_burn_in : int
+        Sweeps before the first one that counts.
+    n_sweeps : int
+        Sweeps that count, for each draw of the parameters.
+    """
+
+    n_burn_in: int
+    n_sweeps: int
+
+
+class Predictions(NamedTuple):
+    """Predictions of the cells of rows; those of observed cells are not meaningful.
+
+    Attributes
+    ----------
+    means : Tensor of shape (n, features)
+        Of numbers and of the codes of ordinal levels; 0 in nominal columns.
+    probabilities : list of Tensor or None
+        For each column, the probabilities of its values, (n, n_values); None for the
+        columns that were not asked for.
+    """
+
+    means: Tensor
+    probabilities: list[Tensor | None]
+
+
+def predict(
+    latents: Latents,
+    normals: list[Normal],
+    data: Incomplete,
+    chains: Chains,
+    uniforms: Uniforms,
+    levels_of: set[int],
+) -> Predictions:
+    """Predict the missing cells of rows, averaged over draws of the parameters.
+
+    Parameters
+    ----------
+    latents : Latents
+    normals : list of Normal
+        Draws of the parameters.
+    data : Incomplete
+    chains : Chains
+    uniforms : callable
+        Numbers of a sweep.
+    levels_of : set of int
+        Ordinal columns whose probabilities are wanted; those of nominal columns always
+        are.
+    """
+    rows = Rows.of(latents, latents.bounds(data))
+    z = rows.start(normals[0].mean)
+    sums = _Sums.zeros(latents, data, levels_of)
+    number = 0
+    for place, normal in enumerate(normals):
+        factors = Factors.of(normal)
+        ignored = chains.n_burn_in if place == 0 else 0
+        for n_done in range(ignored + chains.n_sweeps):
+            counts = n_done >= ignored
+            uniform = inside(uniforms(number, z.T)).T.contiguous()
+            rows.sweep(z, factors, uniform, sums.adder(factors) if counts else None)
+            number += 1
+    return sums.averages(len(normals) * chains.n_sweeps)
+
+
+class _Sums(NamedTuple):
+    """Sums of predictions over sweeps.
+
+    Attributes
+    ----------
+    latents : Latents
+    missing : list of Tensor
+        The rows that miss each column.
+    means, probabilities
+        As in `Predictions`.
+    """
+
+    latents: Latents
+    missing: list[Tensor]
+    means: Tensor
+    probabilities: list[Tensor | None]
+
+    @classmethod
+    def zeros(cls, latents: Latents, data: Incomplete, levels_of: set[int]) -> Self:
+        """Make sums of zero."""
+        probabilities: list[Tensor | None] = []
+        for j, marginal in enumerate(latents.marginals):
+            width = latents.n_levels[j] if marginal is None else len(marginal.values)
+            wanted = marginal is None or j in levels_of
+            zeros = data.x.new_zeros(len(data.x), width)
+            probabilities.append(zeros if wanted else None)
+        missing = [(~seen).nonzero().squeeze(1) for seen in data.observed.T]
+        return cls(latents, missing, torch.zeros_like(data.x), probabilities)
+
+    def adder(self, factors: Factors) -> OnConditional:
+        """Return what adds the predictions of the conditionals of a sweep."""
+        ordered = {k: (j, marginal) for j, k, marginal in self.latents.ordered}
+        nominal = {
+            block.start + k: (j, k)
+            for j, block in self.latents.nominal
+            for k in range(block.stop - block.start)
+        }
+
+        def add(latent: int, mean: Tensor, most: Tensor | None) -> None:
+            scale = factors.scales[latent]
+            if most is None:
+                self._add_ordered(*ordered[latent], mean, scale)
+            else:
+                j, k = nominal[latent]
+                self.probabilities[j][:, k] += normal_cdf((mean - most) / scale)
+
+        return add
+
+    def _add_ordered(
+        self, j: int, marginal: Marginal, mean: Tensor, scale: Tensor
+    ) -> None:
+        rows = self.missing[j]
+        if self.probabilities[j] is not None:
+            found = marginal.probabilities(mean[rows], scale)
+            self.probabilities[j][rows] += found
+            self.means[rows, j] += found @ marginal.values
+        else:
+            t = ndtri(midpoint_levels(_LEVELS, mean))
+            self.means[rows, j] += marginal.cells(mean[rows, None] + scale * t).mean(1)
+
+    def averages(self, n: int) -> Predictions:
+        """Divide by the number of sweeps."""
+        found = [p and None if p is None else p / n for p in self.probabilities]
+        nominal = {j for j, _ in self.latents.nominal}
+        found = [
+            p / p.sum(1, keepdim=True) if j in nominal else p
+            for j, p in enumerate(found)
+        ]
+        return Predictions(self.means / n, found)
+
+
+def draw(
+    latents: Latents,
+    normals: list[Normal],
+    data: Incomplete,
+    chains: Chains,
+    uniforms: Uniforms = global_stream,
+) -> Tensor:
+    """Draw the missing cells once for each of the normals; (n_normals, n, features)."""
+    rows = Rows.of(latents, latents.bounds(data))
+    z = rows.start(normals[0].mean)
+    empty = ~data.observed.any(1)
+    z[:, empty] = drawn(normals[0], int(empty.sum()))
+    found, number = [], 0
+    for place, normal in enumerate(normals):
+        factors = Factors.of(normal)
+        ignored = chains.n_burn_in if place == 0 else 0
+        for _ in range(ignored + chains.n_sweeps):
+            rows.sweep(z, factors, inside(uniforms(number, z.T)).T.contiguous())
+            number += 1
+        found.append(data.with_values(cells_of(latents, z)))
+    return torch.stack(found)
+
+
+def drawn(normal: Normal, n: int) -> Tensor:
+    """Draw latent variables of rows without an observed cell; (latents, n)."""
+    root = torch.linalg.cholesky(normal.covariance)
+    return normal.mean[:, None] + root @ torch.randn(len(root), n, dtype=root.dtype)
+
+
+def cells_of(latents: Latents, z: Tensor) -> Tensor:
+    """Map latent variables (latents, n) to cells (n, features)."""
+    cells = z.new_zeros(z.shape[1], len(latents.marginals))
+    for j, latent, marginal in latents.ordered:
+        cells[:, j] = marginal.cells(z[latent])
+    for j, block in latents.nominal:
+        cells[:, j] = z[block].argmax(0).to(z)
+    return cells

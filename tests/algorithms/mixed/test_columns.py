@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.mixed.columns import Latents, Marginal
+
+
+def marginal(cells, n_levels=None):
+    cells = torch.as_tensor(cells, dtype=torch.float64)
+    weights = torch.ones_like(cells)
+    if n_levels is None:
+        return Marginal.of(cells, weights)
+    return Marginal.of_levels(cells, weights, n_levels)
+
+
+def test_a_repeated_value_is_an_interval_of_its_share():
+    found = marginal([0.0] * 6 + [1.0] * 3 + [2.0], 3)
+    assert found.values.tolist() == [0, 1, 2]
+    shares = found.probabilities(torch.zeros(1), torch.ones(1))[0]
+    assert shares.tolist() == pytest.approx([0.6, 0.3, 0.1])
+    assert found.high[:-1].tolist() == found.low[1:].tolist()
+
+
+def test_weights_count_as_rows():
+    cells = torch.tensor([0.0, 1.0, 2.0, 2.0, 3.0, 4.0])
+    weights = torch.tensor([3.0, 1, 1, 1, 2, 1])
+    once = Marginal.of_levels(cells, weights, 5)
+    again = marginal(cells.repeat_interleave(weights.long()).double(), 5)
+    for one, other in zip(once, again, strict=True):
+        assert torch.allclose(one.double(), other)
+
+
+def test_a_level_without_a_cell_is_an_interval_too():
+    found = marginal([0.0, 0.0, 2.0], 4)
+    assert (found.low < found.high).all() and len(found.values) == 4
+
+
+def test_distinct_values_are_points_between_which_cells_are_interpolated():
+    x = torch.tensor(stats.norm.ppf((np.arange(200) + 0.5) / 200))
+    found = marginal(x)
+    low, high = found.scores(x)
+    assert torch.equal(low, high) and torch.allclose(low, x, atol=1e-12)
+    between = (x[1:] + x[:-1]) / 2
+    scores, _ = found.scores(between)
+    assert torch.allclose(found.cells(scores), between)
+    assert torch.allclose(
+        found.log_slopes(between), torch.zeros(199).double(), atol=0.2
+    )
+
+
+def test_zeros_of_a_zero_inflated_column_are_an_interval():
+    rng = np.random.default_rng(0)
+    x = np.where(np.arange(300) < 100, 0.0, np.exp(rng.normal(size=300)))
+    found = marginal(x)
+    low, high = found.scores(torch.zeros(1).double())
+    assert low == -torch.inf and float(high) == pytest.approx(stats.norm.ppf(1 / 3))
+    assert (found.cells(torch.linspace(-5, float(high), 20).double()) == 0).all()
+    assert (found.low[1:] == found.high[1:]).all()
+
+
+@pytest.mark.parametrize("n_values", [9, 500])
+def test_cells_come_back_from_their_scores(n_values, seed):
+    rng = np.random.default_rng(seed)
+    x = torch.tensor(rng.integers(0, n_values, 60) ** 2 / 3)
+    found = marginal(x)
+    low, high = found.scores(x)
+    inside = torch.where(low.isinf(), high - 1e-9, low)
+    assert torch.equal(found.cells(inside), x)
+    assert (found.scores(torch.tensor([-99.0]))[0] <= found.low[0]).all()
+
+
+def test_latent_variables_of_rows():
+    x = np.array([[0.0, 2.0, 1.0], [1.0, np.nan, 0.0], [1.0, 0.0, np.nan]])
+    data = Incomplete.from_array(x)
+    kinds = ["ordinal", "nominal", "ordinal"]
+    latents = Latents.of(data, torch.ones(3).double(), kinds, [2, 3, 2])
+    assert latents.size == 5 and latents.first == [0, 1, 4]
+    bounds = latents.bounds(data)
+    assert bounds.levels.tolist() == [[2, -1, 0]]
+    threshold = stats.norm.ppf(1 / 3)
+    assert bounds.low[0].tolist() == pytest.approx([-np.inf, threshold, threshold])
+    assert bounds.high[4].tolist() == [np.inf, 0, np.inf]
+    assert bounds.low[1:4].isinf().all()
