@@ -13,6 +13,7 @@ from skvnce._warnings import warn_user
 from skvnce.algorithms.gaussian import copula
 from skvnce.algorithms.gaussian.fit import Limits, Split, fit_copula
 from skvnce.algorithms.gaussian.marginals import nonlinear_columns
+from skvnce.algorithms.mixed.columns import NUMERIC
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -20,6 +21,7 @@ from skvnce.estimators._callbacks import (
     rounds_of_tuning,
 )
 from skvnce.estimators._gaussian_fitted import FittedNormal
+from skvnce.estimators._gaussian_mixed import fit_mixed, kinds_of
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import hold_out, row_folds
@@ -53,16 +55,23 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
     estimates are valid for normal rows with values missing at random (MAR).  Try this
     imputer first, and use it as a baseline for others.
 
+    A table with categories is a function of latent normal variables: one for each
+    number and each ordinal column, one for each level of a nominal column, the largest
+    of which names the level.  Their mean and covariance are drawn from their posterior
+    by Gibbs sampling.  `transform` then fills the most probable level, and
+    `category_probabilities` returns the probabilities of all.
+
     Parameters
     ----------
     shrinkage : "auto" or float, default="auto"
         Weight of the prior, under which columns are independent, as a number of rows
         for each column.  ``"auto"`` chooses from 0.01 to 1 by how well held-out cells,
-        a tenth of the observed ones, are predicted.
+        a tenth of the observed ones, are predicted; with categories it is 0.5.
     marginals : {"auto", "normal"}, default="auto"
         ``"auto"`` models columns as increasing functions of normal scores (a Gaussian
         copula) if that improves the prediction of held-out cells, as it does for skewed
-        columns.  ``"normal"`` always uses the normal distribution.
+        columns.  ``"normal"`` always uses the normal distribution.  With categories,
+        numbers are always functions of normal scores, by their observed distribution.
     min_value, max_value : float, array-like of shape (n_features,), dict, "observed" \
             or None, default=None
         Bounds of imputed cells.  A number holds for all columns; a sequence gives one
@@ -75,14 +84,14 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         is continuous, this range is first widened by three times the mean excess of the
         outermost values, but not across zero unless the observed values have both
         signs.  Bounds do not change the fitted distribution.  Columns of categories
-        have none.
+        have none; in tables with categories numbers are clipped to the bounds.
     n_parameter_draws : int, default=20
         Number of draws of mean and covariance from their posterior, made by data
         augmentation at the first call of `sample`.  `sample` uses them in turn, so that
         its draws include the uncertainty of the parameters, as multiple imputation
         requires.  With 0, all draws use the fitted parameters.
     max_iter : int, default=200
-        Maximum number of rounds of EM.
+        Maximum number of rounds of EM, or the number of Gibbs sweeps with categories.
     tol : float, default=5e-3
         EM stops if no mean or covariance changes by more than `tol` in a round, for
         columns scaled to unit standard deviation.
@@ -120,9 +129,10 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
     Attributes
     ----------
     mean_ : ndarray of shape (n_nodes,)
-        Mean of the fitted distribution, in the units of X.
+        Mean of the fitted distribution, in the units of X; with categories that of the
+        latent variables, averaged over their posterior, of shape (n_latents,).
     covariance_ : ndarray of shape (n_nodes, n_nodes)
-        Covariance of the fitted distribution, in the units of X.
+        Covariance of the fitted distribution likewise.
     nonlinear_columns_ : ndarray of bool, of shape (n_nodes,)
         Columns that are nonlinear functions of their normal scores.  For them, `mean_`
         and `covariance_` are those of ``location_ + scale_ * scores``.
@@ -131,7 +141,7 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         with similar predictions, because that clearly improves the predictions of
         left-out rows.
     location_, scale_ : ndarray of shape (n_nodes,)
-        Means and standard deviations of the observed cells.
+        Means and standard deviations of the observed cells; NaN for categories.
     shrinkage_ : float
         The shrinkage that the fit used.
     feature_indices_ : ndarray of shape (n_nodes,)
@@ -165,6 +175,7 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         Number of rounds of EM before the final fit, to choose shrinkage and marginals.
     loss_curve_ : list of float
         Negative penalised log-likelihood per row after each round of the final fit.
+        With categories, the negative log-density of the latent variables per row.
     n_features_in_ : int
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -184,6 +195,9 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
     ----------
     Dempster, Laird and Rubin (1977), Maximum likelihood from incomplete data via the EM
     algorithm; Schafer (1997), Analysis of incomplete multivariate data, section 5.4.
+    With categories: Albert and Chib (1993), Bayesian analysis of binary and
+    polychotomous response data; Hoff (2007), Extending the rank likelihood for
+    semiparametric copula estimation.
 
     Examples
     --------
@@ -285,11 +299,18 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         cells = self._read_cells(X, sample_weight)
         self._keep_possible(cells.table, self.min_value, self.max_value)
         self.location_, self.scale_ = cells.location, cells.scale
-        self._announce_tails(cells.table, self.feature_indices_)
+        kinds = kinds_of(self)
+        numbers = [
+            kind in (None, NUMERIC) for kind in kinds or [None] * len(cells.scale)
+        ]
+        self._announce_tails(cells.table, self.feature_indices_[numbers])
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         try:
             with one_thread():
-                if self.feature_indices_.size:
+                if kinds is not None:
+                    fit_mixed(self, cells, kinds, on_round)
+                    self._announce_misfit(_REMEDY)
+                elif self.feature_indices_.size:
                     self._fit_model(cells, on_round)
                 else:
                     self._fit_constants(cells.nodes)
@@ -328,6 +349,7 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
 
     def _keep(self, model):
         """Set the attributes of the model, in the units of X."""
+        self._mixed = None
         self.mean_, self.covariance_ = self._units().moments(model.normal)
         self.nonlinear_columns_ = np.zeros(len(self.scale_), dtype=bool)
         if model.marginals is not None:
@@ -341,7 +363,7 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
 
     def _fit_constants(self, nodes):
         """Set the attributes of a model without columns, as all are constant."""
-        none, square = np.zeros(0), np.zeros((0, 0))
+        none, square, self._mixed = np.zeros(0), np.zeros((0, 0)), None
         self.shrinkage_ = np.nan if self.shrinkage == "auto" else float(self.shrinkage)
         self.mean_, self.covariance_ = self._normal = none, square
         self.nonlinear_columns_ = self.calibrated_columns_ = none.astype(bool)

@@ -6,10 +6,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._completed import decoded
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_lattice, seeded
+from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._units import Units
-from skvnce.algorithms.gaussian import copula, em
+from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.gaussian.calibration import Calibration
 from skvnce.algorithms.gaussian.copula import Copula
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear
@@ -17,14 +17,12 @@ from skvnce.algorithms.gaussian.steps import Steps
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._base import Imputer
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._gaussian_mixed import mixed_rows
+from skvnce.estimators._gaussian_rows import NormalRows
 from skvnce.estimators._modules import filled_once
+from skvnce.estimators._output import probabilities_as_given
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._validation import check_count, columns_of
-
-
-def _lattice(data):
-    """Make the random numbers of rows as functions of the row content."""
-    return row_lattice(data.to_array(), 0)
 
 
 def _normal(mean, covariance):
@@ -60,19 +58,52 @@ class FittedNormal(Imputer):
         """
         given, X = X, self._checked(X)
         filled = self._constants_filled(X)
-        model = self._copula(self._normal)
+        rows = self._rows([self._normal] if self._mixed is None else self._normals())
         for cells, nodes in self._parts(X, only_incomplete=True):
             with one_thread():
-                scaled = copula.conditional_mean(
-                    model, self._units().scaled(nodes), _lattice
-                )
-            found = self._clipped(self._units().restored(scaled))
+                found = self._clipped(rows.means(nodes))
             filled[cells] = self._fill_marginal(found)
         return self._completed(filled, X, given)
 
     def _drawn_tables(self, X, n_draws, random_state):
-        normals = self._parameter_draws() or [self._normal]
-        return self._filled_in_turns(X, normals, self._drawn, n_draws, random_state)
+        return self._filled_in_turns(
+            X, self._normals(), self._drawn, n_draws, random_state
+        )
+
+    @shows_progress
+    def category_probabilities(self, X):
+        """Compute the probabilities of levels given the observed cells of each row.
+
+        They are averaged over the draws of the parameters and over the conditional
+        distributions of a Markov chain, whose random numbers are functions of the row.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        dict of str to data frame or ndarray of shape (n_samples, n_levels)
+            For each column of `categories_` the probabilities of its levels in their
+            order, 1 and 0 where the cell is observed: data frames of the library of X
+            with the levels as names, or arrays if X is no data frame.  Empty if there
+            are no categories.
+        """
+        checked = self._checked(X)
+        found = {
+            place: np.eye(len(column.levels))[
+                np.nan_to_num(checked[:, place]).astype(int)
+            ]
+            for place, column in enumerate(columns_of(self) or ())
+            if column.levels
+        }
+        rows = self._rows(self._normals())
+        for (part, places), nodes in self._parts(checked, only_incomplete=True):
+            with one_thread():
+                probabilities = rows.probabilities(nodes) if found else {}
+            for node, cells in probabilities.items():
+                found[places[0, node]][part[:, 0]] = cells
+        return probabilities_as_given(self, found, X)
 
     @shows_progress
     def sample_rows(self, n_rows=1, random_state=None):
@@ -115,12 +146,10 @@ class FittedNormal(Imputer):
             0 for a row that is entirely missing, and if all columns are constant.
         """
         X = self._checked(X)
-        scores = np.zeros(len(X))
-        model = self._copula(self._normal)
+        scores, model = np.zeros(len(X)), self._rows([self._normal])
         for (rows, _), nodes in self._parts(X):
             with one_thread():
-                log_prob = copula.log_prob(model, self._units().scaled(nodes))
-            scores[rows[:, 0]] = log_prob.numpy() - self._units().log_scales(nodes)
+                scores[rows[:, 0]] = model.log_prob(nodes)
         return scores
 
     @shows_progress
@@ -134,10 +163,9 @@ class FittedNormal(Imputer):
         covariances : ndarray of shape (n_parameter_draws, n_nodes, n_nodes)
         """
         check_is_fitted(self)
-        found = [
-            self._units().moments(_normal(*one)) for one in self._parameter_draws()
-        ]
-        count, d = len(found), len(self.scale_)
+        draws = self._parameter_draws()
+        found = [self._rows([one]).moments(_normal(*one)) for one in draws]
+        count, d = len(found), len(self.mean_)
         means = np.array([mean for mean, _ in found]).reshape(count, d)
         return means, np.array([cov for _, cov in found]).reshape(count, d, d)
 
@@ -159,6 +187,19 @@ class FittedNormal(Imputer):
             self._training = None
         return self._draws or []
 
+    def _normals(self):
+        """List the parameters that `sample` uses in turn."""
+        return self._parameter_draws() or [self._normal]
+
+    def _rows(self, normals):
+        """Make what some parameters, (mean, covariance) pairs, say about rows.
+
+        Without categories `transform` uses the estimate alone.
+        """
+        if self._mixed is not None:
+            return mixed_rows(self._mixed, normals)
+        return NormalRows(self._copula(normals[0]), self._units())
+
     def _copula(self, normal):
         """Make the model of rows that `_units` standardises."""
         pieces = self._marginals and PiecewiseLinear(
@@ -179,8 +220,8 @@ class FittedNormal(Imputer):
 
     def _drawn(self, normal, nodes, n_draws):
         """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""
-        scaled = copula.draw(self._copula(normal), self._units().scaled(nodes), n_draws)
-        return self._made_possible(self._draw_marginal(self._units().restored(scaled)))
+        cells = self._rows([normal]).draws(nodes, n_draws)
+        return self._made_possible(self._draw_marginal(cells))
 
     def _units(self):
         return Units(self.location_, self.scale_)

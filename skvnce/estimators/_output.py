@@ -57,6 +57,35 @@ def values_of(estimator, table, missing, X):
     return as_objects(X, columns, kept, table, missing[:, kept])
 
 
+def probabilities_as_given(estimator, found, X):
+    """Name probabilities of levels, in data frames if X is one.
+
+    Parameters
+    ----------
+    estimator : GaussianImputer
+    found : dict of int to ndarray of shape (n_samples, n_levels)
+        By the index of the column.
+    X : array-like of shape (n_samples, n_features)
+
+    Returns
+    -------
+    dict of str to data frame or ndarray
+    """
+    columns, names = columns_of(estimator), estimator._names_in()
+    named = hasattr(estimator, "feature_names_in_")
+    frame = nw.from_native(X, eager_only=True) if is_frame(X) else None
+    result = {}
+    for place, table in found.items():
+        if frame is not None:
+            levels = [str(level) for level in columns[place].levels]
+            cells = dict(zip(levels, table.T, strict=True))
+            table = nw.from_dict(cells, backend=frame.implementation).to_native()
+            if frame.implementation.is_pandas():
+                table.index, table.columns = X.index, list(columns[place].levels)
+        result[names[place] if named else place] = table
+    return result
+
+
 def _appended(table, indicators):
     return np.hstack([table, indicators.astype(table.dtype)])
 

@@ -1,0 +1,94 @@
+"""The fit of `GaussianImputer` to tables with categories."""
+
+import numpy as np
+import torch
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import seed_from, seeded
+from skvnce.algorithms.mixed import gibbs
+from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
+from skvnce.distributions.normal import Normal
+from skvnce.estimators._gaussian_rows import MixedRows
+from skvnce.estimators._misfit import HELD_OUT
+from skvnce.estimators._tables import hold_out
+from skvnce.estimators._validation import columns_of
+
+SHARE = 0.5  # shrinkage in rows per latent variable if it is "auto"
+_FEWEST_DRAWS = 20  # of the parameters, whose average is the estimate
+_JUDGING = 0.3  # share of `max_iter` sweeps without the held-out cells
+
+
+def kinds_of(estimator):
+    """Return the kinds of the columns of the model; None if all are numeric."""
+    columns = columns_of(estimator)
+    if columns is None:
+        return None
+    kinds = [columns[place].kind for place in estimator.feature_indices_]
+    return None if all(kind == NUMERIC for kind in kinds) else kinds
+
+
+def fit_mixed(estimator, cells, kinds, on_round):
+    """Fit the latent normal model, and set the attributes of the estimator."""
+    columns = columns_of(estimator)
+    sizes = [len(columns[place].levels or ()) for place in estimator.feature_indices_]
+    auto = isinstance(estimator.shrinkage, str)
+    estimator.shrinkage_ = SHARE if auto else float(estimator.shrinkage)
+
+    def fitted(nodes, weights, max_iter, **options):
+        data, weights = Incomplete.from_array(nodes), torch.from_numpy(weights)
+        latents = Latents.of(data, weights, kinds, sizes)
+        rows = gibbs.Rows.of(latents, latents.bounds(data))
+        strength = estimator.shrinkage_ * latents.size
+        count = max(int(estimator.n_parameter_draws), _FEWEST_DRAWS)
+        fit = gibbs.posterior_draws(
+            rows, weights, strength, n_draws=count, max_iter=max_iter, **options
+        )
+        return latents, fit
+
+    def predict(kept, rows):
+        sweeps = max(1, round(_JUDGING * estimator.max_iter))
+        latents, fit = fitted(kept, cells.weights, sweeps)
+        estimator.n_tuning_iter_ = len(fit.losses)
+        return MixedRows(latents, kinds, fit.draws).expectations(kept[rows])
+
+    estimator.n_tuning_iter_ = 0
+    with seeded(seed_from(estimator.random_state)):
+        found = fitted(
+            cells.nodes, cells.weights, int(estimator.max_iter), on_round=on_round
+        )
+        _keep(estimator, *found, kinds)
+        hidden = hold_out(cells.nodes, torch.from_numpy(cells.weights), HELD_OUT)[1]
+        hidden = hidden.numpy() & [kind == NUMERIC for kind in kinds]
+        estimator._check_held_out(
+            cells.nodes, predict, weights=cells.weights, hidden=hidden
+        )
+
+
+def _keep(estimator, latents, fit, kinds):
+    """Set the attributes of the model."""
+    normal, width = fit.average(), len(kinds)
+    estimator._mixed = (
+        kinds,
+        [m and tuple(part.numpy() for part in m) for m in latents.marginals],
+        list(latents.n_levels),
+    )
+    estimator._normal = tuple(part.numpy() for part in normal)
+    draws = fit.draws if estimator.n_parameter_draws else []
+    estimator._draws = [tuple(part.numpy() for part in one) for one in draws]
+    estimator._training = None
+    estimator.mean_, estimator.covariance_ = estimator._normal
+    numeric = np.array([kind == NUMERIC for kind in kinds])
+    estimator.nonlinear_columns_ = numeric
+    estimator.calibrated_columns_ = np.zeros(width, dtype=bool)
+    estimator.location_ = np.where(numeric, estimator.location_, np.nan)
+    estimator.scale_ = np.where(numeric, estimator.scale_, np.nan)
+    estimator.loss_curve_, estimator.n_iter_ = fit.losses, len(fit.losses)
+
+
+def mixed_rows(stored, normals):
+    """Make `MixedRows` of what `fit_mixed` stored, and of (mean, covariance) pairs."""
+    kinds, marginals, n_levels = stored
+    marginals = [m and Marginal(*map(torch.from_numpy, m)) for m in marginals]
+    first = np.cumsum([0, *n_levels[:-1]]).tolist()
+    normals = [Normal(*map(torch.from_numpy, one)) for one in normals]
+    return MixedRows(Latents(marginals, first, n_levels), kinds, normals)

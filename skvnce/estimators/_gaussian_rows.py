@@ -1,0 +1,134 @@
+"""What a fitted normal distribution says about rows of nodes, in the units of X.
+
+`NormalRows` are rows of numbers, and `MixedRows` are rows with categories.  Both have
+the same methods.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import row_keyed, row_lattice
+from skvnce._units import Units
+from skvnce.algorithms.gaussian import copula
+from skvnce.algorithms.gaussian.copula import Copula
+from skvnce.algorithms.mixed import fill, score
+from skvnce.algorithms.mixed.columns import NOMINAL, NUMERIC, Latents
+from skvnce.algorithms.mixed.fill import Chains
+
+_PREDICTING = Chains(n_burn_in=15, n_sweeps=8)
+_DRAWING = Chains(n_burn_in=15, n_sweeps=5)
+_SCORED = 64  # draws from which the probability of a row is estimated
+
+
+def _lattice(data):
+    """Make the random numbers of rows as functions of the row content."""
+    return row_lattice(data.to_array(), 0)
+
+
+class NormalRows(NamedTuple):
+    """Rows of numbers.
+
+    Attributes
+    ----------
+    model : Copula
+        Of the scaled columns.
+    units : Units
+    """
+
+    model: Copula
+    units: Units
+
+    def means(self, nodes):
+        """Fill missing cells of nodes (n, n_nodes) by their conditional means."""
+        scaled = self.units.scaled(nodes)
+        return self.units.restored(
+            copula.conditional_mean(self.model, scaled, _lattice)
+        )
+
+    def draws(self, nodes, n_draws):
+        """Draw missing cells of nodes; (n_draws, n, n_nodes)."""
+        scaled = self.units.scaled(nodes)
+        return self.units.restored(copula.draw(self.model, scaled, n_draws))
+
+    def log_prob(self, nodes):
+        """Compute the log-density of the observed cells of each row; (n,)."""
+        found = copula.log_prob(self.model, self.units.scaled(nodes)).numpy()
+        return found - self.units.log_scales(nodes)
+
+    def moments(self, normal):
+        """Convert mean and covariance to the units of X."""
+        return self.units.moments(normal)
+
+
+class MixedRows(NamedTuple):
+    """Rows with categories.
+
+    Attributes
+    ----------
+    latents : Latents
+    kinds : list of str
+        Of the columns.
+    normals : list of Normal
+        Draws of the parameters, over which predictions are averaged.
+    """
+
+    latents: Latents
+    kinds: list
+    normals: list
+
+    def means(self, nodes):
+        """Fill by means of numbers, and by the most probable levels."""
+        found = self._predicted(nodes)
+        cells = found.means.clone()
+        for j, probabilities in enumerate(found.probabilities):
+            if probabilities is not None:
+                cells[:, j] = probabilities.argmax(1)
+        return Incomplete.from_array(nodes).with_values(cells).numpy()
+
+    def expectations(self, nodes):
+        """Fill by means of numbers and codes; NaN in nominal columns."""
+        cells = self._predicted(nodes).means
+        cells[:, [kind == NOMINAL for kind in self.kinds]] = torch.nan
+        return Incomplete.from_array(nodes).with_values(cells).numpy()
+
+    def probabilities(self, nodes):
+        """Compute the probabilities of the levels of the columns that have some.
+
+        Returns
+        -------
+        dict of int to ndarray of shape (n, n_levels)
+        """
+        predicted, found = self._predicted(nodes), {}
+        for column, cells in enumerate(predicted.probabilities):
+            if cells is not None:
+                seen = ~np.isnan(nodes[:, column])
+                found[column] = cells.numpy().copy()
+                codes = nodes[seen, column].astype(int)
+                found[column][seen] = np.eye(cells.shape[1])[codes]
+        return found
+
+    def draws(self, nodes, n_draws):
+        """Draw missing cells of nodes, with the first of the parameters."""
+        normals = self.normals[:1] * n_draws
+        data = Incomplete.from_array(nodes)
+        return fill.draw(self.latents, normals, data, _DRAWING).numpy()
+
+    def log_prob(self, nodes):
+        """Estimate log-probabilities, with the first of the parameters; (n,)."""
+        data, numbers = Incomplete.from_array(nodes), row_lattice(nodes, 0)
+        normal = self.normals[0]
+        return score.log_prob(self.latents, normal, data, numbers, _SCORED).numpy()
+
+    def moments(self, normal):
+        """Return mean and covariance of the latent variables."""
+        return normal.mean.numpy(), normal.covariance.numpy()
+
+    def _predicted(self, nodes):
+        ordinal = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
+        data, numbers = Incomplete.from_array(nodes), row_keyed(nodes, 0)
+        return fill.predict(
+            self.latents, self.normals, data, _PREDICTING, numbers, ordinal
+        )

@@ -1,0 +1,156 @@
+"""GaussianImputer on tables with categories: probabilities, draws, rows, storage."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from statistical import FAILURE, p_counts, p_means
+
+from skvnce import GaussianImputer
+
+N = 300
+
+
+def frame(seed, n=N, share=0.25):
+    """Make a number, a nominal, an ordinal and a boolean column that depend on it."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=n)
+    noisy = z[:, None] + 0.5 * rng.normal(size=(n, 3))
+    found = pd.DataFrame(
+        {
+            "size": np.exp(z),
+            "colour": pd.Categorical.from_codes(
+                np.digitize(noisy[:, 0], [-0.7, 0.7]), ["green", "red", "amber"]
+            ),
+            "grade": pd.Categorical.from_codes(
+                np.digitize(noisy[:, 1], [-1, 0, 1]), list("dcba"), ordered=True
+            ),
+            "flag": pd.array(noisy[:, 2] > 0.3, dtype="boolean"),
+        }
+    )
+    hidden = rng.random(found.shape) < share
+    return found.mask(hidden), found, hidden
+
+
+def imputer(**options):
+    options = {"max_iter": 60, "on_misfit": "ignore", "random_state": 0} | options
+    return GaussianImputer(**options).set_output(transform="pandas")
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, truth, hidden = frame(1)
+    return imputer().fit(X), X, truth, hidden
+
+
+def loss(probabilities, truth, rows):
+    """Compute minus the log-probabilities of the true levels of some rows."""
+    codes = probabilities.columns.get_indexer(truth[rows])
+    return -np.log(probabilities.to_numpy()[rows][np.arange(rows.sum()), codes])
+
+
+@pytest.mark.parametrize("column", ["colour", "grade", "flag"])
+def test_probabilities_are_better_than_shares(column, seed):
+    X, truth, hidden = frame(seed)
+    probabilities = imputer().fit(X).category_probabilities(X)[column]
+    assert probabilities.index.equals(X.index)
+    rows = hidden[:, truth.columns.get_loc(column)]
+    shares = X[column].value_counts(normalize=True)
+    marginal = pd.DataFrame(
+        [[shares[level] for level in probabilities]] * N, columns=probabilities.columns
+    )
+    own, other = (loss(p, truth[column], rows) for p in (probabilities, marginal))
+    assert p_means(own, other, alternative="less") < 0.02
+    seen = ~rows
+    assert (loss(probabilities, truth[column], seen) == 0).all()
+
+
+def test_probabilities_sum_to_one_and_name_the_most_probable_level(fitted):
+    model, X, _, hidden = fitted
+    filled = model.transform(X)
+    for column, p in model.category_probabilities(X).items():
+        assert np.allclose(p.sum(axis=1), 1)
+        best = p.columns[p.to_numpy().argmax(1)]
+        rows = hidden[:, X.columns.get_loc(column)]
+        assert (filled[column][rows].to_numpy() == best[rows]).all()
+        assert filled[column].dtype == X[column].dtype
+
+
+def test_draws_follow_the_probabilities():
+    X, _, _ = frame(2)
+    model = imputer(n_parameter_draws=0).fit(X)
+    row = pd.concat([X[X["colour"].isna() & X["size"].notna()].iloc[:1]] * 600)
+    p = model.category_probabilities(row.iloc[:1])["colour"].iloc[0]
+    drawn = model.sample(row, random_state=0)[0]["colour"].value_counts()
+    counts = drawn.reindex(p.index).to_numpy()
+    assert p_counts(counts, (p + 0.01).to_numpy() / (1 + 0.01 * len(p))) > FAILURE
+    assert p_counts(counts, p.to_numpy()[::-1] + 1e-12) < FAILURE
+
+
+def test_the_number_follows_the_categories(fitted):
+    model, X, truth, _ = fitted
+    rows = truth.iloc[:2].copy()
+    rows["size"] = np.nan
+    rows["colour"] = pd.Categorical(["green", "amber"], X["colour"].cat.categories)
+    rows["grade"] = pd.Categorical(["d", "a"], X["grade"].cat.categories, ordered=True)
+    rows["flag"] = pd.array([False, True], dtype="boolean")
+    low, high = model.transform(rows)["size"]
+    assert 2 * low < high
+
+
+def test_rows_are_filled_one_by_one(fitted):
+    model, X, _, _ = fitted
+    filled = model.transform(X)
+    some = X.iloc[[7, 3, 40]]
+    pd.testing.assert_frame_equal(model.transform(some), filled.iloc[[7, 3, 40]])
+    scores = model.score_samples(X)
+    assert np.allclose(model.score_samples(some), scores[[7, 3, 40]])
+
+
+def test_scores(fitted):
+    model, X, truth, _ = fitted
+    assert np.isfinite(model.score_samples(X)).all()
+    nothing = X.iloc[:1].mask(np.ones((1, 4), dtype=bool))
+    assert model.score_samples(nothing) == 0
+    mixed_up = truth.copy()
+    mixed_up["size"] = truth["size"].to_numpy()[::-1]
+    assert model.score(truth) > model.score(mixed_up) + 0.2
+
+
+def test_a_stored_model_fills_equally(fitted):
+    model, X, _, _ = fitted
+    again = pickle.loads(pickle.dumps(model))
+    pd.testing.assert_frame_equal(again.transform(X), model.transform(X))
+
+
+def test_shapes_of_parameters(fitted):
+    model, _, _, _ = fitted
+    means, covariances = model.sample_parameters()
+    assert means.shape == (20, 6) and covariances.shape == (20, 6, 6)
+    assert model.mean_.shape == (6,)
+    assert len(model.loss_curve_) == model.n_iter_ == 60
+    assert model.sample_rows(5, random_state=0).shape == (5, 4)
+
+
+def test_categories_alone():
+    X, _, _ = frame(3)
+    X = X[["colour", "grade"]]
+    filled = imputer(on_misfit="warn").fit(X).transform(X)
+    assert not filled.isna().any().any()
+
+
+def test_levels_without_weight_have_a_probability():
+    X, _, _ = frame(4)
+    weights = (X["grade"] != "a").to_numpy().astype(float)
+    p = imputer().fit(X, sample_weight=weights).category_probabilities(X)["grade"]
+    assert list(p) == list("dcba") and np.allclose(p.sum(axis=1), 1)
+
+
+def test_held_out_numbers_are_judged():
+    X, _, _ = frame(5)
+    assert imputer(on_misfit="warn").fit(X).held_out_gain_ > 0.3
+    rng = np.random.default_rng(0)
+    shuffled = X.apply(lambda column: rng.permutation(column.astype(object)))
+    shuffled = shuffled.astype(X.dtypes)
+    assert imputer(on_misfit="warn").fit(shuffled).held_out_gain_ < 0.2
