@@ -62,6 +62,8 @@ STACKED, ROUNDS = 5, 5  # of IterativeImputer
 ALWAYS = 10**6  # epochs; the rule stops before
 COSTED = {"name": "miniboone", "n_rows": 512}  # of figure 12
 QUICK_COSTED = {"name": "simulated", "n_rows": 64}
+CHAINS = {"name": "uci_power", "steps": [250, 500], "limit": 25.0}
+QUICK_CHAINS = {"name": "simulated", "steps": [5, 10], "limit": 1.0}
 
 
 class TimedChains(training.Chains):
@@ -262,6 +264,38 @@ def add_costs(results, costed):
         results.add({"kind": "cost", "seconds": seconds, "commit": commit()} | costed)
 
 
+@torch.no_grad()
+def chain_looks(model, data, steps):
+    """Measure how far chains are from the observed cells that they are to reach.
+
+    Yields the step, the mean acceptance of the last 100 steps, and the median over rows
+    of the largest distance of an observed cell, in standard deviations.
+    """
+    sampler, taken = projected_latent(model), []
+    state = sampler.init(data)
+    for step in range(1, max(steps) + 1):
+        state, info = sampler.step(state, data)
+        taken.append(float(info.acceptance.mean()))
+        if step in steps:
+            apart = (model.from_base(state.u) - data.x).abs() * data.observed
+            yield [step, np.mean(taken[-100:]), float(apart.amax(1).median())]
+
+
+def add_chains(results, name, steps, limit, seed=100):
+    """Look at chains of a flow that was fitted to complete rows, if not done."""
+    if results.find(kind="chains"):
+        return
+    table, start, clock = table_of(name), start_of(name, 0.0, seed), Clock()
+    watch = Watch(table, clock, limit)
+    with seeded(seed + 2):
+        on_complete_rows(start, clock, watch)
+        data = hidden(table.validation[:300], 0.5, seed)
+        (model,) = watch.averaged.modules
+        looks = [np.round(look, 4).tolist() for look in chain_looks(model, data, steps)]
+    key = {"kind": "chains", "table": name, "n_rows": len(data.x), "after": limit}
+    results.add(key | {"looks": looks, "commit": commit()})
+
+
 def options_of(arguments=None):
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -289,11 +323,35 @@ def main():
     if not options.only_report:
         run(results, options)
         add_costs(results, QUICK_COSTED if options.quick else COSTED)
+        add_chains(results, **(QUICK_CHAINS if options.quick else CHAINS))
     parts = report(results.records, sys.modules[__name__])
     publish(parts if options.quick else [*parts, *FOUND], options.output)
 
 
-FOUND = ("## What was found",)
+FOUND = (
+    "## What was found",
+    "With half of the cells missing VGI ends ahead of MCEM with all three masks of "
+    "both tables: by 0.31 nats on uci_power (5 standard errors over masks) and by "
+    "2.2 on gas_turbine (11). VGI is ahead at all seconds of the tables of figure "
+    "11. Counted in epochs, of which VGI spends 120 on its warm-ups, it is behind at "
+    "epoch 150; on uci_power it is level at 200 and 300 and ahead from 400 on, on "
+    "gas_turbine ahead from 200 on. An epoch of MCEM takes twice the time of one of "
+    "VGI, and 78 % of it goes into the chains.",
+    "Not all fits had converged: none had met the rule when its time was over. On "
+    "uci_power VGI still rose by 0.04 nats in the last 20 s; MCEM rose by 0.01, and "
+    "with two of three masks its score falls after 92 and 103 s, with chains of 500 "
+    "steps, too. On gas_turbine MCEM had drawn eight times and still rose by 0.4 "
+    "nats in 20 s, VGI by 0.1: how longer training ends there is not shown.",
+    "How it was chosen: the rate 0.003, the lengths of chains and the interval "
+    "between draws by one other mask of uci_power and the validation rows (VGI with "
+    "rate 0.003: 0.92 after 60 s, with 0.001: 0.86; MCEM with draws every 50 epochs: "
+    "0.75 after 75 s, every 100 epochs, and chains of 500 steps from the fourth draw "
+    "on: 0.67); nothing by gas_turbine. G = 3 and the conditionals of VGI are those "
+    "of an earlier, shorter study of uci_power. Left out for want of time: 83 % "
+    "missing on gas_turbine, 17 % missing, miniboone (a draw of 2000 rows by 250 "
+    "steps takes minutes), K > 1, more than 1000 rows, and a GPU. The machine did "
+    "other work, so that seconds are rough.",
+)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The rules of the benchmark of flows."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import _flows
@@ -225,10 +226,22 @@ def test_the_report_tells_who_is_ahead(tmp_path):
     assert "-0.40 (0.06), **behind**" in line
     assert "level" in reported.verdict([0.3, -0.3, 0.1])
     assert reported.arrival(again[0]) == (20.0, 10)
+    assert reported.last_rise(again[0]) == pytest.approx(0.05)
     assert reported.along(again[0], 0, 20.0) == -1.2
     assert reported.along(again[0], 1, 9) == -2.1
     assert reported.along(again[0], 0, 80.0) == 1.0
     assert np.isnan(reported.along(again[0], 0, 5.0))
+
+
+def test_chains_come_nearer_to_observed_cells(small):
+    """A flow that is N(0, I): acceptance is a mean, and distances shrink."""
+    model = _flows.flow_of("simulated")
+    data = _flows.hidden(_flows.table_of("simulated").train, 0.5, 0)
+    with seeded(0):
+        first, last = study.chain_looks(model, data, [1, 100])
+    assert (first[0], last[0]) == (1, 100)
+    assert 0 < last[1] < 1
+    assert last[2] < 0.8 * first[2]
 
 
 def test_the_costs_of_an_epoch(small):
@@ -237,3 +250,43 @@ def test_the_costs_of_an_epoch(small):
     assert (np.array([*found.values()]) > 0).all()
     header, *_ = reported.cost_table(found, 10).splitlines()
     assert "VGI" in header
+
+
+RESULTS = Path(study.__file__).parent / "results" / "vgi_flows.jsonl"
+
+
+def broken_rules(records):
+    """List what the comparison of VGI with MCEM demands and the records do not have."""
+    found = []
+    for name, fraction in reported.cells(records):
+        pair = [reported.of_cell(records, name, fraction, m) for m in ("VGI", "MCEM")]
+        masks, limits = ([[r[k] for r in part] for part in pair] for k in KEYS)
+        if masks[0] != masks[1] or len({*masks[0]}) < 3:
+            found.append("masks")
+        if len({*limits[0], *limits[1]}) > 1:
+            found.append("limits")
+        if any(min(r["steps"], default=0) < 250 for r in pair[1]):
+            found.append("steps")
+    if any(record["commit"] is None for record in records):
+        found.append("commit")
+    return found
+
+
+KEYS = "mask", "limit"
+BREACHES = {
+    "masks": {"mask": 7},
+    "limits": {"limit": 1.0},
+    "steps": {"steps": [250, 249]},
+    "commit": {"commit": None},
+}
+
+
+def test_the_results_keep_the_rules():
+    """Same masks, at least 3; same limits; chains of at least 250 steps; a commit."""
+    records = Results(RESULTS).records
+    assert reported.cells(records)
+    assert broken_rules(records) == []
+    (first, *_) = [r for r in records if r.get("method") == "MCEM"]
+    for rule, change in BREACHES.items():  # controls
+        others = [r | change if r is first else r for r in records]
+        assert broken_rules(others) == [rule]
