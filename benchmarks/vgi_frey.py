@@ -458,9 +458,9 @@ steps: each doubling of the epochs halves what VGI is behind EM at 3/6 (97, 45, 
 11 nats), and more than halves it at 1/6 (28, 8, 2.7 and 1.2 nats).
 
 At 5/6 VGI has not converged: of the 294 nats between its start and EM it has made 146,
-half of them, in 800 steps, and gains more with each doubling (21, 35, 41). A visit of 100
-updates is a fifth of the 467 missing cells of a row, so that 160 epochs are 34 sweeps
-of the chains. The paper makes 10,000 steps.
+half of them, in 800 steps, and gains more with each doubling (21, 35, 41). A visit of
+100 updates is a fifth of the 467 missing cells of a row, so that 160 epochs are 34
+sweeps of the chains. The paper makes 10,000 steps.
 
 Fits that start at EM's do not stay there at once: their chains start at observed cells
 of the columns, which pull the model away in the first epochs (431 nats at 5/6), and it
