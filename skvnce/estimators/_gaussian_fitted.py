@@ -66,9 +66,10 @@ class FittedNormal(Imputer):
         return self._completed(filled, X, given)
 
     def _drawn_tables(self, X, n_draws, random_state):
-        return self._filled_in_turns(
-            X, self._normals(), self._drawn, n_draws, random_state
-        )
+        sources = [[one] for one in self._normals()]
+        if self._mixed is not None:  # one chain for all of them
+            sources = [self._normals()]
+        return self._filled_in_turns(X, sources, self._drawn, n_draws, random_state)
 
     @shows_progress
     def category_probabilities(self, X):
@@ -127,7 +128,7 @@ class FittedNormal(Imputer):
         rows[:, list(self.constants_)] = self._constant_cells()
         with one_thread(), seeded(random_state):
             for cells, nodes in self._parts(rows):
-                rows[cells] = self._drawn(self._normal, nodes, 1)[0]
+                rows[cells] = self._drawn([self._normal], nodes, 1)[0]
         columns = columns_of(self)
         return decoded(columns, rows) if columns else rows
 
@@ -218,9 +219,9 @@ class FittedNormal(Imputer):
         far = np.array([[-np.inf], [np.inf]])
         return tuple(map(torch.from_numpy, np.where(given, self._scaled_ranges(), far)))
 
-    def _drawn(self, normal, nodes, n_draws):
+    def _drawn(self, normals, nodes, n_draws):
         """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""
-        cells = self._rows([normal]).draws(nodes, n_draws)
+        cells = self._rows(normals).draws(nodes, n_draws)
         return self._made_possible(self._draw_marginal(cells))
 
     def _units(self):

@@ -111,8 +111,9 @@ class MixedRows(NamedTuple):
         return found
 
     def draws(self, nodes, n_draws):
-        """Draw missing cells of nodes, with the first of the parameters."""
-        normals = self.normals[:1] * n_draws
+        """Draw missing cells of nodes, with each of the parameters in turn."""
+        turns = torch.randperm(len(self.normals)).repeat(n_draws)[:n_draws]
+        normals = [self.normals[turn] for turn in turns]
         data = Incomplete.from_array(nodes)
         return fill.draw(self.latents, normals, data, _DRAWING).numpy()
 

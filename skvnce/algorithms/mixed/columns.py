@@ -112,7 +112,7 @@ class Marginal(NamedTuple):
         low, high = self.scores(cells)
         return (rise / run).log().where(low == high, 0.0)
 
-    def probabilities(self, mean: Tensor, deviation: Tensor) -> Tensor:
+    def probabilities(self, mean: Tensor, deviation: float) -> Tensor:
         """Compute P(value) of scores N(mean, deviation**2); (*batch, n_values)."""
         edges = (self.low[1:] - mean[..., None]) / deviation
         inner = normal_cdf(edges)

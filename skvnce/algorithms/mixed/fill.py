@@ -13,18 +13,20 @@ variable given the others, and the means of numbers.
 
 from typing import NamedTuple, Self
 
+import numpy as np
 import torch
+from scipy.special import ndtr, ndtri
 from torch import Tensor
-from torch.special import ndtri
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.mixed.columns import Latents, Marginal
 from skvnce.algorithms.mixed.gibbs import Factors, OnConditional, Rows
 from skvnce.distributions.normal import Normal
-from skvnce.distributions.quantiles import inside, midpoint_levels, normal_cdf
+from skvnce.distributions.quantiles import inside
 from skvnce.variational.base import Uniforms, global_stream
 
-_LEVELS = 5  # quantiles of a conditional distribution that give the mean of a number
+# normal quantiles that give the mean of a number
+_SCORES = ndtri((np.arange(5) + 0.5) / 5)
 
 
 class Chains(NamedTuple):
@@ -90,10 +92,16 @@ def predict(
         ignored = chains.n_burn_in if place == 0 else 0
         for n_done in range(ignored + chains.n_sweeps):
             counts = n_done >= ignored
-            uniform = inside(uniforms(number, z.T)).T.contiguous()
+            uniform = _uniform(uniforms, number, z)
             rows.sweep(z, factors, uniform, sums.adder(factors) if counts else None)
             number += 1
     return sums.averages(len(normals) * chains.n_sweeps)
+
+
+def _uniform(uniforms: Uniforms, number: int, z: np.ndarray) -> np.ndarray:
+    """Make the numbers of a sweep, of the shape of z, (latents, n)."""
+    found = inside(uniforms(number, torch.from_numpy(z).T))
+    return np.ascontiguousarray(found.numpy().T)
 
 
 class _Sums(NamedTuple):
@@ -102,28 +110,27 @@ class _Sums(NamedTuple):
     Attributes
     ----------
     latents : Latents
-    missing : list of Tensor
+    missing : list of ndarray of int
         The rows that miss each column.
     means, probabilities
         As in `Predictions`.
     """
 
     latents: Latents
-    missing: list[Tensor]
-    means: Tensor
-    probabilities: list[Tensor | None]
+    missing: list[np.ndarray]
+    means: np.ndarray
+    probabilities: list[np.ndarray | None]
 
     @classmethod
     def zeros(cls, latents: Latents, data: Incomplete, levels_of: set[int]) -> Self:
         """Make sums of zero."""
-        probabilities: list[Tensor | None] = []
+        probabilities: list[np.ndarray | None] = []
         for j, marginal in enumerate(latents.marginals):
             width = latents.n_levels[j] if marginal is None else len(marginal.values)
             wanted = marginal is None or j in levels_of
-            zeros = data.x.new_zeros(len(data.x), width)
-            probabilities.append(zeros if wanted else None)
-        missing = [(~seen).nonzero().squeeze(1) for seen in data.observed.T]
-        return cls(latents, missing, torch.zeros_like(data.x), probabilities)
+            probabilities.append(np.zeros((len(data.x), width)) if wanted else None)
+        missing = [np.flatnonzero(~seen) for seen in data.observed.numpy().T]
+        return cls(latents, missing, np.zeros(data.x.shape), probabilities)
 
     def adder(self, factors: Factors) -> OnConditional:
         """Return what adds the predictions of the conditionals of a sweep."""
@@ -134,37 +141,38 @@ class _Sums(NamedTuple):
             for k in range(block.stop - block.start)
         }
 
-        def add(latent: int, mean: Tensor, most: Tensor | None) -> None:
+        def add(latent: int, mean: np.ndarray, most: np.ndarray | None) -> None:
             scale = factors.scales[latent]
             if most is None:
                 self._add_ordered(*ordered[latent], mean, scale)
             else:
                 j, k = nominal[latent]
-                self.probabilities[j][:, k] += normal_cdf((mean - most) / scale)
+                rows = self.missing[j]
+                self.probabilities[j][rows, k] += ndtr((mean[rows] - most) / scale)
 
         return add
 
     def _add_ordered(
-        self, j: int, marginal: Marginal, mean: Tensor, scale: Tensor
+        self, j: int, marginal: Marginal, mean: np.ndarray, scale: float
     ) -> None:
         rows = self.missing[j]
+        if not len(rows):
+            return
         if self.probabilities[j] is not None:
-            found = marginal.probabilities(mean[rows], scale)
-            self.probabilities[j][rows] += found
-            self.means[rows, j] += found @ marginal.values
+            found = marginal.probabilities(torch.from_numpy(mean[rows]), scale)
+            self.probabilities[j][rows] += found.numpy()
+            self.means[rows, j] += (found @ marginal.values).numpy()
         else:
-            t = ndtri(midpoint_levels(_LEVELS, mean))
-            self.means[rows, j] += marginal.cells(mean[rows, None] + scale * t).mean(1)
+            scores = torch.from_numpy(mean[rows, None] + scale * _SCORES)
+            self.means[rows, j] += marginal.cells(scores).mean(1).numpy()
 
     def averages(self, n: int) -> Predictions:
-        """Divide by the number of sweeps."""
-        found = [p and None if p is None else p / n for p in self.probabilities]
-        nominal = {j for j, _ in self.latents.nominal}
+        """Divide by the number of sweeps; probabilities of levels sum to one."""
         found = [
-            p / p.sum(1, keepdim=True) if j in nominal else p
-            for j, p in enumerate(found)
+            None if p is None else torch.from_numpy(p / p.sum(1, keepdims=True).clip(1))
+            for p in self.probabilities
         ]
-        return Predictions(self.means / n, found)
+        return Predictions(torch.from_numpy(self.means / n), found)
 
 
 def draw(
@@ -178,15 +186,15 @@ def draw(
     rows = Rows.of(latents, latents.bounds(data))
     z = rows.start(normals[0].mean)
     empty = ~data.observed.any(1)
-    z[:, empty] = drawn(normals[0], int(empty.sum()))
+    z[:, empty.numpy()] = drawn(normals[0], int(empty.sum()))
     found, number = [], 0
     for place, normal in enumerate(normals):
         factors = Factors.of(normal)
         ignored = chains.n_burn_in if place == 0 else 0
         for _ in range(ignored + chains.n_sweeps):
-            rows.sweep(z, factors, inside(uniforms(number, z.T)).T.contiguous())
+            rows.sweep(z, factors, _uniform(uniforms, number, z))
             number += 1
-        found.append(data.with_values(cells_of(latents, z)))
+        found.append(data.with_values(cells_of(latents, torch.from_numpy(z))))
     return torch.stack(found)
 
 

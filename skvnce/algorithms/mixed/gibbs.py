@@ -10,51 +10,48 @@ the data do not determine are set to one (parameter expansion; Liu and Wu 1999).
 
 from collections.abc import Callable
 from math import log, nan, pi
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
+import numpy as np
 import torch
+from scipy.special import ndtr, ndtri
 from torch import Tensor
-from torch.special import ndtri
 
 from skvnce._progress import OnRound, tell_round
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.mixed.columns import Bounds, Latents
 from skvnce.distributions.normal import Normal
-from skvnce.distributions.quantiles import inside, normal_cdf
-from skvnce.variational.base import global_stream
+from skvnce.distributions.quantiles import inside
 
 BURN_IN = 0.4  # share of the sweeps before the first draw of the parameters
+_LEAST = 1e-300  # probability of an interval below which a draw is its nearest bound
 
-OnConditional = Callable[[int, Tensor, Tensor | None], None]
+OnConditional = Callable[[int, np.ndarray, np.ndarray | None], None]
 
 
 def truncated(
-    mean: Tensor, scale: Tensor, low: Tensor, high: Tensor, u: Tensor
-) -> Tensor:
-    """Map uniform numbers to draws of normal distributions between bounds.
+    mean: np.ndarray, scale: float, low: np.ndarray, high: np.ndarray, u: np.ndarray
+) -> np.ndarray:
+    """Map uniform numbers to draws of normal distributions between bounds; (n,).
 
     Computed in the lower tail.  Where the interval is too far from the mean for its
     probability to be representable, the draw is the nearest bound.
     """
     a, b = (low - mean) / scale, (high - mean) / scale
-    sign = torch.where(a > 0, -1.0, 1.0).to(a)
-    a, b = torch.minimum(sign * a, sign * b), torch.maximum(sign * a, sign * b)
-    below = normal_cdf(a)
-    z = sign * ndtri(below + u * (normal_cdf(b) - below))
-    return torch.maximum(torch.minimum(mean + scale * z, high), low)
+    sign = np.where(a > 0, -1.0, 1.0)
+    below, above = ndtr(np.where(a > 0, -b, a)), ndtr(np.where(a > 0, -a, b))
+    z = mean + scale * sign * ndtri(below + u * (above - below))
+    return np.clip(z, low, high)
 
 
 def beyond(
-    mean: Tensor, scale: Tensor, bound: Tensor, sign: Tensor, u: Tensor
-) -> Tensor:
-    """Map uniform numbers to draws above (sign 1) or below (sign -1) a bound.
-
-    A sign of 0 means that there is no bound.
-    """
-    chance = normal_cdf((mean - bound) * (sign / scale))  # 1/2 without a bound
-    chance = chance.where(sign != 0, 1.0)
-    z = mean - (sign + (sign == 0)) * scale * ndtri(u * chance)
-    return torch.where(z.isinf(), bound, z)
+    mean: np.ndarray, scale: float, bound: np.ndarray, sign: np.ndarray, u: np.ndarray
+) -> np.ndarray:
+    """Map uniform numbers to draws above (sign 1) or below (sign -1) bounds; (n,)."""
+    chance = ndtr((mean - bound) * (sign / scale))
+    z = mean - sign * scale * ndtri(u * np.maximum(chance, _LEAST))
+    far = chance <= _LEAST
+    return np.where(far, bound, z) if far.any() else z
 
 
 class Factors(NamedTuple):
@@ -62,30 +59,67 @@ class Factors(NamedTuple):
 
     Attributes
     ----------
-    slopes : Tensor of shape (latents, latents)
+    slopes : ndarray of shape (latents, latents)
         Row j has the coefficients of ``z_j - E[z_j | others]``: the precision over its
         diagonal.
-    offsets : Tensor of shape (latents,)
+    offsets : ndarray of shape (latents,)
         ``slopes @ mean``.
-    scales : Tensor of shape (latents,)
+    scales : ndarray of shape (latents,)
         Standard deviations of each given the others.
     """
 
-    slopes: Tensor
-    offsets: Tensor
-    scales: Tensor
+    slopes: np.ndarray
+    offsets: np.ndarray
+    scales: np.ndarray
 
     @classmethod
-    def of(cls, normal: Normal) -> "Factors":
+    def of(cls, normal: Normal) -> Self:
         """Invert the covariance."""
         precision = torch.cholesky_inverse(torch.linalg.cholesky(normal.covariance))
         diagonal = precision.diagonal()
         slopes = precision / diagonal[:, None]
-        return cls(slopes, slopes @ normal.mean, diagonal.rsqrt())
+        parts = slopes, slopes @ normal.mean, diagonal.rsqrt()
+        return cls(*(part.numpy() for part in parts))
 
-    def given_others(self, z: Tensor, j: int) -> Tensor:
+    def given_others(self, z: np.ndarray, j: int) -> np.ndarray:
         """Compute E[z_j | others] of rows; z is (latents, n), the result (n,)."""
         return z[j] - self.slopes[j] @ z + self.offsets[j]
+
+
+class Nominal(NamedTuple):
+    """The rows of a nominal column by what is observed.
+
+    Attributes
+    ----------
+    first : int
+        Its first latent variable.
+    rows_of : list of ndarray of int
+        The rows of each level.
+    missing : ndarray of int
+        The rows that miss the column.
+    """
+
+    first: int
+    rows_of: list[np.ndarray]
+    missing: np.ndarray
+
+    @property
+    def block(self) -> slice:
+        """The latent variables."""
+        return slice(self.first, self.first + len(self.rows_of))
+
+    def own(self, z: np.ndarray) -> np.ndarray:
+        """Return the latent variables of the observed levels; (n,), 0 if missing."""
+        found = np.zeros(z.shape[1])
+        for k, rows in enumerate(self.rows_of):
+            found[rows] = z[self.first + k, rows]
+        return found
+
+    def largest_other(self, z: np.ndarray, k: int, rows: np.ndarray) -> np.ndarray:
+        """Find the largest latent variable of the other levels in some rows."""
+        part = z[self.block, rows] if len(rows) else np.zeros((len(self.rows_of), 0))
+        part[k] = -np.inf
+        return part.max(0)
 
 
 class Rows(NamedTuple):
@@ -94,83 +128,99 @@ class Rows(NamedTuple):
     Attributes
     ----------
     latents : Latents
-    bounds : Bounds
-    free : list of Tensor
+    low, high : ndarray of shape (latents, n)
+        See `Bounds`.
+    free : list of ndarray of int
         For each column that is not nominal, the rows whose score is not known.
-    signs : list of Tensor
-        For each nominal column, 1 for the latent variable of the observed level, -1 for
-        the others, 0 in rows that miss the column; (n_levels, n).
+    nominal : list of Nominal
     """
 
     latents: Latents
-    bounds: Bounds
-    free: list[Tensor]
-    signs: list[Tensor]
+    low: np.ndarray
+    high: np.ndarray
+    free: list[np.ndarray]
+    nominal: list[Nominal]
 
     @classmethod
-    def of(cls, latents: Latents, bounds: Bounds) -> "Rows":
-        """Find the scores that are not known, and the order of nominal latents."""
-        unknown, signs = bounds.low < bounds.high, []
-        free = [unknown[k].nonzero().squeeze(1) for _, k, _ in latents.ordered]
-        for place, (_, block) in enumerate(latents.nominal):
-            levels = bounds.levels[place]
-            own = levels == torch.arange(block.stop - block.start)[:, None]
-            sign = torch.where(own, 1.0, -1.0).where(levels >= 0, 0.0)
-            signs.append(sign.to(bounds.low))
-        return cls(latents, bounds, free, signs)
-
-    def start(self, mean: Tensor) -> Tensor:
-        """Choose latent variables within their bounds; (latents, n)."""
-        low, high = self.bounds.low, self.bounds.high
-        z = ndtri((normal_cdf(low) + normal_cdf(high)) / 2).where(low < high, low)
-        for (_, block), sign in zip(self.latents.nominal, self.signs, strict=True):
-            z[block] = torch.where(
-                sign > 0, mean[block].max() + 0.5, mean[block][:, None]
+    def of(cls, latents: Latents, bounds: Bounds) -> Self:
+        """Find the scores that are not known, and the rows of each level."""
+        low, high, levels = (part.numpy() for part in bounds)
+        free = [np.flatnonzero(low[k] < high[k]) for _, k, _ in latents.ordered]
+        nominal = [
+            Nominal(
+                block.start,
+                [np.flatnonzero(own == k) for k in range(block.stop - block.start)],
+                np.flatnonzero(own < 0),
             )
+            for (_, block), own in zip(latents.nominal, levels, strict=True)
+        ]
+        return cls(latents, low, high, free, nominal)
+
+    def start(self, mean: Tensor) -> np.ndarray:
+        """Choose latent variables within their bounds; (latents, n)."""
+        below, above = ndtr(self.low), ndtr(self.high)
+        z = np.where(self.low < self.high, ndtri((below + above) / 2), self.low)
+        for column in self.nominal:
+            part = mean[column.block].numpy()
+            z[column.block] = part[:, None]
+            for k, rows in enumerate(column.rows_of):
+                z[column.first + k, rows] = part.max() + 0.5
         return z
 
     def sweep(
         self,
-        z: Tensor,
+        z: np.ndarray,
         factors: Factors,
-        uniform: Tensor,
+        uniform: np.ndarray,
         on_conditional: OnConditional | None = None,
     ) -> None:
         """Draw each latent variable given the others, in place.
 
         Parameters
         ----------
-        z : Tensor of shape (latents, n)
+        z : ndarray of shape (latents, n)
         factors : Factors
-        uniform : Tensor of shape (latents, n)
+        uniform : ndarray of shape (latents, n)
         on_conditional : callable
             Called with a latent variable, its conditional means (n,) and, for those of
-            nominal columns, the largest of the others (n,).
+            nominal columns, the largest of the others in the rows that miss the column.
         """
-        low, high, _ = self.bounds
         for (_, j, _), rows in zip(self.latents.ordered, self.free, strict=True):
             if len(rows):
                 mean = factors.given_others(z, j)
                 if on_conditional:
                     on_conditional(j, mean, None)
-                parts = (part[rows] for part in (low[j], high[j], uniform[j]))
-                z[j, rows] = truncated(mean[rows], factors.scales[j], *parts)
-        for (_, block), sign in zip(self.latents.nominal, self.signs, strict=True):
-            own = z[block].where(sign > 0, -torch.inf).max(0).values
-            for k, j in enumerate(range(block.start, block.stop)):
-                mean, part = factors.given_others(z, j), z[block]
-                before = part[k].clone()
-                part[k] = -torch.inf
-                most = part.max(0).values
-                part[k] = before
-                if on_conditional:
-                    on_conditional(j, mean, most)
-                bound = torch.where(sign[k] > 0, most, own)
-                z[j] = beyond(mean, factors.scales[j], bound, sign[k], uniform[j])
-                own = torch.where(sign[k] > 0, z[j], own)
+                bounds = self.low[j, rows], self.high[j, rows]
+                part = mean[rows], factors.scales[j], *bounds, uniform[j, rows]
+                z[j, rows] = truncated(*part)
+        for column in self.nominal:
+            _sweep_nominal(column, z, factors, uniform, on_conditional)
 
 
-def set_scales(latents: Latents, z: Tensor, normal: Normal) -> tuple[Tensor, Normal]:
+def _sweep_nominal(
+    column: Nominal,
+    z: np.ndarray,
+    factors: Factors,
+    uniform: np.ndarray,
+    on_conditional: OnConditional | None,
+) -> None:
+    """Draw the latent variables of the levels: that of the observed one is largest."""
+    own, missing = column.own(z), column.missing
+    for k, rows in enumerate(column.rows_of):
+        j = column.first + k
+        mean, scale = factors.given_others(z, j), factors.scales[j]
+        if on_conditional:
+            on_conditional(j, mean, column.largest_other(z, k, missing))
+        bound, sign = own.copy(), np.full(len(own), -1.0)
+        bound[rows], sign[rows] = column.largest_other(z, k, rows), 1.0
+        bound[missing] = np.inf
+        z[j] = beyond(mean, scale, bound, sign, uniform[j])
+        own[rows] = z[j, rows]
+
+
+def set_scales(
+    latents: Latents, z: np.ndarray, normal: Normal
+) -> tuple[np.ndarray, Normal]:
     """Give latent variables without a scale of their own unit variance.
 
     The level of a nominal column does not change if all its latent variables are
@@ -188,21 +238,18 @@ def set_scales(latents: Latents, z: Tensor, normal: Normal) -> tuple[Tensor, Nor
             shift[j] = marginal.low[1] * (1 - scale[j])
     mean = (normal.mean - shift) / scale
     covariance = normal.covariance / torch.outer(scale, scale)
-    return (z - shift[:, None]) / scale[:, None], Normal(mean, covariance)
+    z = (z - shift[:, None].numpy()) / scale[:, None].numpy()
+    return z, Normal(mean, covariance)
 
 
-def start_of(latents: Latents, data_levels: Tensor, weights: Tensor) -> Normal:
+def start_of(rows: Rows, weights: np.ndarray) -> Normal:
     """Return independent latent variables whose levels have about the shares seen."""
-    mean = torch.zeros(latents.size, dtype=torch.float64)
-    for place, (_, block) in enumerate(latents.nominal):
-        levels = data_levels[place]
-        seen = levels >= 0
-        count = torch.zeros(block.stop - block.start, dtype=torch.float64)
-        count.index_add_(0, levels[seen], weights[seen])
-        share = (count + 0.5) / (count.sum() + 0.5 * len(count))
-        score = ndtri(share)
-        mean[block] = score - score.mean()
-    return Normal(mean, torch.eye(latents.size, dtype=torch.float64))
+    mean = np.zeros(rows.latents.size)
+    for column in rows.nominal:
+        count = np.array([weights[some].sum() for some in column.rows_of]) + 0.5
+        score = ndtri(count / count.sum())
+        mean[column.block] = score - score.mean()
+    return Normal(torch.from_numpy(mean), torch.eye(len(mean), dtype=torch.float64))
 
 
 class Fit(NamedTuple):
@@ -249,15 +296,15 @@ def posterior_draws(
         Called with the number of the sweep, the loss, and the change of the loss; stops
         the chain by returning True.
     """
-    normal = start_of(rows.latents, rows.bounds.levels, weights)
+    normal = start_of(rows, weights.numpy())
     z, total = rows.start(normal.mean), weights.sum()
     every = max(1, int(max_iter * (1 - BURN_IN)) // n_draws)
     found = Fit([], [])
     for number in range(1, max_iter + 1):
-        uniform = inside(global_stream(number, z))
+        uniform = inside(torch.rand(z.shape, dtype=torch.float64)).numpy()
         rows.sweep(z, Factors.of(normal), uniform)
         moments = em.Moments.zeros(len(z))
-        moments.add(z.T - normal.mean, weights)
+        moments.add(torch.from_numpy(z).T - normal.mean, weights)
         normal = em.draw_parameters(normal.mean, moments, total, strength)
         z, normal = set_scales(rows.latents, z, normal)
         found.losses.append(_loss(z, normal, weights))
@@ -269,9 +316,10 @@ def posterior_draws(
     return found if found.draws else found._replace(draws=[normal])
 
 
-def _loss(z: Tensor, normal: Normal, weights: Tensor) -> float:
+def _loss(z: np.ndarray, normal: Normal, weights: Tensor) -> float:
     """Compute minus the mean log-density of the latent variables of a row."""
     root = torch.linalg.cholesky(normal.covariance)
-    x = torch.linalg.solve_triangular(root, z - normal.mean[:, None], upper=False)
+    x = torch.from_numpy(z) - normal.mean[:, None]
+    x = torch.linalg.solve_triangular(root, x, upper=False)
     squares = weights @ x.square().sum(0) / weights.sum()
     return float(squares / 2 + root.diagonal().log().sum() + len(z) * log(2 * pi) / 2)
