@@ -5,6 +5,26 @@ import pytest
 from skvnce.datasets import load_nhanes
 
 
+def test_categories_follow_the_measurements():
+    bunch = load_nhanes(as_frame=True, categories=True)
+    assert bunch.data.shape == (4835, 25) and list(bunch.data) == bunch.feature_names
+    measurements = load_nhanes(as_frame=True).data
+    assert bunch.data[list(measurements)].equals(measurements)
+    others = bunch.data.drop(columns=list(measurements))
+    assert (others.dtypes == "category").all()
+    assert others["Education"].cat.ordered and not others["Race1"].cat.ordered
+    assert others.isna().sum().to_dict() == {
+        "SurveyYr": 0,
+        "Gender": 0,
+        "Race1": 0,
+        "Diabetes": 1,
+        "SmokeNow": 2779,
+        "Education": 190,
+    }
+    with pytest.raises(ValueError, match="as_frame"):
+        load_nhanes(categories=True)
+
+
 def test_table_is_the_survey_with_its_holes():
     bunch = load_nhanes()
     assert bunch.data.shape == (4835, 19) == (4835, len(bunch.feature_names))
