@@ -15,18 +15,18 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
-from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.mixed.columns import Latents, Marginal
 from skvnce.algorithms.mixed.gibbs import Factors, OnConditional, Rows
+from skvnce.algorithms.mixed.normal import cdf, quantile
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import inside
 from skvnce.variational.base import Uniforms, global_stream
 
 # normal quantiles that give the mean of a number
-_SCORES = ndtri((np.arange(5) + 0.5) / 5)
+_SCORES = quantile((np.arange(5) + 0.5) / 5)
 
 
 class Chains(NamedTuple):
@@ -148,7 +148,7 @@ class _Sums(NamedTuple):
             else:
                 j, k = nominal[latent]
                 rows = self.missing[j]
-                self.probabilities[j][rows, k] += ndtr((mean[rows] - most) / scale)
+                self.probabilities[j][rows, k] += cdf((mean[rows] - most) / scale)
 
         return add
 

@@ -14,12 +14,12 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
-from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from skvnce._progress import OnRound, tell_round
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.mixed.columns import Bounds, Latents
+from skvnce.algorithms.mixed.normal import cdf, quantile
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import inside
 
@@ -39,8 +39,8 @@ def truncated(
     """
     a, b = (low - mean) / scale, (high - mean) / scale
     sign = np.where(a > 0, -1.0, 1.0)
-    below, above = ndtr(np.where(a > 0, -b, a)), ndtr(np.where(a > 0, -a, b))
-    z = mean + scale * sign * ndtri(below + u * (above - below))
+    below, above = cdf(np.where(a > 0, -b, a)), cdf(np.where(a > 0, -a, b))
+    z = mean + scale * sign * quantile(below + u * (above - below))
     return np.clip(z, low, high)
 
 
@@ -48,8 +48,8 @@ def beyond(
     mean: np.ndarray, scale: float, bound: np.ndarray, sign: np.ndarray, u: np.ndarray
 ) -> np.ndarray:
     """Map uniform numbers to draws above (sign 1) or below (sign -1) bounds; (n,)."""
-    chance = ndtr((mean - bound) * (sign / scale))
-    z = mean - sign * scale * ndtri(u * np.maximum(chance, _LEAST))
+    chance = cdf((mean - bound) * (sign / scale))
+    z = mean - sign * scale * quantile(u * np.maximum(chance, _LEAST))
     far = chance <= _LEAST
     return np.where(far, bound, z) if far.any() else z
 
@@ -158,8 +158,8 @@ class Rows(NamedTuple):
 
     def start(self, mean: Tensor) -> np.ndarray:
         """Choose latent variables within their bounds; (latents, n)."""
-        below, above = ndtr(self.low), ndtr(self.high)
-        z = np.where(self.low < self.high, ndtri((below + above) / 2), self.low)
+        below, above = cdf(self.low), cdf(self.high)
+        z = np.where(self.low < self.high, quantile((below + above) / 2), self.low)
         for column in self.nominal:
             part = mean[column.block].numpy()
             z[column.block] = part[:, None]
@@ -247,7 +247,7 @@ def start_of(rows: Rows, weights: np.ndarray) -> Normal:
     mean = np.zeros(rows.latents.size)
     for column in rows.nominal:
         count = np.array([weights[some].sum() for some in column.rows_of]) + 0.5
-        score = ndtri(count / count.sum())
+        score = quantile(count / count.sum())
         mean[column.block] = score - score.mean()
     return Normal(torch.from_numpy(mean), torch.eye(len(mean), dtype=torch.float64))
 
