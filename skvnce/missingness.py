@@ -17,7 +17,13 @@ The last two are logistic: with column intercepts :math:`a_j` and scores
 where :math:`a_j` is solved for such that the mean over the observed cells of column j
 is the requested fraction.
 
-Cells that are NaN, or masked in a numpy masked array, are never marked, and fractions
+Tables are numeric, or mixed: data frames, and arrays of objects with columns of text.
+Scores are computed from the numbers of a column; dates and durations count as numbers,
+and levels of ordinal columns (ordered categories, booleans) by their places 0, 1, ...
+in the order. Levels of nominal columns have no order: each level gets a number that is
+drawn from a standard normal distribution with ``random_state``.
+
+Missing cells (NaN, None, NaT, null, or masked) are never marked, and fractions
 refer to the observed cells. A fraction is an expectation: the number of hidden cells
 varies from seed to seed. With the same integer seed the cells hidden at a smaller
 fraction are among those hidden at a larger one. A row or a column may lose all its
@@ -34,7 +40,10 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
+from skvnce._cells import is_frame
+from skvnce._columns import encode
 from skvnce._containers import cell_errors_named, check_exact, readable
+from skvnce._mixed import columns_by_dtype, hide_in_frame
 
 _STRONGEST = 1e6  # practically a hard threshold
 
@@ -45,7 +54,7 @@ def mcar(X, fraction, *, random_state=None):
     Parameters
     ----------
     X : array-like or dataframe of shape (n_samples, n_features)
-        The table, numeric; NaN marks cells that are missing already.
+        The table, numeric or mixed; missing cells stay missing.
     fraction : float or array-like of shape (n_features,)
         Expected fraction of the observed cells to hide, in [0, 1), for every column
         or column by column.
@@ -63,8 +72,8 @@ def mcar(X, fraction, *, random_state=None):
     TypeError
         If ``fraction`` is not numeric.
     ValueError
-        If ``X`` is not a numeric table, ``fraction`` has another length or lies
-        outside [0, 1), or ``random_state`` is none of the above.
+        If ``X`` is not a numeric or mixed table, ``fraction`` has another length or
+        lies outside [0, 1), or ``random_state`` is none of the above.
 
     Examples
     --------
@@ -74,8 +83,9 @@ def mcar(X, fraction, *, random_state=None):
     >>> int(few.sum()), int(more.sum()), bool((few <= more).all())
     (3, 4, True)
     """
-    observed = ~np.isnan(_table(X))
-    return _draw(observed, _fractions(fraction, observed.shape[1]), random_state)
+    observed = ~np.isnan(_numbers(X)[0])
+    fraction = _fractions(fraction, observed.shape[1])
+    return (_generator(random_state).random(observed.shape) < fraction) & observed
 
 
 def mar(X, fraction, *, drivers=None, strength=1.0, random_state=None):
@@ -84,12 +94,13 @@ def mar(X, fraction, *, drivers=None, strength=1.0, random_state=None):
     The score of a row in equation (1) of this module is
     :math:`s_i = \text{strength} \sum_{k=1}^{K} z_{ik} / \sqrt{K}`, where z are the K
     driver columns scaled to mean 0 and variance 1: rows with large drivers lose more.
+    For drivers that are categories, z are the numbers of their levels stated above.
 
     Parameters
     ----------
     X : array-like or dataframe of shape (n_samples, n_features)
-        The table, numeric; NaN marks cells that are missing already, in columns other
-        than the drivers.
+        The table, numeric or mixed; cells may be missing in columns other than the
+        drivers.
     fraction : float or array-like of shape (n_features,)
         Expected fraction of the observed cells to hide, in [0, 1), for every column
         that is not a driver, or column by column with 0 for the drivers.
@@ -113,9 +124,9 @@ def mar(X, fraction, *, drivers=None, strength=1.0, random_state=None):
     TypeError
         If ``fraction`` is not numeric or ``strength`` is not a number.
     ValueError
-        If ``X`` is not a numeric table, ``drivers`` are not columns of it, are not
-        complete and finite or leave no other column, ``fraction`` has another length,
-        lies outside [0, 1) or is positive for a driver, ``strength`` is beyond 1e6, or
+        If ``X`` is not a numeric or mixed table, ``drivers`` are not columns of it, are
+        not complete and finite or leave no other column, ``fraction`` has another
+        length, lies outside [0, 1) or is positive for a driver, ``strength`` is beyond 1e6, or
         ``random_state`` is none of the above.
 
     Examples
@@ -129,19 +140,20 @@ def mar(X, fraction, *, drivers=None, strength=1.0, random_state=None):
            [False,  True],
            [False,  True]])
     """
-    x = _table(X)
+    x, columns = _numbers(X)
     observed = ~np.isnan(x)
     drivers = _driver_positions(X, drivers, x.shape[1])
     if not observed[:, drivers].all():
         raise ValueError(
             f"drivers must be complete columns, got columns {drivers.tolist()} of X "
-            "with NaN in them; name complete columns in drivers"
+            "with missing cells; name complete columns in drivers"
         )
     fraction = _undriven_fractions(fraction, drivers, x.shape[1])
+    strength, (uniform, x) = _strength(strength), _drawn(x, columns, random_state)
     z = _standardise(x[:, drivers])
-    score = _strength(strength) * z.sum(axis=1, keepdims=True) / np.sqrt(z.shape[1])
+    score = strength * z.sum(axis=1, keepdims=True) / np.sqrt(z.shape[1])
     score = np.broadcast_to(score, x.shape)
-    return _draw(observed, _probability(score, observed, fraction), random_state)
+    return (uniform < _probability(score, observed, fraction)) & observed
 
 
 def mnar(X, fraction, *, strength=1.0, random_state=None):
@@ -149,12 +161,13 @@ def mnar(X, fraction, *, strength=1.0, random_state=None):
 
     The score of a cell in equation (1) of this module is
     :math:`s_{ij} = \text{strength} \, z_{ij}`, where z is X with each column scaled to
-    mean 0 and variance 1 over its observed cells: larger values are hidden more often.
+    mean 0 and variance 1 over its observed cells: larger values are hidden more often,
+    and so are higher levels of ordinal columns, and some levels of nominal columns.
 
     Parameters
     ----------
     X : array-like or dataframe of shape (n_samples, n_features)
-        The table, numeric and finite; NaN marks cells that are missing already.
+        The table, numeric or mixed, and finite; missing cells stay missing.
     fraction : float or array-like of shape (n_features,)
         Expected fraction of the observed cells to hide, in [0, 1), for every column
         or column by column.
@@ -175,8 +188,8 @@ def mnar(X, fraction, *, strength=1.0, random_state=None):
     TypeError
         If ``fraction`` is not numeric or ``strength`` is not a number.
     ValueError
-        If ``X`` is not a numeric table or holds infinite values, ``fraction`` has
-        another length or lies outside [0, 1), ``strength`` is beyond 1e6, or
+        If ``X`` is not a numeric or mixed table or holds infinite values, ``fraction``
+        has another length or lies outside [0, 1), ``strength`` is beyond 1e6, or
         ``random_state`` is none of the above.
 
     Examples
@@ -186,36 +199,39 @@ def mnar(X, fraction, *, strength=1.0, random_state=None):
     >>> mnar([[1.0], [2.0], [30.0], [40.0]], 0.5, strength=9.0, random_state=0).ravel()
     array([False, False,  True,  True])
     """
-    x = _table(X)
+    x, columns = _numbers(X)
     observed = ~np.isnan(x)
     fraction = _fractions(fraction, x.shape[1])
-    score = _strength(strength) * _standardise(x)
-    return _draw(observed, _probability(score, observed, fraction), random_state)
+    strength, (uniform, x) = _strength(strength), _drawn(x, columns, random_state)
+    score = strength * _standardise(x)
+    return (uniform < _probability(score, observed, fraction)) & observed
 
 
 def hide(X, hidden):
-    """Copy a table with NaN in the hidden cells.
+    """Copy a table with missing values in the hidden cells.
 
     Parameters
     ----------
     X : array-like or dataframe of shape (n_samples, n_features)
-        The table, numeric. It is not modified.
+        The table, numeric or mixed. It is not modified.
     hidden : array-like of bool of shape (n_samples, n_features)
         True at the cells to hide.
 
     Returns
     -------
     X_hidden : ndarray or DataFrame of shape (n_samples, n_features)
-        The copy: a DataFrame with the same index and columns for a pandas DataFrame,
-        an array otherwise. float32 and float64 (of the array, or of each column of a
-        DataFrame) are kept, other types become float64.
+        The copy. A DataFrame of pandas, polars or pyarrow keeps its index, columns,
+        data types and levels; only data types that hold no missing values change, in
+        pandas: integers of numpy become float64, booleans "boolean". An array of
+        objects with columns of text stays one, with NaN. Other tables become arrays of
+        float64, or of float32 if they are that.
 
     Raises
     ------
     TypeError
         If ``hidden`` is not boolean.
     ValueError
-        If ``X`` is not a numeric table or ``hidden`` has another shape.
+        If ``X`` is not a numeric or mixed table or ``hidden`` has another shape.
 
     Examples
     --------
@@ -224,17 +240,40 @@ def hide(X, hidden):
     array([[ 1., nan],
            [ 3.,  4.]])
     """
-    hidden = _check_hidden(hidden, _table(X).shape)
-    if hasattr(X, "iloc"):
-        return X.apply(_as_float).mask(hidden)
-    x = _as_float(np.asarray(readable(X)))
+    x, columns = _numbers(X)
+    hidden = _check_hidden(hidden, x.shape)
+    if is_frame(X):
+        return hide_in_frame(X, hidden)
+    x = np.asarray(readable(X))
+    if columns is None:
+        x = x.astype(np.float32 if x.dtype == np.float32 else np.float64)
+    else:
+        x = x.copy()
     x[hidden] = np.nan
     return x
 
 
-def _as_float(x):
-    """Copy an array or a Series as float32 if it is that, else as float64."""
-    return x.astype(np.float32 if x.dtype == np.float32 else np.float64)
+def _numbers(X):
+    """Return a table as floats, and its columns if it is mixed, else None."""
+    columns = columns_by_dtype(X)
+    if columns is None:
+        return _table(X), None
+    x = encode(X, columns)
+    if x.size == 0:
+        raise ValueError(f"X must have at least one row, got shape {x.shape}")
+    return x, columns
+
+
+def _drawn(x, columns, random_state):
+    """Return uniform numbers of the cells, and x with numbers of nominal levels."""
+    rng = _generator(random_state)
+    uniform, x = rng.random(x.shape), x.copy()
+    for place, column in enumerate(columns or ()):
+        if column.kind == "nominal":
+            numbers = np.append(rng.standard_normal(len(column.levels)), np.nan)
+            codes = np.where(np.isnan(x[:, place]), -1, x[:, place])
+            x[:, place] = numbers[codes.astype(int)]
+    return uniform, x
 
 
 def _table(X, name="X"):
@@ -388,12 +427,6 @@ def _intercept(score, fraction):
     # the margin of 1 makes the signs at both ends differ in spite of rounding.
     low, high = logit(fraction) - score.max() - 1, logit(fraction) - score.min() + 1
     return brentq(lambda a: expit(a + score).mean() - fraction, low, high)
-
-
-def _draw(observed, probability, random_state):
-    """Hide each observed cell with its probability."""
-    uniform = _generator(random_state).random(observed.shape)
-    return (uniform < probability) & observed
 
 
 def _generator(random_state):

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from skvnce import metrics
 from skvnce.metrics import (
+    _samples,
     coverage,
     crps,
     edge_auc,
@@ -211,7 +211,7 @@ def test_energy_distance_is_the_square_of_the_one_of_scipy(rng):
 @pytest.mark.parametrize("block", [1, 50, 10_000])
 def test_energy_distance_does_not_depend_on_blocks(block, monkeypatch, rng):
     x, y = rng.standard_normal((2, 31, 4))
-    monkeypatch.setattr(metrics, "_BLOCK", block)
+    monkeypatch.setattr(_samples, "_BLOCK", block)
     assert energy_distance(x, y) == pytest.approx(energy_by_definition(x, y), rel=1e-9)
 
 

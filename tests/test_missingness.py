@@ -291,7 +291,7 @@ def test_hide_keeps_a_dataframe():
         {
             "float32": np.array([np.nan, 2], np.float32),
             "integer": [1, np.nan],
-            "nullable": [1.0, np.nan],
+            "nullable": pd.array([1, None], dtype="Int64"),
         },
         index=["p", "q"],
     )
@@ -312,7 +312,7 @@ GAP = np.where(np.eye(4, 3, dtype=bool), np.nan, 1.0)
         (np.ones(4), 0.1, 0, ValueError, r"X must be a table .* got shape \(4,\)"),
         (np.ones((0, 3)), 0.1, 0, ValueError, r"X must .* got shape \(0, 3\)"),
         ([["a", "b"]], 0.1, 0, ValueError, "X must be a dense numeric table"),
-        (pd.DataFrame({"a": ["u"]}), 0.1, 0, ValueError, "X must be .* numeric"),
+        (pd.DataFrame({"a": ["u", 1]}), 0.1, 0, ValueError, "'a' has text and other"),
         (ONES, 1.0, 0, ValueError, r"fraction must lie in \[0, 1\), got 1.0"),
         (ONES, -0.1, 0, ValueError, "fraction must lie"),
         (ONES, np.nan, 0, ValueError, "fraction must lie"),

@@ -1,0 +1,110 @@
+"""Mixed tables, as `skvnce.missingness` and `skvnce.metrics` read them."""
+
+from collections.abc import Sequence
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skvnce._cells import cells_of_columns, is_frame
+from skvnce._columns import Column, read_columns
+
+_NUMBERS = "fiu"  # kinds of dtypes
+
+
+def columns_by_dtype(X: ArrayLike) -> list[Column] | None:
+    """Determine the kinds and the levels of the columns of a mixed table.
+
+    Columns of integers are numeric, unlike those of `read_columns`.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+        A data frame, or an array of objects with columns of text.
+
+    Returns
+    -------
+    list of n_features Column, or None
+        None if the cells of all columns are numbers, or if X is another container.
+
+    Raises
+    ------
+    ValueError
+        For columns of numbers and text, and for names that occur twice.
+    """
+    if is_frame(X):
+        if hasattr(X, "iloc") and all(dtype.kind in _NUMBERS for dtype in X.dtypes):
+            return None
+        columns = read_columns(X)
+    else:
+        text = _columns_of_text(X)
+        columns = read_columns(X, dict.fromkeys(text, "nominal")) if text else None
+    if columns is None:
+        return None
+    columns = [_as_number(column) for column in columns]
+    return None if all(column.is_plain for column in columns) else columns
+
+
+def select_columns(X: ArrayLike, places: Sequence[int]) -> ArrayLike:
+    """Select columns of a data frame or an array, with their data types."""
+    if is_frame(X):
+        frame = nw.from_native(X, eager_only=True)
+        return frame[:, [int(place) for place in places]].to_native()
+    return np.asarray(X)[:, list(places)]
+
+
+def hide_in_frame(X: ArrayLike, hidden: np.ndarray) -> ArrayLike:
+    """Copy a data frame with missing values in the hidden cells.
+
+    Parameters
+    ----------
+    X : data frame of shape (n_samples, n_features)
+    hidden : ndarray of bool, of shape (n_samples, n_features)
+
+    Returns
+    -------
+    data frame of shape (n_samples, n_features)
+        Of the type of X, with its index, names, data types and levels.  In pandas, the
+        data types of numpy that hold no missing values are replaced: integers by
+        float64, booleans by "boolean".
+    """
+    if hasattr(X, "iloc"):
+        return X.apply(_nullable).mask(hidden)
+    frame = nw.from_native(X, eager_only=True)
+    return frame.with_columns(
+        *(
+            _with_nulls(series, hidden[:, place])
+            for place, series in enumerate(frame.iter_columns())
+        )
+    ).to_native()
+
+
+def _columns_of_text(X: ArrayLike) -> list[int]:
+    """List the columns of an array of objects that hold text."""
+    if getattr(getattr(X, "dtype", None), "kind", "") != "O" or np.ndim(X) != 2:
+        return []
+    cells = cells_of_columns(X) or []
+    return [j for j, one in enumerate(cells) if one.dtype in ("level", "mixed")]
+
+
+def _as_number(column: Column) -> Column:
+    return Column("numeric", dtype=column.dtype) if column.is_count else column
+
+
+def _nullable(series: ArrayLike) -> ArrayLike:
+    """Convert a column of pandas to a data type that holds missing values."""
+    if isinstance(series.dtype, np.dtype):
+        if series.dtype.kind in "iu":
+            return series.astype(np.float64)
+        if series.dtype.kind == "b":
+            return series.astype("boolean")
+    return series
+
+
+def _with_nulls(series: nw.Series, hidden: np.ndarray) -> nw.Series:
+    """Replace cells of a column of polars or pyarrow by null."""
+    backend = series.implementation
+    nulls = [None] * len(series)
+    nulls = nw.new_series(series.name, nulls, series.dtype, backend=backend)
+    kept = nw.new_series("", (~hidden).tolist(), nw.Boolean, backend=backend)
+    return series.zip_with(kept, nulls)

@@ -1,0 +1,314 @@
+"""Predictive distributions of hidden cells of categories, in one form."""
+
+import numbers
+from typing import NamedTuple
+
+import narwhals as nw
+import numpy as np
+
+from skvnce._cells import Cells, cells_of_columns, is_frame, is_missing, is_text, item
+from skvnce._columns import read_columns
+from skvnce._containers import column_label, readable
+from skvnce._mixed import columns_by_dtype
+from skvnce.missingness import _check_hidden
+
+_ROUNDING = 1e-4  # of the sum of probabilities, which may be of single precision
+
+
+class Forecast(NamedTuple):
+    """The probabilities of the hidden cells of one column.
+
+    Attributes
+    ----------
+    probabilities : ndarray of shape (n_hidden, n_levels)
+    outcomes : ndarray of int, of shape (n_hidden,)
+        Places of the true levels.
+    n_draws : int or None
+        Of which the probabilities are frequencies; None if they are none.
+    """
+
+    probabilities: np.ndarray
+    outcomes: np.ndarray
+    n_draws: int | None
+
+
+class HiddenCells(NamedTuple):
+    """The hidden cells of one column of the true table."""
+
+    place: int
+    label: str
+    rows: np.ndarray
+    values: list
+
+
+def cells_of(X, name):
+    """List the columns of a table, as `Cells`."""
+    if type(X) is np.ndarray and X.dtype == object and X.ndim == 2:
+        cells = [Cells(X, j, None) for j in range(X.shape[1])]
+    else:
+        cells = cells_of_columns(X)
+    if not cells or not len(cells[0]):
+        raise ValueError(
+            f"{name} must be a table of at least one row and one column, got shape "
+            f"{np.shape(X)}; a single column is X.reshape(-1, 1)"
+        )
+    return cells
+
+
+def hidden_cells(X_true, hidden, places):
+    """List the hidden cells (`HiddenCells`) of columns that have some."""
+    cells = cells_of(X_true, "X_true")
+    hidden = _check_hidden(hidden, (len(cells[0]), len(cells)))
+    found = []
+    for place in places:
+        rows = np.flatnonzero(hidden[:, place])
+        if len(rows):
+            label = column_label(X_true, place)
+            values = observed_values(cells[place], label, rows, "X_true")
+            found.append(HiddenCells(place, label, rows, values))
+    if not found:
+        raise ValueError(
+            "hidden must mark at least one cell of the columns to score, "
+            f"{[column_label(X_true, place) for place in places]}, got none; hide some"
+        )
+    return found
+
+
+def observed_values(cells, label, rows, name):
+    """Return the values of cells of a column, none of which may be missing."""
+    values = [item(cells.values[row]) for row in rows]
+    for row, value in zip(rows, values, strict=True):
+        if is_missing(value):
+            raise ValueError(
+                f"{name} has a missing value in a hidden cell: column {label}, row "
+                f"{row}; impute it, or set hidden to False there"
+            )
+    return values
+
+
+def positions(X, columns):
+    """Return the indices of columns that are given by names or indices."""
+    names = list(getattr(X, "column_names", X.columns)) if is_frame(X) else []
+    width = len(cells_of(X, "X_true"))
+    if isinstance(columns, str | numbers.Integral):
+        columns = [columns]
+    return list(dict.fromkeys(position(one, names, width) for one in columns))
+
+
+def position(column, names, width):
+    """Return the index of a column that is given by its name or index."""
+    if column in names:
+        return names.index(column)
+    if isinstance(column, numbers.Integral) and not isinstance(column, bool | np.bool_):
+        if -width <= column < width:
+            return int(column) % width
+    known = ", ".join(map(repr, names)) if names else f"0 to {width - 1}"
+    raise ValueError(f"{column!r} is no column of X_true: these are {known}")
+
+
+def category_places(X_true):
+    """Return the indices of the columns of categories by their data types."""
+    columns = columns_by_dtype(X_true) or []
+    return [j for j, column in enumerate(columns) if column.levels is not None]
+
+
+def ordinal_places(X_true):
+    """Return the indices of ordinal columns, with integers of few values."""
+    columns = (read_columns(X_true) or []) if is_frame(X_true) else []
+    return [j for j, column in enumerate(columns) if column.kind == "ordinal"]
+
+
+def chosen(X_true, columns, places):
+    """Return the indices of named columns, or those of the default."""
+    places = places if columns is None else positions(X_true, columns)
+    if not places:
+        raise ValueError(
+            "X_true has no columns to score by their data types; name or index some "
+            "in columns"
+        )
+    return places
+
+
+def forecasts(X_true, given, hidden, columns, categories, n_draws, *, ordinal=False):
+    """Return a `Forecast` of each column that is scored.
+
+    Parameters
+    ----------
+    X_true : array-like of shape (n_samples, n_features)
+    given : dict of probabilities, or sequence of completed tables
+    hidden : array-like of bool of shape (n_samples, n_features)
+    columns : list of names or indices, or None
+    categories : dict of levels, or None
+    n_draws : int or None
+    ordinal : bool
+        Whether the score needs levels in their order.
+    """
+    categories = {
+        positions(X_true, [key])[0]: [item(level) for level in levels]
+        for key, levels in (categories or {}).items()
+    }
+    if not isinstance(given, dict):
+        return _of_tables(X_true, given, hidden, columns, categories, ordinal)
+    given = {positions(X_true, [key])[0]: value for key, value in given.items()}
+    places = list(given)
+    if ordinal and columns is None:
+        places = [place for place in ordinal_places(X_true) if place in given]
+    _check_n_draws(n_draws)
+    found = []
+    for cells in hidden_cells(X_true, hidden, chosen(X_true, columns, places)):
+        if cells.place not in given:
+            raise ValueError(
+                f"probabilities have no column {cells.label}; leave it out of columns"
+            )
+        found.append(
+            _of_probabilities(
+                cells, given[cells.place], categories, np.shape(hidden)[0], n_draws
+            )
+        )
+    return found
+
+
+def _check_n_draws(n_draws):
+    if n_draws is None:
+        return
+    if not isinstance(n_draws, numbers.Integral) or n_draws < 2:
+        raise ValueError(
+            f"n_draws must be an integer of at least 2, got {n_draws!r}; pass None for "
+            "probabilities that are no frequencies of draws"
+        )
+
+
+def _of_probabilities(cells, given, categories, n_samples, n_draws):
+    """Return the forecast of a column from its probabilities."""
+    levels = categories.get(cells.place)
+    if levels is None:
+        levels = _levels_of_frame(cells, given)
+    table = np.asarray(readable(given, "probabilities"), dtype=np.float64)
+    if table.shape != (n_samples, len(levels)):
+        raise ValueError(
+            f"probabilities of column {cells.label} must have shape (n_samples, "
+            f"n_levels), {(n_samples, len(levels))}, got {table.shape}; pass one row "
+            f"per row of X_true and the levels {levels}"
+        )
+    table = table[cells.rows]
+    wrong = ~((table >= 0).all(axis=1) & (abs(table.sum(axis=1) - 1) < _ROUNDING))
+    for row, values in zip(cells.rows[wrong], table[wrong], strict=True):
+        raise ValueError(
+            f"probabilities of column {cells.label} must not be negative and have sum "
+            f"1, got {values.tolist()} in row {row}; divide them by their sum"
+        )
+    return Forecast(table, _outcomes(cells, levels), n_draws)
+
+
+def _levels_of_frame(cells, given):
+    """Return the names of the columns of a data frame of probabilities, as levels."""
+    if not is_frame(given):
+        raise ValueError(
+            f"the levels of column {cells.label} are unknown, since its probabilities "
+            "are no data frame; pass categories=imputer.categories_"
+        )
+    names = [item(one) for one in getattr(given, "column_names", given.columns)]
+    if all(map(is_text, names)) and not any(map(is_text, cells.values)):
+        texts = {str(value): value for value in cells.values}
+        return [texts.get(name, name) for name in names]
+    return names
+
+
+def _outcomes(cells, levels):
+    """Return the places of the true levels."""
+    places = {level: place for place, level in enumerate(levels)}
+    for row, value in zip(cells.rows, cells.values, strict=True):
+        if value not in places:
+            raise ValueError(
+                f"X_true has the level {value!r} in column {cells.label}, row {row}, "
+                f"which is not among those of the probabilities, {levels}; add it to "
+                "them with probability 0, or set hidden to False there"
+            )
+    return np.array([places[value] for value in cells.values])
+
+
+def tables_of(draws, shape):
+    """Return the columns (`Cells`) of completed tables of one shape."""
+    if is_frame(draws) or not np.iterable(draws) or not len(draws):
+        raise ValueError(
+            "draws must be a sequence of completed tables, as sample returns them; a "
+            "single table is [table]"
+        )
+    found = [cells_of(draw, f"draw {i}") for i, draw in enumerate(draws)]
+    for i, cells in enumerate(found):
+        check_shape(cells, shape, f"draw {i}")
+    return found
+
+
+def check_shape(cells, shape, name):
+    """Raise an error for a completed table of another shape."""
+    own = (len(cells[0]), len(cells))
+    if own != shape:
+        raise ValueError(
+            f"{name} must have the shape of X_true, {shape}, got {own}; pass the same "
+            "rows and columns"
+        )
+
+
+def _of_tables(X_true, draws, hidden, columns, categories, ordinal):
+    """Return the forecasts that are the frequencies of levels in draws."""
+    default = category_places(X_true)
+    if ordinal:
+        default = [place for place in ordinal_places(X_true) if place in default]
+    places = chosen(X_true, columns, default)
+    true = cells_of(X_true, "X_true")
+    draws = tables_of(draws, (len(true[0]), len(true)))
+    found = []
+    for cells in hidden_cells(X_true, hidden, places):
+        drawn = [
+            observed_values(draw[cells.place], cells.label, cells.rows, f"draw {i}")
+            for i, draw in enumerate(draws)
+        ]
+        for values in drawn:
+            check_alike(cells, values)
+        levels = categories.get(cells.place)
+        if levels is None:
+            levels = _levels(true[cells.place], cells.label, drawn, ordinal)
+        found.append(_frequencies(cells, levels, drawn))
+    return found
+
+
+def check_alike(cells, values):
+    """Raise an error for text where the true levels are numbers, or vice versa."""
+    known = cells.values[0]
+    for row, value in zip(cells.rows, values, strict=True):
+        if is_text(value) != is_text(known):
+            raise TypeError(
+                f"column {cells.label} has levels such as {known!r} in X_true, but "
+                f"{value!r} in the completed table, row {row}; pass levels, not codes"
+            )
+
+
+def _levels(true, label, drawn, ordinal):
+    """Return the levels of the true column and of its draws, in their order."""
+    levels = true.levels().union(*map(set, drawn))
+    if true.series is not None and true.series.dtype == nw.Enum:
+        known = [item(one) for one in true.series.dtype.categories]
+        return [one for one in known if one in levels] + sorted(levels - {*known})
+    if ordinal and any(map(is_text, levels)):
+        raise ValueError(
+            f"the order of the levels of column {label} is unknown; pass them in their "
+            f"order in categories, for example {{{label}: {sorted(levels)}}}"
+        )
+    return sorted(levels, key=lambda one: (is_text(one), one))
+
+
+def _frequencies(cells, levels, drawn):
+    """Return the forecast that is the frequencies of the levels in draws."""
+    places = {level: place for place, level in enumerate(levels)}
+    counts = np.zeros((len(cells.rows), len(levels)))
+    for values in drawn:
+        for at, value in enumerate(values):
+            if value not in places:
+                raise ValueError(
+                    f"a draw has the level {value!r} in column {cells.label}, row "
+                    f"{cells.rows[at]}, which is not among {levels}; add it to "
+                    "categories"
+                )
+            counts[at, places[value]] += 1
+    return Forecast(counts / len(drawn), _outcomes(cells, levels), len(drawn))
