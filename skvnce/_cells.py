@@ -61,6 +61,12 @@ class Cells:
             return self._table[:, self._place].tolist()
         return self.series.to_list()
 
+    def at(self, rows: np.ndarray) -> list:
+        """Return the cells of some rows (n_rows,), as objects of Python."""
+        if self.series is None:
+            return self._table[rows, self._place].tolist()
+        return self.series[rows.tolist()].to_list()
+
     @cached_property
     def dtype(self) -> str:
         """The data type: that of a `Column`, or "unreadable" or "mixed"."""

@@ -126,8 +126,8 @@ def mar(X, fraction, *, drivers=None, strength=1.0, random_state=None):
     ValueError
         If ``X`` is not a numeric or mixed table, ``drivers`` are not columns of it, are
         not complete and finite or leave no other column, ``fraction`` has another
-        length, lies outside [0, 1) or is positive for a driver, ``strength`` is beyond 1e6, or
-        ``random_state`` is none of the above.
+        length, lies outside [0, 1) or is positive for a driver, ``strength`` is beyond
+        1e6, or ``random_state`` is none of the above.
 
     Examples
     --------

@@ -321,7 +321,7 @@ def test_masks_in_missingness_metrics_and_pooling():
 
 
 def test_missingness_refuses_what_is_no_table():
-    for kind in ("datetime64", "one date", "records", "gradients", "LazyFrame"):
+    for kind in ("datetime64", "period", "records", "gradients", "LazyFrame"):
         make, message = NO_TABLES[kind]
         with pytest.raises(ValueError, match="(?s)" + pattern(message)):
             missingness.mcar(make(), 0.1)

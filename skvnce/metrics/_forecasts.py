@@ -76,7 +76,7 @@ def hidden_cells(X_true, hidden, places):
 
 def observed_values(cells, label, rows, name):
     """Return the values of cells of a column, none of which may be missing."""
-    values = [item(cells.values[row]) for row in rows]
+    values = [item(value) for value in cells.at(rows)]
     for row, value in zip(rows, values, strict=True):
         if is_missing(value):
             raise ValueError(

@@ -1,0 +1,437 @@
+"""Scores of categories on hidden cells, against their definitions."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.model_selection import KFold, cross_val_score
+from statistical import FAILURE, p_mean
+
+from skvnce.metrics import (
+    brier_score,
+    category_log_loss,
+    coverage,
+    crps,
+    expected_calibration_error,
+    false_classification_rate,
+    imputation_mae,
+    imputation_rmse,
+    ranked_probability_score,
+    two_sample_auc,
+)
+
+GRADES = ["low", "middle", "high"]
+PROPER = [category_log_loss, brier_score, ranked_probability_score]
+OF_PROBABILITIES = [*PROPER, expected_calibration_error]
+
+
+@pytest.fixture
+def rng(seed):
+    """Return the generator of a test."""
+    return np.random.default_rng([seed, 24])
+
+
+def mixed(grade, port, age=None, container=pd.DataFrame):
+    """Return a table of an ordinal, a nominal and a numeric column."""
+    age = np.zeros(len(port)) if age is None else age
+    if container is pl.DataFrame:
+        return pl.DataFrame(
+            {
+                "grade": pl.Series(list(grade), dtype=pl.Enum(GRADES)),
+                "port": list(port),
+                "age": list(age),
+            }
+        )
+    grade = pd.Categorical(grade, categories=GRADES, ordered=True)
+    return pd.DataFrame({"grade": grade, "port": list(port), "age": age})
+
+
+TRUE = mixed(["low", "high"], ["S", "C"], [1.0, 2.0])
+ALL = np.ones((2, 3), dtype=bool)
+P = {
+    "grade": pd.DataFrame([[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]], columns=GRADES),
+    "port": pd.DataFrame([[0.2, 0.8], [0.4, 0.6]], columns=["C", "S"]),
+}
+CATEGORIES = {"grade": GRADES, "port": ["C", "S"]}
+
+
+def only(place, shape=(2, 3)):
+    """Return a mask of one column."""
+    hidden = np.zeros(shape, dtype=bool)
+    hidden[:, place] = True
+    return hidden
+
+
+# By hand
+
+
+def test_false_classification_rate_by_hand():
+    imputed = mixed(["low", "low"], ["S", "C"])
+    assert false_classification_rate(TRUE, imputed, ALL) == 0.25
+    assert false_classification_rate(TRUE, imputed, ALL, columns=["port"]) == 0
+    assert false_classification_rate(TRUE, imputed, ALL, columns="grade") == 0.5
+    assert false_classification_rate(TRUE, imputed, only(0)) == 0.5
+    assert false_classification_rate(TRUE, imputed, ALL, columns=[2]) == 1
+
+
+def test_log_loss_by_hand():
+    expected = -np.mean(np.log([0.5, 0.5, 0.8, 0.4]))
+    assert category_log_loss(TRUE, P, ALL) == pytest.approx(expected)
+    expected = -np.mean(np.log([0.8, 0.4]))
+    assert category_log_loss(TRUE, P, ALL, columns=["port"]) == pytest.approx(expected)
+
+
+def test_the_floor_of_the_log_loss_by_hand():
+    p = {0: [[1.0, 0.0]]}
+    levels = {"categories": {0: ["no", "yes"]}}
+    true, hidden = [["yes"]], [[True]]
+    assert category_log_loss(true, p, hidden, **levels) == pytest.approx(np.log(101))
+    found = category_log_loss(true, p, hidden, floor=0.25, **levels)
+    assert found == pytest.approx(np.log(5))
+    assert category_log_loss(true, p, hidden, floor=0, **levels) == np.inf
+
+
+def test_brier_score_by_hand():
+    grade = 0.5**2 + 2 * 0.25**2
+    assert brier_score(TRUE, P, only(0)) == pytest.approx(grade)
+    port = (2 * 0.2**2 + 2 * 0.6**2) / 2
+    assert brier_score(TRUE, P, only(1)) == pytest.approx(port)
+    assert brier_score(TRUE, P, ALL) == pytest.approx((grade + port) / 2)
+    spread = (0.5 * 0.5 + 2 * 0.25 * 0.75) / 4
+    fair = brier_score(TRUE, P, only(0), n_draws=5)
+    assert fair == pytest.approx(grade - spread)
+
+
+def test_ranked_probability_score_by_hand():
+    # Cumulative: (.5, .75) where (1, 1) is true, (.25, .5) where (0, 0) is.
+    expected = (0.5**2 + 0.25**2 + 0.25**2 + 0.5**2) / 2
+    assert ranked_probability_score(TRUE, P, ALL) == pytest.approx(expected)
+    spread = (0.5 * 0.5 + 0.25 * 0.75) / 9
+    fair = ranked_probability_score(TRUE, P, ALL, n_draws=10)
+    assert fair == pytest.approx(expected - spread)
+
+
+def test_expected_calibration_error_by_hand():
+    true, hidden = [["a"], ["a"], ["b"], ["b"]], np.ones((4, 1), dtype=bool)
+    levels = {"categories": {0: ["a", "b"]}}
+    p = {0: [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.3, 0.7]]}
+    found = expected_calibration_error(true, p, hidden, **levels)
+    assert found == pytest.approx(0.75 * (0.9 - 2 / 3) + 0.25 * 0.3)
+    found = expected_calibration_error(true, p, hidden, n_bins=1, **levels)
+    assert found == pytest.approx(abs(0.75 - 0.85))
+    ties = {0: [[0.5, 0.5]] * 4}
+    assert expected_calibration_error(true, ties, hidden, **levels) == 0
+
+
+def test_draws_count_as_frequencies():
+    draws = [
+        mixed(["low", "high"], ["S", "S"]),
+        mixed(["low", "low"], ["S", "S"]),
+        mixed(["middle", "high"], ["S", "C"]),
+        mixed(["high", "middle"], ["C", "C"]),
+    ]
+    p = {
+        "grade": [[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]],
+        "port": [[0.25, 0.75], [0.5, 0.5]],
+    }
+    for score in OF_PROBABILITIES:
+        fair = {"n_draws": 4} if score in PROPER[1:] else {}
+        expected = score(TRUE, p, ALL, categories=CATEGORIES, **fair)
+        assert score(TRUE, draws, ALL) == pytest.approx(expected)
+
+
+def test_ranked_probability_score_is_the_crps_of_codes(rng):
+    codes = rng.integers(0, 3, (6, 40))
+    true, *draws = (mixed(np.take(GRADES, one), ["S"] * 40) for one in codes)
+    found = ranked_probability_score(true, draws, only(0, (40, 3)))
+    expected = crps(codes[0][:, None], codes[1:, :, None], np.ones((40, 1), dtype=bool))
+    assert found == pytest.approx(expected)
+
+
+# Properties
+
+
+def cells_of_one_row(p, n_rows, rng):
+    """Return levels that are drawn from p, as a table of one ordinal column."""
+    codes = rng.choice(3, n_rows, p=p)
+    grade = pd.Categorical.from_codes(codes, GRADES, ordered=True)
+    return pd.DataFrame({"grade": grade})
+
+
+def linear_score(true, p, hidden, *, categories):
+    """Return one minus the probability of the true level, which is not proper."""
+    (row,) = np.flatnonzero(hidden)
+    return 1 - p[0][row][categories[0].index(true["grade"][row])]
+
+
+def expectation(score, q, p):
+    """Return the expected score of probabilities p where q are the true ones."""
+    true = pd.DataFrame({"grade": pd.Categorical(GRADES, GRADES, ordered=True)})
+    rows = np.eye(3, dtype=bool)[:, :, None]  # masks of one row, of each level
+    return q @ [score(true, {0: [p] * 3}, row, categories={0: GRADES}) for row in rows]
+
+
+@pytest.mark.parametrize("score", [*PROPER, linear_score])
+def test_true_probabilities_have_the_best_expectation(score, rng):
+    q = 0.05 + 0.85 * rng.dirichlet(np.ones(3))
+    own, certain = expectation(score, q, q), np.eye(3)[q.argmax()]
+    others = [certain, *rng.dirichlet(np.full(3, 0.5), 20)]
+    is_best = own < min(expectation(score, q, p) for p in others)
+    assert is_best == (score is not linear_score)
+
+
+@pytest.mark.parametrize("n_draws", [2, 5])
+def test_fair_scores_do_not_depend_on_the_number_of_draws(n_draws, rng):
+    q, p = np.array([0.2, 0.3, 0.5]), np.array([0.5, 0.25, 0.25])
+    table = cells_of_one_row(q, 4000, rng)
+    draws = [cells_of_one_row(p, 4000, rng) for _ in range(n_draws)]
+    mean = ((p - np.eye(3)) ** 2).sum(1) @ q
+    assert p_mean(of_rows(brier_score, table, draws), mean) > FAILURE
+    uncorrected = of_rows(brier_score_of_frequencies, table, draws)
+    assert p_mean(uncorrected, mean) < FAILURE
+    steps = np.array([[1, 1], [0, 1], [0, 0]])
+    mean = ((np.cumsum(p)[:2] - steps) ** 2).sum(1) @ q
+    assert p_mean(of_rows(ranked_probability_score, table, draws), mean) > FAILURE
+
+
+def brier_score_of_frequencies(table, draws, hidden):
+    """Return the Brier score of frequencies, as if they were probabilities."""
+    p = np.mean([np.eye(3)[draw["grade"].cat.codes] for draw in draws], axis=0)
+    return brier_score(table, {0: p}, hidden, categories={0: GRADES})
+
+
+def of_rows(score, table, draws, n_blocks=20):
+    """Return the scores of blocks of rows."""
+    blocks = np.array_split(np.arange(len(table)), n_blocks)
+    return np.array(
+        [
+            score(
+                table.iloc[rows],
+                [draw.iloc[rows] for draw in draws],
+                np.ones((len(rows), 1), dtype=bool),
+            )
+            for rows in blocks
+        ]
+    )
+
+
+def test_calibrated_probabilities_have_a_small_calibration_error(rng):
+    top = rng.uniform(0.5, 1, 4000)
+    p = np.column_stack([top, 1 - top])
+    true = np.where(rng.random(4000) < top, "a", "b").astype(object)[:, None]
+    arguments = {"categories": {0: ["a", "b"]}, "n_bins": 10}
+    hidden = np.ones((4000, 1), dtype=bool)
+    # Five bins of about 800 cells: |error| < .018 on average, and its standard
+    # deviation over samples is about .003.
+    assert expected_calibration_error(true, {0: p}, hidden, **arguments) < 0.04
+    sharper = p**3 / (p**3).sum(1, keepdims=True)
+    assert expected_calibration_error(true, {0: sharper}, hidden, **arguments) > 0.08
+
+
+# Containers
+
+
+@pytest.mark.parametrize("score", OF_PROBABILITIES)
+def test_containers_of_probabilities_agree(score):
+    expected = score(TRUE, P, ALL)
+    arrays = {name: one.to_numpy() for name, one in P.items()}
+    indexed = dict(enumerate(arrays.values()))
+    polars = {name: pl.from_pandas(one) for name, one in P.items()}
+    true = mixed(["low", "high"], ["S", "C"], container=pl.DataFrame)
+    assert score(TRUE, arrays, ALL, categories=CATEGORIES) == expected
+    assert score(TRUE, indexed, ALL, categories=CATEGORIES) == expected
+    assert score(true, polars, ALL) == expected
+    assert score(true, polars, pd.DataFrame(ALL)) == expected
+
+
+def test_names_of_levels_may_be_text_of_numbers_and_booleans():
+    true = pd.DataFrame({"smokes": [True, False], "count": [1, 2]})
+    p = {
+        "smokes": pl.DataFrame({"False": [0.0, 1.0], "True": [1.0, 0.0]}),
+        "count": pl.DataFrame({"1": [1.0, 0.0], "2": [0.0, 1.0]}),
+    }
+    assert brier_score(true, p, np.ones((2, 2), dtype=bool)) == 0
+
+
+def test_arrays_of_objects_as_transform_returns_them():
+    imputed = TRUE.astype(object).to_numpy()
+    imputed[1, 1] = "S"
+    assert false_classification_rate(TRUE, imputed, ALL) == 0.25
+    found = brier_score(TRUE, [imputed] * 3, ALL)
+    assert found == pytest.approx(0.5)
+    assert brier_score(TRUE, np.array([imputed] * 3), ALL) == found
+    assert false_classification_rate(TRUE.astype(object).to_numpy(), imputed, ALL) == (
+        0.25
+    )
+
+
+@pytest.mark.parametrize("container", [pd.DataFrame, pl.DataFrame])
+def test_scores_of_numbers_leave_out_categories(container):
+    true = mixed(["low", "high"], ["S", "C"], [1.0, 2.0], container)
+    imputed = mixed(["high", "low"], ["C", "S"], [1.0, 5.0], container)
+    age = [[1.0], [2.0]], [[1.0], [5.0]], [[True], [True]]
+    assert imputation_rmse(true, imputed, ALL) == imputation_rmse(*age)
+    assert imputation_mae(true, imputed, ALL, scale=[1, 1, 3]) == 0.5
+    assert imputation_mae(true, imputed, ALL, scale=[3]) == 0.5
+    assert crps(true, [imputed, true], ALL) == crps(age[0], [age[1], age[0]], age[2])
+    arrays = [mixed_as_objects(one) for one in (imputed, true)]
+    assert crps(true, arrays, ALL) == crps(age[0], [age[1], age[0]], age[2])
+    assert coverage(true, [true, imputed, true], ALL, level=0.5) == 1
+
+
+def mixed_as_objects(table):
+    """Return a table as an array of objects."""
+    rows = table.rows() if isinstance(table, pl.DataFrame) else table.to_numpy()
+    return np.array([list(row) for row in rows], dtype=object)
+
+
+def test_categories_alone_have_no_rmse():
+    true = TRUE[["grade", "port"]]
+    with pytest.raises(ValueError, match="no columns of numbers; use false_class"):
+        imputation_rmse(true, true, ALL[:, :2])
+    with pytest.raises(ValueError, match="at least one cell of numbers, got none"):
+        imputation_rmse(TRUE, TRUE, only(0))
+    with pytest.raises(ValueError, match=r"X_imputed must hold .*\(2, 3\), got"):
+        imputation_rmse(TRUE, true, ALL)
+
+
+# Two samples
+
+
+def test_two_sample_auc_tells_wrong_completions_from_right_ones(rng):
+    n = 300
+    codes, same = rng.integers(0, 3, (2, n))
+    age = codes + 0.1 * rng.standard_normal((3, n))
+    true = mixed(np.take(GRADES, codes), np.take(["S", "C", "Q"], codes), age[0])
+    right = mixed(np.take(GRADES, codes), np.take(["S", "C", "Q"], codes), age[1])
+    wrong = mixed(np.take(GRADES, codes), np.take(["S", "C", "Q"], same), age[0])
+    hidden = only(1, (n, 3)) | only(2, (n, 3))
+    # Under the null the standard error of the AUC is at most about 1 / sqrt(6 n),
+    # .024, and folds add little; a wrong port is seen in two rows of three.
+    found = two_sample_auc(true, right, hidden, n_splits=2, random_state=0)
+    assert abs(found - 0.5) < 0.13
+    found = two_sample_auc(true, [wrong], hidden, n_splits=2, random_state=0)
+    assert found > 0.7
+
+
+def test_two_sample_auc_keeps_pairs_together(rng):
+    # With equal tables, a fold of pairs has equal scores in both classes.  Otherwise a
+    # classifier learns the class of a row, and takes its completion for the same.
+    X = rng.standard_normal((60, 1))
+    hidden = np.ones((60, 1), dtype=bool)
+    assert two_sample_auc(X, X, hidden, n_splits=3, random_state=1) == 0.5
+    model = HistGradientBoostingClassifier(min_samples_leaf=1)
+    folds = KFold(3, shuffle=True, random_state=1)
+    both, target = np.concatenate([X, X]), np.repeat([0, 1], 60)
+    split = cross_val_score(model, both, target, scoring="roc_auc", cv=folds)
+    assert split.mean() < 0.4
+
+
+def test_two_sample_auc_reads_only_rows_with_hidden_cells(rng):
+    X = rng.standard_normal((80, 2))
+    imputed = X + rng.standard_normal((80, 2))
+    hidden = np.zeros((80, 2), dtype=bool)
+    hidden[:40, 0] = True
+    expected = two_sample_auc(X, imputed, hidden, n_splits=2, random_state=3)
+    X[40:], imputed[40:] = 0.0, np.nan
+    found = two_sample_auc(X, imputed, hidden, n_splits=2, random_state=3)
+    assert found == expected
+
+
+# Errors name the column and the remedy
+
+
+@pytest.mark.parametrize(
+    "imputed, hidden, columns, error, message",
+    [
+        (TRUE.iloc[:1], ALL, None, ValueError, r"X_imputed must .* got \(1, 3\)"),
+        (TRUE, ~ALL, None, ValueError, "hidden must mark .*'grade'.*, got none; hide"),
+        (TRUE, ALL[:1], None, ValueError, "hidden must have the shape"),
+        (TRUE, ALL.astype(int), None, TypeError, "hidden must be boolean"),
+        (TRUE, ALL, ["town"], ValueError, "'town' is no column of X_true: .*'port'"),
+        (TRUE, ALL, [3], ValueError, "3 is no column of X_true"),
+        (TRUE, ALL, [], ValueError, "no columns to score .* name or index"),
+        (
+            mixed(["low", None], ["S", "C"]),
+            ALL,
+            None,
+            ValueError,
+            "X_imputed has a missing value .* column 'grade', row 1; impute it",
+        ),
+        (
+            np.array([[0, 1, 0.0], [1, 0, 0.0]]),
+            ALL,
+            None,
+            TypeError,
+            "column 'grade' has levels such as 'low' .*0.0.*row 0; pass levels, not",
+        ),
+    ],
+)
+def test_errors_of_false_classification_rate(imputed, hidden, columns, error, message):
+    with pytest.raises(error, match=message):
+        false_classification_rate(TRUE, imputed, hidden, columns=columns)
+
+
+def test_a_true_level_may_not_be_missing():
+    true = mixed(["low", None], ["S", "C"])
+    with pytest.raises(ValueError, match="X_true has a missing value .*'grade', row 1"):
+        false_classification_rate(true, TRUE, ALL)
+    assert false_classification_rate(true, TRUE, only(1)) == 0
+
+
+def test_arrays_need_the_names_of_their_columns():
+    true = [["a", 1], ["b", 2]]
+    with pytest.raises(ValueError, match="name or index some in columns"):
+        false_classification_rate(true, true, [[True, True]] * 2)
+    assert false_classification_rate(true, true, [[True] * 2] * 2, columns=[0]) == 0
+
+
+HALVES = [[0.5, 0.5]] * 2
+
+
+@pytest.mark.parametrize("score", OF_PROBABILITIES)
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"port": HALVES}, "column 'port' are unknown, .*categories=imputer.categor"),
+        ({"town": P["port"]}, "'town' is no column of X_true"),
+        ({"port": P["port"][["S"]]}, "'port' must not be .* sum 1, got .* in row 0"),
+        ({"port": P["port"] - 0.5}, "'port' must not be negative .* in row 0"),
+        ({"port": P["port"] * np.nan}, "'port' must not be negative .* in row 0"),
+        ({"port": P["port"].iloc[:1]}, r"'port' must have shape .* got \(1, 2\)"),
+        (
+            {"port": P["port"].set_axis(["C", "Q"], axis=1)},
+            "level 'S' in column 'port'",
+        ),
+        ({}, "no columns to score"),
+        ([], "draws must be a sequence of completed tables"),
+        (TRUE, "draws must be a sequence of completed tables"),
+        ([TRUE.iloc[:1]], r"draw 0 must have the shape of X_true, \(2, 3\), got"),
+    ],
+)
+def test_errors_of_probabilities(score, given, message):
+    columns = ["port"] if isinstance(given, dict) and "port" in given else None
+    with pytest.raises(ValueError, match=message):
+        score(TRUE, given, ALL, columns=columns)
+
+
+def test_errors_of_parameters():
+    with pytest.raises(ValueError, match="floor must lie in .* got 1"):
+        category_log_loss(TRUE, P, ALL, floor=1)
+    with pytest.raises(ValueError, match="n_bins must be a positive integer, got 0"):
+        expected_calibration_error(TRUE, P, ALL, n_bins=0)
+    with pytest.raises(ValueError, match="n_draws must be .* 2, got 1; pass None"):
+        brier_score(TRUE, P, ALL, n_draws=1)
+    with pytest.raises(ValueError, match="at least 2 tables for this score, got 1"):
+        brier_score(TRUE, [TRUE], ALL)
+    with pytest.raises(ValueError, match="no column 'port'; leave it out of columns"):
+        brier_score(TRUE, {"grade": P["grade"]}, ALL, columns=["port"])
+    with pytest.raises(ValueError, match="order .* column 'port' is unknown; pass"):
+        ranked_probability_score(TRUE, [TRUE] * 2, ALL, columns=["port"])
+    with pytest.raises(ValueError, match="level 'S' in column 'port', row 0, .*add it"):
+        brier_score(TRUE, [TRUE] * 2, ALL, categories={"port": ["C", "Q"]})
+    with pytest.raises(ValueError, match="n_splits must be an integer of at least 2"):
+        two_sample_auc(TRUE, TRUE, ALL, n_splits=1)
+    with pytest.raises(ValueError, match="in at least 10 rows, two per fold, got 2"):
+        two_sample_auc(TRUE, TRUE, ALL)
