@@ -82,7 +82,8 @@ def category_log_loss(
 
     where f is the floor. Without it, one level that was never drawn would make the
     score infinite. Since the probabilities that are scored have sum 1, the true
-    probabilities have the best expectation if they are at least f (Good, 1952).
+    probabilities have the best expectation if they are at least f (Good, 1952). A
+    probability of 1 for the true level has the score :math:`\log(1 + (K - 1) f)`.
 
     Parameters
     ----------
