@@ -84,7 +84,8 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         is continuous, this range is first widened by three times the mean excess of the
         outermost values, but not across zero unless the observed values have both
         signs.  Bounds do not change the fitted distribution.  Columns of categories
-        have none; in tables with categories numbers are clipped to the bounds.
+        have none, and in tables with categories imputed numbers are always within the
+        observed range.
     n_parameter_draws : int, default=20
         Number of draws of mean and covariance from their posterior, made by data
         augmentation at the first call of `sample`.  `sample` uses them in turn, so that
