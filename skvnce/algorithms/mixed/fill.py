@@ -11,6 +11,7 @@ for ordinal and nominal columns, with mean m and standard deviation s of a laten
 variable given the others, and the means of numbers.
 """
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -86,16 +87,33 @@ def predict(
     rows = Rows.of(latents, latents.bounds(data))
     z = rows.start(normals[0].mean)
     sums = _Sums.zeros(latents, data, levels_of)
+    for _ in _swept(rows, z, normals, chains, uniforms, sums.adder):
+        pass
+    return sums.averages(len(normals) * chains.n_sweeps)
+
+
+def _swept(
+    rows: Rows,
+    z: np.ndarray,
+    normals: list[Normal],
+    chains: Chains,
+    uniforms: Uniforms,
+    adder: Callable[[Factors], OnConditional] | None = None,
+) -> Iterator[np.ndarray]:
+    """Sweep z in place, and yield it when the sweeps of each normal are done.
+
+    Sweeps of the burn-in are not shown to what `adder` makes.
+    """
     number = 0
     for place, normal in enumerate(normals):
         factors = Factors.of(normal)
+        shown = adder and adder(factors)
         ignored = chains.n_burn_in if place == 0 else 0
         for n_done in range(ignored + chains.n_sweeps):
-            counts = n_done >= ignored
             uniform = _uniform(uniforms, number, z)
-            rows.sweep(z, factors, uniform, sums.adder(factors) if counts else None)
+            rows.sweep(z, factors, uniform, shown if n_done >= ignored else None)
             number += 1
-    return sums.averages(len(normals) * chains.n_sweeps)
+        yield z
 
 
 def _uniform(uniforms: Uniforms, number: int, z: np.ndarray) -> np.ndarray:
@@ -187,15 +205,12 @@ def draw(
     z = rows.start(normals[0].mean)
     empty = ~data.observed.any(1)
     z[:, empty.numpy()] = drawn(normals[0], int(empty.sum()))
-    found, number = [], 0
-    for place, normal in enumerate(normals):
-        factors = Factors.of(normal)
-        ignored = chains.n_burn_in if place == 0 else 0
-        for _ in range(ignored + chains.n_sweeps):
-            rows.sweep(z, factors, _uniform(uniforms, number, z))
-            number += 1
-        found.append(data.with_values(cells_of(latents, torch.from_numpy(z))))
-    return torch.stack(found)
+    return torch.stack(
+        [
+            data.with_values(cells_of(latents, torch.from_numpy(moved)))
+            for moved in _swept(rows, z, normals, chains, uniforms)
+        ]
+    )
 
 
 def drawn(normal: Normal, n: int) -> Tensor:
