@@ -50,7 +50,7 @@ def of_cell(records, name, fraction, method):
 
 def score_table(records, methods):
     """Set the scores at the end in a table (figure 10)."""
-    shown = (*methods, "normal", "complete")
+    shown = [m for m in (*methods, "normal", "complete") if chosen(records, method=m)]
     rows = [
         [
             name,
@@ -255,8 +255,8 @@ def setting(records, study):
         f"{warm_q} epochs of algorithm 2 for the conditionals and {warm_p} for the "
         f"flow, both counted. MCEM: PL-MCMC chains of {lengths}, which start anew "
         f"every {study.EVERY} epochs, with the proposals of the paper; draws are "
-        f"clamped to the observed range. IterativeImputer: {study.STACKED} draws of "
-        f"posteriors, {study.ROUNDS} rounds each, on which the flow is trained.\n\n"
+        "clamped to the observed range."
+        f"{_stacked(study) if chosen(done, method='IterativeImputer') else ''}\n\n"
         "One rule ends all fits: averages of the parameters over about the last 200 "
         "steps are scored on the validation rows, at times 4 % apart; a fit ends when "
         f"its score has not risen by {Watch.RISE:g} nat for a third of the elapsed "
@@ -266,6 +266,14 @@ def setting(records, study):
         "nothing. Seconds contain warm-ups and drawing of missing cells, but no "
         "scoring. Fits were made at commits "
         f"{', '.join(sorted({str(r['commit']) for r in done}))}."
+    )
+
+
+def _stacked(study):
+    """Describe the flow of chained regressions."""
+    return (
+        f" IterativeImputer: {study.STACKED} draws of posteriors, {study.ROUNDS} "
+        "rounds each, on which the flow is trained."
     )
 
 
