@@ -243,7 +243,8 @@ def test_correlations_are_recovered_from_half_of_the_cells(seed):
     draws = np.array([identified(one.covariance) for one in fitted(x, seed).draws])
     error = draws.mean(0) - identified(truth)
     assert (abs(error) < 5 * draws.std(0, ddof=1) + 0.02).all()
-    shuffled = np.column_stack([np.random.default_rng(0).permutation(c) for c in x.T])
+    rng = np.random.default_rng(0)
+    shuffled = np.column_stack([rng.permutation(column) for column in x.T])
     wrong = [identified(one.covariance) for one in fitted(shuffled, seed).draws]
     assert abs(np.mean(wrong, 0) - identified(truth)).max() > 0.3
 
