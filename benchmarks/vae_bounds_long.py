@@ -193,27 +193,37 @@ def pair_table(results):
 def setting(results, sizes):
     """Say what was done, and where it is less than in the paper."""
     commits = ", ".join(sorted({str(one["commit"]) for one in results.records}))
-    errors = [e for one in results.records for e in one.get("errors", [])]
+    missing = [name for name in METHODS if final(results, name) is None]
     return (
         f"{study.N_BELLS} normals in {study.D} columns, {sizes[0]} rows, exactly "
         f"{study.MISSING:.0%} of the cells hidden by NaN, rows without any cell "
         "dropped: the tables of `vae_bounds.md`. Seeds "
         f"{min(SEEDS)} to {max(SEEDS)} of mask and start; {study.LATENTS} latents; "
-        f"{STEPS[-1]} steps of {study.BATCH} rows (the paper has 500 epochs, about as "
-        f"many), AMSGrad at a constant rate of {RATE:g}, as in the paper; a budget of "
-        f"{BUDGET} draws, components or imputations of each row, the least of the "
-        f"three of the paper. Networks of {study.BLOCKS} residual blocks of "
-        f"{WIDTH} units, where the paper has 3 of 200. Gradients are "
-        "those of `vae_bounds.md`; they are not clipped. MissVAE and MissIWAE are "
-        "left out: their draws take twice the time, which was not there.\n\n"
-        f"Score: mean log p(x) of {sizes[1]} complete rows, by a grid of latents on "
-        f"[-{study.REACH:g}, {study.REACH:g}]^2 of {2 * study.POINTS} points a side at "
-        f"the end, of {study.POINTS} before; at the end this changes a score by "
-        f"{max(errors, default=math.nan):.0e} at most. Standard errors are those of "
+        f"steps of {study.BATCH} rows, of which the paper makes 500 epochs, about "
+        f"{STEPS[-1]}; AMSGrad at a constant rate of {RATE:g}, as in the paper; a "
+        f"budget of {BUDGET} draws, components or imputations of each row, the least "
+        f"of the three of the paper. Networks of {study.BLOCKS} residual blocks of "
+        f"{WIDTH} units, where the paper has 3 of 200 and `vae_bounds.md` 2 of "
+        f"{study.WIDTH}. Gradients are those of `vae_bounds.md`; they are not clipped. "
+        "MissVAE and MissIWAE are left out: their draws take twice the time. "
+        + (
+            f"Not run, for lack of time: {', '.join(missing)}.\n\n"
+            if missing
+            else "\n\n"
+        )
+        + f"Score: mean log p(x) of {sizes[1]} complete rows, by a grid of latents on "
+        f"[-{study.REACH:g}, {study.REACH:g}]^2 of {study.POINTS} points a side, of "
+        f"{2 * study.POINTS} after the last of {STEPS[-1]} steps{changed(results)}. "
+        "Standard errors are those of "
         f"the mean over {len(SEEDS)} seeds; with so few, a difference is significant "
-        "(two-sided, 5%) from 4.3 standard errors on. Code of commit "
-        f"{commits}."
+        f"(two-sided, 5%) from 4.3 standard errors on. Code of commit {commits}."
     )
+
+
+def changed(results):
+    """Say what the finer grid changes, if there are fits of all steps."""
+    errors = [e for one in results.records for e in one.get("errors", [])]
+    return f", which changes a score by {max(errors):.0e} at most" if errors else ""
 
 
 def report(results, truth, sizes, found):
@@ -233,7 +243,18 @@ def report(results, truth, sizes, found):
     ]
 
 
-FOUND = ""
+FOUND = (
+    "MissSVAE is ahead of MVAE at each of the three seeds after 40000, 80000 and "
+    "120000 steps, by 0.37, 0.36 and 0.47 nats on average (1.8, 2.7 and 3.2 "
+    "standard errors over seeds). Up to 8000 steps it is not: this is where the "
+    "studies of `vae_bounds.md` end. So the order that the paper reports appears "
+    "with many steps. With three seeds, 3.2 standard errors are short of the 4.3 of "
+    "a two-sided test at 5%; all seeds agree in sign. After 120000 steps the fits "
+    "of MissSVAE lie within 0.08 nats of each other, those of MVAE within 0.43.\n\n"
+    "The fits took 2.3 to 3 milliseconds of CPU time for a step of three seeds. "
+    "120000 steps of both methods are 77% of those of the paper; the command goes "
+    "on where the file ends."
+)
 
 
 def options_of(arguments=None):
