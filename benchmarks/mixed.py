@@ -76,8 +76,8 @@ def mean(values, name):
     if not values:
         return "-"
     if name in RATIOS or name == "seconds":
-        values = np.maximum(values, 1e-6)
-        return f"{np.exp(np.mean(np.log(values))):.3g}"
+        found = np.exp(np.mean(np.log(np.maximum(values, 1e-6))))
+        return f"{found:.3g}" if found > 1e-3 else "0"
     return f"{np.mean(values):.3f}"
 
 
@@ -112,7 +112,7 @@ def report(results):
             for m in methods
         ]
         parts += [f"## {name}", table(header, lines)]
-    return parts
+    return [*parts, "## What was found", FOUND]
 
 
 TEXT = """\
@@ -124,6 +124,17 @@ Probabilities are those of the method, else the frequencies of its 50 draws, at 
 boosted trees that tell true rows from rows completed by a draw; .5 is best. Coverage of
 90 % intervals of numbers. CPU: seconds of fit, filling, probabilities and 50 draws,
 over those of the first IterativeImputer; one thread."""
+
+FOUND = """\
+Written by hand, of one seed, four tables and five methods; the others of the script
+were not run. GaussianImputer has the best guesses, log-loss and Brier scores of the
+five on average: it is ahead of chained forests on adult and titanic, and behind them in
+log-loss on horse_colic by 2 % and on penguins by 1 %. On horse_colic and penguins, with
+210 and 241 rows to learn from, codes as numbers are equal or ahead in log-loss, and in
+RMSE and CRPS of numbers: there the calibration of numeric tables is missed, and the
+most probable levels are named with too little confidence (ECE .060 and .127). It takes
+11 to 18 times the time of one IterativeImputer, with probabilities and 50 draws: the
+goal was 6."""
 
 
 def main():
