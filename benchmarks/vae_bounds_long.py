@@ -251,9 +251,9 @@ FOUND = (
     "with many steps. With three seeds, 3.2 standard errors are short of the 4.3 of "
     "a two-sided test at 5%; all seeds agree in sign. After 120000 steps the fits "
     "of MissSVAE lie within 0.08 nats of each other, those of MVAE within 0.43.\n\n"
-    "The fits took 2.3 to 3 milliseconds of CPU time for a step of three seeds. "
-    "120000 steps of both methods are 77% of those of the paper; the command goes "
-    "on where the file ends."
+    "The fits took 2.3 to 3 milliseconds of CPU time for a step of three seeds. 120000 "
+    "steps are 77% of those of the paper; the processes were stopped there. A method "
+    "whose last step is not in the file is fitted from its start."
 )
 
 
