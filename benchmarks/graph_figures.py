@@ -522,6 +522,8 @@ def main(arguments=None):
     store = Store(options.results)
     if not options.only_draw:
         store.run(jobs_of(options), options.n_jobs)
+    elif not store.cells:
+        raise SystemExit(f"There are no results in {options.results}.")
     folder = Path(options.output).parent.parent / "images" if options.output else None
     draw(store, options, folder)
     publish(report(store, options), options.output)

@@ -611,6 +611,8 @@ def main(arguments=None):
     store = Store(options.results)
     if not options.only_report:
         store.run(jobs_of(options), options.n_jobs)
+    elif not store.cells:
+        raise SystemExit(f"There are no results in {options.results}.")
     publish(report(store, options), options.output)
 
 

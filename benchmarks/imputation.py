@@ -147,6 +147,8 @@ def run(options):
         last = found[-1]
         said = ", ".join(last[k] for k in ("table", "method"))
         print(f"{done} of {len(cells)}: {said}, fit {last['fit']:.2f} s", flush=True)
+    if not results:
+        raise SystemExit(f"There are no results in {options.results}.")
     asked = [getattr(options, f"{k}s") for k in KEY[:3]]
     return [
         result

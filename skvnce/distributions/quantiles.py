@@ -41,8 +41,9 @@ def at_quantiles(q: Distribution, uniform: Tensor) -> Tensor:
         return q.icdf(inside(uniform))
     except NotImplementedError as error:
         raise TypeError(
-            f"The posterior returns {type(q).__name__}, which has no quantiles (icdf). "
-            "Use Normal, Laplace, LogNormal, Uniform, Exponential or Bernoulli."
+            f"A posterior or a likelihood returns {type(q).__name__}, which has no "
+            "quantiles (icdf). Use Normal, Laplace, LogNormal, Uniform, Exponential, "
+            "ContinuousBernoulli or Bernoulli."
         ) from error
 
 

@@ -74,6 +74,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._trains():
             self._fit_nodes(nodes, weights, on_round, on_chosen)
+        self._fitted_algorithm = self.algorithm
         finish()
         return self
 
@@ -98,6 +99,12 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
             raise ValueError(
                 "X has no row with an observed value in the columns of the model. Pass "
                 "rows with observed values."
+            )
+        if self.algorithm != self._fitted_algorithm:
+            raise ValueError(
+                f"algorithm={self.algorithm!r} is not that of fit, "
+                f"{self._fitted_algorithm!r}, to which the encoder belongs. Set it "
+                "back, or call fit."
             )
         n_cooling = min(COOLING, self.max_iter)
         on_round, finish = report_rounds(self, self.max_iter + n_cooling, X=X)

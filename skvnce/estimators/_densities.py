@@ -173,6 +173,12 @@ DENSITIES = {
 
 def made_by_user(make, n_features):
     """Make a user's density, and check it."""
+    if isinstance(make, torch.nn.Module):
+        raise TypeError(
+            f"model must be a function of the number of columns that returns a "
+            f"torch.nn.Module, got the module {type(make).__name__}(...). Pass its "
+            f"class, or lambda n_features: {type(make).__name__}(...)."
+        )
     module = make(n_features)
     if not isinstance(module, torch.nn.Module):
         raise TypeError(

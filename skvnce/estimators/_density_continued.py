@@ -15,6 +15,25 @@ from skvnce.estimators._rounds import failures_named
 from skvnce.training.rounds import COOLING
 
 
+def check_unchanged(density, member):
+    """Check that a density has the parameters with which a member was fitted.
+
+    Raises
+    ------
+    ValueError
+        Names the parameter that has changed.
+    """
+    fitted = member.get_params()
+    for name, value in density.get_params().items():
+        old = fitted.get(name)
+        is_part = hasattr(value, "get_params") and type(value) is type(old)
+        if not is_part and value is not old and value != old:
+            raise ValueError(
+                f"{name} of model has changed since fit, from {old!r} to {value!r}: "
+                "partial_fit trains the fitted model. Set it back, or call fit."
+            )
+
+
 def continued(member, X, seed):
     """Copy a fitted density, and train the copy on other rows.
 

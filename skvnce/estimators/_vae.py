@@ -289,7 +289,8 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         Raises
         ------
         ValueError
-            If no row of X has an observed value.
+            If no row of X has an observed value, or if `algorithm` has changed since
+            `fit`.
         DivergenceError
             If training diverges.
         """

@@ -24,7 +24,7 @@ from skvnce.estimators._density import (
     SUMMED,
     IncompleteDensity,
 )
-from skvnce.estimators._density_continued import continued
+from skvnce.estimators._density_continued import check_unchanged, continued
 from skvnce.estimators._density_draws import drawn_by_chains, drawn_by_encoder
 from skvnce.estimators._lair import mean_by
 from skvnce.estimators._members import (
@@ -59,8 +59,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
 
     Parameters
     ----------
-    model : {"vae", "flow", "factor-analysis"}, IncompleteDensity or callable, \
-            default="vae"
+    model : {"vae", "flow", "coupling-flow", "factor-analysis"}, IncompleteDensity or \
+            callable, default="vae"
         An `IncompleteDensity` is a density with the settings of its training, and the
         others stand for ``IncompleteDensity(model)``.  ``"vae"``: an autoencoder,
         whose log-density VGI replaces by a bound; it is drawn from by latent-adaptive
@@ -281,17 +281,26 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         Raises
         ------
         ValueError, TypeError, DivergenceError
-            As in `fit`; ValueError also if the number of columns changed, or if
-            `algorithm` is Monte Carlo EM.
+            As in `fit`; ValueError also if the number of columns or `model` changed, if
+            all columns were constant at `fit`, or if `algorithm` is Monte Carlo EM.
         """
         if not hasattr(self, "estimators_"):
             return self.fit(X)
         X = self._checked(X)
+        if not self.estimators_:
+            raise ValueError(
+                "All columns were constant at fit: there is no model to train. Call "
+                "fit with these rows."
+            )
+        check_unchanged(self._density(), self.estimators_[0])
         rng = np.random.default_rng(seed_from(self.random_state))
-        self.estimators_ = [
+        found = [
             continued(member, X, int(rng.integers(2**31)))
             for member in self.estimators_
         ]
+        for member in found:
+            self._tell_strays(member)
+        self.estimators_ = found
         return self
 
     def to_torch(self):

@@ -63,6 +63,17 @@ def own_autoencoder(
     return found, encoder
 
 
+def _evaluated(encoder: nn.Module, x: Tensor, observed: Tensor) -> Distribution:
+    """Call an encoder, and name it in its errors."""
+    try:
+        return encoder(x, observed)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"posterior(x, observed) fails for x and observed of shape "
+            f"{tuple(x.shape)}, rows with leading dimensions: {error}"
+        ) from error
+
+
 def _check_shapes(decoder: OwnDecoder, encoder: nn.Module, n_features: int) -> None:
     """Evaluate the modules at a few rows with leading dimensions."""
     prior = decoder.prior()
@@ -82,7 +93,7 @@ def _check_shapes(decoder: OwnDecoder, encoder: nn.Module, n_features: int) -> N
         )
     x = cells.sample()
     for observed in (torch.ones_like(x).bool(), torch.zeros_like(x).bool()):
-        q = encoder(x, observed)
+        q = _evaluated(encoder, x, observed)
         shapes = tuple(q.batch_shape), tuple(q.event_shape)
         if shapes != ((2, 3), tuple(prior.event_shape)):
             raise ValueError(
