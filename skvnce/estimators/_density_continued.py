@@ -16,7 +16,7 @@ from skvnce.training.rounds import COOLING
 
 
 def check_unchanged(density, member):
-    """Check that a density has the parameters with which a member was fitted.
+    """Check that a density has the model and the algorithm of a fitted member.
 
     Raises
     ------
@@ -26,6 +26,8 @@ def check_unchanged(density, member):
     fitted = member.get_params()
     for name, value in density.get_params().items():
         old = fitted.get(name)
+        if not name.startswith(("model", "algorithm")):
+            continue
         is_part = hasattr(value, "get_params") and type(value) is type(old)
         if not is_part and value is not old and value != old:
             raise ValueError(

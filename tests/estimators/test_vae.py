@@ -186,6 +186,14 @@ def test_no_rows_train_no_encoder(X):
     np.testing.assert_array_equal(vae.score_samples(X), before)
 
 
+def test_the_encoder_belongs_to_the_algorithm_of_the_fit():
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    vae = VariationalAutoencoder(max_iter=1, on_misfit="ignore").fit(X)
+    vae.set_params(algorithm="miss-svae")
+    with pytest.raises(ValueError, match="is not that of fit, 'miwae'"):
+        vae.fit_posterior(X)
+
+
 def unit_table(seed, n=500):
     """Return columns of [0, 1] that are continuous Bernoulli given one latent."""
     rng = np.random.default_rng(seed)

@@ -536,6 +536,36 @@ def test_the_first_partial_fit_is_a_fit(X):
     assert len(other.estimators_) == len(state)
 
 
+def test_partial_fit_refuses_another_model(X):
+    density = IncompleteDensity("factor-analysis", **ONE_ROUND)
+    imputer = VGIImputer(density, n_estimators=1, on_misfit="ignore").fit(X)
+    density.max_iter = 2  # the number of rounds is that of the fit
+    state = imputer.partial_fit(X).estimators_
+    imputer.set_params(model__algorithm=VGI("mixture"))
+    with pytest.raises(ValueError, match="conditionals of model has changed since fit"):
+        imputer.partial_fit(X)
+    imputer.set_params(model="flow")
+    with pytest.raises(ValueError, match="model of model has changed since fit"):
+        imputer.partial_fit(X)
+    assert imputer.estimators_ is state
+
+
+def test_partial_fit_needs_a_model(X):
+    constant = np.where(np.isnan(X[:, :2]), np.nan, 3.0)
+    with pytest.warns(UserWarning, match="No column is left"):
+        imputer = VGIImputer(on_misfit="ignore").fit(constant)
+    with pytest.raises(ValueError, match="no model to train"):
+        imputer.partial_fit(X[:, :2])
+
+
+def test_a_module_is_no_function_that_makes_one(X):
+    density = IncompleteDensity(nn.Linear(4, 4), max_iter=1)
+    with pytest.raises(
+        TypeError, match=r"got the module Linear\(...\)\. Pass its class"
+    ):
+        VGIImputer(density, on_misfit="ignore").fit(X)
+
+
 def test_monte_carlo_em_has_no_partial_fit(X):
     density = IncompleteDensity("coupling-flow", algorithm="mcem", max_iter=0)
     imputer = VGIImputer(density, on_misfit="ignore").fit(X)
