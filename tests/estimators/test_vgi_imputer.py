@@ -537,7 +537,7 @@ def test_the_first_partial_fit_is_a_fit(X):
 
 
 def test_partial_fit_refuses_another_model(X):
-    density = IncompleteDensity("factor-analysis", **ONE_ROUND)
+    density = IncompleteDensity("factor-analysis", algorithm=VGI(), **ONE_ROUND)
     imputer = VGIImputer(density, n_estimators=1, on_misfit="ignore").fit(X)
     density.max_iter = 2  # the number of rounds is that of the fit
     state = imputer.partial_fit(X).estimators_
