@@ -545,7 +545,7 @@ def test_partial_fit_refuses_another_model(X):
     with pytest.raises(ValueError, match="conditionals of model has changed since fit"):
         imputer.partial_fit(X)
     imputer.set_params(model="flow")
-    with pytest.raises(ValueError, match="model of model has changed since fit"):
+    with pytest.raises(ValueError, match="of model has changed since fit"):
         imputer.partial_fit(X)
     assert imputer.estimators_ is state
 
