@@ -16,7 +16,7 @@ from skvnce.algorithms.vae import autoencoder, losses
 from skvnce.algorithms.vae.autoencoder import Architecture, Autoencoder, Training
 from skvnce.distributions.cells import Families
 from skvnce.models.factor_analysis import FactorModel, infer
-from skvnce.training.adam import NotFinite
+from skvnce.training.adam import NotFinite, named_leaves
 from skvnce.training.rounds import STEPS
 from skvnce.variational.base import stream
 
@@ -69,7 +69,7 @@ def miwae_loss(auto, data, training):
 
 
 def state(auto):
-    return [leaf.detach().clone() for _, leaf in auto.named_parameters()]
+    return [leaf.detach().clone() for _, leaf in named_leaves(auto._asdict())]
 
 
 # Families
@@ -410,7 +410,7 @@ def test_it_goes_back_to_the_best_round(seed):
     settings = {"max_rounds": 2, "patience": 2, "on_round": lambda *args: False}
     found = autoencoder.train_while_better(
         auto,
-        lambda rows: sum(leaf.sum() for _, leaf in auto.named_parameters()),
+        lambda rows: sum(leaf.sum() for _, leaf in auto.named_leaves()),
         data,
         hidden,
         evenly(data),
