@@ -410,7 +410,7 @@ def test_it_goes_back_to_the_best_round(seed):
     settings = {"max_rounds": 2, "patience": 2, "on_round": lambda *args: False}
     found = autoencoder.train_while_better(
         auto,
-        lambda rows: sum(leaf.sum() for _, leaf in auto.named_leaves()),
+        lambda rows: sum(leaf.sum() for _, leaf in named_leaves(auto._asdict())),
         data,
         hidden,
         evenly(data),
