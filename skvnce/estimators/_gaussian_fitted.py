@@ -98,10 +98,12 @@ class FittedNormal(Imputer):
             for place, column in enumerate(columns_of(self) or ())
             if column.levels
         }
+        if self._mixed is None:  # no category, or only constant ones
+            return probabilities_as_given(self, found, X)
         rows = self._rows(self._normals())
         for (part, places), nodes in self._parts(checked, only_incomplete=True):
             with one_thread():
-                probabilities = rows.probabilities(nodes) if found else {}
+                probabilities = rows.probabilities(nodes)
             for node, cells in probabilities.items():
                 found[places[0, node]][part[:, 0]] = cells
         return probabilities_as_given(self, found, X)

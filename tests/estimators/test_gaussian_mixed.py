@@ -140,6 +140,18 @@ def test_categories_alone():
     assert not filled.isna().any().any()
 
 
+def test_a_constant_category_is_certain_among_numbers():
+    X, _, _ = frame(6)
+    X = X[["size"]].assign(other=np.where(X["size"].isna(), 1.0, X["size"]), kind="a")
+    X.loc[3, "kind"] = None
+    with pytest.warns(UserWarning, match="Constant where observed"):
+        model = imputer().fit(X)
+    assert (model.category_probabilities(X)["kind"]["a"] == 1).all()
+    numbers = imputer().fit(X[["size", "other"]])
+    assert numbers.category_probabilities(X[["size", "other"]]) == {}
+    assert numbers._draws is None  # no parameters were drawn for nothing
+
+
 def test_levels_without_weight_have_a_probability():
     X, _, _ = frame(4)
     weights = (X["grade"] != "a").to_numpy().astype(float)
