@@ -12,13 +12,13 @@ from math import log, pi
 
 import torch
 from torch import Tensor
-from torch.special import ndtri
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.mixed.columns import Latents
+from skvnce.algorithms.mixed.gibbs import truncated
 from skvnce.distributions.bounded_normal import log_interval
 from skvnce.distributions.normal import Normal
-from skvnce.distributions.quantiles import inside, normal_cdf
+from skvnce.distributions.quantiles import inside
 from skvnce.variational.base import Uniforms
 
 _AT_ONCE = 2**21  # maximum size of a batch of matrices or draws
@@ -65,7 +65,8 @@ def _of_rows(
         known = low[:, j] == high[:, j]
         density = -(a.square() + log(2 * pi)) / 2 - scale.log()
         total = total + torch.where(known, density, log_interval(a, b))
-        z[..., j] = torch.where(known, a, _inner(a, b, uniform[..., j]))
+        inner = truncated(0.0, 1.0, *(t.numpy() for t in (a, b, uniform[..., j])))
+        z[..., j] = torch.where(known, a, torch.from_numpy(inner))
     slopes = sum(
         marginal.log_slopes(data.x[:, j]).where(data.observed[:, j], 0.0)
         for j, _, marginal in latents.ordered
@@ -79,15 +80,6 @@ def _known_first(low: Tensor, high: Tensor, maps: Tensor) -> tuple[Tensor, ...]:
     order = (1 + free.int() - (low == high).int()).argsort(dim=1, stable=True)
     maps = maps.gather(1, order[..., None].expand_as(maps))
     return low.gather(1, order), high.gather(1, order), maps
-
-
-def _inner(a: Tensor, b: Tensor, u: Tensor) -> Tensor:
-    """Draw standard normal variables between bounds."""
-    sign = torch.where(a > 0, -1.0, 1.0).to(a)
-    a, b = torch.minimum(sign * a, sign * b), torch.maximum(sign * a, sign * b)
-    below, above = normal_cdf(a), normal_cdf(b)
-    z = ndtri(below + u * (above - below))
-    return sign * torch.maximum(torch.minimum(z, b), a).nan_to_num(0.0)
 
 
 def _bounded(latents: Latents, data: Incomplete) -> tuple[Tensor, Tensor, Tensor]:
