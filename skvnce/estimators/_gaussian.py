@@ -300,7 +300,7 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         cells = self._read_cells(X, sample_weight)
         self._keep_possible(cells.table, self.min_value, self.max_value)
         self.location_, self.scale_ = cells.location, cells.scale
-        kinds = kinds_of(self)
+        kinds, self._mixed = kinds_of(self), None
         numbers = [
             kind in (None, NUMERIC) for kind in kinds or [None] * len(cells.scale)
         ]
@@ -350,7 +350,6 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
 
     def _keep(self, model):
         """Set the attributes of the model, in the units of X."""
-        self._mixed = None
         self.mean_, self.covariance_ = self._units().moments(model.normal)
         self.nonlinear_columns_ = np.zeros(len(self.scale_), dtype=bool)
         if model.marginals is not None:
@@ -364,7 +363,7 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
 
     def _fit_constants(self, nodes):
         """Set the attributes of a model without columns, as all are constant."""
-        none, square, self._mixed = np.zeros(0), np.zeros((0, 0)), None
+        none, square = np.zeros(0), np.zeros((0, 0))
         self.shrinkage_ = np.nan if self.shrinkage == "auto" else float(self.shrinkage)
         self.mean_, self.covariance_ = self._normal = none, square
         self.nonlinear_columns_ = self.calibrated_columns_ = none.astype(bool)
