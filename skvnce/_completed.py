@@ -47,10 +47,10 @@ def as_objects(
     X: ArrayLike,
     columns: Sequence[Column],
     kept: np.ndarray,
-    table: np.ndarray,
+    tables: np.ndarray,
     missing: np.ndarray,
 ) -> np.ndarray:
-    """Fill the missing cells of a table, as an array.
+    """Fill the missing cells of a table, several times, as arrays.
 
     Parameters
     ----------
@@ -58,64 +58,95 @@ def as_objects(
     columns : sequence of n_features Column
     kept : ndarray of int, of shape (n_kept,)
         The columns of X that are returned.
-    table : ndarray of shape (n_samples, n_kept)
+    tables : ndarray of shape (n_tables, n_samples, n_kept)
         Their codes and numbers.
     missing : ndarray of bool, of shape (n_samples, n_kept)
-        The cells that are filled from the table.
+        The cells that are filled from the tables.
 
     Returns
     -------
-    ndarray of shape (n_samples, n_kept)
+    ndarray of shape (n_tables, n_samples, n_kept)
         Of floats if all values are numbers, and else of objects.
     """
     own, cells = [columns[place] for place in kept], cells_of_columns(X)
     if all(column.is_number for column in own):
-        filled = decoded(own, table)
+        filled = decoded(own, tables)
         for place in [j for j, column in enumerate(own) if column.is_count]:
             seen = ~missing[:, place]  # observed numbers need not be levels
-            filled[seen, place] = cells[kept[place]].numbers("number")[seen]
+            filled[:, seen, place] = cells[kept[place]].numbers("number")[seen]
         return filled
-    filled = np.empty(table.shape, dtype=object)
+    filled = np.empty(tables.shape, dtype=object)
     for place, column in enumerate(own):
-        filled[:, place] = objects(cells[kept[place]].values)
+        filled[:, :, place] = objects(cells[kept[place]].values)
         rows = np.flatnonzero(missing[:, place])
-        filled[rows, place] = objects(_as_objects(column, table[rows, place]))
+        drawn = tables[:, rows, place]
+        values = objects(_as_objects(column, drawn.ravel()))
+        filled[:, rows, place] = values.reshape(drawn.shape)
     return filled
 
 
-def in_frame(
+def in_frames(
     X: ArrayLike,
     columns: Sequence[Column] | None,
     kept: np.ndarray,
-    table: np.ndarray,
+    tables: np.ndarray,
     missing: np.ndarray,
-) -> ArrayLike:
-    """Fill the missing cells of a data frame of pandas or polars.
+) -> list[ArrayLike]:
+    """Fill the missing cells of a data frame of pandas or polars, several times.
 
     Parameters and errors are those of `as_objects`; None instead of columns means that
     all are numeric.
 
     Returns
     -------
-    data frame of shape (n_samples, n_kept)
+    list of n_tables data frames of shape (n_samples, n_kept)
         Of the type of X, with its index, names and data types.
     """
     frame = nw.from_native(X, eager_only=True)
     frame = frame[:, [int(place) for place in kept]]
-    fill = _fill_pandas if frame.implementation.is_pandas() else _fill_polars
     own = [columns[place] if columns else Column("numeric") for place in kept]
     filled = []
     for place, series in enumerate(frame.iter_columns()):
         rows, column = np.flatnonzero(missing[:, place]), own[place]
         if column.is_plain and not _holds_numbers(series.dtype):
-            found = _floats(series, table[:, place])
+            filled.append([_floats(series, cells) for cells in tables[:, :, place]])
         elif len(rows):
-            values = _fitting(column, table[rows, place], series.dtype)
-            found = fill(series, rows, values, column)
-        else:
-            continue
-        filled.append(nw.from_native(found, series_only=True))
-    return frame.with_columns(*filled).to_native()
+            filled.append(_filled(series, rows, tables[:, rows, place], column))
+    named = [
+        [nw.from_native(one, series_only=True) for one in found] for found in filled
+    ]
+    return [
+        frame.with_columns(*(found[k] for found in named)).to_native()
+        for k in range(len(tables))
+    ]
+
+
+def _filled(
+    series: nw.Series, rows: np.ndarray, cells: np.ndarray, column: Column
+) -> list[ArrayLike]:
+    """Fill some rows of a column by codes, or numbers, of shape (n_tables, n_rows).
+
+    The cells of all tables are converted together, behind those of the column, and
+    then a table takes its own.
+    """
+    n, is_pandas = len(series), series.implementation.is_pandas()
+    places = np.concatenate([np.arange(n), np.tile(rows, len(cells))])
+    values = _fitting(column, cells.ravel(), series.dtype)
+    fill = _fill_pandas if is_pandas else _fill_polars
+    long = fill(series[places], np.arange(n, len(places)), values, column)
+    found = []
+    for part in np.arange(n, len(places)).reshape(cells.shape):
+        places[rows] = part
+        found.append(_taken(long, places[:n], series))
+    return found
+
+
+def _taken(long: ArrayLike, places: np.ndarray, series: nw.Series) -> ArrayLike:
+    """Take cells of a column; in pandas with the index of a narwhals series."""
+    if not series.implementation.is_pandas():
+        return long.gather(places)
+    cells = long.array.take(places)
+    return type(long)(cells, index=series.to_native().index, name=long.name, copy=False)
 
 
 def _holds_numbers(dtype: nw.dtypes.DType) -> bool:

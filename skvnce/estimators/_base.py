@@ -14,7 +14,7 @@ from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._misfit import HeldOutCheck
-from skvnce.estimators._output import as_given, values_of
+from skvnce.estimators._output import as_given, tables_as_given, values_of
 from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._possible import PossibleValues, possible_values
 from skvnce.estimators._tables import (
@@ -322,8 +322,8 @@ class CellSampler(HeldOutCheck, IncompleteTransformer):
         drawn = self._drawn_tables(checked, n_draws, random_state)
         missing = np.isnan(checked)
         if as_array:
-            return np.stack([values_of(self, table, missing, X) for table in drawn])
-        return [as_given(self, table, missing, X) for table in drawn]
+            return values_of(self, drawn, missing, X)
+        return tables_as_given(self, drawn, missing, X)
 
     def _drawn_tables(self, X, n_draws, random_state):
         """Draw cells of validated rows; (n_draws, n_samples, n_features_out)."""

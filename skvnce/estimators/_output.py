@@ -5,7 +5,7 @@ import numpy as np
 from sklearn.utils._set_output import _get_container_adapter
 
 from skvnce._cells import is_frame
-from skvnce._completed import as_objects, in_frame
+from skvnce._completed import as_objects, in_frames
 from skvnce.estimators._validation import columns_of
 
 
@@ -30,31 +30,42 @@ def as_given(estimator, table, missing, X, indicators=None):
         Without `set_output` an array: of floats if all values are numbers, and else of
         objects.  A data frame has the data types of X if it is a data frame.
     """
+    [found] = tables_as_given(estimator, table[None], missing, X)
+    if indicators is None:
+        return found
+    adapter = _get_container_adapter("transform", estimator)
+    if adapter is None:
+        return _appended(found, indicators)
+    new = estimator.indicator_.get_feature_names_out(estimator._names_in())
+    return adapter.hstack([found, adapter.create_container(indicators, found, new)])
+
+
+def tables_as_given(estimator, tables, missing, X):
+    """Return several filled tables (n_tables, n_samples, n_features_out) of X.
+
+    Parameters and the tables of the list that is returned are those of `as_given`.
+    """
     kept, columns = estimator._columns_kept(), columns_of(estimator)
     adapter = _get_container_adapter("transform", estimator)
     library = None if adapter is None else adapter.container_lib
     frame = _frame(X, library, columns)
     if frame is not None:
-        found = in_frame(frame, columns, kept, table, missing[:, kept])
+        found = in_frames(frame, columns, kept, tables, missing[:, kept])
     else:
-        found = values_of(estimator, table, missing, X)
+        found = list(values_of(estimator, tables, missing, X))
     if adapter is None:
-        return found if indicators is None else _appended(found, indicators)
-    names = estimator._names_in()
-    found = _created(adapter, found, X, names[kept])
-    if indicators is None:
         return found
-    new = estimator.indicator_.get_feature_names_out(names)
-    return adapter.hstack([found, adapter.create_container(indicators, found, new)])
+    names = estimator._names_in()[kept]
+    return [_created(adapter, table, X, names) for table in found]
 
 
-def values_of(estimator, table, missing, X):
-    """Return filled rows as an array; the parameters are those of `as_given`."""
+def values_of(estimator, tables, missing, X):
+    """Return several filled tables as an array; parameters as of `tables_as_given`."""
     columns = columns_of(estimator)
     if not columns:
-        return table
+        return tables
     kept = estimator._columns_kept()
-    return as_objects(X, columns, kept, table, missing[:, kept])
+    return as_objects(X, columns, kept, tables, missing[:, kept])
 
 
 def probabilities_as_given(estimator, found, X):

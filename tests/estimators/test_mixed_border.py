@@ -21,6 +21,7 @@ from skvnce import (
     VariationalAutoencoder,
     VGIImputer,
 )
+from skvnce.estimators._output import as_given
 
 N = 60
 QUICK = {"n_parameter_draws": 2, "on_misfit": "ignore", "random_state": 0}
@@ -96,6 +97,25 @@ def test_what_comes_in_comes_out(imputer, output):
     assert draws.shape == (2, *X.shape) and draws.dtype == object
     last = pd.DataFrame(draws[1], X.index, X.columns)
     assert (last.to_numpy() == pd.DataFrame(tables[2]).to_numpy()).all()
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_tables_filled_together_equal_tables_filled_alone(imputer, library):
+    X = incomplete().assign(port=lambda X: X["port"].cat.remove_categories("C"))
+    X.index = ["same"] * N
+    X = pl.from_pandas(X) if library == "polars" else X
+    model = clone(imputer).set_output(transform=library).fit(incomplete())
+    checked = model._checked(X)
+    drawn, missing = model._drawn_tables(checked, 3, 0), np.isnan(checked)
+    for table, found in zip(drawn, model.sample(X, 3, random_state=0), strict=True):
+        alone = as_given(model, table, missing, X)
+        ports = [np.asarray(one["port"], dtype=object) for one in (found, alone)]
+        assert (ports[0] == ports[1]).all() and "C" in ports[0]
+        if library == "pandas":
+            assert found["port"].dtype == alone["port"].dtype
+            pd.testing.assert_frame_equal(found, alone)
+        else:
+            assert found.equals(alone) and found.schema == X.schema
 
 
 def test_frames_of_polars_keep_their_data_types():
