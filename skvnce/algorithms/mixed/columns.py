@@ -5,8 +5,8 @@ inverse of the distribution function of the observed cells at ``Phi(z)``.  So a 
 that occurs often is an interval of z (zero inflation, counts, grades, two levels), and
 a value that occurs once is a point.  A nominal column of K levels has K latent
 variables, of which the largest names the level (multinomial probit; Albert and Chib
-1993, section 4).  The latent variables are jointly normal with free mean and
-covariance; see `gibbs`.
+1993, section 4); with two levels it is ordinal, which is equivalent.  The latent
+variables are jointly normal with free mean and covariance; see `gibbs`.
 """
 
 from typing import NamedTuple, Self
@@ -147,7 +147,8 @@ class Latents(NamedTuple):
     first : list of int
         The first latent variable of each column.
     n_levels : list of int
-        Number of latent variables of each column: 1, or the number of nominal levels.
+        Number of latent variables of each column: 1, or the number of nominal levels
+        if there are more than two.
     """
 
     marginals: list[Marginal | None]
@@ -173,9 +174,9 @@ class Latents(NamedTuple):
         marginals, first, sizes, start = [], [], [], 0
         for j, kind in enumerate(kinds):
             size, marginal, seen = 1, None, data.observed[:, j]
-            if kind == NOMINAL:
+            if kind == NOMINAL and n_levels[j] != 2:
                 size = n_levels[j]
-            elif kind == ORDINAL:
+            elif kind != NUMERIC:
                 cells = data.x[seen, j], weights[seen]
                 marginal = Marginal.of_levels(*cells, n_levels[j])
             else:

@@ -11,7 +11,7 @@ for ordinal and nominal columns, with mean m and standard deviation s of a laten
 variable given the others, and the means of numbers.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -20,8 +20,9 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.mixed.columns import Latents, Marginal
-from skvnce.algorithms.mixed.gibbs import Factors, OnConditional, Rows
-from skvnce.algorithms.mixed.normal import cdf, quantile
+from skvnce.algorithms.mixed.gibbs import Factors, Rows, Shown
+from skvnce.algorithms.mixed.nominal import level_probabilities
+from skvnce.algorithms.mixed.normal import quantile
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import inside
 from skvnce.variational.base import Uniforms, global_stream
@@ -87,7 +88,7 @@ def predict(
     rows = Rows.of(latents, latents.bounds(data))
     z = rows.start(normals[0].mean)
     sums = _Sums.zeros(latents, data, levels_of)
-    for _ in _swept(rows, z, normals, chains, uniforms, sums.adder):
+    for _ in _swept(rows, z, normals, chains, uniforms, sums.shown()):
         pass
     return sums.averages(len(normals) * chains.n_sweeps)
 
@@ -98,16 +99,15 @@ def _swept(
     normals: list[Normal],
     chains: Chains,
     uniforms: Uniforms,
-    adder: Callable[[Factors], OnConditional] | None = None,
+    shown: Shown | None = None,
 ) -> Iterator[np.ndarray]:
     """Sweep z in place, and yield it when the sweeps of each normal are done.
 
-    Sweeps of the burn-in are not shown to what `adder` makes.
+    Sweeps of the burn-in are not shown.
     """
-    number = 0
+    number, latents = 0, rows.latents
     for place, normal in enumerate(normals):
-        factors = Factors.of(normal)
-        shown = adder and adder(factors)
+        factors = Factors.of(normal, latents)
         ignored = chains.n_burn_in if place == 0 else 0
         for n_done in range(ignored + chains.n_sweeps):
             uniform = _uniform(uniforms, number, z)
@@ -128,14 +128,11 @@ class _Sums(NamedTuple):
     Attributes
     ----------
     latents : Latents
-    missing : list of ndarray of int
-        The rows that miss each column.
     means, probabilities
         As in `Predictions`.
     """
 
     latents: Latents
-    missing: list[np.ndarray]
     means: np.ndarray
     probabilities: list[np.ndarray | None]
 
@@ -147,41 +144,36 @@ class _Sums(NamedTuple):
             width = latents.n_levels[j] if marginal is None else len(marginal.values)
             wanted = marginal is None or j in levels_of
             probabilities.append(np.zeros((len(data.x), width)) if wanted else None)
-        missing = [np.flatnonzero(~seen) for seen in data.observed.numpy().T]
-        return cls(latents, missing, np.zeros(data.x.shape), probabilities)
+        return cls(latents, np.zeros(data.x.shape), probabilities)
 
-    def adder(self, factors: Factors) -> OnConditional:
+    def shown(self) -> Shown:
         """Return what adds the predictions of the conditionals of a sweep."""
         ordered = {k: (j, marginal) for j, k, marginal in self.latents.ordered}
-        nominal = {
-            block.start + k: (j, k)
-            for j, block in self.latents.nominal
-            for k in range(block.stop - block.start)
-        }
+        nominal = {block.start: j for j, block in self.latents.nominal}
 
-        def add(latent: int, mean: np.ndarray, most: np.ndarray | None) -> None:
-            scale = factors.scales[latent]
-            if most is None:
-                self._add_ordered(*ordered[latent], mean, scale)
-            else:
-                j, k = nominal[latent]
-                rows = self.missing[j]
-                self.probabilities[j][rows, k] += cdf((mean[rows] - most) / scale)
+        def add(rows: np.ndarray, latent: int, mean: np.ndarray, scale: float) -> None:
+            self._add_ordered(rows, *ordered[latent], mean, scale)
 
-        return add
+        def add_nominal(rows: np.ndarray, first: int, *parts: np.ndarray) -> None:
+            found = level_probabilities(*parts)
+            self.probabilities[nominal[first]][rows] += found.T
+
+        return Shown(add, add_nominal)
 
     def _add_ordered(
-        self, j: int, marginal: Marginal, mean: np.ndarray, scale: float
+        self,
+        rows: np.ndarray,
+        j: int,
+        marginal: Marginal,
+        mean: np.ndarray,
+        scale: float,
     ) -> None:
-        rows = self.missing[j]
-        if not len(rows):
-            return
         if self.probabilities[j] is not None:
-            found = marginal.probabilities(torch.from_numpy(mean[rows]), scale)
+            found = marginal.probabilities(torch.from_numpy(mean), scale)
             self.probabilities[j][rows] += found.numpy()
             self.means[rows, j] += (found @ marginal.values).numpy()
         else:
-            scores = torch.from_numpy(mean[rows, None] + scale * _SCORES)
+            scores = torch.from_numpy(mean[:, None] + scale * _SCORES)
             self.means[rows, j] += marginal.cells(scores).mean(1).numpy()
 
     def averages(self, n: int) -> Predictions:

@@ -19,14 +19,15 @@ from torch import Tensor
 from skvnce._progress import OnRound, tell_round
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.mixed.columns import Bounds, Latents
+from skvnce.algorithms.mixed.nominal import GivenOthers, Nominal, OnMissing
 from skvnce.algorithms.mixed.normal import cdf, quantile
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import inside
 
 BURN_IN = 0.4  # share of the sweeps before the first draw of the parameters
-_LEAST = 1e-300  # probability of an interval below which a draw is its nearest bound
 
-OnConditional = Callable[[int, np.ndarray, np.ndarray | None], None]
+# rows that miss a column, its latent variable, means and deviation given all others
+OnMissingScore = Callable[[np.ndarray, int, np.ndarray, float], None]
 
 
 def truncated(
@@ -44,16 +45,6 @@ def truncated(
     return np.clip(z, low, high)
 
 
-def beyond(
-    mean: np.ndarray, scale: float, bound: np.ndarray, sign: np.ndarray, u: np.ndarray
-) -> np.ndarray:
-    """Map uniform numbers to draws above (sign 1) or below (sign -1) bounds; (n,)."""
-    chance = cdf((mean - bound) * (sign / scale))
-    z = mean - sign * scale * quantile(u * np.maximum(chance, _LEAST))
-    far = chance <= _LEAST
-    return np.where(far, bound, z) if far.any() else z
-
-
 class Factors(NamedTuple):
     """A normal distribution of the latent variables, ready for sweeps.
 
@@ -66,60 +57,89 @@ class Factors(NamedTuple):
         ``slopes @ mean``.
     scales : ndarray of shape (latents,)
         Standard deviations of each given the others.
+    nominal : list of GivenOthers
+        For each nominal column.
     """
 
     slopes: np.ndarray
     offsets: np.ndarray
     scales: np.ndarray
+    nominal: list[GivenOthers]
 
     @classmethod
-    def of(cls, normal: Normal) -> Self:
+    def of(cls, normal: Normal, latents: Latents) -> Self:
         """Invert the covariance."""
         precision = torch.cholesky_inverse(torch.linalg.cholesky(normal.covariance))
         diagonal = precision.diagonal()
         slopes = precision / diagonal[:, None]
         parts = slopes, slopes @ normal.mean, diagonal.rsqrt()
-        return cls(*(part.numpy() for part in parts))
+        parts = [part.numpy() for part in parts]
+        nominal = [GivenOthers.of(block, *parts) for _, block in latents.nominal]
+        return cls(*parts, nominal)
 
     def given_others(self, z: np.ndarray, j: int) -> np.ndarray:
         """Compute E[z_j | others] of rows; z is (latents, n), the result (n,)."""
         return z[j] - self.slopes[j] @ z + self.offsets[j]
 
 
-class Nominal(NamedTuple):
-    """The rows of a nominal column by what is observed.
+class Ordered(NamedTuple):
+    """The rows of a number or an ordinal column by what is known about its score.
 
     Attributes
     ----------
-    first : int
-        Its first latent variable.
-    rows_of : list of ndarray of int
-        The rows of each level.
-    missing : ndarray of int
-        The rows that miss the column.
+    latent : int
+    bounded, missing : ndarray of int
+        The rows in which the score is in an interval, and in which the cell is missing.
+    low, high : ndarray of shape (n_bounded,)
     """
 
-    first: int
-    rows_of: list[np.ndarray]
+    latent: int
+    bounded: np.ndarray
     missing: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
 
-    @property
-    def block(self) -> slice:
-        """The latent variables."""
-        return slice(self.first, self.first + len(self.rows_of))
+    @classmethod
+    def of(cls, latent: int, low: np.ndarray, high: np.ndarray) -> Self:
+        """Find the rows from bounds (n,)."""
+        is_missing = np.isneginf(low) & np.isposinf(high)
+        bounded = np.flatnonzero((low < high) & ~is_missing)
+        ends = low[bounded], high[bounded]
+        return cls(latent, bounded, np.flatnonzero(is_missing), *ends)
 
-    def own(self, z: np.ndarray) -> np.ndarray:
-        """Return the latent variables of the observed levels; (n,), 0 if missing."""
-        found = np.zeros(z.shape[1])
-        for k, rows in enumerate(self.rows_of):
-            found[rows] = z[self.first + k, rows]
-        return found
+    def sweep(
+        self,
+        z: np.ndarray,
+        factors: Factors,
+        uniform: np.ndarray,
+        on_missing: OnMissingScore | None = None,
+    ) -> None:
+        """Draw the scores that are not known, in place; z is (latents, n)."""
+        if not len(self.missing) + len(self.bounded):
+            return
+        j = self.latent
+        mean, scale = factors.given_others(z, j), factors.scales[j]
+        if len(self.missing):
+            part = mean[self.missing]
+            if on_missing:
+                on_missing(self.missing, j, part, scale)
+            z[j, self.missing] = part + scale * quantile(uniform[j, self.missing])
+        if len(self.bounded):
+            part = mean[self.bounded], scale, self.low, self.high
+            z[j, self.bounded] = truncated(*part, uniform[j, self.bounded])
 
-    def largest_other(self, z: np.ndarray, k: int, rows: np.ndarray) -> np.ndarray:
-        """Find the largest latent variable of the other levels in some rows."""
-        part = z[self.block, rows] if len(rows) else np.zeros((len(self.rows_of), 0))
-        part[k] = -np.inf
-        return part.max(0)
+
+class Shown(NamedTuple):
+    """What a sweep calls with the conditional distributions of missing cells.
+
+    Attributes
+    ----------
+    ordered : OnMissingScore
+    nominal : OnMissing
+    """
+
+    ordered: OnMissingScore
+    nominal: OnMissing
 
 
 class Rows(NamedTuple):
@@ -130,31 +150,26 @@ class Rows(NamedTuple):
     latents : Latents
     low, high : ndarray of shape (latents, n)
         See `Bounds`.
-    free : list of ndarray of int
-        For each column that is not nominal, the rows whose score is not known.
+    ordered : list of Ordered
     nominal : list of Nominal
     """
 
     latents: Latents
     low: np.ndarray
     high: np.ndarray
-    free: list[np.ndarray]
+    ordered: list[Ordered]
     nominal: list[Nominal]
 
     @classmethod
     def of(cls, latents: Latents, bounds: Bounds) -> Self:
         """Find the scores that are not known, and the rows of each level."""
         low, high, levels = (part.numpy() for part in bounds)
-        free = [np.flatnonzero(low[k] < high[k]) for _, k, _ in latents.ordered]
+        ordered = [Ordered.of(k, low[k], high[k]) for _, k, _ in latents.ordered]
         nominal = [
-            Nominal(
-                block.start,
-                [np.flatnonzero(own == k) for k in range(block.stop - block.start)],
-                np.flatnonzero(own < 0),
-            )
+            Nominal.of(block, own)
             for (_, block), own in zip(latents.nominal, levels, strict=True)
         ]
-        return cls(latents, low, high, free, nominal)
+        return cls(latents, low, high, ordered, nominal)
 
     def start(self, mean: Tensor) -> np.ndarray:
         """Choose latent variables within their bounds; (latents, n)."""
@@ -163,8 +178,7 @@ class Rows(NamedTuple):
         for column in self.nominal:
             part = mean[column.block].numpy()
             z[column.block] = part[:, None]
-            for k, rows in enumerate(column.rows_of):
-                z[column.first + k, rows] = part.max() + 0.5
+            z[column.block.start + column.levels, column.seen] = part.max() + 0.5
         return z
 
     def sweep(
@@ -172,7 +186,7 @@ class Rows(NamedTuple):
         z: np.ndarray,
         factors: Factors,
         uniform: np.ndarray,
-        on_conditional: OnConditional | None = None,
+        shown: Shown | None = None,
     ) -> None:
         """Draw each latent variable given the others, in place.
 
@@ -181,41 +195,12 @@ class Rows(NamedTuple):
         z : ndarray of shape (latents, n)
         factors : Factors
         uniform : ndarray of shape (latents, n)
-        on_conditional : callable
-            Called with a latent variable, its conditional means (n,) and, for those of
-            nominal columns, the largest of the others in the rows that miss the column.
+        shown : Shown, default=None
         """
-        for (_, j, _), rows in zip(self.latents.ordered, self.free, strict=True):
-            if len(rows):
-                mean = factors.given_others(z, j)
-                if on_conditional:
-                    on_conditional(j, mean, None)
-                bounds = self.low[j, rows], self.high[j, rows]
-                part = mean[rows], factors.scales[j], *bounds, uniform[j, rows]
-                z[j, rows] = truncated(*part)
-        for column in self.nominal:
-            _sweep_nominal(column, z, factors, uniform, on_conditional)
-
-
-def _sweep_nominal(
-    column: Nominal,
-    z: np.ndarray,
-    factors: Factors,
-    uniform: np.ndarray,
-    on_conditional: OnConditional | None,
-) -> None:
-    """Draw the latent variables of the levels: that of the observed one is largest."""
-    own, missing = column.own(z), column.missing
-    for k, rows in enumerate(column.rows_of):
-        j = column.first + k
-        mean, scale = factors.given_others(z, j), factors.scales[j]
-        if on_conditional:
-            on_conditional(j, mean, column.largest_other(z, k, missing))
-        bound, sign = own.copy(), np.full(len(own), -1.0)
-        bound[rows], sign[rows] = column.largest_other(z, k, rows), 1.0
-        bound[missing] = np.inf
-        z[j] = beyond(mean, scale, bound, sign, uniform[j])
-        own[rows] = z[j, rows]
+        for column in self.ordered:
+            column.sweep(z, factors, uniform, shown and shown.ordered)
+        for column, given in zip(self.nominal, factors.nominal, strict=True):
+            column.sweep(z, given, uniform, shown and shown.nominal)
 
 
 def set_scales(
@@ -246,7 +231,8 @@ def start_of(rows: Rows, weights: np.ndarray) -> Normal:
     """Return independent latent variables whose levels have about the shares seen."""
     mean = np.zeros(rows.latents.size)
     for column in rows.nominal:
-        count = np.array([weights[some].sum() for some in column.rows_of]) + 0.5
+        own = weights[column.seen]
+        count = np.array([own[some].sum() for some in column.rows_of]) + 0.5
         score = quantile(count / count.sum())
         mean[column.block] = score - score.mean()
     return Normal(torch.from_numpy(mean), torch.eye(len(mean), dtype=torch.float64))
@@ -302,7 +288,7 @@ def posterior_draws(
     found = Fit([], [])
     for number in range(1, max_iter + 1):
         uniform = inside(torch.rand(z.shape, dtype=torch.float64)).numpy()
-        rows.sweep(z, Factors.of(normal), uniform)
+        rows.sweep(z, Factors.of(normal, rows.latents), uniform)
         moments = em.Moments.zeros(len(z))
         moments.add(torch.from_numpy(z).T - normal.mean, weights)
         normal = em.draw_parameters(normal.mean, moments, total, strength)

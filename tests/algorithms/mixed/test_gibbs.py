@@ -12,6 +12,7 @@ from skvnce._random import row_lattice, seeded
 from skvnce.algorithms.mixed import fill, gibbs, score
 from skvnce.algorithms.mixed.columns import Latents, Marginal
 from skvnce.algorithms.mixed.fill import Chains
+from skvnce.algorithms.mixed.nominal import above, below, largest_others
 from skvnce.distributions.bounded_normal import BoundedNormal
 from skvnce.distributions.normal import Normal
 from skvnce.variational.base import global_stream
@@ -72,22 +73,21 @@ def test_draws_between_bounds_are_quantiles():
     low = torch.tensor(rng.uniform(-6, 6, size=200))
     high = low + torch.tensor(rng.uniform(0.1, 3, size=200))
     z = torch.tensor(gibbs.truncated(*(t.numpy() for t in (mean, SCALE, low, high, u))))
-    below = BoundedNormal(mean, SCALE, low, high).cdf(z)
-    apart = torch.minimum((below - u).abs(), (below - 1 + u).abs())
+    share = BoundedNormal(mean, SCALE, low, high).cdf(z)
+    apart = torch.minimum((share - u).abs(), (share - 1 + u).abs())
     assert apart.max() < 1e-6
     far = torch.full_like(low, torch.inf)
-    for sign in (1.0, -1.0):
-        signs = np.full(200, sign)
-        parts = mean.numpy(), float(SCALE), low.numpy(), signs, u.numpy()
-        z = torch.tensor(gibbs.beyond(*parts))
-        ends = (low, far) if sign > 0 else (-far, low)
-        above = 1 - BoundedNormal(mean, SCALE, *ends).cdf(z)
-        assert torch.allclose(above if sign > 0 else 1 - above, u, atol=1e-6)
+    parts = mean.numpy(), float(SCALE), low.numpy(), u.numpy()
+    under = BoundedNormal(mean, SCALE, -far, low)
+    assert torch.allclose(under.cdf(torch.tensor(below(*parts))), u, atol=1e-6)
+    over = BoundedNormal(mean, SCALE, low, far)
+    assert torch.allclose(1 - over.cdf(torch.tensor(above(*parts))), u, atol=1e-6)
 
 
 def test_draws_beyond_the_reach_of_probabilities_are_the_bound():
-    far = np.array([60.0]), 1.0, np.array([0.0]), np.array([-1.0]), np.array([0.5])
-    assert gibbs.beyond(*far) == 0.0
+    zero, u = np.zeros(1), np.array([0.5])
+    assert below(np.array([60.0]), 1.0, zero, u) == 0.0
+    assert above(np.array([-60.0]), 1.0, zero, u) == 0.0
 
 
 def test_probabilities_of_two_ordinal_columns_and_a_number(seed):
@@ -258,3 +258,10 @@ def test_scales_without_data_are_one():
     assert float(found.mean[1:].mean()) == pytest.approx(0)
     assert (moved[1:].argmax(0) == z[1:].argmax(0)).all()
     assert ((moved[0] > 0.4) == (z[0] > 0.4)).all()
+
+
+def test_the_largest_of_the_others(seed):
+    z = np.random.default_rng(seed).normal(size=(4, 30))
+    found = largest_others(z)
+    for k in range(4):
+        assert np.array_equal(found[k], np.delete(z, k, 0).max(0))

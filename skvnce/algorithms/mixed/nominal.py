@@ -1,0 +1,171 @@
+"""Draws of the latent variables of a nominal column given those of the others.
+
+In rows that miss the column they are jointly normal.  In the others that of the
+observed level is the largest: each variable has a truncated normal distribution given
+all others (Albert and Chib 1993, section 4).
+"""
+
+from collections.abc import Callable
+from math import sqrt
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+
+from skvnce.algorithms.mixed.normal import cdf, quantile
+
+_LEAST = 1e-300  # probability below which a draw is its bound
+
+
+def below(
+    mean: np.ndarray, scale: float | np.ndarray, bound: np.ndarray, u: np.ndarray
+) -> np.ndarray:
+    """Map uniform numbers to draws of normal distributions below bounds; (n,)."""
+    part = (mean - bound) * (1 / (sqrt(2) * scale))
+    torch.from_numpy(part).erfc_()  # twice the probability to be below
+    part *= u
+    part *= 0.5
+    np.maximum(part, _LEAST, out=part)
+    part = quantile(part)
+    part *= scale
+    part += mean
+    return np.minimum(part, bound, out=part)
+
+
+def above(
+    mean: np.ndarray, scale: float | np.ndarray, bound: np.ndarray, u: np.ndarray
+) -> np.ndarray:
+    """Map uniform numbers to draws of normal distributions above bounds; (n,)."""
+    return -below(-mean, scale, -bound, u)
+
+
+class GivenOthers(NamedTuple):
+    """The distribution of the latent variables of a column given those of the others.
+
+    With ``b = offsets - outer @ z`` it is ``N(gain @ b, root @ root.T)``, and the mean
+    of each one given all others is ``b - inner @ z[block]``.
+
+    Attributes
+    ----------
+    outer : ndarray of shape (n_levels, latents)
+        0 at the latent variables of the column.
+    inner : ndarray of shape (n_levels, n_levels)
+        0 on the diagonal.
+    offsets, scales : ndarray of shape (n_levels,)
+        See `gibbs.Factors`.
+    gain, root : ndarray of shape (n_levels, n_levels)
+    """
+
+    outer: np.ndarray
+    inner: np.ndarray
+    offsets: np.ndarray
+    scales: np.ndarray
+    gain: np.ndarray
+    root: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        block: slice,
+        slopes: np.ndarray,
+        offsets: np.ndarray,
+        scales: np.ndarray,
+    ) -> Self:
+        """Make that of a block from what `gibbs.Factors` holds."""
+        outer, scale = slopes[block].copy(), scales[block]
+        own = outer[:, block].copy()
+        outer[:, block] = 0.0
+        precision = own / np.square(scale)[:, None]
+        root = np.linalg.inv(np.linalg.cholesky((precision + precision.T) / 2)).T
+        gain = root @ root.T / np.square(scale)
+        inner = own - np.eye(len(own))
+        return cls(outer, inner, offsets[block], scale, gain, root)
+
+
+# rows that miss the column, its first latent variable, the means of its latent
+# variables given all others and the largest others (n_levels, n_rows), deviations
+OnMissing = Callable[[np.ndarray, int, np.ndarray, np.ndarray, np.ndarray], None]
+
+
+class Nominal(NamedTuple):
+    """The rows of a nominal column by what is observed.
+
+    Attributes
+    ----------
+    block : slice
+        Its latent variables.
+    seen, missing : ndarray of int
+        The rows in which it is observed or not.
+    levels : ndarray of int, of shape (n_seen,)
+    rows_of : list of ndarray of int
+        The places in `seen` of each level.
+    """
+
+    block: slice
+    seen: np.ndarray
+    missing: np.ndarray
+    levels: np.ndarray
+    rows_of: list[np.ndarray]
+
+    @classmethod
+    def of(cls, block: slice, levels: np.ndarray) -> Self:
+        """Find the rows of levels (n,), -1 where they are missing."""
+        seen = np.flatnonzero(levels >= 0)
+        own = levels[seen]
+        rows_of = [np.flatnonzero(own == k) for k in range(block.stop - block.start)]
+        return cls(block, seen, np.flatnonzero(levels < 0), own, rows_of)
+
+    def sweep(
+        self,
+        z: np.ndarray,
+        given: GivenOthers,
+        uniform: np.ndarray,
+        on_missing: OnMissing | None = None,
+    ) -> None:
+        """Draw the latent variables of the column, in place; z is (latents, n)."""
+        base = given.offsets[:, None] - given.outer @ z
+        if len(self.missing):
+            part = base[:, self.missing]
+            noise = quantile(uniform[self.block, self.missing])
+            free = given.gain @ part + given.root @ noise
+            if on_missing:
+                mean, most = part - given.inner @ free, largest_others(free)
+                first = self.block.start
+                on_missing(self.missing, first, mean, most, given.scales)
+            z[self.block, self.missing] = free
+        if len(self.seen):
+            part = z[self.block, self.seen], base[:, self.seen]
+            self._draw_seen(*part, given, uniform[self.block, self.seen])
+            z[self.block, self.seen] = part[0]
+
+    def _draw_seen(
+        self, z: np.ndarray, base: np.ndarray, given: GivenOthers, uniform: np.ndarray
+    ) -> None:
+        """Draw those of other levels below that of the own level, then the latter."""
+        places = self.levels, np.arange(len(self.levels))
+        own = z[places]
+        for k, rows in enumerate(self.rows_of):
+            mean = base[k] - given.inner[k] @ z
+            z[k] = below(mean, given.scales[k], own, uniform[k])
+            z[k, rows] = own[rows]
+        mean = (base - given.inner @ z)[places]
+        z[places] = -np.inf
+        parts = given.scales[self.levels], z.max(0), uniform[places]
+        z[places] = above(mean, *parts)
+
+
+def largest_others(z: np.ndarray) -> np.ndarray:
+    """Find the largest of the other rows of z for each; (n_levels, n)."""
+    first, columns = z.argmax(0), np.arange(z.shape[1])
+    rest = z.copy()
+    rest[first, columns] = -np.inf
+    most = np.repeat(z[first, columns][None], len(z), 0)
+    most[first, columns] = rest.max(0)
+    return most
+
+
+def level_probabilities(
+    mean: np.ndarray, most: np.ndarray, scales: np.ndarray
+) -> np.ndarray:
+    """Compute the probabilities that each latent variable is the largest."""
+    return cdf((mean - most) / scales[:, None])
