@@ -231,8 +231,7 @@ def start_of(rows: Rows, weights: np.ndarray) -> Normal:
     """Return independent latent variables whose levels have about the shares seen."""
     mean = np.zeros(rows.latents.size)
     for column in rows.nominal:
-        own = weights[column.seen]
-        count = np.array([own[some].sum() for some in column.rows_of]) + 0.5
+        count = np.array([weights[some].sum() for some in column.rows_of]) + 0.5
         score = quantile(count / count.sum())
         mean[column.block] = score - score.mean()
     return Normal(torch.from_numpy(mean), torch.eye(len(mean), dtype=torch.float64))
@@ -291,9 +290,10 @@ def posterior_draws(
         rows.sweep(z, Factors.of(normal, rows.latents), uniform)
         moments = em.Moments.zeros(len(z))
         moments.add(torch.from_numpy(z).T - normal.mean, weights)
-        normal = em.draw_parameters(normal.mean, moments, total, strength)
-        z, normal = set_scales(rows.latents, z, normal)
-        found.losses.append(_loss(z, normal, weights))
+        drawn = em.draw_parameters(normal.mean, moments, total, strength)
+        loss = _loss(drawn, drawn.mean - normal.mean, moments, total)
+        z, normal = set_scales(rows.latents, z, drawn)
+        found.losses.append(loss + _change_of_scales(drawn, normal))
         change = abs(found.losses[-1] - found.losses[-2]) if number > 1 else nan
         if max_iter - number < every * n_draws and (max_iter - number) % every == 0:
             found.draws.append(normal)
@@ -302,10 +302,22 @@ def posterior_draws(
     return found if found.draws else found._replace(draws=[normal])
 
 
-def _loss(z: np.ndarray, normal: Normal, weights: Tensor) -> float:
-    """Compute minus the mean log-density of the latent variables of a row."""
+def _loss(normal: Normal, moved: Tensor, moments: em.Moments, total: Tensor) -> float:
+    """Compute minus the mean log-density of the latent variables of a row.
+
+    The moments are relative to ``normal.mean - moved``.
+    """
+    cross = torch.outer(moments.first, moved)
+    scatter = moments.second / total - (cross + cross.T) / total
+    scatter += torch.outer(moved, moved)
     root = torch.linalg.cholesky(normal.covariance)
-    x = torch.from_numpy(z) - normal.mean[:, None]
-    x = torch.linalg.solve_triangular(root, x, upper=False)
-    squares = weights @ x.square().sum(0) / weights.sum()
-    return float(squares / 2 + root.diagonal().log().sum() + len(z) * log(2 * pi) / 2)
+    squares = torch.cholesky_solve(scatter, root).trace()
+    return float(
+        squares / 2 + root.diagonal().log().sum() + len(moved) * log(2 * pi) / 2
+    )
+
+
+def _change_of_scales(before: Normal, after: Normal) -> float:
+    """Compute the change of `_loss` if variables are scaled."""
+    logs = [one.covariance.diagonal().log().sum() / 2 for one in (before, after)]
+    return float(logs[1] - logs[0])

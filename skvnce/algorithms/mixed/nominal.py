@@ -98,7 +98,7 @@ class Nominal(NamedTuple):
         The rows in which it is observed or not.
     levels : ndarray of int, of shape (n_seen,)
     rows_of : list of ndarray of int
-        The places in `seen` of each level.
+        The rows of each level.
     """
 
     block: slice
@@ -110,10 +110,9 @@ class Nominal(NamedTuple):
     @classmethod
     def of(cls, block: slice, levels: np.ndarray) -> Self:
         """Find the rows of levels (n,), -1 where they are missing."""
-        seen = np.flatnonzero(levels >= 0)
-        own = levels[seen]
-        rows_of = [np.flatnonzero(own == k) for k in range(block.stop - block.start)]
-        return cls(block, seen, np.flatnonzero(levels < 0), own, rows_of)
+        seen, missing = np.flatnonzero(levels >= 0), np.flatnonzero(levels < 0)
+        rows_of = [np.flatnonzero(levels == k) for k in range(block.stop - block.start)]
+        return cls(block, seen, missing, levels[seen], rows_of)
 
     def sweep(
         self,
@@ -124,33 +123,36 @@ class Nominal(NamedTuple):
     ) -> None:
         """Draw the latent variables of the column, in place; z is (latents, n)."""
         base = given.offsets[:, None] - given.outer @ z
+        z, uniform = z[self.block], uniform[self.block]
+        if len(self.seen):
+            self._draw_seen(z, base, given, uniform)
         if len(self.missing):
-            part = base[:, self.missing]
-            noise = quantile(uniform[self.block, self.missing])
-            free = given.gain @ part + given.root @ noise
+            base = base[:, self.missing]
+            noise = quantile(uniform[:, self.missing])
+            free = given.gain @ base + given.root @ noise
             if on_missing:
-                mean, most = part - given.inner @ free, largest_others(free)
+                mean, most = base - given.inner @ free, largest_others(free)
                 first = self.block.start
                 on_missing(self.missing, first, mean, most, given.scales)
-            z[self.block, self.missing] = free
-        if len(self.seen):
-            part = z[self.block, self.seen], base[:, self.seen]
-            self._draw_seen(*part, given, uniform[self.block, self.seen])
-            z[self.block, self.seen] = part[0]
+            z[:, self.missing] = free
 
     def _draw_seen(
         self, z: np.ndarray, base: np.ndarray, given: GivenOthers, uniform: np.ndarray
     ) -> None:
-        """Draw those of other levels below that of the own level, then the latter."""
-        places = self.levels, np.arange(len(self.levels))
-        own = z[places]
+        """Draw those of other levels below that of the own level, then the latter.
+
+        Rows that miss the column are drawn without bounds, which costs less than to
+        select the others.
+        """
+        places, own = (self.levels, self.seen), np.full(z.shape[1], np.inf)
+        own[self.seen] = z[places]
         for k, rows in enumerate(self.rows_of):
             mean = base[k] - given.inner[k] @ z
             z[k] = below(mean, given.scales[k], own, uniform[k])
             z[k, rows] = own[rows]
         mean = (base - given.inner @ z)[places]
         z[places] = -np.inf
-        parts = given.scales[self.levels], z.max(0), uniform[places]
+        parts = given.scales[self.levels], z.max(0)[self.seen], uniform[places]
         z[places] = above(mean, *parts)
 
 
