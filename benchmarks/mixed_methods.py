@@ -4,8 +4,8 @@ A method takes a `Case` and a seed, and returns an `Answer`; all get codes of le
 """
 
 import numpy as np
-import pandas as pd
-from mixed_scores import Answer
+from mixed_rivals import RIVALS
+from mixed_scores import Answer, frame_of
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
@@ -90,26 +90,9 @@ def forests(case, seed):
     return Answer(test, probabilities, np.repeat(test[None], DRAWS, 0))
 
 
-def frames(case):
-    """Make data frames whose dtypes tell the kinds of columns."""
-    found = []
-    for x in case.masked:
-        columns = {}
-        for j, name in enumerate(case.names):
-            cells = x[:, j]
-            if case.levels[j] is not None:
-                codes = np.nan_to_num(cells, nan=-1).astype(int)
-                levels = pd.Index(range(len(case.levels[j])))
-                ordered = case.kinds[j] == "ordinal"
-                cells = pd.Categorical.from_codes(codes, levels, ordered=ordered)
-            columns[name] = cells
-        found.append(pd.DataFrame(columns))
-    return found
-
-
 def of_estimator(estimator, case, seed):
     """Fill and draw by one of our imputers that takes data frames."""
-    train, test = frames(case)
+    train, test = (frame_of(case, x) for x in case.masked)
     estimator.set_output(transform="pandas").fit(train)
     points = estimator.transform(test).astype(float).to_numpy()
     drawn = estimator.sample(test, DRAWS, random_state=seed)
@@ -134,7 +117,8 @@ def of_codes(estimator, case, seed):
     train, test = case.masked
     estimator.fit(train)
     draws = estimator.sample(test, DRAWS, random_state=seed, as_array=True)
-    return Answer(rounded(case, estimator.transform(test)), None, draws)
+    points = rounded(case, estimator.transform(test))
+    return Answer(points, None, rounded(case, draws))
 
 
 def gaussian_codes(case, seed):
@@ -149,12 +133,17 @@ def lair_codes(case, seed):
     return of_codes(model, case, seed)
 
 
-METHODS = {
-    "draws of the marginal": marginal,
-    "IterativeImputer, codes and rounding": iterative,
+BASE = "draws of the marginal"
+CLOCK = "IterativeImputer, codes and rounding"
+BASELINES = {
+    BASE: marginal,
+    CLOCK: iterative,
     "IterativeImputer, codes, posterior draws": iterative_draws,
     "chained random forests": forests,
+}
+OURS = {"GaussianImputer": gaussian}
+NUMBERS = {  # ours, used as if levels were numbers
     "GaussianImputer, codes as numbers": gaussian_codes,
     "LAIRImputer, codes as numbers": lair_codes,
-    "GaussianImputer": gaussian,
 }
+METHODS = BASELINES | OURS | NUMBERS | RIVALS

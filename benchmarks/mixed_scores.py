@@ -1,16 +1,18 @@
-"""Scores of imputed mixed tables, for `mixed.py`."""
+"""Scores of imputed mixed tables by `skvnce.metrics`, for `mixed.py`."""
 
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import cross_val_predict
+import pandas as pd
 
-FLOOR = 0.01  # of probabilities
+from skvnce import metrics
+
+FLOOR = 0.01  # of probabilities, in the log-loss
 FEWEST = 5  # hidden test cells of a column that is scored
-BINS = 10
-SCORES = "pfc", "log_loss", "brier", "rmse", "crps", "ece", "auc", "coverage"
+SCORES = (
+    *("pfc", "log_loss", "brier", "rps", "rmse", "crps", "ece", "auc"),
+    "coverage",
+)
 
 
 class Answer(NamedTuple):
@@ -23,89 +25,97 @@ class Answer(NamedTuple):
     probabilities : dict of int to ndarray of shape (n, n_levels), or None
         Of levels; None means the frequencies of the draws.
     draws : ndarray of shape (m, n, d)
+    seconds : float, or None
+        Of CPU, where the method was run by another process.
+    told : dict, or None
+        What a record of the results keeps besides: version, remarks.
     """
 
     points: np.ndarray
     probabilities: dict | None
     draws: np.ndarray
+    seconds: float | None = None
+    told: dict | None = None
 
 
 def score(case, answer):
-    """Score the hidden cells of the test rows."""
-    truth, hidden = case.full[1], case.hidden
+    """Score the hidden cells of the test rows: means over columns, but for ECE, AUC."""
     found = {name: [] for name in SCORES}
-    tops = []
-    for j, kind in enumerate(case.kinds):
-        rows = hidden[:, j]
-        if rows.sum() < FEWEST:
-            continue
-        x, draws = truth[rows, j], answer.draws[:, rows, j]
-        if kind == "numeric":
-            sd = np.nanstd(case.full[0][:, j])
-            found["rmse"].append(
-                np.sqrt(np.mean((answer.points[rows, j] - x) ** 2)) / sd
-            )
-            found["crps"].append(crps(x, draws) / sd)
-            low, high = np.quantile(draws, [0.05, 0.95], axis=0)
-            found["coverage"].append(np.mean((x >= low) & (x <= high)))
-            continue
-        codes, k = x.astype(int), len(case.levels[j])
-        p = probabilities_of(answer, j, rows, k)
-        found["pfc"].append(np.mean(answer.points[rows, j] != x))
-        found["log_loss"].append(-np.log(p[np.arange(len(codes)), codes]).mean())
-        found["brier"].append(((p - np.eye(k)[codes]) ** 2).sum(1).mean())
-        tops.append((p.max(1), p.argmax(1) == codes))
+    scored = [j for j in range(len(case.kinds)) if case.hidden[:, j].sum() >= FEWEST]
+    for j in scored:
+        of_kind = of_numbers if case.kinds[j] == "numeric" else of_levels
+        for name, value in of_kind(case, answer, j).items():
+            found[name].append(value)
     found = {name: float(np.mean(values)) for name, values in found.items() if values}
-    found["ece"] = calibration_error(*map(np.concatenate, zip(*tops, strict=True)))
-    found["auc"] = told_apart(case, answer)
+    of_all = [j for j in scored if case.kinds[j] != "numeric"]
+    if of_all:
+        probabilities = {j: probabilities_of(case, answer, j) for j in of_all}
+        categories = {j: range(len(case.levels[j])) for j in of_all}
+        found["ece"] = metrics.expected_calibration_error(
+            case.full[1], probabilities, case.hidden, categories=categories
+        )
+    return found | {"auc": told_apart(case, answer)}
+
+
+def of_numbers(case, answer, j):
+    """Score a column of numbers, in its standard deviations."""
+    truth, hidden = case.full[1][:, [j]], case.hidden[:, [j]]
+    draws, sd = answer.draws[..., [j]], np.nanstd(case.full[0][:, j])
+    return {
+        "rmse": metrics.imputation_rmse(truth, answer.points[:, [j]], hidden, scale=sd),
+        "crps": metrics.crps(truth, draws, hidden, scale=sd),
+        "coverage": metrics.coverage(truth, draws, hidden, ties="shared"),
+    }
+
+
+def of_levels(case, answer, j):
+    """Score a column of levels."""
+    truth, hidden = case.full[1][:, [j]], case.hidden[:, [j]]
+    p = {0: probabilities_of(case, answer, j)}
+    options = {"categories": {0: range(len(case.levels[j]))}}
+    loss = metrics.category_log_loss(truth, p, hidden, floor=FLOOR, **options)
+    if answer.probabilities is None:
+        options["n_draws"] = len(answer.draws)
+    found = {
+        "pfc": metrics.false_classification_rate(
+            truth, answer.points[:, [j]], hidden, columns=[0]
+        ),
+        "log_loss": loss,
+        "brier": metrics.brier_score(truth, p, hidden, **options),
+    }
+    if case.kinds[j] == "ordinal":
+        options["columns"] = [0]
+        found["rps"] = metrics.ranked_probability_score(truth, p, hidden, **options)
     return found
 
 
-def probabilities_of(answer, j, rows, k):
-    """Return probabilities of levels, at least FLOOR, from frequencies if need be."""
+def probabilities_of(case, answer, j):
+    """Return probabilities of levels, from frequencies of draws if need be."""
     if answer.probabilities is not None:
-        p = answer.probabilities[j][rows]
-    else:
-        drawn = answer.draws[:, rows, j].astype(int)
-        p = (drawn[..., None] == np.arange(k)).mean(0)
-    p = np.maximum(p, FLOOR)
-    return p / p.sum(1, keepdims=True)
-
-
-def crps(x, draws):
-    """Compute the mean CRPS of draws (m, n) with the fair correction."""
-    m = len(draws)
-    ordered = np.sort(draws, 0)
-    weights = 2 * np.arange(1, m + 1) - m - 1
-    spread = (weights[:, None] * ordered).sum(0) / (m * max(m - 1, 1))
-    return float((np.abs(draws - x).mean(0) - spread).mean())
-
-
-def calibration_error(confidence, right):
-    """Compute the expected calibration error of the top level."""
-    place = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    total = 0.0
-    for b in range(BINS):
-        some = place == b
-        if some.any():
-            total += abs(confidence[some].mean() - right[some].mean()) * some.mean()
-    return float(total)
+        return answer.probabilities[j]
+    return (answer.draws[..., j, None] == np.arange(len(case.levels[j]))).mean(0)
 
 
 def told_apart(case, answer):
-    """Compute the AUC with which trees tell true rows from rows completed by draws.
+    """Compute the AUC with which trees tell true rows from rows completed by a draw.
 
     Cells that are really missing stay missing in both.
     """
     truth, hidden = case.full[1], case.hidden
-    rows = hidden.any(1)
-    completed = np.where(hidden, answer.draws[0], truth)[rows]
-    x = np.concatenate([truth[rows], completed])
-    y = np.repeat([0, 1], rows.sum())
-    groups = np.tile(np.arange(rows.sum()) % 5, 2)
-    folds = [
-        (np.flatnonzero(groups != f), np.flatnonzero(groups == f)) for f in range(5)
-    ]
-    model = HistGradientBoostingClassifier(max_iter=50, random_state=0)
-    p = cross_val_predict(model, x, y, cv=folds, method="predict_proba")[:, 1]
-    return float(roc_auc_score(y, p))
+    completed = np.where(hidden, answer.draws[0], truth)
+    pair = [frame_of(case, x) for x in (truth, completed)]
+    return metrics.two_sample_auc(*pair, hidden, random_state=0)
+
+
+def frame_of(case, x):
+    """Make a data frame whose data types tell the kinds of columns."""
+    columns = {}
+    for j, name in enumerate(case.names):
+        cells = x[:, j]
+        if case.levels[j] is not None:
+            codes = np.nan_to_num(cells, nan=-1).astype(int)
+            levels = pd.Index(range(len(case.levels[j])))
+            ordered = case.kinds[j] == "ordinal"
+            cells = pd.Categorical.from_codes(codes, levels, ordered=ordered)
+        columns[name] = cells
+    return pd.DataFrame(columns)

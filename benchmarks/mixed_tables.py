@@ -53,17 +53,44 @@ TABLES = {
     ),
     "nhanes": Kinds(
         (
-            *("Age", "Weight", "Height", "BMI", "Pulse", "BPSysAve", "BPDiaAve"),
-            *("DirectChol", "TotChol", "Poverty", "SleepHrsNight", "UrineVol1"),
+            *("Age", "Poverty", "HomeRooms", "Weight", "Height", "BMI", "Pulse"),
+            *("BPSysAve", "BPDiaAve", "Testosterone", "DirectChol", "TotChol"),
+            *("UrineVol1", "UrineFlow1", "DaysPhysHlthBad", "DaysMentHlthBad"),
+            *("SleepHrsNight", "AlcoholDay"),
         ),
-        ("HealthGen", "Education"),
-        ("Gender", "Race1", "MaritalStatus", "Diabetes", "SmokeNow", "PhysActive"),
+        ("Education", "PhysActiveDays"),
+        ("SurveyYr", "Gender", "Race1", "Diabetes", "SmokeNow"),
     ),
+    "hepatitis": Kinds(
+        ("age", "bilirubin", "alk_phosphate", "sgot", "albumin", "protime"),
+        (),
+        (
+            *("class", "sex", "steroid", "antivirals", "fatigue", "malaise"),
+            *("anorexia", "liver_big", "liver_firm", "spleen_palpable", "spiders"),
+            *("ascites", "varices", "histology"),
+        ),
+    ),
+    "soybean": Kinds(
+        (),
+        ("date", "precip", "temp", "sever", "germ", "leaf.size"),
+        (
+            *("Class", "plant.stand", "hail", "crop.hist", "area.dam", "seed.tmt"),
+            *("plant.growth", "leaves", "leaf.halo", "leaf.marg", "leaf.shread"),
+            *("leaf.malf", "leaf.mild", "stem", "lodging", "stem.cankers"),
+            *("canker.lesion", "fruiting.bodies", "ext.decay", "mycelium"),
+            *("int.discolor", "sclerotia", "fruit.pods", "fruit.spots", "seed"),
+            *("mold.growth", "seed.discolor", "seed.size", "shriveling", "roots"),
+        ),
+    ),
+    "boys": Kinds(("age", "hgt", "wgt", "bmi", "hc", "tv"), ("gen", "phb"), ("reg",)),
 }
 FILES = {"adult": "adult6k", "nhanes": "nhanes_adults"}
 ROWS = 1200  # at most
 ORDERS = {
-    "HealthGen": ["Poor", "Fair", "Good", "Vgood", "Excellent"],
+    "Education": [
+        *("8th Grade", "9 - 11th Grade", "High School", "Some College"),
+        "College Grad",
+    ],
 }
 
 
@@ -99,12 +126,9 @@ def encoded(name):
     if name == "adult":
         frame["capital_gain"] = np.log1p(frame["capital_gain"])
     asked, columns, levels = TABLES[name], [], []
-    names = [c for kind in asked for c in kind if c in frame]
+    names = [c for some in asked for c in some]
     kinds = [
-        kind
-        for kind, some in zip(Kinds._fields, asked, strict=True)
-        for c in some
-        if c in frame
+        kind for kind, some in zip(Kinds._fields, asked, strict=True) for _ in some
     ]
     for column, kind in zip(names, kinds, strict=True):
         cells = frame[column]

@@ -1,0 +1,294 @@
+"""The page of `mixed.py`: pooled tables, goals, and the best of ours beside rivals."""
+
+import numpy as np
+from _report import made_by, table
+from mixed_methods import BASE, CLOCK, METHODS, OURS
+from mixed_rivals import LIMIT, RIVALS
+from mixed_scores import SCORES
+from mixed_tables import MECHANISMS, TABLES
+
+RATIOS = "pfc", "log_loss", "brier", "rps", "rmse", "crps"
+NAMES = {
+    "pfc": "PFC",
+    "log_loss": "log-loss",
+    "brier": "Brier",
+    "rps": "RPS",
+    "rmse": "RMSE",
+    "crps": "CRPS",
+    "ece": "ECE",
+    "auc": "AUC",
+    "coverage": "coverage",
+    "seconds": "CPU",
+}
+GOAL_TABLES = "adult", "titanic", "horse_colic"
+GOALS = {  # of the best of ours: at least, at most
+    "pfc": (0, 0.75),
+    "log_loss": (0, 0.79),
+    "brier": (0, 0.77),
+    "crps": (0, 0.83),
+    "rmse": (0, 0.86),
+    "ece": (0, 0.05),
+    "auc": (0, 0.59),
+    "coverage": (0.88, 0.93),
+    "seconds": (0, 18),
+}
+PLAIN = "GaussianImputer"
+PLAIN_GOALS = {
+    "pfc": (0, 0.80),
+    "log_loss": (0, 0.84),
+    "crps": (0, 0.85),
+    "auc": (0, 0.62),
+    "seconds": (0, 6),
+}
+BEHIND = 1.02  # of a rival's score
+COLUMNS = (*SCORES, "seconds")
+
+
+def cells(records):
+    """Return the cells (table, mechanism, seed) of some records that have scores."""
+    return {place(r) for r in records if "missing" not in r}
+
+
+def place(record):
+    """Return the cell of a record."""
+    return record["table"], record["mechanism"], record["seed"]
+
+
+def values(records, method, name, among=None):
+    """Return a score of a method by cell, over the base where it is a ratio."""
+    base = CLOCK if name == "seconds" else BASE
+    own = {place(r): r[name] for r in records if r["method"] == method and name in r}
+    if among is not None:
+        own = {cell: value for cell, value in own.items() if cell in among}
+    if name not in (*RATIOS, "seconds"):
+        return own
+    other = {place(r): r[name] for r in records if r["method"] == base and name in r}
+    return {cell: value / other[cell] for cell, value in own.items() if other.get(cell)}
+
+
+def mean(found, name):
+    """Average the scores of cells, geometrically if they are ratios; None if empty."""
+    some = np.array(list(found.values()))
+    if not len(some):
+        return None
+    if name in (*RATIOS, "seconds"):
+        return float(np.exp(np.log(np.maximum(some, 1e-6)).mean()))
+    return float(some.mean())
+
+
+def written(value, name):
+    """Write an average."""
+    if value is None:
+        return "-"
+    if name == "seconds":
+        return f"{value:.0f}" if value >= 9.5 else f"{value:.1f}"
+    return f"{value:.3f}"
+
+
+def pooled(records):
+    """Make a table of all methods, pooled over the cells of these records."""
+    methods = [m for m in METHODS if cells(r for r in records if r["method"] == m)]
+    lines = [
+        [
+            method,
+            len(cells(r for r in records if r["method"] == method)),
+            *(written(mean(values(records, method, c), c), c) for c in COLUMNS),
+        ]
+        for method in methods
+    ]
+    return table(["method", "cells", *(NAMES[c] for c in COLUMNS)], lines)
+
+
+def goal_cells(records, methods):
+    """Return the cells of the tables of the goals that all these methods have."""
+    of_tables = [r for r in records if r["table"] in GOAL_TABLES]
+    found = [cells(r for r in of_tables if r["method"] == m) for m in methods]
+    return set.intersection(*found) if found else set()
+
+
+def ours(records):
+    """Return those of our methods that have results."""
+    return [m for m in OURS if cells(r for r in records if r["method"] == m)]
+
+
+def best_of_ours(records):
+    """Return our method of the lowest log-loss on the tables of the goals, or None."""
+    methods = ours(records)
+    among = goal_cells(records, methods)
+    losses = {
+        m: mean(values(records, m, "log_loss", among), "log_loss") for m in methods
+    }
+    losses = {m: loss for m, loss in losses.items() if loss is not None}
+    return min(losses, key=losses.get) if losses else None
+
+
+def judged(records, method, goals):
+    """Return for each goal of a method: score, bounds, average, whether it is met."""
+    among, found = goal_cells(records, [method]), []
+    for name, (low, high) in goals.items():
+        value = mean(values(records, method, name, among), name)
+        if value is not None:
+            found.append((name, (low, high), value, low <= value <= high))
+    return found
+
+
+def goals(records):
+    """Make the table of the goals."""
+    best, lines = best_of_ours(records), []
+    for role, method, asked in (
+        ("best of ours", best, GOALS),
+        ("plain", PLAIN, PLAIN_GOALS),
+    ):
+        if method is None:
+            continue
+        for name, (low, high), value, met in judged(records, method, asked):
+            goal = f"{low} to {high}" if low else f"at most {high}"
+            verdict = "met" if met else "missed"
+            lines.append(
+                [f"{role}: {method}", NAMES[name], goal, written(value, name), verdict]
+            )
+    return table(["method", "score", "goal", "value", ""], lines)
+
+
+def versus(records, name):
+    """Compare the best of ours with the best rival on each table.
+
+    On the cells that are common to them: of all pairs of one of ours and the rivals,
+    ours of the least score on its own cells is taken, and then the rival of the least
+    ratio to it on the cells that both have.
+
+    Returns
+    -------
+    list of (table, ours, rival, number of cells, score of ours, ratio to the rival)
+    """
+    found = []
+    rivals = [m for m in METHODS if m in RIVALS or m == "chained random forests"]
+    for one in TABLES:
+        some = [r for r in records if r["table"] == one]
+        scores = {m: values(some, m, name) for m in [*ours(some), *rivals]}
+        own = {m: mean(scores[m], name) for m in ours(some) if scores[m]}
+        if not own:
+            continue
+        best = min(own, key=own.get)
+        pairs = []
+        for rival in rivals:
+            both = scores[rival].keys() & scores[best].keys()
+            if both:
+                mine, other = (
+                    mean({cell: scores[m][cell] for cell in both}, name)
+                    for m in (best, rival)
+                )
+                pairs.append((mine / other, rival, len(both), mine))
+        if pairs:
+            ratio, rival, count, mine = max(pairs)
+            found.append((one, best, rival, count, mine, ratio))
+    return found
+
+
+def duel(records, name):
+    """Write `versus` as a table."""
+    lines = [
+        [
+            *(one, best, f"{mine:.3f}", rival, f"{mine / ratio:.3f}", count),
+            f"{ratio:.3f}",
+            "behind by more than 2 %" if ratio > BEHIND else "",
+        ]
+        for one, best, rival, count, mine, ratio in versus(records, name)
+    ]
+    header = ["table", "best of ours", NAMES[name], "best rival", NAMES[name], "cells"]
+    return table([*header, "ours / rival", ""], lines)
+
+
+def missing(records):
+    """Make the table of the cells without an answer, or say that there is none."""
+    lines = {}
+    for r in records:
+        if "missing" in r:
+            key = r["method"], r["table"], r["missing"]
+            lines.setdefault(key, []).append(f"{r['mechanism']} {r['seed']}")
+    if not lines:
+        return "None."
+    rows = [[*key, ", ".join(places)] for key, places in lines.items()]
+    return table(["method", "table", "reason", "mechanism and seed"], sorted(rows))
+
+
+def remarks(records):
+    """List versions and remarks of the rivals."""
+    lines = {}
+    for r in records:
+        for remark in r.get("remarks", []):
+            lines.setdefault((r["version"], remark), set()).add(r["table"])
+    versions = sorted({r["version"] for r in records if "version" in r})
+    rows = [
+        f"- {version}: {remark} ({', '.join(sorted(tables))})"
+        for (version, remark), tables in sorted(lines.items())
+    ]
+    return "\n".join([f"Versions: {', '.join(versions)}.", "", *rows]).strip()
+
+
+def page(results, notes):
+    """Return the parts of the page."""
+    records = results.records
+    parts = [
+        "# Imputing mixed tables",
+        made_by("mixed.py", f"Code of commit {results.commits()}."),
+        notes,
+        TEXT,
+        "## Goals",
+        GOALS_TEXT,
+        goals(records),
+        "## The best of ours beside the best rival",
+        DUEL_TEXT,
+    ]
+    for name in ("log_loss", "crps"):
+        parts += [f"### {NAMES[name]}", duel(records, name)]
+    for mechanism in MECHANISMS:
+        some = [r for r in records if r["mechanism"] == mechanism]
+        if cells(some):
+            parts += [f"## All tables, {mechanism}", pooled(some)]
+    for name in TABLES:
+        some = [r for r in records if r["table"] == name]
+        if cells(some):
+            parts += [f"## {name}", pooled(some)]
+    parts += ["## Without an answer", MISSING_TEXT, missing(records)]
+    return [*parts, "## Rivals", RIVALS_TEXT, remarks(records)]
+
+
+TEXT = """\
+Scores are those of `skvnce.metrics`, means over columns with at least five hidden test
+cells; ECE and AUC of all columns together. PFC (share of wrong best guesses), log-loss,
+Brier score, RPS (ranked probability score of ordinal columns), RMSE and CRPS are ratios
+to draws of the marginal distributions, or to their means and modes; averages are
+geometric means over tables, mechanisms and seeds ("cells"). Methods with fewer cells
+than others are averaged over other tables: compare them by table. Probabilities are
+those of the method, else the frequencies of its 50 draws; in the log-loss they are at
+least .01, and the Brier score and the RPS of frequencies are corrected for the number
+of draws. Fillings without draws count as 50 equal draws. ECE: expected calibration
+error of the most probable level, ten bins. AUC: of boosted trees that tell true rows
+from rows completed by a draw; .5 is best. Coverage: of 90 % intervals of numbers. CPU:
+seconds of fit, filling, probabilities and 50 draws, over those of the first
+IterativeImputer; one thread, a machine that others used too."""
+
+GOALS_TEXT = """\
+On adult, titanic and horse_colic, MCAR and MAR. One method of ours is judged by all
+goals of the best: that of the lowest log-loss on these tables."""
+
+DUEL_TEXT = f"""\
+Ratios to the marginal, of our method of the lowest score on the table, and of the rival
+with the lowest score on the cells that both have. Chained random forests are among the
+rivals. A ratio above {BEHIND} is more than 2 % behind; it does not say whether another
+seed would change it."""
+
+MISSING_TEXT = f"""\
+A rival is stopped after {LIMIT} seconds of CPU for one table. Cells that are neither
+here nor counted above were not run."""
+
+RIVALS_TEXT = """\
+R's mice runs with `ignore=` for the rows that are not learned from, five iterations and
+factors, with its default methods, `cart`, or `rf` by ranger. miceforest runs with its
+default matching, ten chains and five iterations; its version 6.0.5 does not count the
+iterations of new rows, so that it would return the random cells with which it starts:
+the benchmark counts them for it. gcimpute gets codes of nominal levels, too, for which
+it has no model. mixed-imputer draws from Bayesian ridge and logistic regressions.
+UnmaskingTrees runs with ten copies of each row, which was better than its default of 50
+on penguins."""
