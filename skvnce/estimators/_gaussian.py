@@ -192,6 +192,10 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
     until the first call of `sample`, as `KNNImputer` does; with
     ``n_parameter_draws=0`` it stores no table.
 
+    With categories, the chains of `fit` use 5000 of the rows if there are more, chosen
+    at random with probabilities in proportion to their weights.  The distributions of
+    single columns are those of all rows.
+
     References
     ----------
     Dempster, Laird and Rubin (1977), Maximum likelihood from incomplete data via the EM

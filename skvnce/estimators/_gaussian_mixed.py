@@ -14,6 +14,7 @@ from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import columns_of
 
 SHARE = 0.5  # shrinkage in rows per latent variable if it is "auto"
+ROWS = 5000  # the chains of the fit use about as many rows
 _FEWEST_DRAWS = 20  # of the parameters, whose average is the estimate
 _JUDGING = 0.3  # share of `max_iter` sweeps without the held-out cells
 
@@ -37,11 +38,11 @@ def fit_mixed(estimator, cells, kinds, on_round):
     def fitted(nodes, weights, max_iter, **options):
         data, weights = Incomplete.from_array(nodes), torch.from_numpy(weights)
         latents = Latents.of(data, weights, kinds, sizes)
-        rows = gibbs.Rows.of(latents, latents.bounds(data))
         strength = estimator.shrinkage_ * latents.size
         count = max(int(estimator.n_parameter_draws), _FEWEST_DRAWS)
+        some = _some_rows(data, weights)
         fit = gibbs.posterior_draws(
-            rows, weights, strength, n_draws=count, max_iter=max_iter, **options
+            latents, *some, strength, n_draws=count, max_iter=max_iter, **options
         )
         return latents, fit
 
@@ -62,6 +63,30 @@ def fit_mixed(estimator, cells, kinds, on_round):
         estimator._check_held_out(
             cells.nodes, predict, weights=cells.weights, hidden=hidden
         )
+
+
+def _some_rows(data, weights):
+    """Choose about `ROWS` rows at random, with probabilities in proportion to weights.
+
+    Returns
+    -------
+    data : Incomplete
+    weights : Tensor of shape (n_chosen,)
+        With them, sums over the chosen rows estimate those over all rows, times the
+        share of rows that were chosen.
+    """
+    n = len(weights)
+    if n <= ROWS:
+        return data, weights
+    chances = weights / weights.sum() * ROWS
+    while (chances > 1).any():  # some rows are certain
+        sure = chances >= 1
+        rest = chances.where(~sure, 0.0)
+        chances = torch.where(sure, 1.0, rest * (ROWS - sure.sum()) / rest.sum())
+    order = torch.randperm(n)
+    ends = (chances[order].cumsum(0) + torch.rand(())).floor()
+    chosen = order[ends.diff(prepend=torch.zeros(1)) > 0].sort().values
+    return data.take(chosen), weights[chosen] / chances[chosen] * (ROWS / n)
 
 
 def _keep(estimator, latents, fit, kinds):

@@ -17,8 +17,9 @@ from skvnce.algorithms.gaussian.copula import Copula
 from skvnce.algorithms.mixed import fill, score
 from skvnce.algorithms.mixed.columns import NOMINAL, NUMERIC, Latents
 from skvnce.algorithms.mixed.fill import Chains
+from skvnce.algorithms.mixed.gibbs import Factors, at_once
 
-_PREDICTING = Chains(n_burn_in=15, n_sweeps=8)
+_PREDICTING = Chains(n_burn_in=10, n_sweeps=2)
 _DRAWING = Chains(n_burn_in=15, n_sweeps=5)
 _SCORED = 64  # draws from which the probability of a row is estimated
 
@@ -114,8 +115,13 @@ class MixedRows(NamedTuple):
         """Draw missing cells of nodes, with each of the parameters in turn."""
         turns = torch.randperm(len(self.normals)).repeat(n_draws)[:n_draws]
         normals = [self.normals[turn] for turn in turns]
-        data = Incomplete.from_array(nodes)
-        return fill.draw(self.latents, normals, data, _DRAWING).numpy()
+        models = {id(one): Factors.of(one, self.latents) for one in normals}
+        models = [models[id(one)] for one in normals]
+        found = [
+            fill.draw(self.latents, models, Incomplete.from_array(part), _DRAWING)
+            for part in self._parts(nodes)
+        ]
+        return torch.cat(found, 1).numpy()
 
     def log_prob(self, nodes):
         """Estimate log-probabilities, with the first of the parameters; (n,)."""
@@ -127,9 +133,22 @@ class MixedRows(NamedTuple):
         """Return mean and covariance of the latent variables."""
         return normal.mean.numpy(), normal.covariance.numpy()
 
+    def _parts(self, nodes):
+        """List parts of the rows that are swept together."""
+        return np.split(nodes, range(size := at_once(self.latents), len(nodes), size))
+
     def _predicted(self, nodes):
         ordinal = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
-        data, numbers = Incomplete.from_array(nodes), row_keyed(nodes, 0)
-        return fill.predict(
-            self.latents, self.normals, data, _PREDICTING, numbers, ordinal
-        )
+        models = [Factors.of(one, self.latents) for one in self.normals]
+        found = [
+            fill.predict(
+                self.latents,
+                models,
+                Incomplete.from_array(part),
+                _PREDICTING,
+                row_keyed(part, 0),
+                ordinal,
+            )
+            for part in self._parts(nodes)
+        ]
+        return fill.Predictions.joined(found)

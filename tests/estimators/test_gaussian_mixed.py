@@ -5,9 +5,13 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from statistical import FAILURE, p_counts, p_means
 
 from skvnce import GaussianImputer
+from skvnce._incomplete import Incomplete
+from skvnce._random import seeded
+from skvnce.estimators import _gaussian_mixed
 
 N = 300
 
@@ -166,3 +170,33 @@ def test_held_out_numbers_are_judged():
     shuffled = X.apply(lambda column: rng.permutation(column.astype(object)))
     shuffled = shuffled.astype(X.dtypes)
     assert imputer(on_misfit="warn").fit(shuffled).held_out_gain_ < 0.2
+
+
+def test_chosen_rows_keep_the_weighted_shares(monkeypatch, seed):
+    """The share of a group of rows has a standard error below .5 / root of 200."""
+    monkeypatch.setattr(_gaussian_mixed, "ROWS", 200)
+    weights = torch.ones(2000).double()
+    weights[:1000], weights[0] = 3.0, 500.0  # this row is certain to be chosen
+    rows = Incomplete.from_array(np.arange(2000.0)[:, None])
+    with seeded(seed):
+        some, kept = _gaussian_mixed._some_rows(rows, weights)
+    assert len(kept) == len(some.x.unique()) == 200 and some.x[0] == 0
+    first = some.x[:, 0] < 1000
+    share = float(weights[:1000].sum() / weights.sum())
+    assert float(kept.sum() / weights.sum()) == pytest.approx(0.1, abs=0.02)
+    assert float(kept[first].sum() / kept.sum()) == pytest.approx(share, abs=0.18)
+    assert float(first.double()[1:].mean()) == pytest.approx(0.75, abs=0.18)
+    equal = torch.ones(2000).double()
+    with seeded(seed):
+        assert (_gaussian_mixed._some_rows(rows, equal)[1] == 1).all()
+
+
+def test_a_fit_to_chosen_rows_predicts_the_others(monkeypatch):
+    monkeypatch.setattr(_gaussian_mixed, "ROWS", 150)
+    X, truth, hidden = frame(7, n=600)
+    model = imputer().fit(X)
+    filled, rows = model.transform(X), hidden[:, 1]
+    mode = X["colour"].mode()[0]
+    right = (filled["colour"] == truth["colour"])[rows].mean()
+    assert right > (truth["colour"] == mode)[rows].mean() + 0.15
+    assert set(model.categories_["grade"]) == set("abcd")

@@ -2,13 +2,15 @@
 
 The chains of `gibbs` draw the latent variables of a row given its observed cells.  What
 is predicted is averaged over the conditional distributions of the chain, and not
-counted from its draws (Rao-Blackwell): the probabilities of levels
+counted from its draws (Rao-Blackwell).  Each row has two chains, one with the uniform
+numbers u and one with 1 - u: where latent variables are normal, their errors cancel
+(antithetic variables; Hammersley and Morton 1956).  The probabilities of levels are
 
     P(x_j = k) = average of Phi((high_k - m) / s) - Phi((low_k - m) / s)             (1)
     P(x_j = k) = average of Phi((m_k - max_{l != k} z_l) / s_k)                      (2)
 
 for ordinal and nominal columns, with mean m and standard deviation s of a latent
-variable given the others, and the means of numbers.
+variable given the others.
 """
 
 from collections.abc import Iterator
@@ -61,10 +63,18 @@ class Predictions(NamedTuple):
     means: Tensor
     probabilities: list[Tensor | None]
 
+    @classmethod
+    def joined(cls, parts: list[Self]) -> Self:
+        """Join those of parts of the rows."""
+        means, probabilities = zip(*parts, strict=True)
+        columns = zip(*probabilities, strict=True)
+        levels = [None if one[0] is None else torch.cat(one) for one in columns]
+        return cls(torch.cat(means), levels)
+
 
 def predict(
     latents: Latents,
-    normals: list[Normal],
+    models: list[Factors],
     data: Incomplete,
     chains: Chains,
     uniforms: Uniforms,
@@ -75,7 +85,7 @@ def predict(
     Parameters
     ----------
     latents : Latents
-    normals : list of Normal
+    models : list of Factors
         Draws of the parameters.
     data : Incomplete
     chains : Chains
@@ -85,29 +95,35 @@ def predict(
         Ordinal columns whose probabilities are wanted; those of nominal columns always
         are.
     """
-    rows = Rows.of(latents, latents.bounds(data))
-    z = rows.start(normals[0].mean)
-    sums = _Sums.zeros(latents, data, levels_of)
-    for _ in _swept(rows, z, normals, chains, uniforms, sums.shown()):
+    n = len(data.x)
+    pairs = data.take(torch.arange(n).repeat(2))
+    rows = Rows.of(latents, latents.bounds(pairs))
+    z = rows.start(models[0].normal.mean)
+    sums = _Sums.zeros(latents, pairs, levels_of)
+
+    def mirrored(step: int, x: Tensor) -> Tensor:
+        uniform = uniforms(step, x[:n])
+        return torch.cat([uniform, 1 - uniform])
+
+    for _ in _swept(rows, z, models, chains, mirrored, sums.shown()):
         pass
-    return sums.averages(len(normals) * chains.n_sweeps)
+    return sums.averages(2 * len(models) * chains.n_sweeps)
 
 
 def _swept(
     rows: Rows,
     z: np.ndarray,
-    normals: list[Normal],
+    models: list[Factors],
     chains: Chains,
     uniforms: Uniforms,
     shown: Shown | None = None,
 ) -> Iterator[np.ndarray]:
-    """Sweep z in place, and yield it when the sweeps of each normal are done.
+    """Sweep z in place, and yield it when the sweeps of each model are done.
 
     Sweeps of the burn-in are not shown.
     """
-    number, latents = 0, rows.latents
-    for place, normal in enumerate(normals):
-        factors = Factors.of(normal, latents)
+    number = 0
+    for place, factors in enumerate(models):
         ignored = chains.n_burn_in if place == 0 else 0
         for n_done in range(ignored + chains.n_sweeps):
             uniform = _uniform(uniforms, number, z)
@@ -177,30 +193,34 @@ class _Sums(NamedTuple):
             self.means[rows, j] += marginal.cells(scores).mean(1).numpy()
 
     def averages(self, n: int) -> Predictions:
-        """Divide by the number of sweeps; probabilities of levels sum to one."""
+        """Add both chains, and divide by the sweeps; probabilities sum to one."""
+        means, *probabilities = (
+            None if one is None else one.reshape(2, -1, one.shape[1]).sum(0)
+            for one in (self.means, *self.probabilities)
+        )
         found = [
             None if p is None else torch.from_numpy(p / p.sum(1, keepdims=True).clip(1))
-            for p in self.probabilities
+            for p in probabilities
         ]
-        return Predictions(torch.from_numpy(self.means / n), found)
+        return Predictions(torch.from_numpy(means / n), found)
 
 
 def draw(
     latents: Latents,
-    normals: list[Normal],
+    models: list[Factors],
     data: Incomplete,
     chains: Chains,
     uniforms: Uniforms = global_stream,
 ) -> Tensor:
-    """Draw the missing cells once for each of the normals; (n_normals, n, features)."""
+    """Draw the missing cells once for each of the models; (n_models, n, features)."""
     rows = Rows.of(latents, latents.bounds(data))
-    z = rows.start(normals[0].mean)
+    z = rows.start(models[0].normal.mean)
     empty = ~data.observed.any(1)
-    z[:, empty.numpy()] = drawn(normals[0], int(empty.sum()))
+    z[:, empty.numpy()] = drawn(models[0].normal, int(empty.sum()))
     return torch.stack(
         [
             data.with_values(cells_of(latents, torch.from_numpy(moved)))
-            for moved in _swept(rows, z, normals, chains, uniforms)
+            for moved in _swept(rows, z, models, chains, uniforms)
         ]
     )
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, tell_round
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.mixed.columns import Bounds, Latents
@@ -25,6 +26,7 @@ from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import inside
 
 BURN_IN = 0.4  # share of the sweeps before the first draw of the parameters
+_AT_ONCE = 2**17  # maximum number of latent variables that are swept together
 
 # rows that miss a column, its latent variable, means and deviation given all others
 OnMissingScore = Callable[[np.ndarray, int, np.ndarray, float], None]
@@ -59,12 +61,15 @@ class Factors(NamedTuple):
         Standard deviations of each given the others.
     nominal : list of GivenOthers
         For each nominal column.
+    normal : Normal
+        The distribution.
     """
 
     slopes: np.ndarray
     offsets: np.ndarray
     scales: np.ndarray
     nominal: list[GivenOthers]
+    normal: Normal
 
     @classmethod
     def of(cls, normal: Normal, latents: Latents) -> Self:
@@ -75,7 +80,7 @@ class Factors(NamedTuple):
         parts = slopes, slopes @ normal.mean, diagonal.rsqrt()
         parts = [part.numpy() for part in parts]
         nominal = [GivenOthers.of(block, *parts) for _, block in latents.nominal]
-        return cls(*parts, nominal)
+        return cls(*parts, nominal, normal)
 
     def given_others(self, z: np.ndarray, j: int) -> np.ndarray:
         """Compute E[z_j | others] of rows; z is (latents, n), the result (n,)."""
@@ -171,6 +176,15 @@ class Rows(NamedTuple):
         ]
         return cls(latents, low, high, ordered, nominal)
 
+    @classmethod
+    def parts(cls, latents: Latents, data: Incomplete) -> list[Self]:
+        """List the rows in parts that are swept together."""
+        bounds, rows = latents.bounds(data), torch.arange(len(data.x))
+        return [
+            cls.of(latents, Bounds(*(one[:, part] for one in bounds)))
+            for part in rows.split(at_once(latents))
+        ]
+
     def start(self, mean: Tensor) -> np.ndarray:
         """Choose latent variables within their bounds; (latents, n)."""
         below, above = cdf(self.low), cdf(self.high)
@@ -203,14 +217,27 @@ class Rows(NamedTuple):
             column.sweep(z, given, uniform, shown and shown.nominal)
 
 
-def set_scales(
-    latents: Latents, z: np.ndarray, normal: Normal
-) -> tuple[np.ndarray, Normal]:
-    """Give latent variables without a scale of their own unit variance.
+def at_once(latents: Latents) -> int:
+    """Return the number of rows that a sweep moves together, to stay in the cache."""
+    return max(1, _AT_ONCE // latents.size)
+
+
+def set_scales(latents: Latents, parts: list[np.ndarray], normal: Normal) -> Normal:
+    """Give latent variables without a scale of their own unit variance, in place.
 
     The level of a nominal column does not change if all its latent variables are
     shifted or scaled together, nor that of a column of two levels if scores are scaled
     around the threshold.
+
+    Parameters
+    ----------
+    latents : Latents
+    parts : list of ndarray of shape (latents, n_rows)
+    normal : Normal
+
+    Returns
+    -------
+    Normal
     """
     shift, scale = torch.zeros_like(normal.mean), torch.ones_like(normal.mean)
     variances = normal.covariance.diagonal()
@@ -221,19 +248,24 @@ def set_scales(
         if len(marginal.values) == 2:
             scale[j] = variances[j].sqrt()
             shift[j] = marginal.low[1] * (1 - scale[j])
-    mean = (normal.mean - shift) / scale
+    for z in parts:
+        z -= shift[:, None].numpy()
+        z /= scale[:, None].numpy()
     covariance = normal.covariance / torch.outer(scale, scale)
-    z = (z - shift[:, None].numpy()) / scale[:, None].numpy()
-    return z, Normal(mean, covariance)
+    return Normal((normal.mean - shift) / scale, covariance)
 
 
-def start_of(rows: Rows, weights: np.ndarray) -> Normal:
+def start_of(parts: list[Rows], weights: list[Tensor]) -> Normal:
     """Return independent latent variables whose levels have about the shares seen."""
-    mean = np.zeros(rows.latents.size)
-    for column in rows.nominal:
-        count = np.array([weights[some].sum() for some in column.rows_of]) + 0.5
+    latents = parts[0].latents
+    mean = np.zeros(latents.size)
+    for place, (_, block) in enumerate(latents.nominal):
+        count = np.full(block.stop - block.start, 0.5)
+        for rows, weight in zip(parts, weights, strict=True):
+            own = rows.nominal[place].rows_of
+            count += [float(weight[some].sum()) for some in own]
         score = quantile(count / count.sum())
-        mean[column.block] = score - score.mean()
+        mean[block] = score - score.mean()
     return Normal(torch.from_numpy(mean), torch.eye(len(mean), dtype=torch.float64))
 
 
@@ -257,7 +289,8 @@ class Fit(NamedTuple):
 
 
 def posterior_draws(
-    rows: Rows,
+    latents: Latents,
+    data: Incomplete,
     weights: Tensor,
     strength: float,
     *,
@@ -269,7 +302,8 @@ def posterior_draws(
 
     Parameters
     ----------
-    rows : Rows
+    latents : Latents
+    data : Incomplete
     weights : Tensor of shape (n,)
     strength : float
         Weight of the prior of independent latent variables, in rows.
@@ -281,18 +315,21 @@ def posterior_draws(
         Called with the number of the sweep, the loss, and the change of the loss; stops
         the chain by returning True.
     """
-    normal = start_of(rows, weights.numpy())
-    z, total = rows.start(normal.mean), weights.sum()
+    parts, total = Rows.parts(latents, data), weights.sum()
+    shares = list(weights.split(at_once(latents)))
+    normal = start_of(parts, shares)
+    z = [rows.start(normal.mean) for rows in parts]
     every = max(1, int(max_iter * (1 - BURN_IN)) // n_draws)
     found = Fit([], [])
     for number in range(1, max_iter + 1):
-        uniform = inside(torch.rand(z.shape, dtype=torch.float64)).numpy()
-        rows.sweep(z, Factors.of(normal, rows.latents), uniform)
-        moments = em.Moments.zeros(len(z))
-        moments.add(torch.from_numpy(z).T - normal.mean, weights)
+        factors, moments = Factors.of(normal, latents), em.Moments.zeros(latents.size)
+        for rows, one, share in zip(parts, z, shares, strict=True):
+            uniform = inside(torch.rand(one.shape, dtype=torch.float64)).numpy()
+            rows.sweep(one, factors, uniform)
+            moments.add(torch.from_numpy(one).T - normal.mean, share)
         drawn = em.draw_parameters(normal.mean, moments, total, strength)
         loss = _loss(drawn, drawn.mean - normal.mean, moments, total)
-        z, normal = set_scales(rows.latents, z, drawn)
+        normal = set_scales(latents, z, drawn)
         found.losses.append(loss + _change_of_scales(drawn, normal))
         change = abs(found.losses[-1] - found.losses[-2]) if number > 1 else nan
         if max_iter - number < every * n_draws and (max_iter - number) % every == 0:

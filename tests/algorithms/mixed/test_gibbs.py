@@ -41,7 +41,12 @@ def chained(latents, normal, row, chains=Chains(20, 60), *, seed=0, levels_of=()
     data = Incomplete.from_array(np.tile(np.asarray(row, float), (ROWS, 1)))
     with seeded(seed):
         return fill.predict(
-            latents, [normal], data, chains, global_stream, set(levels_of)
+            latents,
+            [gibbs.Factors.of(normal, latents)],
+            data,
+            chains,
+            global_stream,
+            set(levels_of),
         )
 
 
@@ -153,11 +158,22 @@ def test_probabilities_of_an_ordinal_column_given_a_nominal_one(seed):
     assert_near(found.means[:, :1], joint[1] / sum(joint))
 
 
+def test_errors_of_mirrored_chains_cancel_where_all_is_normal():
+    line = torch.linspace(-9, 9, 3).double()
+    number = Marginal(line, line, line)
+    latents = Latents([number] * 3, [0, 1, 2], [1, 1, 1])
+    normal = Normal(torch.zeros(3).double(), covariance(3))
+    found = chained(latents, normal, [1.0, np.nan, np.nan], Chains(80, 1)).means
+    slope = covariance(3)[1:, 0]
+    assert torch.allclose(found[:, 1:], slope.expand(ROWS, 2), atol=1e-3)
+
+
 def test_draws_have_these_probabilities_too(seed):
     latents, normal, mean, cov = nominal_model()
     data = Incomplete.from_array(np.tile([1.0, np.nan], (4000, 1)))
     with seeded(seed):
-        drawn = fill.draw(latents, [normal], data, Chains(30, 1))[0]
+        model = gibbs.Factors.of(normal, latents)
+        drawn = fill.draw(latents, [model], data, Chains(30, 1))[0]
     joint = of_nominal(mean, cov, [1, 2, 3], 0.1, np.inf)
     counts = np.bincount(drawn[:, 1].long().numpy(), minlength=3)
     assert stats.chisquare(counts, 4000 * joint / joint.sum()).pvalue > 1e-6
@@ -217,9 +233,10 @@ def simulated(rng, n, cov):
 def fitted(x, seed):
     data, weights = Incomplete.from_array(x), torch.ones(len(x)).double()
     latents = Latents.of(data, weights, ["numeric", "ordinal", "nominal"], [0, 4, 3])
-    rows = gibbs.Rows.of(latents, latents.bounds(data))
     with seeded(seed):
-        return gibbs.posterior_draws(rows, weights, 1.0, n_draws=20, max_iter=200)
+        return gibbs.posterior_draws(
+            latents, data, weights, 1.0, n_draws=20, max_iter=200
+        )
 
 
 def identified(cov):
@@ -253,7 +270,8 @@ def test_scales_without_data_are_one():
     latents = Latents([levels(0.4), None], [0, 1], [1, 3])
     normal = Normal(torch.tensor([0.5, 1.0, 2.0, 3.0]).double(), 4 * covariance(4))
     z = np.random.default_rng(0).normal(size=(4, 50))
-    moved, found = gibbs.set_scales(latents, z, normal)
+    moved = z.copy()
+    found = gibbs.set_scales(latents, [moved], normal)
     assert found.covariance.diagonal().tolist() == pytest.approx([1] * 4)
     assert float(found.mean[1:].mean()) == pytest.approx(0)
     assert (moved[1:].argmax(0) == z[1:].argmax(0)).all()
