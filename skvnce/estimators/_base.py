@@ -350,8 +350,35 @@ def check_sample(n_draws, as_array):
     check_bool(as_array, "as_array")
 
 
+class Predicted(NamedTuple):
+    """Predictions of the missing cells of a table.
+
+    Attributes
+    ----------
+    filled : ndarray of shape (n_samples, n_features_in_)
+        The table, with codes of levels, and its missing cells filled.
+    probabilities : dict of int to ndarray of shape (n_samples, n_levels)
+        Those of the levels of each column of categories; 1 and 0 in observed cells.
+    """
+
+    filled: np.ndarray
+    probabilities: dict
+
+
 class Imputer(CellSampler):
     """Base class of imputers with the parameter `add_indicator`."""
+
+    def _predicted(self, X):
+        """Predict the missing cells of validated rows; returns `Predicted`."""
+        raise NotImplementedError
+
+    def _certain(self, X):
+        """Return the probabilities of `Predicted` for rows without missing cells."""
+        return {
+            place: np.eye(len(column.levels))[np.nan_to_num(X[:, place]).astype(int)]
+            for place, column in enumerate(columns_of(self) or ())
+            if column.levels
+        }
 
     def _filled_in_turns(self, X, sources, draw, n_draws, random_state):
         """Draw the missing cells of validated rows from each of the sources in turn.

@@ -15,7 +15,7 @@ from skvnce.algorithms.gaussian.copula import Copula
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear
 from skvnce.algorithms.gaussian.steps import Steps
 from skvnce.distributions.normal import Normal
-from skvnce.estimators._base import Imputer
+from skvnce.estimators._base import Imputer, Predicted
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._gaussian_mixed import mixed_rows
 from skvnce.estimators._gaussian_rows import NormalRows
@@ -57,13 +57,7 @@ class FittedNormal(Imputer):
             of X.
         """
         given, X = X, self._checked(X)
-        filled = self._constants_filled(X)
-        rows = self._rows([self._normal] if self._mixed is None else self._normals())
-        for cells, nodes in self._parts(X, only_incomplete=True):
-            with one_thread():
-                found = self._clipped(rows.means(nodes))
-            filled[cells] = self._fill_marginal(found)
-        return self._completed(filled, X, given)
+        return self._completed(self._predicted(X).filled, X, given)
 
     def _drawn_tables(self, X, n_draws, random_state):
         sources = [[one] for one in self._normals()]
@@ -90,23 +84,19 @@ class FittedNormal(Imputer):
             with the levels as names, or arrays if X is no data frame.  Empty if there
             are no categories.
         """
-        checked = self._checked(X)
-        found = {
-            place: np.eye(len(column.levels))[
-                np.nan_to_num(checked[:, place]).astype(int)
-            ]
-            for place, column in enumerate(columns_of(self) or ())
-            if column.levels
-        }
-        if self._mixed is None:  # no category, or only constant ones
-            return probabilities_as_given(self, found, X)
-        rows = self._rows(self._normals())
-        for (part, places), nodes in self._parts(checked, only_incomplete=True):
-            with one_thread():
-                probabilities = rows.probabilities(nodes)
-            for node, cells in probabilities.items():
-                found[places[0, node]][part[:, 0]] = cells
+        found = self._predicted(self._checked(X)).probabilities
         return probabilities_as_given(self, found, X)
+
+    def _predicted(self, X):
+        filled, found = self._constants_filled(X), self._certain(X)
+        rows = self._rows([self._normal] if self._mixed is None else self._normals())
+        for (part, places), nodes in self._parts(X, only_incomplete=True):
+            with one_thread():
+                cells, probabilities = rows.predictions(nodes)
+            filled[part, places] = self._fill_marginal(self._clipped(cells))
+            for node, shares in probabilities.items():
+                found[places[0, node]][part[:, 0]] = shares
+        return Predicted(filled, found)
 
     @shows_progress
     def sample_rows(self, n_rows=1, random_state=None):

@@ -42,12 +42,17 @@ class NormalRows(NamedTuple):
     model: Copula
     units: Units
 
-    def means(self, nodes):
-        """Fill missing cells of nodes (n, n_nodes) by their conditional means."""
-        scaled = self.units.scaled(nodes)
-        return self.units.restored(
-            copula.conditional_mean(self.model, scaled, _lattice)
-        )
+    def predictions(self, nodes):
+        """Fill missing cells of nodes (n, n_nodes) by their conditional means.
+
+        Returns
+        -------
+        filled : ndarray of shape (n, n_nodes)
+        probabilities : dict
+            Empty: there are no levels.
+        """
+        means = copula.conditional_mean(self.model, self.units.scaled(nodes), _lattice)
+        return self.units.restored(means), {}
 
     def draws(self, nodes, n_draws):
         """Draw missing cells of nodes; (n_draws, n, n_nodes)."""
@@ -80,36 +85,30 @@ class MixedRows(NamedTuple):
     kinds: list
     normals: list
 
-    def means(self, nodes):
-        """Fill by means of numbers, and by the most probable levels."""
-        found = self._predicted(nodes)
-        cells = found.means.clone()
-        for j, probabilities in enumerate(found.probabilities):
-            if probabilities is not None:
-                cells[:, j] = probabilities.argmax(1)
-        return Incomplete.from_array(nodes).with_values(cells).numpy()
+    def predictions(self, nodes):
+        """Fill by means of numbers, and by the most probable levels.
+
+        Returns
+        -------
+        filled : ndarray of shape (n, n_nodes)
+        probabilities : dict of int to ndarray of shape (n, n_levels)
+            Those of the levels of the columns that have some, 1 and 0 where observed.
+        """
+        predicted, found = self._predicted(nodes), {}
+        cells = predicted.means.clone()
+        for j, shares in enumerate(predicted.probabilities):
+            if shares is not None:
+                cells[:, j] = shares.argmax(1)
+                seen = ~np.isnan(nodes[:, j])
+                found[j] = shares.numpy().copy()
+                found[j][seen] = np.eye(shares.shape[1])[nodes[seen, j].astype(int)]
+        return Incomplete.from_array(nodes).with_values(cells).numpy(), found
 
     def expectations(self, nodes):
         """Fill by means of numbers and codes; NaN in nominal columns."""
         cells = self._predicted(nodes).means
         cells[:, [kind == NOMINAL for kind in self.kinds]] = torch.nan
         return Incomplete.from_array(nodes).with_values(cells).numpy()
-
-    def probabilities(self, nodes):
-        """Compute the probabilities of the levels of the columns that have some.
-
-        Returns
-        -------
-        dict of int to ndarray of shape (n, n_levels)
-        """
-        predicted, found = self._predicted(nodes), {}
-        for column, cells in enumerate(predicted.probabilities):
-            if cells is not None:
-                seen = ~np.isnan(nodes[:, column])
-                found[column] = cells.numpy().copy()
-                codes = nodes[seen, column].astype(int)
-                found[column][seen] = np.eye(cells.shape[1])[codes]
-        return found
 
     def draws(self, nodes, n_draws):
         """Draw missing cells of nodes, with each of the parameters in turn."""
