@@ -199,6 +199,36 @@ def duel(records, name):
     return table([*header, "ours / rival", ""], lines)
 
 
+def found(records):
+    """Say in words how many goals are met, and where rivals are ahead."""
+    lines = []
+    best = best_of_ours(records)
+    for method, asked, role in (
+        (best, GOALS, "as the best of ours"),
+        (PLAIN, PLAIN_GOALS, "as the plain imputer"),
+    ):
+        verdicts = judged(records, method, asked) if method else []
+        if verdicts:
+            missed = [NAMES[name] for name, _, _, met in verdicts if not met]
+            lines.append(
+                f"- {method} meets {len(verdicts) - len(missed)} of {len(verdicts)} "
+                f"goals {role} (on {len(goal_cells(records, [method]))} of 18 cells)"
+                + (f", and misses {', '.join(missed)}." if missed else ".")
+            )
+    for name in ("log_loss", "crps"):
+        duels = versus(records, name)
+        if not duels:
+            continue
+        ahead = [one for one, *_, ratio in duels if ratio <= 1]
+        behind = [f"{d[0]} ({d[2]})" for d in duels if d[-1] > BEHIND]
+        lines.append(
+            f"- In {NAMES[name]}, the best of ours is ahead of all rivals with results "
+            f"on {len(ahead)} of {len(duels)} tables, and behind one by more than 2 % "
+            + (f"on {', '.join(behind)}." if behind else "on none.")
+        )
+    return "\n".join(lines)
+
+
 def missing(records):
     """Make the table of the cells without an answer, or say that there is none."""
     lines = {}
@@ -218,7 +248,7 @@ def remarks(records):
     for r in records:
         for remark in r.get("remarks", []):
             lines.setdefault((r["version"], remark), set()).add(r["table"])
-    versions = sorted({r["version"] for r in records if "version" in r})
+    versions = sorted({r["version"] for r in records if "version" in r}) or ["none"]
     rows = [
         f"- {version}: {remark} ({', '.join(sorted(tables))})"
         for (version, remark), tables in sorted(lines.items())
@@ -250,6 +280,7 @@ def page(results, notes):
         some = [r for r in records if r["table"] == name]
         if cells(some):
             parts += [f"## {name}", pooled(some)]
+    parts += ["## What was found", FOUND_TEXT, found(records)]
     parts += ["## Without an answer", MISSING_TEXT, missing(records)]
     return [*parts, "## Rivals", RIVALS_TEXT, remarks(records)]
 
@@ -275,9 +306,12 @@ goals of the best: that of the lowest log-loss on these tables."""
 
 DUEL_TEXT = f"""\
 Ratios to the marginal, of our method of the lowest score on the table, and of the rival
-with the lowest score on the cells that both have. Chained random forests are among the
-rivals. A ratio above {BEHIND} is more than 2 % behind; it does not say whether another
-seed would change it."""
+that is best beside it, on the cells that both have. Chained random forests are among
+the rivals. A ratio above {BEHIND} is more than 2 % behind; it does not say whether
+another seed would change it."""
+
+FOUND_TEXT = """\
+The script writes these lines from the tables above."""
 
 MISSING_TEXT = f"""\
 A rival is stopped after {LIMIT} seconds of CPU for one table. Cells that are neither

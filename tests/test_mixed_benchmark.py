@@ -257,3 +257,6 @@ def test_rivals_ahead_by_more_than_two_percent_are_flagged(loss, flag):
     assert mine == pytest.approx(loss) and ratio == pytest.approx(loss / 0.505)
     assert ("behind by more than 2 %" in report.duel(records, "log_loss")) == flag
     assert "takes more than 300 s" in report.missing(records)
+    behind = "adult (mice cart)" if flag else "none"
+    assert "ahead of all rivals with results on 0 of 1 tables" in report.found(records)
+    assert report.found(records).endswith(f"by more than 2 % on {behind}.")
