@@ -55,6 +55,11 @@ class BoundedCells(Distribution):
         nothing = torch.zeros_like(self.cells.loc)
         return nothing.index_copy(-1, self.places, found)
 
+    @property
+    def level_probabilities(self) -> Tensor:
+        """Those of the cells; columns of categories have no bounds."""
+        return self.cells.level_probabilities
+
     def icdf(self, value: Tensor) -> Tensor:
         """Compute quantiles of the truncated distribution; (*sample, *batch, features).
 

@@ -6,6 +6,7 @@
     rounded     x_j is the nearest of the column's values to N(loc_j, scale_j^2)     (2)
     continuous-bernoulli    density proportional to exp(loc_j u_j), where u_j is the
                             place of x_j between the ends 0 and 1 of the column
+    ordinal, nominal        levels 0, 1, ...; see `skvnce.distributions.levels`
 
 Rounded columns are those with repeated values: counts, grades, records of few digits,
 amounts that are mostly zero.  A density would give unbounded rewards for narrow peaks
@@ -30,6 +31,7 @@ from torch.nn.functional import logsigmoid
 from skvnce.distributions import continuous_bernoulli as unit
 from skvnce.distributions.bounded_normal import log_interval
 from skvnce.distributions.columns import pick, place
+from skvnce.distributions.levels import Levels
 
 _DEGREES = 4.0
 
@@ -51,6 +53,8 @@ class Families(NamedTuple):
         Indices of the continuous Bernoulli columns.
     ends : Tensor of shape (n_unit, 2)
         The numbers that stand for 0 and 1.
+    levels : tuple of Levels
+        The families of columns of categories.
     """
 
     student: Tensor
@@ -61,6 +65,11 @@ class Families(NamedTuple):
     edges: Tensor
     unit: Tensor = torch.zeros(0, dtype=torch.long)
     ends: Tensor = torch.zeros(0, 2, dtype=torch.float64)
+    levels: tuple[Levels, ...] = ()
+
+    def n_columns(self, n_outputs: int) -> int:
+        """Return the number of columns of a model with some number of outputs."""
+        return n_outputs - sum(family.n_more for family in self.levels)
 
     def places(self, x: Tensor) -> Tensor:
         """Return which value is nearest; rounded columns (*batch, n_rounded)."""
@@ -93,6 +102,16 @@ class Families(NamedTuple):
         places = self.places(x)
         return pick(self.edges, places), pick(self.edges, places + 1)
 
+    def level_blocks(self) -> dict[int, slice]:
+        """Return where `Cells.level_probabilities` has those of each column."""
+        blocks, start = {}, 0
+        for family in self.levels:
+            widest = int(family.n_levels.max())
+            for column, size in zip(family.columns, family.n_levels, strict=True):
+                blocks[int(column)] = slice(start, start + int(size))
+                start += widest
+        return blocks
+
     def nearest(self, x: Tensor) -> Tensor:
         """Round the rounded columns (*batch, n_rounded) to their values."""
         return pick(self.values, self.places(x)).to(x)
@@ -103,15 +122,24 @@ class Cells(Distribution):
 
     Parameters
     ----------
-    loc, scale : Tensor of shape (*batch, features)
+    loc, scale : Tensor of shape (*batch, n_outputs)
+        One output for each column, then the further ones of nominal columns.
     families : Families
+
+    Attributes
+    ----------
+    loc, scale : Tensor of shape (*batch, features)
+        The first outputs of the columns.
+    outputs : pair of Tensor of shape (*batch, n_outputs)
     """
 
     arg_constraints: dict = {}
 
     def __init__(self, loc: Tensor, scale: Tensor, families: Families) -> None:
-        self.loc, self.scale, self.families = loc, scale, families
-        super().__init__(loc.shape, validate_args=False)
+        self.outputs, self.families = (loc, scale), families
+        width = families.n_columns(loc.shape[-1])
+        self.loc, self.scale = loc[..., :width], scale[..., :width]
+        super().__init__(self.loc.shape, validate_args=False)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Compute log-densities, or log-probabilities of discrete columns.
@@ -142,6 +170,10 @@ class Cells(Distribution):
             low, width = self._span(value)
             inside = unit.log_prob((value[..., at] - low) / width, loc[..., at])
             found = found.index_copy(-1, at, inside - width.log())
+        for levels in families.levels:
+            at = levels.columns
+            inside = levels.log_prob(value[..., at], *self.outputs)
+            found = found.index_copy(-1, at, inside)
         return found
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -165,7 +197,21 @@ class Cells(Distribution):
             low, width = self._span(value)
             level = low + width * unit.quantile(value[..., at], loc[..., at])
             found = found.index_copy(-1, at, level)
+        for levels in families.levels:
+            at = levels.columns
+            code = levels.icdf(value[..., at], *self.outputs)
+            found = found.index_copy(-1, at, code.expand(*found.shape[:-1], len(at)))
         return found
+
+    @property
+    def level_probabilities(self) -> Tensor:
+        """Probabilities of the levels of all columns of categories, one after another.
+
+        `Families.level_blocks` tells where they are; (*batch, n_probabilities).
+        """
+        found = [one.probabilities(*self.outputs) for one in self.families.levels]
+        empty = self.loc[..., :0]
+        return torch.cat([empty, *(table.flatten(-2) for table in found)], -1)
 
     def _span(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return the lower ends and the widths of continuous Bernoulli columns."""
@@ -188,7 +234,7 @@ class ScoredCells(Cells):
 
     def __init__(self, cells: Cells, observed: Tensor) -> None:
         self.observed = observed
-        super().__init__(cells.loc, cells.scale, cells.families)
+        super().__init__(*cells.outputs, cells.families)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Compute log-densities, or log-probabilities of observed discrete cells."""

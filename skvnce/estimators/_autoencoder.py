@@ -13,12 +13,13 @@ from skvnce.algorithms.vae import autoencoder
 from skvnce.algorithms.vae.losses import ALGORITHMS, encoder_loss
 from skvnce.algorithms.vae.rounds import Rounds
 from skvnce.estimators._base import IncompleteTransformer
-from skvnce.estimators._blind import Blind, moved, normal_without, turned_like
+from skvnce.estimators._blind import Blind, moved, turned_like
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
 )
+from skvnce.estimators._level_scores import is_level
 from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._parts import fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
@@ -134,6 +135,8 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         """Fit the initial model, choose the number of rounds, and train."""
         asked = asked_families(self.likelihood, self.n_features_in_)
         asked = asked[self.feature_indices_]
+        if isinstance(self.likelihood, str):  # for numbers
+            asked[is_level(self)] = "auto"
         data, normal = self._fit_normal(
             nodes,
             weights,
@@ -157,8 +160,8 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
 
     def _without(self, hidden, auto, data, weights, normal, linear):
         """Copy the estimator, with modules that have not used some cells."""
-        strength, rank = self.shrinkage_ * len(self.scale_), self.n_components_
-        other = normal_without(data, hidden, weights, strength, normal)
+        rank = self.n_components_
+        other = self._normal_without(data, hidden, weights, normal)
         starts = []
         for one in (linear, turned_like(linear_start(other, rank), linear)):
             with seeded(0):  # the same initial networks
@@ -218,6 +221,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         """Return model and encoder in double precision, rebuilt on first use."""
         if not self._cache:
             d, k = len(self.scale_), self.n_components_
+            d += sum(family.n_more for family in self._families().levels)
             ones = torch.ones(d, dtype=torch.float64)
             blank = FactorModel(0 * ones, ones[:, None].repeat(1, k), ones)
             with seeded(0):

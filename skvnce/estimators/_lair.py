@@ -13,13 +13,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import steps
-from skvnce._random import row_lattice
+from skvnce._random import row_lattice, seeded
+from skvnce._threads import one_thread
+from skvnce.algorithms.mixed.columns import NUMERIC
 from skvnce.algorithms.vae import autoencoder, sampling
 from skvnce.estimators._blind import Blind
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
+    shows_progress,
 )
 from skvnce.estimators._members import (
     OF_MEMBERS,
@@ -29,12 +32,16 @@ from skvnce.estimators._members import (
     seeds_and_weights,
 )
 from skvnce.estimators._misfit import HELD_OUT
+from skvnce.estimators._output import observed_levels, probabilities_as_given
 from skvnce.estimators._parts import ACMWG, LAIR, MWG, Adam, Part
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._torch_vae import TorchMember, TorchVAE
 from skvnce.estimators._vae import VariationalAutoencoder
 from skvnce.estimators._validation import (
     AUTO,
+    CATEGORIES,
+    column_name,
+    columns_of,
     incomplete_array,
     integer_from,
     keeps_state_on_failure,
@@ -172,6 +179,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         "sampler": [StrOptions(set(sampling.SAMPLERS)), LAIR, ACMWG, MWG, callable],
         "n_estimators": [AUTO, integer_from(1)],
         **OF_MEMBERS,
+        "categorical_features": CATEGORIES,
+        "handle_unknown": [StrOptions({"error", "missing"})],
     }
 
     def __init__(
@@ -188,6 +197,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         keep_empty_features=False,
         add_indicator=False,
         on_misfit="warn",
+        categorical_features="from_dtype",
+        handle_unknown="error",
         random_state=None,
         verbose=0,
     ):
@@ -202,6 +213,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         self.keep_empty_features = keep_empty_features
         self.add_indicator = add_indicator
         self.on_misfit = on_misfit
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
         self.random_state = random_state
         self.verbose = verbose
 
@@ -233,20 +246,23 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             If a parameter has a wrong type.
         """
         self._check_parameters()
-        X = incomplete_array(self, X, reset=True)
+        frozen = isinstance(self.model, FrozenEstimator)
+        known = self.model.estimator if frozen else None
+        X = incomplete_array(self, X, reset=True, like=known)
         _, finish = report_rounds(self, None, X=X)
         blind = []
-        if isinstance(self.model, FrozenEstimator):
+        if frozen:
             members = [self._thawed()]
             self._learn_possible(X, frozen=members[0])
             blind.extend(self._in_view_of(members[0], X))
         elif isinstance(self.model, TorchVAE):
+            self._refuse_levels()
             self._learn_possible(X)
             members = [TorchMember(self.model, self.n_features_in_)]
             blind.extend(self._in_view_of(members[0], X))
         else:
             self._learn_possible(X)
-            self._announce_tails(X, self._observed_columns(X))
+            self._announce_tails(X, self._numbers(self._observed_columns(X)))
             on_chosen = None if self.on_misfit == "ignore" else blind.append
             members = [] if is_constant(X) else self._train(X, on_chosen)
         self._keep_members(members, X)
@@ -254,6 +270,21 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         self._fit_indicator(X)
         finish()
         return self
+
+    def _numbers(self, places):
+        """Leave out the columns of categories."""
+        columns = columns_of(self)
+        return [j for j in places if not columns or columns[j].kind == NUMERIC]
+
+    def _refuse_levels(self):
+        """Raise an error if there are categories, which a user's model has not."""
+        for place, column in enumerate(columns_of(self) or ()):
+            if column.kind != NUMERIC:
+                raise ValueError(
+                    f"{column_name(self, place)} has categories, and model=TorchVAE(...)"
+                    " takes numbers. Encode the column, or use a "
+                    "VariationalAutoencoder."
+                )
 
     def _thawed(self):
         """Check that a frozen model fits the table."""
@@ -312,8 +343,44 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         return found
 
     def _drawn(self, member, nodes, n_draws, numbers):
+        return self._summed(member, nodes, n_draws, numbers)[0]
+
+    def _summed(self, member, nodes, n_draws, numbers):
         rule, bounds = self._rule(), self._bounds_of_nodes()
-        return draw_by(rule, int(self.n_steps), member, nodes, n_draws, numbers, bounds)
+        steps = int(self.n_steps)
+        return predict_by(rule, steps, member, nodes, n_draws, numbers, bounds)
+
+    @shows_progress
+    def category_probabilities(self, X):
+        """Compute the probabilities of levels given the observed cells of each row.
+
+        They are averaged over the latents that `sampler` draws, and over the members.
+        The random numbers are functions of the row.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        dict of str to data frame or ndarray of shape (n_samples, n_levels)
+            For each column of `categories_` the probabilities of its levels in their
+            order, 1 and 0 where the cell is observed: data frames of the library of X
+            with the levels as names, or arrays if X is no data frame.  Empty if there
+            are no categories.
+        """
+        checked = self._checked(X)
+        found = observed_levels(self, checked)
+        if not found:
+            return {}
+        with one_thread(), seeded(0):
+            parts = self._parts(checked, only_incomplete=True, n_chains=self.n_draws)
+            for (rows, places), nodes in parts:
+                for node, cells in self._predicted(nodes)[1].items():
+                    missing = np.isnan(nodes[:, node])
+                    table = found[places[0, node]]
+                    table[rows[missing, 0]] = cells[missing]
+        return probabilities_as_given(self, found, X)
 
     def _rough_mean(self, member, nodes):
         return mean_by(member, nodes, self._bounds_of_nodes())
@@ -340,7 +407,12 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
 
 
 def draw_by(rule, n_steps, member, nodes, n_draws, numbers, bounds):
-    """Draw cells of nodes from an autoencoder, in the units of X.
+    """Draw cells of nodes from an autoencoder; the tables of `predict_by`."""
+    return predict_by(rule, n_steps, member, nodes, n_draws, numbers, bounds)[0]
+
+
+def predict_by(rule, n_steps, member, nodes, n_draws, numbers, bounds):
+    """Draw cells of nodes from an autoencoder, and compute probabilities of levels.
 
     Parameters
     ----------
@@ -358,18 +430,25 @@ def draw_by(rule, n_steps, member, nodes, n_draws, numbers, bounds):
 
     Returns
     -------
-    ndarray of shape (n_draws, n, n_nodes)
+    drawn : ndarray of shape (n_draws, n, n_nodes)
+        In the units of X.
+    probabilities : dict of int to ndarray of shape (n, n_levels)
+        For each column of categories; averages over latents.
     """
     auto, scores = member._autoencoder(), member._cell_scores()
     target = _bounded(member, bounds)
-    drawn = np.empty((n_draws, *nodes.shape))
+    drawn, probabilities = np.empty((n_draws, *nodes.shape)), []
     with torch.no_grad():
         for rows in sampling.chunks(auto, len(nodes), n_draws, rule):
             data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
             streams = numbers(nodes[rows])
             found = rule.draws(target, data, int(n_draws), n_steps, streams)
-            drawn[:, rows] = scores.cells(found).numpy()
-    return drawn
+            drawn[:, rows] = scores.cells(found.tables).numpy()
+            probabilities.append(found.probabilities)
+    table = torch.cat(probabilities).numpy()
+    families = getattr(auto.model, "families", None)
+    blocks = families.level_blocks() if families else {}
+    return drawn, {node: table[:, block] for node, block in blocks.items()}
 
 
 def mean_by(member, nodes, bounds):

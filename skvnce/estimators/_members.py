@@ -11,6 +11,7 @@ from skvnce._random import row_keyed, seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce.estimators._base import Imputer
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._level_scores import is_level
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import (
     constant_columns,
@@ -71,22 +72,40 @@ class DrawnByMembers(Imputer):
         """
         given, X = X, self._checked(X)
         filled = self._constants_filled(X)
-        n_estimators = max(1, len(self.estimators_))  # a constant table has none
-        shares = np.array_split(np.arange(self.n_draws), n_estimators)
         with one_thread(), seeded(0):  # a sampler may not support numbers of the row
             parts = self._parts(X, only_incomplete=True, n_chains=self.n_draws)
             for cells, nodes in parts:
-                drawn = [
-                    self._summed(member, nodes, len(share), partial(of_rows, number))
-                    for number, (member, share) in enumerate(
-                        zip(self.estimators_, shares, strict=True)
-                    )
-                    if len(share)
-                ]
-                possible = self._possible_only(np.concatenate(drawn), X.dtype)
+                drawn, probabilities = self._predicted(nodes)
+                possible = self._possible_only(drawn, X.dtype)
                 summed = STRATEGIES[self.strategy](possible)
+                for node, of_levels in probabilities.items():
+                    summed[:, node] = of_levels.argmax(1)
                 filled[cells] = self._fill_marginal(summed)
         return self._completed(filled, X, given)
+
+    def _predicted(self, nodes):
+        """Draw cells of nodes from all members, and average probabilities of levels.
+
+        Returns
+        -------
+        drawn : ndarray of shape (n_draws, n, n_nodes)
+        probabilities : dict of int to ndarray of shape (n, n_levels)
+            For each column of categories.
+        """
+        n_estimators = max(1, len(self.estimators_))  # a constant table has none
+        shares = np.array_split(np.arange(self.n_draws), n_estimators)
+        drawn, total = [], {}
+        pairs = zip(self.estimators_, shares, strict=True)
+        for number, (member, share) in enumerate(pairs):
+            if not len(share):
+                continue
+            numbers = partial(of_rows, number)
+            tables, found = self._summed(member, nodes, len(share), numbers)
+            drawn.append(tables)
+            for node, part in found.items():
+                part = part * len(share) / self.n_draws
+                total[node] = total[node] + part if node in total else part
+        return np.concatenate(drawn), total
 
     def _drawn_tables(self, X, n_draws, random_state):
         def draw(member, nodes, number):
@@ -141,8 +160,11 @@ class DrawnByMembers(Imputer):
         raise NotImplementedError
 
     def _summed(self, member, nodes, n_draws, numbers):
-        """Draw cells that will be summarised; they may be dependent."""
-        return self._drawn(member, nodes, n_draws, numbers)
+        """Draw cells that will be summarised; they may be dependent.
+
+        Also returns probabilities of levels, a dict of nodes to (n, n_levels).
+        """
+        return self._drawn(member, nodes, n_draws, numbers), {}
 
     def _keep_members(self, members, X):
         """Set the members and their columns; without members all are constant."""
@@ -172,6 +194,7 @@ class DrawnByMembers(Imputer):
         else:
             member, nodes = None, X[:, self.feature_indices_].astype(np.float64)
             hidden = np.zeros(nodes.shape, dtype=bool)
+        hidden = hidden & ~is_level(self)
 
         def predict(kept, rows):
             with one_thread(), seeded(0):

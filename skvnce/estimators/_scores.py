@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from skvnce._completed import decoded
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_lattice
 from skvnce._threads import one_thread
@@ -11,17 +12,32 @@ from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.algorithms.gaussian import copula, em
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear, nonlinear_columns
 from skvnce.algorithms.gaussian.normal_scores import CellScores, repeated_values
-from skvnce.algorithms.vae import autoencoder
+from skvnce.algorithms.vae import autoencoder, levels
 from skvnce.distributions.cells import Families
 from skvnce.estimators._base import ConstantColumns
 from skvnce.estimators._callbacks import rounds_of_tuning
+from skvnce.estimators._blind import normal_without
 from skvnce.estimators._gaussian import HELD_OUT, SHARES
+from skvnce.estimators._level_scores import (
+    JUDGING,
+    SHARE,
+    SWEEPS,
+    families_of_levels,
+    is_level,
+    level_families,
+    levels_of,
+    numbers_with_rows,
+    thresholds_of,
+    widened_marginals,
+    without,
+)
 from skvnce.estimators._modules import CachedModules
 from skvnce.estimators._possible import possible_values
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import (
     check_choice,
     column_name,
+    columns_of,
 )
 
 UNIT = "continuous-bernoulli"
@@ -67,11 +83,16 @@ class NodeScores(CachedModules, ConstantColumns):
         """Choose the columns of the model; return their cells in the rows used."""
         cells = self._read_cells(X, weights, consequence)
         self._possible = tuple(possible_values(self, cells.table))  # plain, for skops
-        self.location_, self.scale_ = cells.location, cells.scale
+        levels = is_level(self)
+        self.location_ = np.where(levels, 0.0, cells.location)
+        self.scale_ = np.where(levels, 1.0, cells.scale)
         return cells.nodes, torch.from_numpy(cells.weights)
 
     def _fit_normal(self, nodes, weights, *, nonlinear, asked):
         """Choose marginals on held-out cells, and fit a normal distribution to scores.
+
+        With categories it is that of the latent variables, see
+        `skvnce.algorithms.vae.levels`.
 
         Parameters
         ----------
@@ -88,25 +109,43 @@ class NodeScores(CachedModules, ConstantColumns):
             Scores.
         normal : Normal
         """
-        raw = Incomplete.from_array(nodes)
-        scaled = Units(self.location_, self.scale_).scaled(nodes)
-        some, hidden = hold_out(nodes, weights, HELD_OUT)
-        chosen = copula.choose(
-            scaled,
-            weights,
-            (scaled.take(some), hidden[some], weights[some]),
-            [share * nodes.shape[1] for share in (_STRONGEST, *SHARES)],
-            nonlinear=nonlinear,
-            **_EFFORT,
-        )
+        raw, numbers = Incomplete.from_array(nodes), ~is_level(self)
+        if not numbers.all():
+            return self._fit_latents(raw, nodes, weights, numbers, nonlinear, asked)
+        units = Units(self.location_, self.scale_)
+        chosen = _chosen(nodes, weights, units, nonlinear)
         self.shrinkage_ = chosen.strength / nodes.shape[1]
-        self._keep_scores(raw, chosen.marginals, asked)
+        self._keep_scores(raw, chosen.marginals, asked, weights)
         data, _ = self._cell_scores().scores(raw)
         fit = em.fit_normal(data, weights, chosen.strength, chosen.start, **_EFFORT)
         self.n_tuning_iter_ = rounds_of_tuning()
         return data, fit.normal
 
-    def _keep_scores(self, raw, marginals, asked):
+    def _fit_latents(self, raw, nodes, weights, numbers, nonlinear, asked):
+        """Fit the latent normal distribution of a table with categories."""
+        marginals = None
+        if nonlinear and numbers.any():
+            units = Units(self.location_[numbers], self.scale_[numbers])
+            part = numbers_with_rows(nodes, weights, numbers)
+            marginals = _chosen(*part, units, nonlinear).marginals
+            marginals = widened_marginals(marginals, numbers)
+        self.shrinkage_ = SHARE
+        self._keep_scores(raw, marginals, asked, weights)
+        data, _ = self._cell_scores().scores(raw)
+        normal = levels.fit_latents(data, self._families(), weights, SHARE, SWEEPS)
+        self.n_tuning_iter_ = rounds_of_tuning() + SWEEPS
+        return data, normal
+
+    def _normal_without(self, data, hidden, weights, normal):
+        """Fit the normal distribution of scores without some cells."""
+        families = self._families()
+        if families.levels:
+            part = without(data, hidden)
+            return levels.fit_latents(part, families, weights, SHARE, JUDGING)
+        strength = self.shrinkage_ * len(self.scale_)
+        return normal_without(data, hidden, weights, strength, normal)
+
+    def _keep_scores(self, raw, marginals, asked, weights):
         """Set the attributes of the map to scores, and the families of the columns."""
         self.nonlinear_columns_ = np.zeros(len(self.scale_), dtype=bool)
         if marginals is not None:
@@ -116,7 +155,10 @@ class NodeScores(CachedModules, ConstantColumns):
         found = np.full(len(self.scale_), "normal", dtype=object)
         found[repeated.numpy()] = "rounded"
         families = np.where(asked == "auto", found, asked)
-        self._values = {}
+        own = level_families(self, asked)
+        families[list(own)] = list(own.values())
+        self._thresholds = thresholds_of(self, raw, weights, own)
+        self._values = levels_of(self, own)
         for j in np.flatnonzero((families == "rounded") | (families == "bernoulli")):
             unique = raw.x[raw.observed[:, j], j].unique()
             if families[j] == "bernoulli" and len(unique) != 2:
@@ -201,14 +243,30 @@ class NodeScores(CachedModules, ConstantColumns):
             edges[among[0]],
             unit,
             ends / scores.scale[unit, None],
+            families_of_levels(self),
         )
 
     def _widened(self, nodes):
         """Insert the columns of the model among all columns."""
         table = np.full((len(nodes), self.n_features_in_), np.nan)
-        table[:, list(self.constants_)] = list(self.constants_.values())
+        table[:, list(self.constants_)] = self._constant_cells()
         table[:, self.feature_indices_] = nodes
-        return table
+        columns = columns_of(self)
+        return decoded(columns, table) if columns else table
+
+
+def _chosen(nodes, weights, units, nonlinear):
+    """Choose the strength of the prior and the marginals of columns of numbers."""
+    scaled = units.scaled(nodes)
+    some, hidden = hold_out(nodes, weights, HELD_OUT)
+    return copula.choose(
+        scaled,
+        weights,
+        (scaled.take(some), hidden[some], weights[some]),
+        [share * nodes.shape[1] for share in (_STRONGEST, *SHARES)],
+        nonlinear=nonlinear,
+        **_EFFORT,
+    )
 
 
 def by_encoder(member, X, n_draws, function):

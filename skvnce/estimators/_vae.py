@@ -16,12 +16,14 @@ from skvnce.algorithms.vae.losses import ALGORITHMS
 from skvnce.distributions.quantiles import at_quantiles, midpoint_levels
 from skvnce.estimators._autoencoder import TrainedAutoencoder
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._level_scores import is_level, levels_filled
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._parts import Adam
 from skvnce.estimators._scores import FAMILIES, UNIT, by_encoder
 from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import (
     AUTO,
+    CATEGORIES,
     ON_MISFIT,
     RANDOM_STATE,
     Number,
@@ -192,6 +194,8 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         "max_iter": [integer_from(0)],
         "n_importance_samples": [integer_from(1)],
         "on_misfit": ON_MISFIT,
+        "categorical_features": CATEGORIES,
+        "handle_unknown": [StrOptions({"error", "missing"})],
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
     }
@@ -211,6 +215,8 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         max_iter=40,
         n_importance_samples=256,
         on_misfit="warn",
+        categorical_features="from_dtype",
+        handle_unknown="error",
         random_state=None,
         verbose=0,
     ):
@@ -226,6 +232,8 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         self.max_iter = max_iter
         self.n_importance_samples = n_importance_samples
         self.on_misfit = on_misfit
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
         self.random_state = random_state
         self.verbose = verbose
 
@@ -263,7 +271,8 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         X = incomplete_array(self, X, reset=True)
         self._fit_table(X)
         if self.on_misfit != "ignore":
-            announce(tail_messages(self, X, self.feature_indices_), self.on_misfit)
+            numbers = self.feature_indices_[~is_level(self)]
+            announce(tail_messages(self, X, numbers), self.on_misfit)
         return self
 
     @keeps_state_on_failure
@@ -319,6 +328,8 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     def inverse_transform(self, Z):
         """Compute the means of rows given their latents, from 32 quantiles a cell.
 
+        Columns of categories get their most probable level.
+
         Parameters
         ----------
         Z : array-like of shape (n_samples, n_components_)
@@ -335,7 +346,10 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         levels = midpoint_levels(_LEVELS, cells.loc)
         drawn = (cells.icdf(level.expand(cells.loc.shape)) for level in levels)
         mean = sum(map(self._cell_scores().cells, drawn)) / _LEVELS
-        return self._widened(mean.numpy()).astype(Z.dtype)
+        blocks = cells.families.level_blocks()
+        mean = levels_filled(mean.numpy(), cells.level_probabilities, blocks)
+        found = self._widened(mean)
+        return found if found.dtype == object else found.astype(Z.dtype)
 
     @shows_progress
     def score_samples(self, X, return_std=False):

@@ -21,6 +21,10 @@ from skvnce._columns import (
 )
 from skvnce._containers import cell_errors_named, check_exact, readable
 
+_OF_COLUMNS = (  # attributes that describe the columns of a table
+    *("n_features_in_", "feature_names_in_", "_fitted_ends"),
+    *("_columns", "categories_"),
+)
 _FAR = 1e50  # widths of a column whose square and fourth power do not overflow
 
 
@@ -87,12 +91,21 @@ def column_name(estimator, column):
     return f"column {column}" if names is None else f"column {names[column]!r}"
 
 
-def incomplete_array(estimator, X, *, reset):
+def incomplete_array(estimator, X, *, reset, like=None):
     """Validate a table in which NaN, or a mask, marks missing cells.
 
     Estimators with the parameter `categorical_features` read categories and dates: the
     table that is returned has codes of levels, and microseconds.  `columns_of` gives
     what `fit` has learned about the columns.
+
+    Parameters
+    ----------
+    estimator : estimator
+    X : array-like of shape (n, features)
+    reset : bool
+        Whether `fit` reads the table.
+    like : estimator, default=None
+        A fitted estimator whose levels are used by `fit`.
 
     Returns
     -------
@@ -112,7 +125,9 @@ def incomplete_array(estimator, X, *, reset):
     if not hasattr(estimator, "categorical_features"):
         refuse_categories(X)
     elif reset:
-        _keep_columns(estimator, read_columns(X, estimator.categorical_features))
+        known = getattr(like, "_columns", None)
+        asked = estimator.categorical_features
+        _keep_columns(estimator, known or read_columns(X, asked))
     columns = columns_of(estimator)
     if columns is None:
         table = _numbers(estimator, X, reset)
@@ -188,7 +203,7 @@ def _codes(estimator, X, columns, reset):
 
 def share_columns(estimator, member):
     """Give a member, which fits the validated table of an estimator, its columns."""
-    for name in ("n_features_in_", "feature_names_in_", "_fitted_ends"):
+    for name in _OF_COLUMNS:
         if hasattr(estimator, name):
             setattr(member, name, getattr(estimator, name))
 

@@ -374,8 +374,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
 
     def _summed(self, member, nodes, n_draws, numbers):
         if member._has_encoder():
-            return self._drawn(member, nodes, n_draws, numbers)
+            return self._drawn(member, nodes, n_draws, numbers), {}
         n_chains = min(n_draws, SUMMED)
         sizes = {"n_chains": n_chains, "n_kept": -(-n_draws // n_chains)}
         drawn = drawn_by_chains(member, nodes, numbers, n_sweeps=self.n_steps, **sizes)
-        return drawn[:n_draws]
+        return drawn[:n_draws], {}

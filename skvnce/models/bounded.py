@@ -30,6 +30,7 @@ class BoundedModel:
         high: Tensor,
     ) -> None:
         self.model, self.places, self.low, self.high = model, places, low, high
+        self.families = model.families
 
     def prior(self) -> Distribution:
         """Return p(z), of event shape (latents,)."""

@@ -72,7 +72,12 @@ class Posterior(NamedTuple):
         return torch.cholesky_inverse(self.factor)
 
 
-def infer(model: FactorModel, x: Tensor, observed: Tensor) -> Posterior:
+def infer(
+    model: FactorModel,
+    x: Tensor,
+    observed: Tensor,
+    more: tuple[Tensor, Tensor] | None = None,
+) -> Posterior:
     """Compute the posterior of the latents by eq. (1).
 
     Parameters
@@ -81,6 +86,8 @@ def infer(model: FactorModel, x: Tensor, observed: Tensor) -> Posterior:
     x : Tensor of shape (n, features)
         Values under the mask are not used.
     observed : Tensor of bool, of shape (n, features)
+    more : pair of Tensor of shape (n, k, k) and (n, k), optional
+        What is added to A and to b.
 
     Returns
     -------
@@ -91,8 +98,10 @@ def infer(model: FactorModel, x: Tensor, observed: Tensor) -> Posterior:
     products = (scaled[:, :, None] * model.loadings[:, None, :]).flatten(1)
     precision = (observed.to(x.dtype) @ products).view(-1, k, k)
     precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
-    factor = torch.linalg.cholesky(precision)
     field = (x - model.mean).where(observed, 0.0) @ scaled
+    if more is not None:
+        precision, field = precision + more[0], field + more[1]
+    factor = torch.linalg.cholesky(precision)
     mean = torch.cholesky_solve(field[..., None], factor).squeeze(-1)
     return Posterior(mean, factor)
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import tell
+from skvnce.algorithms.vae.levels import LevelPosterior, anchor_of, sites
 from skvnce.distributions import continuous_bernoulli as unit
 from skvnce.distributions.cells import Families
 from skvnce.models.factor_analysis import FactorModel, infer
@@ -92,15 +93,12 @@ class LinearPosterior(nn.Module):
 
     def forward(self, x: Tensor, observed: Tensor) -> Anchor:
         """Infer the latents of rows (*batch, features), in double precision."""
-        shape, width = x.shape[:-1], x.shape[-1]
+        width = x.shape[-1]
         linear = FactorModel(*(part.double() for part in self.buffers()))
         rows, mask = x.reshape(-1, width).double(), observed.reshape(-1, width)
         found = infer(linear, rows, mask)
-        eye = torch.eye(found.mean.shape[1]).to(rows).expand_as(found.factor)
-        root = torch.linalg.solve_triangular(found.factor.mT, eye, upper=True)
         filled = rows.where(mask, linear.mean + found.mean @ linear.loadings.T)
-        parts = found.mean, root, filled
-        return Anchor(*(part.to(x).reshape(*shape, *part.shape[1:]) for part in parts))
+        return anchor_of(found, filled, x)
 
 
 def build(
@@ -110,25 +108,32 @@ def build(
 
     The initial weights of the networks come from torch's stream.
     """
-    (d, k), c = linear.loadings.shape, architecture.n_components
+    (n_outputs, k), c = linear.loadings.shape, architecture.n_components
     network = partial(
         ResidualPerceptron, hidden=architecture.hidden, dropout=architecture.dropout
     )
+    start = as_family(linear, families)
     model = VariationalAutoencoderModel(
-        *as_family(linear, families),
-        network(k, n_outputs=2 * d),
+        *start,
+        network(k, n_outputs=2 * n_outputs),
         families,
         FLOOR,
     )
-    encoder = network(2 * d + k, n_outputs=c * 2 * k + c - 1)
-    return Autoencoder(model, AnchoredEncoder(LinearPosterior(linear), encoder, c, k))
+    infer, width = LinearPosterior(linear), n_outputs
+    if families.levels:
+        infer = LevelPosterior(linear, families, sites(*start, families))
+        width = infer.n_filled
+    width += families.n_columns(n_outputs) + k
+    encoder = network(width, n_outputs=c * 2 * k + c - 1)
+    return Autoencoder(model, AnchoredEncoder(infer, encoder, c, k))
 
 
 def as_family(linear: FactorModel, families: Families) -> tuple[Tensor, Tensor, Tensor]:
     """Convert means, loadings and deviations of cells to those of their families.
 
     A binary column of share p and standard deviation s = sqrt(p (1 - p)) gets the
-    tangent of its logit at p, a continuous Bernoulli column that at its mean.
+    tangent of its logit at p, a continuous Bernoulli column that at its mean.  Columns
+    of categories have latent normal variables instead of cells.
     """
     mean, loadings = linear.mean.clone(), linear.loadings.clone()
     scale = linear.noise_variance.sqrt()
@@ -141,6 +146,8 @@ def as_family(linear: FactorModel, families: Families) -> tuple[Tensor, Tensor, 
     mean[at] = unit.logit_of((mean[at] - low) / (high - low))
     variance = unit.moments(mean[at])[1]
     loadings[at] /= ((high - low) * variance)[:, None]
+    for levels in families.levels:
+        levels.scaled((mean, loadings), scale)
     return mean, loadings, scale
 
 

@@ -14,15 +14,15 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.vae.autoencoder import Autoencoder, slices, weigh
 from skvnce.samplers.ac_mwg import ac_mwg
-from skvnce.samplers.base import Sampler, run_chain
+from skvnce.samplers.base import Sampler, State, run_chain
 from skvnce.samplers.lair import lair
-from skvnce.samplers.latent import decode
+from skvnce.samplers.latent import decode, encode
 from skvnce.samplers.metropolis_within_gibbs import mwg
 from skvnce.samplers.pooled import draws as pooled_draws
 from skvnce.samplers.pooled import run_pooled
 from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
 from skvnce.samplers.resampling import normalised, resample, take
-from skvnce.variational.base import Uniforms, at_quantiles
+from skvnce.variational.base import Uniforms, at_quantiles, draw
 
 _PROPOSED = 4  # number of proposals for each draw at which a chain starts
 _WARM = 4  # number of particles of each chain in a warm-up
@@ -32,19 +32,34 @@ _AT_ONCE = 2**22  # maximum size of a chunk of rows
 Streams = Callable[[int], Uniforms]
 
 
+class Drawn(NamedTuple):
+    """Draws of the missing cells of rows.
+
+    Attributes
+    ----------
+    tables : Tensor of shape (n_draws, n, features)
+    probabilities : Tensor of shape (n, n_probabilities)
+        Of the levels of categories, see `Cells.level_probabilities`: averages over
+        latents, not frequencies of the tables.
+    """
+
+    tables: Tensor
+    probabilities: Tensor
+
+
 class Rule(NamedTuple):
     """A way to draw missing cells.
 
     Attributes
     ----------
     draws : callable
-        (auto, data, n_draws, n_steps, streams) to tables (n_draws, n, features).
+        (auto, data, n_draws, n_steps, streams) to `Drawn`.
     n_particles, n_proposals : int
         Numbers of tables that are encoded, and of latents that are proposed, in each
         row and step.  Chains have one of both for each draw, which do not count here.
     """
 
-    draws: Callable[[Autoencoder, Incomplete, int, int, Streams], Tensor]
+    draws: Callable[[Autoencoder, Incomplete, int, int, Streams], Drawn]
     n_particles: int = 1
     n_proposals: int = 1
 
@@ -68,7 +83,7 @@ def by_lair(
         n_draws: int,
         n_steps: int,
         streams: Streams,
-    ) -> Tensor:
+    ) -> Drawn:
         sampler = lair(
             *auto,
             n_particles=n_particles,
@@ -81,12 +96,12 @@ def by_lair(
             sampler,
             sampler.init(data, x),
             data,
-            lambda z: z[..., :0],  # no mean is needed
+            partial(level_probabilities, auto),
             n_steps=n_steps,
             n_draws=n_draws,
             uniforms=streams(1),
         )
-        return pooled_draws(auto.model, data, pool, streams(2))
+        return Drawn(pooled_draws(auto.model, data, pool, streams(2)), pool.mean)
 
     return Rule(draws, n_particles, n_particles + n_replenish)
 
@@ -116,15 +131,44 @@ def by_chains(make: Callable[..., Sampler], n_warm_up: int = 0) -> Rule:
         n_draws: int,
         n_steps: int,
         streams: Streams,
-    ) -> Tensor:
+    ) -> Drawn:
         sampler = make(*auto, uniforms=streams(0))
         if n_warm_up:
             x = warmed_up(auto, data, n_draws, n_warm_up, streams)
         else:
             x = start(auto, data, n_draws, streams)
-        return run_chain(sampler, sampler.init(data, x), data, n_steps).x
+        state = run_chain(sampler, sampler.init(data, x), data, n_steps)
+        return Drawn(state.x, of_chains(auto, state, streams))
 
     return Rule(draws)
+
+
+@torch.no_grad()
+def of_chains(auto: Autoencoder, state: State, streams: Streams) -> Tensor:
+    """Average probabilities of levels over chains; (n, n_probabilities).
+
+    States without latents are completed by those of the encoder, as in pseudo-Gibbs.
+    """
+    if not has_levels(auto):
+        return state.x[0, :, :0]
+    z = getattr(state, "z", None)
+    if z is None:
+        template = state.x.new_empty(()).expand(
+            *state.x.shape[:-1], auto.model.prior().event_shape[0] + 1
+        )
+        z = draw(encode(auto.posterior, state.x), streams(6)(0, template))
+    return level_probabilities(auto, z).mean(0)
+
+
+def level_probabilities(auto: Autoencoder, z: Tensor) -> Tensor:
+    """Compute probabilities of levels; (*batch, latents) -> (*batch, n)."""
+    return auto.model.likelihood(z).level_probabilities if has_levels(auto) else z[..., :0]
+
+
+def has_levels(auto: Autoencoder) -> bool:
+    """Return whether there are columns of categories."""
+    families = getattr(auto.model, "families", None)
+    return families is not None and bool(families.levels)
 
 
 SAMPLERS: dict[str, Callable[..., Rule]] = {

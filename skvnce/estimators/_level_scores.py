@@ -1,0 +1,130 @@
+"""Columns of categories of models of scores: their families and their latent start."""
+
+import numpy as np
+import torch
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.gaussian.marginals import PiecewiseLinear, linear
+from skvnce.algorithms.mixed.columns import NOMINAL, NUMERIC, ORDINAL, Marginal
+from skvnce.distributions.levels import Nominal, Ordinal
+from skvnce.estimators._gaussian_mixed import kinds_of
+from skvnce.estimators._validation import column_name, columns_of
+
+SWEEPS = 100  # of the Gibbs sampler that estimates the latent normal model
+JUDGING = 30  # the same without held-out cells
+SHARE = 0.5  # weight of the prior of independent latent variables, in rows for each
+
+
+def is_level(estimator):
+    """Return which columns of the model are categories; (n_nodes,)."""
+    kinds = kinds_of(estimator)
+    if kinds is None:
+        return np.zeros(len(estimator.feature_indices_), dtype=bool)
+    return np.array([kind != NUMERIC for kind in kinds])
+
+
+def level_families(estimator, asked):
+    """Name the families of columns of categories, by column of the model.
+
+    Columns of two levels are ordinal, which makes no difference and is cheaper.
+
+    Parameters
+    ----------
+    estimator : estimator
+    asked : ndarray of str, of shape (n_nodes,)
+        Requested families of the columns.
+
+    Returns
+    -------
+    dict of int to str
+    """
+    found, columns = {}, columns_of(estimator)
+    for node in np.flatnonzero(is_level(estimator)):
+        place = estimator.feature_indices_[node]
+        if asked[node] != "auto":
+            raise ValueError(
+                f"likelihood={asked[node]!r} is for numbers, and "
+                f"{column_name(estimator, place)} has categories. Use 'auto' there."
+            )
+        two = len(columns[place].levels) == 2
+        found[int(node)] = ORDINAL if two else columns[place].kind
+    return found
+
+
+def levels_of(estimator, families):
+    """List the codes of the levels of the columns of categories."""
+    columns = columns_of(estimator)
+    return {
+        node: np.arange(float(len(columns[estimator.feature_indices_[node]].levels)))
+        for node in families
+    }
+
+
+def thresholds_of(estimator, raw, weights, families):
+    """Choose thresholds of ordinal levels by their frequencies, by column."""
+    columns, found = columns_of(estimator), {}
+    for node, family in families.items():
+        n_levels = len(columns[estimator.feature_indices_[node]].levels)
+        seen = raw.observed[:, node]
+        if family == ORDINAL:
+            cells = raw.x[seen, node], weights[seen]
+            found[node] = Marginal.of_levels(*cells, n_levels).low[1:].numpy()
+    return found
+
+
+def families_of_levels(estimator):
+    """Make the families of the columns of categories, as `Families.levels`."""
+    columns, found = columns_of(estimator), []
+    thresholds = estimator._thresholds
+    if thresholds:
+        tables = [torch.tensor(part) for part in thresholds.values()]
+        found.append(Ordinal.of(list(thresholds), tables))
+    nodes = [j for j, name in enumerate(estimator.families_) if name == NOMINAL]
+    if nodes:
+        places = estimator.feature_indices_[nodes]
+        sizes = [len(columns[place].levels) for place in places]
+        found.append(Nominal.of(nodes, sizes, len(estimator.families_)))
+    return tuple(found)
+
+
+def widened_marginals(pieces, numbers):
+    """Insert linear marginals of columns of categories among those of numbers.
+
+    Parameters
+    ----------
+    pieces : PiecewiseLinear or None
+    numbers : ndarray of bool, of shape (n_nodes,)
+    """
+    if pieces is None:
+        return None
+    places = torch.from_numpy(np.flatnonzero(numbers))
+    pairs = zip(linear(len(numbers)), pieces, strict=True)
+    return PiecewiseLinear(*(wide.index_copy(0, places, own) for wide, own in pairs))
+
+
+def numbers_with_rows(nodes, weights, numbers):
+    """Select columns of numbers, and the rows that have any; also their weights."""
+    table = nodes[:, numbers]
+    seen = ~np.isnan(table).all(1)
+    return table[seen], weights[torch.from_numpy(seen)]
+
+
+def levels_filled(cells, probabilities, blocks):
+    """Fill columns of categories by their most probable levels, in place.
+
+    Parameters
+    ----------
+    cells : ndarray of shape (..., n_nodes)
+    probabilities : Tensor of shape (..., n_probabilities)
+    blocks : dict of int to slice
+        Where `probabilities` has those of each column.
+    """
+    for node, block in blocks.items():
+        cells[..., node] = probabilities[..., block].argmax(-1)
+    return cells
+
+
+def without(data, hidden):
+    """Remove held-out cells from rows of scores."""
+    kept = data.observed & ~hidden
+    return Incomplete(data.x.where(kept, 0.0), kept)
