@@ -161,7 +161,7 @@ def refuse_categories(X: ArrayLike) -> None:
         if isinstance(dtype, nw.Categorical | nw.Enum):
             raise ValueError(
                 f"X has categories in column {name!r}. Encode or drop the column, or "
-                "use GaussianImputer, which models categories."
+                "use GaussianImputer or LAIRImputer, which model categories."
             )
 
 

@@ -259,7 +259,8 @@ def _culprit(
     if "could not convert" in message:
         return _is_text, (
             "Drop or encode text columns, for example with a ColumnTransformer, or use "
-            "GaussianImputer with categorical_features; mark missing values by NaN."
+            "GaussianImputer or LAIRImputer with categorical_features; mark missing "
+            "values by NaN."
         )
     if "NAType" in message:
         return _is_na, "Mark missing cells by NaN: X.astype(float)."

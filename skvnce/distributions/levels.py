@@ -1,11 +1,12 @@
 """Cells of categories: probabilities of levels 0, 1, ... given outputs of a model.
 
-    ordinal     P(x_j = k) = Phi((e_k+1 - loc_j) / scale_j) - Phi((e_k - loc_j) / scale_j)
+    ordinal     P(x_j = k) = P(e_k < v < e_k+1) of v ~ N(loc_j, scale_j^2)
     nominal     P(x_j = k) = exp(loc_jk) / sum_l exp(loc_jl)
 
-An ordinal column has one output and thresholds e, a nominal column an output for each
-level.  The first output of column j is output j; the others of nominal columns follow
-those of all columns.  A family has the methods of `Levels`, and `Cells` needs no more.
+An ordinal column has one output and thresholds e that are not trained, a nominal column
+an output for each level.  The first output of column j is output j; the others of
+nominal columns follow those of all columns.  A family has the methods of `Levels`, and
+`Cells` needs no more.
 
 References
 ----------

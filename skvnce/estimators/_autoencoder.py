@@ -19,7 +19,7 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._level_scores import is_level
+from skvnce.estimators._level_scores import is_level, refuse_levels
 from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._parts import fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
@@ -133,6 +133,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
 
     def _fit_nodes(self, nodes, weights, on_round, on_chosen):
         """Fit the initial model, choose the number of rounds, and train."""
+        refuse_levels(self)
         asked = asked_families(self.likelihood, self.n_features_in_)
         asked = asked[self.feature_indices_]
         if isinstance(self.likelihood, str):  # for numbers

@@ -8,7 +8,7 @@ from skvnce._random import row_keyed
 from skvnce._threads import one_thread
 from skvnce.algorithms.vae import sampling
 from skvnce.algorithms.vgi import density
-from skvnce.estimators._lair import draw_by
+from skvnce.estimators._autoencoder_draws import draw_by
 
 _SWEEPS = 5  # of the chains from which log-densities are estimated
 

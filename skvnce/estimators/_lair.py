@@ -11,12 +11,12 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skvnce._incomplete import Incomplete
 from skvnce._progress import steps
-from skvnce._random import row_lattice, seeded
+from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.mixed.columns import NUMERIC
-from skvnce.algorithms.vae import autoencoder, sampling
+from skvnce.algorithms.vae import sampling
+from skvnce.estimators._autoencoder_draws import mean_by, predict_by
 from skvnce.estimators._blind import Blind
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -46,10 +46,7 @@ from skvnce.estimators._validation import (
     integer_from,
     keeps_state_on_failure,
 )
-from skvnce.models.bounded import BoundedModel
 from skvnce.samplers.base import Sampler
-
-_ROUGH = 32  # number of draws of an approximate mean, a power of two
 
 
 class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
@@ -60,7 +57,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
     resampling (LAIR).  LAIR proposes latents from the encoder, both at current
     imputations and at the row with missing values, and weights them by the likelihood
     of the observed cells.  `transform` fills missing cells by the mean of draws, and
-    `sample` returns draws.
+    `sample` returns draws.  Data frames may have categories, whose most probable levels
+    `transform` fills in; `category_probabilities` returns the probabilities of all.
 
     Parameters
     ----------
@@ -83,7 +81,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         uncertainty of the parameters.  ``"auto"`` is 40 columns / rows, rounded up, and
         at most 4; it is 1 from 40 rows a column on.  A frozen model counts as one.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` summarises the draws of a cell.
+        How `transform` summarises the draws of a cell.  Categories always get their
+        most probable level.
     n_steps : int, default=20
         Number of iterations of LAIR, or of moves of each chain of the other samplers.
     n_draws : int, default=200
@@ -109,6 +108,11 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         of the column does (`held_out_gain_`): it warns
         (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
         these checks.
+    categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
+        Which columns are categories, see `GaussianImputer`.  It replaces that of
+        `model`; the levels of a frozen model stay as they are.
+    handle_unknown : {"error", "missing"}, default="error"
+        What a level that `fit` has not observed is: an error, or a missing value.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the training; replaces the `random_state` of `model`.
     verbose : int, default=0
@@ -123,16 +127,19 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
     feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
-    constants_ : dict of int to float
+    categories_ : dict of str to ndarray
+        The levels of columns of categories, see `GaussianImputer`.
+    constants_ : dict of int to float or level
         Values of the constant columns, by column index.  They fill missing cells.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Smallest and largest imputed value of each column of X.
+        Smallest and largest imputed value of each column of X, in codes of levels and
+        in microseconds for dates.
     held_out_gain_ : float
         One minus the ratio of the mean squared error of the model to that of the column
         means, on the cells of at most 1000 rows that the first member held out to
-        choose the number of rounds; all columns have the same weight.  Negative if the
-        means predict better.  NaN if no cells were held out (the model's
-        ``solver=Adam(validation_fraction=0)``, too few rows), and with
+        choose the number of rounds; all columns of numbers have the same weight.
+        Negative if the means predict better.  NaN if no cells were held out (the
+        model's ``solver=Adam(validation_fraction=0)``, too few rows), and with
         ``on_misfit="ignore"``.  For a frozen model a tenth of the cells of X is used,
         so the value is too large if these were training data.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
@@ -281,9 +288,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         for place, column in enumerate(columns_of(self) or ()):
             if column.kind != NUMERIC:
                 raise ValueError(
-                    f"{column_name(self, place)} has categories, and model=TorchVAE(...)"
-                    " takes numbers. Encode the column, or use a "
-                    "VariationalAutoencoder."
+                    f"{column_name(self, place)} has categories, and TorchVAE models "
+                    "numbers. Encode the column, or pass a VariationalAutoencoder."
                 )
 
     def _thawed(self):
@@ -404,87 +410,3 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             return found
 
         return sampling.by_chains(make)
-
-
-def draw_by(rule, n_steps, member, nodes, n_draws, numbers, bounds):
-    """Draw cells of nodes from an autoencoder; the tables of `predict_by`."""
-    return predict_by(rule, n_steps, member, nodes, n_draws, numbers, bounds)[0]
-
-
-def predict_by(rule, n_steps, member, nodes, n_draws, numbers, bounds):
-    """Draw cells of nodes from an autoencoder, and compute probabilities of levels.
-
-    Parameters
-    ----------
-    rule : sampling.Rule
-    n_steps : int
-        Number of iterations, or of moves of each chain.
-    member : VariationalAutoencoder
-    nodes : ndarray of shape (n, n_nodes)
-    n_draws : int
-    numbers : callable
-        Maps rows and a purpose to uniform numbers.
-    bounds : ndarray of shape (2, n_nodes)
-        In the units of X.  Cells are drawn conditionally on these bounds; infinite
-        entries mean no bound.
-
-    Returns
-    -------
-    drawn : ndarray of shape (n_draws, n, n_nodes)
-        In the units of X.
-    probabilities : dict of int to ndarray of shape (n, n_levels)
-        For each column of categories; averages over latents.
-    """
-    auto, scores = member._autoencoder(), member._cell_scores()
-    target = _bounded(member, bounds)
-    drawn, probabilities = np.empty((n_draws, *nodes.shape)), []
-    with torch.no_grad():
-        for rows in sampling.chunks(auto, len(nodes), n_draws, rule):
-            data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
-            streams = numbers(nodes[rows])
-            found = rule.draws(target, data, int(n_draws), n_steps, streams)
-            drawn[:, rows] = scores.cells(found.tables).numpy()
-            probabilities.append(found.probabilities)
-    table = torch.cat(probabilities).numpy()
-    families = getattr(auto.model, "families", None)
-    blocks = families.level_blocks() if families else {}
-    return drawn, {node: table[:, block] for node, block in blocks.items()}
-
-
-def mean_by(member, nodes, bounds):
-    """Estimate means of cells of nodes by an autoencoder, approximately but quickly.
-
-    Parameters
-    ----------
-    member : VariationalAutoencoder
-    nodes : ndarray of shape (n, n_nodes)
-    bounds : ndarray of shape (2, n_nodes)
-        As in `draw_by`.
-
-    Returns
-    -------
-    ndarray of shape (n, n_nodes)
-        Functions of each row alone.
-    """
-    target, scores = _bounded(member, bounds), member._cell_scores()
-    order = torch.from_numpy(np.random.default_rng(0).permutation(_ROUGH))
-    found = [np.empty((0, nodes.shape[1]))]
-    for rows in autoencoder.chunks(member._autoencoder(), len(nodes), _ROUGH):
-        data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
-
-        def streams(purpose, part=nodes[rows]):
-            evenly = row_lattice(part, purpose)  # each purpose has the same points, but
-            return (lambda *a: evenly(*a)[order]) if purpose else evenly  # in new order
-
-        mean = sampling.rough_mean(target, data, scores.cells, streams, _ROUGH)
-        found.append(mean.numpy())
-    return np.concatenate(found)
-
-
-def _bounded(member, bounds):
-    """Truncate the columns of a model to the user's bounds."""
-    auto = member._autoencoder()
-    places, low, high = member._score_bounds(bounds)
-    if not len(places):
-        return auto
-    return auto._replace(model=BoundedModel(auto.model, places, low, high))

@@ -23,6 +23,17 @@ def is_level(estimator):
     return np.array([kind != NUMERIC for kind in kinds])
 
 
+def refuse_levels(estimator):
+    """Raise an error if the algorithm of an autoencoder does not model categories."""
+    places = estimator.feature_indices_[is_level(estimator)]
+    if len(places) and estimator.algorithm == "vbgi-vae":
+        raise ValueError(
+            "algorithm='vbgi-vae' draws missing cells from normal distributions, and "
+            f"{column_name(estimator, places[0])} has categories. Use "
+            "algorithm='vbgi-vae-m'."
+        )
+
+
 def level_families(estimator, asked):
     """Name the families of columns of categories, by column of the model.
 
@@ -107,21 +118,6 @@ def numbers_with_rows(nodes, weights, numbers):
     table = nodes[:, numbers]
     seen = ~np.isnan(table).all(1)
     return table[seen], weights[torch.from_numpy(seen)]
-
-
-def levels_filled(cells, probabilities, blocks):
-    """Fill columns of categories by their most probable levels, in place.
-
-    Parameters
-    ----------
-    cells : ndarray of shape (..., n_nodes)
-    probabilities : Tensor of shape (..., n_probabilities)
-    blocks : dict of int to slice
-        Where `probabilities` has those of each column.
-    """
-    for node, block in blocks.items():
-        cells[..., node] = probabilities[..., block].argmax(-1)
-    return cells
 
 
 def without(data, hidden):

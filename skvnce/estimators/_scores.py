@@ -15,8 +15,8 @@ from skvnce.algorithms.gaussian.normal_scores import CellScores, repeated_values
 from skvnce.algorithms.vae import autoencoder, levels
 from skvnce.distributions.cells import Families
 from skvnce.estimators._base import ConstantColumns
-from skvnce.estimators._callbacks import rounds_of_tuning
 from skvnce.estimators._blind import normal_without
+from skvnce.estimators._callbacks import rounds_of_tuning
 from skvnce.estimators._gaussian import HELD_OUT, SHARES
 from skvnce.estimators._level_scores import (
     JUDGING,

@@ -13,10 +13,11 @@ from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.vae import autoencoder
 from skvnce.algorithms.vae.losses import ALGORITHMS
-from skvnce.distributions.quantiles import at_quantiles, midpoint_levels
+from skvnce.distributions.quantiles import at_quantiles
 from skvnce.estimators._autoencoder import TrainedAutoencoder
+from skvnce.estimators._autoencoder_draws import mean_given
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._level_scores import is_level, levels_filled
+from skvnce.estimators._level_scores import is_level
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._parts import Adam
 from skvnce.estimators._scores import FAMILIES, UNIT, by_encoder
@@ -35,8 +36,6 @@ from skvnce.estimators._validation import (
     latent_array,
 )
 
-_LEVELS = 32  # number of quantiles that represent a cell
-
 
 class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder):
     """A variational autoencoder fitted to tables with missing values.
@@ -45,8 +44,8 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     of a column is a linear function of z plus the output of a network, and a network
     also gives the scale of its noise.  Training starts at the linear model, a factor
     analysis fitted by EM, with networks whose output is zero, and continues as long as
-    held-out observed cells are predicted better.  The likelihood is that of the
-    observed cells, which is valid for values missing at random (MAR).
+    held-out observed cells are predicted better.  The likelihood is that of observed
+    cells, which is valid for values missing at random (MAR).  X may have categories.
 
     Parameters
     ----------
@@ -80,7 +79,8 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         1; all columns are then without nonlinear marginals), ``"rounded"`` (a normal
         rounded to the nearest of the values of the column).  ``"auto"``: rounded if at
         least half of the observed cells share their value with another cell, else
-        normal.
+        normal.  A string is for the columns of numbers, and a list has ``"auto"`` for
+        columns of categories.
     marginals : {"auto", "normal"}, default="auto"
         ``"auto"`` models columns as increasing functions of normal scores if that
         improves the prediction of held-out cells, see `GaussianImputer`; ``"normal"``
@@ -107,6 +107,10 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
         What `fit` does if a few cells dominate the squared errors of a column: it warns
         (`skvnce.exceptions.MisfitWarning`), raises a ValueError, or does not check.
+    categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
+        Which columns are categories, see `GaussianImputer`.
+    handle_unknown : {"error", "missing"}, default="error"
+        What a level that `fit` has not observed is: an error, or a missing value.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the training.
     verbose : int, default=0
@@ -121,18 +125,22 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     model_state_, posterior_state_ : dict of str to ndarray
         Parameters of model and encoder, which refer to scores.
     location_, scale_ : ndarray of shape (n_nodes,)
-        Mean and standard deviation of the observed cells.  The networks use columns
-        that are standardised by them, and then possibly mapped nonlinearly.
+        Mean and standard deviation of the observed cells; 0 and 1 for categories.  The
+        networks use columns that are standardised by them, and then possibly mapped
+        nonlinearly.
     nonlinear_columns_ : ndarray of bool, of shape (n_nodes,)
         Which columns are nonlinear functions of their normal scores.
     shrinkage_ : float
         Shrinkage of the initial normal distribution; see `GaussianImputer`.
     families_ : list of str, of length n_nodes
-        The `likelihood` used for each column.
+        The `likelihood` used for each column; ``"ordinal"`` (also for categories of two
+        levels) or ``"nominal"`` for categories.
+    categories_ : dict of str to ndarray
+        The levels of columns of categories, see `GaussianImputer`.
     feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
-    constants_ : dict of int to float
+    constants_ : dict of int to float or level
         Values of the constant columns, by column index.
     best_iter_ : int
         Number of rounds that held-out cells chose; 0 means the linear model, also if
@@ -158,6 +166,11 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     Held-out cells choose its shrinkage: 10, or a value of `GaussianImputer`.  If the
     number of latents is one less than the number of columns, the linear model equals
     that normal distribution except for a lower bound of the noise.
+
+    A nominal column has a logit for each level, and an ordinal column is an interval of
+    a normal variable.  With categories the linear model is the factor analysis of a
+    latent normal model, which 100 sweeps of Gibbs sampling estimate; its shrinkage is
+    0.5.  The encoder then starts at a normal approximation of the posterior.
 
     References
     ----------
@@ -255,8 +268,8 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         Raises
         ------
         ValueError
-            If X contains infinite values or text, if no column has two different
-            observed values, or if a parameter is out of range.
+            If X contains infinite values or text among numbers, if no column has two
+            different observed values, or if a parameter is out of range.
         DivergenceError
             If training diverges.
         TypeError
@@ -338,17 +351,12 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         Returns
         -------
         ndarray of shape (n_samples, n_features_in_)
-            In the units of X; NaN in columns that were entirely missing at `fit`.
+            In the units of X; NaN in columns that were entirely missing at `fit`.  An
+            array of objects if there are categories that are no numbers.
         """
         check_is_fitted(self)
         Z = latent_array(Z, self.n_components_)
-        cells = self._autoencoder().model.likelihood(torch.tensor(Z).double())
-        levels = midpoint_levels(_LEVELS, cells.loc)
-        drawn = (cells.icdf(level.expand(cells.loc.shape)) for level in levels)
-        mean = sum(map(self._cell_scores().cells, drawn)) / _LEVELS
-        blocks = cells.families.level_blocks()
-        mean = levels_filled(mean.numpy(), cells.level_probabilities, blocks)
-        found = self._widened(mean)
+        found = self._widened(mean_given(self, Z))
         return found if found.dtype == object else found.astype(Z.dtype)
 
     @shows_progress
@@ -356,7 +364,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         """Estimate the log-density of the observed cells of each row, in nats.
 
         The estimate is on average a lower bound, which increases with
-        `n_importance_samples`.  Rounded and binary columns contribute
+        `n_importance_samples`.  Rounded and binary columns and categories contribute
         log-probabilities of their values.
 
         Parameters

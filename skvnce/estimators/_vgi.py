@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._progress import steps
 from skvnce._random import seed_from
 from skvnce._warnings import warn_user
+from skvnce.estimators._autoencoder_draws import mean_by
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -26,7 +27,6 @@ from skvnce.estimators._density import (
 )
 from skvnce.estimators._density_continued import check_unchanged, continued
 from skvnce.estimators._density_draws import drawn_by_chains, drawn_by_encoder
-from skvnce.estimators._lair import mean_by
 from skvnce.estimators._members import (
     OF_MEMBERS,
     DrawnByMembers,

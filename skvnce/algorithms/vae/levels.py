@@ -200,7 +200,10 @@ class LevelPosterior(nn.Module):
         level = rows[:, self.columns].round() == self.codes
         level = (level & mask[:, self.columns]).to(rows)
         precision = level @ self.precision.double().flatten(1)
-        more = precision.view(-1, *self.precision.shape[1:]), level @ self.field.double()
+        more = (
+            precision.view(-1, *self.precision.shape[1:]),
+            level @ self.field.double(),
+        )
         numbers, seen = rows[:, self.numbers], mask[:, self.numbers]
         found = infer(linear, numbers, seen, more)
         guess = linear.mean + found.mean @ linear.loadings.T

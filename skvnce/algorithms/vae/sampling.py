@@ -162,7 +162,9 @@ def of_chains(auto: Autoencoder, state: State, streams: Streams) -> Tensor:
 
 def level_probabilities(auto: Autoencoder, z: Tensor) -> Tensor:
     """Compute probabilities of levels; (*batch, latents) -> (*batch, n)."""
-    return auto.model.likelihood(z).level_probabilities if has_levels(auto) else z[..., :0]
+    return (
+        auto.model.likelihood(z).level_probabilities if has_levels(auto) else z[..., :0]
+    )
 
 
 def has_levels(auto: Autoencoder) -> bool:

@@ -56,7 +56,7 @@ def errors(rule, auto, seed, n_steps, moments=exact_moments, options=None):
     data = repeat(ROWS, N)
     with seeded(seed):
         ways = SAMPLERS[rule](*options) if options else made(rule, 6, 3)
-        x = ways.draws(auto, data, DRAWS, n_steps, of_stream)
+        x = ways.draws(auto, data, DRAWS, n_steps, of_stream).tables
     assert x.shape == (DRAWS, 3 * N, 4)
     assert torch.equal(x[:, data.observed], data.x[data.observed].expand(DRAWS, -1))
     found = []
@@ -111,7 +111,7 @@ def test_draws_follow_the_distribution_within_bounds(rule, seed):
     auto = auto._replace(model=bounded)
     n_steps = 25 if rule == "ac-mwg" else 6
     with seeded(seed):
-        x = made(rule, 6, 3).draws(auto, data, DRAWS, n_steps, of_stream)
+        x = made(rule, 6, 3).draws(auto, data, DRAWS, n_steps, of_stream).tables
     assert (x[..., 1] >= BOUND).all()
     sample = first_and_second(x.numpy()[..., np.isnan(PAIR)]).mean(0)
     exact = bounded_moments(PAIR, BOUND)
@@ -176,7 +176,7 @@ def rows(seed):
 def test_complete_rows_stay_as_they_are(rule, rows, seed):
     data = Incomplete.from_array(rows)
     with seeded(seed):
-        x = made(rule).draws(autoencoder(0.3), data, 3, 2, of_stream)
+        x = made(rule).draws(autoencoder(0.3), data, 3, 2, of_stream).tables
     assert (x[:, 0] == data.x[0]).all()
     assert x.isfinite().all()
     missing = ~data.observed
@@ -192,7 +192,7 @@ def test_numbers_of_the_row_give_its_draws_anywhere(rule, rows, seed):
 
     def drawn(part):
         data = Incomplete.from_array(part)
-        return draws(auto, data, 3, 4, of_rows(part))
+        return draws(auto, data, 3, 4, of_rows(part)).tables
 
     whole = drawn(rows)
     order = np.random.default_rng(seed).permutation(len(rows))
@@ -205,7 +205,7 @@ def test_numbers_of_the_row_give_its_draws_anywhere(rule, rows, seed):
         3,
         4,
         lambda purpose: row_keyed(rows, purpose + 16),
-    )
+    ).tables
     missing = np.isnan(rows)
     assert (other != whole)[:, missing].any(0).all()  # control
 
@@ -223,10 +223,10 @@ def test_any_sampler_makes_a_rule(rows):
 
         return inner._replace(step=step)
 
-    x = by_chains(make).draws(autoencoder(), data, 5, 7, of_rows(rows))
+    x = by_chains(make).draws(autoencoder(), data, 5, 7, of_rows(rows)).tables
     assert moves == [(5, 12, 4)] * 7
     rule = SAMPLERS["pseudo-gibbs"]()
-    same = rule.draws(autoencoder(), data, 5, 7, of_rows(rows))
+    same = rule.draws(autoencoder(), data, 5, 7, of_rows(rows)).tables
     assert torch.equal(x, same)
 
 
@@ -241,7 +241,7 @@ def test_cells_are_drawn_from_their_families(rule, rows, seed):
     rows[:, 3] = np.where(np.isnan(rows[:, 3]), np.nan, 2.5)
     data = Incomplete.from_array(rows)
     with seeded(seed):
-        x = made(rule).draws(auto, data, 9, 3, of_stream)
+        x = made(rule).draws(auto, data, 9, 3, of_stream).tables
     assert set(x[..., 2].unique().tolist()) == {-0.5, 2.0}
     assert {1.0, 2.5} <= set(x[..., 3].unique().tolist()) <= set(values[0].tolist())
     assert x.isfinite().all()

@@ -1,0 +1,119 @@
+"""Draws and predictions of missing cells by one autoencoder, in the units of X."""
+
+import numpy as np
+import torch
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import row_lattice
+from skvnce.algorithms.vae import autoencoder, sampling
+from skvnce.distributions.quantiles import midpoint_levels
+from skvnce.models.bounded import BoundedModel
+
+_ROUGH = 32  # number of draws of an approximate mean, a power of two
+_LEVELS = 32  # number of quantiles that represent a cell
+
+
+def draw_by(rule, n_steps, member, nodes, n_draws, numbers, bounds):
+    """Draw cells of nodes from an autoencoder; the tables of `predict_by`."""
+    return predict_by(rule, n_steps, member, nodes, n_draws, numbers, bounds)[0]
+
+
+def predict_by(rule, n_steps, member, nodes, n_draws, numbers, bounds):
+    """Draw cells of nodes from an autoencoder, and compute probabilities of levels.
+
+    Parameters
+    ----------
+    rule : sampling.Rule
+    n_steps : int
+        Number of iterations, or of moves of each chain.
+    member : VariationalAutoencoder
+    nodes : ndarray of shape (n, n_nodes)
+    n_draws : int
+    numbers : callable
+        Maps rows and a purpose to uniform numbers.
+    bounds : ndarray of shape (2, n_nodes)
+        In the units of X.  Cells are drawn conditionally on these bounds; infinite
+        entries mean no bound.
+
+    Returns
+    -------
+    drawn : ndarray of shape (n_draws, n, n_nodes)
+        In the units of X.
+    probabilities : dict of int to ndarray of shape (n, n_levels)
+        For each column of categories; averages over latents.
+    """
+    auto, scores = member._autoencoder(), member._cell_scores()
+    target = _bounded(member, bounds)
+    drawn, probabilities = np.empty((n_draws, *nodes.shape)), []
+    with torch.no_grad():
+        for rows in sampling.chunks(auto, len(nodes), n_draws, rule):
+            data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
+            streams = numbers(nodes[rows])
+            found = rule.draws(target, data, int(n_draws), n_steps, streams)
+            drawn[:, rows] = scores.cells(found.tables).numpy()
+            probabilities.append(found.probabilities)
+    table = torch.cat(probabilities).numpy()
+    families = getattr(auto.model, "families", None)
+    blocks = families.level_blocks() if families else {}
+    return drawn, {node: table[:, block] for node, block in blocks.items()}
+
+
+def mean_by(member, nodes, bounds):
+    """Estimate means of cells of nodes by an autoencoder, approximately but quickly.
+
+    Parameters
+    ----------
+    member : VariationalAutoencoder
+    nodes : ndarray of shape (n, n_nodes)
+    bounds : ndarray of shape (2, n_nodes)
+        As in `draw_by`.
+
+    Returns
+    -------
+    ndarray of shape (n, n_nodes)
+        Functions of each row alone.
+    """
+    target, scores = _bounded(member, bounds), member._cell_scores()
+    order = torch.from_numpy(np.random.default_rng(0).permutation(_ROUGH))
+    found = [np.empty((0, nodes.shape[1]))]
+    for rows in autoencoder.chunks(member._autoencoder(), len(nodes), _ROUGH):
+        data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
+
+        def streams(purpose, part=nodes[rows]):
+            evenly = row_lattice(part, purpose)  # each purpose has the same points, but
+            return (lambda *a: evenly(*a)[order]) if purpose else evenly  # in new order
+
+        mean = sampling.rough_mean(target, data, scores.cells, streams, _ROUGH)
+        found.append(mean.numpy())
+    return np.concatenate(found)
+
+
+def _bounded(member, bounds):
+    """Truncate the columns of a model to the user's bounds."""
+    auto = member._autoencoder()
+    places, low, high = member._score_bounds(bounds)
+    if not len(places):
+        return auto
+    return auto._replace(model=BoundedModel(auto.model, places, low, high))
+
+
+def mean_given(member, Z):
+    """Compute means of cells, and most probable levels, given latents.
+
+    Parameters
+    ----------
+    member : VariationalAutoencoder
+    Z : ndarray of shape (n, n_components_)
+
+    Returns
+    -------
+    ndarray of shape (n, n_nodes)
+        In the units of X; codes of levels.
+    """
+    cells = member._autoencoder().model.likelihood(torch.tensor(Z).double())
+    levels = midpoint_levels(_LEVELS, cells.loc)
+    drawn = (cells.icdf(level.expand(cells.loc.shape)) for level in levels)
+    mean = sum(map(member._cell_scores().cells, drawn)) / _LEVELS
+    for node, block in cells.families.level_blocks().items():
+        mean[:, node] = cells.level_probabilities[:, block].argmax(1).to(mean)
+    return mean.numpy()
