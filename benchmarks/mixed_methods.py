@@ -112,6 +112,13 @@ def gaussian(case, seed):
     return of_estimator(model, case, seed)
 
 
+def lair(case, seed):
+    """Fit autoencoders that start at the latent normal model."""
+    options = {"on_misfit": "ignore", "handle_unknown": "missing"}
+    model = LAIRImputer(n_draws=DRAWS, random_state=seed, **options)
+    return of_estimator(model, case, seed)
+
+
 def of_codes(estimator, case, seed):
     """Fill and draw codes as if they were numbers."""
     train, test = case.masked
@@ -141,7 +148,7 @@ BASELINES = {
     "IterativeImputer, codes, posterior draws": iterative_draws,
     "chained random forests": forests,
 }
-OURS = {"GaussianImputer": gaussian}
+OURS = {"GaussianImputer": gaussian, "LAIRImputer": lair}
 NUMBERS = {  # ours, used as if levels were numbers
     "GaussianImputer, codes as numbers": gaussian_codes,
     "LAIRImputer, codes as numbers": lair_codes,

@@ -40,7 +40,7 @@ def fit_mixed(estimator, cells, kinds, on_round):
         latents = Latents.of(data, weights, kinds, sizes)
         strength = estimator.shrinkage_ * latents.size
         count = max(int(estimator.n_parameter_draws), _FEWEST_DRAWS)
-        some = _some_rows(data, weights)
+        some = some_rows(data, weights)
         fit = gibbs.posterior_draws(
             latents, *some, strength, n_draws=count, max_iter=max_iter, **options
         )
@@ -65,7 +65,7 @@ def fit_mixed(estimator, cells, kinds, on_round):
         )
 
 
-def _some_rows(data, weights):
+def some_rows(data, weights):
     """Choose about `ROWS` rows at random, with probabilities in proportion to weights.
 
     Returns

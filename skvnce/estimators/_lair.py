@@ -12,8 +12,6 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._progress import steps
-from skvnce._random import seeded
-from skvnce._threads import one_thread
 from skvnce.algorithms.mixed.columns import NUMERIC
 from skvnce.algorithms.vae import sampling
 from skvnce.estimators._autoencoder_draws import mean_by, predict_by
@@ -32,7 +30,7 @@ from skvnce.estimators._members import (
     seeds_and_weights,
 )
 from skvnce.estimators._misfit import HELD_OUT
-from skvnce.estimators._output import observed_levels, probabilities_as_given
+from skvnce.estimators._output import probabilities_as_given
 from skvnce.estimators._parts import ACMWG, LAIR, MWG, Adam, Part
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._torch_vae import TorchMember, TorchVAE
@@ -375,17 +373,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             with the levels as names, or arrays if X is no data frame.  Empty if there
             are no categories.
         """
-        checked = self._checked(X)
-        found = observed_levels(self, checked)
-        if not found:
-            return {}
-        with one_thread(), seeded(0):
-            parts = self._parts(checked, only_incomplete=True, n_chains=self.n_draws)
-            for (rows, places), nodes in parts:
-                for node, cells in self._predicted(nodes)[1].items():
-                    missing = np.isnan(nodes[:, node])
-                    table = found[places[0, node]]
-                    table[rows[missing, 0]] = cells[missing]
+        found = self._predicted(self._checked(X)).probabilities
         return probabilities_as_given(self, found, X)
 
     def _rough_mean(self, member, nodes):

@@ -9,7 +9,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from skvnce._random import row_keyed, seed_from, seeded
 from skvnce._threads import one_thread
-from skvnce.estimators._base import Imputer
+from skvnce.estimators._base import Imputer, Predicted
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._level_scores import is_level
 from skvnce.estimators._possible import PossibleValues
@@ -71,19 +71,25 @@ class DrawnByMembers(Imputer):
             Observed cells are equal to those of X.
         """
         given, X = X, self._checked(X)
-        filled = self._constants_filled(X)
+        return self._completed(self._predicted(X).filled, X, given)
+
+    def _predicted(self, X):
+        filled, certain = self._constants_filled(X), self._certain(X)
         with one_thread(), seeded(0):  # a sampler may not support numbers of the row
             parts = self._parts(X, only_incomplete=True, n_chains=self.n_draws)
-            for cells, nodes in parts:
-                drawn, probabilities = self._predicted(nodes)
+            for (rows, places), nodes in parts:
+                drawn, probabilities = self._drawn_by_all(nodes)
                 possible = self._possible_only(drawn, X.dtype)
                 summed = STRATEGIES[self.strategy](possible)
-                for node, of_levels in probabilities.items():
-                    summed[:, node] = of_levels.argmax(1)
-                filled[cells] = self._fill_marginal(summed)
-        return self._completed(filled, X, given)
+                for node, shares in probabilities.items():
+                    summed[:, node] = shares.argmax(1)
+                    missing = np.isnan(nodes[:, node])
+                    own = certain[places[0, node]]
+                    own[rows[missing, 0]] = shares[missing]
+                filled[rows, places] = self._fill_marginal(summed)
+        return Predicted(filled, certain)
 
-    def _predicted(self, nodes):
+    def _drawn_by_all(self, nodes):
         """Draw cells of nodes from all members, and average probabilities of levels.
 
         Returns
@@ -92,8 +98,7 @@ class DrawnByMembers(Imputer):
         probabilities : dict of int to ndarray of shape (n, n_levels)
             For each column of categories.
         """
-        n_estimators = max(1, len(self.estimators_))  # a constant table has none
-        shares = np.array_split(np.arange(self.n_draws), n_estimators)
+        shares = np.array_split(np.arange(self.n_draws), len(self.estimators_))
         drawn, total = [], {}
         pairs = zip(self.estimators_, shares, strict=True)
         for number, (member, share) in enumerate(pairs):
@@ -103,8 +108,7 @@ class DrawnByMembers(Imputer):
             tables, found = self._summed(member, nodes, len(share), numbers)
             drawn.append(tables)
             for node, part in found.items():
-                part = part * len(share) / self.n_draws
-                total[node] = total[node] + part if node in total else part
+                total[node] = total.get(node, 0) + part * len(share) / self.n_draws
         return np.concatenate(drawn), total
 
     def _drawn_tables(self, X, n_draws, random_state):

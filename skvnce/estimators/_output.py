@@ -68,27 +68,6 @@ def values_of(estimator, tables, missing, X):
     return as_objects(X, columns, kept, tables, missing[:, kept])
 
 
-def observed_levels(estimator, table):
-    """Return 1 for the observed levels of rows of codes and 0 for others.
-
-    Parameters
-    ----------
-    estimator : estimator
-    table : ndarray of shape (n_samples, n_features)
-        Missing cells have the first level.
-
-    Returns
-    -------
-    dict of int to ndarray of shape (n_samples, n_levels)
-        For each column of categories, by its index.
-    """
-    return {
-        place: np.eye(len(column.levels))[np.nan_to_num(table[:, place]).astype(int)]
-        for place, column in enumerate(columns_of(estimator) or ())
-        if column.levels
-    }
-
-
 def probabilities_as_given(estimator, found, X):
     """Name probabilities of levels, in data frames if X is one.
 

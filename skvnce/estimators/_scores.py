@@ -18,6 +18,7 @@ from skvnce.estimators._base import ConstantColumns
 from skvnce.estimators._blind import normal_without
 from skvnce.estimators._callbacks import rounds_of_tuning
 from skvnce.estimators._gaussian import HELD_OUT, SHARES
+from skvnce.estimators._gaussian_mixed import some_rows
 from skvnce.estimators._level_scores import (
     JUDGING,
     SHARE,
@@ -132,18 +133,21 @@ class NodeScores(CachedModules, ConstantColumns):
         self.shrinkage_ = SHARE
         self._keep_scores(raw, marginals, asked, weights)
         data, _ = self._cell_scores().scores(raw)
-        normal = levels.fit_latents(data, self._families(), weights, SHARE, SWEEPS)
+        normal = self._latent_normal(data, weights, SWEEPS)
         self.n_tuning_iter_ = rounds_of_tuning() + SWEEPS
         return data, normal
 
     def _normal_without(self, data, hidden, weights, normal):
         """Fit the normal distribution of scores without some cells."""
-        families = self._families()
-        if families.levels:
-            part = without(data, hidden)
-            return levels.fit_latents(part, families, weights, SHARE, JUDGING)
+        if is_level(self).any():
+            return self._latent_normal(without(data, hidden), weights, JUDGING)
         strength = self.shrinkage_ * len(self.scale_)
         return normal_without(data, hidden, weights, strength, normal)
+
+    def _latent_normal(self, data, weights, n_sweeps):
+        """Estimate the normal distribution of the latent variables of scores."""
+        families, some = self._families(), some_rows(data, weights)
+        return levels.fit_latents(*some, families, SHARE, n_sweeps)
 
     def _keep_scores(self, raw, marginals, asked, weights):
         """Set the attributes of the map to scores, and the families of the columns."""

@@ -27,8 +27,8 @@ _LONGEST = 1.0  # length of a step
 
 def fit_latents(
     data: Incomplete,
-    families: Families,
     weights: Tensor,
+    families: Families,
     share: float,
     max_iter: int,
 ) -> Normal:
@@ -38,19 +38,18 @@ def fit_latents(
     ----------
     data : Incomplete
         Scores, and levels 0, 1, ...
-    families : Families
     weights : Tensor of shape (n,)
+    families : Families
     share : float
         Weight of the prior of independent variables, in rows for each of them.
     max_iter : int
         Number of sweeps.
     """
     latents = latents_of(data, families)
-    rows = gibbs.Rows.of(latents, latents.bounds(data))
     n_draws = max(1, max_iter // 5)
     strength = share * latents.size
     fit = gibbs.posterior_draws(
-        rows, weights, strength, n_draws=n_draws, max_iter=max_iter
+        latents, data, weights, strength, n_draws=n_draws, max_iter=max_iter
     )
     order = latents.first + [
         place
