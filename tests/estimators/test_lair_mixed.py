@@ -1,0 +1,184 @@
+"""LAIRImputer and VariationalAutoencoder on tables with categories."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.frozen import FrozenEstimator
+from statistical import FAILURE, p_mean
+
+from estimators.test_gaussian_mixed import frame, loss
+from skvnce import LAIR, LAIRImputer, TorchVAE, VariationalAutoencoder
+
+pytestmark = pytest.mark.filterwarnings("ignore:Held-out cells were still predicted")
+VAE = {"n_components": 2, "max_iter": 1, "on_misfit": "ignore", "random_state": 0}
+
+
+def imputer(model=None, **options):
+    model = VariationalAutoencoder(**VAE) if model is None else model
+    options = {"n_draws": 20, "n_steps": 5, "on_misfit": "ignore"} | options
+    found = LAIRImputer(model, n_estimators=1, random_state=0, **options)
+    return found.set_output(transform="pandas")
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, truth, hidden = frame(1)
+    return imputer().fit(X), X, truth, hidden
+
+
+def test_probabilities_are_better_than_shares(seed):
+    X, truth, hidden = frame(seed)
+    found = imputer().fit(X).category_probabilities(X)
+    gains = []
+    for column in ("colour", "grade", "flag"):
+        rows = hidden[:, truth.columns.get_loc(column)]
+        shares = X[column].value_counts(normalize=True)
+        table = pd.DataFrame(
+            np.tile(shares, (len(X), 1)), X.index, columns=shares.index
+        )
+        gains.append(loss(table, truth[column], rows))
+        gains[-1] = gains[-1] - loss(found[column], truth[column], rows)
+    assert p_mean(np.concatenate(gains), 0.0, alternative="greater") < FAILURE
+
+
+def test_probabilities_sum_to_one_and_name_the_most_probable_level(fitted):
+    model, X, _, _ = fitted
+    probabilities, filled = model.category_probabilities(X), model.transform(X)
+    assert set(probabilities) == set(model.categories_) == {"colour", "grade", "flag"}
+    for name, table in probabilities.items():
+        assert list(table.columns) == list(model.categories_[name])
+        np.testing.assert_allclose(table.sum(axis=1), 1)
+        assert (filled[name] == table.idxmax(axis=1)).all()
+        seen = X[name].notna().to_numpy()
+        assert (table.to_numpy()[seen].max(1) == 1).all()
+        assert table.to_numpy()[~seen].max() < 1
+
+
+def test_draws_follow_the_probabilities(fitted):
+    model, X, _, _ = fitted
+    tables = model.sample(X, 30, random_state=0)
+    for name, probabilities in model.category_probabilities(X).items():
+        missing = X[name].isna().to_numpy()
+        for level in probabilities.columns[1:]:
+            shares = np.mean([table[name][missing] == level for table in tables], 0)
+            difference = shares - probabilities[level][missing]
+            assert p_mean(difference, 0.0) > FAILURE
+            wrong = shares - probabilities[level][missing].sample(
+                frac=1.0, random_state=0
+            )
+            assert np.square(wrong).mean() > 2 * np.square(difference).mean()  # control
+
+
+def test_rows_are_filled_one_by_one(fitted):
+    model, X, _, _ = fitted
+    part = X.iloc[[7, 3, 11]]
+    whole = model.transform(X).loc[part.index]
+    pd.testing.assert_frame_equal(model.transform(part), whole)
+    found = model.category_probabilities(part)["colour"]
+    expected = model.category_probabilities(X)["colour"].loc[part.index]
+    pd.testing.assert_frame_equal(found, expected)
+
+
+def test_numbers_follow_the_categories(fitted):
+    model, X, truth, hidden = fitted
+    rows = hidden[:, 0]
+    found = np.log(model.transform(X)["size"][rows].astype(float))
+    assert np.corrcoef(found, np.log(truth["size"][rows]))[0, 1] > 0.5
+
+
+def test_scores_count_levels(fitted):
+    """A row of a column alone: shares of its levels, which sum to one."""
+    model, X, _, _ = fitted
+    for member in (model, model.estimators_[0]):
+        one = X.iloc[:4].mask(np.ones((4, 4), dtype=bool))
+        one["grade"] = pd.Categorical(list("dcba"), X["grade"].cat.categories, True)
+        log_prob, error = member.score_samples(one, return_std=True)
+        assert np.exp(log_prob).sum() == pytest.approx(1, abs=5 * error.sum())
+        shares = X["grade"].value_counts(normalize=True)[list("dcba")]
+        np.testing.assert_allclose(np.exp(log_prob), shares, atol=0.1)
+
+
+@pytest.mark.parametrize("sampler", ["mwg", "ac-mwg", "pseudo-gibbs"])
+def test_other_samplers_agree(fitted, sampler):
+    model, X, _, _ = fitted
+    other = imputer(
+        FrozenEstimator(model.estimators_[0]), sampler=sampler, n_steps=20
+    ).fit(X)
+    first, second = (one.category_probabilities(X) for one in (model, other))
+    missing = X["colour"].isna().to_numpy()
+    pair = [one["colour"].to_numpy()[missing] for one in (first, second)]
+    assert abs(pair[0] - pair[1]).mean() < 0.1
+    assert abs(pair[0] - pair[1][::-1]).mean() > 0.2  # control
+
+
+def test_a_frozen_model_keeps_its_levels(fitted):
+    model, X, _, _ = fitted
+    few = X[X["colour"] != "red"].head(60)
+    found = imputer(FrozenEstimator(model.estimators_[0])).fit(few)
+    assert list(found.categories_["colour"]) == ["amber", "green", "red"]
+    assert found.category_probabilities(few)["colour"].shape == (60, 3)
+
+
+def test_several_members_are_averaged():
+    X, _, _ = frame(2, n=60)
+    model = LAIRImputer(
+        VariationalAutoencoder(**VAE),
+        n_estimators=3,
+        n_draws=12,
+        n_steps=3,
+        on_misfit="ignore",
+        random_state=0,
+    ).fit(X)
+    found = model.category_probabilities(X)["colour"].to_numpy()
+    np.testing.assert_allclose(found.sum(1), 1)
+    assert [member.families_ for member in model.estimators_] == [
+        ["normal", "nominal", "ordinal", "ordinal"]
+    ] * 3
+
+
+def test_categories_alone():
+    X, _, _ = frame(3, n=80)
+    X = X[["colour", "grade"]]
+    filled = imputer(VariationalAutoencoder(**VAE | {"n_components": 1})).fit(X)
+    assert filled.transform(X).notna().all(axis=None)
+    assert np.isnan(filled.held_out_gain_)
+
+
+def test_latents_give_levels_back(fitted):
+    model, X, _, _ = fitted
+    vae = model.estimators_[0]
+    rows = vae.inverse_transform(vae.transform(X))
+    assert rows.dtype == object and rows.shape == X.shape
+    seen = X["colour"].notna().to_numpy()
+    assert (rows[seen, 1] == X["colour"][seen]).mean() > 0.7
+    drawn = pd.DataFrame(vae.sample_rows(400, random_state=0), columns=X.columns)
+    shares = drawn["colour"].value_counts(normalize=True)
+    expected = X["colour"].value_counts(normalize=True)
+    assert (shares - expected).abs().max() < 0.15
+
+
+def test_numbers_without_a_family_for_levels():
+    X, _, _ = frame(4, n=60)
+    with pytest.raises(ValueError, match="likelihood='student'.*column 'colour'"):
+        VariationalAutoencoder(
+            likelihood=["normal", "student", "auto", "auto"], **VAE
+        ).fit(X)
+    with pytest.raises(ValueError, match="vbgi-vae.*column 'colour' has categories"):
+        VariationalAutoencoder(algorithm="vbgi-vae", **VAE).fit(X)
+    vae = VariationalAutoencoder(likelihood="student", **VAE | {"max_iter": 0}).fit(X)
+    assert vae.families_ == ["student", "nominal", "ordinal", "ordinal"]
+
+
+def test_models_of_users_take_numbers(fitted):
+    _, X, _, _ = fitted
+    vae = VariationalAutoencoder(**VAE | {"max_iter": 0}).fit(np.eye(4)[:, :2])
+    own = TorchVAE(vae.to_torch(), vae._autoencoder().posterior)
+    with pytest.raises(ValueError, match="column 'colour' has categories.*TorchVAE"):
+        LAIRImputer(own, sampler=LAIR(replenish="prior")).fit(X[["size", "colour"]])
+
+
+def test_held_out_numbers_are_judged():
+    X, _, _ = frame(5)
+    found = imputer(on_misfit="warn").fit(X)
+    assert 0 < found.held_out_gain_ < 1
+    assert not found.marginal_columns_.any()
