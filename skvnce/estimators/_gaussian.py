@@ -21,7 +21,7 @@ from skvnce.estimators._callbacks import (
     rounds_of_tuning,
 )
 from skvnce.estimators._gaussian_fitted import FittedNormal
-from skvnce.estimators._gaussian_mixed import fit_mixed, kinds_of
+from skvnce.estimators._gaussian_mixed import fit_mixed, kinds_of, number_of_sweeps
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import hold_out, row_folds
@@ -92,7 +92,8 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         its draws include the uncertainty of the parameters, as multiple imputation
         requires.  With 0, all draws use the fitted parameters.
     max_iter : int, default=200
-        Maximum number of rounds of EM, or the number of Gibbs sweeps with categories.
+        Maximum number of rounds of EM.  With categories, half as many Gibbs sweeps are
+        made, and more if `n_parameter_draws` is above 60 % of them.
     tol : float, default=5e-3
         EM stops if no mean or covariance changes by more than `tol` in a round, for
         columns scaled to unit standard deviation.
@@ -155,12 +156,14 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         One minus the ratio of the mean squared error of the model to that of the column
         means, on the held-out cells that choose shrinkage and marginals; the model is
         fitted without them, and all columns have the same weight.  Negative if the
-        means predict better.  NaN if the columns have too few cells to hold some out,
-        and with ``on_misfit="ignore"``.
+        means predict better.  In columns of categories log-losses take the place of
+        squared errors, and shares of levels that of means.  NaN if the columns have too
+        few cells to hold some out, and with ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
         Columns that the model predicts significantly worse than their means, and
         heavy-tailed columns that it does not predict better.  `transform` fills them by
-        their means, and `sample` draws from their observed values.
+        their means or their most frequent level, and `sample` draws from their observed
+        values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X, in codes of levels and
         in microseconds for dates.
@@ -171,7 +174,8 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
     indicator_ : MissingIndicator or None
         The indicator that `add_indicator` appends; None if it is False.
     n_iter_ : int
-        Number of rounds of EM of the final fit; 0 if all columns are constant.
+        Number of rounds of EM, or of Gibbs sweeps, of the final fit; 0 if all columns
+        are constant.
     n_tuning_iter_ : int
         Number of rounds of EM before the final fit, to choose shrinkage and marginals.
     loss_curve_ : list of float
@@ -309,7 +313,8 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
             kind in (None, NUMERIC) for kind in kinds or [None] * len(cells.scale)
         ]
         self._announce_tails(cells.table, self.feature_indices_[numbers])
-        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        rounds = self.max_iter if kinds is None else number_of_sweeps(self)
+        on_round, finish = report_rounds(self, rounds, X=X)
         try:
             with one_thread():
                 if kinds is not None:

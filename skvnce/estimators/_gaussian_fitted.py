@@ -19,6 +19,7 @@ from skvnce.estimators._base import Imputer, Predicted
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._gaussian_mixed import mixed_rows
 from skvnce.estimators._gaussian_rows import NormalRows
+from skvnce.estimators._misfit import shares_of_levels
 from skvnce.estimators._modules import filled_once
 from skvnce.estimators._output import probabilities_as_given
 from skvnce.estimators._possible import PossibleValues
@@ -94,8 +95,12 @@ class FittedNormal(Imputer):
             with one_thread():
                 cells, probabilities = rows.predictions(nodes)
             filled[part, places] = self._fill_marginal(self._clipped(cells))
-            for node, shares in probabilities.items():
-                found[places[0, node]][part[:, 0]] = shares
+            for node, levels in probabilities.items():
+                if node in self._marginals_of_columns:
+                    shares = self._marginals_of_columns[node]
+                    shares = shares_of_levels(shares, levels.shape[1])
+                    levels[np.isnan(nodes[:, node])] = shares
+                found[places[0, node]][part[:, 0]] = levels
         return Predicted(filled, found)
 
     @shows_progress

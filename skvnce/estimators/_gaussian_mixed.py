@@ -1,5 +1,7 @@
 """The fit of `GaussianImputer` to tables with categories."""
 
+from math import ceil
+
 import numpy as np
 import torch
 
@@ -16,7 +18,8 @@ from skvnce.estimators._validation import columns_of
 SHARE = 0.5  # shrinkage in rows per latent variable if it is "auto"
 ROWS = 5000  # the chains of the fit use about as many rows
 _FEWEST_DRAWS = 20  # of the parameters, whose average is the estimate
-_JUDGING = 0.3  # share of `max_iter` sweeps without the held-out cells
+_SWEEPS = 0.5  # number of sweeps as a share of `max_iter`
+_JUDGING = 0.3  # and without the held-out cells
 
 
 def kinds_of(estimator):
@@ -26,6 +29,16 @@ def kinds_of(estimator):
         return None
     kinds = [columns[place].kind for place in estimator.feature_indices_]
     return None if all(kind == NUMERIC for kind in kinds) else kinds
+
+
+def number_of_sweeps(estimator):
+    """Return the number of Gibbs sweeps of a fit: enough for the draws of parameters."""
+    enough = ceil(_number_of_draws(estimator) / (1 - gibbs.BURN_IN))
+    return max(round(_SWEEPS * estimator.max_iter), min(estimator.max_iter, enough))
+
+
+def _number_of_draws(estimator):
+    return max(int(estimator.n_parameter_draws), _FEWEST_DRAWS)
 
 
 def fit_mixed(estimator, cells, kinds, on_round):
@@ -39,10 +52,9 @@ def fit_mixed(estimator, cells, kinds, on_round):
         data, weights = Incomplete.from_array(nodes), torch.from_numpy(weights)
         latents = Latents.of(data, weights, kinds, sizes)
         strength = estimator.shrinkage_ * latents.size
-        count = max(int(estimator.n_parameter_draws), _FEWEST_DRAWS)
-        some = some_rows(data, weights)
+        options |= {"n_draws": _number_of_draws(estimator), "max_iter": max_iter}
         fit = gibbs.posterior_draws(
-            latents, *some, strength, n_draws=count, max_iter=max_iter, **options
+            latents, *some_rows(data, weights), strength, **options
         )
         return latents, fit
 
@@ -50,18 +62,16 @@ def fit_mixed(estimator, cells, kinds, on_round):
         sweeps = max(1, round(_JUDGING * estimator.max_iter))
         latents, fit = fitted(kept, cells.weights, sweeps)
         estimator.n_tuning_iter_ = len(fit.losses)
-        return MixedRows(latents, kinds, fit.draws).expectations(kept[rows])
+        return MixedRows(latents, kinds, fit.draws).predictions(kept[rows])
 
     estimator.n_tuning_iter_ = 0
     with seeded(seed_from(estimator.random_state)):
-        found = fitted(
-            cells.nodes, cells.weights, int(estimator.max_iter), on_round=on_round
-        )
+        sweeps = number_of_sweeps(estimator)
+        found = fitted(cells.nodes, cells.weights, sweeps, on_round=on_round)
         _keep(estimator, *found, kinds)
         hidden = hold_out(cells.nodes, torch.from_numpy(cells.weights), HELD_OUT)[1]
-        hidden = hidden.numpy() & [kind == NUMERIC for kind in kinds]
         estimator._check_held_out(
-            cells.nodes, predict, weights=cells.weights, hidden=hidden
+            cells.nodes, predict, weights=cells.weights, hidden=hidden.numpy()
         )
 
 

@@ -15,12 +15,13 @@ from skvnce._units import Units
 from skvnce.algorithms.gaussian import copula
 from skvnce.algorithms.gaussian.copula import Copula
 from skvnce.algorithms.mixed import fill, score
-from skvnce.algorithms.mixed.columns import NOMINAL, NUMERIC, Latents
+from skvnce.algorithms.mixed.columns import NUMERIC, Latents
 from skvnce.algorithms.mixed.fill import Chains
 from skvnce.algorithms.mixed.gibbs import Factors, at_once
 
 _PREDICTING = Chains(n_burn_in=10, n_sweeps=2)
-_DRAWING = Chains(n_burn_in=15, n_sweeps=5)
+_BURN_IN, _APART, _LEAST_APART = 10, 5, 2  # sweeps before and between draws
+_MANY = 100  # sweeps between all draws above which fewer are made between two
 _SCORED = 64  # draws from which the probability of a row is estimated
 
 
@@ -104,20 +105,15 @@ class MixedRows(NamedTuple):
                 found[j][seen] = np.eye(shares.shape[1])[nodes[seen, j].astype(int)]
         return Incomplete.from_array(nodes).with_values(cells).numpy(), found
 
-    def expectations(self, nodes):
-        """Fill by means of numbers and codes; NaN in nominal columns."""
-        cells = self._predicted(nodes).means
-        cells[:, [kind == NOMINAL for kind in self.kinds]] = torch.nan
-        return Incomplete.from_array(nodes).with_values(cells).numpy()
-
     def draws(self, nodes, n_draws):
         """Draw missing cells of nodes, with each of the parameters in turn."""
         turns = torch.randperm(len(self.normals)).repeat(n_draws)[:n_draws]
         normals = [self.normals[turn] for turn in turns]
         models = {id(one): Factors.of(one, self.latents) for one in normals}
         models = [models[id(one)] for one in normals]
+        chains = Chains(_BURN_IN, int(np.clip(_MANY // n_draws, _LEAST_APART, _APART)))
         found = [
-            fill.draw(self.latents, models, Incomplete.from_array(part), _DRAWING)
+            fill.draw(self.latents, models, Incomplete.from_array(part), chains)
             for part in self._parts(nodes)
         ]
         return torch.cat(found, 1).numpy()

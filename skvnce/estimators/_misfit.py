@@ -4,7 +4,9 @@ Some observed cells are held out, and the model is fitted to the others and pred
 them.  ``held_out_gain_`` is one minus the ratio of two mean squared errors: of the
 model, and of the means of the other cells of each column, for columns scaled to unit
 standard deviation.  It is 1 for perfect predictions, 0 if the model is as good as the
-means, and negative if it is worse.  Columns that the model predicts significantly worse
+means, and negative if it is worse.  In columns of categories log-losses take the place
+of squared errors, and shares of levels that of means.  Columns that the model predicts
+significantly worse
 than the means do are imputed from their marginal distributions: `transform` fills in
 their means, and `sample` draws from their observed values.
 """
@@ -21,7 +23,7 @@ from skvnce._random import row_keyed
 from skvnce._warnings import warn_user
 from skvnce.estimators._tables import column_moments, distinct_rows, hold_out
 from skvnce.estimators._tails import heavy_tailed
-from skvnce.estimators._validation import column_name
+from skvnce.estimators._validation import column_name, columns_of
 from skvnce.exceptions import MisfitWarning
 
 HELD_OUT = 0.1  # share of the observed cells that are held out
@@ -34,6 +36,7 @@ _NOISE = 3.0  # the same limit for all columns together
 _ALONE = 4.0  # upper bound of the error ratio of a column in that sum
 _CLIP = 3 * 1.4826  # in median errors of the means: 3 normal standard deviations
 _LISTED = 8  # maximum number of column names in a message
+_LEAST = 1e-6  # probability of a held-out level that has none
 _JUDGED = 1000  # maximum number of rows in which cells are predicted
 
 
@@ -72,7 +75,9 @@ class HeldOutCheck:
             held-out cells, and `rows` are the indices of at most 1000 different rows
             with such cells.  The function fits the model to `kept` and returns the
             filled rows (n_rows, n_nodes) in the units of X.  NaN, or None instead of
-            all rows, means that there is no prediction.
+            all rows, means that there is no prediction.  It may also return a pair:
+            the rows, and the probabilities (n_rows, n_levels) of the levels of columns
+            of categories, a dict by node.
         weights : ndarray of shape (n,), default=None
             Weights of the rows; None means 1 for each.
         hidden : ndarray of bool, of shape (n, n_nodes), default=None
@@ -84,9 +89,13 @@ class HeldOutCheck:
             with step("predicting held-out cells"):
                 found = _judged(nodes, predict, weights, hidden)
         self.held_out_gain_, self.marginal_columns_ = found
-        self._marginals_of_columns = {
-            int(j): _marginal(nodes[:, j], weights) for j in np.flatnonzero(found[1])
-        }
+        columns = columns_of(self) or ()
+        self._marginals_of_columns = {}
+        for j in map(int, np.flatnonzero(found[1])):
+            is_category = columns and columns[self.feature_indices_[j]].levels
+            self._marginals_of_columns[j] = _marginal(
+                nodes[:, j], weights, bool(is_category)
+            )
 
     def _announce_misfit(self, remedy, others=()):
         """Warn or raise if columns are not predicted, or if there are other messages.
@@ -101,7 +110,7 @@ class HeldOutCheck:
         announce([*others, *misfit_messages(self, remedy)], self.on_misfit)
 
     def _fill_marginal(self, cells):
-        """Fill marginal columns of cells (..., n_nodes) by their means, in place."""
+        """Fill marginal columns (..., n_nodes) by means or modes, in place."""
         for column, (mean, _, _) in self._marginals_of_columns.items():
             cells[..., column] = mean
         return cells
@@ -114,13 +123,23 @@ class HeldOutCheck:
         return cells
 
 
-def _marginal(column, weights):
-    """Compute mean, sorted values and cumulative weights of the observed cells."""
+def _marginal(column, weights, is_category):
+    """Compute mean or mode, sorted values, cumulative weights of the observed cells."""
     seen = ~np.isnan(column)
     order = np.argsort(column[seen], kind="stable")
     values, weight = column[seen][order], weights[seen][order]
     share = weight / weight.sum()
-    return float(share @ values), values, share.cumsum()[:-1]
+    best = share @ values
+    if is_category:
+        best = np.bincount(values.astype(int), share).argmax()
+    return float(best), values, share.cumsum()[:-1]
+
+
+def shares_of_levels(marginal, n_levels):
+    """Compute the shares of levels from an item of `_marginals_of_columns`."""
+    _, values, below = marginal
+    share = np.diff(below, prepend=0.0, append=1.0)
+    return np.bincount(values.astype(int), share, minlength=n_levels)
 
 
 def _some_rows(nodes, rows):
@@ -144,6 +163,7 @@ def _judged(nodes, predict, weights, hidden):
         return nothing
     kept = np.where(hidden, np.nan, nodes)
     filled = predict(kept, rows)
+    filled, probabilities = filled if isinstance(filled, tuple) else (filled, {})
     if filled is None:
         filled = np.full((len(rows), nodes.shape[1]), np.nan)
     unit = np.nanmax(abs(nodes), 0)
@@ -154,7 +174,30 @@ def _judged(nodes, predict, weights, hidden):
     parts = nodes[rows][first] / unit, hidden[rows][first], filled[first] / unit
     heavy = np.zeros(len(scale), dtype=bool)
     heavy[heavy_tailed(nodes, range(len(scale)))] = True
-    return judge(*parts, mean, scale, weight, heavy)
+    heavy[list(probabilities)] = False
+    losses = {
+        j: _level_losses(nodes[rows, j][first], p[first], kept[:, j], weights)
+        for j, p in probabilities.items()
+    }
+    return judge(*parts, mean, scale, weight, heavy, losses)
+
+
+def _level_losses(codes, probabilities, kept, weights):
+    """Compute the log-losses of a model and of shares, for codes (n,).
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n,)
+    probabilities : ndarray of shape (n, n_levels)
+    kept : ndarray of shape (n_training,)
+        The codes that the shares are those of.
+    weights : ndarray of shape (n_training,)
+    """
+    seen, width = ~np.isnan(kept), probabilities.shape[1]
+    mass = np.bincount(kept[seen].astype(int), weights[seen], minlength=width) + 0.5
+    codes = np.nan_to_num(codes).astype(int)
+    own = probabilities[np.arange(len(codes)), codes]
+    return -np.log(np.maximum(own, _LEAST)), -np.log(mass / mass.sum())[codes]
 
 
 class Judgement(NamedTuple):
@@ -172,7 +215,7 @@ class Judgement(NamedTuple):
     marginal: np.ndarray
 
 
-def judge(nodes, hidden, filled, mean, scale, weights=None, heavy=None):
+def judge(nodes, hidden, filled, mean, scale, weights=None, heavy=None, losses=None):
     """Compare a model with column means on held-out cells.
 
     Three criteria mark a column as predicted significantly worse than by its mean.
@@ -206,6 +249,9 @@ def judge(nodes, hidden, filled, mean, scale, weights=None, heavy=None):
         equal rows in which the same cells are held out.  None means 1 for each.
     heavy : ndarray of bool, of shape (n_nodes,), default=None
         The heavy-tailed columns; None means that there are none.
+    losses : dict of int to pair of ndarray of shape (n,), default=None
+        By column, losses of the model and of the marginal distribution that replace the
+        squared errors.
 
     Returns
     -------
@@ -220,6 +266,8 @@ def judge(nodes, hidden, filled, mean, scale, weights=None, heavy=None):
             np.where(hidden, ((guess - nodes) / scale) ** 2, 0.0)
             for guess in (filled, mean)
         )
+        for j, pair in (losses or {}).items():
+            own[:, j], means[:, j] = (np.where(hidden[:, j], one, 0.0) for one in pair)
         own = np.nan_to_num(own, nan=np.inf)
         marginal = _worse_beyond_chance(own, means, weights)
         clipped = _clipped(own, means, hidden, weights)
@@ -299,9 +347,13 @@ def misfit_messages(estimator, remedy):
     fate = "these columns are imputed from their marginal distributions"
     if len(places) == 1:
         fate = "this column is imputed from its marginal distribution"
+    columns = columns_of(estimator) or ()
+    means = "their means"
+    if columns and any(columns[place].levels for place in places):
+        means += ", or the shares of their levels,"
     return [
         f"Held-out cells of {listed(estimator, places)} are predicted worse than by "
-        f"their means (held_out_gain_={estimator.held_out_gain_:.2g}, over all "
+        f"{means} (held_out_gain_={estimator.held_out_gain_:.2g}, over all "
         f"columns): {fate}. {remedy}"
     ]
 

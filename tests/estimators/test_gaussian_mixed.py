@@ -12,6 +12,8 @@ from skvnce import GaussianImputer
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.estimators import _gaussian_mixed
+from skvnce.estimators._gaussian_rows import MixedRows
+from skvnce.exceptions import MisfitWarning
 
 N = 300
 
@@ -38,7 +40,7 @@ def frame(seed, n=N, share=0.25):
 
 
 def imputer(**options):
-    options = {"max_iter": 60, "on_misfit": "ignore", "random_state": 0} | options
+    options = {"max_iter": 100, "on_misfit": "ignore", "random_state": 0} | options
     return GaussianImputer(**options).set_output(transform="pandas")
 
 
@@ -133,7 +135,7 @@ def test_shapes_of_parameters(fitted):
     means, covariances = model.sample_parameters()
     assert means.shape == (20, 6) and covariances.shape == (20, 6, 6)
     assert model.mean_.shape == (6,)
-    assert len(model.loss_curve_) == model.n_iter_ == 60
+    assert len(model.loss_curve_) == model.n_iter_ == 50
     assert model.sample_rows(5, random_state=0).shape == (5, 4)
 
 
@@ -163,13 +165,40 @@ def test_levels_without_weight_have_a_probability():
     assert list(p) == list("dcba") and np.allclose(p.sum(axis=1), 1)
 
 
-def test_held_out_numbers_are_judged():
+def test_held_out_cells_are_judged():
     X, _, _ = frame(5)
-    assert imputer(on_misfit="warn").fit(X).held_out_gain_ > 0.3
+    found = imputer(on_misfit="warn").fit(X)
+    assert found.held_out_gain_ > 0.25 and not found.marginal_columns_.any()
+    categories = X[["colour", "grade", "flag"]]
+    assert imputer(on_misfit="warn").fit(categories).held_out_gain_ > 0.1
     rng = np.random.default_rng(0)
     shuffled = X.apply(lambda column: rng.permutation(column.astype(object)))
     shuffled = shuffled.astype(X.dtypes)
-    assert imputer(on_misfit="warn").fit(shuffled).held_out_gain_ < 0.2
+    assert imputer(on_misfit="warn").fit(shuffled).held_out_gain_ < 0.1
+
+
+def test_a_category_that_is_predicted_badly_has_the_shares_of_its_levels(monkeypatch):
+    X, _, _ = frame(8, n=600)
+    found = MixedRows.predictions
+
+    def wrong(rows, nodes):
+        filled, probabilities = found(rows, nodes)
+        p = probabilities[1][:, [1, 2, 0]] ** 3 + 1e-9
+        return filled, {**probabilities, 1: p / p.sum(1, keepdims=True)}
+
+    with monkeypatch.context() as patch, pytest.warns(MisfitWarning) as warned:
+        patch.setattr(MixedRows, "predictions", wrong)
+        model = imputer(on_misfit="warn", max_iter=80).fit(X)
+    assert "'colour'" in str(warned[0].message) and "shares" in str(warned[0].message)
+    assert model.marginal_columns_.tolist() == [False, True, False, False]
+    missing, shares = X["colour"].isna(), X["colour"].value_counts(normalize=True)
+    p = model.category_probabilities(X)["colour"]
+    assert np.allclose(p[missing], shares[list(p)])
+    assert (p[~missing].max(axis=1) == 1).all()
+    assert (model.transform(X)["colour"][missing] == shares.idxmax()).all()
+    drawn = pd.concat(one["colour"][missing] for one in model.sample(X, 20, 0))
+    counts = drawn.astype(str).value_counts()[list(p)].to_numpy()
+    assert p_counts(counts, shares[list(p)].to_numpy()) > FAILURE
 
 
 def test_chosen_rows_keep_the_weighted_shares(monkeypatch, seed):
@@ -179,7 +208,7 @@ def test_chosen_rows_keep_the_weighted_shares(monkeypatch, seed):
     weights[:1000], weights[0] = 3.0, 500.0  # this row is certain to be chosen
     rows = Incomplete.from_array(np.arange(2000.0)[:, None])
     with seeded(seed):
-        some, kept = _gaussian_mixed._some_rows(rows, weights)
+        some, kept = _gaussian_mixed.some_rows(rows, weights)
     assert len(kept) == len(some.x.unique()) == 200 and some.x[0] == 0
     first = some.x[:, 0] < 1000
     share = float(weights[:1000].sum() / weights.sum())
@@ -188,7 +217,7 @@ def test_chosen_rows_keep_the_weighted_shares(monkeypatch, seed):
     assert float(first.double()[1:].mean()) == pytest.approx(0.75, abs=0.18)
     equal = torch.ones(2000).double()
     with seeded(seed):
-        assert (_gaussian_mixed._some_rows(rows, equal)[1] == 1).all()
+        assert (_gaussian_mixed.some_rows(rows, equal)[1] == 1).all()
 
 
 def test_a_fit_to_chosen_rows_predicts_the_others(monkeypatch):
