@@ -32,7 +32,7 @@ def kinds_of(estimator):
 
 
 def number_of_sweeps(estimator):
-    """Return the number of Gibbs sweeps of a fit: enough for the draws of parameters."""
+    """Return the number of Gibbs sweeps of a fit, enough to draw the parameters."""
     enough = ceil(_number_of_draws(estimator) / (1 - gibbs.BURN_IN))
     return max(round(_SWEEPS * estimator.max_iter), min(estimator.max_iter, enough))
 
