@@ -196,9 +196,9 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
     until the first call of `sample`, as `KNNImputer` does; with
     ``n_parameter_draws=0`` it stores no table.
 
-    With categories, the chains of `fit` use 5000 of the rows if there are more, chosen
-    at random with probabilities in proportion to their weights.  The distributions of
-    single columns are those of all rows.
+    With categories, the chains of `fit` use 10,000 of the rows if there are more,
+    chosen at random with probabilities in proportion to their weights.  The
+    distributions of single columns are those of all rows.
 
     References
     ----------

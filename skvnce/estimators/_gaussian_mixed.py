@@ -16,7 +16,7 @@ from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import columns_of
 
 SHARE = 0.5  # shrinkage in rows per latent variable if it is "auto"
-ROWS = 5000  # the chains of the fit use about as many rows
+ROWS = 10_000  # the chains of the fit use about as many rows
 _FEWEST_DRAWS = 20  # of the parameters, whose average is the estimate
 _SWEEPS = 0.5  # number of sweeps as a share of `max_iter`
 _JUDGING = 0.3  # and without the held-out cells
