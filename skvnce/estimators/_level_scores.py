@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from scipy.special import ndtri
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear, linear
@@ -12,6 +13,7 @@ from skvnce.estimators._validation import column_name, columns_of
 
 SWEEPS = 100  # of the Gibbs sampler that estimates the latent normal model
 JUDGING = 30  # the same without held-out cells
+FAR = 1e3  # edge that stands for an infinite one
 SHARE = 0.5  # weight of the prior of independent latent variables, in rows for each
 
 
@@ -81,6 +83,59 @@ def thresholds_of(estimator, raw, weights, families):
             cells = raw.x[seen, node], weights[seen]
             found[node] = Marginal.of_levels(*cells, n_levels).low[1:].numpy()
     return found
+
+
+def frequency_scores(raw, weights, families, values):
+    """Give normal scores to repeated values of numbers, by their frequencies.
+
+    A value of cumulative share between a and b is the interval from the normal quantile
+    of a to that of b.
+
+    Parameters
+    ----------
+    raw : Incomplete
+    weights : Tensor of shape (n,)
+    families : ndarray of str, of shape (n_nodes,)
+    values : dict of int to ndarray
+        Increasing values of columns.
+
+    Returns
+    -------
+    dict of int to tuple of ndarray
+        For each column in the family ``"rounded"``, the scores of the values and the
+        edges around them.
+    """
+    found = {}
+    for node in np.flatnonzero(families == "rounded").tolist():
+        seen = raw.observed[:, node].numpy()
+        place = np.searchsorted(values[node], raw.x[seen, node].numpy())
+        mass = np.bincount(place, weights[seen].numpy(), len(values[node]))
+        share = np.maximum(mass, 0.5)
+        share = share / share.sum()
+        inner = ndtri(share.cumsum()[:-1])
+        edges = np.concatenate([[-np.inf], inner, [np.inf]])
+        heights = np.exp(-(edges**2) / 2) / np.sqrt(2 * np.pi)
+        scores = -np.diff(heights) / share
+        found[node] = scores, np.concatenate([[-FAR], inner, [FAR]])
+    return found
+
+
+def score_tables(values, places, tables, units):
+    """Pad scores and edges of the values of columns, as `CellScores.tables`.
+
+    Columns without scores by frequencies have standardised values.
+    """
+    widest, pairs = max(map(len, values.values())), []
+    for j in places:
+        if j in tables:
+            scores, edges = tables[j]
+        else:
+            scores = (values[j] - units.location[j]) / units.scale[j]
+            inner = (scores[1:] + scores[:-1]) / 2
+            edges = np.concatenate([[-FAR], inner, [FAR]])
+        more = widest - len(scores)
+        pairs.append([np.pad(part, (0, more), mode="edge") for part in (scores, edges)])
+    return tuple(torch.tensor(np.array(part)) for part in zip(*pairs, strict=True))
 
 
 def families_of_levels(estimator):

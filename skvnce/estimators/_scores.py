@@ -24,10 +24,12 @@ from skvnce.estimators._level_scores import (
     SHARE,
     SWEEPS,
     families_of_levels,
+    frequency_scores,
     is_level,
     level_families,
     levels_of,
     numbers_with_rows,
+    score_tables,
     thresholds_of,
     widened_marginals,
     without,
@@ -181,6 +183,9 @@ class NodeScores(CachedModules, ConstantColumns):
                     f"{seen.min():g} to {seen.max():g}. Rescale it, or use 'normal' "
                     "there."
                 )
+        self._tables = {}
+        if own:
+            self._tables = frequency_scores(raw, weights, families, self._values)
         self.families_ = families.tolist()
         self._cache = []
 
@@ -199,12 +204,17 @@ class NodeScores(CachedModules, ConstantColumns):
             for j in places.tolist()
         ]
         values = np.array(padded).reshape(len(places), widest)
+        tables = None
+        if self._tables:
+            units = Units(self.location_, self.scale_)
+            tables = score_tables(self._values, places.tolist(), self._tables, units)
         return CellScores(
             torch.tensor(self.location_),
             torch.tensor(self.scale_),
             self._marginals and PiecewiseLinear(*map(torch.tensor, self._marginals)),
             places,
             torch.tensor(values, dtype=torch.float64),
+            tables,
         )
 
     def _score_bounds(self, bounds):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear
-from skvnce.distributions.columns import nearest
+from skvnce.distributions.columns import nearest, pick, place
 
 _FARTHEST = 1e6  # maximum absolute score, whose square fits into single precision
 _SHARED = 0.5  # share of cells with equal values from which a column is rounded
@@ -29,6 +29,10 @@ class CellScores(NamedTuple):
         Indices of the columns with repeated values.
     values : Tensor of shape (n_rounded, n_values)
         Increasing values of cells; the last is repeated if a column has fewer.
+    tables : pair of Tensor of shape (n_rounded, n_values) and \
+            (n_rounded, n_values + 1), or None
+        Scores of these values, and the edges between and around them; both are
+        increasing and padded like the values.  None if the other attributes give them.
     """
 
     location: Tensor
@@ -36,6 +40,7 @@ class CellScores(NamedTuple):
     marginals: PiecewiseLinear | None
     rounded: Tensor
     values: Tensor
+    tables: tuple[Tensor, Tensor] | None = None
 
     def scores(self, data: Incomplete) -> tuple[Incomplete, Tensor]:
         """Map a table to scores; also sum the log-slopes of observed cells of each row.
@@ -53,12 +58,22 @@ class CellScores(NamedTuple):
             found, log_slope = self.marginals.forward(scaled.x)
             slopes = slopes + log_slope
             scaled = Incomplete(found.where(data.observed, 0.0), data.observed)
+        if self.tables is not None:
+            found = scaled.x.index_copy(-1, self.rounded, self._looked_up(cells))
+            scaled = Incomplete(found.where(data.observed, 0.0), data.observed)
         return scaled, slopes.where(data.observed, 0.0) @ smooth
 
     def cells(self, scores: Tensor) -> Tensor:
         """Map scores (*batch, features) to cells; rounded columns exactly."""
         scaled = scores if self.marginals is None else self.marginals.inverse(scores)
-        return self._snapped(self.location + self.scale * scaled)
+        cells = self.location + self.scale * scaled
+        if self.tables is None:
+            return self._snapped(cells)
+        inner = self.tables[1][:, 1:-1]
+        last = self.tables[1][:, -1:]
+        inner = inner.where(inner < last, torch.inf)
+        places = place(inner, scores[..., self.rounded])
+        return cells.index_copy(-1, self.rounded, pick(self.values, places))
 
     def values_and_edges(self) -> tuple[Tensor, Tensor]:
         """Map values of rounded columns, and the midpoints between them, to scores.
@@ -69,6 +84,8 @@ class CellScores(NamedTuple):
         edges : Tensor of shape (n_rounded, n_values + 1)
             The outermost edges are symmetric around the outermost values.
         """
+        if self.tables is not None:
+            return self.tables
         location, scale = self.location[self.rounded], self.scale[self.rounded]
         values = (self.values - location[:, None]) / scale[:, None]
         counts = (values.diff() > 0).sum(1, keepdim=True)
@@ -84,6 +101,11 @@ class CellScores(NamedTuple):
             return cells
         near = nearest(self.values, cells[..., self.rounded])
         return cells.index_copy(-1, self.rounded, near)
+
+    def _looked_up(self, cells: Tensor) -> Tensor:
+        """Look up the scores of the values of rounded columns; (*batch, n_rounded)."""
+        halves = (self.values[:, 1:] + self.values[:, :-1]) / 2
+        return pick(self.tables[0], place(halves, cells[..., self.rounded]))
 
     def _scores_of(self, values: Tensor) -> Tensor:
         if self.marginals is None or not len(values):
