@@ -52,10 +52,16 @@ def predict_by(rule, n_steps, member, nodes, n_draws, numbers, bounds):
             found = rule.draws(target, data, int(n_draws), n_steps, streams)
             drawn[:, rows] = scores.cells(found.tables).numpy()
             probabilities.append(found.probabilities)
-    table = torch.cat(probabilities).numpy()
+    return drawn, _by_column(auto, probabilities)
+
+
+def _by_column(auto, probabilities):
+    """Join chunks of probabilities of levels, as a dict of columns."""
     families = getattr(auto.model, "families", None)
-    blocks = families.level_blocks() if families else {}
-    return drawn, {node: table[:, block] for node, block in blocks.items()}
+    if families is None or not families.levels:
+        return {}
+    table = torch.cat(probabilities).numpy()
+    return {node: table[:, block] for node, block in families.level_blocks().items()}
 
 
 def mean_by(member, nodes, bounds):
@@ -70,12 +76,14 @@ def mean_by(member, nodes, bounds):
 
     Returns
     -------
-    ndarray of shape (n, n_nodes)
+    mean : ndarray of shape (n, n_nodes)
         Functions of each row alone.
+    probabilities : dict of int to ndarray of shape (n, n_levels)
+        For each column of categories.
     """
     target, scores = _bounded(member, bounds), member._cell_scores()
     order = torch.from_numpy(np.random.default_rng(0).permutation(_ROUGH))
-    found = [np.empty((0, nodes.shape[1]))]
+    means, levels = [np.empty((0, nodes.shape[1]))], []
     for rows in autoencoder.chunks(member._autoencoder(), len(nodes), _ROUGH):
         data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
 
@@ -83,9 +91,10 @@ def mean_by(member, nodes, bounds):
             evenly = row_lattice(part, purpose)  # each purpose has the same points, but
             return (lambda *a: evenly(*a)[order]) if purpose else evenly  # in new order
 
-        mean = sampling.rough_mean(target, data, scores.cells, streams, _ROUGH)
-        found.append(mean.numpy())
-    return np.concatenate(found)
+        found = sampling.rough_mean(target, data, scores.cells, streams, _ROUGH)
+        means.append(found[0].numpy())
+        levels.append(found[1])
+    return np.concatenate(means), _by_column(target, levels)
 
 
 def _bounded(member, bounds):

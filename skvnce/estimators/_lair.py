@@ -135,16 +135,17 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
     held_out_gain_ : float
         One minus the ratio of the mean squared error of the model to that of the column
         means, on the cells of at most 1000 rows that the first member held out to
-        choose the number of rounds; all columns of numbers have the same weight.
-        Negative if the means predict better.  NaN if no cells were held out (the
-        model's ``solver=Adam(validation_fraction=0)``, too few rows), and with
+        choose the number of rounds; all columns have the same weight.  In columns of
+        categories log-losses take the place of squared errors, and shares of levels
+        that of means.  Negative if the means predict better.  NaN if no cells were held
+        out (the model's ``solver=Adam(validation_fraction=0)``, too few rows), and with
         ``on_misfit="ignore"``.  For a frozen model a tenth of the cells of X is used,
         so the value is too large if these were training data.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
         Columns that the model predicts significantly worse than their means, and
         heavy-tailed columns that it does not predict better.  They are imputed from
-        their observed values: `transform` fills in the mean (median, mode), and
-        `sample` draws from them.
+        their observed values: `transform` fills in the mean (median, mode) or the most
+        frequent level, and `sample` draws from them.
     indicator_ : MissingIndicator or None
         The indicator that `add_indicator` appends; None if it is False.
     n_features_in_ : int

@@ -12,6 +12,7 @@ from skvnce._threads import one_thread
 from skvnce.estimators._base import Imputer, Predicted
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._level_scores import is_level
+from skvnce.estimators._misfit import shares_of_levels
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import (
     constant_columns,
@@ -84,6 +85,10 @@ class DrawnByMembers(Imputer):
                 for node, shares in probabilities.items():
                     summed[:, node] = shares.argmax(1)
                     missing = np.isnan(nodes[:, node])
+                    if node in self._marginals_of_columns:
+                        marginal = self._marginals_of_columns[node]
+                        shares = shares_of_levels(marginal, shares.shape[1])
+                        shares = np.broadcast_to(shares, (len(nodes), len(shares)))
                     own = certain[places[0, node]]
                     own[rows[missing, 0]] = shares[missing]
                 filled[rows, places] = self._fill_marginal(summed)
@@ -198,24 +203,31 @@ class DrawnByMembers(Imputer):
         else:
             member, nodes = None, X[:, self.feature_indices_].astype(np.float64)
             hidden = np.zeros(nodes.shape, dtype=bool)
-        hidden = hidden & ~is_level(self)
 
         def predict(kept, rows):
             with one_thread(), seeded(0):
-                found = self._rough_mean(member, kept[rows])
-            return self._clipped(found)
+                found, probabilities = self._rough_mean(member, kept[rows])
+            return self._clipped(found), probabilities
 
         self._check_held_out(nodes, predict, hidden=hidden)
         self._announce_misfit(_REMEDY)
 
     def _rough_mean(self, member, nodes):
-        """Estimate means of cells of nodes, in the units of X, at low cost."""
+        """Estimate means of cells of nodes, in the units of X, at low cost.
+
+        Also returns probabilities of levels, a dict of nodes to (n, n_levels).
+        """
         raise NotImplementedError
 
     def _fill_marginal(self, cells):
-        """Fill marginal columns by the summary of observed values (`strategy`)."""
-        for column, (_, values, _) in self._marginals_of_columns.items():
-            cells[..., column] = STRATEGIES[self.strategy](values)
+        """Fill marginal columns by the summary of observed values (`strategy`).
+
+        Those of categories get their most frequent level.
+        """
+        levels = is_level(self)
+        for column, (best, values, _) in self._marginals_of_columns.items():
+            summary = best if levels[column] else STRATEGIES[self.strategy](values)
+            cells[..., column] = summary
         return cells
 
     def _learn_possible(self, X, frozen=None):

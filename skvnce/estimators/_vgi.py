@@ -370,7 +370,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     def _rough_mean(self, member, nodes):
         if member._has_encoder():
             return mean_by(member, nodes, self._bounds_of_nodes())
-        return drawn_by_chains(member, nodes, partial(of_rows, 0), **_ROUGH).mean(0)
+        drawn = drawn_by_chains(member, nodes, partial(of_rows, 0), **_ROUGH)
+        return drawn.mean(0), {}
 
     def _summed(self, member, nodes, n_draws, numbers):
         if member._has_encoder():

@@ -1,13 +1,16 @@
 """LAIRImputer and VariationalAutoencoder on tables with categories."""
 
+import copy
+
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.frozen import FrozenEstimator
-from statistical import FAILURE, p_mean
+from statistical import FAILURE, p_counts, p_mean
 
 from estimators.test_gaussian_mixed import frame, loss
 from skvnce import LAIR, LAIRImputer, TorchVAE, VariationalAutoencoder
+from skvnce.estimators._misfit import _marginal
 
 pytestmark = pytest.mark.filterwarnings("ignore:Held-out cells were still predicted")
 VAE = {"n_components": 2, "max_iter": 1, "on_misfit": "ignore", "random_state": 0}
@@ -177,8 +180,31 @@ def test_models_of_users_take_numbers(fitted):
         LAIRImputer(own, sampler=LAIR(replenish="prior")).fit(X[["size", "colour"]])
 
 
-def test_held_out_numbers_are_judged():
+def test_held_out_numbers_and_levels_are_judged():
     X, _, _ = frame(5)
     found = imputer(on_misfit="warn").fit(X)
-    assert 0 < found.held_out_gain_ < 1
+    assert 0.1 < found.held_out_gain_ < 1
     assert not found.marginal_columns_.any()
+    levels = X.drop(columns="size")
+    found = imputer(on_misfit="warn").fit(levels)
+    assert 0 < found.held_out_gain_ < 1
+    rng = np.random.default_rng(0)
+    shuffled = X.apply(lambda column: rng.permutation(column.astype(object)))
+    found = imputer(on_misfit="warn").fit(shuffled.astype(X.dtypes))
+    assert found.held_out_gain_ < 0.05  # control
+
+
+def test_marginal_columns_get_shares(fitted):
+    model, X, _, _ = fitted
+    other = copy.deepcopy(model)
+    codes = other._checked(X)[:, 1]
+    other._marginals_of_columns = {1: _marginal(codes, np.ones(len(codes)), True)}
+    found = other.category_probabilities(X)["colour"]
+    missing = X["colour"].isna().to_numpy()
+    shares = X["colour"].value_counts(normalize=True).reindex(found.columns)
+    np.testing.assert_allclose(found[missing], np.tile(shares, (missing.sum(), 1)))
+    assert (other.transform(X)["colour"][missing] == shares.idxmax()).all()
+    drawn = other.sample(X, 20, random_state=0)
+    drawn = pd.concat([table["colour"][missing] for table in drawn])
+    counts = drawn.value_counts().reindex(found.columns)
+    assert p_counts(counts, shares) > FAILURE

@@ -212,7 +212,7 @@ def rough_mean(
     to_cells: Callable[[Tensor], Tensor],
     streams: Streams,
     n_draws: int,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Estimate the means of cells given the observed cells, by importance sampling.
 
     Each draw of the latents from q(z | x_obs) draws each cell once.
@@ -229,13 +229,17 @@ def rough_mean(
 
     Returns
     -------
-    Tensor of shape (n, features)
+    mean : Tensor of shape (n, features)
+    probabilities : Tensor of shape (n, n_probabilities)
+        Of levels, see `Drawn`.
     """
     z, log_weight = weigh(auto, data, streams(0), n_draws)
     cells = auto.model.likelihood(z)
     like = data.x.expand(n_draws, *data.x.shape)
     drawn = to_cells(at_quantiles(cells, streams(1)(0, like)))
-    return (normalised(log_weight).unsqueeze(-1) * drawn).sum(0)
+    weight = normalised(log_weight).unsqueeze(-1)
+    levels = level_probabilities(auto, z)
+    return (weight * drawn).sum(0), (weight * levels).sum(0)
 
 
 def chunks(auto: Autoencoder, n: int, n_draws: int, rule: Rule) -> Iterator[slice]:
