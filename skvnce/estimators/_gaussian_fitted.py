@@ -70,8 +70,8 @@ class FittedNormal(Imputer):
     def category_probabilities(self, X):
         """Compute the probabilities of levels given the observed cells of each row.
 
-        They are averaged over the draws of the parameters and over the conditional
-        distributions of a Markov chain, whose random numbers are functions of the row.
+        They are averaged over the conditional distributions of Markov chains with the
+        estimated parameters, whose random numbers are functions of the row.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class FittedNormal(Imputer):
 
     def _predicted(self, X):
         filled, found = self._constants_filled(X), self._certain(X)
-        rows = self._rows([self._normal] if self._mixed is None else self._normals())
+        rows = self._rows([self._normal])
         for (part, places), nodes in self._parts(X, only_incomplete=True):
             with one_thread():
                 cells, probabilities = rows.predictions(nodes)

@@ -62,7 +62,7 @@ def fit_mixed(estimator, cells, kinds, on_round):
         sweeps = max(1, round(_JUDGING * estimator.max_iter))
         latents, fit = fitted(kept, cells.weights, sweeps)
         estimator.n_tuning_iter_ = len(fit.losses)
-        return MixedRows(latents, kinds, fit.draws).predictions(kept[rows])
+        return MixedRows(latents, kinds, [fit.average()]).predictions(kept[rows])
 
     estimator.n_tuning_iter_ = 0
     with seeded(seed_from(estimator.random_state)):

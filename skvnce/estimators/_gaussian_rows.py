@@ -19,7 +19,7 @@ from skvnce.algorithms.mixed.columns import NUMERIC, Latents
 from skvnce.algorithms.mixed.fill import Chains
 from skvnce.algorithms.mixed.gibbs import Factors, at_once
 
-_PREDICTING = Chains(n_burn_in=10, n_sweeps=2)
+_PREDICTING = Chains(n_burn_in=10, n_sweeps=30)
 _BURN_IN, _APART, _LEAST_APART = 10, 5, 2  # sweeps before and between draws
 _MANY = 100  # sweeps between all draws above which fewer are made between two
 _SCORED = 64  # draws from which the probability of a row is estimated
@@ -79,7 +79,7 @@ class MixedRows(NamedTuple):
     kinds : list of str
         Of the columns.
     normals : list of Normal
-        Draws of the parameters, over which predictions are averaged.
+        The estimate of the parameters, or draws of them.
     """
 
     latents: Latents

@@ -275,16 +275,16 @@ def drawn_moments(normal: Normal, batches: list[Batch], weights: Tensor) -> Mome
 
 
 def draw_parameters(
-    mean: Tensor, moments: Moments, total: Tensor, strength: float
+    mean: Tensor, moments: Moments, total: Tensor, strength: float, more: int = 0
 ) -> Normal:
     """Draw mean and covariance from their posterior given moments around `mean`.
 
     ``S ~ inverse Wishart(n - 1 + k, scatter + k I)``, ``mean | S ~ N(average, S / n)``:
     the prior of the penalty times Jeffreys'.  The degrees of freedom are at least the
-    number of columns plus two, so that S has a mean.
+    number of columns plus two, so that S has a mean; `more` are added to them.
     """
     shift, scatter = moments.centred(total, strength)
-    freedom = (total - 1 + strength).clamp(min=len(mean) + 2)
+    freedom = (total - 1 + strength).clamp(min=len(mean) + 2) + more
     root = draw_inverse_wishart_root(freedom, cholesky(scatter))
     shift = shift + root @ torch.randn(len(mean)).to(mean) / total.sqrt()
     return Normal(mean + shift, root @ root.T)

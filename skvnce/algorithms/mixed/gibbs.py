@@ -6,6 +6,13 @@ Extending the rank likelihood for semiparametric copula estimation, section 3). 
 and covariance are drawn from their posterior given the latent variables, as in data
 augmentation of a normal distribution (`em.draw_parameters`), and then the scales that
 the data do not determine are set to one (parameter expansion; Liu and Wu 1999).
+
+Stochastic EM makes the same sweeps, with the maximum of the penalised likelihood in
+place of the draw.  On five tables of ``benchmarks/mixed.py`` (MCAR and MAR, two seeds)
+it has .991 (standard error .004) times the log-loss of draws from the posterior under
+Jeffreys' prior, equal RMSE (1.002, .004) and CRPS (1.000, .005), and 90 % intervals
+that cover .892 instead of .905.  The chain of `posterior_draws` has the mean of
+stochastic EM, and its draws the intervals of Jeffreys' prior.
 """
 
 from collections.abc import Callable
@@ -277,14 +284,17 @@ class Fit(NamedTuple):
     draws : list of Normal
     losses : list of float
         Minus the mean log-density of the latent variables of a row, after each sweep.
+    estimates : list of Normal
+        The parameters of the chain after the burn-in.
     """
 
     draws: list[Normal]
     losses: list[float]
+    estimates: list[Normal]
 
     def average(self) -> Normal:
-        """Average the draws."""
-        means, covariances = zip(*self.draws, strict=True)
+        """Average the parameters of the chain."""
+        means, covariances = zip(*self.estimates, strict=True)
         return Normal(torch.stack(means).mean(0), torch.stack(covariances).mean(0))
 
 
@@ -299,6 +309,11 @@ def posterior_draws(
     on_round: OnRound = tell_round,
 ) -> Fit:
     """Draw mean and covariance of the latent variables from their posterior.
+
+    The chain has so many degrees of freedom that the mean of the covariance is the
+    maximum of the penalised likelihood, ``(scatter + k I) / (n + k)``: that improves
+    the probabilities of levels.  The draws that are returned have those of
+    `em.draw_parameters`, which make the intervals of numbers wider in small tables.
 
     Parameters
     ----------
@@ -320,23 +335,30 @@ def posterior_draws(
     normal = start_of(parts, shares)
     z = [rows.start(normal.mean) for rows in parts]
     every = max(1, int(max_iter * (1 - BURN_IN)) // n_draws)
-    found = Fit([], [])
+    found, more = Fit([], [], []), latents.size + 2
     for number in range(1, max_iter + 1):
         factors, moments = Factors.of(normal, latents), em.Moments.zeros(latents.size)
         for rows, one, share in zip(parts, z, shares, strict=True):
             uniform = inside(torch.rand(one.shape, dtype=torch.float64)).numpy()
             rows.sweep(one, factors, uniform)
             moments.add(torch.from_numpy(one).T - normal.mean, share)
-        drawn = em.draw_parameters(normal.mean, moments, total, strength)
+        posterior = normal.mean, moments, total, strength
+        drawn = em.draw_parameters(*posterior, more)
         loss = _loss(drawn, drawn.mean - normal.mean, moments, total)
         normal = set_scales(latents, z, drawn)
         found.losses.append(loss + _change_of_scales(drawn, normal))
         change = abs(found.losses[-1] - found.losses[-2]) if number > 1 else nan
-        if max_iter - number < every * n_draws and (max_iter - number) % every == 0:
-            found.draws.append(normal)
+        left = max_iter - number
+        if left < every * n_draws:
+            found.estimates.append(normal)
+        if left < every * n_draws and left % every == 0:
+            wide = em.draw_parameters(*posterior)
+            found.draws.append(set_scales(latents, [], wide))
         if on_round(number, found.losses[-1], change):
             break
-    return found if found.draws else found._replace(draws=[normal])
+    if not found.draws:
+        found = found._replace(draws=[normal], estimates=[normal])
+    return found
 
 
 def _loss(normal: Normal, moved: Tensor, moments: em.Moments, total: Tensor) -> float:
