@@ -153,9 +153,8 @@ def goals(records):
 def versus(records, name):
     """Compare the best of ours with the best rival on each table.
 
-    On the cells that are common to them: of all pairs of one of ours and the rivals,
-    ours of the least score on its own cells is taken, and then the rival of the least
-    ratio to it on the cells that both have.
+    Of ours, the one of the least score on the cells that all of ours have; of the
+    rivals, the one that is best beside it on the cells that both have.
 
     Returns
     -------
@@ -166,9 +165,11 @@ def versus(records, name):
     for one in TABLES:
         some = [r for r in records if r["table"] == one]
         scores = {m: values(some, m, name) for m in [*ours(some), *rivals]}
-        own = {m: mean(scores[m], name) for m in ours(some) if scores[m]}
-        if not own:
+        own = [m for m in ours(some) if scores[m]]
+        common = set.intersection(*(set(scores[m]) for m in own)) if own else ()
+        if not common:
             continue
+        own = {m: mean({c: scores[m][c] for c in common}, name) for m in own}
         best = min(own, key=own.get)
         pairs = []
         for rival in rivals:
@@ -305,10 +306,10 @@ On adult, titanic and horse_colic, MCAR and MAR. One method of ours is judged by
 goals of the best: that of the lowest log-loss on these tables."""
 
 DUEL_TEXT = f"""\
-Ratios to the marginal, of our method of the lowest score on the table, and of the rival
-that is best beside it, on the cells that both have. Chained random forests are among
-the rivals. A ratio above {BEHIND} is more than 2 % behind; it does not say whether
-another seed would change it."""
+Ratios to the marginal, of our method of the lowest score on the table (on the cells
+that all of ours have), and of the rival that is best beside it, on the cells that both
+have. Chained random forests are among the rivals. A ratio above {BEHIND} is more than
+2 % behind; it does not say whether another seed would change it."""
 
 FOUND_TEXT = """\
 The script writes these lines from the tables above."""

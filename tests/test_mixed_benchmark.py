@@ -260,3 +260,17 @@ def test_rivals_ahead_by_more_than_two_percent_are_flagged(loss, flag):
     behind = "adult (mice cart)" if flag else "none"
     assert "ahead of all rivals with results on 0 of 1 tables" in report.found(records)
     assert report.found(records).endswith(f"by more than 2 % on {behind}.")
+
+
+def test_the_best_of_ours_is_found_on_common_cells():
+    """LAIRImputer is better where both have results, GaussianImputer on its own."""
+    records = [
+        *BASES,
+        record("draws of the marginal", "adult", log_loss=1.0) | {"seed": 1},
+        record("GaussianImputer", "adult", log_loss=0.6),
+        record("GaussianImputer", "adult", log_loss=0.1) | {"seed": 1},
+        record("LAIRImputer", "adult", log_loss=0.5),
+        record("mice rf", "adult", log_loss=0.4),
+    ]
+    ((_, best, _, _, mine, _),) = report.versus(records, "log_loss")
+    assert best == "LAIRImputer" and mine == pytest.approx(0.5)
