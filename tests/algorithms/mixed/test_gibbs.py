@@ -230,12 +230,12 @@ def simulated(rng, n, cov):
     return np.where(rng.random(x.shape) < 0.5, np.nan, x)
 
 
-def fitted(x, seed):
+def fitted(x, seed, n_draws=20, max_iter=200):
     data, weights = Incomplete.from_array(x), torch.ones(len(x)).double()
     latents = Latents.of(data, weights, ["numeric", "ordinal", "nominal"], [0, 4, 3])
     with seeded(seed):
         return gibbs.posterior_draws(
-            latents, data, weights, 1.0, n_draws=20, max_iter=200
+            latents, data, weights, 1.0, n_draws=n_draws, max_iter=max_iter
         )
 
 
@@ -264,6 +264,17 @@ def test_correlations_are_recovered_from_half_of_the_cells(seed):
     shuffled = np.column_stack([rng.permutation(column) for column in x.T])
     wrong = [identified(one.covariance) for one in fitted(shuffled, seed).draws]
     assert abs(np.mean(wrong, 0) - identified(truth)).max() > 0.3
+
+
+def test_draws_of_variances_are_larger_than_the_estimate_in_small_tables(seed):
+    """Their ratio is (n + k) / (n + k - d - 2) = 16 / 9, with an error of about .11."""
+    x = simulated(np.random.default_rng(seed), 15, np.eye(5))
+    x[:, 0] = np.arange(15.0)
+    fit = fitted(x, seed, n_draws=60, max_iter=100)
+    drawn = torch.stack([one.covariance[0, 0] for one in fit.draws]).mean()
+    assert len(fit.draws) == 60
+    ratio = float(drawn / fit.average().covariance[0, 0])
+    assert ratio == pytest.approx(16 / 9, abs=0.55)
 
 
 def test_scales_without_data_are_one():
