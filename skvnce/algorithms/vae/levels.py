@@ -21,7 +21,8 @@ from skvnce.distributions.normal import Normal
 from skvnce.models.factor_analysis import FactorModel, Posterior, infer
 from skvnce.variational.anchored import Anchor
 
-_STEPS = 15  # of Newton's method
+_STEPS = 20  # maximum number of steps of Newton's method
+_SETTLED = 1e-9  # length of the last step
 _LONGEST = 1.0  # length of a step
 
 
@@ -130,6 +131,8 @@ def sites(
         step = torch.linalg.solve(eye + precision, (slope - z)[..., None])[..., 0]
         length = step.norm(dim=1, keepdim=True)
         z = z + step * (_LONGEST / length.clamp(min=_LONGEST))
+        if length.max() < _SETTLED:
+            break
     slope, precision = _derivatives(log_prob, z)
     field = slope + (precision @ z[..., None])[..., 0]
     return columns, codes, precision, field
