@@ -145,7 +145,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
             asked=asked,
         )
         rank = self.n_components
-        rank = auto_rank(nodes.shape[1]) if isinstance(rank, str) else rank
+        rank = auto_rank(len(normal.mean)) if isinstance(rank, str) else rank
         self.n_components_ = rank
         linear = linear_start(normal, rank)
         auto = self._built(linear)

@@ -50,7 +50,8 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     Parameters
     ----------
     n_components : "auto" or int, default="auto"
-        Number of latents.  ``"auto"``: one less than the number of columns, at most 20.
+        Number of latents.  ``"auto"``: one less than the number of columns, at most 20;
+        a nominal column counts as many times as it has levels.
     algorithm : {"miwae", "mvae", "miss-vae", "miss-svae", "miss-iwae", "miss-siwae", \
             "demiss-vae", "cvi-vae", "mvb-vae", "vbgi-vae", "vbgi-vae-m"}, \
             default="miwae"
@@ -168,9 +169,8 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     that normal distribution except for a lower bound of the noise.
 
     A nominal column has a logit for each level, and an ordinal column is an interval of
-    a normal variable.  With categories the linear model is the factor analysis of a
-    latent normal model, which 100 sweeps of Gibbs sampling estimate; its shrinkage is
-    0.5.  The encoder then starts at a normal approximation of the posterior.
+    a normal variable.  With categories the linear model has the factors of a latent
+    normal model that 100 sweeps of Gibbs sampling estimate, with a shrinkage of 0.5.
 
     References
     ----------
