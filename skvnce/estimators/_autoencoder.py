@@ -19,7 +19,11 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._level_scores import is_level, refuse_levels
+from skvnce.estimators._level_scores import (
+    count_outputs,
+    is_level,
+    refuse_levels,
+)
 from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._parts import fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
@@ -71,7 +75,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         """
         consequence = "no latents can be learned."
         nodes, weights = self._keep_nodes(X, weights, consequence)
-        check_rank(self.n_components, len(self.feature_indices_))
+        check_rank(self.n_components, count_outputs(self))
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._trains():
             self._fit_nodes(nodes, weights, on_round, on_chosen)

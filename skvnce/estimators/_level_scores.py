@@ -25,6 +25,16 @@ def is_level(estimator):
     return np.array([kind != NUMERIC for kind in kinds])
 
 
+def count_outputs(estimator):
+    """Count the columns of the model, nominal ones by their levels if there are 3."""
+    columns, count = columns_of(estimator), len(estimator.feature_indices_)
+    for place in estimator.feature_indices_[is_level(estimator)]:
+        n_levels = len(columns[place].levels)
+        if columns[place].kind == NOMINAL and n_levels > 2:
+            count += n_levels - 1
+    return count
+
+
 def refuse_levels(estimator):
     """Raise an error if the algorithm of an autoencoder does not model categories."""
     places = estimator.feature_indices_[is_level(estimator)]

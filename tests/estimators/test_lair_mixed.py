@@ -172,6 +172,16 @@ def test_numbers_without_a_family_for_levels():
     assert vae.families_ == ["student", "nominal", "ordinal", "ordinal"]
 
 
+def test_nominal_columns_count_as_many_latents_as_levels():
+    X, _, _ = frame(4, n=60)
+    options = VAE | {"max_iter": 0}
+    vae = VariationalAutoencoder(**options | {"n_components": "auto"}).fit(X)
+    assert vae.n_components_ == 5  # 1 + 3 + 1 + 1 latent variables
+    assert VariationalAutoencoder(**options | {"n_components": 6}).fit(X)
+    with pytest.raises(ValueError, match="n_components=7 must be at most"):
+        VariationalAutoencoder(**options | {"n_components": 7}).fit(X)
+
+
 def test_models_of_users_take_numbers(fitted):
     _, X, _, _ = fitted
     vae = VariationalAutoencoder(**VAE | {"max_iter": 0}).fit(np.eye(4)[:, :2])
