@@ -316,7 +316,8 @@ The script writes these lines from the tables above."""
 
 MISSING_TEXT = f"""\
 A rival is stopped after {LIMIT} seconds of CPU for one table. Cells that are neither
-here nor counted above were not run."""
+here nor counted above were not run, and methods without a line above were not run at
+all."""
 
 RIVALS_TEXT = """\
 R's mice runs with `ignore=` for the rows that are not learned from, five iterations and
