@@ -10,7 +10,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 
-from skvnce import GaussianImputer, LAIRImputer
+from skvnce import ForestImputer, GaussianImputer, LAIRImputer
 
 DRAWS = 50
 ROUNDS = 5  # of chained forests
@@ -116,6 +116,13 @@ def lair(case, seed):
     """Fit autoencoders that start at the latent normal model."""
     options = {"on_misfit": "ignore", "handle_unknown": "missing"}
     model = LAIRImputer(n_draws=DRAWS, random_state=seed, **options)
+    return of_estimator(model, case, seed)
+
+
+def forest(case, seed):
+    """Average the latent normal model with forests."""
+    options = {"on_misfit": "ignore", "handle_unknown": "missing"}
+    model = ForestImputer(GaussianImputer(**options), random_state=seed)
     return of_estimator(model, case, seed)
 
 

@@ -11,6 +11,7 @@ from skvnce._version import __version__
 _HOMES = {
     "ACMWG": "skvnce.estimators._parts",
     "Adam": "skvnce.estimators._parts",
+    "ForestImputer": "skvnce.estimators._forest",
     "GaussianImputer": "skvnce.estimators._gaussian",
     "IncompleteDensity": "skvnce.estimators._density",
     "IncompleteFactorAnalysis": "skvnce.estimators._factor_analysis",
@@ -38,6 +39,7 @@ _HOMES = {
 __all__ = [
     "ACMWG",
     "Adam",
+    "ForestImputer",
     "GaussianImputer",
     "IncompleteDensity",
     "IncompleteFactorAnalysis",

@@ -1,0 +1,369 @@
+"""An imputer that averages another imputer with random forests."""
+
+from numbers import Real
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from skvnce._progress import steps
+from skvnce._random import row_keyed, seed_from
+from skvnce.estimators import _forest_columns
+from skvnce.estimators._base import Imputer, Predicted
+from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    reports_fit,
+    shows_progress,
+)
+from skvnce.estimators._forest_columns import Chains, Growth, Ranks
+from skvnce.estimators._gaussian import GaussianImputer
+from skvnce.estimators._output import probabilities_as_given
+from skvnce.estimators._validation import (
+    RANDOM_STATE,
+    Number,
+    columns_of,
+    integer_from,
+    keeps_state_on_failure,
+)
+
+_FLOOR = 0.003  # least probability in the geometric mean of two
+
+
+class ForestImputer(CallbackSupportMixin, Imputer):
+    """Impute by another imputer averaged with random forests.
+
+    Forests find what smooth models miss, such as bands, steps and interactions of
+    columns.  `estimator` is fitted first and completes the table by draws.  On the
+    completed tables one forest for each column learns to predict its observed cells
+    from the other columns.  Then predictions are averaged: means of numbers
+    arithmetically, probabilities of levels geometrically.  In rows with several missing
+    cells the forests' predictions are averages over Gibbs chains, which start at the
+    fillings of `estimator` and draw the missing cells in turn from the forests.
+
+    Parameters
+    ----------
+    estimator : GaussianImputer, LAIRImputer, VGIImputer or None, default=None
+        The other imputer.  It decides how columns are read (`categorical_features`),
+        about bounds, empty columns and indicators.  None is ``GaussianImputer()``.
+    n_estimators : int, default=100
+        Number of trees for each column.
+    weight : float, default=0.5
+        Weight of the forests, from 0 to 1.
+    n_completions : int, default=3
+        Number of completed tables that the trees are grown on.
+    min_samples_leaf : int, default=2
+        Minimum number of rows in a leaf.
+    max_features : float, default=0.5
+        Share of the columns that a split chooses from.
+    max_samples : int, default=10000
+        Maximum number of rows, chosen at random, that the forest of a column learns
+        from.
+    n_chains : int, default=8
+        Number of Gibbs chains for each row.
+    n_jobs : int or None, default=None
+        Number of processes or threads that grow trees, as in scikit-learn's forests.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of the trees, of the completed tables, and of `estimator` unless that has
+        one of its own.
+    verbose : int, default=0
+        If 1, print a line for each forest, and for each other step of `fit`,
+        `transform` and `sample` that takes longer than a second.  If 2, print all
+        steps.
+
+    Attributes
+    ----------
+    estimator_ : GaussianImputer, LAIRImputer or VGIImputer
+        The fitted imputer.
+    feature_indices_ : ndarray of shape (n_nodes,)
+        Indices of the columns of X that the model uses: those with at least two
+        different observed values.
+    constants_ : dict of int to float or level
+        Values of the constant columns, by column index.
+    feature_ranges_ : ndarray of shape (2, n_features_in_)
+        Smallest and largest imputed value of each column of X.
+    categories_ : dict of str to ndarray
+        The levels of each column of categories.  Only if there are categories.
+    indicator_ : MissingIndicator or None
+        The indicator of `estimator_`.
+    n_features_in_ : int
+        Number of features seen during `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features seen during `fit`, if X has feature names that are strings.
+
+    Notes
+    -----
+    Draws of `sample` are those of `estimator_`, in which each missing cell is replaced
+    with probability `weight` by a draw from its forest given the other cells.  A draw
+    from a forest is an observed value.  There is no density, and so no `score`.
+
+    References
+    ----------
+    Breiman (2001), Random forests; Meinshausen (2006), Quantile regression forests;
+    Stekhoven and Buehlmann (2012), MissForest; Doove, van Buuren and Dusseldorp (2014),
+    Recursive partitioning for missing data imputation in the presence of interaction
+    effects.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import ForestImputer
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.uniform(-1, 1, size=200)
+    >>> X = np.column_stack([x, abs(x)])
+    >>> X[:50, 1] = np.nan
+    >>> filled = ForestImputer(weight=1.0, random_state=0).fit_transform(X)
+    >>> bool(abs(filled[:50, 1] - abs(x[:50])).mean() < 0.05)
+    True
+    """
+
+    _parameter_constraints = {
+        "estimator": [None, Imputer],
+        "n_estimators": [integer_from(1)],
+        "weight": [Number(Real, 0, 1, closed="both")],
+        "n_completions": [integer_from(1)],
+        "min_samples_leaf": [integer_from(1)],
+        "max_features": [Number(Real, 0, 1, closed="right")],
+        "max_samples": [integer_from(2)],
+        "n_chains": [integer_from(1)],
+        "n_jobs": [integer_from(-2), None],
+        "random_state": RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        n_estimators=100,
+        weight=0.5,
+        n_completions=3,
+        min_samples_leaf=2,
+        max_features=0.5,
+        max_samples=10_000,
+        n_chains=8,
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.estimator = estimator
+        self.n_estimators = n_estimators
+        self.weight = weight
+        self.n_completions = n_completions
+        self.min_samples_leaf = min_samples_leaf
+        self.max_features = max_features
+        self.max_samples = max_samples
+        self.n_chains = n_chains
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @keeps_state_on_failure
+    @reports_fit
+    def fit(self, X, y=None):
+        """Fit `estimator`, and grow a forest for each column.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : ForestImputer
+
+        Raises
+        ------
+        ValueError
+            As `fit` of the other imputer does, or if a parameter is out of range.
+        TypeError
+            If a parameter has a wrong type.
+        """
+        self._check_parameters()
+        rng = np.random.default_rng(seed_from(self.random_state))
+        self._keep_estimator(self._seeded(rng).fit(X))
+        cells = self._checked(X)
+        _, finish = report_rounds(self, None, X=cells)
+        self._grow(cells[~np.isnan(cells).all(1)], rng)
+        finish()
+        return self
+
+    def _seeded(self, rng):
+        """Clone `estimator`, with a seed if it has none."""
+        base = GaussianImputer() if self.estimator is None else clone(self.estimator)
+        if getattr(base, "random_state", None) is None:
+            base.set_params(random_state=int(rng.integers(2**31 - 1)))
+        return base
+
+    def _keep_estimator(self, base):
+        """Take over what the other imputer has learned about the columns."""
+        self.estimator_ = base
+        vars(self).pop("categories_", None)
+        for name in _OF_COLUMNS:
+            if hasattr(base, name):
+                setattr(self, name, getattr(base, name))
+
+    def _grow(self, cells, rng):
+        """Grow the forests on completions of the training rows."""
+        nodes = cells[:, self.feature_indices_].astype(np.float64)
+        ranks = Ranks.of(nodes)
+        self._values = list(ranks.values)
+        growth = Growth(
+            int(self.n_estimators),
+            int(self.min_samples_leaf),
+            float(self.max_features),
+            int(self.max_samples),
+            self.n_jobs,
+        )
+        completed = ranks.encoded(self._completions(cells, self.n_completions, rng))
+        own = ranks.encoded(nodes)
+        width = nodes.shape[1]
+        self._forests = [
+            _forest_columns.grow(
+                j, completed, own[:, j], nodes[:, j], self._n_levels(j), growth, rng
+            )
+            for j in steps("forest", range(width if width > 1 else 0), width)
+        ]
+        self._missing = np.isnan(nodes).sum(0)
+
+    def _n_levels(self, node):
+        """Return the number of levels of a column; None for numbers."""
+        columns = columns_of(self)
+        levels = columns and columns[self.feature_indices_[node]].levels
+        return len(levels) if levels else None
+
+    def _completions(self, cells, n_draws, seed):
+        """Draw the nodes of rows; (n_draws, n, n_nodes)."""
+        tables = self.estimator_._drawn_tables(cells, int(n_draws), seed)
+        kept = np.searchsorted(self._columns_kept(), self.feature_indices_)
+        return tables[..., kept].astype(np.float64)
+
+    @shows_progress
+    def transform(self, X):
+        """Fill missing cells by means of numbers and by the most probable levels.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+            Observed cells are equal to those of X.  As `transform` of the other imputer
+            does, a data frame under `set_output`.
+        """
+        given, X = X, self._checked(X)
+        return self._completed(self._predicted(X).filled, X, given)
+
+    @shows_progress
+    def category_probabilities(self, X):
+        """Compute the probabilities of levels given the observed cells of each row.
+
+        They are geometric means of those of `estimator_` and of the forests, which are
+        averaged over the Gibbs chains.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        dict of str to data frame or ndarray of shape (n_samples, n_levels)
+            For each column of `categories_` the probabilities of its levels in their
+            order, 1 and 0 where the cell is observed: data frames of the library of X
+            with the levels as names, or arrays if X is no data frame.  Empty if there
+            are no categories.
+        """
+        found = self._predicted(self._checked(X)).probabilities
+        return probabilities_as_given(self, found, X)
+
+    def _predicted(self, X):
+        filled, probabilities = self.estimator_._predicted(X)
+        chains = Chains(int(self.n_chains), 1, 2)
+        parts = self._parts(X, only_incomplete=True, n_chains=self.n_chains)
+        for (rows, columns), nodes in parts:
+            found = self._by_forests(nodes, filled[rows, columns], chains)
+            missing = np.isnan(nodes)
+            for node, cells in found.items():
+                place = columns[0, node]
+                some = rows[missing[:, node], 0]
+                if place in probabilities:
+                    pooled = _pooled(probabilities[place][some], cells, self.weight)
+                    probabilities[place][some] = pooled
+                    filled[some, place] = pooled.argmax(1)
+                else:
+                    own = filled[some, place]
+                    filled[some, place] = own + self.weight * (cells[:, 0] - own)
+        return Predicted(filled, probabilities)
+
+    def _by_forests(self, nodes, start, chains):
+        """Predict missing cells of nodes (n, n_nodes) by the forests alone."""
+        numbers = row_keyed(nodes, 0)
+
+        def uniforms(number, shape):
+            return numbers(number, torch.empty(shape, dtype=torch.float64)).numpy()
+
+        return _forest_columns.predict(
+            self._in_order(),
+            Ranks(self._values).encoded(start),
+            np.isnan(nodes),
+            chains,
+            uniforms,
+        )
+
+    def _in_order(self):
+        """List the forests by increasing numbers of missing cells at `fit`."""
+        places = self._missing.argsort(kind="stable")
+        return [self._forests[place] for place in places] if self._forests else []
+
+    def _drawn_tables(self, X, n_draws, random_state):
+        rng = np.random.default_rng(seed_from(random_state))
+        tables = self.estimator_._drawn_tables(X, n_draws, rng)
+        kept = np.searchsorted(self._columns_kept(), self.feature_indices_)
+        rows = np.flatnonzero(np.isnan(X[:, self.feature_indices_]).any(1))
+        if not len(rows):
+            return tables
+        cells = np.ix_(np.arange(n_draws), rows, kept)
+        ranks = Ranks(self._values).encoded(tables[cells])
+        missing = np.isnan(X[np.ix_(rows, self.feature_indices_)])
+        chosen = _forest_columns.redraw(
+            self._in_order(), ranks, missing, self.weight, rng
+        )
+        for node, values in enumerate(self._values):
+            table, row = chosen[..., node].nonzero()
+            drawn = values[ranks[table, row, node].astype(int)]
+            tables[table, rows[row], kept[node]] = drawn
+        return tables
+
+    def _checked(self, X):
+        check_is_fitted(self)
+        self._check_parameters()
+        return self.estimator_._checked(X)
+
+    def _keeps_empty(self):
+        return self.estimator_._keeps_empty()
+
+
+_OF_COLUMNS = (
+    "n_features_in_",
+    "feature_names_in_",
+    "feature_indices_",
+    "constants_",
+    "feature_ranges_",
+    "categories_",
+    "indicator_",
+    "_columns",
+    "_fitted_ends",
+    "_possible",
+)
+
+
+def _pooled(own, other, weight):
+    """Average probabilities (n, n_levels) geometrically."""
+    logs = [np.log(np.maximum(one, _FLOOR)) for one in (own, other)]
+    found = np.exp((1 - weight) * logs[0] + weight * logs[1])
+    return found / found.sum(1, keepdims=True)
