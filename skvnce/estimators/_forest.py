@@ -21,6 +21,7 @@ from skvnce.estimators._forest_columns import Chains, Growth, Ranks
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._output import probabilities_as_given
 from skvnce.estimators._validation import (
+    AUTO,
     RANDOM_STATE,
     Number,
     columns_of,
@@ -28,7 +29,8 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
 )
 
-_FLOOR = 0.003  # least probability in the geometric mean of two
+_SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
+_JUDGED = 1000  # maximum number of rows that choose the weights
 
 
 class ForestImputer(CallbackSupportMixin, Imputer):
@@ -49,8 +51,11 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         about bounds, empty columns and indicators.  None is ``GaussianImputer()``.
     n_estimators : int, default=100
         Number of trees for each column.
-    weight : float, default=0.5
-        Weight of the forests, from 0 to 1.
+    weight : "auto" or float, default="auto"
+        Weight of the forests, from 0 to 1.  ``"auto"`` chooses one weight for numbers,
+        by squared errors, and one for categories, by log-loss: in at most 1000 rows
+        one observed cell is hidden and predicted, by `estimator` and by the trees that
+        were not grown on the row.
     n_completions : int, default=3
         Number of completed tables that the trees are grown on.
     min_samples_leaf : int, default=2
@@ -61,7 +66,9 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         Maximum number of rows, chosen at random, that the forest of a column learns
         from.
     n_chains : int, default=8
-        Number of Gibbs chains for each row.
+        Number of Gibbs chains for each row in `transform`.
+    n_steps : int, default=3
+        Number of sweeps of `sample`.
     n_jobs : int or None, default=None
         Number of processes or threads that grow trees, as in scikit-learn's forests.
     random_state : int, RandomState instance, Generator or None, default=None
@@ -76,6 +83,8 @@ class ForestImputer(CallbackSupportMixin, Imputer):
     ----------
     estimator_ : GaussianImputer, LAIRImputer or VGIImputer
         The fitted imputer.
+    weights_ : ndarray of shape (n_nodes,)
+        Weight of the forest of each column.
     feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
@@ -94,9 +103,11 @@ class ForestImputer(CallbackSupportMixin, Imputer):
 
     Notes
     -----
-    Draws of `sample` are those of `estimator_`, in which each missing cell is replaced
-    with probability `weight` by a draw from its forest given the other cells.  A draw
-    from a forest is an observed value.  There is no density, and so no `score`.
+    Draws of `sample` are those of `estimator_` after `n_steps` sweeps, in which each
+    missing cell is drawn again, with its weight as the probability, from its forest
+    given the other cells.  A draw from a forest is an observed value.  The weights do
+    not hide cells from the fit of `estimator`, so that they are too small if it
+    overfits.  There is no density, and so no `score`.
 
     References
     ----------
@@ -121,12 +132,13 @@ class ForestImputer(CallbackSupportMixin, Imputer):
     _parameter_constraints = {
         "estimator": [None, Imputer],
         "n_estimators": [integer_from(1)],
-        "weight": [Number(Real, 0, 1, closed="both")],
+        "weight": [AUTO, Number(Real, 0, 1, closed="both")],
         "n_completions": [integer_from(1)],
         "min_samples_leaf": [integer_from(1)],
         "max_features": [Number(Real, 0, 1, closed="right")],
         "max_samples": [integer_from(2)],
         "n_chains": [integer_from(1)],
+        "n_steps": [integer_from(1)],
         "n_jobs": [integer_from(-2), None],
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
@@ -137,12 +149,13 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         estimator=None,
         *,
         n_estimators=100,
-        weight=0.5,
+        weight="auto",
         n_completions=3,
         min_samples_leaf=2,
         max_features=0.5,
         max_samples=10_000,
         n_chains=8,
+        n_steps=3,
         n_jobs=None,
         random_state=None,
         verbose=0,
@@ -155,6 +168,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         self.max_features = max_features
         self.max_samples = max_samples
         self.n_chains = n_chains
+        self.n_steps = n_steps
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -187,7 +201,8 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         self._keep_estimator(self._seeded(rng).fit(X))
         cells = self._checked(X)
         _, finish = report_rounds(self, None, X=cells)
-        self._grow(cells[~np.isnan(cells).all(1)], rng)
+        cells = cells[~np.isnan(cells).all(1)]
+        self._choose_weights(cells, self._grow(cells, rng), rng)
         finish()
         return self
 
@@ -221,13 +236,75 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         completed = ranks.encoded(self._completions(cells, self.n_completions, rng))
         own = ranks.encoded(nodes)
         width = nodes.shape[1]
-        self._forests = [
+        self._missing = np.isnan(nodes).sum(0)
+        grown = [
             _forest_columns.grow(
                 j, completed, own[:, j], nodes[:, j], self._n_levels(j), growth, rng
             )
             for j in steps("forest", range(width if width > 1 else 0), width)
         ]
-        self._missing = np.isnan(nodes).sum(0)
+        self._forests = [forest for forest, _ in grown]
+        return [unseen for _, unseen in grown]
+
+    def _choose_weights(self, cells, unseen, rng):
+        """Predict a hidden cell of each row, and set the weights.
+
+        Parameters
+        ----------
+        cells : ndarray of shape (n, n_features_in_)
+            The training rows.
+        unseen : list of ndarray of bool, of shape (n_trees, n)
+            For each column, the rows that a tree was not grown on.
+        rng : numpy.random.Generator
+        """
+        width = len(self.feature_indices_)
+        if not isinstance(self.weight, str) or not unseen:
+            weight = 0.5 if isinstance(self.weight, str) else float(self.weight)
+            self.weights_ = np.full(width, weight)
+            return
+        observed = ~np.isnan(cells[:, self.feature_indices_])
+        rows = np.flatnonzero(observed.sum(1) > 1)
+        rows = rng.permutation(rows)[:_JUDGED]
+        hidden = (observed[rows] * rng.random((len(rows), width))).argmax(1)
+        kept = cells[rows]
+        kept[np.arange(len(rows)), self.feature_indices_[hidden]] = np.nan
+        trees = {j: one[:, rows] for j, one in enumerate(unseen)}
+        own = self.estimator_._predicted(kept)
+        other = self._by_forests(kept, own, trees)
+        self.weights_ = self._best_weights(cells[rows], hidden, own, other)
+
+    def _best_weights(self, cells, hidden, own, other):
+        """Choose the weights of numbers and of categories.
+
+        Parameters
+        ----------
+        cells : ndarray of shape (n, n_features_in_)
+            Rows before a cell was hidden.
+        hidden : ndarray of int, of shape (n,)
+            The column of the model of that cell.
+        own, other : Predicted
+            Predictions by `estimator_` and by the forests.
+        """
+        numbers, levels = [np.zeros((0, 3))], ([], [])
+        for j, place in enumerate(self.feature_indices_):
+            rows = np.flatnonzero(hidden == j)
+            if place not in own.probabilities:
+                parts = own.filled, other.filled, cells
+                unit = self._forests[j].moments[1]
+                numbers.append(np.column_stack([x[rows, place] for x in parts]) / unit)
+                continue
+            for row in rows:
+                code = int(cells[row, place])
+                for found, one in zip(levels, (own, other), strict=True):
+                    found.append(np.roll(one.probabilities[place][row], -code))
+        of_numbers = _forest_columns.best_weight(*np.concatenate(numbers).T)
+        of_levels = _forest_columns.best_weight_of_levels(*levels)
+        return np.array(
+            [
+                of_levels if place in own.probabilities else of_numbers
+                for place in self.feature_indices_
+            ]
+        )
 
     def _n_levels(self, node):
         """Return the number of levels of a column; None for numbers."""
@@ -282,38 +359,57 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         return probabilities_as_given(self, found, X)
 
     def _predicted(self, X):
-        filled, probabilities = self.estimator_._predicted(X)
-        chains = Chains(int(self.n_chains), 1, 2)
+        own = self.estimator_._predicted(X)
+        other = self._by_forests(X, own)
+        missing = np.isnan(X)
+        for weight, place in zip(self.weights_, self.feature_indices_, strict=True):
+            rows = missing[:, place]
+            if place in own.probabilities:
+                found = own.probabilities[place]
+                parts = found[rows], other.probabilities[place][rows]
+                found[rows] = _forest_columns.pooled(*parts, weight)
+                own.filled[rows, place] = found[rows].argmax(1)
+            else:
+                gap = other.filled[rows, place] - own.filled[rows, place]
+                own.filled[rows, place] += weight * gap
+        return own
+
+    def _by_forests(self, X, start, trees=None):
+        """Predict missing cells of validated rows by the forests alone.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, n_features_in_)
+        start : Predicted
+            Where the chains start.
+        trees : dict
+            See `_forest_columns.predict`.
+
+        Returns
+        -------
+        Predicted
+        """
+        chains = Chains(int(self.n_chains), **_SWEEPS)
+        filled = start.filled.copy()
+        levels = {place: one.copy() for place, one in start.probabilities.items()}
         parts = self._parts(X, only_incomplete=True, n_chains=self.n_chains)
         for (rows, columns), nodes in parts:
-            found = self._by_forests(nodes, filled[rows, columns], chains)
-            missing = np.isnan(nodes)
+            some = trees and {j: one[:, rows[:, 0]] for j, one in trees.items()}
+            found = _forest_columns.predict(
+                self._in_order(),
+                Ranks(self._values).encoded(filled[rows, columns]),
+                np.isnan(nodes),
+                chains,
+                _numbers_of(nodes),
+                some,
+            )
             for node, cells in found.items():
-                place = columns[0, node]
-                some = rows[missing[:, node], 0]
-                if place in probabilities:
-                    pooled = _pooled(probabilities[place][some], cells, self.weight)
-                    probabilities[place][some] = pooled
-                    filled[some, place] = pooled.argmax(1)
+                place, missing = columns[0, node], rows[np.isnan(nodes[:, node]), 0]
+                if place in levels:
+                    levels[place][missing] = cells
                 else:
-                    own = filled[some, place]
-                    filled[some, place] = own + self.weight * (cells[:, 0] - own)
-        return Predicted(filled, probabilities)
-
-    def _by_forests(self, nodes, start, chains):
-        """Predict missing cells of nodes (n, n_nodes) by the forests alone."""
-        numbers = row_keyed(nodes, 0)
-
-        def uniforms(number, shape):
-            return numbers(number, torch.empty(shape, dtype=torch.float64)).numpy()
-
-        return _forest_columns.predict(
-            self._in_order(),
-            Ranks(self._values).encoded(start),
-            np.isnan(nodes),
-            chains,
-            uniforms,
-        )
+                    filled[missing, place] = cells[:, 0]
+        return Predicted(filled, levels)
 
     def _in_order(self):
         """List the forests by increasing numbers of missing cells at `fit`."""
@@ -331,7 +427,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         ranks = Ranks(self._values).encoded(tables[cells])
         missing = np.isnan(X[np.ix_(rows, self.feature_indices_)])
         chosen = _forest_columns.redraw(
-            self._in_order(), ranks, missing, self.weight, rng
+            self._in_order(), ranks, missing, self.weights_, int(self.n_steps), rng
         )
         for node, values in enumerate(self._values):
             table, row = chosen[..., node].nonzero()
@@ -362,8 +458,11 @@ _OF_COLUMNS = (
 )
 
 
-def _pooled(own, other, weight):
-    """Average probabilities (n, n_levels) geometrically."""
-    logs = [np.log(np.maximum(one, _FLOOR)) for one in (own, other)]
-    found = np.exp((1 - weight) * logs[0] + weight * logs[1])
-    return found / found.sum(1, keepdims=True)
+def _numbers_of(nodes):
+    """Make uniform numbers that are functions of the rows of nodes."""
+    numbers = row_keyed(nodes, 0)
+
+    def uniforms(number, shape):
+        return numbers(number, torch.empty(shape, dtype=torch.float64)).numpy()
+
+    return uniforms

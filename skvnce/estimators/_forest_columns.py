@@ -2,14 +2,16 @@
 
 All cells are replaced by the ranks of their values among the observed ones, so that a
 forest does not depend on units or on increasing transformations of the other columns.
-Each leaf keeps the observed cells of the rows that reach it.  A draw selects a tree and
-one of the cells of the leaf (Meinshausen 2006, Quantile regression forests).
+Each leaf keeps the cells that it was grown on.  A draw selects a tree and one of the
+cells of the leaf (Meinshausen 2006, Quantile regression forests).
 """
 
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+_FLOOR = 0.003  # least probability in a geometric mean
 
 
 class Ranks(NamedTuple):
@@ -40,7 +42,7 @@ class Ranks(NamedTuple):
 
 
 class Leaves(NamedTuple):
-    """The observed cells of a column by the leaf of a tree that their rows reach.
+    """The cells of a column by the leaf of a tree that was grown on them.
 
     Attributes
     ----------
@@ -100,10 +102,28 @@ class ColumnForest(NamedTuple):
     width: int
     moments: tuple
 
-    def predict(self, ranks):
-        """Predict means, or probabilities (n, width), for ranks (n, n_nodes)."""
+    def predict(self, ranks, trees=None):
+        """Predict means, or probabilities of levels, of rows.
+
+        Parameters
+        ----------
+        ranks : ndarray of float32, of shape (n, n_nodes)
+        trees : ndarray of bool, of shape (n_trees, n), default=None
+            The trees that predict each row; None means all.
+
+        Returns
+        -------
+        ndarray of shape (n, width)
+        """
         others = self._others(ranks)
-        total = sum(tree.predict(others) for tree in self.trees) / len(self.trees)
+        if trees is None:
+            total = sum(tree.predict(others) for tree in self.trees) / len(self.trees)
+        else:
+            shares = trees / np.maximum(trees.sum(0), 1)
+            total = sum(
+                tree.predict(others) * share[:, None]
+                for tree, share in zip(self.trees, shares, strict=True)
+            )
         if self.levels is None:
             location, scale = self.moments
             return location + scale * total.reshape(-1, 1)
@@ -111,10 +131,14 @@ class ColumnForest(NamedTuple):
         found[:, self.levels] = total
         return found
 
-    def draw(self, ranks, uniform):
-        """Draw ranks of cells (n,) by uniform numbers (n,); ranks are (n, n_nodes)."""
+    def draw(self, ranks, uniform, trees=None):
+        """Draw ranks of cells (n,) by uniform numbers (n,); see `predict`."""
         others, found = self._others(ranks), np.empty(len(ranks), dtype=np.float32)
-        which, inner = np.divmod(uniform * len(self.trees), 1)
+        if trees is None:
+            which, inner = np.divmod(uniform * len(self.trees), 1)
+        else:
+            number, inner = np.divmod(uniform * trees.sum(0), 1)
+            which = (trees.cumsum(0) <= number).sum(0)
         order = which.argsort(kind="stable")
         ends = np.searchsorted(which[order], np.arange(len(self.trees) + 1))
         for place, (tree, leaves) in enumerate(
@@ -146,7 +170,9 @@ def grow(column, completed, ranks, cells, n_levels, growth, rng):
 
     Returns
     -------
-    ColumnForest
+    forest : ColumnForest
+    unseen : ndarray of bool, of shape (n_trees, n)
+        The rows that a tree was not grown on; all trees for a row without such a tree.
     """
     rows = np.flatnonzero(~np.isnan(cells))
     if len(rows) > growth.max_samples:
@@ -156,29 +182,28 @@ def grow(column, completed, ranks, cells, n_levels, growth, rng):
     if n_levels is None:
         kind, moments = RandomForestRegressor, (target.mean(), target.std() or 1.0)
         target = (target - moments[0]) / moments[1]
-    trees, leaves, levels = [], [], None
-    counts = [
-        len(part)
-        for part in np.array_split(np.arange(growth.n_estimators), len(completed))
-    ]
-    for table, count in zip(completed, counts, strict=True):
-        if not count:
-            continue
+    trees, leaves, levels, unseen = [], [], None, []
+    shares = np.array_split(np.arange(growth.n_estimators), len(completed))
+    for table, share in zip(completed, shares, strict=True):
         others = np.ascontiguousarray(np.delete(table[rows], column, axis=1))
         forest = kind(
-            count,
+            max(1, len(share)),
             min_samples_leaf=growth.min_samples_leaf,
             max_features=growth.max_features,
             n_jobs=growth.n_jobs,
             random_state=int(rng.integers(2**31 - 1)),
         ).fit(others, target)
-        own = [one.tree_ for one in forest.estimators_]
-        trees += own
-        leaves += [
-            Leaves.of(tree, others, ranks[rows].astype(np.float32)) for tree in own
-        ]
         levels = forest.classes_.astype(int) if n_levels else None
-    return ColumnForest(column, trees, leaves, levels, n_levels or 1, moments)
+        for one, bag in zip(
+            forest.estimators_, forest.estimators_samples_, strict=True
+        ):
+            bag = np.unique(bag)
+            trees.append(one.tree_)
+            leaves.append(Leaves.of(one.tree_, others[bag], ranks[rows[bag]]))
+            unseen.append(~np.isin(np.arange(len(cells)), rows[bag]))
+    forest = ColumnForest(column, trees, leaves, levels, n_levels or 1, moments)
+    unseen = np.array(unseen)
+    return forest, unseen | ~unseen.any(0)
 
 
 class Chains(NamedTuple):
@@ -196,7 +221,7 @@ class Chains(NamedTuple):
     n_sweeps: int
 
 
-def predict(forests, start, missing, chains, uniforms):
+def predict(forests, start, missing, chains, uniforms, trees=None):
     """Average the predictions of forests over draws of the other missing cells.
 
     Parameters
@@ -210,6 +235,8 @@ def predict(forests, start, missing, chains, uniforms):
     uniforms : callable
         Maps the number of a sweep and a shape (n_chains, n, n_nodes) to uniform
         numbers.
+    trees : dict of int to ndarray of bool, of shape (n_trees, n), default=None
+        For each column, the trees that may predict the rows; None means all.
 
     Returns
     -------
@@ -226,17 +253,18 @@ def predict(forests, start, missing, chains, uniforms):
             if not len(rows):
                 continue
             ranks = state[:, rows].reshape(-1, state.shape[-1])
+            own = trees and np.tile(trees[j][:, rows], chains.n_chains)
             if number >= chains.n_burn_in:
-                cells = forest.predict(ranks)
+                cells = forest.predict(ranks, own)
                 cells = cells.reshape(chains.n_chains, len(rows), -1).mean(0)
                 found[j] = found.get(j, 0.0) + cells / chains.n_sweeps
-            drawn = forest.draw(ranks, uniform[:, rows, j].ravel())
+            drawn = forest.draw(ranks, uniform[:, rows, j].ravel(), own)
             state[:, rows, j] = drawn.reshape(chains.n_chains, -1)
     return found
 
 
-def redraw(forests, ranks, missing, weight, rng):
-    """Draw each missing cell with a probability from the forests, given the others.
+def redraw(forests, ranks, missing, weights, n_sweeps, rng):
+    """Draw missing cells again, some of them from the forests given the others.
 
     Parameters
     ----------
@@ -244,8 +272,9 @@ def redraw(forests, ranks, missing, weight, rng):
     ranks : ndarray of float32, of shape (n_draws, n, n_nodes)
         Completed tables; changed in place.
     missing : ndarray of bool, of shape (n, n_nodes)
-    weight : float
-        The probability.
+    weights : ndarray of shape (n_nodes,)
+        Probabilities with which a cell is drawn in a sweep.
+    n_sweeps : int
     rng : numpy.random.Generator
 
     Returns
@@ -253,10 +282,54 @@ def redraw(forests, ranks, missing, weight, rng):
     ndarray of bool, of shape (n_draws, n, n_nodes)
         The cells that were drawn.
     """
-    chosen = missing & (rng.random(ranks.shape) < weight)
-    for forest in forests:
-        tables, rows = chosen[..., forest.column].nonzero()
-        if len(rows):
-            own = forest.draw(ranks[tables, rows], rng.random(len(rows)))
-            ranks[tables, rows, forest.column] = own
-    return chosen
+    changed = np.zeros(ranks.shape, dtype=bool)
+    for _ in range(n_sweeps):
+        chosen = missing & (rng.random(ranks.shape) < weights)
+        changed |= chosen
+        for forest in forests:
+            tables, rows = chosen[..., forest.column].nonzero()
+            if len(rows):
+                own = forest.draw(ranks[tables, rows], rng.random(len(rows)))
+                ranks[tables, rows, forest.column] = own
+    return changed
+
+
+def best_weight(own, other, truth):
+    """Choose the weight of the second of two predictions (n,) of numbers.
+
+    It minimises the mean squared error of the weighted mean, within 0 and 1.
+    """
+    apart = other - own
+    squares = (apart**2).sum()
+    if squares == 0:
+        return 0.5
+    return float(np.clip((apart * (truth - own)).sum() / squares, 0.0, 1.0))
+
+
+def best_weight_of_levels(own, other, grid=np.linspace(0, 1, 21)):
+    """Choose the weight of the second of two tables of probabilities.
+
+    It minimises the mean log-loss of `pooled` probabilities.
+
+    Parameters
+    ----------
+    own, other : list of ndarray of shape (n_levels,)
+        The probabilities of a cell; the observed level comes first.
+    grid : ndarray
+        The weights to choose from.
+    """
+    losses = [
+        -sum(
+            np.log(pooled(p[None], q[None], weight)[0, 0])
+            for p, q in zip(own, other, strict=True)
+        )
+        for weight in grid
+    ]
+    return float(grid[np.argmin(losses)])
+
+
+def pooled(own, other, weight):
+    """Average probabilities (n, n_levels) geometrically."""
+    logs = [np.log(np.maximum(one, _FLOOR)) for one in (own, other)]
+    found = np.exp((1 - weight) * logs[0] + weight * logs[1])
+    return found / found.sum(1, keepdims=True)
