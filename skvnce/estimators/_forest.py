@@ -37,16 +37,16 @@ class ForestImputer(CallbackSupportMixin, Imputer):
     """Impute by another imputer averaged with random forests.
 
     Forests find what smooth models miss, such as bands, steps and interactions of
-    columns.  `estimator` is fitted first and completes the table by draws.  On the
+    columns.  `model` is fitted first and completes the table by draws.  On the
     completed tables one forest for each column learns to predict its observed cells
     from the other columns.  Then predictions are averaged: means of numbers
     arithmetically, probabilities of levels geometrically.  In rows with several missing
     cells the forests' predictions are averages over Gibbs chains, which start at the
-    fillings of `estimator` and draw the missing cells in turn from the forests.
+    fillings of `model` and draw the missing cells in turn from the forests.
 
     Parameters
     ----------
-    estimator : GaussianImputer, LAIRImputer, VGIImputer or None, default=None
+    model : GaussianImputer, LAIRImputer, VGIImputer or None, default=None
         The other imputer.  It decides how columns are read (`categorical_features`),
         about bounds, empty columns and indicators.  None is ``GaussianImputer()``.
     n_estimators : int, default=100
@@ -54,7 +54,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
     weight : "auto" or float, default="auto"
         Weight of the forests, from 0 to 1.  ``"auto"`` chooses one weight for numbers,
         by squared errors, and one for categories, by log-loss: in at most 1000 rows
-        one observed cell is hidden and predicted, by `estimator` and by the trees that
+        one observed cell is hidden and predicted, by `model` and by the trees that
         were not grown on the row.
     n_completions : int, default=3
         Number of completed tables that the trees are grown on.
@@ -72,7 +72,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
     n_jobs : int or None, default=None
         Number of processes or threads that grow trees, as in scikit-learn's forests.
     random_state : int, RandomState instance, Generator or None, default=None
-        Seed of the trees, of the completed tables, and of `estimator` unless that has
+        Seed of the trees, of the completed tables, and of `model` unless that has
         one of its own.
     verbose : int, default=0
         If 1, print a line for each forest, and for each other step of `fit`,
@@ -81,7 +81,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
 
     Attributes
     ----------
-    estimator_ : GaussianImputer, LAIRImputer or VGIImputer
+    model_ : GaussianImputer, LAIRImputer or VGIImputer
         The fitted imputer.
     weights_ : ndarray of shape (n_nodes,)
         Weight of the forest of each column.
@@ -95,7 +95,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
     categories_ : dict of str to ndarray
         The levels of each column of categories.  Only if there are categories.
     indicator_ : MissingIndicator or None
-        The indicator of `estimator_`.
+        The indicator of `model_`.
     n_features_in_ : int
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -103,10 +103,10 @@ class ForestImputer(CallbackSupportMixin, Imputer):
 
     Notes
     -----
-    Draws of `sample` are those of `estimator_` after `n_steps` sweeps, in which each
+    Draws of `sample` are those of `model_` after `n_steps` sweeps, in which each
     missing cell is drawn again, with its weight as the probability, from its forest
     given the other cells.  A draw from a forest is an observed value.  The weights do
-    not hide cells from the fit of `estimator`, so that they are too small if it
+    not hide cells from the fit of `model`, so that they are too small if it
     overfits.  There is no density, and so no `score`.
 
     References
@@ -130,7 +130,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
     """
 
     _parameter_constraints = {
-        "estimator": [None, Imputer],
+        "model": [None, Imputer],
         "n_estimators": [integer_from(1)],
         "weight": [AUTO, Number(Real, 0, 1, closed="both")],
         "n_completions": [integer_from(1)],
@@ -146,7 +146,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
 
     def __init__(
         self,
-        estimator=None,
+        model=None,
         *,
         n_estimators=100,
         weight="auto",
@@ -160,7 +160,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         random_state=None,
         verbose=0,
     ):
-        self.estimator = estimator
+        self.model = model
         self.n_estimators = n_estimators
         self.weight = weight
         self.n_completions = n_completions
@@ -176,7 +176,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
     @keeps_state_on_failure
     @reports_fit
     def fit(self, X, y=None):
-        """Fit `estimator`, and grow a forest for each column.
+        """Fit `model`, and grow a forest for each column.
 
         Parameters
         ----------
@@ -198,7 +198,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         """
         self._check_parameters()
         rng = np.random.default_rng(seed_from(self.random_state))
-        self._keep_estimator(self._seeded(rng).fit(X))
+        self._keep_model(self._seeded(rng).fit(X))
         cells = self._checked(X)
         _, finish = report_rounds(self, None, X=cells)
         cells = cells[~np.isnan(cells).all(1)]
@@ -207,15 +207,15 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         return self
 
     def _seeded(self, rng):
-        """Clone `estimator`, with a seed if it has none."""
-        base = GaussianImputer() if self.estimator is None else clone(self.estimator)
+        """Clone `model`, with a seed if it has none."""
+        base = GaussianImputer() if self.model is None else clone(self.model)
         if getattr(base, "random_state", None) is None:
             base.set_params(random_state=int(rng.integers(2**31 - 1)))
         return base
 
-    def _keep_estimator(self, base):
+    def _keep_model(self, base):
         """Take over what the other imputer has learned about the columns."""
-        self.estimator_ = base
+        self.model_ = base
         vars(self).pop("categories_", None)
         for name in _OF_COLUMNS:
             if hasattr(base, name):
@@ -269,7 +269,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         kept = cells[rows]
         kept[np.arange(len(rows)), self.feature_indices_[hidden]] = np.nan
         trees = {j: one[:, rows] for j, one in enumerate(unseen)}
-        own = self.estimator_._predicted(kept)
+        own = self.model_._predicted(kept)
         other = self._by_forests(kept, own, trees)
         self.weights_ = self._best_weights(cells[rows], hidden, own, other)
 
@@ -283,7 +283,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         hidden : ndarray of int, of shape (n,)
             The column of the model of that cell.
         own, other : Predicted
-            Predictions by `estimator_` and by the forests.
+            Predictions by `model_` and by the forests.
         """
         numbers, levels = [np.zeros((0, 3))], ([], [])
         for j, place in enumerate(self.feature_indices_):
@@ -314,7 +314,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
 
     def _completions(self, cells, n_draws, seed):
         """Draw the nodes of rows; (n_draws, n, n_nodes)."""
-        tables = self.estimator_._drawn_tables(cells, int(n_draws), seed)
+        tables = self.model_._drawn_tables(cells, int(n_draws), seed)
         kept = np.searchsorted(self._columns_kept(), self.feature_indices_)
         return tables[..., kept].astype(np.float64)
 
@@ -340,7 +340,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
     def category_probabilities(self, X):
         """Compute the probabilities of levels given the observed cells of each row.
 
-        They are geometric means of those of `estimator_` and of the forests, which are
+        They are geometric means of those of `model_` and of the forests, which are
         averaged over the Gibbs chains.
 
         Parameters
@@ -359,7 +359,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         return probabilities_as_given(self, found, X)
 
     def _predicted(self, X):
-        own = self.estimator_._predicted(X)
+        own = self.model_._predicted(X)
         other = self._by_forests(X, own)
         missing = np.isnan(X)
         for weight, place in zip(self.weights_, self.feature_indices_, strict=True):
@@ -418,7 +418,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
 
     def _drawn_tables(self, X, n_draws, random_state):
         rng = np.random.default_rng(seed_from(random_state))
-        tables = self.estimator_._drawn_tables(X, n_draws, rng)
+        tables = self.model_._drawn_tables(X, n_draws, rng)
         kept = np.searchsorted(self._columns_kept(), self.feature_indices_)
         rows = np.flatnonzero(np.isnan(X[:, self.feature_indices_]).any(1))
         if not len(rows):
@@ -438,10 +438,10 @@ class ForestImputer(CallbackSupportMixin, Imputer):
     def _checked(self, X):
         check_is_fitted(self)
         self._check_parameters()
-        return self.estimator_._checked(X)
+        return self.model_._checked(X)
 
     def _keeps_empty(self):
-        return self.estimator_._keeps_empty()
+        return self.model_._keeps_empty()
 
 
 _OF_COLUMNS = (

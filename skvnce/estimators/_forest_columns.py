@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 _FLOOR = 0.003  # least probability in a geometric mean
+_WEIGHTS = np.linspace(0, 1, 21)  # to choose from, for probabilities
 
 
 class Ranks(NamedTuple):
@@ -306,7 +307,7 @@ def best_weight(own, other, truth):
     return float(np.clip((apart * (truth - own)).sum() / squares, 0.0, 1.0))
 
 
-def best_weight_of_levels(own, other, grid=np.linspace(0, 1, 21)):
+def best_weight_of_levels(own, other):
     """Choose the weight of the second of two tables of probabilities.
 
     It minimises the mean log-loss of `pooled` probabilities.
@@ -315,17 +316,15 @@ def best_weight_of_levels(own, other, grid=np.linspace(0, 1, 21)):
     ----------
     own, other : list of ndarray of shape (n_levels,)
         The probabilities of a cell; the observed level comes first.
-    grid : ndarray
-        The weights to choose from.
     """
     losses = [
         -sum(
             np.log(pooled(p[None], q[None], weight)[0, 0])
             for p, q in zip(own, other, strict=True)
         )
-        for weight in grid
+        for weight in _WEIGHTS
     ]
-    return float(grid[np.argmin(losses)])
+    return float(_WEIGHTS[np.argmin(losses)])
 
 
 def pooled(own, other, weight):
