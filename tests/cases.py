@@ -6,6 +6,7 @@ from sklearn.base import clone
 from skvnce import (
     LBFGS,
     Adam,
+    ForestImputer,
     GaussianImputer,
     IncompleteDensity,
     IncompleteFactorAnalysis,
@@ -80,13 +81,16 @@ ESTIMATORS = [
     NoisyOr(),
     NoisyOr(2, **CAUSES),
     NoisyOr(2, algorithm="svi", init="random", **{**CAUSES, "binarize": 0}),
+    ForestImputer(
+        GaussianImputer(n_parameter_draws=2, add_indicator=True), n_estimators=6
+    ),
 ]
 
 # Those that the longer NaN contract suite is run over, at least one a class.
 CONTRACT = [ESTIMATORS[0], *ESTIMATORS[4:6], *ESTIMATORS[8:10]]
 CONTRACT += [ESTIMATORS[12], ESTIMATORS[14], *ESTIMATORS[16:18]]
 CONTRACT.append(clone(ESTIMATORS[6]).set_params(add_indicator=False))
-CONTRACT.append(ESTIMATORS[-2])
+CONTRACT += [ESTIMATORS[-3], ForestImputer(n_estimators=6)]
 
 # Those that it is run over with the slow tests.
 CONTRACT_SLOWLY = ESTIMATORS[2:4]

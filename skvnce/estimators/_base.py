@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.impute import MissingIndicator
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._progress import step
@@ -183,6 +184,7 @@ class IncompleteTransformer(ConstantColumns, TransformerMixin, BaseEstimator):
                 )
         return self._names_out(names)
 
+    @available_if(lambda self: hasattr(self, "score_samples"))
     def score(self, X, y=None):
         """Compute the mean of `score_samples` over the rows; larger is better.
 

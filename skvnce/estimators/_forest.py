@@ -65,15 +65,15 @@ class ForestImputer(CallbackSupportMixin, Imputer):
     max_samples : int, default=10000
         Maximum number of rows, chosen at random, that the forest of a column learns
         from.
-    n_chains : int, default=8
-        Number of Gibbs chains for each row in `transform`.
+    n_draws : int, default=8
+        Number of Gibbs chains for each row that `transform` averages over.
     n_steps : int, default=3
         Number of sweeps of `sample`.
     n_jobs : int or None, default=None
         Number of processes or threads that grow trees, as in scikit-learn's forests.
     random_state : int, RandomState instance, Generator or None, default=None
-        Seed of the trees, of the completed tables, and of `model` unless that has
-        one of its own.
+        Seed of the trees and of the completed tables; replaces the `random_state` of
+        `model`.
     verbose : int, default=0
         If 1, print a line for each forest, and for each other step of `fit`,
         `transform` and `sample` that takes longer than a second.  If 2, print all
@@ -137,7 +137,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         "min_samples_leaf": [integer_from(1)],
         "max_features": [Number(Real, 0, 1, closed="right")],
         "max_samples": [integer_from(2)],
-        "n_chains": [integer_from(1)],
+        "n_draws": [integer_from(1)],
         "n_steps": [integer_from(1)],
         "n_jobs": [integer_from(-2), None],
         "random_state": RANDOM_STATE,
@@ -154,7 +154,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         min_samples_leaf=2,
         max_features=0.5,
         max_samples=10_000,
-        n_chains=8,
+        n_draws=8,
         n_steps=3,
         n_jobs=None,
         random_state=None,
@@ -167,7 +167,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         self.min_samples_leaf = min_samples_leaf
         self.max_features = max_features
         self.max_samples = max_samples
-        self.n_chains = n_chains
+        self.n_draws = n_draws
         self.n_steps = n_steps
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -207,11 +207,9 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         return self
 
     def _seeded(self, rng):
-        """Clone `model`, with a seed if it has none."""
-        base = GaussianImputer() if self.model is None else clone(self.model)
-        if getattr(base, "random_state", None) is None:
-            base.set_params(random_state=int(rng.integers(2**31 - 1)))
-        return base
+        """Clone `model`, with a seed."""
+        model = GaussianImputer() if self.model is None else clone(self.model)
+        return model.set_params(random_state=int(rng.integers(2**31 - 1)))
 
     def _keep_model(self, base):
         """Take over what the other imputer has learned about the columns."""
@@ -389,10 +387,10 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         -------
         Predicted
         """
-        chains = Chains(int(self.n_chains), **_SWEEPS)
+        chains = Chains(int(self.n_draws), **_SWEEPS)
         filled = start.filled.copy()
         levels = {place: one.copy() for place, one in start.probabilities.items()}
-        parts = self._parts(X, only_incomplete=True, n_chains=self.n_chains)
+        parts = self._parts(X, only_incomplete=True, n_chains=self.n_draws)
         for (rows, columns), nodes in parts:
             some = trees and {j: one[:, rows[:, 0]] for j, one in trees.items()}
             found = _forest_columns.predict(
