@@ -395,7 +395,9 @@ class ForestImputer(CallbackSupportMixin, Imputer):
             some = trees and {j: one[:, rows[:, 0]] for j, one in trees.items()}
             found = _forest_columns.predict(
                 self._in_order(),
-                Ranks(self._values).encoded(filled[rows, columns]),
+                Ranks(self._values).encoded(
+                    np.where(np.isnan(nodes), filled[rows, columns], nodes)
+                ),
                 np.isnan(nodes),
                 chains,
                 _numbers_of(nodes),

@@ -198,7 +198,6 @@ def grow(column, completed, ranks, cells, n_levels, growth, rng):
         for one, bag in zip(
             forest.estimators_, forest.estimators_samples_, strict=True
         ):
-            bag = np.unique(bag)
             trees.append(one.tree_)
             leaves.append(Leaves.of(one.tree_, others[bag], ranks[rows[bag]]))
             unseen.append(~np.isin(np.arange(len(cells)), rows[bag]))

@@ -1,0 +1,267 @@
+"""ForestImputer: forests averaged with another imputer."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+from skvnce import ForestImputer, GaussianImputer, LAIRImputer
+from skvnce.estimators import _forest_columns as columns
+
+GIVEN = {"n_estimators": 20, "random_state": 0}
+
+
+def product(seed, n=400):
+    """Make two columns and their product, of which a quarter is missing.
+
+    Each column alone says nothing about the product.
+    """
+    rng = np.random.default_rng(seed)
+    pair = rng.uniform(-1, 1, size=(n, 2))
+    full = np.column_stack([pair, pair.prod(1)])
+    X = full.copy()
+    X[: n // 4, 2] = np.nan
+    return X, full
+
+
+def mixed(seed, n=200):
+    """Make a frame with a number, a nominal column that is its band, and a count."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    band = np.where(abs(x) < 0.7, "inner", "outer")
+    frame = pd.DataFrame(
+        {"x": x, "band": pd.Categorical(band), "count": rng.poisson(2, size=n)}
+    )
+    masked = frame.copy()
+    masked.loc[rng.random(n) < 0.3, "band"] = None
+    masked["x"] = masked["x"].mask(rng.random(n) < 0.1)
+    masked["count"] = masked["count"].astype("Int64").mask(rng.random(n) < 0.1)
+    return masked, frame
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, _ = mixed(0)
+    imputer = ForestImputer(GaussianImputer(on_misfit="ignore"), **GIVEN)
+    return imputer.set_output(transform="pandas").fit(X), X
+
+
+@pytest.fixture(scope="module")
+def forest():
+    """Grow a forest of the last of three columns, and return its ranks, too."""
+    rng = np.random.default_rng(0)
+    nodes = rng.normal(size=(60, 3))
+    nodes[:, 2] += nodes[:, 0] ** 2
+    ranks = columns.Ranks.of(nodes)
+    own = ranks.encoded(nodes)
+    growth = columns.Growth(30, 3, 0.7, 50, None)
+    found = columns.grow(2, own[None], own[:, 2], nodes[:, 2], None, growth, rng)
+    return *found, ranks, own
+
+
+# the forest of a column
+
+
+def test_ranks_are_places_among_observed_values():
+    ranks = columns.Ranks.of(np.array([[3.0], [1.0], [np.nan], [1.0], [7.0]]))
+    cells = np.array([[1.0], [3.0], [7.0], [0.0], [2.0], [9.0]])
+    found = ranks.encoded(cells)[:, 0]
+    np.testing.assert_array_equal(found, [0, 1, 2, -0.5, 0.5, 2.5])
+
+
+def test_predictions_are_means_of_draws(forest):
+    """The oracle enumerates all trees, and all cells of the leaves by a fine grid."""
+    one, _, ranks, own = forest
+    grid = (np.arange(151200) + 0.5) / 151200  # 5040 for each of the trees
+    for row in own[:3]:
+        drawn = one.draw(np.repeat(row[None], len(grid), 0), grid)
+        mean = ranks.values[2][drawn.astype(int)].mean()
+        # the grid cuts cells of a leaf whose number does not divide 5040
+        assert mean == pytest.approx(one.predict(row[None])[0, 0], abs=2e-3)
+
+
+def test_rows_are_predicted_by_the_trees_that_are_asked_for(forest):
+    one, unseen, _, own = forest
+    location, scale = one.moments
+    others = np.ascontiguousarray(own[:, :2])
+    each = np.array([tree.predict(others)[:, 0] for tree in one.trees])
+    expected = location + scale * (each * unseen).sum(0) / unseen.sum(0)
+    np.testing.assert_allclose(one.predict(own, unseen)[:, 0], expected)
+    assert not np.allclose(one.predict(own)[:, 0], expected)
+
+
+def test_trees_were_not_grown_on_the_rows_that_they_have_not_seen(forest):
+    """A tree that has seen a row has its cell in one of the leaves."""
+    one, unseen, _, own = forest
+    for leaves, mask in zip(one.leaves, unseen, strict=True):
+        assert not np.isin(own[mask, 2], leaves.ranks).any()
+        assert np.isin(own[~mask, 2], leaves.ranks).all()
+    assert (~unseen).any(0).sum() <= 50  # `max_samples`
+
+
+def test_draws_come_from_the_trees_that_are_asked_for(forest):
+    one, unseen, _, own = forest
+    only = np.zeros_like(unseen)
+    only[3] = True
+    uniform = np.random.default_rng(0).random(len(own))
+    found = one.draw(own, uniform, only)
+    leaf = one.trees[3].apply(np.ascontiguousarray(own[:, :2]))
+    np.testing.assert_array_equal(found, one.leaves[3].at(leaf, uniform))
+
+
+# weights
+
+
+def test_the_best_weight_minimises_squared_errors(seed):
+    rng = np.random.default_rng(seed)
+    own, other, truth = rng.normal(size=(3, 50))
+    grid = np.linspace(0, 1, 1001)
+    errors = [((own + w * (other - own) - truth) ** 2).sum() for w in grid]
+    found = columns.best_weight(own, other, truth)
+    assert found == pytest.approx(grid[np.argmin(errors)], abs=1e-3)
+
+
+def test_the_best_weight_is_half_without_a_difference():
+    assert columns.best_weight(np.ones(3), np.ones(3), np.zeros(3)) == 0.5
+    assert columns.best_weight(*np.zeros((3, 0))) == 0.5
+
+
+def test_the_best_weight_of_levels_prefers_what_is_right():
+    right, wrong = [np.array([0.9, 0.1])] * 9, [np.array([0.2, 0.8])] * 9
+    assert columns.best_weight_of_levels(wrong, right) == 1
+    assert columns.best_weight_of_levels(right, wrong) == 0
+
+
+def test_probabilities_are_averaged_geometrically():
+    p, q = np.array([[0.9, 0.1]]), np.array([[0.4, 0.6]])
+    root = np.sqrt(p * q)
+    np.testing.assert_allclose(columns.pooled(p, q, 0.5), root / root.sum())
+    np.testing.assert_allclose(columns.pooled(p, q, 0.0), p)
+    np.testing.assert_allclose(columns.pooled(p, q, 1.0), q)
+
+
+def test_forests_have_the_weight_where_no_line_predicts(seed):
+    X, _ = product(seed)
+    imputer = ForestImputer(GaussianImputer(on_misfit="ignore"), **GIVEN).fit(X)
+    assert (imputer.weights_ > 0.8).all()
+
+
+def test_forests_have_little_weight_where_rows_are_normal(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(200, 1)) + 0.3 * rng.normal(size=(200, 6))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    imputer = ForestImputer(**GIVEN).fit(X)
+    assert (imputer.weights_ < 0.5).all()
+
+
+# the imputer
+
+
+def test_the_weight_0_gives_the_other_imputer(fitted):
+    imputer, X = fitted
+    other = clone(imputer).set_params(weight=0.0).fit(X)
+    assert (other.weights_ == 0).all()
+    alone = other.model_.set_output(transform="pandas")
+    pd.testing.assert_frame_equal(other.transform(X), alone.transform(X))
+    theirs = alone.category_probabilities(X)
+    for name, found in other.category_probabilities(X).items():
+        np.testing.assert_allclose(found, theirs[name], atol=0.01)
+
+
+def test_forests_fill_what_no_line_predicts(seed):
+    x = np.random.default_rng(seed).uniform(-1, 1, size=300)
+    full = np.column_stack([x, abs(x)])
+    hidden = np.zeros(full.shape, dtype=bool)
+    hidden[:100, 1] = True
+    X = np.where(hidden, np.nan, full)
+    alone = GaussianImputer(on_misfit="ignore", marginals="normal").fit_transform(X)
+    found = ForestImputer(weight=1.0, **GIVEN).fit(X).transform(X)
+    errors = [abs(one - full)[hidden].mean() for one in (alone, found)]
+    assert errors[1] < errors[0] / 2
+
+
+def test_forests_do_not_depend_on_the_scale_of_other_columns():
+    X, _ = product(0)
+    moved = np.column_stack([np.exp(5 * X[:, 0]), X[:, 1:]])
+    given = {"weight": 1.0, **GIVEN}
+    filled = [ForestImputer(**given).fit_transform(one)[:, 2] for one in (X, moved)]
+    np.testing.assert_allclose(*filled)
+
+
+def test_draws_of_forests_are_observed_values():
+    X, _ = product(0)
+    imputer = ForestImputer(weight=1.0, **GIVEN).fit(X)
+    tables = imputer.sample(X, 3, random_state=0, as_array=True)
+    hidden = np.isnan(X)
+    assert np.isin(tables[:, hidden], X[~hidden[:, 2], 2]).all()
+    np.testing.assert_array_equal(tables[:, ~hidden], np.tile(X[~hidden], (3, 1)))
+    assert not np.array_equal(tables[0], tables[1])
+    again = imputer.sample(X, 3, random_state=0, as_array=True)
+    np.testing.assert_array_equal(tables, again)
+
+
+def test_bands_of_a_number_are_found(fitted):
+    imputer, X = fitted
+    _, full = mixed(0)
+    hidden = X["band"].isna()
+    right = (imputer.transform(X)["band"] == full["band"])[hidden]
+    alone = imputer.model_.transform(X)[:, 1] == full["band"]
+    assert right.mean() > 0.8 > alone[hidden].mean()
+
+
+def test_frames_come_back_with_their_data_types(fitted):
+    imputer, X = fitted
+    for table in (imputer.transform(X), *imputer.sample(X, 2, random_state=0)):
+        assert list(table.dtypes) == list(X.dtypes)
+        assert not table.isna().any().any()
+        pd.testing.assert_frame_equal(table.where(X.notna()), X.where(X.notna()))
+
+
+def test_probabilities_sum_to_one_and_know_observed_cells(fitted):
+    imputer, X = fitted
+    found = imputer.category_probabilities(X)
+    assert list(found) == ["band", "count"] == list(imputer.categories_)
+    np.testing.assert_allclose(found["band"].sum(axis=1), 1)
+    seen = X["band"].notna()
+    expected = pd.get_dummies(X["band"])[seen].astype(float)
+    np.testing.assert_array_equal(found["band"][seen], expected)
+    filled = imputer.transform(X)["band"]
+    np.testing.assert_array_equal(filled, found["band"].idxmax(axis=1))
+
+
+def test_a_row_is_filled_alike_in_any_table(fitted):
+    imputer, X = fitted
+    some = X.iloc[[17, 3, 60]]
+    pd.testing.assert_frame_equal(
+        imputer.transform(X).loc[some.index], imputer.transform(some)
+    )
+
+
+@pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")
+def test_a_single_column_is_left_to_the_other_imputer():
+    X = np.array([[1.0], [2.0], [np.nan], [4.0]])
+    imputer = ForestImputer(**GIVEN).fit(X)
+    np.testing.assert_array_equal(imputer.transform(X), imputer.model_.transform(X))
+    assert np.isfinite(imputer.sample(X, 2, as_array=True)).all()
+
+
+@pytest.mark.slow
+def test_autoencoders_can_be_averaged_with_forests():
+    X, full = product(0)
+    hidden = np.isnan(X)
+    model = LAIRImputer(n_draws=20, n_estimators=1, on_misfit="ignore")
+    imputer = ForestImputer(model, **GIVEN).fit(X)
+    assert abs(imputer.transform(X) - full)[hidden].mean() < 0.1
+
+
+def test_a_wrong_model_is_refused():
+    X, _ = product(0)
+    with pytest.raises(ValueError, match="'model' parameter of ForestImputer"):
+        ForestImputer("forest").fit(X)
+    with pytest.raises(ValueError, match="'weight' parameter of ForestImputer"):
+        ForestImputer(weight=1.5).fit(X)
+
+
+def test_there_is_no_score():
+    assert not hasattr(ForestImputer(), "score")
+    assert hasattr(GaussianImputer(), "score")
