@@ -81,8 +81,11 @@ ESTIMATORS = [
     NoisyOr(),
     NoisyOr(2, **CAUSES),
     NoisyOr(2, algorithm="svi", init="random", **{**CAUSES, "binarize": 0}),
+    ForestImputer(n_estimators=6, n_draws=2),
     ForestImputer(
-        GaussianImputer(n_parameter_draws=2, add_indicator=True), n_estimators=6
+        GaussianImputer(n_parameter_draws=2, add_indicator=True),
+        n_estimators=3,
+        weight=0.9,
     ),
 ]
 
@@ -90,7 +93,7 @@ ESTIMATORS = [
 CONTRACT = [ESTIMATORS[0], *ESTIMATORS[4:6], *ESTIMATORS[8:10]]
 CONTRACT += [ESTIMATORS[12], ESTIMATORS[14], *ESTIMATORS[16:18]]
 CONTRACT.append(clone(ESTIMATORS[6]).set_params(add_indicator=False))
-CONTRACT += [ESTIMATORS[-3], ForestImputer(n_estimators=6)]
+CONTRACT += [ESTIMATORS[-4], ESTIMATORS[-2]]
 
 # Those that it is run over with the slow tests.
 CONTRACT_SLOWLY = ESTIMATORS[2:4]

@@ -61,7 +61,8 @@ def test_single_precision_does_not_overflow(name, fitted):
         assert found.dtype == np.float32 and np.isfinite(found).all()
         if imputes(model):
             np.testing.assert_array_equal(found[~missing], X[~missing])
-    assert np.isfinite(model.score_samples(X)).all()
+    if hasattr(model, "score_samples"):
+        assert np.isfinite(model.score_samples(X)).all()
 
 
 @pytest.mark.parametrize("name", FIRST)
@@ -71,12 +72,13 @@ def test_rows_too_far_for_a_finite_answer_are_refused(name, fitted):
         X[2, 1] = sign * 1e200
         match = r"X has -?1e\+200 in column 1, row 2: .* mark it as missing by NaN"
         for method in ("transform", "score_samples", "sample"):
-            if method != "sample" or draws_cells(model):
+            if hasattr(model, method):
                 with pytest.raises(ValueError, match=match):
                     getattr(model, method)(X)
     X[2, 1] = 1e60  # far less than 1e50 widths
     assert np.isfinite(model.transform(X)).all()
-    assert np.isfinite(model.score_samples(X)).all()
+    if hasattr(model, "score_samples"):
+        assert np.isfinite(model.score_samples(X)).all()
 
 
 def test_conversion_takes_the_ends():

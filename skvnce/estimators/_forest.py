@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._progress import steps
 from skvnce._random import row_keyed, seed_from
-from skvnce.estimators import _forest_columns
+from skvnce.estimators import _forest_columns, _forest_weights
 from skvnce.estimators._base import Imputer, Predicted
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -17,7 +17,7 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._forest_columns import Chains, Growth, Ranks
+from skvnce.estimators._forest_columns import Chains, ColumnForest, Growth, Ranks
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._output import probabilities_as_given
 from skvnce.estimators._validation import (
@@ -241,7 +241,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
             )
             for j in steps("forest", range(width if width > 1 else 0), width)
         ]
-        self._forests = [forest for forest, _ in grown]
+        self._forests = [forest.plain() for forest, _ in grown]
         return [unseen for _, unseen in grown]
 
     def _choose_weights(self, cells, unseen, rng):
@@ -261,47 +261,15 @@ class ForestImputer(CallbackSupportMixin, Imputer):
             self.weights_ = np.full(width, weight)
             return
         observed = ~np.isnan(cells[:, self.feature_indices_])
-        rows = np.flatnonzero(observed.sum(1) > 1)
-        rows = rng.permutation(rows)[:_JUDGED]
-        hidden = (observed[rows] * rng.random((len(rows), width))).argmax(1)
+        rows, hidden = _forest_weights.hide_one(observed, _JUDGED, rng)
         kept = cells[rows]
         kept[np.arange(len(rows)), self.feature_indices_[hidden]] = np.nan
-        trees = {j: one[:, rows] for j, one in enumerate(unseen)}
         own = self.model_._predicted(kept)
+        trees = {j: one[:, rows] for j, one in enumerate(unseen)}
         other = self._by_forests(kept, own, trees)
-        self.weights_ = self._best_weights(cells[rows], hidden, own, other)
-
-    def _best_weights(self, cells, hidden, own, other):
-        """Choose the weights of numbers and of categories.
-
-        Parameters
-        ----------
-        cells : ndarray of shape (n, n_features_in_)
-            Rows before a cell was hidden.
-        hidden : ndarray of int, of shape (n,)
-            The column of the model of that cell.
-        own, other : Predicted
-            Predictions by `model_` and by the forests.
-        """
-        numbers, levels = [np.zeros((0, 3))], ([], [])
-        for j, place in enumerate(self.feature_indices_):
-            rows = np.flatnonzero(hidden == j)
-            if place not in own.probabilities:
-                parts = own.filled, other.filled, cells
-                unit = self._forests[j].moments[1]
-                numbers.append(np.column_stack([x[rows, place] for x in parts]) / unit)
-                continue
-            for row in rows:
-                code = int(cells[row, place])
-                for found, one in zip(levels, (own, other), strict=True):
-                    found.append(np.roll(one.probabilities[place][row], -code))
-        of_numbers = _forest_columns.best_weight(*np.concatenate(numbers).T)
-        of_levels = _forest_columns.best_weight_of_levels(*levels)
-        return np.array(
-            [
-                of_levels if place in own.probabilities else of_numbers
-                for place in self.feature_indices_
-            ]
+        units = [forest.moments[1] for forest in self._in_order(range(width))]
+        self.weights_ = _forest_weights.choose(
+            cells[rows], hidden, self.feature_indices_, units, own, other
         )
 
     def _n_levels(self, node):
@@ -365,7 +333,7 @@ class ForestImputer(CallbackSupportMixin, Imputer):
             if place in own.probabilities:
                 found = own.probabilities[place]
                 parts = found[rows], other.probabilities[place][rows]
-                found[rows] = _forest_columns.pooled(*parts, weight)
+                found[rows] = _forest_weights.pooled(*parts, weight)
                 own.filled[rows, place] = found[rows].argmax(1)
             else:
                 gap = other.filled[rows, place] - own.filled[rows, place]
@@ -411,10 +379,12 @@ class ForestImputer(CallbackSupportMixin, Imputer):
                     filled[missing, place] = cells[:, 0]
         return Predicted(filled, levels)
 
-    def _in_order(self):
-        """List the forests by increasing numbers of missing cells at `fit`."""
-        places = self._missing.argsort(kind="stable")
-        return [self._forests[place] for place in places] if self._forests else []
+    def _in_order(self, places=None):
+        """List the forests, by increasing numbers of missing cells at `fit`."""
+        if places is None:
+            places = self._missing.argsort(kind="stable")
+        stored = [self._forests[place] for place in places if self._forests]
+        return [ColumnForest.of_plain(one) for one in stored]
 
     def _drawn_tables(self, X, n_draws, random_state):
         rng = np.random.default_rng(seed_from(random_state))

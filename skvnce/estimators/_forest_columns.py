@@ -11,9 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
-_FLOOR = 0.003  # least probability in a geometric mean
-_WEIGHTS = np.linspace(0, 1, 21)  # to choose from, for probabilities
-
 
 class Ranks(NamedTuple):
     """The order of the observed values of columns.
@@ -86,8 +83,10 @@ class ColumnForest(NamedTuple):
     ----------
     column : int
         Its place among the columns of the model.
-    trees : list of sklearn.tree._tree.Tree
+    forests : list of RandomForestClassifier or RandomForestRegressor
+        One for each completed table.
     leaves : list of Leaves
+        One for each tree.
     levels : ndarray of int or None
         The levels whose shares the trees predict; None if they predict a mean.
     width : int
@@ -97,11 +96,26 @@ class ColumnForest(NamedTuple):
     """
 
     column: int
-    trees: list
+    forests: list
     leaves: list
     levels: np.ndarray | None
     width: int
     moments: tuple
+
+    @property
+    def trees(self):
+        """The trees of all forests."""
+        return [one.tree_ for forest in self.forests for one in forest.estimators_]
+
+    def plain(self):
+        """Convert to tuples, which skops can store."""
+        return tuple(self._replace(leaves=[tuple(one) for one in self.leaves]))
+
+    @classmethod
+    def of_plain(cls, stored):
+        """Make a forest of what `plain` returned."""
+        found = cls(*stored)
+        return found._replace(leaves=[Leaves(*one) for one in found.leaves])
 
     def predict(self, ranks, trees=None):
         """Predict means, or probabilities of levels, of rows.
@@ -117,14 +131,12 @@ class ColumnForest(NamedTuple):
         ndarray of shape (n, width)
         """
         others = self._others(ranks)
-        if trees is None:
-            total = sum(tree.predict(others) for tree in self.trees) / len(self.trees)
-        else:
-            shares = trees / np.maximum(trees.sum(0), 1)
-            total = sum(
-                tree.predict(others) * share[:, None]
-                for tree, share in zip(self.trees, shares, strict=True)
-            )
+        trees = np.ones((len(self.leaves), len(ranks))) if trees is None else trees
+        shares = trees / trees.sum(0)
+        total = sum(
+            tree.predict(others) * share[:, None]
+            for tree, share in zip(self.trees, shares, strict=True)
+        )
         if self.levels is None:
             location, scale = self.moments
             return location + scale * total.reshape(-1, 1)
@@ -136,12 +148,12 @@ class ColumnForest(NamedTuple):
         """Draw ranks of cells (n,) by uniform numbers (n,); see `predict`."""
         others, found = self._others(ranks), np.empty(len(ranks), dtype=np.float32)
         if trees is None:
-            which, inner = np.divmod(uniform * len(self.trees), 1)
+            which, inner = np.divmod(uniform * len(self.leaves), 1)
         else:
             number, inner = np.divmod(uniform * trees.sum(0), 1)
             which = (trees.cumsum(0) <= number).sum(0)
         order = which.argsort(kind="stable")
-        ends = np.searchsorted(which[order], np.arange(len(self.trees) + 1))
+        ends = np.searchsorted(which[order], np.arange(len(self.leaves) + 1))
         for place, (tree, leaves) in enumerate(
             zip(self.trees, self.leaves, strict=True)
         ):
@@ -183,7 +195,7 @@ def grow(column, completed, ranks, cells, n_levels, growth, rng):
     if n_levels is None:
         kind, moments = RandomForestRegressor, (target.mean(), target.std() or 1.0)
         target = (target - moments[0]) / moments[1]
-    trees, leaves, levels, unseen = [], [], None, []
+    forests, leaves, levels, unseen = [], [], None, []
     shares = np.array_split(np.arange(growth.n_estimators), len(completed))
     for table, share in zip(completed, shares, strict=True):
         others = np.ascontiguousarray(np.delete(table[rows], column, axis=1))
@@ -194,14 +206,14 @@ def grow(column, completed, ranks, cells, n_levels, growth, rng):
             n_jobs=growth.n_jobs,
             random_state=int(rng.integers(2**31 - 1)),
         ).fit(others, target)
+        forests.append(forest)
         levels = forest.classes_.astype(int) if n_levels else None
         for one, bag in zip(
             forest.estimators_, forest.estimators_samples_, strict=True
         ):
-            trees.append(one.tree_)
             leaves.append(Leaves.of(one.tree_, others[bag], ranks[rows[bag]]))
             unseen.append(~np.isin(np.arange(len(cells)), rows[bag]))
-    forest = ColumnForest(column, trees, leaves, levels, n_levels or 1, moments)
+    forest = ColumnForest(column, forests, leaves, levels, n_levels or 1, moments)
     unseen = np.array(unseen)
     return forest, unseen | ~unseen.any(0)
 
@@ -292,42 +304,3 @@ def redraw(forests, ranks, missing, weights, n_sweeps, rng):
                 own = forest.draw(ranks[tables, rows], rng.random(len(rows)))
                 ranks[tables, rows, forest.column] = own
     return changed
-
-
-def best_weight(own, other, truth):
-    """Choose the weight of the second of two predictions (n,) of numbers.
-
-    It minimises the mean squared error of the weighted mean, within 0 and 1.
-    """
-    apart = other - own
-    squares = (apart**2).sum()
-    if squares == 0:
-        return 0.5
-    return float(np.clip((apart * (truth - own)).sum() / squares, 0.0, 1.0))
-
-
-def best_weight_of_levels(own, other):
-    """Choose the weight of the second of two tables of probabilities.
-
-    It minimises the mean log-loss of `pooled` probabilities.
-
-    Parameters
-    ----------
-    own, other : list of ndarray of shape (n_levels,)
-        The probabilities of a cell; the observed level comes first.
-    """
-    losses = [
-        -sum(
-            np.log(pooled(p[None], q[None], weight)[0, 0])
-            for p, q in zip(own, other, strict=True)
-        )
-        for weight in _WEIGHTS
-    ]
-    return float(_WEIGHTS[np.argmin(losses)])
-
-
-def pooled(own, other, weight):
-    """Average probabilities (n, n_levels) geometrically."""
-    logs = [np.log(np.maximum(one, _FLOOR)) for one in (own, other)]
-    found = np.exp((1 - weight) * logs[0] + weight * logs[1])
-    return found / found.sum(1, keepdims=True)

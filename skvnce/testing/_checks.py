@@ -297,12 +297,14 @@ def check_state_skops(estimator):
 
 
 def _names_of_estimators(value):
-    """Name the classes of an estimator and of those in its attributes."""
+    """Name the classes of an estimator, and of those and of trees in its attributes."""
     if isinstance(value, (list, tuple)):
         return set().union(*map(_names_of_estimators, value))
+    own = f"{type(value).__module__}.{type(value).__qualname__}"
+    if own == "sklearn.tree._tree.Tree":  # skops asks about it for any forest
+        return {own}
     if not isinstance(value, BaseEstimator):
         return set()
-    own = f"{type(value).__module__}.{type(value).__qualname__}"
     return {own, *_names_of_estimators(list(vars(value).values()))}
 
 

@@ -7,6 +7,7 @@ from sklearn.base import clone
 
 from skvnce import ForestImputer, GaussianImputer, LAIRImputer
 from skvnce.estimators import _forest_columns as columns
+from skvnce.estimators import _forest_weights as weights
 
 GIVEN = {"n_estimators": 20, "random_state": 0}
 
@@ -117,27 +118,27 @@ def test_the_best_weight_minimises_squared_errors(seed):
     own, other, truth = rng.normal(size=(3, 50))
     grid = np.linspace(0, 1, 1001)
     errors = [((own + w * (other - own) - truth) ** 2).sum() for w in grid]
-    found = columns.best_weight(own, other, truth)
+    found = weights.best_weight(own, other, truth)
     assert found == pytest.approx(grid[np.argmin(errors)], abs=1e-3)
 
 
 def test_the_best_weight_is_half_without_a_difference():
-    assert columns.best_weight(np.ones(3), np.ones(3), np.zeros(3)) == 0.5
-    assert columns.best_weight(*np.zeros((3, 0))) == 0.5
+    assert weights.best_weight(np.ones(3), np.ones(3), np.zeros(3)) == 0.5
+    assert weights.best_weight(*np.zeros((3, 0))) == 0.5
 
 
 def test_the_best_weight_of_levels_prefers_what_is_right():
     right, wrong = [np.array([0.9, 0.1])] * 9, [np.array([0.2, 0.8])] * 9
-    assert columns.best_weight_of_levels(wrong, right) == 1
-    assert columns.best_weight_of_levels(right, wrong) == 0
+    assert weights.best_weight_of_levels(wrong, right) == 1
+    assert weights.best_weight_of_levels(right, wrong) == 0
 
 
 def test_probabilities_are_averaged_geometrically():
     p, q = np.array([[0.9, 0.1]]), np.array([[0.4, 0.6]])
     root = np.sqrt(p * q)
-    np.testing.assert_allclose(columns.pooled(p, q, 0.5), root / root.sum())
-    np.testing.assert_allclose(columns.pooled(p, q, 0.0), p)
-    np.testing.assert_allclose(columns.pooled(p, q, 1.0), q)
+    np.testing.assert_allclose(weights.pooled(p, q, 0.5), root / root.sum())
+    np.testing.assert_allclose(weights.pooled(p, q, 0.0), p)
+    np.testing.assert_allclose(weights.pooled(p, q, 1.0), q)
 
 
 def test_forests_have_the_weight_where_no_line_predicts(seed):
