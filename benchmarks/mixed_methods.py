@@ -155,7 +155,7 @@ BASELINES = {
     "IterativeImputer, codes, posterior draws": iterative_draws,
     "chained random forests": forests,
 }
-OURS = {"GaussianImputer": gaussian, "LAIRImputer": lair}
+OURS = {"GaussianImputer": gaussian, "LAIRImputer": lair, "ForestImputer": forest}
 NUMBERS = {  # ours, used as if levels were numbers
     "GaussianImputer, codes as numbers": gaussian_codes,
     "LAIRImputer, codes as numbers": lair_codes,
