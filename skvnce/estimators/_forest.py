@@ -107,7 +107,9 @@ class ForestImputer(CallbackSupportMixin, Imputer):
     missing cell is drawn again, with its weight as the probability, from its forest
     given the other cells.  A draw from a forest is an observed value.  The weights do
     not hide cells from the fit of `model`, so that they are too small if it
-    overfits.  There is no density, and so no `score`.
+    overfits.  Warnings of `fit` are those of `model`: a column that `model` imputes
+    from its marginal distribution is still predicted by its forest.  There is no
+    density, and so no `score`.
 
     References
     ----------
