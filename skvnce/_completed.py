@@ -146,7 +146,8 @@ def _taken(long: ArrayLike, places: np.ndarray, series: nw.Series) -> ArrayLike:
     if not series.implementation.is_pandas():
         return long.gather(places)
     cells = long.array.take(places)
-    return type(long)(cells, index=series.to_native().index, name=long.name, copy=False)
+    given = {"index": series.to_native().index, "name": long.name, "copy": False}
+    return type(long)(cells, dtype=long.dtype, **given)
 
 
 def _holds_numbers(dtype: nw.dtypes.DType) -> bool:

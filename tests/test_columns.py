@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from skvnce._columns import MOST_LEVELS, Column, encode, read_columns
-from skvnce._completed import as_objects, decoded, in_frame
+from skvnce._completed import as_objects, decoded, in_frames
 
 TEXTS = ["b", "a", "", "10", "9", "ä", "NaN", "None"]
 DAYS = [dt.date(1969, 12, 31), dt.date(2020, 2, 29), dt.date(1800, 1, 1)]
@@ -20,6 +20,14 @@ MOMENTS = [dt.datetime(2020, 3, 29, 1, 30, 0, 123456), dt.datetime(1950, 7, 1)]
 SPANS = [dt.timedelta(0), dt.timedelta(days=-3, microseconds=7)]
 LARGE = [3, -(2**40), 2**52, 17, 2, 99, 5, 6, 7, 8, 1, 0]
 FLOATS = [0.1, -3.5, 1e300, 0.0]
+
+
+def in_frame(X, columns, kept, table, missing):
+    return in_frames(X, columns, kept, table[None], missing)[0]
+
+
+def in_array(X, columns, kept, table, missing):
+    return as_objects(X, columns, kept, table[None], missing)[0]
 
 
 def arrow(kind):
@@ -244,7 +252,7 @@ def test_a_new_number_counts_as_the_nearest_level():
     codes = encode(new, columns)[:, 0]
     np.testing.assert_array_equal(codes, [0, 0, 1, 2, 1, np.nan])
     missing = np.isnan(codes)[:, None]
-    filled = as_objects(new, columns, [0], np.full((6, 1), 2.0), missing)
+    filled = in_array(new, columns, [0], np.full((6, 1), 2.0), missing)
     assert filled.ravel().tolist() == [0, 2, 3, 100, 6.5, 9]
 
 
@@ -269,7 +277,7 @@ def test_arrays_have_the_categories_that_are_named(make):
             codes, [[1, 1, 1], [0, np.nan, np.nan], [np.nan, 2, 0]]
         )
     missing = np.isnan(codes[:, [2, 0]])
-    filled = as_objects(make(X), columns, [2, 0], np.ones((3, 2)), missing)
+    filled = in_array(make(X), columns, [2, 0], np.ones((3, 2)), missing)
     assert filled.tolist() == [[True, "b"], [True, "a"], [False, "b"]]
     assert read_columns(make(X)) is read_columns(make(X), None) is None
 
@@ -280,7 +288,7 @@ def test_arrays_of_numbers_are_nominal_where_named():
     assert columns[0][:2] == ("nominal", (1.0, 3.0))
     codes = encode(X, columns)
     np.testing.assert_array_equal(codes, [[1, 0.1], [0, 0.2], [np.nan, 0.3]])
-    found = as_objects(X, columns, [0, 1], np.nan_to_num(codes), np.isnan(codes))
+    found = in_array(X, columns, [0, 1], np.nan_to_num(codes), np.isnan(codes))
     assert found.dtype == float and found.tolist() == [[3, 0.1], [1, 0.2], [1, 0.3]]
 
 
@@ -402,5 +410,5 @@ def test_inputs_are_not_modified():
     X, before = mixed(), mixed()
     columns = read_columns(X)
     in_frame(X, columns, np.arange(6), np.zeros((6, 6)), null(X))
-    as_objects(X, columns, np.arange(6), np.zeros((6, 6)), null(X))
+    in_array(X, columns, np.arange(6), np.zeros((6, 6)), null(X))
     pd.testing.assert_frame_equal(X, before)
