@@ -63,7 +63,7 @@ class Size(NamedTuple):
     n_rows: tuple = (2400, 400, 1000)  # train, validation, test
     shares: tuple = (1 / 2, 5 / 6)  # missing
     seeds: tuple = (0, 1, 2)
-    n_epochs: int = 500
+    n_epochs: int = 1500
     every: int = 25
     patience: int = 100
     n_draws: int = 1000  # of the latents of a test row
