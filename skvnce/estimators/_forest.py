@@ -55,7 +55,8 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         Weight of the forests, from 0 to 1.  ``"auto"`` chooses one weight for numbers,
         by squared errors, and one for categories, by log-loss: in at most 1000 rows
         one observed cell is hidden and predicted, by `model` and by the trees that
-        were not grown on the row.
+        were not grown on the row.  The weight is halfway between the best one and 0.5,
+        as the fit of `model` has used these cells.
     n_completions : int, default=3
         Number of completed tables that the trees are grown on.
     min_samples_leaf : int, default=2
@@ -105,11 +106,10 @@ class ForestImputer(CallbackSupportMixin, Imputer):
     -----
     Draws of `sample` are those of `model_` after `n_steps` sweeps, in which each
     missing cell is drawn again, with its weight as the probability, from its forest
-    given the other cells.  A draw from a forest is an observed value.  The weights do
-    not hide cells from the fit of `model`, so that they are too small if it
-    overfits.  Warnings of `fit` are those of `model`: a column that `model` imputes
-    from its marginal distribution is still predicted by its forest.  There is no
-    density, and so no `score`.
+    given the other cells.  A draw from a forest is an observed value.  Warnings of
+    `fit` are those of `model`: a column that `model` imputes from its marginal
+    distribution is still predicted by its forest.  There is no density, and so no
+    `score`.
 
     References
     ----------

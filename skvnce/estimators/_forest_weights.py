@@ -1,4 +1,10 @@
-"""Weights of averages of two imputers, chosen by hidden cells."""
+"""Weights of averages of two imputers, chosen by hidden cells.
+
+The first imputer was fitted to the hidden cells, too, so that the best weight of the
+second is too small in tables with few rows.  And weights that are estimated from few
+cells are worse than equal weights.  So a weight is halfway between the best one and
+one half.
+"""
 
 import numpy as np
 
@@ -59,9 +65,10 @@ def choose(cells, hidden, places, units, own, other):
                 found.append(np.roll(one.probabilities[place][row], -code))
     of_numbers = best_weight(*np.concatenate(numbers).T)
     of_levels = best_weight_of_levels(*levels)
-    return np.array(
+    found = np.array(
         [of_levels if place in own.probabilities else of_numbers for place in places]
     )
+    return (found + 0.5) / 2
 
 
 def best_weight(own, other, truth):
