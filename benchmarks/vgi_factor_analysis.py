@@ -11,15 +11,14 @@ fitted is kept in a file, and a later run goes on from there.
 """
 
 import argparse
-import json
 import sys
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from _report import made_by, publish, table
+from _results import Results
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 from torch import nn
@@ -344,32 +343,14 @@ def consistency(n, seed, n_steps):
     return found
 
 
-class Records:
-    """What was fitted, in a file of lines where one is named.
-
-    Parameters
-    ----------
-    path : str or None
-    """
-
-    def __init__(self, path):
-        self.path, self.found = path, {}
-        if path and Path(path).exists():
-            for line in Path(path).read_text().splitlines():
-                key, value = json.loads(line)
-                self.found[tuple(key)] = value
-
-    def get(self, function, *arguments):
-        """Return what a function gives, and compute it once."""
-        key = function.__name__, *arguments
-        if key not in self.found:
-            begin = time.perf_counter()
-            self.found[key] = function(*arguments)
-            print(f"{key}: {time.perf_counter() - begin:.0f} s", file=sys.stderr)
-            if self.path:
-                with Path(self.path).open("a") as file:
-                    file.write(json.dumps([key, self.found[key]]) + "\n")
-        return self.found[key]
+def computed(results, function, *arguments):
+    """Return what a function gives, and compute it once."""
+    key = {"function": function.__name__, "arguments": list(arguments)}
+    if not results.has(**key):
+        begin = time.perf_counter()
+        results.add(key | {"found": function(*arguments)})
+        print(f"{key}: {time.perf_counter() - begin:.0f} s", file=sys.stderr)
+    return results.find(**key)["found"]
 
 
 METHODS = [
@@ -533,16 +514,16 @@ def main():
     if options.quick:
         plan = QUICK
     fractions, seeds, n_train, n_steps, sizes, size_seeds, size_steps = plan
-    records = Records(options.records)
+    results = Results(options.records)
     found = {
         fraction: [
-            records.get(accuracy, fraction, seed, n_train, n_steps, N_TEST)
+            computed(results, accuracy, fraction, seed, n_train, n_steps, N_TEST)
             for seed in seeds
         ]
         for fraction in fractions
     }
     consistent = {
-        n: [records.get(consistency, n, seed, size_steps) for seed in size_seeds]
+        n: [computed(results, consistency, n, seed, size_steps) for seed in size_seeds]
         for n in sizes
     }
     publish(

@@ -11,11 +11,9 @@ results lets a run that was stopped go on.
 """
 
 import argparse
-import json
 import time
 import warnings
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +30,7 @@ from _rbm_rivals import (
     test_log_likelihood,
 )
 from _report import made_by, publish, table
+from _results import Results
 from torch import nn
 
 from skvnce import VNCEEstimator
@@ -181,34 +180,13 @@ def by_em(n_rounds):
     return {"VNCE, integrated out": METHODS["VNCE, exact posterior"], **ways}
 
 
-class Kept:
-    """Records of fits, in a file if one is named: what is there is not fitted again."""
-
-    def __init__(self, path):
-        self.path = Path(path) if path else None
-        there = self.path is not None and self.path.exists()
-        lines = self.path.read_text().splitlines() if there else []
-        self.records = [json.loads(line) for line in lines]
-
-    def find(self, key):
-        """Return the record of a key, or None."""
-        return next((one for one in self.records if key.items() <= one.items()), None)
-
-    def add(self, record):
-        """Keep a record."""
-        self.records.append(record)
-        if self.path:
-            with self.path.open("a") as file:
-                file.write(json.dumps(record) + "\n")
-        return record
-
-
-def compare(kept, block, methods, train, test, seed, n_components=N_LATENTS):
+def compare(results, block, methods, train, test, seed, n_components=N_LATENTS):
     """Fit all methods to a table; one record a method."""
     for name, fit in methods.items():
         key = {"block": block, "method": name, "n": len(train), "seed": seed}
-        record = kept.find(key)
-        yield record or kept.add(key | scores(fit, train, test, seed, n_components))
+        if not results.has(**key):
+            results.add(key | scores(fit, train, test, seed, n_components))
+        yield results.find(**key)
 
 
 def scores(fit, train, test, seed, n_components):
@@ -228,7 +206,7 @@ def baseline(name, n, seed, train, test):
     return {"method": name, "n": n, "seed": seed, "train": train, "test": test}
 
 
-def on_machines(kept, block, methods, counts, n_components=N_LATENTS):
+def on_machines(results, block, methods, counts, n_components=N_LATENTS):
     """Compare on simulated machines, for each number of training rows."""
     most = max(counts)
     for n, count in counts.items():
@@ -237,10 +215,10 @@ def on_machines(kept, block, methods, counts, n_components=N_LATENTS):
             train, test = x[:n], x[most:]
             exact = [test_log_likelihood(truth, rows) for rows in (train, test)]
             yield baseline("the machine itself", n, seed, *exact)
-            yield from compare(kept, block, methods, train, test, seed, n_components)
+            yield from compare(results, block, methods, train, test, seed, n_components)
 
 
-def on_letters(kept, methods, n_splits):
+def on_letters(results, methods, n_splits):
     """Compare on random splits of the letter table, three quarters for training."""
     columns = load("letter5k").drop_duplicates().select_dtypes("number").to_numpy()
     x = torch.from_numpy((columns > np.median(columns, 0)).astype(float))
@@ -251,7 +229,7 @@ def on_letters(kept, methods, n_splits):
         chance = torch.distributions.Bernoulli(train.mean(0))
         exact = [float(chance.log_prob(rows).sum(1).mean()) for rows in (train, test)]
         yield baseline("independent columns", n, seed, *exact)
-        yield from compare(kept, "letters", methods, train, test, seed)
+        yield from compare(results, "letters", methods, train, test, seed)
 
 
 def summarise(records, reference):
@@ -286,7 +264,7 @@ def std(values):
     return f"{middle:+.4f} ({low:+.4f} to {high:+.4f})"
 
 
-def report(size, kept):
+def report(size, results):
     """Run everything and write the tables."""
     first = f"{ML}, one start"
     legend = (
@@ -299,15 +277,15 @@ def report(size, kept):
     parts = [
         "## Simulated machines",
         f"Weights N(0, 1), 116 parameters; {counts}; {N_TEST} test rows each.",
-        summarise(on_machines(kept, "machines", METHODS, size.machines), first),
+        summarise(on_machines(results, "machines", METHODS, size.machines), first),
         f"## The same with a penalty, ridge = {RIDGE:g}",
         "Of |theta|^2 / (2 n), the same for all; PCD is without.",
-        summarise(on_machines(kept, "penalty", PENALISED, size.penalised), first),
+        summarise(on_machines(results, "penalty", PENALISED, size.penalised), first),
         "## Integrated out, or EM with enumerated states",
         f"Machines with {N_FEW} hidden units, 16 states, so that EM is affordable. "
         "Both maximise one objective.",
         summarise(
-            on_machines(kept, "EM", by_em(size.n_rounds), size.by_em, N_FEW),
+            on_machines(results, "EM", by_em(size.n_rounds), size.by_em, N_FEW),
             "VNCE, integrated out",
         ),
     ]
@@ -316,7 +294,7 @@ def report(size, kept):
             "## Letters",
             f"{size.n_splits} random splits; 152 parameters. Of rows that are equal "
             "before the cut one is kept.",
-            summarise(on_letters(kept, METHODS, size.n_splits), first),
+            summarise(on_letters(results, METHODS, size.n_splits), first),
         ]
     return [legend, *parts] if size is QUICK else [legend, FOUND, *parts]
 
@@ -334,7 +312,7 @@ def main(arguments=None):
         made_by("vnce_rbm.py", f"Seeds from 0; noise_ratio 10; {N_STARTS} starts."),
     ]
     size = QUICK if options.quick else FULL
-    publish([*head, *report(size, Kept(options.results))], options.output)
+    publish([*head, *report(size, Results(options.results))], options.output)
 
 
 if __name__ == "__main__":

@@ -133,9 +133,9 @@ def test_the_flow_is_the_coupling_flow_of_the_package(small):
         return shapes, [step.passes for step in model.splines]
 
     model = form(_flows.flow_of("simulated"))
-    assert model == form(DENSITIES["coupling-flow"](normal))
+    assert model == form(DENSITIES["coupling-flow"](normal, None))
     assert set(model[1]) == {2}
-    assert model != form(DENSITIES["flow"](normal))  # a control
+    assert model != form(DENSITIES["flow"](normal, None))  # a control
 
 
 def test_chains_of_mcem_have_at_least_250_steps(small, monkeypatch):

@@ -179,10 +179,12 @@ def test_records_go_on_where_a_run_stopped(tmp_path):
         calls.append(number)
         return {"twice": 2 * number}
 
-    first = study.Records(path)
-    assert first.get(double, 3) == first.get(double, 3) == {"twice": 6}
-    assert study.Records(path).get(double, 3) == {"twice": 6}
-    assert study.Records(None).get(double, 3) == {"twice": 6}
+    first = study.Results(path)
+    assert study.computed(first, double, 3) == {"twice": 6}
+    assert study.computed(first, double, 3) == {"twice": 6}
+    assert study.computed(study.Results(path), double, 3) == {"twice": 6}
+    assert calls == [3]
+    assert study.computed(study.Results(), double, 3) == {"twice": 6}
     assert calls == [3, 3]
 
 

@@ -12,6 +12,14 @@ def midpoint_levels(n: int, like: Tensor) -> Tensor:
     return (torch.arange(n).to(like) + 0.5) / n
 
 
+def quantile_loss(error: Tensor, level: Tensor) -> Tensor:
+    """Compute the loss of a quantile, where `error` is a cell minus the quantile.
+
+    The CRPS is twice its average over levels (Gneiting and Raftery 2007, section 4.2).
+    """
+    return torch.maximum(level * error, (level - 1) * error)
+
+
 def normal_cdf(x: Tensor) -> Tensor:
     """Compute Phi(x), accurately in the lower tail, where `torch.special.ndtr` is not.
 

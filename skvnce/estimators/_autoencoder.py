@@ -19,11 +19,7 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._level_scores import (
-    count_outputs,
-    is_level,
-    refuse_levels,
-)
+from skvnce.estimators._level_scores import count_outputs, refuse_levels
 from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._parts import fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
@@ -36,7 +32,7 @@ from skvnce.estimators._scores import (
     scored_by_encoder,
 )
 from skvnce.estimators._tables import hold_out
-from skvnce.estimators._validation import check_rank, share_columns
+from skvnce.estimators._validation import check_rank, is_level, share_columns
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.training.rounds import COOLING
 

@@ -13,11 +13,6 @@ _ROUGH = 32  # number of draws of an approximate mean, a power of two
 _LEVELS = 32  # number of quantiles that represent a cell
 
 
-def draw_by(rule, n_steps, member, nodes, n_draws, numbers, bounds):
-    """Draw cells of nodes from an autoencoder; the tables of `predict_by`."""
-    return predict_by(rule, n_steps, member, nodes, n_draws, numbers, bounds)[0]
-
-
 def predict_by(rule, n_steps, member, nodes, n_draws, numbers, bounds):
     """Draw cells of nodes from an autoencoder, and compute probabilities of levels.
 
@@ -72,7 +67,7 @@ def mean_by(member, nodes, bounds):
     member : VariationalAutoencoder
     nodes : ndarray of shape (n, n_nodes)
     bounds : ndarray of shape (2, n_nodes)
-        As in `draw_by`.
+        As in `predict_by`.
 
     Returns
     -------

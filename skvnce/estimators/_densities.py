@@ -129,9 +129,11 @@ class MCEM(Part):
         self.every = every
 
 
-def conditionals_of(part, normal, ends):
+def conditionals_of(part, normal, ends, families):
     """Make the conditionals of a `VGI`; `ends` are the ranges of the scores."""
     head = _HEADS[part.conditionals](*map(torch.tensor, ends))
+    if families.levels:
+        return initial.mixed_conditionals(normal, families, head, part.network)
     return initial.anchored_conditionals(normal, head, part.network)
 
 
@@ -150,15 +152,15 @@ def _linear(normal, like=None):
     return linear
 
 
-def _factor_density(normal, like=None):
+def _factor_density(normal, families, like=None):
     return FactorDensity.of(_linear(normal, like))
 
 
-def _autoencoder(normal, like=None):
-    return AutoencoderDensity(_linear(normal, like))
+def _autoencoder(normal, families, like=None):
+    return AutoencoderDensity(_linear(normal, like), families)
 
 
-def _flow(normal, like=None, **options):
+def _flow(normal, families, like=None, **options):
     return SplineFlow(normal.mean, torch.linalg.cholesky(normal.covariance), **options)
 
 

@@ -15,7 +15,7 @@ from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.vgi import density, initial, mcem, training
 from skvnce.distributions.normal import Normal
-from skvnce.estimators._blind import Blind, moved, normal_without
+from skvnce.estimators._blind import Blind, moved
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -79,14 +79,14 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
             default="vae"
         ``"vae"``: an autoencoder with at most 20 latents.  The log-density of a
         completed row is replaced by a bound from 8 draws of the latents; the encoder
-        is trained for incomplete rows, too.  ``"flow"``: an autoregressive neural
-        spline flow.  ``"coupling-flow"``: one of coupling layers, which is cheap to
-        invert.  ``"factor-analysis"``: at most 20 factors.  A callable: your own
-        density.  It maps the number of columns to a `torch.nn.Module` with
-        ``log_prob(x)``, which maps a table (n, columns) to (n,).  The columns are
-        standardised, so it must be a density on all real numbers, in single and in
-        double precision.  State other than parameters must be in buffers; for pickling,
-        the callable must be a class or function of a module.
+        is trained for incomplete rows, too.  Only it takes categories.  ``"flow"``:
+        an autoregressive neural spline flow.  ``"coupling-flow"``: one of coupling
+        layers, which is cheap to invert.  ``"factor-analysis"``: at most 20 factors.  A
+        callable: your own density.  It maps the number of columns to a
+        `torch.nn.Module` with ``log_prob(x)``, which maps a table (n, columns) to (n,).
+        The columns are standardised, so it must be a density on all real numbers, in
+        single and in double precision.  State other than parameters must be in buffers;
+        for pickling, the callable must be a class or function of a module.
     algorithm : {"vgi", "mcem"}, VGI or MCEM, default="vgi"
         Variational Gibbs inference, with other settings by a `VGI`; or ``"mcem"``:
         Monte Carlo EM with projected latent chains (PL-MCMC), with other settings by an
@@ -272,10 +272,10 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
             with seeded(self._model_seed):
                 model = made_by_user(self.model, len(normal.mean))
         else:
-            model = DENSITIES[self.model](normal, like)
+            model = DENSITIES[self.model](normal, self._families(), like)
         method = self._method()
         part = method if isinstance(method, VGI) else VGI()
-        conditionals = conditionals_of(part, normal, self._ends)
+        conditionals = conditionals_of(part, normal, self._ends, self._families())
         return training.Pair(model.float(), conditionals.float())
 
     def _settings(self):
@@ -295,10 +295,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
 
     def _without(self, hidden, pair, start, hypercube):
         """Copy the estimator, with modules that have not seen some cells."""
-        strength = self.shrinkage_ * len(self.scale_)
-        normal = normal_without(
-            start.data, hidden, start.weights, strength, start.normal
-        )
+        normal = self._normal_without(start.data, hidden, start.weights, start.normal)
         starts = []
         for one in (start.normal, normal):
             with seeded(0):  # the same initial networks

@@ -1,4 +1,4 @@
-"""Draws and scores of a fitted density, by chains or by its encoder."""
+"""Draws and scores of a fitted density by chains."""
 
 import numpy as np
 import torch
@@ -6,9 +6,7 @@ import torch
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed
 from skvnce._threads import one_thread
-from skvnce.algorithms.vae import sampling
 from skvnce.algorithms.vgi import density
-from skvnce.estimators._autoencoder_draws import draw_by
 
 _SWEEPS = 5  # of the chains from which log-densities are estimated
 
@@ -32,12 +30,6 @@ def drawn_by_chains(member, nodes, numbers, *, n_chains, n_sweeps, n_kept):
         )
         drawn[:, rows.numpy()] = scores.cells(found).numpy()
     return drawn
-
-
-def drawn_by_encoder(member, n_steps, nodes, n_draws, numbers, bounds):
-    """Draw cells of nodes by LAIR; see `draw_by`, with a number of iterations."""
-    rule = sampling.by_lair()
-    return draw_by(rule, int(n_steps), member, nodes, n_draws, numbers, bounds)
 
 
 def scored_by_chains(member, X, n_draws):

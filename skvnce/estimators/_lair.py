@@ -12,7 +12,6 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._progress import steps
-from skvnce.algorithms.mixed.columns import NUMERIC
 from skvnce.algorithms.vae import sampling
 from skvnce.estimators._autoencoder_draws import mean_by, predict_by
 from skvnce.estimators._blind import Blind
@@ -20,8 +19,8 @@ from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
-    shows_progress,
 )
+from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._members import (
     OF_MEMBERS,
     DrawnByMembers,
@@ -30,16 +29,13 @@ from skvnce.estimators._members import (
     seeds_and_weights,
 )
 from skvnce.estimators._misfit import HELD_OUT
-from skvnce.estimators._output import probabilities_as_given
 from skvnce.estimators._parts import ACMWG, LAIR, MWG, Adam, Part
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._torch_vae import TorchMember, TorchVAE
 from skvnce.estimators._vae import VariationalAutoencoder
 from skvnce.estimators._validation import (
     AUTO,
-    CATEGORIES,
-    column_name,
-    columns_of,
+    OF_CATEGORIES,
     incomplete_array,
     integer_from,
     keeps_state_on_failure,
@@ -47,7 +43,7 @@ from skvnce.estimators._validation import (
 from skvnce.samplers.base import Sampler
 
 
-class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
+class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
     """Impute by draws from variational autoencoders given the observed cells.
 
     Autoencoders are trained on rows with missing values, and missing cells (NaN) are
@@ -160,6 +156,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
     or to `score_samples`.  The random numbers of `transform` are functions of the row,
     so that a row is filled by the same values in any table.  If `sampler` is a function
     without the parameter ``uniforms``, this holds only within the same table.
+    Probabilities of levels are averaged over the latents that `sampler` draws, and over
+    the members.
 
     References
     ----------
@@ -185,8 +183,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         "sampler": [StrOptions(set(sampling.SAMPLERS)), LAIR, ACMWG, MWG, callable],
         "n_estimators": [AUTO, integer_from(1)],
         **OF_MEMBERS,
-        "categorical_features": CATEGORIES,
-        "handle_unknown": [StrOptions({"error", "missing"})],
+        **OF_CATEGORIES,
     }
 
     def __init__(
@@ -262,7 +259,10 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             self._learn_possible(X, frozen=members[0])
             blind.extend(self._in_view_of(members[0], X))
         elif isinstance(self.model, TorchVAE):
-            self._refuse_levels()
+            self._refuse_categories(
+                "TorchVAE models numbers. Encode the column, or pass a "
+                "VariationalAutoencoder."
+            )
             self._learn_possible(X)
             members = [TorchMember(self.model, self.n_features_in_)]
             blind.extend(self._in_view_of(members[0], X))
@@ -276,20 +276,6 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         self._fit_indicator(X)
         finish()
         return self
-
-    def _numbers(self, places):
-        """Leave out the columns of categories."""
-        columns = columns_of(self)
-        return [j for j in places if not columns or columns[j].kind == NUMERIC]
-
-    def _refuse_levels(self):
-        """Raise an error if there are categories, which a user's model has not."""
-        for place, column in enumerate(columns_of(self) or ()):
-            if column.kind != NUMERIC:
-                raise ValueError(
-                    f"{column_name(self, place)} has categories, and TorchVAE models "
-                    "numbers. Encode the column, or pass a VariationalAutoencoder."
-                )
 
     def _thawed(self):
         """Check that a frozen model fits the table."""
@@ -354,28 +340,6 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         rule, bounds = self._rule(), self._bounds_of_nodes()
         steps = int(self.n_steps)
         return predict_by(rule, steps, member, nodes, n_draws, numbers, bounds)
-
-    @shows_progress
-    def category_probabilities(self, X):
-        """Compute the probabilities of levels given the observed cells of each row.
-
-        They are averaged over the latents that `sampler` draws, and over the members.
-        The random numbers are functions of the row.
-
-        Parameters
-        ----------
-        X : array-like or data frame of shape (n_samples, n_features)
-
-        Returns
-        -------
-        dict of str to data frame or ndarray of shape (n_samples, n_levels)
-            For each column of `categories_` the probabilities of its levels in their
-            order, 1 and 0 where the cell is observed: data frames of the library of X
-            with the levels as names, or arrays if X is no data frame.  Empty if there
-            are no categories.
-        """
-        found = self._predicted(self._checked(X)).probabilities
-        return probabilities_as_given(self, found, X)
 
     def _rough_mean(self, member, nodes):
         return mean_by(member, nodes, self._bounds_of_nodes())

@@ -9,10 +9,9 @@ from sklearn.utils._param_validation import StrOptions
 
 from skvnce._random import row_keyed, seed_from, seeded
 from skvnce._threads import one_thread
+from skvnce.algorithms.mixed.columns import NUMERIC
 from skvnce.estimators._base import Imputer, Predicted
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._level_scores import is_level
-from skvnce.estimators._misfit import shares_of_levels
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import (
     constant_columns,
@@ -22,7 +21,10 @@ from skvnce.estimators._validation import (
     BOUND,
     ON_MISFIT,
     RANDOM_STATE,
+    column_name,
+    columns_of,
     integer_from,
+    is_level,
 )
 from skvnce.variational.base import global_stream
 
@@ -82,15 +84,10 @@ class DrawnByMembers(Imputer):
                 drawn, probabilities = self._drawn_by_all(nodes)
                 possible = self._possible_only(drawn, X.dtype)
                 summed = STRATEGIES[self.strategy](possible)
-                for node, shares in probabilities.items():
-                    summed[:, node] = shares.argmax(1)
+                for node, levels in self._fill_marginal_levels(probabilities).items():
+                    summed[:, node] = levels.argmax(1)
                     missing = np.isnan(nodes[:, node])
-                    if node in self._marginals_of_columns:
-                        marginal = self._marginals_of_columns[node]
-                        shares = shares_of_levels(marginal, shares.shape[1])
-                        shares = np.broadcast_to(shares, (len(nodes), len(shares)))
-                    own = certain[places[0, node]]
-                    own[rows[missing, 0]] = shares[missing]
+                    certain[places[0, node]][rows[missing, 0]] = levels[missing]
                 filled[rows, places] = self._fill_marginal(summed)
         return Predicted(filled, certain)
 
@@ -174,6 +171,22 @@ class DrawnByMembers(Imputer):
         Also returns probabilities of levels, a dict of nodes to (n, n_levels).
         """
         return self._drawn(member, nodes, n_draws, numbers), {}
+
+    def _numbers(self, places):
+        """Leave out the columns of categories."""
+        columns = columns_of(self)
+        return [j for j in places if not columns or columns[j].kind == NUMERIC]
+
+    def _refuse_categories(self, reason):
+        """Raise an error that names the columns of categories, if there are any."""
+        names = [
+            column_name(self, place)
+            for place, column in enumerate(columns_of(self) or ())
+            if column.kind != NUMERIC
+        ]
+        if names:
+            have = "has" if len(names) == 1 else "have"
+            raise ValueError(f"{', '.join(names)} {have} categories, and {reason}")
 
     def _keep_members(self, members, X):
         """Set the members and their columns; without members all are constant."""

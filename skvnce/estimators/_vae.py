@@ -17,14 +17,13 @@ from skvnce.distributions.quantiles import at_quantiles
 from skvnce.estimators._autoencoder import TrainedAutoencoder
 from skvnce.estimators._autoencoder_draws import mean_given
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._level_scores import is_level
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._parts import Adam
 from skvnce.estimators._scores import FAMILIES, UNIT, by_encoder
 from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import (
     AUTO,
-    CATEGORIES,
+    OF_CATEGORIES,
     ON_MISFIT,
     RANDOM_STATE,
     Number,
@@ -32,6 +31,7 @@ from skvnce.estimators._validation import (
     check_sizes,
     incomplete_array,
     integer_from,
+    is_level,
     keeps_state_on_failure,
     latent_array,
 )
@@ -207,8 +207,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         "max_iter": [integer_from(0)],
         "n_importance_samples": [integer_from(1)],
         "on_misfit": ON_MISFIT,
-        "categorical_features": CATEGORIES,
-        "handle_unknown": [StrOptions({"error", "missing"})],
+        **OF_CATEGORIES,
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
     }

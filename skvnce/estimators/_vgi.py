@@ -12,13 +12,15 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._progress import steps
 from skvnce._random import seed_from
 from skvnce._warnings import warn_user
-from skvnce.estimators._autoencoder_draws import mean_by
+from skvnce.algorithms.vae import sampling
+from skvnce.estimators._autoencoder_draws import mean_by, predict_by
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
     shows_progress,
 )
+from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._densities import DENSITIES
 from skvnce.estimators._density import (
     STRAY,
@@ -26,7 +28,7 @@ from skvnce.estimators._density import (
     IncompleteDensity,
 )
 from skvnce.estimators._density_continued import check_unchanged, continued
-from skvnce.estimators._density_draws import drawn_by_chains, drawn_by_encoder
+from skvnce.estimators._density_draws import drawn_by_chains
 from skvnce.estimators._members import (
     OF_MEMBERS,
     DrawnByMembers,
@@ -38,6 +40,7 @@ from skvnce.estimators._members import (
 from skvnce.estimators._parts import Adam
 from skvnce.estimators._validation import (
     AUTO,
+    OF_CATEGORIES,
     column_name,
     incomplete_array,
     integer_from,
@@ -47,7 +50,7 @@ from skvnce.estimators._validation import (
 _ROUGH = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}  # for held-out predictions
 
 
-class VGIImputer(CallbackSupportMixin, DrawnByMembers):
+class VGIImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
     """Impute by draws from any density, fitted by variational Gibbs inference.
 
     Variational Gibbs inference (VGI) fits a model with a tractable ``log p(x)``, or a
@@ -56,6 +59,10 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     rows, and the parameters of model and conditionals maximise a bound at the completed
     rows.  Missing cells are drawn from the fitted model and not from q.  `transform`
     fills missing cells by the mean of draws, and `sample` returns draws.
+
+    Data frames may have categories if the model is an autoencoder.  q of such a column
+    is a categorical distribution of its levels.  `transform` fills in the most probable
+    level, and `category_probabilities` returns the probabilities of all.
 
     Parameters
     ----------
@@ -76,7 +83,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         uncertainty of the parameters.  ``"auto"`` is 40 columns / rows, rounded up, and
         at most 4; it is 1 from 40 rows a column on.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` summarises the draws of a cell.
+        How `transform` summarises the draws of a cell.  Categories always get their
+        most probable level.
     n_steps : int, default=20
         Number of sweeps over the missing cells before the first draw of a chain; for
         ``"vae"``, number of iterations of LAIR.
@@ -105,6 +113,10 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         of the column does (`held_out_gain_`): it warns
         (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
         these checks.
+    categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
+        Which columns are categories, see `GaussianImputer`.  Only ``"vae"`` takes them.
+    handle_unknown : {"error", "missing"}, default="error"
+        What a level that `fit` has not observed is: an error, or a missing value.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the training.
     verbose : int, default=0
@@ -121,22 +133,26 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
-    constants_ : dict of int to float
+    categories_ : dict of str to ndarray
+        The levels of columns of categories, see `GaussianImputer`.
+    constants_ : dict of int to float or level
         Values of the constant columns, by column index.  They fill missing cells.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Smallest and largest imputed value of each column of X.
+        Smallest and largest imputed value of each column of X, in codes of levels and
+        in microseconds for dates.
     held_out_gain_ : float
         One minus the ratio of the mean squared error of the model to that of the column
         means, on the cells of at most 250 rows that training held out to choose the
-        number of rounds of the first member; all columns have the same weight.
-        Negative if the means predict better.  NaN if no cells were held out (a model
-        with ``solver=Adam(validation_fraction=0)`` or ``algorithm="mcem"``, too few
-        rows), and with ``on_misfit="ignore"``.
+        number of rounds of the first member; all columns have the same weight.  In
+        columns of categories log-losses take the place of squared errors, and shares of
+        levels that of means.  Negative if the means predict better.  NaN if no cells
+        were held out (a model with ``solver=Adam(validation_fraction=0)`` or
+        ``algorithm="mcem"``, too few rows), and with ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
         Columns that the model predicts significantly worse than their means, and
         heavy-tailed columns that it does not predict better.  They are imputed from
-        their observed values: `transform` fills in the mean (median, mode), and
-        `sample` draws from them.
+        their observed values: `transform` fills in the mean (median, mode) or the most
+        frequent level, and `sample` draws from them.
     indicator_ : MissingIndicator or None
         The indicator that `add_indicator` appends; None if it is False.
     n_features_in_ : int
@@ -146,8 +162,19 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
 
     Notes
     -----
-    All models except your own start at a normal distribution that EM fits, and training
-    continues as long as held-out cells are predicted better.  Columns with repeated
+    All models except your own start at a normal distribution that EM fits, or at the
+    latent normal model of `GaussianImputer` if there are categories, and training
+    continues as long as held-out cells are predicted better.
+
+    The objective averages log p over the value of one missing cell x_j that q draws,
+    ``E_q(x_j) log p(x_j, x_-j) + H(q)``, eq. (11) of Simkus et al.  For a column of
+    levels, which the paper does not treat, the average is the sum
+    ``sum_k q(x_j = k) log p(x_j = k, x_-j)`` over all levels, or an unbiased estimate
+    of it if there are more than eight: the seven most probable ones, and one draw for
+    the others (Liu et al.).  Probabilities of levels are averaged over the latents that
+    LAIR draws, and over the members.
+
+    Columns with repeated
     values are treated as rounded: a cell of such a column can be anywhere between the
     neighbouring values.  Their draws are observed values, and draws of integer columns
     are integers.  Chains of the training are restricted to the range of the observed
@@ -158,9 +185,11 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     ----------
     Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
     estimation from incomplete data, eqs. (9)-(13), algorithms 1 to 6, section 5.1 for
-    autoencoders; Simkus and Gutmann (2023), Conditional sampling of variational
-    autoencoders via iterated approximate ancestral sampling, for their draws; Cannella,
-    Soltani and Tarokh (2021), Projected latent Markov chain Monte Carlo.
+    autoencoders; Liu, Regier, Tripuraneni, Jordan and McAuliffe (2019),
+    Rao-Blackwellized stochastic gradients for discrete distributions, for levels;
+    Simkus and Gutmann (2023), Conditional sampling of variational autoencoders via
+    iterated approximate ancestral sampling, for their draws; Cannella, Soltani and
+    Tarokh (2021), Projected latent Markov chain Monte Carlo.
 
     Examples
     --------
@@ -184,6 +213,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         ],
         "n_estimators": [AUTO, integer_from(1)],
         **OF_MEMBERS,
+        **OF_CATEGORIES,
     }
 
     def __init__(
@@ -199,6 +229,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         keep_empty_features=False,
         add_indicator=False,
         on_misfit="warn",
+        categorical_features="from_dtype",
+        handle_unknown="error",
         random_state=None,
         verbose=0,
     ):
@@ -212,6 +244,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         self.keep_empty_features = keep_empty_features
         self.add_indicator = add_indicator
         self.on_misfit = on_misfit
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
         self.random_state = random_state
         self.verbose = verbose
 
@@ -235,8 +269,9 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         ------
         ValueError
             If X contains infinite values or text, if no cell is observed, if observed
-            cells are outside the bounds, if a parameter is out of range, or if
-            `log_prob` of a density returns a wrong shape.
+            cells are outside the bounds, if X has categories and `model` is not an
+            autoencoder, if a parameter is out of range, or if `log_prob` of a density
+            returns a wrong shape.
         DivergenceError
             If training diverges.
         TypeError
@@ -244,8 +279,9 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
+        self._refuse_levels()
         self._learn_possible(X)
-        self._announce_tails(X, self._observed_columns(X))
+        self._announce_tails(X, self._numbers(self._observed_columns(X)))
         _, finish = report_rounds(self, None, X=X)
         with warnings.catch_warnings():  # the imputer has given this warning already
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")
@@ -308,7 +344,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
 
         It is that of the first member.  Its input are scores of the columns in
         `feature_indices_`: ``(X - location_) / scale_`` of ``estimators_[0]``, mapped
-        nonlinearly where its `nonlinear_columns_` is True.
+        nonlinearly where its `nonlinear_columns_` is True, and codes of levels.
 
         Returns
         -------
@@ -358,12 +394,18 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
             return clone(self.model)
         return IncompleteDensity(self.model)
 
+    def _refuse_levels(self):
+        """Raise an error if there are categories, and `model` is of numbers."""
+        density = self._density()
+        if not density._has_encoder():
+            self._refuse_categories(
+                f"model={density.model!r} is a density of numbers. Use model='vae' or "
+                "GaussianImputer, or encode them as numbers."
+            )
+
     def _drawn(self, member, nodes, n_draws, numbers):
         if member._has_encoder():
-            bounds = self._bounds_of_nodes()
-            return drawn_by_encoder(
-                member, self.n_steps, nodes, n_draws, numbers, bounds
-            )
+            return self._by_encoder(member, nodes, n_draws, numbers)[0]
         sizes = {"n_chains": n_draws, "n_sweeps": self.n_steps, "n_kept": 1}
         return drawn_by_chains(member, nodes, numbers, **sizes)
 
@@ -375,8 +417,14 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
 
     def _summed(self, member, nodes, n_draws, numbers):
         if member._has_encoder():
-            return self._drawn(member, nodes, n_draws, numbers), {}
+            return self._by_encoder(member, nodes, n_draws, numbers)
         n_chains = min(n_draws, SUMMED)
         sizes = {"n_chains": n_chains, "n_kept": -(-n_draws // n_chains)}
         drawn = drawn_by_chains(member, nodes, numbers, n_sweeps=self.n_steps, **sizes)
         return drawn[:n_draws], {}
+
+    def _by_encoder(self, member, nodes, n_draws, numbers):
+        """Draw cells by LAIR; also probabilities of levels, see `_summed`."""
+        rule, bounds = sampling.by_lair(), self._bounds_of_nodes()
+        steps = int(self.n_steps)
+        return predict_by(rule, steps, member, nodes, n_draws, numbers, bounds)

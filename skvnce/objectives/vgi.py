@@ -7,29 +7,76 @@ One missing cell j is drawn from q and replaced.  J is a bound of log p(x_obs), 
 for the entropy of the chain itself.  Extended conditionals also depend on x~_j, eq.
 (18).
 
+A level has no derivative.  If x_j is one of K levels, the mean over q_j in J is a sum
+of log p at the row with each of them,
+
+    J = E_j [sum_k q_j(k | x~) log p(x_j = k, x~_-j) + H(q_j)]                     (1)
+
+with all terms, or an unbiased estimate of the less probable ones; see
+`skvnce.distributions.number_or_level`.
+
 References
 ----------
 Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
 estimation from incomplete data, eqs. (9)-(12) and (18), algorithm 3.
 """
 
+from typing import NamedTuple
+
 from torch import Tensor
 
 from skvnce.models.base import Density
-from skvnce.variational.base import GibbsConditionals, entropy
+from skvnce.variational.base import GibbsConditionals, candidates
+
+MOST_LEVELS = 8  # number of levels in eq. (1)
+
+
+class Redrawn(NamedTuple):
+    """Rows of which one cell has been replaced, by one value or by several.
+
+    Attributes
+    ----------
+    tables : Tensor of shape (n_tables, features)
+    used : Tensor of bool, of shape (*cells, n_candidates)
+        Which candidates the tables contain, in order.
+    weights : Tensor of shape (*cells, n_candidates)
+    entropy : Tensor of shape (*cells,)
+        Of the distributions of the cells.
+    """
+
+    tables: Tensor
+    used: Tensor
+    weights: Tensor
+    entropy: Tensor
+
+    def bound(self, log_prob: Tensor) -> Tensor:
+        """Compute the terms of J from log p of the tables; (n_tables,) -> (*cells,).
+
+        The weights of a cell sum to one, and their gradients to zero on average.  So
+        any constant may be subtracted from log p and added again.  Here it is the mean
+        over all candidates but the last, which may be a random one: that would be
+        dependent on the gradients.
+        """
+        wide = log_prob.new_zeros(self.used.shape)
+        wide = wide.masked_scatter(self.used, log_prob)
+        known, detached = self.weights.detach()[..., :-1], wide.detach()[..., :-1]
+        total = known.sum(-1, keepdim=True)
+        middle = (known * detached).sum(-1, keepdim=True) / total.where(total > 0, 1.0)
+        terms = self.weights * (wide - middle)
+        return terms.where(self.used, 0.0).sum(-1) + middle[..., 0] + self.entropy
 
 
 def vgi(
     model: Density, conditionals: GibbsConditionals, x: Tensor, columns: Tensor
 ) -> Tensor:
-    """Estimate J of rows by drawing one of their cells at a time, eq. (11).
+    """Estimate J of rows by replacing one of their cells at a time, eq. (11).
 
     Parameters
     ----------
     model : Density
     conditionals : GibbsConditionals
     x : Tensor of shape (*batch, features)
-        Completed rows; extended conditionals depend on the value of the drawn cell.
+        Completed rows; extended conditionals depend on the value of the replaced cell.
     columns : Tensor of int, of shape (n_selected, *batch)
         Missing columns of each row, each replaced separately.
 
@@ -37,26 +84,25 @@ def vgi(
     -------
     Tensor of shape (*batch,)
     """
-    moved, entropies = redrawn(conditionals, x, columns)
-    return (model.log_prob(moved) + entropies).mean(0)
+    found = redrawn(conditionals, x, columns)
+    return found.bound(model.log_prob(found.tables)).mean(0)
 
 
-def redrawn(
-    conditionals: GibbsConditionals, x: Tensor, columns: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Draw one cell of rows at a time, as `vgi` does.
+def redrawn(conditionals: GibbsConditionals, x: Tensor, columns: Tensor) -> Redrawn:
+    """Replace one cell of rows at a time, as `vgi` does.
 
     Returns
     -------
-    moved : Tensor of shape (n_selected, *batch, features)
-    entropy : Tensor of shape (n_selected, *batch)
-        Of the distributions that were drawn from.
+    Redrawn
+        With a cell for each of `columns`.
     """
-    q = conditionals.at(x, columns)
-    drawn = q.rsample()
-    x = x.expand(*columns.shape, -1)
-    moved = x.scatter(-1, columns.unsqueeze(-1), drawn.unsqueeze(-1))
-    return moved, entropy(q, drawn)
+    values, weights, entropy = candidates(conditionals.at(x, columns), MOST_LEVELS)
+    shape = *values.shape, x.shape[-1]
+    rows = x.expand(*columns.shape, -1).unsqueeze(-2).expand(shape)
+    places = columns[..., None, None].expand(*values.shape, 1)
+    used = weights.detach() > 0
+    moved = rows.scatter(-1, places, values.unsqueeze(-1))
+    return Redrawn(moved[used], used, weights, entropy)
 
 
 def regression(

@@ -18,6 +18,12 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Distribution
 
+from skvnce.distributions.number_or_level import (
+    Candidates,
+    NumberOrLevel,
+    drawn_once,
+)
+from skvnce.distributions.number_or_level import entropy as entropy  # re-exported
 from skvnce.distributions.quantiles import at_quantiles, draw
 from skvnce.distributions.quantiles import inside as inside  # re-exported
 
@@ -121,12 +127,11 @@ class GibbsConditionals(Protocol):
         ...
 
 
-def entropy(q: Distribution, drawn: Tensor) -> Tensor:
-    """Compute the entropy, in closed form, or else by -log q at a draw of q."""
-    try:
-        return q.entropy()
-    except NotImplementedError:
-        return -q.log_prob(drawn)
+def candidates(q: Distribution, most_levels: int) -> Candidates:
+    """Represent means over q: levels are enumerated, and numbers are drawn once."""
+    if isinstance(q, NumberOrLevel):
+        return q.candidates(most_levels)
+    return drawn_once(q)
 
 
 def stream(seed: int) -> Uniforms:

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.frozen import FrozenEstimator
-from statistical import FAILURE, p_counts, p_mean
+from statistical import FAILURE, p_counts
 
-from estimators.test_gaussian_mixed import frame, loss
+from estimators.test_gaussian_mixed import frame
 from skvnce import LAIR, LAIRImputer, TorchVAE, VariationalAutoencoder
 from skvnce.estimators._misfit import _marginal
 
@@ -29,57 +29,17 @@ def fitted():
     return imputer().fit(X), X, truth, hidden
 
 
-def test_probabilities_are_better_than_shares(seed):
-    X, truth, hidden = frame(seed)
-    found = imputer().fit(X).category_probabilities(X)
-    gains = []
-    for column in ("colour", "grade", "flag"):
-        rows = hidden[:, truth.columns.get_loc(column)]
-        shares = X[column].value_counts(normalize=True)
-        table = pd.DataFrame(
-            np.tile(shares, (len(X), 1)), X.index, columns=shares.index
-        )
-        gains.append(loss(table, truth[column], rows))
-        gains[-1] = gains[-1] - loss(found[column], truth[column], rows)
-    assert p_mean(np.concatenate(gains), 0.0, alternative="greater") < FAILURE
-
-
-def test_probabilities_sum_to_one_and_name_the_most_probable_level(fitted):
+def test_levels_do_not_depend_on_the_strategy(fitted):
     model, X, _, _ = fitted
-    probabilities, filled = model.category_probabilities(X), model.transform(X)
-    assert set(probabilities) == set(model.categories_) == {"colour", "grade", "flag"}
-    for name, table in probabilities.items():
-        assert list(table.columns) == list(model.categories_[name])
-        np.testing.assert_allclose(table.sum(axis=1), 1)
-        assert (filled[name] == table.idxmax(axis=1)).all()
-        seen = X[name].notna().to_numpy()
-        assert (table.to_numpy()[seen].max(1) == 1).all()
-        assert table.to_numpy()[~seen].max() < 1
-
-
-def test_draws_follow_the_probabilities(fitted):
-    model, X, _, _ = fitted
-    tables = model.sample(X, 30, random_state=0)
-    for name, probabilities in model.category_probabilities(X).items():
-        missing = X[name].isna().to_numpy()
-        for level in probabilities.columns[1:]:
-            shares = np.mean([table[name][missing] == level for table in tables], 0)
-            difference = shares - probabilities[level][missing]
-            assert p_mean(difference, 0.0) > FAILURE
-            wrong = shares - probabilities[level][missing].sample(
-                frac=1.0, random_state=0
-            )
-            assert np.square(wrong).mean() > 2 * np.square(difference).mean()  # control
-
-
-def test_rows_are_filled_one_by_one(fitted):
-    model, X, _, _ = fitted
-    part = X.iloc[[7, 3, 11]]
-    whole = model.transform(X).loc[part.index]
-    pd.testing.assert_frame_equal(model.transform(part), whole)
-    found = model.category_probabilities(part)["colour"]
-    expected = model.category_probabilities(X)["colour"].loc[part.index]
-    pd.testing.assert_frame_equal(found, expected)
+    model, levels = copy.deepcopy(model), list(model.categories_)
+    mean, *others = (
+        model.set_params(strategy=strategy).transform(X)
+        for strategy in ("mean", "median", "mode")
+    )
+    numbers = X.columns.drop(levels)
+    for other in others:
+        pd.testing.assert_frame_equal(other[levels], mean[levels])
+        assert not np.allclose(other[numbers], mean[numbers])  # control
 
 
 def test_numbers_follow_the_categories(fitted):

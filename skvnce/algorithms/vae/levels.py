@@ -52,13 +52,18 @@ def fit_latents(
     fit = gibbs.posterior_draws(
         latents, data, weights, strength, n_draws=n_draws, max_iter=max_iter
     )
-    order = latents.first + [
+    mean, covariance = fit.average()
+    order = order_of(latents)
+    return Normal(mean[order], covariance[order][:, order])
+
+
+def order_of(latents: Latents) -> list[int]:
+    """List the latent variables in the order of the outputs of a model."""
+    return latents.first + [
         place
         for _, block in latents.nominal
         for place in range(block.start + 1, block.stop)
     ]
-    mean, covariance = fit.average()
-    return Normal(mean[order], covariance[order][:, order])
 
 
 def latents_of(data: Incomplete, families: Families) -> Latents:

@@ -25,13 +25,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution, Independent
+from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.vae.autoencoder import NO_PARTS, Autoencoder, Training
+from skvnce.algorithms.vae.completed import Completed
 from skvnce.algorithms.vgi import block
 from skvnce.distributions.cells import ScoredCells
-from skvnce.models.vae import VariationalAutoencoderModel
 from skvnce.objectives.bounds import BOUNDS, Bound
 from skvnce.objectives.demiss import COMPLETED_BOUNDS, posterior_only
 from skvnce.samplers.base import InfoT, Sampler, StateT
@@ -62,27 +62,6 @@ class Algorithm(NamedTuple):
         NO_PARTS
     )
     mixture: bool = False
-
-
-class Completed(NamedTuple):
-    """The model of completed rows, whose missing cells are not rounded.
-
-    Attributes
-    ----------
-    model : VariationalAutoencoderModel
-    observed : Tensor of bool that broadcasts to (*batch, features)
-    """
-
-    model: VariationalAutoencoderModel
-    observed: Tensor
-
-    def prior(self) -> Independent:
-        """Return p(z), of event shape (latents,)."""
-        return self.model.prior()
-
-    def likelihood(self, z: Tensor) -> ScoredCells:
-        """Return p(x_j | z) of all j; (*batch, latents) -> batch (*batch, features)."""
-        return ScoredCells(self.model.likelihood(z), self.observed)
 
 
 def bound_loss(

@@ -27,8 +27,10 @@ from skvnce.algorithms.vae.autoencoder import (
     Autoencoder,
     LinearPosterior,
 )
+from skvnce.algorithms.vae.completed import Completed
 from skvnce.algorithms.vgi.latent_density import LatentDensity
 from skvnce.distributions.cells import Families
+from skvnce.models.base import LatentVariableModel
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.objectives.bounds import miss_iwae
 from skvnce.objectives.demiss import posterior_only
@@ -74,22 +76,46 @@ class AutoencoderDensity(LatentDensity):
     During training `log_prob` is the bound of 8 draws.  After it, it is that of 16
     draws by the same numbers for all rows, a function of each row alone.
 
+    In rows with levels, a cell of a rounded column that equals one of its values counts
+    by the probability of the value, and any other number by the density of numbers
+    before rounding: observed cells and initial completions are values, and draws of
+    chains are not.
+
     Parameters
     ----------
     linear : FactorModel
+    families : Families
+        Used if there are levels.  Otherwise all columns are normal, and cells of
+        rounded columns are drawn from their intervals before.
     """
 
-    def __init__(self, linear: FactorModel) -> None:
-        auto = autoencoder.build(linear, continuous(), ARCHITECTURE)
-        auto.posterior.infer = SharedPosterior(linear)
+    def __init__(self, linear: FactorModel, families: Families) -> None:
+        own = families if families.levels else continuous()
+        auto = autoencoder.build(linear, own, ARCHITECTURE)
+        if not families.levels:
+            auto.posterior.infer = SharedPosterior(linear)
         super().__init__(auto.model, auto.posterior, n_draws=_TRAINED)
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Estimate log p(x); (*batch, features) -> (*batch,)."""
-        if self.training or not x.numel():
-            return super().log_prob(x)
+        if not x.numel():
+            return x.new_zeros(x.shape[:-1])  # distributions reject empty batches
         seen = torch.ones_like(x, dtype=torch.bool)
-        return miss_iwae(self.model, self.posterior, x, seen, _evenly, _SCORED)
+        uniforms, n_draws = self.uniforms, self.n_draws
+        if not self.training:
+            uniforms, n_draws = _evenly, _SCORED
+        model = self._completed(x)
+        return miss_iwae(model, self.posterior, x, seen, uniforms, n_draws)
+
+    def _completed(self, x: Tensor) -> LatentVariableModel:
+        """Return the model of rows whose cells need not be values of their columns."""
+        families = self.model.families
+        if not families.levels or not len(families.rounded):
+            return self.model
+        cells = x[..., families.rounded]
+        exact = families.nearest(cells) == cells
+        every = torch.ones_like(x, dtype=torch.bool)
+        return Completed(self.model, every.index_copy(-1, families.rounded, exact))
 
     def autoencoder(self, families: Families | None = None) -> Autoencoder:
         """Return model and encoder, with the families of some columns if given.

@@ -18,6 +18,11 @@ from torch import Tensor, nn
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.gaussian import em
+from skvnce.algorithms.vgi.mixed import (
+    LatentNormal,
+    range_of_levels,
+    start_conditionals,
+)
 from skvnce.algorithms.vgi.training import Chains, from_marginals
 from skvnce.distributions.cells import Families
 from skvnce.distributions.normal import Normal
@@ -28,6 +33,7 @@ from skvnce.samplers.variational_gibbs import (
 )
 from skvnce.variational.gibbs import ExtendedConditionals, StandardConditionals, anchor
 from skvnce.variational.heads import Head
+from skvnce.variational.mixed_gibbs import Indicators, MixedConditionals
 
 _BODY = 64  # width of the shared layers of the conditionals
 
@@ -58,9 +64,21 @@ class Start(NamedTuple):
         return self._replace(data=Incomplete(self.data.x.where(kept, 0.0), kept))
 
     def dequantised(self) -> Incomplete:
-        """Draw cells of rounded columns from their intervals; in single precision."""
+        """Draw cells of rounded columns from their intervals; in single precision.
+
+        If there are levels, the model has probabilities of intervals, and cells of
+        rounded columns keep their scores.
+        """
+        if self.families.levels:
+            return Incomplete(self.data.x.float(), self.data.observed)
         x = self.families.dequantised(self.data.x, torch.rand_like(self.data.x)).float()
         return Incomplete(x.where(self.data.observed, 0.0), self.data.observed)
+
+
+def _body(n_inputs: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(n_inputs, _BODY), nn.SiLU(), nn.Linear(_BODY, _BODY), nn.SiLU()
+    )
 
 
 def _with_body(
@@ -68,10 +86,7 @@ def _with_body(
     d: int,
     head: Head,
 ) -> StandardConditionals | ExtendedConditionals:
-    body = nn.Sequential(
-        nn.Linear(d, _BODY), nn.SiLU(), nn.Linear(_BODY, _BODY), nn.SiLU()
-    )
-    return kind(d, head, body, _BODY, (_BODY // 2,))
+    return kind(d, head, _body(d), _BODY, (_BODY // 2,))
 
 
 def _independent(d: int, head: Head) -> StandardConditionals:
@@ -85,6 +100,35 @@ NETWORKS = {
 }
 
 
+def _mixed_with_body(
+    head: Head, inputs: Indicators, n_levels: Tensor, visible: Tensor | None = None
+) -> MixedConditionals:
+    seen = inputs.others if visible is None else visible
+    body = _body(len(inputs.owners))
+    return MixedConditionals(inputs, n_levels, head, body, _BODY, (_BODY // 2,), seen)
+
+
+def _mixed_extended(
+    head: Head, inputs: Indicators, n_levels: Tensor
+) -> MixedConditionals:
+    return _mixed_with_body(head, inputs, n_levels, torch.ones_like(inputs.others))
+
+
+def _mixed_independent(
+    head: Head, inputs: Indicators, n_levels: Tensor
+) -> MixedConditionals:
+    hidden, width = (_BODY // 2, _BODY // 2), len(inputs.owners)
+    sizes = nn.Identity(), width, hidden
+    return MixedConditionals(inputs, n_levels, head, *sizes, inputs.others)
+
+
+MIXED_NETWORKS = {
+    "shared": _mixed_with_body,
+    "extended": _mixed_extended,
+    "independent": _mixed_independent,
+}
+
+
 def anchored_conditionals(
     normal: Normal, head: Head, network: str = "shared"
 ) -> StandardConditionals | ExtendedConditionals:
@@ -94,8 +138,19 @@ def anchored_conditionals(
     return found
 
 
+def mixed_conditionals(
+    normal: Normal, families: Families, head: Head, network: str = "shared"
+) -> MixedConditionals:
+    """Make conditionals of numbers and levels that start at a latent normal model."""
+    make = partial(MIXED_NETWORKS[network], head)
+    return start_conditionals(LatentNormal.of(normal, families), families, make)
+
+
 def by_normal(start: Start, n_chains: int) -> Tensor:
     """Complete rows by draws of the normal given the observed cells."""
+    if start.families.levels:
+        model = LatentNormal.of(start.normal, start.families)
+        return model.completed(start.data, n_chains).float()
     return em.draw(start.normal, start.data, n_chains).float()
 
 
@@ -132,13 +187,18 @@ def make_chains(start: Start, settings: ChainSettings) -> Chains:
     """Complete rows, within the range of draws."""
     data = start.dequantised()
     x = settings.complete(start, settings.n_chains)
-    return Chains(data, x, settings.limits(data))
+    return Chains(data, x, _limits(data, start, settings))
+
+
+def _limits(data: Incomplete, start: Start, settings: ChainSettings) -> Hypercube:
+    found = settings.limits(data)
+    return range_of_levels(start.families, found) if start.families.levels else found
 
 
 def renewed(chains: Chains, start: Start, settings: ChainSettings) -> Chains:
     """Continue with all observed cells and their range; counts of draws restart."""
     data = start.dequantised()
-    return Chains(data, chains.x, settings.limits(data))
+    return Chains(data, chains.x, _limits(data, start, settings))
 
 
 def range_of(start: Start) -> Hypercube:

@@ -223,11 +223,11 @@ def visit_loss(
             return -pair.model.log_prob(whole).mean()
         x = chains.move(pair.conditionals, incomplete, settings.n_updates)
         columns = select(chains.data.observed[incomplete], x, settings.n_selected)
-        moved, entropies = redrawn(pair.conditionals, x, columns)
-        tables = torch.cat([moved.flatten(0, -2), whole])  # one call is much cheaper
+        found = redrawn(pair.conditionals, x, columns)
+        tables = torch.cat([found.tables, whole])  # one call is much cheaper
         log_prob = pair.model.log_prob(tables)
-        drawn, seen = log_prob.split([entropies.numel(), len(whole)])
-        bound = (drawn.view_as(entropies) + entropies).mean((0, 1))
+        drawn, seen = log_prob.split([len(found.tables), len(whole)])
+        bound = found.bound(drawn).mean((0, 1))
         return -torch.cat([bound, seen]).mean()
 
     return loss

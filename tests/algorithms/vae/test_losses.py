@@ -13,7 +13,8 @@ from skvnce._random import seeded
 from skvnce.algorithms.factor_analysis import fit_factors, log_prob
 from skvnce.algorithms.vae import autoencoder, losses
 from skvnce.algorithms.vae.autoencoder import Architecture, Autoencoder, Training
-from skvnce.algorithms.vae.losses import ALGORITHMS, Completed
+from skvnce.algorithms.vae.completed import Completed
+from skvnce.algorithms.vae.losses import ALGORITHMS
 from skvnce.algorithms.vae.rounds import Rounds
 from skvnce.algorithms.vgi.block import Scheme
 from skvnce.distributions.cells import Families
