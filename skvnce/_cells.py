@@ -8,7 +8,13 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce._containers import cell_errors_named, check_exact, column_label, readable
+from skvnce._containers import (
+    cell_errors_named,
+    check_exact,
+    column_label,
+    is_unreadable_text,
+    readable,
+)
 
 TIMES = ("date", "datetime", "duration")
 _TYPES = {
@@ -127,15 +133,22 @@ class Cells:
     def _floats(self) -> np.ndarray:
         """Convert objects, or what narwhals does not know, to floats (n_samples,)."""
         if self.dtype in ("level", "mixed"):
-            if self.series is not None or any(map(_is_text_only, self.values)):
+            unfit = is_unreadable_text if self.series is None else is_text
+            if any(map(unfit, self.values)):
                 raise ValueError(
-                    f"X has text where numbers are expected: {self.first(is_text)}. "
+                    f"X has text where numbers are expected: {self.first(unfit)}. "
                     "List the column in categorical_features, drop it, or mark "
                     "missing values by NaN."
                 )
         with cell_errors_named(self._alone()):
             if self.dtype == "unreadable":
-                return np.asarray(readable(self._alone()), dtype=np.float64)[:, 0]
+                cells = np.asarray(readable(self._alone()))[:, 0]
+                if cells.dtype.kind == "c":
+                    raise ValueError(
+                        f"Column {self.label} has complex numbers, which are not "
+                        "supported. Split them into columns of real numbers."
+                    )
+                return cells.astype(np.float64)
             cells = [np.nan if is_missing(one) else one for one in self.values]
             return objects(cells).astype(np.float64)
 
@@ -222,17 +235,6 @@ def _quantity(dtype: str) -> str:
 def is_text(value: object) -> bool:
     """Return whether a cell is text."""
     return isinstance(value, str)
-
-
-def _is_text_only(value: object) -> bool:
-    """Return whether a cell is text that no number can be read from."""
-    if not isinstance(value, str):
-        return False
-    try:
-        float(value)
-    except ValueError:
-        return True
-    return False
 
 
 def _is_unhashable(value: object) -> bool:

@@ -257,7 +257,7 @@ def _culprit(
     if "infinity" in message:
         return _is_infinite, "Replace it by NaN if it is missing."
     if "could not convert" in message:
-        return _is_text, (
+        return is_unreadable_text, (
             "Drop or encode text columns, for example with a ColumnTransformer, or use "
             "GaussianImputer or LAIRImputer with categorical_features; mark missing "
             "values by NaN."
@@ -290,7 +290,8 @@ def _is_na(value: object) -> bool:
     return type(value).__name__ == "NAType"
 
 
-def _is_text(value: object) -> bool:
+def is_unreadable_text(value: object) -> bool:
+    """Return whether a cell is text that no number can be read from."""
     if not isinstance(value, str | bytes):
         return False
     try:

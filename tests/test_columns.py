@@ -266,6 +266,16 @@ def test_a_dict_decides_about_its_columns():
     assert kinds(X, {2: "nominal"})["grade"][0] == "nominal"
 
 
+def test_levels_that_are_numbers_can_be_numeric():
+    def codes(levels):
+        X = pd.DataFrame({"a": pd.Categorical(levels), "b": list("xyxy")})
+        return encode(X, read_columns(X, {"a": "numeric"}))[:, 0]
+
+    np.testing.assert_array_equal(codes([3, 1, None, 3]), [3.0, 1.0, np.nan, 3.0])
+    with pytest.raises(ValueError, match="text where numbers are expected: '3'"):
+        codes(["3", "x", None, "3"])
+
+
 @pytest.mark.parametrize("make", [np.asarray, np.ndarray.tolist, np.ma.asarray])
 def test_arrays_have_the_categories_that_are_named(make):
     X = np.array([["b", 1.0, True], ["a", np.nan, None], [None, 2, False]], object)
@@ -412,3 +422,9 @@ def test_inputs_are_not_modified():
     in_frame(X, columns, np.arange(6), np.zeros((6, 6)), null(X))
     in_array(X, columns, np.arange(6), np.zeros((6, 6)), null(X))
     pd.testing.assert_frame_equal(X, before)
+
+
+def test_complex_numbers_are_refused():
+    X = pd.DataFrame({"sex": list("fmfm"), "signal": np.arange(4) * 1j})
+    with pytest.raises(ValueError, match="'signal' has complex numbers.*real"):
+        encode(X, read_columns(X))

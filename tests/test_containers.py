@@ -153,7 +153,7 @@ MIXED = {  # frames of dates or categories, which estimators of mixed tables rea
 }
 CONSTANT = {"dates only", "durations only", "pyarrow table"}
 READERS = {n for n, one in FIRST.items() if hasattr(one, "categorical_features")}
-READERS.add("ForestImputer")  # by its `model`
+READERS |= {"ForestImputer", "CopulaGraphLearnerCV"}  # by their `model`
 
 ROUNDED = {
     "integers": large,

@@ -18,6 +18,8 @@ from sklearn.base import clone
 
 import skvnce
 from skvnce import (
+    CopulaGraphLearner,
+    CopulaGraphLearnerCV,
     ForestImputer,
     GaussianImputer,
     IncompleteDensity,
@@ -87,6 +89,12 @@ CASES = {
         2,
         30,
     ),
+    "copula graph": (CopulaGraphLearner(**GRAPH), 6, 100),
+    "copula graph cv": (
+        CopulaGraphLearnerCV(CopulaGraphLearner(**GRAPH), alphas=3, random_state=0),
+        2,
+        30,
+    ),
     "vnce": (VNCEEstimator(max_iter=20, random_state=0), 6, 200),
     "vae": (VAE, 2, 40),
     "lair": (
@@ -104,6 +112,7 @@ LONGER = {
     "normal": (8, 150),
     "factors": (8, 150),
     "graph": (1, 6),
+    "copula graph": (1, 6),
     "vnce": (1, 30),
     "lair": (1, 15),
 }

@@ -17,32 +17,35 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
+from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._forest_columns import Chains, ColumnForest, Growth, Ranks
 from skvnce.estimators._gaussian import GaussianImputer
-from skvnce.estimators._output import probabilities_as_given
 from skvnce.estimators._validation import (
     AUTO,
     RANDOM_STATE,
     Number,
-    columns_of,
     integer_from,
     keeps_state_on_failure,
+    level_counts,
+    share_columns,
 )
 
 _SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
+_FIRST = 3  # times as many trees as those whose draws complete the table
 _JUDGED = 1000  # maximum number of rows that choose the weights
 
 
-class ForestImputer(CallbackSupportMixin, Imputer):
+class ForestImputer(CallbackSupportMixin, CategoryProbabilities, Imputer):
     """Impute by another imputer averaged with random forests.
 
     Forests find what smooth models miss, such as bands, steps and interactions of
-    columns.  `model` is fitted first and completes the table by draws.  On the
-    completed tables one forest for each column learns to predict its observed cells
-    from the other columns.  Then predictions are averaged: means of numbers
-    arithmetically, probabilities of levels geometrically.  In rows with several missing
-    cells the forests' predictions are averages over Gibbs chains, which start at the
-    fillings of `model` and draw the missing cells in turn from the forests.
+    columns.  `model` is fitted first and completes the table by a draw.  On the
+    completed table one forest for each column learns to predict its observed cells from
+    the other columns.  These forests, which are small, complete the table by draws, and
+    the final forests learn from what they completed.  Then predictions are averaged:
+    means of numbers arithmetically, probabilities of levels geometrically.  In rows
+    with several missing cells the forests' predictions are averages over Gibbs chains,
+    which start at the fillings of `model` and draw the missing cells in turn.
 
     Parameters
     ----------
@@ -54,11 +57,12 @@ class ForestImputer(CallbackSupportMixin, Imputer):
     weight : "auto" or float, default="auto"
         Weight of the forests, from 0 to 1.  ``"auto"`` chooses one weight for numbers,
         by squared errors, and one for categories, by log-loss: in at most 1000 rows
-        one observed cell is hidden and predicted, by `model` and by the trees that
-        were not grown on the row.  The weight is halfway between the best one and 0.5,
-        as the fit of `model` has used these cells.
+        one observed cell is hidden and predicted, by a clone of `model` that is fitted
+        without these cells and by the trees that were not grown on the row.  The best
+        weight of n cells is moved towards 0.5, by a share of 100 / (n + 100).  A number
+        saves the second fit of `model`.
     n_completions : int, default=3
-        Number of completed tables that the trees are grown on.
+        Number of completed tables that the final trees are grown on.
     min_samples_leaf : int, default=2
         Minimum number of rows in a leaf.
     max_features : float, default=0.5
@@ -104,12 +108,14 @@ class ForestImputer(CallbackSupportMixin, Imputer):
 
     Notes
     -----
-    Draws of `sample` are those of `model_` after `n_steps` sweeps, in which each
-    missing cell is drawn again, with its weight as the probability, from its forest
-    given the other cells.  A draw from a forest is an observed value.  Warnings of
-    `fit` are those of `model`: a column that `model` imputes from its marginal
-    distribution is still predicted by its forest.  There is no density, and so no
-    `score`.
+    Draws of `sample` are those of `model_`, some cells of which, chosen at random with
+    their weights as the probabilities, are then drawn from their forests given the
+    other cells, in `n_steps` sweeps.  `model_` and the final forests learn from all
+    observed cells, with those that have chosen the weights.  A draw from a forest is an
+    observed value.  Probabilities of levels are geometric means of those of `model_`
+    and of the forests, which are averaged over the Gibbs chains.  Warnings of `fit` are
+    those of `model`: a column that `model` imputes from its marginal distribution is
+    still predicted by its forest.  There is no density, and so no `score`.
 
     References
     ----------
@@ -204,7 +210,18 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         cells = self._checked(X)
         _, finish = report_rounds(self, None, X=cells)
         cells = cells[~np.isnan(cells).all(1)]
-        self._choose_weights(cells, self._grow(cells, rng), rng)
+        growth = Growth(
+            int(self.n_estimators),
+            int(self.min_samples_leaf),
+            float(self.max_features),
+            int(self.max_samples),
+            self.n_jobs,
+        )
+        first = growth._replace(n_estimators=-(-growth.n_estimators // _FIRST))
+        self._grow(cells, self._completions(self.model_, cells, 1, rng), first, rng)
+        self.weights_ = np.ones(len(self.feature_indices_))
+        completed = self._completions(self, cells, self.n_completions, rng)
+        self._choose_weights(cells, self._grow(cells, completed, growth, rng), rng)
         finish()
         return self
 
@@ -217,33 +234,30 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         """Take over what the other imputer has learned about the columns."""
         self.model_ = base
         vars(self).pop("categories_", None)
-        for name in _OF_COLUMNS:
+        share_columns(base, self)
+        for name in _OF_MODEL:
             if hasattr(base, name):
                 setattr(self, name, getattr(base, name))
 
-    def _grow(self, cells, rng):
+    def _grow(self, cells, completed, growth, rng):
         """Grow the forests on completions of the training rows."""
         nodes = cells[:, self.feature_indices_].astype(np.float64)
         ranks = Ranks.of(nodes)
         self._values = list(ranks.values)
-        growth = Growth(
-            int(self.n_estimators),
-            int(self.min_samples_leaf),
-            float(self.max_features),
-            int(self.max_samples),
-            self.n_jobs,
-        )
-        completed = ranks.encoded(self._completions(cells, self.n_completions, rng))
+        completed = ranks.encoded(completed)
         own = ranks.encoded(nodes)
-        width = nodes.shape[1]
-        self._missing = np.isnan(nodes).sum(0)
+        width, n_levels = nodes.shape[1], level_counts(self).tolist()
         grown = [
             _forest_columns.grow(
-                j, completed, own[:, j], nodes[:, j], self._n_levels(j), growth, rng
+                j, completed, own[:, j], nodes[:, j], n_levels[j], growth, rng
             )
             for j in steps("forest", range(width if width > 1 else 0), width)
         ]
-        self._forests = [forest.plain() for forest, _ in grown]
+        missing = np.isnan(nodes).sum(0)
+        in_order = sorted(
+            (one for one, _ in grown), key=lambda one: missing[one.column]
+        )
+        self._forests = [forest.plain() for forest in in_order]
         return [unseen for _, unseen in grown]
 
     def _choose_weights(self, cells, unseen, rng):
@@ -262,29 +276,28 @@ class ForestImputer(CallbackSupportMixin, Imputer):
             weight = 0.5 if isinstance(self.weight, str) else float(self.weight)
             self.weights_ = np.full(width, weight)
             return
-        observed = ~np.isnan(cells[:, self.feature_indices_])
-        rows, hidden = _forest_weights.hide_one(observed, _JUDGED, rng)
+        nodes, n_levels = cells[:, self.feature_indices_], level_counts(self)
+        rows, hidden = _forest_weights.hide_one(nodes, n_levels, _JUDGED, rng)
+        places, seed = self.feature_indices_[hidden], int(rng.integers(2**31 - 1))
+        blind = _forest_weights.fitted_without(self.model_, cells, (rows, places), seed)
         kept = cells[rows]
-        kept[np.arange(len(rows)), self.feature_indices_[hidden]] = np.nan
-        own = self.model_._predicted(kept)
+        kept[np.arange(len(rows)), places] = np.nan
+        own = blind._predicted(kept)
         trees = {j: one[:, rows] for j, one in enumerate(unseen)}
         other = self._by_forests(kept, own, trees)
-        units = [forest.moments[1] for forest in self._in_order(range(width))]
+        units = {forest.column: forest.moments[1] for forest in self._in_order()}
         self.weights_ = _forest_weights.choose(
             cells[rows], hidden, self.feature_indices_, units, own, other
         )
 
-    def _n_levels(self, node):
-        """Return the number of levels of a column; None for numbers."""
-        columns = columns_of(self)
-        levels = columns and columns[self.feature_indices_[node]].levels
-        return len(levels) if levels else None
+    def _completions(self, imputer, cells, n_draws, seed):
+        """Draw the nodes of rows by an imputer; (n_draws, n, n_nodes)."""
+        tables = imputer._drawn_tables(cells, int(n_draws), seed)
+        return tables[..., self._nodes_out()].astype(np.float64)
 
-    def _completions(self, cells, n_draws, seed):
-        """Draw the nodes of rows; (n_draws, n, n_nodes)."""
-        tables = self.model_._drawn_tables(cells, int(n_draws), seed)
-        kept = np.searchsorted(self._columns_kept(), self.feature_indices_)
-        return tables[..., kept].astype(np.float64)
+    def _nodes_out(self):
+        """Return the places of the columns of the model in filled tables."""
+        return np.searchsorted(self._columns_kept(), self.feature_indices_)
 
     @shows_progress
     def transform(self, X):
@@ -303,28 +316,6 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         """
         given, X = X, self._checked(X)
         return self._completed(self._predicted(X).filled, X, given)
-
-    @shows_progress
-    def category_probabilities(self, X):
-        """Compute the probabilities of levels given the observed cells of each row.
-
-        They are geometric means of those of `model_` and of the forests, which are
-        averaged over the Gibbs chains.
-
-        Parameters
-        ----------
-        X : array-like or data frame of shape (n_samples, n_features)
-
-        Returns
-        -------
-        dict of str to data frame or ndarray of shape (n_samples, n_levels)
-            For each column of `categories_` the probabilities of its levels in their
-            order, 1 and 0 where the cell is observed: data frames of the library of X
-            with the levels as names, or arrays if X is no data frame.  Empty if there
-            are no categories.
-        """
-        found = self._predicted(self._checked(X)).probabilities
-        return probabilities_as_given(self, found, X)
 
     def _predicted(self, X):
         own = self.model_._predicted(X)
@@ -358,40 +349,34 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         Predicted
         """
         chains = Chains(int(self.n_draws), **_SWEEPS)
+        forests, ranks = self._in_order(), Ranks(self._values)
         filled = start.filled.copy()
         levels = {place: one.copy() for place, one in start.probabilities.items()}
         parts = self._parts(X, only_incomplete=True, n_chains=self.n_draws)
         for (rows, columns), nodes in parts:
             some = trees and {j: one[:, rows[:, 0]] for j, one in trees.items()}
+            missing = np.isnan(nodes)
+            first = ranks.encoded(np.where(missing, filled[rows, columns], nodes))
+            numbers = _numbers_of(nodes)
             found = _forest_columns.predict(
-                self._in_order(),
-                Ranks(self._values).encoded(
-                    np.where(np.isnan(nodes), filled[rows, columns], nodes)
-                ),
-                np.isnan(nodes),
-                chains,
-                _numbers_of(nodes),
-                some,
+                forests, first, missing, chains, numbers, some
             )
             for node, cells in found.items():
-                place, missing = columns[0, node], rows[np.isnan(nodes[:, node]), 0]
+                place, part = columns[0, node], rows[missing[:, node], 0]
                 if place in levels:
-                    levels[place][missing] = cells
+                    levels[place][part] = cells
                 else:
-                    filled[missing, place] = cells[:, 0]
+                    filled[part, place] = cells[:, 0]
         return Predicted(filled, levels)
 
-    def _in_order(self, places=None):
+    def _in_order(self):
         """List the forests, by increasing numbers of missing cells at `fit`."""
-        if places is None:
-            places = self._missing.argsort(kind="stable")
-        stored = [self._forests[place] for place in places if self._forests]
-        return [ColumnForest.of_plain(one) for one in stored]
+        return [ColumnForest.of_plain(one) for one in self._forests]
 
     def _drawn_tables(self, X, n_draws, random_state):
         rng = np.random.default_rng(seed_from(random_state))
         tables = self.model_._drawn_tables(X, n_draws, rng)
-        kept = np.searchsorted(self._columns_kept(), self.feature_indices_)
+        kept = self._nodes_out()
         rows = np.flatnonzero(np.isnan(X[:, self.feature_indices_]).any(1))
         if not len(rows):
             return tables
@@ -416,16 +401,11 @@ class ForestImputer(CallbackSupportMixin, Imputer):
         return self.model_._keeps_empty()
 
 
-_OF_COLUMNS = (
-    "n_features_in_",
-    "feature_names_in_",
+_OF_MODEL = (
     "feature_indices_",
     "constants_",
     "feature_ranges_",
-    "categories_",
     "indicator_",
-    "_columns",
-    "_fitted_ends",
     "_possible",
 )
 

@@ -2,14 +2,17 @@
 
 All cells are replaced by the ranks of their values among the observed ones, so that a
 forest does not depend on units or on increasing transformations of the other columns.
-Each leaf keeps the cells that it was grown on.  A draw selects a tree and one of the
-cells of the leaf (Meinshausen 2006, Quantile regression forests).
+Trees of categories predict the indicators of the levels: their sum of variances is the
+Gini impurity.  Each leaf keeps the cells that it was grown on.  A draw selects a tree
+and one of the cells of the leaf (Meinshausen 2006, Quantile regression forests).
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn import config_context
+from sklearn.tree import DecisionTreeRegressor
+from sklearn.utils.parallel import Parallel, delayed
 
 
 class Ranks(NamedTuple):
@@ -83,29 +86,25 @@ class ColumnForest(NamedTuple):
     ----------
     column : int
         Its place among the columns of the model.
-    forests : list of RandomForestClassifier or RandomForestRegressor
-        One for each completed table.
+    models : list of DecisionTreeRegressor
     leaves : list of Leaves
         One for each tree.
-    levels : ndarray of int or None
-        The levels whose shares the trees predict; None if they predict a mean.
     width : int
-        Number of levels of the column, or 1.
+        Number of levels of the column, whose shares the trees predict, or 1.
     moments : tuple of float
         Location and scale of the cells that the trees were fitted to.
     """
 
     column: int
-    forests: list
+    models: list
     leaves: list
-    levels: np.ndarray | None
     width: int
     moments: tuple
 
     @property
     def trees(self):
-        """The trees of all forests."""
-        return [one.tree_ for forest in self.forests for one in forest.estimators_]
+        """The structures of the trees."""
+        return [one.tree_ for one in self.models]
 
     def plain(self):
         """Convert to tuples, which skops can store."""
@@ -131,18 +130,16 @@ class ColumnForest(NamedTuple):
         ndarray of shape (n, width)
         """
         others = self._others(ranks)
-        trees = np.ones((len(self.leaves), len(ranks))) if trees is None else trees
-        shares = trees / trees.sum(0)
+        if trees is None:
+            shares = np.full((len(self.leaves), 1), 1 / len(self.leaves))
+        else:
+            shares = trees / trees.sum(0)
         total = sum(
-            tree.predict(others) * share[:, None]
+            tree.predict(others).reshape(-1, self.width) * share[:, None]
             for tree, share in zip(self.trees, shares, strict=True)
         )
-        if self.levels is None:
-            location, scale = self.moments
-            return location + scale * total.reshape(-1, 1)
-        found = np.zeros((len(ranks), self.width))
-        found[:, self.levels] = total
-        return found
+        location, scale = self.moments
+        return location + scale * total
 
     def draw(self, ranks, uniform, trees=None):
         """Draw ranks of cells (n,) by uniform numbers (n,); see `predict`."""
@@ -176,8 +173,8 @@ def grow(column, completed, ranks, cells, n_levels, growth, rng):
         Ranks; an equal number of trees is grown on each table.
     ranks, cells : ndarray of shape (n,)
         The column, as ranks and as values; NaN marks missing cells.
-    n_levels : int or None
-        None for numbers.
+    n_levels : int
+        0 for numbers.
     growth : Growth
     rng : numpy.random.Generator
 
@@ -190,32 +187,42 @@ def grow(column, completed, ranks, cells, n_levels, growth, rng):
     rows = np.flatnonzero(~np.isnan(cells))
     if len(rows) > growth.max_samples:
         rows = np.sort(rng.choice(rows, growth.max_samples, replace=False))
-    target, moments = cells[rows], (0.0, 1.0)
-    kind = RandomForestClassifier
-    if n_levels is None:
-        kind, moments = RandomForestRegressor, (target.mean(), target.std() or 1.0)
+    target, moments = cells[rows, None], (0.0, 1.0)
+    if not n_levels:
+        moments = (target.mean(), target.std() or 1.0)
         target = (target - moments[0]) / moments[1]
-    forests, leaves, levels, unseen = [], [], None, []
-    shares = np.array_split(np.arange(growth.n_estimators), len(completed))
-    for table, share in zip(completed, shares, strict=True):
-        others = np.ascontiguousarray(np.delete(table[rows], column, axis=1))
-        forest = kind(
-            max(1, len(share)),
-            min_samples_leaf=growth.min_samples_leaf,
-            max_features=growth.max_features,
-            n_jobs=growth.n_jobs,
-            random_state=int(rng.integers(2**31 - 1)),
-        ).fit(others, target)
-        forests.append(forest)
-        levels = forest.classes_.astype(int) if n_levels else None
-        for one, bag in zip(
-            forest.estimators_, forest.estimators_samples_, strict=True
-        ):
-            leaves.append(Leaves.of(one.tree_, others[bag], ranks[rows[bag]]))
-            unseen.append(~np.isin(np.arange(len(cells)), rows[bag]))
-    forest = ColumnForest(column, forests, leaves, levels, n_levels or 1, moments)
-    unseen = np.array(unseen)
+    else:
+        target = np.eye(n_levels)[cells[rows].astype(int)]
+    others = np.ascontiguousarray(np.delete(completed[:, rows], column, axis=2))
+    tables = np.sort(np.arange(growth.n_estimators) % len(completed))
+    bags = rng.integers(len(rows), size=(len(tables), len(rows)))
+    seeds = rng.integers(2**31 - 1, size=len(tables))
+    with config_context(skip_parameter_validation=True):
+        models = Parallel(n_jobs=growth.n_jobs, prefer="threads")(
+            delayed(_tree)(others[table], target, bag, growth, int(seed))
+            for table, bag, seed in zip(tables, bags, seeds, strict=True)
+        )
+    leaves = [
+        Leaves.of(one.tree_, others[table][bag], ranks[rows[bag]])
+        for one, table, bag in zip(models, tables, bags, strict=True)
+    ]
+    unseen = np.ones((len(models), len(cells)), dtype=bool)
+    np.put_along_axis(unseen, rows[bags], False, axis=1)
+    forest = ColumnForest(column, models, leaves, n_levels or 1, moments)
     return forest, unseen | ~unseen.any(0)
+
+
+def _tree(others, target, bag, growth, seed):
+    """Grow a tree on a bootstrap sample of rows, `bag`."""
+    counts = np.bincount(bag)
+    used = np.flatnonzero(counts)
+    tree = DecisionTreeRegressor(
+        min_samples_leaf=growth.min_samples_leaf,
+        max_features=growth.max_features,
+        random_state=seed,
+    )
+    weights = counts[used].astype(np.float64)
+    return tree.fit(others[used], target[used], weights, check_input=False)
 
 
 class Chains(NamedTuple):
@@ -276,7 +283,10 @@ def predict(forests, start, missing, chains, uniforms, trees=None):
 
 
 def redraw(forests, ranks, missing, weights, n_sweeps, rng):
-    """Draw missing cells again, some of them from the forests given the others.
+    """Draw some of the missing cells again, from the forests given the others.
+
+    The other missing cells keep the draws of another imputer, so that a draw is one of
+    the mixture of both.
 
     Parameters
     ----------
@@ -285,7 +295,7 @@ def redraw(forests, ranks, missing, weights, n_sweeps, rng):
         Completed tables; changed in place.
     missing : ndarray of bool, of shape (n, n_nodes)
     weights : ndarray of shape (n_nodes,)
-        Probabilities with which a cell is drawn in a sweep.
+        Probabilities with which a cell is drawn again, in all sweeps.
     n_sweeps : int
     rng : numpy.random.Generator
 
@@ -294,13 +304,11 @@ def redraw(forests, ranks, missing, weights, n_sweeps, rng):
     ndarray of bool, of shape (n_draws, n, n_nodes)
         The cells that were drawn.
     """
-    changed = np.zeros(ranks.shape, dtype=bool)
+    chosen = missing & (rng.random(ranks.shape) < weights)
     for _ in range(n_sweeps):
-        chosen = missing & (rng.random(ranks.shape) < weights)
-        changed |= chosen
         for forest in forests:
             tables, rows = chosen[..., forest.column].nonzero()
             if len(rows):
                 own = forest.draw(ranks[tables, rows], rng.random(len(rows)))
                 ranks[tables, rows, forest.column] = own
-    return changed
+    return chosen

@@ -1,23 +1,35 @@
 """Weights of averages of two imputers, chosen by hidden cells.
 
-The first imputer was fitted to the hidden cells, too, so that the best weight of the
-second is too small in tables with few rows.  And weights that are estimated from few
-cells are worse than equal weights.  So a weight is halfway between the best one and
-one half.
+The first imputer is fitted without the hidden cells, and the second predicts them by
+trees that were not grown on their rows.  Weights that are estimated from few cells are
+worse than equal weights, so that they are moved towards one half, as if `_PRIOR`
+further cells were predicted best by equal weights.
 """
 
+import warnings
+
 import numpy as np
+from sklearn.base import clone
+
+from skvnce.estimators._validation import Encoded
 
 _FLOOR = 0.003  # least probability in a geometric mean
+_PRIOR = 100
 _WEIGHTS = np.linspace(0, 1, 21)  # to choose from, for probabilities
 
 
-def hide_one(observed, most, rng):
+def hide_one(nodes, n_levels, most, rng):
     """Choose rows with at least two observed cells, and one of these cells in each.
+
+    One cell of each level, and the smallest and largest number of each column, are
+    never chosen, so that a fit without the cells knows all levels and ranges.
 
     Parameters
     ----------
-    observed : ndarray of bool, of shape (n, n_nodes)
+    nodes : ndarray of shape (n, n_nodes)
+        NaN marks missing cells.
+    n_levels : ndarray of int, of shape (n_nodes,)
+        Number of levels of each column; 0 for numbers.
     most : int
         Maximum number of rows.
     rng : numpy.random.Generator
@@ -26,9 +38,44 @@ def hide_one(observed, most, rng):
     -------
     rows, columns : ndarray of int, of shape (n_chosen,)
     """
-    rows = rng.permutation(np.flatnonzero(observed.sum(1) > 1))[:most]
-    chance = rng.random((len(rows), observed.shape[1]))
-    return rows, (observed[rows] * chance).argmax(1)
+    observed = ~np.isnan(nodes)
+    free = observed & (observed.sum(1) > 1)[:, None]
+    for column, levels, mask in zip(nodes.T, n_levels, free.T, strict=True):
+        if not levels:
+            mask[[np.nanargmin(column), np.nanargmax(column)]] = False
+        else:
+            seen = np.flatnonzero(~np.isnan(column))
+            mask[seen[np.unique(column[seen], return_index=True)[1]]] = False
+    rows = rng.permutation(np.flatnonzero(free.any(1)))[:most]
+    chance = rng.random((len(rows), free.shape[1]))
+    return rows, (free[rows] * chance).argmax(1)
+
+
+def fitted_without(model, cells, hidden, seed):
+    """Fit a clone of an imputer to validated rows without some cells.
+
+    Parameters
+    ----------
+    model : Imputer
+        Fitted to these rows.
+    cells : ndarray of shape (n, n_features)
+    hidden : tuple of ndarray of int
+        Rows and columns of the cells.
+    seed : int
+
+    Returns
+    -------
+    Imputer
+    """
+    kept = cells.copy()
+    kept[hidden] = np.nan
+    other = clone(model)
+    wanted = {"random_state": seed, "on_misfit": "ignore", "verbose": 0}
+    known = other.get_params(deep=False)
+    other.set_params(**{name: wanted[name] for name in wanted if name in known})
+    with warnings.catch_warnings():  # `model` has given them already
+        warnings.simplefilter("ignore")
+        return other.fit(Encoded(kept, model))
 
 
 def choose(cells, hidden, places, units, own, other):
@@ -42,7 +89,7 @@ def choose(cells, hidden, places, units, own, other):
         The column of the model of that cell.
     places : ndarray of int, of shape (n_nodes,)
         The columns of the model, among those of `cells`.
-    units : list of float
+    units : dict of int to float
         Standard deviations of the columns of the model.
     own, other : Predicted
         Predictions, of which the second is weighted.
@@ -63,12 +110,17 @@ def choose(cells, hidden, places, units, own, other):
             code = int(cells[row, place])
             for found, one in zip(levels, (own, other), strict=True):
                 found.append(np.roll(one.probabilities[place][row], -code))
-    of_numbers = best_weight(*np.concatenate(numbers).T)
-    of_levels = best_weight_of_levels(*levels)
-    found = np.array(
+    numbers = np.concatenate(numbers)
+    of_numbers = shrunk(best_weight(*numbers.T), len(numbers))
+    of_levels = shrunk(best_weight_of_levels(*levels), len(levels[0]))
+    return np.array(
         [of_levels if place in own.probabilities else of_numbers for place in places]
     )
-    return (found + 0.5) / 2
+
+
+def shrunk(weight, n_cells):
+    """Move a weight that n_cells have chosen towards one half."""
+    return (n_cells * weight + _PRIOR * 0.5) / (n_cells + _PRIOR)
 
 
 def best_weight(own, other, truth):

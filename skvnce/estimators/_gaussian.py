@@ -13,7 +13,6 @@ from skvnce._warnings import warn_user
 from skvnce.algorithms.gaussian import copula
 from skvnce.algorithms.gaussian.fit import Limits, Split, fit_copula
 from skvnce.algorithms.gaussian.marginals import nonlinear_columns
-from skvnce.algorithms.mixed.columns import NUMERIC
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -21,19 +20,21 @@ from skvnce.estimators._callbacks import (
     rounds_of_tuning,
 )
 from skvnce.estimators._gaussian_fitted import FittedNormal
-from skvnce.estimators._gaussian_mixed import fit_mixed, kinds_of, number_of_sweeps
+from skvnce.estimators._gaussian_mixed import fit_mixed, number_of_sweeps
+from skvnce.estimators._gaussian_parameters import NormalParameters
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import hold_out, row_folds
 from skvnce.estimators._validation import (
     AUTO,
     BOUND,
-    CATEGORIES,
+    OF_CATEGORIES,
     ON_MISFIT,
     RANDOM_STATE,
     Number,
     incomplete_array,
     integer_from,
+    is_level,
     keeps_state_on_failure,
 )
 
@@ -44,7 +45,7 @@ _REMEDY = (
 )
 
 
-class GaussianImputer(CallbackSupportMixin, FittedNormal):
+class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
     """Impute by a normal distribution that EM fits to rows with missing values.
 
     `transform` fills missing cells (NaN) by their exact conditional means given the
@@ -198,7 +199,9 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
 
     With categories, the chains of `fit` use 10,000 of the rows if there are more,
     chosen at random with probabilities in proportion to their weights.  The
-    distributions of single columns are those of all rows.
+    distributions of single columns are those of all rows.  Probabilities of levels are
+    averaged over the conditional distributions of Markov chains with the estimated
+    parameters.
 
     References
     ----------
@@ -231,8 +234,7 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         "on_misfit": ON_MISFIT,
         "keep_empty_features": ["boolean"],
         "add_indicator": ["boolean"],
-        "categorical_features": CATEGORIES,
-        "handle_unknown": [StrOptions({"error", "missing"})],
+        **OF_CATEGORIES,
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
     }
@@ -308,17 +310,14 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
         cells = self._read_cells(X, sample_weight)
         self._keep_possible(cells.table, self.min_value, self.max_value)
         self.location_, self.scale_ = cells.location, cells.scale
-        kinds, self._mixed = kinds_of(self), None
-        numbers = [
-            kind in (None, NUMERIC) for kind in kinds or [None] * len(cells.scale)
-        ]
-        self._announce_tails(cells.table, self.feature_indices_[numbers])
-        rounds = self.max_iter if kinds is None else number_of_sweeps(self)
+        are_levels, self._mixed = is_level(self), None
+        self._announce_tails(cells.table, self.feature_indices_[~are_levels])
+        rounds = number_of_sweeps(self) if are_levels.any() else self.max_iter
         on_round, finish = report_rounds(self, rounds, X=X)
         try:
             with one_thread():
-                if kinds is not None:
-                    fit_mixed(self, cells, kinds, on_round)
+                if are_levels.any():
+                    fit_mixed(self, cells, on_round)
                     self._announce_misfit(_REMEDY)
                 elif self.feature_indices_.size:
                     self._fit_model(cells, on_round)
@@ -386,7 +385,7 @@ class GaussianImputer(CallbackSupportMixin, FittedNormal):
 
         def predict(kept, rows):
             means = copula.cell_means(model, self._units().scaled(kept[rows]))
-            return self._clipped(self._units().restored(means))
+            return self._clipped(self._units().restored(means)), {}
 
         held_out = {"weights": cells.weights, "hidden": hidden.numpy()}
         self._check_held_out(cells.nodes, predict, **held_out)

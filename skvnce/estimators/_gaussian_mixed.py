@@ -13,7 +13,7 @@ from skvnce.distributions.normal import Normal
 from skvnce.estimators._gaussian_rows import MixedRows
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._tables import hold_out
-from skvnce.estimators._validation import columns_of
+from skvnce.estimators._validation import columns_of, level_counts
 
 SHARE = 0.5  # shrinkage in rows per latent variable if it is "auto"
 ROWS = 10_000  # the chains of the fit use about as many rows
@@ -23,12 +23,11 @@ _JUDGING = 0.3  # and without the held-out cells
 
 
 def kinds_of(estimator):
-    """Return the kinds of the columns of the model; None if all are numeric."""
+    """List the kinds of the columns of the model."""
     columns = columns_of(estimator)
     if columns is None:
-        return None
-    kinds = [columns[place].kind for place in estimator.feature_indices_]
-    return None if all(kind == NUMERIC for kind in kinds) else kinds
+        return [NUMERIC] * len(estimator.feature_indices_)
+    return [columns[place].kind for place in estimator.feature_indices_]
 
 
 def number_of_sweeps(estimator):
@@ -41,10 +40,9 @@ def _number_of_draws(estimator):
     return max(int(estimator.n_parameter_draws), _FEWEST_DRAWS)
 
 
-def fit_mixed(estimator, cells, kinds, on_round):
+def fit_mixed(estimator, cells, on_round):
     """Fit the latent normal model, and set the attributes of the estimator."""
-    columns = columns_of(estimator)
-    sizes = [len(columns[place].levels or ()) for place in estimator.feature_indices_]
+    kinds, sizes = kinds_of(estimator), level_counts(estimator).tolist()
     auto = isinstance(estimator.shrinkage, str)
     estimator.shrinkage_ = SHARE if auto else float(estimator.shrinkage)
 
@@ -102,11 +100,7 @@ def some_rows(data, weights):
 def _keep(estimator, latents, fit, kinds):
     """Set the attributes of the model."""
     normal, width = fit.average(), len(kinds)
-    estimator._mixed = (
-        kinds,
-        [m and tuple(part.numpy() for part in m) for m in latents.marginals],
-        list(latents.n_levels),
-    )
+    estimator._mixed = stored(latents, kinds)
     estimator._normal = tuple(part.numpy() for part in normal)
     draws = fit.draws if estimator.n_parameter_draws else []
     estimator._draws = [tuple(part.numpy() for part in one) for one in draws]
@@ -120,9 +114,15 @@ def _keep(estimator, latents, fit, kinds):
     estimator.loss_curve_, estimator.n_iter_ = fit.losses, len(fit.losses)
 
 
-def mixed_rows(stored, normals):
-    """Make `MixedRows` of what `fit_mixed` stored, and of (mean, covariance) pairs."""
-    kinds, marginals, n_levels = stored
+def stored(latents, kinds):
+    """Convert latents and the kinds of columns to plain values, for skops."""
+    marginals = [m and tuple(part.numpy() for part in m) for m in latents.marginals]
+    return kinds, marginals, list(latents.n_levels)
+
+
+def mixed_rows(mixed, normals):
+    """Make `MixedRows` of what `stored` returned, and of (mean, covariance) pairs."""
+    kinds, marginals, n_levels = mixed
     marginals = [m and Marginal(*map(torch.from_numpy, m)) for m in marginals]
     first = np.cumsum([0, *n_levels[:-1]]).tolist()
     normals = [Normal(*map(torch.from_numpy, one)) for one in normals]

@@ -6,23 +6,19 @@ from scipy.special import ndtri
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear, linear
-from skvnce.algorithms.mixed.columns import NOMINAL, NUMERIC, ORDINAL, Marginal
+from skvnce.algorithms.mixed.columns import NOMINAL, ORDINAL, Marginal
 from skvnce.distributions.levels import Nominal, Ordinal
-from skvnce.estimators._gaussian_mixed import kinds_of
-from skvnce.estimators._validation import column_name, columns_of
+from skvnce.estimators._validation import (
+    column_name,
+    columns_of,
+    is_level,
+    level_counts,
+)
 
 SWEEPS = 100  # of the Gibbs sampler that estimates the latent normal model
 JUDGING = 30  # the same without held-out cells
 FAR = 1e3  # edge that stands for an infinite one
 SHARE = 0.5  # weight of the prior of independent latent variables, in rows for each
-
-
-def is_level(estimator):
-    """Return which columns of the model are categories; (n_nodes,)."""
-    kinds = kinds_of(estimator)
-    if kinds is None:
-        return np.zeros(len(estimator.feature_indices_), dtype=bool)
-    return np.array([kind != NUMERIC for kind in kinds])
 
 
 def count_outputs(estimator):
@@ -76,22 +72,18 @@ def level_families(estimator, asked):
 
 def levels_of(estimator, families):
     """List the codes of the levels of the columns of categories."""
-    columns = columns_of(estimator)
-    return {
-        node: np.arange(float(len(columns[estimator.feature_indices_[node]].levels)))
-        for node in families
-    }
+    counts = level_counts(estimator)
+    return {node: np.arange(float(counts[node])) for node in families}
 
 
 def thresholds_of(estimator, raw, weights, families):
     """Choose thresholds of ordinal levels by their frequencies, by column."""
-    columns, found = columns_of(estimator), {}
+    counts, found = level_counts(estimator).tolist(), {}
     for node, family in families.items():
-        n_levels = len(columns[estimator.feature_indices_[node]].levels)
         seen = raw.observed[:, node]
         if family == ORDINAL:
             cells = raw.x[seen, node], weights[seen]
-            found[node] = Marginal.of_levels(*cells, n_levels).low[1:].numpy()
+            found[node] = Marginal.of_levels(*cells, counts[node]).low[1:].numpy()
     return found
 
 
@@ -150,15 +142,14 @@ def score_tables(values, places, tables, units):
 
 def families_of_levels(estimator):
     """Make the families of the columns of categories, as `Families.levels`."""
-    columns, found = columns_of(estimator), []
+    found = []
     thresholds = estimator._thresholds
     if thresholds:
         tables = [torch.tensor(part) for part in thresholds.values()]
         found.append(Ordinal.of(list(thresholds), tables))
     nodes = [j for j, name in enumerate(estimator.families_) if name == NOMINAL]
     if nodes:
-        places = estimator.feature_indices_[nodes]
-        sizes = [len(columns[place].levels) for place in places]
+        sizes = level_counts(estimator)[nodes].tolist()
         found.append(Nominal.of(nodes, sizes, len(estimator.families_)))
     return tuple(found)
 

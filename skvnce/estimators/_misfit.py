@@ -23,7 +23,7 @@ from skvnce._random import row_keyed
 from skvnce._warnings import warn_user
 from skvnce.estimators._tables import column_moments, distinct_rows, hold_out
 from skvnce.estimators._tails import heavy_tailed
-from skvnce.estimators._validation import column_name, columns_of
+from skvnce.estimators._validation import column_name, is_level
 from skvnce.exceptions import MisfitWarning
 
 HELD_OUT = 0.1  # share of the observed cells that are held out
@@ -45,7 +45,8 @@ class HeldOutCheck:
 
     The estimator has the parameter `on_misfit`.  Its `fit` calls `_announce_tails`
     before it fits the model, and `_check_held_out` and `_announce_misfit` afterwards.
-    Its `transform` calls `_fill_marginal`, and its `sample` calls `_draw_marginal`.
+    Its `transform` calls `_fill_marginal` (and `_fill_marginal_levels` if it predicts
+    probabilities of levels), and its `sample` calls `_draw_marginal`.
     """
 
     def _announce_tails(self, X, columns):
@@ -73,11 +74,10 @@ class HeldOutCheck:
         predict : callable
             Maps (kept, rows) to predictions: `kept` equals `nodes` with NaN in place of
             held-out cells, and `rows` are the indices of at most 1000 different rows
-            with such cells.  The function fits the model to `kept` and returns the
-            filled rows (n_rows, n_nodes) in the units of X.  NaN, or None instead of
-            all rows, means that there is no prediction.  It may also return a pair:
-            the rows, and the probabilities (n_rows, n_levels) of the levels of columns
-            of categories, a dict by node.
+            with such cells.  The function fits the model to `kept` and returns a pair:
+            the filled rows (n_rows, n_nodes) in the units of X, and the probabilities
+            (n_rows, n_levels) of the levels of columns of categories, a dict by node.
+            NaN, or None instead of all rows, means that there is no prediction.
         weights : ndarray of shape (n,), default=None
             Weights of the rows; None means 1 for each.
         hidden : ndarray of bool, of shape (n, n_nodes), default=None
@@ -89,13 +89,11 @@ class HeldOutCheck:
             with step("predicting held-out cells"):
                 found = _judged(nodes, predict, weights, hidden)
         self.held_out_gain_, self.marginal_columns_ = found
-        columns = columns_of(self) or ()
-        self._marginals_of_columns = {}
-        for j in map(int, np.flatnonzero(found[1])):
-            is_category = columns and columns[self.feature_indices_[j]].levels
-            self._marginals_of_columns[j] = _marginal(
-                nodes[:, j], weights, bool(is_category)
-            )
+        are_levels = is_level(self)
+        self._marginals_of_columns = {
+            int(j): _marginal(nodes[:, j], weights, are_levels[j])
+            for j in np.flatnonzero(self.marginal_columns_)
+        }
 
     def _announce_misfit(self, remedy, others=()):
         """Warn or raise if columns are not predicted, or if there are other messages.
@@ -115,6 +113,23 @@ class HeldOutCheck:
             cells[..., column] = mean
         return cells
 
+    def _fill_marginal_levels(self, probabilities):
+        """Fill marginal columns by the shares of their levels, in place.
+
+        Parameters
+        ----------
+        probabilities : dict of int to ndarray of shape (n, n_levels)
+            By column of the model.
+        """
+        for column in probabilities.keys() & self._marginals_of_columns.keys():
+            levels = probabilities[column]
+            _, values, below = self._marginals_of_columns[column]
+            share = np.diff(below, prepend=0.0, append=1.0)
+            levels[:] = np.bincount(
+                values.astype(int), share, minlength=levels.shape[1]
+            )
+        return probabilities
+
     def _draw_marginal(self, cells):
         """Fill marginal columns by draws of observed values, from torch's stream."""
         for column, (_, values, below) in self._marginals_of_columns.items():
@@ -133,13 +148,6 @@ def _marginal(column, weights, is_category):
     if is_category:
         best = np.bincount(values.astype(int), share).argmax()
     return float(best), values, share.cumsum()[:-1]
-
-
-def shares_of_levels(marginal, n_levels):
-    """Compute the shares of levels from an item of `_marginals_of_columns`."""
-    _, values, below = marginal
-    share = np.diff(below, prepend=0.0, append=1.0)
-    return np.bincount(values.astype(int), share, minlength=n_levels)
 
 
 def _some_rows(nodes, rows):
@@ -162,8 +170,7 @@ def _judged(nodes, predict, weights, hidden):
     if not len(rows):
         return nothing
     kept = np.where(hidden, np.nan, nodes)
-    filled = predict(kept, rows)
-    filled, probabilities = filled if isinstance(filled, tuple) else (filled, {})
+    filled, probabilities = predict(kept, rows)
     if filled is None:
         filled = np.full((len(rows), nodes.shape[1]), np.nan)
     unit = np.nanmax(abs(nodes), 0)
@@ -347,9 +354,8 @@ def misfit_messages(estimator, remedy):
     fate = "these columns are imputed from their marginal distributions"
     if len(places) == 1:
         fate = "this column is imputed from its marginal distribution"
-    columns = columns_of(estimator) or ()
     means = "their means"
-    if columns and any(columns[place].levels for place in places):
+    if is_level(estimator)[estimator.marginal_columns_].any():
         means += ", or the shares of their levels,"
     return [
         f"Held-out cells of {listed(estimator, places)} are predicted worse than by "

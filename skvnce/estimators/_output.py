@@ -73,7 +73,7 @@ def probabilities_as_given(estimator, found, X):
 
     Parameters
     ----------
-    estimator : GaussianImputer
+    estimator : Imputer
     found : dict of int to ndarray of shape (n_samples, n_levels)
         By the index of the column.
     X : array-like of shape (n_samples, n_features)

@@ -25,7 +25,6 @@ from skvnce.estimators._level_scores import (
     SWEEPS,
     families_of_levels,
     frequency_scores,
-    is_level,
     level_families,
     levels_of,
     numbers_with_rows,
@@ -41,6 +40,7 @@ from skvnce.estimators._validation import (
     check_choice,
     column_name,
     columns_of,
+    is_level,
 )
 
 UNIT = "continuous-bernoulli"

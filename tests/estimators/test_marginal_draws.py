@@ -15,7 +15,8 @@ class Unpredicted(HeldOutCheck):
     on_misfit = "warn"
 
     def __init__(self, nodes, weights):
-        self._check_held_out(nodes, lambda kept, rows: None, weights=weights)
+        self.feature_indices_ = np.arange(nodes.shape[1])
+        self._check_held_out(nodes, lambda kept, rows: (None, {}), weights=weights)
 
 
 def counts(draws):
@@ -54,12 +55,12 @@ def test_fills_are_the_weighted_means_and_other_columns_stay():
     nodes, weights = rng.normal(size=(60, 3)), rng.uniform(1, 2, size=60)
 
     class Partial(HeldOutCheck):
-        on_misfit = "warn"
+        on_misfit, feature_indices_ = "warn", np.arange(3)
 
     def predict(kept, rows):
         found = nodes[rows].copy()
         found[:, 1] = 99.0
-        return found
+        return found, {}
 
     model = Partial()
     model._check_held_out(nodes, predict, weights=weights)

@@ -163,7 +163,7 @@ def test_heavy_tails_are_looked_for(seed):
     hidden[:8] = False
 
     def worse(kept, rows):
-        return nodes[rows] + 1.001 * (np.nanmean(kept, 0) - nodes[rows])
+        return nodes[rows] + 1.001 * (np.nanmean(kept, 0) - nodes[rows]), {}
 
     _, marginal = _misfit._judged(nodes, worse, np.ones(400), hidden)
     assert marginal.tolist() == [False, True]
@@ -194,7 +194,7 @@ def test_columns_count_alike(monkeypatch):
     def predict(kept, rows):
         filled = np.broadcast_to(np.nanmean(kept, 0), (len(rows), 2)).copy()
         filled[:, 0] = nodes[rows, 0]  # exactly
-        return filled
+        return filled, {}
 
     hidden = rng.uniform(size=nodes.shape) < 0.2
     gain, _ = _misfit._judged(nodes, predict, np.ones(400), hidden)
@@ -226,7 +226,7 @@ def test_columns_beyond_the_model_are_named(seed):
     learner = TruncatedGaussianGraphLearner(random_state=seed)
     first, *_ = announced(learner, fits_badly(seed))
     assert "The standard deviation of column 'skewed' exceeds 0.82" in first
-    assert "of this column" in first and "Take its logarithm, or leave it" in first
+    assert "of this column" in first and "or use CopulaGraphLearner" in first
     learner.set_params(on_misfit="raise")
     before = dict(vars(learner))
     with pytest.raises(ValueError, match="deviation of column 'skewed' exceeds 0.82"):
@@ -243,7 +243,7 @@ def test_the_path_announces_too(seed):
     X["other"] = X["skewed"].sample(frac=1, random_state=seed).to_numpy()
     (text, *_) = announced(learner, X)
     assert "of column 'skewed', column 'other' exceeds" in text
-    assert "of these columns" in text and "Take their logarithms, or leave them" in text
+    assert "of these columns" in text and "or use CopulaGraphLearner" in text
 
 
 def test_fills_and_draws_are_possible(seed):

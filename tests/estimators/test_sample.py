@@ -9,6 +9,8 @@ from energies import Factor
 from statistical import FAILURE, p_mean, within_standard_errors
 
 from skvnce import (
+    CopulaGraphLearner,
+    CopulaGraphLearnerCV,
     GaussianImputer,
     IncompleteDensity,
     IncompleteFactorAnalysis,
@@ -31,6 +33,10 @@ OF_CELLS = {
     "path": TruncatedGaussianGraphLearnerCV(
         TruncatedGaussianGraphLearner(on_misfit="ignore"), alphas=3, random_state=0
     ),
+    "copula graph": CopulaGraphLearner(**QUICK),
+    "copula path": CopulaGraphLearnerCV(
+        CopulaGraphLearner(on_misfit="ignore"), alphas=3, random_state=0
+    ),
     "gaussian": GaussianImputer(n_parameter_draws=2, add_indicator=True, **QUICK),
     "lair": LAIRImputer(LINEAR, n_estimators=1, **SHORT),
     "vgi": VGIImputer(IncompleteDensity("flow", max_iter=0), **SHORT),
@@ -38,6 +44,7 @@ OF_CELLS = {
     "latents": VNCEEstimator(Factor, max_iter=1, **QUICK),
 }
 OF_ROWS = {
+    "copula graph": CopulaGraphLearner(**QUICK),
     "gaussian": GaussianImputer(n_parameter_draws=2, **QUICK),
     "factors": IncompleteFactorAnalysis(1),
     "vae": VariationalAutoencoder(max_iter=0, random_state=0),

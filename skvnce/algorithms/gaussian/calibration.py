@@ -29,7 +29,7 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.gaussian.steps import Steps, left_out_moments
 from skvnce.distributions.normal import Normal
-from skvnce.distributions.quantiles import midpoint_levels
+from skvnce.distributions.quantiles import midpoint_levels, quantile_loss
 
 _SHARES = (0.3, 0.1)  # candidates of the share of residuals that count as near
 _PRIOR = 10.0  # number of normal residuals that are added to the near ones
@@ -246,12 +246,12 @@ def _choose(column: Residuals, to_cells: Callable[[Tensor], Tensor]) -> float | 
 
 
 def _crps(column: Residuals, shift: Tensor, to_cells: Callable) -> Tensor:
-    """Score the quantiles of each cell; see `marginals`."""
+    """Compute the CRPS of each cell, whose residual is shifted."""
     level = midpoint_levels(_N_SCORED, column.mean)
     z = torch.special.ndtri(level) + shift
     found = to_cells(column.mean[:, None] + column.deviation[:, None] * z)
     error = column.cells[:, None] - found
-    return 2 * torch.maximum(level * error, (level - 1) * error).mean(1)
+    return 2 * quantile_loss(error, level).mean(1)
 
 
 def _quantile_shifts(column: Residuals, share: float) -> tuple[Tensor, Tensor]:

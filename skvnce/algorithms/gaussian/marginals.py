@@ -23,7 +23,7 @@ from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.gaussian.steps import Steps, fit_steps, left_out_moments
 from skvnce.distributions.columns import pick, place
 from skvnce.distributions.normal import Normal
-from skvnce.distributions.quantiles import midpoint_levels
+from skvnce.distributions.quantiles import midpoint_levels, quantile_loss
 
 _N_KNOTS = 9
 _FEWEST_VALUES = 5  # minimum number of values of a column with a nonlinear marginal
@@ -370,15 +370,11 @@ def _crps(
     deviation: Tensor,
     x: Tensor,
 ) -> Tensor:
-    """Compute the CRPS of cells whose scores are N(mean, deviation**2).
-
-    It is twice the average over levels of the loss of quantiles (Gneiting and Raftery
-    2007, section 4.2).
-    """
+    """Compute the CRPS of cells whose scores are N(mean, deviation**2)."""
     total = torch.zeros_like(x)
     for level in midpoint_levels(_N_LEVELS, x):
         score = mean + deviation * torch.special.ndtri(level)
         cells = marginals.inverse(score)
         error = x - (cells if stepped is None else stepped.put(score, cells))
-        total += torch.maximum(level * error, (level - 1) * error)
+        total += quantile_loss(error, level)
     return 2 * total / _N_LEVELS

@@ -74,17 +74,24 @@ class Marginal(NamedTuple):
         return cls(values, torch.cat([-far, edges]), torch.cat([edges, far]))
 
     def scores(self, cells: Tensor) -> tuple[Tensor, Tensor]:
-        """Map cells (n,) to the least and the largest score, equal for a point."""
+        """Map cells (n,) to the least and the largest score, equal for a point.
+
+        A cell between two values that leave no scores between them counts as the nearer
+        one, and a cell beyond all values as the last one.
+        """
         last = len(self.values) - 1
         right = torch.searchsorted(self.values, cells.contiguous()).clamp(max=last)
         left = (right - 1).clamp(min=0)
         between = (cells > self.values[left]) & (cells < self.values[right])
         width = (self.values[right] - self.values[left]).where(between, 1.0)
         share = (cells - self.values[left]) / width
-        inner = self.high[left] + share * (self.low[right] - self.high[left])
+        gap = self.low[right] - self.high[left]
+        nearest = torch.where(between & (share <= 0.5), left, right)
+        between &= gap > 0
+        inner = self.high[left] + share * gap
         return (
-            torch.where(between, inner, self.low[right]),
-            torch.where(between, inner, self.high[right]),
+            torch.where(between, inner, self.low[nearest]),
+            torch.where(between, inner, self.high[nearest]),
         )
 
     def cells(self, scores: Tensor) -> Tensor:
@@ -101,13 +108,15 @@ class Marginal(NamedTuple):
         """Compute the log-derivatives of points by cells (n,), 0 for intervals.
 
         The slope at a value is that between its neighbours in the square root of the
-        number of values.
+        number of values.  An interval without a bound counts as its other end.
         """
         reach = max(1, round(len(self.values) ** 0.5))
         last = len(self.values) - 1
         place = torch.searchsorted(self.values, cells.contiguous()).clamp(max=last)
         left, right = (place - reach).clamp(min=0), (place + reach).clamp(max=last)
-        middle = (self.low + self.high) / 2
+        start = torch.where(self.low.isinf(), self.high, self.low)
+        end = torch.where(self.high.isinf(), self.low, self.high)
+        middle = (start + end) / 2
         rise, run = (part[right] - part[left] for part in (middle, self.values))
         low, high = self.scores(cells)
         return (rise / run).log().where(low == high, 0.0)

@@ -223,6 +223,11 @@ class Rows(NamedTuple):
         for column, given in zip(self.nominal, factors.nominal, strict=True):
             column.sweep(z, given, uniform, shown and shown.nominal)
 
+    def redraw(self, z: np.ndarray, factors: Factors) -> None:
+        """Make a sweep in place, with numbers of the global stream of torch."""
+        uniform = inside(torch.rand(z.shape, dtype=torch.float64))
+        self.sweep(z, factors, uniform.numpy())
+
 
 def at_once(latents: Latents) -> int:
     """Return the number of rows that a sweep moves together, to stay in the cache."""
@@ -339,8 +344,7 @@ def posterior_draws(
     for number in range(1, max_iter + 1):
         factors, moments = Factors.of(normal, latents), em.Moments.zeros(latents.size)
         for rows, one, share in zip(parts, z, shares, strict=True):
-            uniform = inside(torch.rand(one.shape, dtype=torch.float64)).numpy()
-            rows.sweep(one, factors, uniform)
+            rows.redraw(one, factors)
             moments.add(torch.from_numpy(one).T - normal.mean, share)
         posterior = normal.mean, moments, total, strength
         drawn = em.draw_parameters(*posterior, more)

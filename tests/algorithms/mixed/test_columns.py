@@ -50,6 +50,17 @@ def test_distinct_values_are_points_between_which_cells_are_interpolated():
     )
 
 
+def test_a_cell_between_repeated_values_counts_as_the_nearer_one():
+    """No scores are left between them; a cell in the middle counts as the smaller."""
+    found = marginal([0.0] * 5 + [1.0] * 5 + [3.0] * 5)
+    new = torch.tensor([0.2, 0.5, 0.7, 1.9, 2.0, 2.1, 9.0]).double()
+    nearest = torch.tensor([0.0, 0.0, 1.0, 1.0, 1.0, 3.0, 3.0]).double()
+    for one, other in zip(found.scores(new), found.scores(nearest), strict=True):
+        assert torch.equal(one, other)
+    low, high = found.scores(new)
+    assert (low < high).all()
+
+
 def test_zeros_of_a_zero_inflated_column_are_an_interval():
     rng = np.random.default_rng(0)
     x = np.where(np.arange(300) < 100, 0.0, np.exp(rng.normal(size=300)))
@@ -58,6 +69,20 @@ def test_zeros_of_a_zero_inflated_column_are_an_interval():
     assert low == -torch.inf and float(high) == pytest.approx(stats.norm.ppf(1 / 3))
     assert (found.cells(torch.linspace(-5, float(high), 20).double()) == 0).all()
     assert (found.low[1:] == found.high[1:]).all()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_densities_beside_a_value_that_occurs_often_are_finite(sign):
+    """The density of a point is that of its score times the slope: 2/3 lognormal."""
+    x = np.exp(np.random.default_rng(0).normal(size=2000))
+    found = marginal(np.concatenate([sign * x, np.zeros(1000)]))
+    points = torch.from_numpy(sign * x)
+    score = found.scores(points)[0].numpy()
+    density = stats.norm.logpdf(score) + found.log_slopes(points).numpy()
+    assert np.isfinite(density).all()
+    error = density - np.log(2 / 3) - stats.lognorm.logpdf(x, 1)
+    assert abs(np.mean(error)) < 0.1
+    assert np.mean(np.abs(error)) < 0.25
 
 
 @pytest.mark.parametrize("n_values", [9, 500])
