@@ -19,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from skvnce import (
+    ForestImputer,
     GaussianImputer,
     LAIRImputer,
     VariationalAutoencoder,
@@ -103,7 +104,7 @@ VGI_MODELS = {
     "VGI, flow": "flow",
     "VGI, factor analysis": "factor-analysis",
 }
-MICE = {f"mice {kind}": kind for kind in ("pmm", "norm", "cart")}
+MICE = {f"mice {kind}": kind for kind in ("pmm", "norm", "cart", "rf")}
 BOUNDS = {
     "MVAE": "mvae",
     "MissVAE": "miss-vae",
@@ -127,6 +128,8 @@ METHODS = {
     "Gaussian, fixed parameters": lambda seed: GaussianImputer(n_parameter_draws=0),
     "LAIRImputer": lambda seed: LAIRImputer(random_state=seed),
     **{f"LAIR, {name}": lair_of(value) for name, value in BOUNDS.items()},
+    "ForestImputer": lambda seed: ForestImputer(random_state=seed),
+    "ForestImputer, LAIR": lambda seed: ForestImputer(LAIRImputer(), random_state=seed),
     "VGIImputer": lambda seed: VGIImputer(random_state=seed),
     **{name: vgi_of(model) for name, model in VGI_MODELS.items()},
     "raw NaN": lambda seed: FunctionTransformer(),
@@ -135,7 +138,7 @@ METHODS = {
 # methods that take minutes a cell have fewer seeds than asked for
 SEEDS_AT_MOST = {"ExtraTrees": 1, "MIWAE": 1}
 SEEDS_AT_MOST |= dict.fromkeys(VGI_MODELS, 1)
-SEEDS_AT_MOST |= {"mice cart": 1}
+SEEDS_AT_MOST |= {"mice cart": 1, "mice rf": 1}
 SEEDS_AT_MOST |= {f"LAIR, {name}": 1 for name in BOUNDS}
 
 

@@ -1,6 +1,6 @@
 """The comparison that every imputer must face.
 
-    python benchmarks/imputation.py --results FILE [--only-report]
+    python benchmarks/imputation.py --results FILE [--also FILES] [--only-report]
         [--tables diabetes digits] [--mechanisms "MCAR 50" "MAR 50"]
         [--methods BR GaussianImputer] [--seeds 3] [--n-jobs 2]
         [--output doc/benchmarks/imputation.md] [--title "Imputers compared"]
@@ -8,13 +8,13 @@
 
 Tables and masks are those of `imputation_tables`, methods those of `_rivals`.  Every
 method learns from the masked training rows and is judged on the masked unseen rows.
-Each result is one line of FILE; cells that are there are not computed again, and the
-report is written from FILE alone (without --results they are not kept).  R's mice needs
-Rscript and the package mice; where they are not installed it is left out.
+Each result is one line of FILE; cells that are there, or in one of FILES, are not
+computed again, and the report is written from these files alone (without --results
+results are not kept).  R's mice needs Rscript and the package mice; where they are not
+installed it is left out.
 """
 
 import argparse
-import json
 import os
 import resource
 import time
@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 from _report import publish
+from _results import Results
 from _rivals import COMPLETE, METHODS, SEEDS_AT_MOST, lacking
 from imputation_report import picture, report
 from imputation_scores import DRAWS, judge_draws, judge_points, judge_predictions
@@ -35,6 +36,11 @@ from threadpoolctl import threadpool_limits
 WARM_UP = np.random.default_rng(0).normal(size=(40, 3))
 WARM_UP[::5, 0] = np.nan
 KEY = ("table", "mechanism", "method", "seed")
+
+
+def key_of(result):
+    """Name the cell of a result."""
+    return tuple(result[k] for k in KEY)
 
 
 def measure(name, mechanism, method, seed):
@@ -105,7 +111,7 @@ def measure_all(name, method, masks, warm=True):
 
 def missing_cells(results, options):
     """List what is asked for and not there yet, (table, method, masks)."""
-    there = {tuple(result[k] for k in KEY) for result in results}
+    there = {key_of(result) for result in results}
     absent = lacking(options.methods)
     for method, name in product(options.methods, options.tables):
         if method in absent:
@@ -135,15 +141,16 @@ def compute(cells, n_jobs):
 
 def run(options):
     """Compute what the file of results lacks; returns all that was asked for."""
-    path = Path(options.results) if options.results else None
-    lines = path.read_text().splitlines() if path and path.exists() else []
-    results = [json.loads(line) for line in lines]
+    kept = Results(options.results)
+    results = [*kept.records]
+    for path in options.also:  # the first file that has a cell counts
+        there = {key_of(result) for result in results}
+        results += [r for r in Results(path).records if key_of(r) not in there]
     cells = [] if options.only_report else list(missing_cells(results, options))
     for done, found in enumerate(compute(cells, options.n_jobs), 1):
-        results += found
-        if path:
-            with path.open("a") as file:
-                file.writelines(json.dumps(result) + "\n" for result in found)
+        for result in found:
+            kept.add(result)
+            results.append(kept.records[-1])
         last = found[-1]
         said = ", ".join(last[k] for k in ("table", "method"))
         print(f"{done} of {len(cells)}: {said}, fit {last['fit']:.2f} s", flush=True)
@@ -167,6 +174,7 @@ def options_of(arguments=None):
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--n-jobs", type=int, default=2, help="0: in this process")
     parser.add_argument("--results", help="file of results, one JSON object a line")
+    parser.add_argument("--also", nargs="+", default=[], help="further files to read")
     parser.add_argument("--only-report", action="store_true", help="compute nothing")
     parser.add_argument("--output", help="file of the report")
     parser.add_argument("--title", default="Imputers compared", help="of the report")

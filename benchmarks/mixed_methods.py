@@ -10,7 +10,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 
-from skvnce import ForestImputer, GaussianImputer, LAIRImputer
+from skvnce import ForestImputer, GaussianImputer, LAIRImputer, VGIImputer
 
 DRAWS = 50
 ROUNDS = 5  # of chained forests
@@ -119,10 +119,24 @@ def lair(case, seed):
     return of_estimator(model, case, seed)
 
 
+def vgi(case, seed):
+    """Fit autoencoders by variational Gibbs inference."""
+    options = {"on_misfit": "ignore", "handle_unknown": "missing"}
+    model = VGIImputer(n_draws=DRAWS, random_state=seed, **options)
+    return of_estimator(model, case, seed)
+
+
 def forest(case, seed):
     """Average the latent normal model with forests."""
     options = {"on_misfit": "ignore", "handle_unknown": "missing"}
     model = ForestImputer(GaussianImputer(**options), random_state=seed)
+    return of_estimator(model, case, seed)
+
+
+def forest_lair(case, seed):
+    """Average autoencoders with forests."""
+    options = {"on_misfit": "ignore", "handle_unknown": "missing"}
+    model = ForestImputer(LAIRImputer(n_draws=DRAWS, **options), random_state=seed)
     return of_estimator(model, case, seed)
 
 
@@ -155,7 +169,13 @@ BASELINES = {
     "IterativeImputer, codes, posterior draws": iterative_draws,
     "chained random forests": forests,
 }
-OURS = {"GaussianImputer": gaussian, "LAIRImputer": lair, "ForestImputer": forest}
+OURS = {
+    "GaussianImputer": gaussian,
+    "LAIRImputer": lair,
+    "VGIImputer": vgi,
+    "ForestImputer": forest,
+    "ForestImputer, LAIR": forest_lair,
+}
 NUMBERS = {  # ours, used as if levels were numbers
     "GaussianImputer, codes as numbers": gaussian_codes,
     "LAIRImputer, codes as numbers": lair_codes,

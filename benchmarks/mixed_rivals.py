@@ -5,7 +5,7 @@ Python packages need an environment of their own, since they ask for other versi
 skvnce does (``RIVALS`` below is the folder of your choice):
 
     python -m venv RIVALS
-    RIVALS/bin/pip install "scikit-learn==1.5.2" "numpy<2" "pandas==2.2.3" \\
+    RIVALS/bin/pip install "scikit-learn==1.5.2" "numpy==2.2.6" "pandas==2.2.3" \\
         "lightgbm==4.6.0" xgboost-cpu numba kditransform tqdm statsmodels \\
         importlib_resources
     RIVALS/bin/pip install --no-deps miceforest==6.0.5 gcimpute==0.0.4 \\

@@ -114,7 +114,57 @@ def test_goals_set_against_mice(tmp_path, capsys):
     line = next(line for line in said.splitlines() if goal in line)
     assert "| 5 of 7; ratio to the best: 0.800 diabetes, 1.000" in line
     assert "1.125 miniboone, 1.125 digits | met |" in line
-    assert "need R with the package mice: mice norm." in said
+    assert "need R with the package mice: mice norm, mice rf." in said
+
+
+def test_the_best_of_ours_is_set_against_the_best_of_mice(tmp_path, capsys):
+    crps = {
+        ("diabetes", "GaussianImputer"): 0.45,
+        ("diabetes", "ForestImputer"): 0.4,
+        ("diabetes", "mice pmm"): 0.6,
+        ("diabetes", "mice cart"): 0.5,
+        ("concrete", "LAIRImputer"): 0.5,
+        ("concrete", "mice rf"): 0.4,
+        ("digits", "ForestImputer"): 0.4,  # nothing to compare with
+    }
+    imputation.main(written(tmp_path / "results.jsonl", crps))
+    said = capsys.readouterr().out
+    row = "| MCAR 50 | diabetes | ForestImputer, 0.400 | mice cart, 0.500 | pmm, cart |"
+    assert f"{row} 0.800 | met |" in said
+    row = "| MCAR 50 | concrete | LAIRImputer, 0.500 | mice rf, 0.400 | rf |"
+    assert f"{row} 1.250 | **missed** |" in said
+    assert "| MCAR 50 | digits |" not in said
+
+
+def test_goals_are_open_where_tables_lack(tmp_path, capsys):
+    crps = {(name, "BR draws"): 1.0 for name in ("diabetes", "concrete")}
+    crps["diabetes", "ForestImputer, LAIR"] = 0.5
+    path = tmp_path / "results.jsonl"
+    goal = "| CRPS, MCAR 50: at most 0.82 of BR draws | 0.500"
+    imputation.main(written(path, crps))
+    said = capsys.readouterr().out
+    assert f"{goal} (1 tables; most 0.50, diabetes) | tables lack |" in said
+    crps["concrete", "ForestImputer, LAIR"] = 0.5
+    imputation.main(written(path, crps))
+    assert f"{goal} (2 tables; most 0.50, diabetes) | met |" in capsys.readouterr().out
+
+
+def test_results_of_further_files_are_read_and_not_computed(first, tmp_path):
+    files, _, results = first
+    own = tmp_path / "own.jsonl"
+    again = [
+        *SHORT,
+        *BOTH,
+        "--results",
+        str(own),
+        "--also",
+        str(files["results.jsonl"]),
+    ]
+    found = imputation.main([*again, "--n-jobs", "0"])
+    assert not own.exists()
+    assert sorted(map(imputation.key_of, found)) == sorted(
+        map(imputation.key_of, results)
+    )
 
 
 def test_mice_is_left_out_where_r_is_not_installed(tmp_path, monkeypatch, capsys):
@@ -126,7 +176,7 @@ def test_mice_is_left_out_where_r_is_not_installed(tmp_path, monkeypatch, capsys
     finally:
         installed.cache_clear()
     assert [result["method"] for result in found] == ["mean"]
-    assert "mice: mice pmm, mice norm, mice cart." in capsys.readouterr().out
+    assert "with the package mice: mice pmm." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("mechanism", imputation_tables.MECHANISMS)
