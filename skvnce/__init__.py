@@ -11,6 +11,8 @@ from skvnce._version import __version__
 _HOMES = {
     "ACMWG": "skvnce.estimators._parts",
     "Adam": "skvnce.estimators._parts",
+    "CopulaGraphLearner": "skvnce.estimators._copula_graph",
+    "CopulaGraphLearnerCV": "skvnce.estimators._copula_graph_cv",
     "ForestImputer": "skvnce.estimators._forest",
     "GaussianImputer": "skvnce.estimators._gaussian",
     "IncompleteDensity": "skvnce.estimators._density",
@@ -39,6 +41,8 @@ _HOMES = {
 __all__ = [
     "ACMWG",
     "Adam",
+    "CopulaGraphLearner",
+    "CopulaGraphLearnerCV",
     "ForestImputer",
     "GaussianImputer",
     "IncompleteDensity",

@@ -6,6 +6,8 @@ from sklearn.base import clone
 from skvnce import (
     LBFGS,
     Adam,
+    CopulaGraphLearner,
+    CopulaGraphLearnerCV,
     ForestImputer,
     GaussianImputer,
     IncompleteDensity,
@@ -87,13 +89,15 @@ ESTIMATORS = [
         n_estimators=3,
         weight=0.9,
     ),
+    CopulaGraphLearner(),
+    CopulaGraphLearnerCV(alphas=4),
 ]
 
 # Those that the longer NaN contract suite is run over, at least one a class.
 CONTRACT = [ESTIMATORS[0], *ESTIMATORS[4:6], *ESTIMATORS[8:10]]
 CONTRACT += [ESTIMATORS[12], ESTIMATORS[14], *ESTIMATORS[16:18]]
 CONTRACT.append(clone(ESTIMATORS[6]).set_params(add_indicator=False))
-CONTRACT += [ESTIMATORS[-4], ESTIMATORS[-2]]
+CONTRACT += [ESTIMATORS[-6], ESTIMATORS[-4], *ESTIMATORS[-2:]]
 
 # Those that it is run over with the slow tests.
 CONTRACT_SLOWLY = ESTIMATORS[2:4]

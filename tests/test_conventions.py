@@ -16,6 +16,8 @@ PAGE = Path(__file__).parents[1] / "doc" / "developer" / "conventions.rst"
 CLASSES = {
     "G": skvnce.TruncatedGaussianGraphLearner,
     "GCV": skvnce.TruncatedGaussianGraphLearnerCV,
+    "CG": skvnce.CopulaGraphLearner,
+    "CGCV": skvnce.CopulaGraphLearnerCV,
     "GI": skvnce.GaussianImputer,
     "FI": skvnce.ForestImputer,
     "FA": skvnce.IncompleteFactorAnalysis,
@@ -159,6 +161,8 @@ DRAWS = {"n_steps": 1, "n_draws": 2, "random_state": 0}
 FITS = {
     "G": {"random_state": 0},
     "GCV": {"alphas": 2, "selection": "stability", "n_subsamples": 2},
+    "CG": {"random_state": 0},
+    "CGCV": {"alphas": 2, "selection": "stability", "n_subsamples": 2},
     "GI": {"n_parameter_draws": 1},
     "FI": {"n_estimators": 4, "random_state": 0},
     "FA": {"n_components": 1},
@@ -171,7 +175,7 @@ FITS = {
 NOT_ALWAYS = {  # log_scale_ only of "vnce...", categories_ of tables that have some
     "G": {"log_scale_"},
     "GCV": {"log_scale_"},
-    **dict.fromkeys(["GI", "FI", "VAE", "LAIR"], {"categories_"}),
+    **dict.fromkeys(["CG", "CGCV", "GI", "FI", "VAE", "LAIR", "VGI"], {"categories_"}),
 }
 
 

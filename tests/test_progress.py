@@ -10,6 +10,8 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import GridSearchCV
 
 from skvnce import (
+    CopulaGraphLearner,
+    CopulaGraphLearnerCV,
     GaussianImputer,
     IncompleteDensity,
     IncompleteFactorAnalysis,
@@ -336,6 +338,24 @@ FITTED = [  # and steps of fit, transform and score_samples
         ),
         ["finding the largest alpha", "solving for alpha", "fold: round", "round"],
         ["filling rows: sweep"],
+    ),
+    (
+        CopulaGraphLearner(max_iter=3, tol=1e-9, random_state=0),
+        ["weighing the columns", "round", "solving the last M-step"]
+        + ["estimating edge probabilities", "predicting held-out cells"],
+        ["filling rows"],
+    ),
+    (
+        CopulaGraphLearnerCV(
+            CopulaGraphLearner(max_iter=3, tol=1e-9),
+            alphas=3,
+            selection="cv",
+            cv=2,
+            random_state=0,
+        ),
+        ["weighing the columns", "finding the largest alpha", "solving for alpha"]
+        + ["fold: round", "round"],
+        ["filling rows"],
     ),
     (
         VNCEEstimator(Bell, max_iter=2, random_state=0),

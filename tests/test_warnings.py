@@ -15,6 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skvnce import (
+    CopulaGraphLearner,
+    CopulaGraphLearnerCV,
     GaussianImputer,
     IncompleteDensity,
     IncompleteFactorAnalysis,
@@ -40,6 +42,8 @@ UNSETTLED = [  # which stop before they converge
     TruncatedGaussianGraphLearnerCV(
         TruncatedGaussianGraphLearner(max_iter=2, tol=1e-12), alphas=2
     ),
+    CopulaGraphLearner(max_iter=2, tol=1e-12),
+    CopulaGraphLearnerCV(CopulaGraphLearner(max_iter=2, tol=1e-12), alphas=2),
     VNCEEstimator(Bell, max_iter=1),
 ]
 ESTIMATORS = [

@@ -7,20 +7,17 @@ from sklearn.utils._param_validation import StrOptions
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step
-from skvnce._random import seeded
 from skvnce.algorithms.graph import em
 from skvnce.algorithms.graph.edge_probability import edge_probabilities
 from skvnce.algorithms.graph.problem import ALGORITHMS, Options, pose
 from skvnce.algorithms.graph.single_imputation import FILLERS
 from skvnce.estimators import _graph_checks
 from skvnce.estimators._callbacks import (
-    CallbackSupportMixin,
-    report_rounds,
     reports_fit,
     rounds_of_tuning,
 )
 from skvnce.estimators._graph_fitted import FittedGraph
-from skvnce.estimators._rounds import failures_named
+from skvnce.estimators._graph_learning import GraphLearning
 from skvnce.estimators._validation import (
     AUTO,
     ON_MISFIT,
@@ -34,7 +31,7 @@ from skvnce.estimators._validation import (
 )
 
 
-class TruncatedGaussianGraphLearner(CallbackSupportMixin, FittedGraph):
+class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
     """Sparse graph of non-negative variables, learned from a table with missing values.
 
     The model is a Gaussian truncated to ``x >= 0``, with ``p(x)`` proportional to
@@ -298,17 +295,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, FittedGraph):
             If numbers overflow, or if the chains of maximum likelihood leave the range
             of the data.
         """
-        self._check_parameters()
-        data = self._read(self._validated(X))
-        on_round, finish = report_rounds(self, self.max_iter, X=X)
-        remedy = _graph_checks.remedy(self)
-        with self._threads(), seeded(self.random_state), failures_named(remedy):
-            if self.feature_indices_.size:
-                self._fit_graph(data, on_round)
-            else:
-                self._keep_empty_graph()
-        finish()
-        return self
+        return self._fit_to(X)
 
     def _fit_graph(self, data, on_round):
         """Pose and solve the problem, and check the result."""
@@ -317,7 +304,15 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, FittedGraph):
         fit = problem.learn(float(self.alpha), on_round=on_round, **self._effort())
         self._keep(fit, problem, data)
         self._keep_probabilities(fit, problem)
-        _graph_checks.judge(self, problem, data, fit.theta)
+        self._judge(problem, data, fit.theta)
+
+    def _judge(self, problem, data, theta, strength="alpha"):
+        """Check the fit, and report a misfit; `strength` sets the L1 penalty."""
+        _graph_checks.judge(self, problem, data, theta, strength)
+
+    def _remedy(self):
+        """Say what to change if a fit diverges."""
+        return _graph_checks.remedy(self)
 
     def _validated(self, X):
         """Validate the table of a fit."""
@@ -344,10 +339,6 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, FittedGraph):
             for value in (self.ridge, self.ridge_linear)
         )
         return pose(data, units, options, *ridges)
-
-    def _effort(self):
-        """Return how long EM goes on."""
-        return {"max_iter": self.max_iter, "tol": self.tol}
 
     def _check_scale(self, scale):
         with np.errstate(over="ignore", under="ignore", divide="ignore"):

@@ -52,9 +52,9 @@ def judge(learner, problem, data, theta, strength="alpha"):
 
     def predict(kept, rows):
         try:
-            return predicted(learner, problem, theta, kept, rows)
+            return predicted(learner, problem, theta, kept, rows), {}
         except Diverged:
-            return None
+            return None, {}
 
     learner._check_held_out(data.to_array(), predict)
     learner._announce_misfit(REMEDY, messages(learner, data, theta, strength))
@@ -144,8 +144,8 @@ def _these(columns):
 
 def _logarithms(columns):
     if len(columns) == 1:
-        return "Take its logarithm, or leave it out."
-    return "Take their logarithms, or leave them out."
+        return "Take its logarithm, leave it out, or use CopulaGraphLearner."
+    return "Take their logarithms, leave them out, or use CopulaGraphLearner."
 
 
 def wide_columns(data):

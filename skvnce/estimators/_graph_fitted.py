@@ -11,24 +11,18 @@ from skvnce.algorithms.graph import prediction
 from skvnce.algorithms.graph.chain_means import N_TABLES
 from skvnce.estimators._base import CellSampler
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._graph_table import GraphTable
 from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import check_non_negative
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 
 
-class FittedGraph(CellSampler):
+class FittedGraph(GraphTable, CellSampler):
     """Base class of the estimators of a truncated Gaussian graph.
 
     Its methods use the fitted attributes and, of the parameters, only `n_steps` and
     `keep_empty_features` of `_settings`.
     """
-
-    def _settings(self):
-        """Return the learner whose parameters the methods use."""
-        return self
-
-    def _keeps_empty(self):
-        return self._settings().keep_empty_features
 
     @shows_progress
     def transform(self, X):
@@ -102,7 +96,9 @@ class FittedGraph(CellSampler):
         ndarray of shape (n_samples,)
             0 for a row that is entirely missing, and if all columns are constant.
         """
-        X = self._checked(X)
+        return self._scored(self._checked(X))
+
+    def _scored(self, X):
         scores = np.zeros(len(X))
         model, start = self.to_torch(), torch.from_numpy(self.location_)
         with self._threads():
@@ -117,51 +113,11 @@ class FittedGraph(CellSampler):
                 )
         return scores
 
-    def edges(self):
-        """List the edges in a table, strongest first.
+    def _associations(self):
+        return -np.sign(self.precision_) * self.edge_strengths_
 
-        Returns
-        -------
-        pandas.DataFrame
-            With columns ``source``, ``target``, ``association`` (``-K_ij`` over
-            ``sqrt(K_ii K_jj)``: positive if both rise together given all others)
-            and ``precision`` (``K_ij`` in the units of X).
-        """
-        check_is_fitted(self)
-        import pandas as pd
-
-        i, j = np.nonzero(np.triu(self.precision_, 1))
-        sign = -np.sign(self.precision_[i, j])
-        table = pd.DataFrame(
-            {
-                "source": self.nodes_[i],
-                "target": self.nodes_[j],
-                "association": sign * self.edge_strengths_[i, j],
-                "precision": self.precision_[i, j],
-            }
-        )
-        weakness = -table["association"].abs()
-        return table.loc[weakness.sort_values(kind="stable").index].reset_index(
-            drop=True
-        )
-
-    def to_networkx(self):
-        """Return the graph; edges have a ``weight`` (association) and a ``precision``.
-
-        Returns
-        -------
-        networkx.Graph
-        """
-        check_is_fitted(self)
-        import networkx as nx
-
-        result = nx.Graph()
-        result.add_nodes_from(self.nodes_.tolist())
-        for row in self.edges().itertuples():
-            result.add_edge(
-                row.source, row.target, weight=row.association, precision=row.precision
-            )
-        return result
+    def _edge_columns(self, i, j):
+        return {"precision": self.precision_[i, j]}
 
     def to_torch(self):
         """Return the fitted model as a torch module, in the units of X.

@@ -3,6 +3,7 @@
 import functools
 import math
 import numbers
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils._param_validation import (
@@ -65,7 +66,10 @@ BOUND = [  # constraints of `min_value` and `max_value`
     dict,
 ]
 ON_MISFIT = [StrOptions({"warn", "raise", "ignore"})]  # constraints of `on_misfit`
-CATEGORIES = [StrOptions({FROM_DTYPE}), "array-like", dict, None]
+OF_CATEGORIES = {  # constraints of the parameters of estimators that read categories
+    "categorical_features": [StrOptions({FROM_DTYPE}), "array-like", dict, None],
+    "handle_unknown": [StrOptions({"error", "missing"})],
+}
 RANDOM_STATE = ["random_state", np.random.Generator]  # constraints of `random_state`
 
 
@@ -85,6 +89,21 @@ def keeps_state_on_failure(fit):
     return guarded
 
 
+class Encoded(NamedTuple):
+    """A table that `fit` of an estimator has read, for `fit` of another one.
+
+    Attributes
+    ----------
+    table : ndarray of shape (n, features)
+        As `incomplete_array` has returned it.
+    estimator : estimator
+        What it has learned about the columns holds for the other one, too.
+    """
+
+    table: np.ndarray
+    estimator: object
+
+
 def column_name(estimator, column):
     """Format the name or the index of a column for messages."""
     names = getattr(estimator, "feature_names_in_", None)
@@ -94,14 +113,15 @@ def column_name(estimator, column):
 def incomplete_array(estimator, X, *, reset, like=None):
     """Validate a table in which NaN, or a mask, marks missing cells.
 
-    Estimators with the parameter `categorical_features` read categories and dates: the
-    table that is returned has codes of levels, and microseconds.  `columns_of` gives
+    Estimators with the parameter `categorical_features`, or whose `model` has it, read
+    categories and dates: the table that is returned has codes of levels, and
+    microseconds.  `columns_of` gives
     what `fit` has learned about the columns.
 
     Parameters
     ----------
     estimator : estimator
-    X : array-like of shape (n, features)
+    X : array-like of shape (n, features), or Encoded
     reset : bool
         Whether `fit` reads the table.
     like : estimator, default=None
@@ -122,11 +142,15 @@ def incomplete_array(estimator, X, *, reset, like=None):
         For dates and durations (the message names row and column) where they are not
         read, and for containers that cannot be read, see `readable`.
     """
-    if not hasattr(estimator, "categorical_features"):
+    if isinstance(X, Encoded):
+        share_columns(X.estimator, estimator)
+        return X.table
+    settings = _settings(estimator)
+    if not hasattr(settings, "categorical_features"):
         refuse_categories(X)
     elif reset:
         known = getattr(like, "_columns", None)
-        asked = estimator.categorical_features
+        asked = settings.categorical_features
         _keep_columns(estimator, known or read_columns(X, asked))
     columns = columns_of(estimator)
     if columns is None:
@@ -142,10 +166,28 @@ def incomplete_array(estimator, X, *, reset, like=None):
     return table
 
 
+def _settings(estimator):
+    """Return what has the parameters of an estimator: itself, or its `model`."""
+    return estimator._settings() if hasattr(estimator, "_settings") else estimator
+
+
 def columns_of(estimator):
     """List what `fit` has learned about columns; None if all cells are numbers."""
     columns = getattr(estimator, "_columns", None)
     return columns and [Column(*column) for column in columns]
+
+
+def level_counts(estimator):
+    """Count the levels of the columns of the model, 0 for numbers; (n_nodes,)."""
+    columns, places = columns_of(estimator), estimator.feature_indices_
+    if columns is None:
+        return np.zeros(len(places), dtype=int)
+    return np.array([len(columns[j].levels or ()) for j in places], dtype=int)
+
+
+def is_level(estimator):
+    """Return which columns of the model are categories; (n_nodes,)."""
+    return level_counts(estimator) > 0
 
 
 def _keep_columns(estimator, columns):
@@ -189,7 +231,7 @@ def _codes(estimator, X, columns, reset):
     validate_data(estimator, X, reset=reset, skip_check_array=True)
     if reset:
         _keep_categories(estimator, columns)
-    table = encode(X, columns, handle_unknown=estimator.handle_unknown)
+    table = encode(X, columns, handle_unknown=_settings(estimator).handle_unknown)
     with cell_errors_named(X):
         return check_array(
             table,
@@ -251,7 +293,8 @@ def check_non_negative(estimator, X):
         raise ValueError(
             f"Negative values in data passed to {type(estimator).__name__}: "
             f"{X[row, column]} in {column_name(estimator, column)}, row {row}. The "
-            "model is for non-negative columns; drop or shift columns that are not."
+            "model is for non-negative columns; drop or shift columns that are not. "
+            "CopulaGraphLearner learns a graph of columns of any distribution."
         )
 
 

@@ -378,8 +378,8 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
             try:
                 found = fit_table(settings, some, *rest)
             except (NotFinite, torch.linalg.LinAlgError):
-                return None
-            return self._filled(found.outcome.fitted, found.units, kept[rows])
+                return None, {}
+            return self._filled(found.outcome.fitted, found.units, kept[rows]), {}
 
         self._check_held_out(nodes, predict, hidden=hidden)
         self._announce_misfit(_REMEDY)

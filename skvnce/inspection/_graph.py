@@ -29,11 +29,11 @@ class GraphDisplay:
     """Plot of a graph whose edges have signed weights.
 
     Blue edges connect variables with a positive association given all others, red edges
-    those with a negative one; width shows strength.  Up to 40 nodes are placed on a
-    circle, in an order in which strong edges are short.  Of a larger graph the largest
-    connected component is drawn, with connected nodes near each other and larger nodes
-    for more edges.  Only the nodes with the most edges are named, and the title gives
-    the number of nodes shown.
+    those with a negative one; width shows strength.  Edges without a sign, of nominal
+    columns, are blue.  Up to 40 nodes are placed on a circle, in an order in which
+    strong edges are short.  Of a larger graph the largest connected component is drawn,
+    with connected nodes near each other and larger nodes for more edges.  Only the
+    nodes with the most edges are named, and the title gives the number of nodes shown.
 
     Parameters
     ----------

@@ -72,31 +72,38 @@ def fit_mixture(w: Tensor, max_iter: int = 500, tol: float = 1e-8) -> Mixture:
     return mixture
 
 
-def edge_probabilities(strengths: Tensor) -> Tensor:
+def edge_probabilities(strengths: Tensor, apart: Tensor | None = None) -> Tensor:
     """Compute the posterior probability that each pair is not from the null.
 
     Parameters
     ----------
     strengths : Tensor of shape (features, features)
         Signed and symmetric, of an estimate without an L1 penalty.
+    apart : Tensor of bool, of shape (features, features), default=None
+        Symmetric; pairs with a mixture of their own.
 
     Returns
     -------
     Tensor of shape (features, features)
-        Zero on the diagonal.  Zero everywhere with fewer than two different values, or
-        if the mixture gains less than 12 nats over a single normal; noise gains more
-        in 1 table of 100.
+        Zero on the diagonal.  Zero for all pairs of a mixture with fewer than two
+        different values, or if it gains less than 12 nats over a single normal; noise
+        gains more in 1 table of 100.
     """
     d = len(strengths)
     i, j = torch.triu_indices(d, d, 1)
     found = torch.zeros_like(strengths)
-    w = strengths[i, j]
-    if len(w.unique()) > 1:
-        joint = log_joint(w, fit_mixture(w))
-        alone = -w.std(correction=0).log() - 0.5  # mean log-likelihood of one normal
-        gain = len(w) * (joint.logsumexp(0).mean() - alone)
-        if gain < _GAIN:
-            return found
-        real = 1 - joint.softmax(0)[0]
-        found[i, j] = found[j, i] = real
+    group = i < 0 if apart is None else apart[i, j]
+    for part in (i[group], j[group]), (i[~group], j[~group]):
+        found[part] = found[part[::-1]] = _probabilities(strengths[part])
     return found
+
+
+def _probabilities(w: Tensor) -> Tensor:
+    """Compute those of pairs (n,) with one mixture."""
+    if len(w.unique()) < 2:
+        return torch.zeros_like(w)
+    joint = log_joint(w, fit_mixture(w))
+    alone = -w.std(correction=0).log() - 0.5  # mean log-likelihood of one normal
+    if len(w) * (joint.logsumexp(0).mean() - alone) < _GAIN:
+        return torch.zeros_like(w)
+    return 1 - joint.softmax(0)[0]

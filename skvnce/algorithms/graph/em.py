@@ -124,11 +124,31 @@ class MStep(NamedTuple):
     tol: tuple[float, float]
 
 
+class Family(NamedTuple):
+    """What EM has to know about the parameters theta of a family of models.
+
+    Attributes
+    ----------
+    model : callable
+        theta -> the model from which the E-step draws.
+    safe : callable
+        theta -> the parameters that are kept, those of a density; see `safe`.
+    strengths : callable
+        theta -> the signed strengths of all edges, (nodes, nodes); zero where there is
+        no edge.
+    """
+
+    model: Callable[[Any], Any]
+    safe: Callable[[Any], Any]
+    strengths: Callable[[Any], Tensor]
+
+
 class Method(NamedTuple):
-    """An E-step and the M-step that belongs to it."""
+    """An E-step, the M-step that belongs to it, and the family of their models."""
 
     e_step: EStep
     m_step: MStep
+    family: Family
 
 
 class Units(NamedTuple):
@@ -285,9 +305,8 @@ def rounds_needed(autocorrelation: float) -> float:
 
 def learn_graph(
     method: Method,
-    start: Theta,
-    centre: Tensor,
-    penalty: Penalty,
+    start: object,
+    penalty: object,
     *,
     max_iter: int,
     tol: float,
@@ -303,9 +322,10 @@ def learn_graph(
     Parameters
     ----------
     method : Method
-    start : Theta
-    centre : Tensor of shape (features,)
-    penalty : Penalty
+    start : object
+        Parameters of the family of the method, a `Theta` of truncated normals.
+    penalty : object
+        What the M-step takes, a `Penalty`.
     max_iter, warm_up : int
         Maximum number of rounds, and number of rounds before averaging starts.  At
         least as many rounds are averaged.
@@ -320,25 +340,26 @@ def learn_graph(
     Diverged
         If the loss is not finite, or if an E-step or M-step diverges.
     """
-    e_step, m_step = method
+    e_step, m_step, family = method
     state = e_step.init()
     theta, summary, losses = start, None, []
-    products, memory = torch.zeros(2, len(centre)).to(centre), 0.0
+    strengths = family.strengths(start)
+    products, memory = 0.0, 0.0
     for n_round in range(1, max_iter + 1):
-        last, model = state, to_model(safe(theta), centre)
-        state, completed = e_step.step(state, model)
+        last = state
+        state, completed = e_step.step(state, family.model(theta))
         new, age = m_step.summarise(completed), n_round - warm_up
         summary = new if age <= 1 else m_step.merge(summary, new, 1 / age)
         solution = m_step.solve(summary, theta, penalty, m_step.tol[0])
         if not isfinite(solution.loss):
             raise NotFinite(f"the loss is {solution.loss} in round {n_round}")
-        before, theta = theta, solution.theta
-        moved = edge_strengths(theta.precision) - edge_strengths(before.precision)
-        change = float(moved.abs().max())
+        theta, before = solution.theta, strengths
+        strengths = family.strengths(theta)
+        change = float((strengths - before).abs().max())
         losses.append(solution.loss)
         stop = on_round(n_round, solution.loss, change)
         if e_step.products is not None and (age > 0 or n_round == max_iter):
-            products += e_step.products(last, state)
+            products = products + e_step.products(last, state)
             memory = largest_autocorrelation(products)
         enough = age >= max(warm_up, rounds_needed(memory))
         if e_step.once or stop or (enough and change < tol):
@@ -346,19 +367,29 @@ def learn_graph(
     if e_step.once:
         change = 0.0
     fit = Fit(theta, summary, completed, losses, 0.0, change, 0.0, memory)
-    return concluded(m_step, fit, penalty)
+    return concluded(method, fit, penalty)
 
 
-def concluded(m_step: MStep, fit: Fit, penalty: Penalty) -> Fit:
+def concluded(method: Method, fit: Fit, penalty: object) -> Fit:
     """Solve the last M-step precisely, possibly with a new penalty."""
+    _, m_step, family = method
     with step("solving the last M-step"):
         solution = m_step.solve(fit.summary, fit.theta, penalty, m_step.tol[1])
-    theta = safe(solution.theta)
+    theta = family.safe(solution.theta)
     return fit._replace(
         theta=theta,
         losses=[*fit.losses[:-1], solution.loss],
         gap=solution.gap,
         cut=largest_cut(solution.theta, theta),
+    )
+
+
+def truncated_normals(centre: Tensor) -> Family:
+    """Make the family of truncated normals of columns with this centre."""
+    return Family(
+        lambda theta: to_model(safe(theta), centre),
+        safe,
+        lambda theta: associations(theta.precision),
     )
 
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step
 from skvnce.algorithms.graph.em import (
-    Method,
     Penalty,
     Theta,
     learn_graph,
@@ -71,13 +70,14 @@ class Pilot(NamedTuple):
 
 def pilot(data: Incomplete, start: Theta, centre: Tensor, ridge: float) -> Pilot:
     """Fit a few rounds without a ridge of b."""
-    e_step, m_step = score_matching(data, centre, fit_linear=True)
-    coarse = m_step.tol[0]  # precise enough for an initial estimate, and much cheaper
+    method = score_matching(data, centre, fit_linear=True)
+    coarse = method.m_step.tol[
+        0
+    ]  # precise enough for an initial estimate, and much cheaper
     with step("fitting a pilot that chooses the ridge of b"):
         fit = learn_graph(
-            Method(e_step, m_step._replace(tol=(coarse, coarse))),
+            method._replace(m_step=method.m_step._replace(tol=(coarse, coarse))),
             start,
-            centre,
             Penalty(torch.zeros(len(centre), len(centre)).to(centre), ridge),
             max_iter=_ROUNDS,
             tol=0.0,

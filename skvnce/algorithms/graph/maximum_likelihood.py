@@ -32,6 +32,7 @@ from skvnce.algorithms.graph.em import (
     completed_by_gibbs,
     lagged_products,
     to_model,
+    truncated_normals,
 )
 from skvnce.algorithms.graph.quadratic import (
     as_point,
@@ -278,4 +279,5 @@ def maximum_likelihood(
         return of_model + of_data.products(before[0], after[0])
 
     m_step = MStep(lambda moments: moments, running_mean, solve, tol)
-    return Method(EStep(init, step, False, products), m_step)
+    e_step = EStep(init, step, False, products)
+    return Method(e_step, m_step, truncated_normals(centre))

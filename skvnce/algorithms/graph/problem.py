@@ -1,13 +1,14 @@
 """A fit of a graph to a table: its method, scaled columns and ridges."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce._progress import OnRound, tell_round
 from skvnce.algorithms.graph import em, empirical_bayes
+from skvnce.algorithms.graph.information_criterion import evidence, extended_bic
 from skvnce.algorithms.graph.maximum_likelihood import maximum_likelihood
 from skvnce.algorithms.graph.pseudo_likelihood import pseudo_likelihood
 from skvnce.algorithms.graph.score_matching import score_matching
@@ -86,24 +87,33 @@ class Problem(NamedTuple):
         links = em.off_diagonal(len(self.units.centre))
         return em.Penalty(alpha * links, self.ridge, self.ridge_linear)
 
-    def learn(
-        self,
-        alpha: float,
-        *,
-        max_iter: int,
-        tol: float,
-        on_round: OnRound = tell_round,
-    ) -> em.Fit:
-        """Learn the graph with an L1 penalty; see `em.learn_graph`."""
-        return em.learn_graph(
-            self.method,
-            self.start,
+    def learn(self, alpha: float, **effort: object) -> em.Fit:
+        """Learn the graph with an L1 penalty; see `em.learn_graph` for the effort."""
+        return em.learn_graph(self.method, self.start, self.penalty(alpha), **effort)
+
+    def path_penalty(self, alpha: float) -> em.Penalty:
+        """Make the penalty of a path, which is that of a fit."""
+        return self.penalty(alpha)
+
+    @property
+    def path_alpha(self) -> float:
+        """The alpha of the fit whose statistics a path of penalties uses."""
+        return 0.0
+
+    def criterion(self, fit: em.Fit) -> Callable[[em.Theta, float], float]:
+        """Return the extended BIC of (theta, gamma), given the fit without a penalty.
+
+        See `information_criterion`.
+        """
+        known = evidence(
+            self.method.m_step,
+            fit,
+            self.penalty(0.0),
             self.units.centre,
-            self.penalty(alpha),
-            max_iter=max_iter,
-            tol=tol,
-            on_round=on_round,
+            self.data,
+            fit_linear=self.options.fit_linear,
         )
+        return partial(extended_bic, known)
 
     def continued(
         self, data: Incomplete, theta: em.Theta, alpha: float, n_rounds: int
@@ -115,11 +125,9 @@ class Problem(NamedTuple):
         """
         if self.options.contrasts:
             return theta
-        centre = self.units.centre
         fit = em.learn_graph(
-            self.options.method(data, centre)[0],
+            self.options.method(data, self.units.centre)[0],
             theta,
-            centre,
             self.penalty(alpha),
             max_iter=n_rounds,
             tol=0.0,

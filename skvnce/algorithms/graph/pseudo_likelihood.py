@@ -17,6 +17,7 @@ from skvnce.algorithms.graph.em import (
     Theta,
     all_tables,
     completed_by_gibbs,
+    truncated_normals,
     uncentre,
 )
 from skvnce.algorithms.graph.smooth import minimise_loss
@@ -52,4 +53,4 @@ def pseudo_likelihood(
         return minimise_loss(loss, start, centre, penalty, **free, tol=tol)
 
     m_step = MStep(lambda x: (x,), all_tables, solve, tol)
-    return Method(completed_by_gibbs(data), m_step)
+    return Method(completed_by_gibbs(data), m_step, truncated_normals(centre))

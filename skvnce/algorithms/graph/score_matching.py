@@ -23,6 +23,7 @@ from skvnce.algorithms.graph.em import (
     Solution,
     Theta,
     completed_by_gibbs,
+    truncated_normals,
 )
 from skvnce.algorithms.graph.quadratic import (
     minimise_quadratic,
@@ -216,4 +217,4 @@ def score_matching(
     m_step = MStep(
         lambda x: summarise(x, centre, fit_linear, weight), merge, solve, tol
     )
-    return Method(completed_by_gibbs(data), m_step)
+    return Method(completed_by_gibbs(data), m_step, truncated_normals(centre))

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.graph.em import EStep, Method, observed_mean
+from skvnce.algorithms.graph.em import EStep, Method, observed_mean, truncated_normals
 from skvnce.algorithms.graph.vnce_conditional import choose_latent
 from skvnce.algorithms.graph.vnce_m_step import Both, drawn, m_step
 from skvnce.distributions.truncated_normal import TruncatedNormal
@@ -165,4 +165,5 @@ def vnce_cdi(
         return state, Both(first, second)
 
     options = {"noise_ratio": noise_ratio, "fit_linear": fit_linear, "tol": tol}
-    return Method(EStep(init, step, complete), m_step(centre, **options))
+    e_step = EStep(init, step, complete)
+    return Method(e_step, m_step(centre, **options), truncated_normals(centre))

@@ -25,6 +25,7 @@ from skvnce.algorithms.graph.em import (
     Theta,
     all_tables,
     completed_by_gibbs,
+    truncated_normals,
     uncentre,
 )
 from skvnce.algorithms.graph.smooth import minimise_loss
@@ -103,4 +104,5 @@ def vnce(
         free = {"fit_linear": fit_linear, "fit_scale": True}
         return minimise_loss(loss, start, centre, penalty, **free, tol=tol)
 
-    return Method(completed_by_gibbs(data), MStep(summarise, all_tables, solve, tol))
+    m_step = MStep(summarise, all_tables, solve, tol)
+    return Method(completed_by_gibbs(data), m_step, truncated_normals(centre))

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.graph.em import EStep, Method, observed_mean
+from skvnce.algorithms.graph.em import EStep, Method, observed_mean, truncated_normals
 from skvnce.algorithms.graph.vnce_m_step import Both, drawn, m_step
 from skvnce.algorithms.vnce.em import draw_both
 from skvnce.distributions.normal import Normal
@@ -144,4 +144,5 @@ def vnce_lognormal(
         return q, both
 
     options = {"noise_ratio": noise_ratio, "fit_linear": fit_linear, "tol": tol}
-    return Method(EStep(init, step, once=complete), m_step(centre, **options))
+    e_step = EStep(init, step, once=complete)
+    return Method(e_step, m_step(centre, **options), truncated_normals(centre))

@@ -52,7 +52,6 @@ def learn(x, alpha=0.0, ridge=0.0, **options):
     fit = em.learn_graph(
         score_matching(data, units.centre, fit_linear=True),
         em.independence(data, units.centre, True),
-        units.centre,
         em.Penalty(alpha * em.off_diagonal(D), ridge),
         **{"max_iter": 50, "tol": 3e-3, **options},
     )
@@ -220,7 +219,6 @@ def learned(data):
         return em.learn_graph(
             score_matching(data, units.centre, fit_linear=True),
             em.Theta(linked, torch.zeros(D).double(), column(0)[0]),
-            units.centre,
             em.Penalty(torch.zeros(D, D).double(), 0.0),
             max_iter=3,
             tol=0.0,
@@ -280,7 +278,6 @@ def learned_in_rounds(x, max_iter=40):
     return em.learn_graph(
         score_matching(data, units.centre, fit_linear=True),
         em.independence(data, units.centre, True),
-        units.centre,
         em.Penalty(0.02 * em.off_diagonal(x.shape[1]), ridge_of_links(data)),
         max_iter=max_iter,
         tol=3e-3,

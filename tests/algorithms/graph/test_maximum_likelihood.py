@@ -310,7 +310,6 @@ def test_on_complete_data_it_is_the_maximum_of_the_likelihood(seed):
             fit = em.learn_graph(
                 maximum_likelihood(data, centre, fit_linear=True),
                 em.independence(data, centre, True),
-                centre,
                 Penalty(torch.zeros(2, 2).double(), 0.0),
                 max_iter=40,
                 tol=0.0,

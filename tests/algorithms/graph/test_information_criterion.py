@@ -5,8 +5,12 @@ import pytest
 import torch
 
 from skvnce.algorithms.graph.em import Penalty, Theta
+from skvnce.algorithms.graph.information_criterion import (
+    Evidence,
+    extended_bic,
+    least_on,
+)
 from skvnce.algorithms.graph.maximum_likelihood import Information, moments_of_draws
-from skvnce.algorithms.graph.penalty_path import Evidence, extended_bic, least_on
 from skvnce.algorithms.graph.quadratic import penalised
 
 D = 5

@@ -1,0 +1,352 @@
+"""A sparse graph of columns of any kind: a latent normal model with an L1 penalty.
+
+Each column is a function of one latent variable or of several, which are jointly normal
+with a precision matrix K (`mixed.columns`).  Stochastic EM maximises the penalised
+likelihood of the observed cells.  The E-step draws the latent variables given the cells
+by Gibbs sweeps (`mixed.gibbs`), and averages their moments over the rounds.  The M-step
+is the graphical lasso for blocks (`graphical_lasso`), with the weights
+
+    w_ij = alpha sqrt(v_i v_j),   v_j = tr Cov(E[z_j | x_j])                         (1)
+
+Near independence the gradient of the log-likelihood in the block K_ij is the covariance
+of E[z_i | x_i] and E[z_j | x_j], whose norm has the mean square v_i v_j / n if the
+columns are independent.  So alpha is in standard deviations of that norm times
+``1 / sqrt(n)``, whatever the kinds of the columns and however many of their cells are
+missing.  Averages of draws vary more than averages of conditional means: columns that
+say little, nominal ones above all, have more false edges than (1) suggests (see the
+user guide).
+
+A path of penalties is solved on the moments of one fit with a small alpha.  They are
+estimates of those of the latent variables, and the less a cell says the more they vary,
+which makes up for the smaller gradient.  The weights of a path depend on v only by its
+average,
+
+    w_ij = alpha sqrt(f_i f_j) mean_k(v_k / f_k)                                     (2)
+
+where f_j is the number of free latent variables: one less than that of nominal levels.
+"""
+
+from math import inf, log
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce._progress import step
+from skvnce.algorithms.graph import em, graphical_lasso
+from skvnce.algorithms.graph.em import EStep, Family, Method, MStep, Solution
+from skvnce.algorithms.graph.graphical_lasso import Blocks
+from skvnce.algorithms.graph.penalty_path import ROWS_A_NEIGHBOUR
+from skvnce.algorithms.mixed.columns import Latents
+from skvnce.algorithms.mixed.gibbs import Factors, Rows, set_scales
+from skvnce.distributions.normal import Normal
+
+_WARM_UP = 20  # rounds before the moments are averaged; at least as many are averaged
+_APART, _PAIRS = 3, 10  # sweeps between draws whose covariance estimates v, and pairs
+_LEAST = 1e-3  # v of a column that says nothing
+_PATH = 0.75  # alpha of the fit whose moments a path uses, in sqrt(log(columns) / n)
+_TOL = (1e-3, 1e-6)  # duality gaps of the rounds and of the last solution
+
+
+class Theta(NamedTuple):
+    """Parameters of the latent variables.
+
+    Attributes
+    ----------
+    precision : Tensor of shape (latents, latents)
+    mean : Tensor of shape (latents,)
+    """
+
+    precision: Tensor
+    mean: Tensor
+
+    @classmethod
+    def independent(cls, size: int) -> Self:
+        """Make those of independent standard normal variables."""
+        mean = torch.zeros(size, dtype=torch.float64)
+        return cls(torch.eye(size, dtype=torch.float64), mean)
+
+    def normal(self) -> Normal:
+        """Return the normal distribution."""
+        root = torch.linalg.cholesky(self.precision)
+        return Normal(self.mean, torch.cholesky_inverse(root))
+
+
+class Penalty(NamedTuple):
+    """sum weight |K_ij|_F over blocks off the diagonal, counting both triangles.
+
+    Attributes
+    ----------
+    weight : Tensor of shape (columns, columns)
+        Infinite for excluded edges.
+    unit : Tensor of shape (columns, columns)
+        The weight if alpha is 1, eq. (1).
+    """
+
+    weight: Tensor
+    unit: Tensor
+
+    def with_alpha(self, alpha: float) -> "Penalty":
+        """Make a penalty of the same strength for all edges."""
+        return self._replace(weight=alpha * self.unit)
+
+
+def drawn(
+    rows: list[Rows], z: list[np.ndarray], theta: Theta, latents: Latents
+) -> None:
+    """Make a sweep over all rows, in place."""
+    factors = Factors.of(theta.normal(), latents)
+    for part, one in zip(rows, z, strict=True):
+        part.redraw(one, factors)
+
+
+def moments(z: list[np.ndarray]) -> Normal:
+    """Compute mean and covariance of latent variables (latents, n) in parts."""
+    every = torch.from_numpy(np.concatenate(z, 1))
+    return Normal(every.mean(1), torch.atleast_2d(every.cov(correction=0)))
+
+
+def e_step(latents: Latents, rows: list[Rows]) -> EStep:
+    """Build the E-step, which draws the latent variables and computes their moments.
+
+    Its state are the latent variables, in parts of the rows.
+    """
+    sweeps_needed = bool(latents.nominal) or any(
+        len(column.missing) or len(column.bounded)
+        for part in rows
+        for column in part.ordered
+    )
+
+    def init() -> list[np.ndarray]:
+        return [part.start(Theta.independent(latents.size).mean) for part in rows]
+
+    def step(z: list[np.ndarray], theta: Theta) -> tuple[list[np.ndarray], Normal]:
+        z = [one.copy() for one in z]
+        drawn(rows, z, theta, latents)
+        return z, set_scales(latents, z, moments(z))
+
+    return EStep(init, step, once=not sweeps_needed)
+
+
+def m_step(blocks: Blocks) -> MStep:
+    """Build the M-step, the graphical lasso of the correlations."""
+
+    def merge(old: Normal, new: Normal, weight: float) -> Normal:
+        return Normal(*(a + weight * (b - a) for a, b in zip(old, new, strict=True)))
+
+    def solve(normal: Normal, start: Theta, penalty: Penalty, tol: float) -> tuple:
+        scale = normal.covariance.diagonal().sqrt()
+        product = torch.outer(scale, scale)
+        found = graphical_lasso.solve(
+            normal.covariance / product,
+            start.precision * product,
+            penalty.weight,
+            blocks,
+            tol=tol * len(scale),
+        )
+        theta = Theta(found.precision / product, normal.mean)
+        loss = found.objective + 2 * float(scale.log().sum())
+        return Solution(theta, loss, found.gap)
+
+    return MStep(lambda normal: normal, merge, solve, _TOL)
+
+
+def associations(precision: Tensor, blocks: Blocks) -> Tensor:
+    """Compute the signed strengths of edges; (columns, columns), zero on the diagonal.
+
+    For columns of one latent variable it is the partial correlation.  Otherwise it is
+    ``sqrt(sum_k r_k**2 / m)`` with the partial canonical correlations r_k of the latent
+    variables of both columns, of which m can differ from zero: one less than the number
+    of levels, for the column that has fewer (Cramér's V of the latent variables).
+    """
+    if blocks.are_single:
+        return em.associations(precision)
+    white = precision.new_zeros(precision.shape)
+    ends = blocks.sizes.cumsum(0).tolist()
+    for size, end in zip(blocks.sizes.tolist(), ends, strict=True):
+        part = slice(end - size, end)
+        root = torch.linalg.cholesky(precision[part, part])
+        inverse = torch.linalg.solve_triangular(
+            root, torch.eye(size).to(root), upper=False
+        )
+        white[part, part] = inverse
+    canonical = white @ precision @ white.T
+    most = torch.minimum(blocks.free[:, None], blocks.free)
+    found = blocks.norms(canonical) / most.sqrt()
+    single = blocks.sizes == 1
+    signs = -blocks.sums(canonical).sign()
+    found = torch.where(single[:, None] & single, signs * found, found)
+    found = (found + found.T) / 2  # equal up to rounding
+    return found.clamp(-1, 1).fill_diagonal_(0.0)
+
+
+def information(latents: Latents, rows: list[Rows]) -> Tensor:
+    """Estimate v_j of eq. (1): what the cells of a column say about its latents.
+
+    The covariance of two independent draws of z_j given x_j is that of their means.
+    """
+    draws, theta = e_step(latents, rows), Theta.independent(latents.size)
+    z, total = draws.init(), torch.zeros_like(theta.mean)
+    for _ in range(_PAIRS):
+        before = np.concatenate(z, 1)
+        for _ in range(_APART):
+            z, found = draws.step(z, theta)
+            theta = Theta(found.covariance.diagonal().reciprocal().diag(), found.mean)
+        after = np.concatenate(z, 1)
+        pair = [one - one.mean(1, keepdims=True) for one in (before, after)]
+        total += torch.from_numpy((pair[0] * pair[1]).mean(1))
+    places = Blocks.of(torch.tensor(latents.n_levels)).places
+    sums = total.new_zeros(len(latents.n_levels)).index_add_(0, places, total / _PAIRS)
+    return sums.clamp(min=_LEAST)
+
+
+class Problem(NamedTuple):
+    """The parts of a fit that do not depend on alpha.
+
+    Attributes
+    ----------
+    latents : Latents
+    blocks : Blocks
+    method : Method
+    start : Theta
+    information : Tensor of shape (columns,)
+        v of eq. (1).
+    n_rows : int
+    """
+
+    latents: Latents
+    blocks: Blocks
+    method: Method
+    start: Theta
+    information: Tensor
+    n_rows: int
+
+    def penalty(self, alpha: float) -> Penalty:
+        """Make a penalty of the same strength for all edges."""
+        d = len(self.information)
+        root = self.information.sqrt()
+        unit = torch.outer(root, root) * em.off_diagonal(d)
+        return Penalty(alpha * unit, unit)
+
+    def path_penalty(self, alpha: float) -> Penalty:
+        """Make the penalty of a path on the moments of one fit, eq. (2)."""
+        free = self.blocks.free.sqrt()
+        known = (self.information / self.blocks.free).mean()
+        unit = known * torch.outer(free, free) * em.off_diagonal(len(free))
+        return Penalty(alpha * unit, unit)
+
+    @property
+    def path_alpha(self) -> float:
+        """The alpha of the fit whose moments a path of penalties uses."""
+        return _PATH * (log(max(len(self.information), 2)) / self.n_rows) ** 0.5
+
+    def learn(self, alpha: float, **effort: object) -> em.Fit:
+        """Learn the graph with an L1 penalty; see `em.learn_graph` for the effort."""
+        penalty = self.penalty(alpha)
+        return em.learn_graph(
+            self.method, self.start, penalty, warm_up=_WARM_UP, **effort
+        )
+
+    def continued(
+        self, data: Incomplete, theta: Theta, alpha: float, n_rounds: int
+    ) -> Theta:
+        """Go on for some rounds with another table of the same columns."""
+        e_of_data = e_step(self.latents, Rows.parts(self.latents, data))
+        fit = em.learn_graph(
+            self.method._replace(e_step=e_of_data),
+            theta,
+            self.penalty(alpha),
+            max_iter=n_rounds,
+            tol=0.0,
+            warm_up=n_rounds // 2,
+        )
+        return fit.theta
+
+    def criterion(self, fit: em.Fit) -> "Criterion":
+        """Return the extended BIC of graphs, given the moments of a fit."""
+        return Criterion(self, fit.summary)
+
+
+def edge_scores(problem: Problem, fit: em.Fit) -> Tensor:
+    """Compute scores of edges without a penalty; (columns, columns).
+
+    Without an edge they are nearly standard normal.  Those of columns with one latent
+    variable are signed: strengths times ``sqrt(n v_i v_j)``.  The squares of the
+    others, sums of f squares, are transformed as by Wilson and Hilferty (1931).
+    """
+    free = problem.blocks.free
+    solve = problem.method.m_step.solve
+    theta = solve(fit.summary, fit.theta, problem.penalty(0.0), _TOL[0]).theta
+    known = problem.n_rows**0.5 * (problem.information / free)
+    found = problem.method.family.strengths(theta)
+    found = found * torch.outer(known, known).sqrt()
+    f = torch.outer(free, free)
+    chi = torch.minimum(free[:, None], free) * found.square()
+    score = ((chi / f).pow(1 / 3) - 1 + 2 / (9 * f)) / (2 / (9 * f)).sqrt()
+    return torch.where(f > 1, score, found).fill_diagonal_(0.0)
+
+
+class Criterion(NamedTuple):
+    """The extended Bayesian information criterion of a graph (Foygel and Drton 2010).
+
+    Attributes
+    ----------
+    problem : Problem
+    normal : Normal
+        Moments of the latent variables.
+    """
+
+    problem: Problem
+    normal: Normal
+
+    def __call__(self, theta: Theta, gamma: float) -> float:
+        """Compute ``n D + p (log n + 4 gamma log d)``.
+
+        D is the deviance per row with the edges of theta refitted without a penalty, p
+        the number of their parameters, ``(k_i - 1) (k_j - 1)`` for nominal columns of
+        k_i and k_j levels.  It is infinite if columns have on average more than one
+        neighbour for each ten rows' worth of information.
+        """
+        problem, n = self.problem, self.problem.n_rows
+        free, d = problem.blocks.free, len(problem.blocks.free)
+        edges = problem.method.family.strengths(theta) != 0
+        share = (problem.information / free).clamp(max=1)
+        known = n * float(share.mean()) ** 2
+        if float(edges.sum()) / d > known / ROWS_A_NEIGHBOUR:
+            return inf
+        excluded = torch.where(edges, 0.0, inf).double().fill_diagonal_(0.0)
+        penalty = problem.penalty(0.0)._replace(weight=excluded)
+        accuracy = 0.1 / (n * len(theta.mean))
+        solve = problem.method.m_step.solve
+        loss = solve(self.normal, theta, penalty, accuracy).loss
+        parameters = float((torch.outer(free, free) * edges).sum()) / 2
+        price = log(n) + 4 * gamma * log(d)
+        return n * loss + parameters * price
+
+
+def pose(data: Incomplete, kinds: list[str], n_levels: list[int]) -> Problem:
+    """Determine the marginals of the columns, and build the method.
+
+    Parameters
+    ----------
+    data : Incomplete
+        Without rows or columns that are entirely missing.
+    kinds, n_levels : list
+        See `Latents.of`.
+    """
+    weights = torch.ones(len(data.x), dtype=torch.float64)
+    latents = Latents.of(data, weights, kinds, n_levels)
+    rows = Rows.parts(latents, data)
+    blocks = Blocks.of(torch.tensor(latents.n_levels))
+    family = Family(
+        lambda theta: theta,
+        lambda theta: theta,
+        lambda theta: associations(theta.precision, blocks),
+    )
+    method = Method(e_step(latents, rows), m_step(blocks), family)
+    start = Theta.independent(latents.size)
+    with step("weighing the columns"):
+        found = information(latents, rows)
+    return Problem(latents, blocks, method, start, found, len(data.x))

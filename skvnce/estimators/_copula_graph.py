@@ -1,0 +1,350 @@
+"""A sparse graph from a table of any columns with missing values."""
+
+from numbers import Real
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from skvnce._columns import FROM_DTYPE
+from skvnce._incomplete import Incomplete
+from skvnce._progress import step
+from skvnce._threads import one_thread
+from skvnce._warnings import warn_user
+from skvnce.algorithms.graph import copula
+from skvnce.algorithms.graph.edge_probability import edge_probabilities
+from skvnce.estimators._callbacks import (
+    reports_fit,
+)
+from skvnce.estimators._gaussian_fitted import FittedNormal
+from skvnce.estimators._gaussian_mixed import kinds_of, stored
+from skvnce.estimators._gaussian_rows import MixedRows
+from skvnce.estimators._graph_learning import GraphLearning
+from skvnce.estimators._graph_table import GraphTable
+from skvnce.estimators._validation import (
+    OF_CATEGORIES,
+    ON_MISFIT,
+    RANDOM_STATE,
+    Number,
+    incomplete_array,
+    integer_from,
+    is_level,
+    keeps_state_on_failure,
+    level_counts,
+)
+
+_ROUNDS = 10  # rounds of EM after which the held-out cells have little influence
+_REMEDY = "ForestImputer or LAIRImputer may fill missing cells better."
+
+
+class FittedCopulaGraph(GraphTable, FittedNormal):
+    """Base class of the estimators of a graph of columns of any kind."""
+
+    indicator_ = None  # there is no parameter `add_indicator`
+
+    def __sklearn_tags__(self):
+        """Declare that categories are allowed."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = True
+        return tags
+
+    def _associations(self):
+        return self.associations_
+
+
+class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
+    """Sparse graph of columns of any kind, learned from a table with missing values.
+
+    The model is a latent normal distribution (a Gaussian copula): a number, count or
+    ordinal level is an increasing function of a normal variable, whatever its
+    distribution, and a nominal column of K levels has K of them, of which the largest
+    names the level.  The graph has an edge between two columns if their latent
+    variables are dependent given those of all other columns.  Missing cells are neither
+    imputed beforehand nor dropped: stochastic EM fits the model, with an L1 penalty of
+    the precision matrix.
+
+    Parameters
+    ----------
+    alpha : float, default=0.1
+        Strength of the L1 penalty, which sets edges to zero.  It is relative to the
+        information that the cells of a pair of columns have about their dependence, see
+        the notes; ``sqrt(log(n_features) / n_samples)`` is a usual size.  A few hundred
+        rows with missing cells or with pairs of nominal columns require more, see the
+        user guide.  `CopulaGraphLearnerCV` and ``GridSearchCV`` choose it.
+    max_iter : int, default=100
+        Maximum number of rounds of EM.
+    tol : float, default=2e-3
+        EM stops if no association changes by more than `tol` in a round.  It is not the
+        accuracy of the estimate.
+    on_misfit : {"warn", "raise", "ignore"}, default="warn"
+        What `fit` does if the model does not suit the table: it warns
+        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  It checks for
+        columns whose held-out cells the model predicts worse than the mean, or the
+        shares of the levels, of the column do (`held_out_gain_`).  ``"ignore"`` skips
+        the check.
+    keep_empty_features : bool, default=False
+        Whether `transform` keeps columns that were entirely missing at `fit`, filled by
+        0, or drops them.  They are never nodes of the graph.
+    categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
+        Which columns are categories, as in `GaussianImputer`: by their data types; a
+        mask, indices or names; a dict of names to ``"nominal"``, ``"ordinal"``,
+        ``"numeric"`` or the ordered levels; None for none.
+    handle_unknown : {"error", "missing"}, default="error"
+        What `transform` does with levels that `fit` has not observed: raises a
+        ValueError, or treats the cells as missing.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of all draws.  The global streams of numpy and torch are not changed.
+    verbose : int, default=0
+        If 1, print a line for each round, and for each other step of `fit`,
+        `transform`, `sample` and `score_samples` that takes longer than a second.  If
+        2, print all steps.
+
+    Attributes
+    ----------
+    associations_ : ndarray of shape (n_nodes, n_nodes)
+        The partial correlation of the latent variables of two columns, given all other
+        columns; zero without an edge and on the diagonal.  For a pair with a nominal
+        column of more than two levels it has no sign: the root of the mean squared
+        partial canonical correlation (Cramér's V of the latent variables).
+    edge_strengths_ : ndarray of shape (n_nodes, n_nodes)
+        Absolute values of `associations_`.
+    edge_probabilities_ : ndarray of shape (n_nodes, n_nodes)
+        Posterior probability of each edge, under a mixture of a null component and two
+        slabs that is fitted to the signed strengths of all pairs, estimated without the
+        L1 penalty; pairs with nominal columns have a mixture of their own.  Zero on the
+        diagonal, and for all pairs of a mixture that fits hardly better than one normal
+        distribution.  In 8 of 100 tables of 200 rows and 10 independent columns one
+        exceeded 0.5.
+    precision_ : ndarray of shape (n_latents, n_latents)
+        Precision matrix of the latent variables.
+    mean_, covariance_ : ndarray of shape (n_latents,) and (n_latents, n_latents)
+        Mean and covariance of the latent variables.
+    latent_nodes_ : ndarray of int, of shape (n_latents,)
+        The node of each latent variable.
+    information_ : ndarray of shape (n_nodes,)
+        What the cells of a column say about its latent variables: the variance of their
+        conditional means.  1 if they are known in all rows, less if cells are missing
+        or take few values; the sum over the latent variables of a nominal column.
+    nodes_ : ndarray of shape (n_nodes,)
+        Names of the columns that are nodes: those with at least two different observed
+        values.  Names that are not strings are ignored, as in scikit-learn, and
+        replaced by x0, x1, ...
+    feature_indices_ : ndarray of shape (n_nodes,)
+        Indices of the columns of X that are nodes.
+    constants_ : dict
+        Values of the constant columns, by column index.  `fit` warns about them, and
+        the constants fill their missing cells.
+    categories_ : dict of str to ndarray
+        The levels of each column of categories that `fit` has observed, in the order of
+        their codes, by column name (by column index if X has no names).  Only if there
+        are categories.
+    n_iter_ : int
+        Number of rounds of EM; 0 if all columns are constant.
+    loss_curve_ : list of float
+        Penalised loss of the M-step in each round, twice the negative log-density of
+        the latent variables of a row without its constant.
+    change_ : float
+        Largest change of an association in the last round.
+    optimality_gap_ : float
+        The duality gap of the last M-step, a bound of the excess of its loss.
+    held_out_gain_ : float
+        One minus the ratio of the mean squared error of the model to that of the column
+        means, on a tenth of the observed cells, after a few rounds of EM without them;
+        in columns of categories, of log-losses to those of the shares of levels.
+    marginal_columns_ : ndarray of bool, of shape (n_nodes,)
+        Columns that the model predicts significantly worse than their means or shares.
+        `transform` fills them by their means or most frequent levels, and `sample`
+        draws from their observed values.
+    feature_ranges_ : ndarray of shape (2, n_features_in_)
+        Smallest and largest imputed value of each column of X, in codes of levels and
+        in microseconds for dates.
+    n_features_in_ : int
+        Number of features seen during `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features seen during `fit`, if X has feature names that are strings.
+
+    Notes
+    -----
+    The M-step is the graphical lasso with the weight ``alpha * sqrt(v_i * v_j)`` for
+    the pair of columns i and j, where v is `information_`: if the columns are
+    independent, ``sqrt(v_i * v_j / n_samples)`` is the standard deviation of the
+    gradient of the log-likelihood.  The block of a nominal column is zero or not as a
+    whole (group lasso).
+
+    The distributions of single columns are estimated from their observed cells before
+    EM.  If cells are missing at random, but not completely at random, they are those of
+    the observed cells.
+
+    References
+    ----------
+    Städler and Bühlmann (2012), Missing values: sparse inverse covariance estimation
+    and an extension to sparse regression; Liu, Han, Yuan, Lafferty and Wasserman
+    (2012), High-dimensional semiparametric Gaussian copula graphical models; Hoff
+    (2007), Extending the rank likelihood for semiparametric copula estimation; Albert
+    and Chib (1993), Bayesian analysis of binary and polychotomous response data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from skvnce import CopulaGraphLearner
+    >>> rng = np.random.default_rng(0)
+    >>> income = rng.lognormal(size=400)
+    >>> owner = np.where(income > rng.lognormal(size=400), "yes", "no")
+    >>> age = rng.normal(50, 15, size=400)
+    >>> df = pd.DataFrame({"income": income, "owner": owner, "age": age})
+    >>> df = df.mask(rng.uniform(size=df.shape) < 0.2)
+    >>> learner = CopulaGraphLearner(alpha=0.2, random_state=0).fit(df)
+    >>> learner.edges()[["source", "target"]]
+       source target
+    0  income  owner
+    """
+
+    _parameter_constraints = {
+        "alpha": [Number(Real, 0, None, closed="left")],
+        "max_iter": [integer_from(1)],
+        "tol": [Number(Real, 0, None, closed="left")],
+        "on_misfit": ON_MISFIT,
+        "keep_empty_features": ["boolean"],
+        **OF_CATEGORIES,
+        "random_state": RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        alpha=0.1,
+        *,
+        max_iter=100,
+        tol=2e-3,
+        on_misfit="warn",
+        keep_empty_features=False,
+        categorical_features=FROM_DTYPE,
+        handle_unknown="error",
+        random_state=None,
+        verbose=0,
+    ):
+        self.alpha = alpha
+        self.max_iter = max_iter
+        self.tol = tol
+        self.on_misfit = on_misfit
+        self.keep_empty_features = keep_empty_features
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @keeps_state_on_failure
+    @reports_fit
+    def fit(self, X, y=None):
+        """Learn the graph.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : CopulaGraphLearner
+
+        Raises
+        ------
+        ValueError
+            If X contains infinite values, if no cell is observed or fewer than two rows
+            have observed cells, or if a parameter is out of range.
+        TypeError
+            If a parameter has a wrong type.
+        """
+        return self._fit_to(X)
+
+    def _fit_graph(self, data, on_round):
+        """Pose and solve the problem, and check the result."""
+        problem = self._pose(data)
+        fit = problem.learn(float(self.alpha), on_round=on_round, **self._effort())
+        self._keep(fit, problem, data)
+        self._keep_probabilities(fit, problem)
+        self._judge(problem, data, fit.theta)
+
+    def _validated(self, X):
+        """Validate the table of a fit."""
+        return incomplete_array(self, X, reset=True)
+
+    def _read(self, X):
+        """Choose the columns, and return the rows that have observed cells."""
+        cells = self._read_cells(X)
+        self._announce_tails(cells.table, self.feature_indices_[~is_level(self)])
+        self._keep_possible(cells.table)
+        return Incomplete.from_array(cells.nodes)
+
+    def _pose(self, data):
+        """Determine the marginals of the columns, and build the method."""
+        return copula.pose(data, kinds_of(self), level_counts(self).tolist())
+
+    def _threads(self):
+        return one_thread()
+
+    def _remedy(self):
+        """Say what to change if a fit diverges."""
+        return f"Raise alpha={self.alpha!r}, or drop columns that repeat others."
+
+    def _keep(self, fit, problem, data):
+        """Set the fitted attributes."""
+        theta, normal = fit.theta, fit.theta.normal()
+        self.precision_ = theta.precision.numpy()
+        self.mean_, self.covariance_ = (part.numpy() for part in normal)
+        self._mixed = stored(problem.latents, kinds_of(self))
+        self._normal = self.mean_, self.covariance_
+        self.associations_ = problem.method.family.strengths(theta).numpy()
+        self.edge_strengths_ = np.abs(self.associations_)
+        self.latent_nodes_ = problem.blocks.places.numpy()
+        self.information_ = problem.information.numpy()
+        self.nodes_ = self._names_in()[self.feature_indices_]
+        self.n_iter_, self.loss_curve_ = len(fit.losses), fit.losses
+        self.change_, self.optimality_gap_ = fit.change, fit.gap
+        self._warn_unless_converged()
+
+    def _warn_unless_converged(self):
+        if self.n_iter_ == self.max_iter and self.change_ > self.tol:
+            warn_user(
+                f"EM stopped after max_iter={self.max_iter} rounds, with an "
+                f"association still changing by {self.change_:.2g} a round. Raise "
+                f"max_iter or tol={self.tol:g}.",
+                ConvergenceWarning,
+            )
+
+    def _keep_empty_graph(self):
+        """Set the attributes of a graph without nodes, as all columns are constant."""
+        none, square = np.zeros(0), np.zeros((0, 0))
+        self.mean_, self.covariance_ = self._normal = none, square
+        self.precision_ = self.associations_ = self.edge_strengths_ = square
+        self.edge_probabilities_, self.information_ = square, none
+        self.latent_nodes_ = none.astype(int)
+        self._mixed = [], [], []
+        self.nodes_ = self._names_in()[self.feature_indices_]
+        self.n_iter_, self.loss_curve_ = 0, []
+        self.change_ = self.optimality_gap_ = 0.0
+        self._check_held_out(square, None)
+
+    def _keep_probabilities(self, fit, problem):
+        """Estimate the probabilities of edges from a fit without an L1 penalty."""
+        with step("estimating edge probabilities"):
+            strengths = copula.edge_scores(problem, fit)
+            grouped = problem.blocks.sizes > 1
+            self.edge_probabilities_ = edge_probabilities(
+                strengths, grouped[:, None] | grouped
+            ).numpy()
+
+    def _judge(self, problem, data, theta, strength="alpha"):
+        """Check the predictions of the model, and report a misfit."""
+
+        def predict(kept, rows):
+            found = problem.continued(
+                Incomplete.from_array(kept), theta, float(self.alpha), _ROUNDS
+            )
+            model = MixedRows(problem.latents, kinds_of(self), [found.normal()])
+            return model.predictions(kept[rows])
+
+        self._check_held_out(data.to_array(), predict)
+        self._announce_misfit(_REMEDY)

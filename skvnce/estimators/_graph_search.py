@@ -1,0 +1,345 @@
+"""The search for the L1 strength of a graph learner on a table with missing values."""
+
+import warnings
+from copy import copy
+from numbers import Integral, Real
+from typing import NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.base import BaseEstimator, clone
+from sklearn.model_selection import check_cv
+from sklearn.utils._param_validation import StrOptions
+
+from skvnce._progress import steps
+from skvnce._random import seeded
+from skvnce._warnings import warn_user
+from skvnce.algorithms.graph import em
+from skvnce.algorithms.graph.em import Fit
+from skvnce.algorithms.graph.penalty_path import Path, learn_path, n_links
+from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    counting_rounds,
+    report_rounds,
+    reports_fit,
+    rounds_of_tuning,
+)
+from skvnce.estimators._rounds import failures_named
+from skvnce.estimators._validation import (
+    RANDOM_STATE,
+    Number,
+    integer_from,
+    keeps_state_on_failure,
+    share_columns,
+)
+
+_INSTABILITY = 0.1  # maximum instability that `selection="stability"` accepts
+_SAME = 1e-9  # relative difference below which two criteria count as equal
+
+
+class Search(NamedTuple):
+    """A path of penalties on all rows, from which a rule chooses."""
+
+    learner: BaseEstimator
+    problem: NamedTuple  # of `problem` or `copula`
+    first: Fit
+    path: Path
+    rows: np.ndarray  # (n_samples, n_features), validated
+    seed: int
+
+
+def _fit_path(learner, data, alphas, seed):
+    """Fit all alphas to validated rows."""
+    with learner._threads(), seeded(seed):
+        problem = learner._pose(data)
+        return problem, *learn_path(problem, alphas, **learner._effort())
+
+
+def _fold_scores(learner, X, train, test, alphas, seed):
+    """Compute the score of held-out rows for each alpha; (n_alphas,)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the final fit repeats relevant warnings
+        data = learner._read(X[train])
+        if not learner.feature_indices_.size:  # all columns are constant in these rows
+            return [0.0] * len(alphas)
+        problem, first, path = _fit_path(learner, data, alphas, seed)
+        scores = []
+        for theta in path.thetas:
+            learner._keep(first._replace(theta=theta), problem, data)
+            scores.append(float(learner._scored(X[test]).mean()))
+    return scores
+
+
+def _selected(learner, X, rows, alphas, seed):
+    """Return which edges each alpha keeps; (n_alphas, n_features, n_features)."""
+    d = X.shape[1]
+    found = np.zeros((len(alphas), d, d), dtype=bool)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = learner._read(X[rows])
+        if not learner.feature_indices_.size:  # all columns are constant in these rows
+            return found
+        problem, _, path = _fit_path(learner, data, alphas, seed)
+    places = np.ix_(learner.feature_indices_, learner.feature_indices_)
+    for links, theta in zip(found, path.thetas, strict=True):
+        links[places] = problem.method.family.strengths(theta).numpy() != 0
+    return found
+
+
+class GraphSearch(CallbackSupportMixin):
+    """Base class of graph learners that choose the strength of their L1 penalty.
+
+    Subclasses inherit what a fitted graph can do from another base class, document
+    parameters and attributes, and set `_learner_class`.
+    """
+
+    _parameter_constraints = {
+        "alphas": [integer_from(2), "array-like"],
+        "selection": [StrOptions({"ebic", "cv", "cv-1se", "stability"})],
+        "gamma": [Number(Real, 0, None, closed="left")],
+        "cv": ["cv_object"],
+        "n_subsamples": [integer_from(2)],
+        "n_jobs": [Integral, None],
+        "random_state": RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        model=None,
+        *,
+        alphas=20,
+        selection="ebic",
+        gamma=0.0,
+        cv=5,
+        n_subsamples=20,
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.alphas = alphas
+        self.selection = selection
+        self.gamma = gamma
+        self.cv = cv
+        self.n_subsamples = n_subsamples
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @keeps_state_on_failure
+    @reports_fit
+    def fit(self, X, y=None):
+        """Solve the path, choose alpha, and set the attributes of its graph.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            As the learner takes it; NaN marks missing cells.  Rows that are entirely
+            missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : object
+
+        Raises
+        ------
+        ValueError, TypeError
+            As in the learner, and if there are fewer rows than folds.
+        DivergenceError
+            As in the learner.
+        """
+        alphas = self._check_parameters()
+        learner = clone(self._settings())
+        learner.set_params(random_state=self.random_state, verbose=0)
+        X = learner._validated(X)
+        data = learner._read(X)
+        on_round, finish = report_rounds(self, learner.max_iter, X=X)
+        self._forget()
+        with failures_named(learner._remedy()):
+            with learner._threads(), seeded(self.random_state) as seed:
+                if learner.feature_indices_.size:
+                    problem = learner._pose(data)
+                    effort = learner._effort()
+                    found = learn_path(problem, alphas, on_round=on_round, **effort)
+            if learner.feature_indices_.size:
+                self._choose(data, Search(learner, problem, *found, X, seed))
+            else:
+                self._keep_empty_path(learner, alphas)
+        self._show(learner)
+        finish()
+        return self
+
+    def _settings(self):
+        return self._learner_class() if self.model is None else self.model
+
+    def _forget(self):
+        """Delete the fitted attributes of an earlier fit."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+
+    def _show(self, learner):
+        """Set the fitted attributes of the chosen learner."""
+        unfitted = vars(clone(learner))
+        fitted = {k: v for k, v in vars(learner).items() if k not in unfitted}
+        vars(self).update(fitted)
+
+    def _choose(self, data, search):
+        """Choose alpha by the criterion, and fit the learner of the search."""
+        learner, problem, first, path = search[:4]
+        method = problem.method
+        self.n_tuning_iter_ = rounds_of_tuning()
+        self.alphas_ = np.array(path.alphas)
+        strengths = [method.family.strengths(theta) for theta in path.thetas]
+        self.path_ = np.array([one.numpy() for one in strengths])
+        self.cv_results_ = {
+            "alpha": self.alphas_.copy(),
+            "n_edges": np.array([n_links(one) for one in strengths]),
+        }
+        best = _RULES[self.selection](self, search)
+        self._warn_at_the_edge(best, len(learner.feature_indices_))
+        self.alpha_ = learner.alpha = path.alphas[best]
+        with learner._threads():
+            chosen = first._replace(theta=path.thetas[best])
+            penalty = problem.path_penalty(self.alpha_)
+            fit = em.concluded(method, chosen, penalty)
+            learner._keep(fit, problem, data)
+            learner._keep_probabilities(first, problem)
+            with seeded(search.seed):
+                learner._judge(problem, data, fit.theta, "alphas")
+
+    def _keep_empty_path(self, learner, alphas):
+        """Set the attributes of a path of graphs without nodes."""
+        learner._keep_empty_graph()
+        alphas = [0.0] if isinstance(alphas, int) else alphas
+        self.alphas_, self.alpha_ = np.array(alphas), alphas[0]
+        self.path_ = np.zeros((len(alphas), 0, 0))
+        counts = np.zeros(len(alphas), dtype=int)
+        self.cv_results_ = {"alpha": self.alphas_.copy(), "n_edges": counts}
+        if self.selection == "stability":
+            self.edge_frequencies_ = np.zeros((0, 0))
+
+    def _jobs(self, name, function, parts, search):
+        """Apply a function to parts of the rows, each with its own learner and seed.
+
+        `name` is the name of the step.  Parts that run in other threads or processes
+        do not report their steps.
+        """
+        rng = np.random.default_rng(search.seed)
+        seeds = rng.integers(2**31 - 1, size=len(parts))
+        learner, X, alphas = clone(search.learner), search.rows, search.path.alphas
+        share_columns(search.learner, learner)
+        results = Parallel(self.n_jobs, return_as="generator")(
+            delayed(counting_rounds)(function, copy(learner), X, *part, alphas, int(s))
+            for part, s in zip(parts, seeds, strict=True)
+        )
+        found = []
+        for _ in steps(name, parts, len(parts)):
+            result, n_rounds = next(results)
+            found.append(result)
+            self.n_tuning_iter_ += n_rounds
+        return found
+
+    def _by_ebic(self, search):
+        learner, problem, first, path, _, seed = search
+        with learner._threads(), seeded(seed):
+            criterion = problem.criterion(first)
+            scores = [criterion(theta, self.gamma) for theta in path.thetas]
+        self.cv_results_["ebic"] = scores = np.array(scores)
+        least = scores.min()
+        # of alphas with the same edges, the one that shrinks them least
+        return int(np.flatnonzero(scores <= least + _SAME * abs(least)).max())
+
+    def _score_folds(self, search, least):
+        """Compute scores of held-out rows for all alphas; (n_splits, n_alphas)."""
+        parts = list(check_cv(self.cv).split(search.rows))
+        if len(parts) < least:
+            raise ValueError(
+                f"cv gives {len(parts)} splits, and selection={self.selection!r} needs "
+                f"at least {least}. (One fit exhausts a generator of splits: pass a "
+                "list or a splitter.)"
+            )
+        scores = np.array(self._jobs("fold", _fold_scores, parts, search))
+        self.cv_results_["mean_test_score"] = scores.mean(0)
+        self.cv_results_["std_test_score"] = scores.std(0)
+        for fold, row in enumerate(scores):
+            self.cv_results_[f"split{fold}_test_score"] = row
+        return scores
+
+    def _by_score(self, search):
+        return int(np.argmax(self._score_folds(search, 1).mean(0)))
+
+    def _by_one_error(self, search):
+        scores = self._score_folds(search, 2)
+        mean = scores.mean(0)
+        best = np.argmax(mean)
+        loss = scores[:, best, None] - scores  # paired by fold
+        error = loss.std(0, ddof=1) / np.sqrt(len(scores))
+        return int(np.argmax(mean + error >= mean[best]))
+
+    def _by_stability(self, search):
+        rng, X = np.random.default_rng(search.seed), search.rows
+        half = max(len(X) // 2, 2)
+        parts = [
+            (rng.choice(len(X), half, replace=False),) for _ in range(self.n_subsamples)
+        ]
+        found = np.mean(self._jobs("half", _selected, parts, search), axis=0)
+        nodes = search.learner.feature_indices_
+        found = found[:, *np.ix_(nodes, nodes)]
+        upper = np.triu_indices(len(nodes), 1)
+        wobble = (2 * found * (1 - found))[:, *upper].mean(1) if len(upper[0]) else [0]
+        instability = np.maximum.accumulate(np.broadcast_to(wobble, len(found)))
+        self.cv_results_["instability"] = instability
+        best = int(np.flatnonzero(instability <= _INSTABILITY).max(initial=0))
+        if instability[0] > _INSTABILITY:
+            warn_user(
+                "No graph of the path is stable: even the sparsest changes too much "
+                f"between halves of the rows (instability {instability[0]:.2f}, limit "
+                f"{_INSTABILITY}). Choose by selection='ebic', or collect more rows.",
+                UserWarning,
+            )
+        self.edge_frequencies_ = found[best]
+        np.fill_diagonal(self.edge_frequencies_, 0)
+        return best
+
+    def _warn_at_the_edge(self, best, d):
+        links, alpha = self.cv_results_["n_edges"][best], self.alphas_[best]
+        # nothing can be sparser than the empty graph, or denser than the complete one
+        sparser = best == 0 and links > 0
+        denser = best == len(self.alphas_) - 1 and alpha > 0 and 2 * links < d * (d - 1)
+        if len(self.alphas_) > 1 and (sparser or denser):
+            end = "largest" if sparser else "smallest"
+            warn_user(
+                f"selection={self.selection!r} chose the {end} alpha of the path, "
+                f"{alpha:.3g} (number of edges: {links}). The best alpha may lie "
+                "beyond: pass alphas with a wider range, or use another selection.",
+                UserWarning,
+            )
+
+    def _check_parameters(self):
+        """Check parameters; return the decreasing alphas, or the number of alphas."""
+        super()._check_parameters()
+        self._settings()._check_parameters()
+        if isinstance(self.alphas, Integral):
+            return int(self.alphas)
+        alphas = np.asarray(self.alphas)
+        if alphas.ndim != 1 or alphas.size == 0 or alphas.dtype.kind not in "iuf":
+            raise ValueError(
+                "alphas should be an integer, or a sequence of at least one number, "
+                f"got {self.alphas!r}."
+            )
+        if not np.isfinite(alphas).all() or alphas.min() < 0:
+            raise ValueError(
+                f"alphas should be finite and not negative, got {self.alphas!r}."
+            )
+        return np.unique(alphas.astype(float))[::-1].tolist()
+
+
+_RULES = {
+    "ebic": GraphSearch._by_ebic,
+    "cv": GraphSearch._by_score,
+    "cv-1se": GraphSearch._by_one_error,
+    "stability": GraphSearch._by_stability,
+}

@@ -1,0 +1,73 @@
+"""The edges of a fitted graph, as a table and as a graph of networkx."""
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+
+class GraphTable:
+    """Mixin of estimators of a graph, whose nodes are the columns in `nodes_`."""
+
+    def _settings(self):
+        """Return the learner whose parameters the methods use."""
+        return self
+
+    def _keeps_empty(self):
+        return self._settings().keep_empty_features
+
+    def _associations(self):
+        """Return the signed strengths of the edges, (n_nodes, n_nodes)."""
+        raise NotImplementedError
+
+    def _edge_columns(self, i, j):
+        """Return further columns of the table of edges (i, j)."""
+        return {}
+
+    def edges(self):
+        """List the edges in a table, strongest first.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With columns ``source``, ``target`` and ``association``: the partial
+            correlation ``-K_ij / sqrt(K_ii K_jj)``, positive if both rise together
+            given all others, and for edges of nominal columns a strength without a
+            sign.  `TruncatedGaussianGraphLearner` adds ``precision`` (``K_ij`` in the
+            units of X).
+        """
+        check_is_fitted(self)
+        import pandas as pd
+
+        associations = self._associations()
+        i, j = np.nonzero(np.triu(associations, 1))
+        table = pd.DataFrame(
+            {
+                "source": self.nodes_[i],
+                "target": self.nodes_[j],
+                "association": associations[i, j],
+                **self._edge_columns(i, j),
+            }
+        )
+        weakness = -table["association"].abs()
+        return table.loc[weakness.sort_values(kind="stable").index].reset_index(
+            drop=True
+        )
+
+    def to_networkx(self):
+        """Return the graph; the ``weight`` of an edge is its association.
+
+        Further columns of `edges` are further attributes of the edges.
+
+        Returns
+        -------
+        networkx.Graph
+        """
+        check_is_fitted(self)
+        import networkx as nx
+
+        result = nx.Graph()
+        result.add_nodes_from(self.nodes_.tolist())
+        table = self.edges().rename(columns={"association": "weight"})
+        for row in table.to_dict("records"):
+            ends = row.pop("source"), row.pop("target")
+            result.add_edge(*ends, **row)
+        return result

@@ -1,0 +1,133 @@
+"""Graphs of latent variables: the information of columns, and strengths of edges."""
+
+import numpy as np
+import pytest
+import torch
+from copula_graph_tables import column
+from scipy import stats
+from sklearn.covariance import graphical_lasso
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import seeded
+from skvnce.algorithms.graph import copula
+from skvnce.algorithms.graph.graphical_lasso import Blocks
+from skvnce.algorithms.mixed.columns import Latents
+from skvnce.algorithms.mixed.gibbs import Rows
+
+N = 4000
+NAMES = {"numeric": 0, "ordinal": 5, "nominal": 4}
+
+
+def information(x, kinds, n_levels, seed):
+    """Estimate the information of the columns of a table."""
+    data = Incomplete.from_array(x)
+    latents = Latents.of(data, torch.ones(len(x)).double(), kinds, n_levels)
+    with seeded(seed):
+        return copula.information(latents, Rows.parts(latents, data)).numpy()
+
+
+def of_levels(codes):
+    """Compute sum_k p_k E[z | level k]**2 of a normal variable cut at its levels."""
+    p = np.bincount(codes) / len(codes)
+    edges = stats.norm.ppf(np.concatenate([[0], np.cumsum(p)[:-1], [1]]))
+    return float((np.diff(stats.norm.pdf(edges)) ** 2 / p).sum())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4])
+def test_information_is_the_variance_of_conditional_means(share, seed):
+    """Its ten pairs of draws have a standard error of at most 1 / sqrt(10 n) each.
+
+    With draws of the rows that are not independent of the pairs before them, and
+    observed shares that vary, 0.02 are six of them.
+    """
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(N, 3))
+    ordinal = column(z[:, 1], "ordinal", rng)
+    x = np.column_stack([np.exp(z[:, 0]), ordinal, z[:, 2] > np.median(z[:, 2])])
+    expected = np.array([1, of_levels(ordinal.astype(int)), 2 / np.pi])
+    hidden = rng.uniform(size=x.shape) < share
+    x[hidden] = np.nan
+    found = information(x, ["numeric", "ordinal", "nominal"], [0, 5, 2], seed)
+    np.testing.assert_allclose(found, expected * (1 - hidden.mean(0)), atol=0.02)
+    assert abs(found - found.mean()).max() > 0.05  # and the three are not equal
+    if share == 0:
+        assert found[0] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_information_of_nominal_columns_falls_with_missing_cells(seed):
+    """That of three levels with equal utilities is 3 (3 / (2 sqrt(pi)))**2 / 2.
+
+    The largest of three normal variables has the mean 3 / (2 sqrt(pi)) = m, and the
+    others -m / 2, so that the squared means of a row sum to 3 m**2 / 2.
+    """
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 3, size=(N, 2)).astype(float)
+    hidden = rng.uniform(size=N) < 0.5
+    x[hidden, 1] = np.nan
+    found = information(x, ["nominal", "nominal"], [3, 3], seed)
+    m = 3 / (2 * np.sqrt(np.pi))
+    assert found[0] == pytest.approx(1.5 * m**2, abs=0.1)
+    assert found[1] / found[0] == pytest.approx(1 - hidden.mean(), abs=0.05)
+
+
+def random_precision(d, seed):
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=(d, 2 * d))
+    return torch.tensor(a @ a.T / d)
+
+
+def test_associations_of_single_latents_are_partial_correlations(seed):
+    K = random_precision(5, seed)
+    found = copula.associations(K, Blocks.of(torch.ones(5, dtype=torch.long)))
+    C = torch.linalg.inv(K).numpy()
+    for i in range(5):
+        for j in range(i):
+            rest = [k for k in range(5) if k not in (i, j)]
+            pair = np.ix_([i, j], [i, j])
+            cross = C[np.ix_([i, j], rest)]
+            S = C[pair] - cross @ np.linalg.solve(C[np.ix_(rest, rest)], cross.T)
+            expected = S[0, 1] / np.sqrt(S[0, 0] * S[1, 1])
+            assert float(found[i, j]) == pytest.approx(expected)
+    assert (found.diagonal() == 0).all()
+
+
+def test_associations_of_blocks_are_invariant(seed):
+    """To linear maps of the latents of a column, such as an order of its levels."""
+    sizes = [1, 3, 1, 4]
+    blocks, K = Blocks.of(torch.tensor(sizes)), random_precision(9, seed)
+    found = copula.associations(K, blocks)
+    rng = np.random.default_rng(seed)
+    change = torch.zeros(9, 9).double()
+    for start, size in zip([0, 1, 4, 5], sizes, strict=True):
+        part = slice(start, start + size)
+        one = rng.normal(size=(size, size)) if size > 1 else np.ones((1, 1))
+        change[part, part] = torch.tensor(one)
+    again = copula.associations(change @ K @ change.T, blocks)
+    assert torch.allclose(found, again, atol=1e-9)
+    mixed = torch.tensor(rng.normal(size=(9, 9)))
+    other = copula.associations(mixed @ K @ mixed.T, blocks)
+    assert not torch.allclose(found, other, atol=1e-3)
+    assert (found[1] >= 0).all() and (found[3] >= 0).all()
+    assert torch.equal(found, found.T)
+
+
+def test_complete_numbers_give_the_graphical_lasso_of_normal_scores(seed):
+    rng = np.random.default_rng(seed)
+    z = rng.multivariate_normal(np.zeros(6), np.eye(6) * 0.5 + 0.5, 300)
+    x = np.exp(z)
+    alpha = 0.15
+    with seeded(seed):
+        problem = copula.pose(Incomplete.from_array(x), ["numeric"] * 6, [0] * 6)
+        fit = problem.learn(alpha, max_iter=50, tol=1e-3)
+    assert len(fit.losses) == 1
+    scores = stats.norm.ppf((stats.rankdata(x, axis=0) - 0.5) / 300)
+    S = np.corrcoef(scores.T)
+    _, K = graphical_lasso(S, alpha, tol=1e-10, enet_tol=1e-12)
+    scale = np.sqrt(np.diag(K))
+    expected = -K / np.outer(scale, scale)
+    np.fill_diagonal(expected, 0.0)
+    found = problem.method.family.strengths(fit.theta).numpy()
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+    raw = np.corrcoef(x.T)
+    _, K = graphical_lasso(raw, alpha, tol=1e-10, enet_tol=1e-12)
+    assert abs(found + K / np.sqrt(np.outer(np.diag(K), np.diag(K)))).max() > 0.01
