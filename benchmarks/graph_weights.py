@@ -50,7 +50,6 @@ def auc(data, missing, weight, seed):
         fit = em.learn_graph(
             method,
             start,
-            units.centre,
             em.Penalty(none, ridge=0.15),
             max_iter=100,
             tol=2e-3,
