@@ -90,7 +90,7 @@ class Solution(NamedTuple):
     n_iter: int
 
 
-class _Point(NamedTuple):
+class Point(NamedTuple):
     """A precision matrix, the smooth part of (1), and its gradient."""
 
     precision: Tensor
@@ -133,7 +133,7 @@ def solve(
     max_iter : int
         Number of steps after which the last point is returned, with its gap.
     """
-    here = _started(covariance, start, weight, blocks)
+    here = started(covariance, start, weight, blocks)
     step, gap, objective, count = None, inf, inf, 0
     for count in range(1, max_iter + 1):
         if step is None:
@@ -147,24 +147,25 @@ def solve(
     return Solution(here.precision, objective, gap, count)
 
 
-def _started(
-    covariance: Tensor, start: Tensor, weight: Tensor, blocks: Blocks
-) -> _Point:
+def started(covariance: Tensor, start: Tensor, weight: Tensor, blocks: Blocks) -> Point:
     """Start without the excluded blocks; with the diagonal if that is better."""
     kept = start * blocks.spread((weight < inf).to(start))
     diagonal = covariance.diagonal().reciprocal().diag()
     if not smooth_loss(kept, covariance)[0] < smooth_loss(diagonal, covariance)[0]:
         kept = diagonal
-    return _at(kept, *smooth_loss(kept, covariance), covariance)
+    return point_at(kept, *smooth_loss(kept, covariance), covariance)
 
 
-def _at(precision: Tensor, smooth: Tensor, root: Tensor, covariance: Tensor) -> _Point:
-    return _Point(precision, smooth, covariance - torch.cholesky_inverse(root))
+def point_at(
+    precision: Tensor, smooth: Tensor, root: Tensor, covariance: Tensor
+) -> Point:
+    """Compute the gradient at a matrix of known smooth part and Cholesky factor."""
+    return Point(precision, smooth, covariance - torch.cholesky_inverse(root))
 
 
 def _moved(
-    here: _Point, step: Tensor, covariance: Tensor, weight: Tensor, blocks: Blocks
-) -> tuple[_Point, Tensor]:
+    here: Point, step: Tensor, covariance: Tensor, weight: Tensor, blocks: Blocks
+) -> tuple[Point, Tensor]:
     """Make a step that decreases the bound; return it and the length of the next."""
     for _ in range(_HALVINGS):
         ahead = here.precision - step * here.gradient
@@ -178,13 +179,13 @@ def _moved(
         step = step / 2
     else:
         return here, step
-    there = _at(found, smooth, root, covariance)
+    there = point_at(found, smooth, root, covariance)
     curvature = (move * (there.gradient - here.gradient)).sum()
     return there, square / curvature if curvature > _TINY else step
 
 
 def certify(
-    point: _Point, covariance: Tensor, weight: Tensor, blocks: Blocks
+    point: Point, covariance: Tensor, weight: Tensor, blocks: Blocks
 ) -> tuple[float, float]:
     """Compute (1) and the duality gap.
 
