@@ -59,17 +59,18 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     distribution, and a nominal column of K levels has K of them, of which the largest
     names the level.  The graph has an edge between two columns if their latent
     variables are dependent given those of all other columns.  Missing cells are neither
-    imputed beforehand nor dropped: stochastic EM fits the model, with an L1 penalty of
-    the precision matrix.
+    imputed beforehand nor dropped: stochastic EM estimates the moments of the latent
+    variables.  Then the graphical lasso chooses the edges, and the model is fitted to
+    them without a penalty.
 
     Parameters
     ----------
     alpha : float, default=0.1
-        Strength of the L1 penalty, which sets edges to zero.  It is relative to the
-        information that the cells of a pair of columns have about their dependence, see
-        the notes; ``sqrt(log(n_features) / n_samples)`` is a usual size.  A few hundred
-        rows with missing cells or with pairs of nominal columns require more, see the
-        user guide.  `CopulaGraphLearnerCV` and ``GridSearchCV`` choose it.
+        Strength of the L1 penalty that chooses the edges; it does not shrink those that
+        remain.  Its unit depends on the information in the cells, see the notes;
+        ``sqrt(log(n_features) / n_samples)`` is a usual size.  A few hundred rows with
+        missing cells or with pairs of nominal columns require more, see the user guide.
+        `CopulaGraphLearnerCV` and ``GridSearchCV`` choose it.
     max_iter : int, default=100
         Maximum number of rounds of EM.
     tol : float, default=2e-3
@@ -140,12 +141,13 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     n_iter_ : int
         Number of rounds of EM; 0 if all columns are constant.
     loss_curve_ : list of float
-        Penalised loss of the M-step in each round, twice the negative log-density of
-        the latent variables of a row without its constant.
+        Loss of the M-step in each round, with its own light penalty: twice the negative
+        log-density of the latent variables of a row without its constant.
     change_ : float
         Largest change of an association in the last round.
     optimality_gap_ : float
-        The duality gap of the last M-step, a bound of the excess of its loss.
+        The duality gap of the graphical lasso that chooses the edges, a bound of the
+        excess of its loss.
     held_out_gain_ : float
         One minus the ratio of the mean squared error of the model to that of the column
         means, on a tenth of the observed cells, after a few rounds of EM without them;
@@ -164,11 +166,13 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
 
     Notes
     -----
-    The M-step is the graphical lasso with the weight ``alpha * sqrt(v_i * v_j)`` for
-    the pair of columns i and j, where v is `information_`: if the columns are
-    independent, ``sqrt(v_i * v_j / n_samples)`` is the standard deviation of the
-    gradient of the log-likelihood.  The block of a nominal column is zero or not as a
-    whole (group lasso).
+    Edges are chosen by the graphical lasso with the weights ``alpha * sqrt(f_i * f_j)``
+    times the average of ``information_ / f``, where f is one less than the number of
+    levels of a nominal column and 1 otherwise.  The block of a nominal column is zero
+    or not as a whole (group lasso).  `precision_` maximises the likelihood given the
+    edges (covariance selection; the relaxed lasso), with a prior of a hundredth of a
+    row for each latent variable, so that the maximum exists.  Nothing else holds back
+    a dense graph of many columns: choose `alpha` by cross-validation to predict.
 
     The distributions of single columns are estimated from their observed cells before
     EM.  If cells are missing at random, but not completely at random, they are those of
@@ -180,7 +184,8 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     and an extension to sparse regression; Liu, Han, Yuan, Lafferty and Wasserman
     (2012), High-dimensional semiparametric Gaussian copula graphical models; Hoff
     (2007), Extending the rank likelihood for semiparametric copula estimation; Albert
-    and Chib (1993), Bayesian analysis of binary and polychotomous response data.
+    and Chib (1993), Bayesian analysis of binary and polychotomous response data;
+    Dempster (1972), Covariance selection; Meinshausen (2007), Relaxed lasso.
 
     Examples
     --------

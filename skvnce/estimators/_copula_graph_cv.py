@@ -7,9 +7,9 @@ from skvnce.estimators._graph_search import GraphSearch
 class CopulaGraphLearnerCV(GraphSearch, FittedCopulaGraph):
     """`CopulaGraphLearner` that chooses the strength of its L1 penalty.
 
-    One fit, with a penalty below the one that theory suggests, averages the moments of
-    the latent variables.  Then a path of penalties is solved on these moments, from the
-    sparsest graph to the densest, and a criterion selects one graph.
+    One run of EM estimates the moments of the latent variables.  Then a path of
+    penalties is solved on these moments, from the sparsest graph to the densest, and a
+    criterion selects one graph, to which the model is fitted without a penalty.
 
     Parameters
     ----------
@@ -26,8 +26,8 @@ class CopulaGraphLearnerCV(GraphSearch, FittedCopulaGraph):
         - ``"ebic"``: the extended Bayesian information criterion of the edges, refitted
           without penalties.  It costs little and recovers edges best.  Of several
           alphas with the same edges the smallest is selected;
-        - ``"cv"``: the cross-validated score of held-out rows (`score_samples`), which
-          optimises prediction and gives denser graphs;
+        - ``"cv"``: the cross-validated score of held-out rows (`score_samples`), given
+          the edges of each alpha; it optimises prediction and gives denser graphs;
         - ``"cv-1se"``: the sparsest graph within one standard error of the best score;
         - ``"stability"``: the densest graph whose edges change little between random
           halves of the rows (Liu, Roeder and Wasserman 2010).
@@ -50,12 +50,13 @@ class CopulaGraphLearnerCV(GraphSearch, FittedCopulaGraph):
     Attributes
     ----------
     alpha_ : float
-        The chosen strength.
+        The chosen strength: `CopulaGraphLearner` with this `alpha`, and the same other
+        parameters and seed, learns the same graph.
     alphas_ : ndarray of shape (n_alphas,)
         Strengths along the path, in decreasing order.
     path_ : ndarray of shape (n_alphas, n_nodes, n_nodes)
         Signed associations along the path, ``-K_ij / sqrt(K_ii K_jj)``, zero on the
-        diagonal.
+        diagonal; shrunk by the penalty, unlike `associations_`.
     cv_results_ : dict of ndarray of shape (n_alphas,)
         ``alpha``, ``n_edges`` and the criterion: ``ebic``; or ``mean_test_score``,
         ``std_test_score`` and ``split0_test_score`` ...; or ``instability``.  Use
@@ -74,14 +75,6 @@ covariance_, latent_nodes_, information_, nodes_, feature_indices_, constants_, 
 categories_, loss_curve_, change_, optimality_gap_, held_out_gain_, \
 marginal_columns_, feature_ranges_, n_features_in_, feature_names_in_
         As in `CopulaGraphLearner`, for the graph at `alpha_`.
-
-    Notes
-    -----
-    The moments of one fit are estimates of those of the latent variables, and a column
-    of which less is known has noisier ones.  So the weights of the path are
-    ``alpha * sqrt(f_i * f_j)`` times the average of ``information_ / f``, where f is
-    one less than the number of levels of a nominal column and 1 otherwise.  At
-    `alpha_` they give more edges than `CopulaGraphLearner` with the same alpha.
 
     Examples
     --------

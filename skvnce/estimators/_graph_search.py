@@ -14,7 +14,6 @@ from sklearn.utils._param_validation import StrOptions
 from skvnce._progress import steps
 from skvnce._random import seeded
 from skvnce._warnings import warn_user
-from skvnce.algorithms.graph import em
 from skvnce.algorithms.graph.em import Fit
 from skvnce.algorithms.graph.penalty_path import Path, learn_path, n_links
 from skvnce.estimators._callbacks import (
@@ -65,7 +64,8 @@ def _fold_scores(learner, X, train, test, alphas, seed):
         problem, first, path = _fit_path(learner, data, alphas, seed)
         scores = []
         for theta in path.thetas:
-            learner._keep(first._replace(theta=theta), problem, data)
+            fit = first._replace(theta=problem.estimate(first, theta))
+            learner._keep(fit, problem, data)
             scores.append(float(learner._scored(X[test]).mean()))
     return scores
 
@@ -202,9 +202,7 @@ class GraphSearch(CallbackSupportMixin):
         self._warn_at_the_edge(best, len(learner.feature_indices_))
         self.alpha_ = learner.alpha = path.alphas[best]
         with learner._threads():
-            chosen = first._replace(theta=path.thetas[best])
-            penalty = problem.path_penalty(self.alpha_)
-            fit = em.concluded(method, chosen, penalty)
+            fit = problem.chosen(first, path.thetas[best], self.alpha_)
             learner._keep(fit, problem, data)
             learner._keep_probabilities(first, problem)
             with seeded(search.seed):

@@ -1,29 +1,32 @@
-"""A sparse graph of columns of any kind: a latent normal model with an L1 penalty.
+"""A sparse graph of columns of any kind: a latent normal model, fitted in three steps.
 
 Each column is a function of one latent variable or of several, which are jointly normal
-with a precision matrix K (`mixed.columns`).  Stochastic EM maximises the penalised
-likelihood of the observed cells.  The E-step draws the latent variables given the cells
-by Gibbs sweeps (`mixed.gibbs`), and averages their moments over the rounds.  The M-step
-is the graphical lasso for blocks (`graphical_lasso`), with the weights
+with a precision matrix K (`mixed.columns`).
 
-    w_ij = alpha sqrt(v_i v_j),   v_j = tr Cov(E[z_j | x_j])                         (1)
+1. Stochastic EM estimates the moments of the latent variables.  The E-step draws them
+   given the cells by Gibbs sweeps (`mixed.gibbs`), and averages their moments over the
+   rounds.  The M-step is the graphical lasso for blocks (`graphical_lasso`), with the
+   weights
 
-Near independence the gradient of the log-likelihood in the block K_ij is the covariance
-of E[z_i | x_i] and E[z_j | x_j], whose norm has the mean square v_i v_j / n if the
-columns are independent.  So alpha is in standard deviations of that norm times
-``1 / sqrt(n)``, whatever the kinds of the columns and however many of their cells are
-missing.  Averages of draws vary more than averages of conditional means: columns that
-say little, nominal ones above all, have more false edges than (1) suggests (see the
-user guide).
+       w_ij = a sqrt(v_i v_j),   v_j = tr Cov(E[z_j | x_j])                          (1)
 
-A path of penalties is solved on the moments of one fit with a small alpha.  They are
-estimates of those of the latent variables, and the less a cell says the more they vary,
-which makes up for the smaller gradient.  The weights of a path depend on v only by its
-average,
+   Near independence the gradient of the log-likelihood in the block K_ij is the
+   covariance of E[z_i | x_i] and E[z_j | x_j], whose norm has the mean square
+   v_i v_j / n if the columns are independent.  The factor a is below the usual size
+   ``sqrt(log(columns) / n)``, so that most edges remain.
 
-    w_ij = alpha sqrt(f_i f_j) mean_k(v_k / f_k)                                     (2)
+2. The graphical lasso of these moments chooses the edges, with the weights
 
-where f_j is the number of free latent variables: one less than that of nominal levels.
+       w_ij = alpha sqrt(f_i f_j) mean_k(v_k / f_k)                                  (2)
+
+   where f_j is the number of free latent variables: one less than that of nominal
+   levels.  The moments are estimates of those of the latent variables, and the less a
+   cell says the more they vary, which makes up for the smaller gradient.  So the
+   weights depend on v only by its average.
+
+3. The maximum of the likelihood given the edges (`covariance_selection`) replaces the
+   shrunken estimate, on the same moments (Meinshausen 2007, Relaxed lasso, with
+   phi = 0).
 """
 
 from math import inf, log
@@ -36,6 +39,7 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step
 from skvnce.algorithms.graph import em, graphical_lasso
+from skvnce.algorithms.graph.covariance_selection import fit_to_edges
 from skvnce.algorithms.graph.em import EStep, Family, Method, MStep, Solution
 from skvnce.algorithms.graph.graphical_lasso import Blocks
 from skvnce.algorithms.graph.penalty_path import ROWS_A_NEIGHBOUR
@@ -46,7 +50,8 @@ from skvnce.distributions.normal import Normal
 _WARM_UP = 20  # rounds before the moments are averaged; at least as many are averaged
 _APART, _PAIRS = 3, 10  # sweeps between draws whose covariance estimates v, and pairs
 _LEAST = 1e-3  # v of a column that says nothing
-_PATH = 0.75  # alpha of the fit whose moments a path uses, in sqrt(log(columns) / n)
+_LIGHT = 0.75  # a of eq. (1), in sqrt(log(columns) / n)
+_PRIOR = 0.01  # rows of independent columns, for each latent variable
 _TOL = (1e-3, 1e-6)  # duality gaps of the rounds and of the last solution
 
 
@@ -136,21 +141,34 @@ def m_step(blocks: Blocks) -> MStep:
     def merge(old: Normal, new: Normal, weight: float) -> Normal:
         return Normal(*(a + weight * (b - a) for a, b in zip(old, new, strict=True)))
 
-    def solve(normal: Normal, start: Theta, penalty: Penalty, tol: float) -> tuple:
-        scale = normal.covariance.diagonal().sqrt()
-        product = torch.outer(scale, scale)
+    def solve(normal: Normal, start: Theta, penalty: Penalty, tol: float) -> Solution:
+        scaled, product = correlations(normal)
         found = graphical_lasso.solve(
-            normal.covariance / product,
+            scaled,
             start.precision * product,
             penalty.weight,
             blocks,
-            tol=tol * len(scale),
+            tol=tol * len(scaled),
         )
-        theta = Theta(found.precision / product, normal.mean)
-        loss = found.objective + 2 * float(scale.log().sum())
-        return Solution(theta, loss, found.gap)
+        return in_units(found, normal, product)
 
     return MStep(lambda normal: normal, merge, solve, _TOL)
+
+
+def correlations(normal: Normal) -> tuple[Tensor, Tensor]:
+    """Compute the correlations, and the products of the standard deviations."""
+    scale = normal.covariance.diagonal().sqrt()
+    product = torch.outer(scale, scale)
+    return normal.covariance / product, product
+
+
+def in_units(
+    found: graphical_lasso.Solution, normal: Normal, product: Tensor
+) -> Solution:
+    """Map the solution for correlations to the units of the latent variables."""
+    theta = Theta(found.precision / product, normal.mean)
+    loss = found.objective + float(product.diagonal().log().sum())
+    return Solution(theta, loss, found.gap)
 
 
 def associations(precision: Tensor, blocks: Blocks) -> Tensor:
@@ -223,46 +241,73 @@ class Problem(NamedTuple):
     information: Tensor
     n_rows: int
 
-    def penalty(self, alpha: float) -> Penalty:
-        """Make a penalty of the same strength for all edges."""
+    def light_penalty(self) -> Penalty:
+        """Make the penalty of EM, eq. (1)."""
         d = len(self.information)
         root = self.information.sqrt()
         unit = torch.outer(root, root) * em.off_diagonal(d)
-        return Penalty(alpha * unit, unit)
+        return Penalty(unit, unit).with_alpha(
+            _LIGHT * (log(max(d, 2)) / self.n_rows) ** 0.5
+        )
 
-    def path_penalty(self, alpha: float) -> Penalty:
-        """Make the penalty of a path on the moments of one fit, eq. (2)."""
+    def penalty(self, alpha: float) -> Penalty:
+        """Make the penalty that chooses edges, eq. (2)."""
         free = self.blocks.free.sqrt()
         known = (self.information / self.blocks.free).mean()
         unit = known * torch.outer(free, free) * em.off_diagonal(len(free))
         return Penalty(alpha * unit, unit)
 
-    @property
-    def path_alpha(self) -> float:
-        """The alpha of the fit whose moments a path of penalties uses."""
-        return _PATH * (log(max(len(self.information), 2)) / self.n_rows) ** 0.5
-
-    def learn(self, alpha: float, **effort: object) -> em.Fit:
-        """Learn the graph with an L1 penalty; see `em.learn_graph` for the effort."""
-        penalty = self.penalty(alpha)
+    def first(self, **effort: object) -> em.Fit:
+        """Estimate the moments by EM; see `em.learn_graph` for the effort."""
+        penalty = self.light_penalty()
         return em.learn_graph(
             self.method, self.start, penalty, warm_up=_WARM_UP, **effort
         )
+
+    def chosen(self, first: em.Fit, theta: Theta, alpha: float) -> em.Fit:
+        """Choose edges by the moments of the first fit, and fit the model to them.
+
+        The result does not depend on `theta`, the solution on a path.
+        """
+        fit = em.concluded(self.method, first, self.penalty(alpha))
+        theta = self.estimate(first, fit.theta)
+        return fit._replace(theta=theta, losses=first.losses)
+
+    def learn(self, alpha: float, **effort: object) -> em.Fit:
+        """Estimate the moments, choose edges, and fit the model to them."""
+        first = self.first(**effort)
+        return self.chosen(first, first.theta, alpha)
+
+    def estimate(self, first: em.Fit, theta: Theta) -> Theta:
+        """Compute the maximum of the likelihood given the edges of theta."""
+        edges = self.method.family.strengths(theta) != 0
+        return self.fitted(first.summary, theta, edges, _TOL[1]).theta
+
+    def fitted(
+        self, normal: Normal, start: Theta, edges: Tensor, tol: float
+    ) -> Solution:
+        """Maximise the likelihood of these moments and of a few independent rows."""
+        scaled, product = correlations(normal)
+        share = _PRIOR * len(scaled) / (self.n_rows + _PRIOR * len(scaled))
+        scaled = (1 - share) * scaled + share * torch.eye(len(scaled)).to(scaled)
+        kept = start.precision * product
+        found = fit_to_edges(scaled, kept, edges, self.blocks, tol=tol * len(scaled))
+        return in_units(found, normal, product)
 
     def continued(
         self, data: Incomplete, theta: Theta, alpha: float, n_rounds: int
     ) -> Theta:
         """Go on for some rounds with another table of the same columns."""
         e_of_data = e_step(self.latents, Rows.parts(self.latents, data))
-        fit = em.learn_graph(
+        first = em.learn_graph(
             self.method._replace(e_step=e_of_data),
             theta,
-            self.penalty(alpha),
+            self.light_penalty(),
             max_iter=n_rounds,
             tol=0.0,
             warm_up=n_rounds // 2,
         )
-        return fit.theta
+        return self.chosen(first, theta, alpha).theta
 
     def criterion(self, fit: em.Fit) -> "Criterion":
         """Return the extended BIC of graphs, given the moments of a fit."""
@@ -277,8 +322,8 @@ def edge_scores(problem: Problem, fit: em.Fit) -> Tensor:
     others, sums of f squares, are transformed as by Wilson and Hilferty (1931).
     """
     free = problem.blocks.free
-    solve = problem.method.m_step.solve
-    theta = solve(fit.summary, fit.theta, problem.penalty(0.0), _TOL[0]).theta
+    every = em.off_diagonal(len(free)) > 0
+    theta = problem.fitted(fit.summary, fit.theta, every, _TOL[1]).theta
     known = problem.n_rows**0.5 * (problem.information / free)
     found = problem.method.family.strengths(theta)
     found = found * torch.outer(known, known).sqrt()
@@ -316,11 +361,8 @@ class Criterion(NamedTuple):
         known = n * float(share.mean()) ** 2
         if float(edges.sum()) / d > known / ROWS_A_NEIGHBOUR:
             return inf
-        excluded = torch.where(edges, 0.0, inf).double().fill_diagonal_(0.0)
-        penalty = problem.penalty(0.0)._replace(weight=excluded)
         accuracy = 0.1 / (n * len(theta.mean))
-        solve = problem.method.m_step.solve
-        loss = solve(self.normal, theta, penalty, accuracy).loss
+        loss = problem.fitted(self.normal, theta, edges, accuracy).loss
         parameters = float((torch.outer(free, free) * edges).sum()) / 2
         price = log(n) + 4 * gamma * log(d)
         return n * loss + parameters * price

@@ -94,13 +94,11 @@ def learn_path(
     Returns
     -------
     first : Fit
-        With the penalty ``problem.path_alpha``.
+        Whose statistics the path uses, ``problem.first``.
     path : Path
     """
-    first = problem.learn(
-        problem.path_alpha, max_iter=max_iter, tol=tol, on_round=on_round
-    )
-    method, penalty = problem.method, problem.path_penalty(0.0)
+    first = problem.first(max_iter=max_iter, tol=tol, on_round=on_round)
+    method, penalty = problem.method, problem.penalty(0.0)
     if isinstance(alphas, int):
         with step("finding the largest alpha"):
             top = largest_alpha(method, first, penalty)

@@ -91,14 +91,18 @@ class Problem(NamedTuple):
         """Learn the graph with an L1 penalty; see `em.learn_graph` for the effort."""
         return em.learn_graph(self.method, self.start, self.penalty(alpha), **effort)
 
-    def path_penalty(self, alpha: float) -> em.Penalty:
-        """Make the penalty of a path, which is that of a fit."""
-        return self.penalty(alpha)
+    def first(self, **effort: object) -> em.Fit:
+        """Estimate the statistics that a path of penalties uses."""
+        return self.learn(0.0, **effort)
 
-    @property
-    def path_alpha(self) -> float:
-        """The alpha of the fit whose statistics a path of penalties uses."""
-        return 0.0
+    def chosen(self, first: em.Fit, theta: em.Theta, alpha: float) -> em.Fit:
+        """Solve precisely with a penalty, starting at the solution on a path."""
+        fit = first._replace(theta=theta)
+        return em.concluded(self.method, fit, self.penalty(alpha))
+
+    def estimate(self, first: em.Fit, theta: em.Theta) -> em.Theta:
+        """Return the parameters that predict: the penalised ones themselves."""
+        return theta
 
     def criterion(self, fit: em.Fit) -> Callable[[em.Theta, float], float]:
         """Return the extended BIC of (theta, gamma), given the fit without a penalty.

@@ -111,7 +111,8 @@ def test_associations_of_blocks_are_invariant(seed):
     assert torch.equal(found, found.T)
 
 
-def test_complete_numbers_give_the_graphical_lasso_of_normal_scores(seed):
+def test_complete_numbers_give_the_graph_of_normal_scores(seed):
+    """The edges of the graphical lasso, and the likelihood's maximum given them."""
     rng = np.random.default_rng(seed)
     z = rng.multivariate_normal(np.zeros(6), np.eye(6) * 0.5 + 0.5, 300)
     x = np.exp(z)
@@ -122,12 +123,14 @@ def test_complete_numbers_give_the_graphical_lasso_of_normal_scores(seed):
     assert len(fit.losses) == 1
     scores = stats.norm.ppf((stats.rankdata(x, axis=0) - 0.5) / 300)
     S = np.corrcoef(scores.T)
-    _, K = graphical_lasso(S, alpha, tol=1e-10, enet_tol=1e-12)
-    scale = np.sqrt(np.diag(K))
-    expected = -K / np.outer(scale, scale)
-    np.fill_diagonal(expected, 0.0)
-    found = problem.method.family.strengths(fit.theta).numpy()
-    np.testing.assert_allclose(found, expected, atol=2e-3)
-    raw = np.corrcoef(x.T)
-    _, K = graphical_lasso(raw, alpha, tol=1e-10, enet_tol=1e-12)
-    assert abs(found + K / np.sqrt(np.outer(np.diag(K), np.diag(K)))).max() > 0.01
+    known = float(problem.information.mean())
+    _, K = graphical_lasso(S, alpha * known, tol=1e-10, enet_tol=1e-12)
+    found = problem.method.family.strengths(fit.theta).numpy() != 0
+    expected = (K != 0) & ~np.eye(6, dtype=bool)
+    np.testing.assert_array_equal(found, expected)
+    C = torch.linalg.inv(fit.theta.precision).numpy()
+    scale = np.sqrt(np.diag(C))
+    C = C / np.outer(scale, scale)
+    np.testing.assert_allclose(C[expected], S[expected], atol=1e-3)
+    _, K = graphical_lasso(np.corrcoef(x.T), alpha, tol=1e-10, enet_tol=1e-12)
+    assert abs(C - S).max() < abs(np.corrcoef(x.T) - S).max()

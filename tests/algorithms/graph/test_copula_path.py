@@ -1,9 +1,11 @@
-"""The penalty of a path of graphs of columns of any kind."""
+"""The penalty of graphs of columns of any kind, and the fit to the chosen edges."""
 
 import numpy as np
+import pytest
 import torch
+from sklearn.covariance import graphical_lasso
 
-from skvnce import CopulaGraphLearnerCV
+from skvnce import CopulaGraphLearner, CopulaGraphLearnerCV
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms.graph import copula
@@ -18,35 +20,74 @@ def mixed(seed, n=300):
     return x, ["numeric", "numeric", "nominal", "nominal"], [1, 1, 2, 4]
 
 
-def test_weights_of_a_path_depend_on_the_levels_and_on_the_average_information(seed):
+def test_weights_depend_on_the_levels_and_on_the_average_information(seed):
     x, kinds, n_levels = mixed(seed)
     with seeded(seed):
         problem = copula.pose(Incomplete.from_array(x), kinds, n_levels)
-    unit = problem.path_penalty(0.3).unit
+    unit = problem.penalty(0.3).unit
     free = torch.tensor([1.0, 1.0, 1.0, 3.0]).double()
     expected = torch.outer(free, free).sqrt() * (problem.information / free).mean()
     torch.testing.assert_close(unit, expected.fill_diagonal_(0.0))
-    torch.testing.assert_close(problem.path_penalty(0.3).weight, 0.3 * unit)
+    torch.testing.assert_close(problem.penalty(0.3).weight, 0.3 * unit)
 
 
-def test_the_chosen_graph_minimises_the_loss_with_the_weights_of_the_path(seed):
-    """The gradient at zero blocks is at most their weight, and equal to it at edges."""
+def linked(seed):
+    """Draw complete numbers, for which v is 1, and give their correlations."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(400, 5))
     x[:, 1] += x[:, 0]
     x[:, 4] += x[:, 0]
-    found = CopulaGraphLearnerCV(random_state=0).fit(x)  # complete numbers: v is 1
-    z = copula.moments([ranked(x).T]).covariance.numpy()
-    scale = np.sqrt(np.diag(z))
-    gradient = z / np.outer(scale, scale) - np.linalg.inv(
-        found.precision_ * np.outer(scale, scale)
-    )
+    return x, np.corrcoef(ranked(x).T)
+
+
+def test_the_chosen_edges_are_those_of_the_graphical_lasso(seed):
+    x, correlations = linked(seed)
+    found = CopulaGraphLearnerCV(random_state=0).fit(x)
     weight = found.alpha_ * found.information_.mean()
-    off = ~np.eye(5, dtype=bool)
-    edges = (found.precision_ != 0) & off
-    assert edges.any()
-    np.testing.assert_allclose(np.abs(gradient[edges]), weight, atol=2e-3)
-    assert (np.abs(gradient[off & ~edges]) <= weight + 2e-3).all()
+    expected = graphical_lasso(correlations, weight, tol=1e-9, enet_tol=1e-10)[1]
+    edges = np.abs(expected) > 1e-6
+    np.testing.assert_array_equal(found.precision_ != 0, edges)
+    assert 5 < edges.sum() < 25
+
+
+def test_edges_are_fitted_without_a_penalty(seed):
+    """At edges the covariance is that of the data, apart from 0.05 rows of the prior.
+
+    A penalised estimate, with the same edges, differs from them by the weight.
+    """
+    x, correlations = linked(seed)
+    learner = CopulaGraphLearner(0.1, random_state=0).fit(x)
+    edges = learner.precision_ != 0
+    scale = np.sqrt(np.diag(learner.covariance_))
+    found = learner.covariance_ / np.outer(scale, scale)
+    np.testing.assert_allclose(found[edges], correlations[edges], atol=2e-4)
+    assert abs(found - correlations)[~edges].max() > 1e-3
+    weight = 0.1 * learner.information_.mean()
+    penalised = graphical_lasso(correlations, weight, tol=1e-9, enet_tol=1e-10)[0]
+    assert (abs(penalised - correlations)[edges & ~np.eye(5, dtype=bool)] > 0.05).all()
+
+
+@pytest.mark.parametrize("selection", ["ebic", "cv"])
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_the_chosen_alpha_reproduces_the_graph(selection, share, seed):
+    x, kinds, _ = mixed(seed)
+    x[:, 1] += x[:, 0] + x[:, 2]
+    x[np.random.default_rng(seed).uniform(size=x.shape) < share] = np.nan
+    categories = [kind == "nominal" for kind in kinds]
+    given = {"categorical_features": categories, "on_misfit": "ignore"}
+    model = CopulaGraphLearner(**given)
+    chosen = CopulaGraphLearnerCV(
+        model, alphas=8, cv=2, selection=selection, random_state=seed
+    ).fit(x)
+    alone = CopulaGraphLearner(chosen.alpha_, random_state=seed, **given).fit(x)
+    assert np.count_nonzero(chosen.associations_)
+    for name in "precision_", "covariance_", "mean_", "associations_", "loss_curve_":
+        np.testing.assert_array_equal(getattr(alone, name), getattr(chosen, name))
+    np.testing.assert_allclose(
+        alone.edge_probabilities_, chosen.edge_probabilities_, atol=1e-3
+    )
+    other = CopulaGraphLearner(10 * chosen.alpha_, random_state=seed, **given).fit(x)
+    assert not np.array_equal(other.precision_, chosen.precision_)
 
 
 def ranked(x):
