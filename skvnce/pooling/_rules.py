@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import t as student
-from sklearn.base import clone
 
 from skvnce._containers import readable
 
@@ -41,6 +40,12 @@ class Pooled(NamedTuple):
         (1 + 1/m) B / W, the relative increase of the variance by missing values.
     missing_information : ndarray or float
         Fraction of missing information about each estimate, in [0, 1].
+    n_draws : int
+        Number of estimates that were pooled, m.
+    dof_complete : float or None
+        Degrees of freedom of the analysis of a complete table, as given.
+    names : tuple of str or None
+        Names of the estimates, as given.
     """
 
     estimate: np.ndarray | float
@@ -50,6 +55,9 @@ class Pooled(NamedTuple):
     dof: np.ndarray | float
     relative_increase: np.ndarray | float
     missing_information: np.ndarray | float
+    n_draws: int
+    dof_complete: float | None = None
+    names: tuple[str, ...] | None = None
 
     @property
     def standard_error(self):
@@ -73,8 +81,55 @@ class Pooled(NamedTuple):
         half = student.ppf((1 + level) / 2, self.dof) * self.standard_error
         return self.estimate - half, self.estimate + half
 
+    def p_value(self, value=0.0):
+        """Compute two-sided p-values of Student's t.
 
-def pool(estimates, variances, dof_complete=None):
+        Parameters
+        ----------
+        value : float or array-like of shape (n_estimates,), default=0.0
+            The hypothesis.
+
+        Returns
+        -------
+        ndarray or float
+        """
+        t = (self.estimate - np.asarray(value, dtype=float)) / self.standard_error
+        return 2 * student.sf(np.abs(t), self.dof)
+
+    def summary(self, level=0.95):
+        """Set the estimates in a table; needs pandas.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Of the intervals, in (0, 1).
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each estimate, by name if there are names. Columns: ``coef``,
+            ``se`` (standard error), ``t``, ``df`` (degrees of freedom), ``p`` (of the
+            hypothesis that the estimate is 0), ``low`` and ``high`` (the interval),
+            ``missing_information``.
+        """
+        import pandas as pd
+
+        low, high = self.interval(level)
+        columns = {
+            "coef": self.estimate,
+            "se": self.standard_error,
+            "t": self.estimate / self.standard_error,
+            "df": self.dof,
+            "p": self.p_value(),
+            "low": low,
+            "high": high,
+            "missing_information": self.missing_information,
+        }
+        columns = {name: np.atleast_1d(values) for name, values in columns.items()}
+        return pd.DataFrame(columns, index=self.names)
+
+
+def pool(estimates, variances, dof_complete=None, names=None):
     """Pool the estimates of several completed tables by Rubin's rules.
 
     Parameters
@@ -88,16 +143,23 @@ def pool(estimates, variances, dof_complete=None):
         Degrees of freedom of the analysis of a complete table (number of rows minus
         number of coefficients).  None uses Rubin's rule, for many degrees of freedom,
         instead of that of Barnard and Rubin.
+    names : sequence of n_estimates str, default=None
+        For `Pooled.summary` and `wald_test`.
 
     Returns
     -------
     Pooled
 
+    See Also
+    --------
+    pool_models : Takes fitted models of statsmodels or scikit-learn.
+
     Raises
     ------
     ValueError
         If there are fewer than two estimates, shapes do not match, values are not
-        finite, variances are not positive or ``dof_complete`` is not positive.
+        finite, variances are not positive, ``dof_complete`` is not positive or there
+        are not as many ``names`` as estimates.
 
     Examples
     --------
@@ -113,6 +175,7 @@ def pool(estimates, variances, dof_complete=None):
         isinstance(dof_complete, Real) and dof_complete > 0
     ):
         raise ValueError(f"dof_complete must be a number above 0, got {dof_complete!r}")
+    names = _checked_names(names, Q)
     m, ndim = len(Q), Q.ndim - 1
     mean, within = Q.mean(0), U.mean(0)
     residual = Q - mean
@@ -124,48 +187,11 @@ def pool(estimates, variances, dof_complete=None):
     extra = (1 + 1 / m) * _diagonal(between, ndim)
     share = extra / _diagonal(total, ndim)
     increase = extra / _diagonal(within, ndim)
-    dof = _degrees_of_freedom(m, share, dof_complete)
+    dof = degrees_of_freedom(m, share, dof_complete)
     missing = (increase + 2 / (dof + 3)) / (increase + 1)
     parts = (mean, within, between, total, dof, increase, missing)
-    return Pooled(*(part if np.ndim(part) else float(part) for part in parts))
-
-
-def fit_each(estimator, draws, y=None, **fit_params):
-    """Fit a clone of an estimator to each completed table.
-
-    Parameters
-    ----------
-    estimator : estimator of scikit-learn
-    draws : list of n_draws tables, or array of shape (n_draws, n_samples, n_features)
-        Completed tables, as ``sample`` returns them.
-    y : array-like of shape (n_samples,), default=None
-        The target, the same for all.
-    **fit_params : dict
-        Passed on to ``fit``.
-
-    Returns
-    -------
-    list of estimators
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.linear_model import LinearRegression
-    >>> from skvnce.pooling import fit_each
-    >>> draws = np.random.default_rng(0).normal(size=(3, 20, 2))
-    >>> models = fit_each(LinearRegression(), draws, draws[0].sum(1))
-    >>> models[0].coef_.round(6)
-    array([1., 1.])
-    """
-    if np.ndim(draws[0]) != 2:
-        raise ValueError(
-            "draws must be tables of shape (n_draws, n_samples, n_features), as "
-            f"sample() returns them; one draw has {np.ndim(draws[0])} dimensions."
-        )
-    for table in draws:
-        if np.ma.is_masked(table):
-            raise ValueError("draws must be completed tables, but have masked cells.")
-    return [clone(estimator).fit(table, y, **fit_params) for table in draws]
+    parts = (part if np.ndim(part) else float(part) for part in parts)
+    return Pooled(*parts, m, dof_complete, names)
 
 
 def _checked(estimates, variances):
@@ -189,12 +215,24 @@ def _checked(estimates, variances):
     return Q, U
 
 
+def _checked_names(names, Q):
+    if names is None:
+        return None
+    expected = Q.shape[1] if Q.ndim == 2 else 1
+    if isinstance(names, str) or len(names) != expected:
+        raise ValueError(
+            f"names must be a list of one name for each estimate, {expected}, got "
+            f"{names!r}."
+        )
+    return tuple(map(str, names))
+
+
 def _diagonal(matrix, ndim):
     """Return the variances of a variance or of a covariance matrix."""
     return np.diagonal(matrix) if np.ndim(matrix) > ndim else matrix
 
 
-def _degrees_of_freedom(m, share, dof_complete):
+def degrees_of_freedom(m, share, dof_complete):
     with np.errstate(divide="ignore"):
         rubin = (m - 1) / np.square(share)
     if dof_complete is None or np.isinf(dof_complete):

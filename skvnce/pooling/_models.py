@@ -1,0 +1,228 @@
+"""Estimates and covariances of fitted models, by name."""
+
+from numbers import Real
+
+import numpy as np
+from scipy.special import expit
+from sklearn.base import BaseEstimator
+from sklearn.linear_model import LinearRegression, LogisticRegression
+
+from skvnce.pooling._rules import pool
+
+_REMEDY = (
+    "Fit a model of statsmodels by fit_each(function, draws), or compute variances and "
+    "call pool."
+)
+
+
+def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
+    """Pool the coefficients of models that were fitted to several completed tables.
+
+    Parameters
+    ----------
+    results : list of n_draws fitted models
+        Results of statsmodels, with ``params`` and ``cov_params()``: linear and
+        generalised linear models, logit, probit, counts, and the fixed effects of mixed
+        models. Or fitted `LinearRegression` or `LogisticRegression` without a penalty
+        (``C=np.inf``), whose covariances are computed from ``draws`` and ``y``.
+    draws : list of n_draws tables, default=None
+        The tables that models of scikit-learn were fitted to; not used otherwise.
+    y : array-like of shape (n_samples,), default=None
+        Their target.
+    dof_complete : float, "auto" or None, default="auto"
+        As in `pool`. ``"auto"`` is the number of rows minus the number of coefficients
+        (``df_resid``), as in ``mice::pool``.
+
+    Returns
+    -------
+    Pooled
+        With covariance matrices and with ``names``: those of the columns of the
+        design, and ``"Intercept"`` for scikit-learn. `Pooled.summary` shows them in a
+        table, and `wald_test` tests several.
+
+    Raises
+    ------
+    TypeError
+        For results without covariances, such as penalised models. The bias of a
+        penalty is not part of a variance.
+    ValueError
+        If models have different coefficients, such as a level that is absent from some
+        draws, or models of scikit-learn do not maximise the likelihood of ``draws`` and
+        ``y`` (another table, weights, too few iterations).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> import statsmodels.formula.api as smf
+    >>> from skvnce import GaussianImputer
+    >>> from skvnce.pooling import fit_each, pool_models
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=100)
+    >>> frame = pd.DataFrame({"x": x, "y": 1 + 2 * x + rng.normal(size=100)})
+    >>> frame.loc[:30, "x"] = np.nan
+    >>> imputer = GaussianImputer(random_state=0).set_output(transform="pandas")
+    >>> draws = imputer.fit(frame).sample(frame, n_draws=10, random_state=0)
+    >>> results = fit_each(lambda table: smf.ols("y ~ x", table).fit(), draws)
+    >>> pool_models(results).summary()[["coef", "se", "df", "p"]].round(2)
+               coef    se     df    p
+    Intercept  0.89  0.13  29.22  0.0
+    x          2.03  0.12  51.81  0.0
+    """
+    results = list(results)
+    if len(results) < 2:
+        raise ValueError(
+            f"results must be those of two draws or more, got {len(results)}."
+        )
+    if any(isinstance(result, BaseEstimator) for result in results):
+        names, estimates, covariances, dof = _of_estimators(results, draws, y)
+    else:
+        names, estimates, covariances = parameters(results)
+        dof = _residual_dof(results)
+    if isinstance(dof_complete, str):
+        if dof_complete != "auto":
+            raise ValueError(
+                f"dof_complete must be a number, 'auto' or None, got {dof_complete!r}."
+            )
+        dof_complete = dof
+    return pool(estimates, covariances, dof_complete, names)
+
+
+def parameters(results):
+    """Return names, estimates and covariances of results of statsmodels."""
+    found = [_of_result(result) for result in results]
+    names = found[0][0]
+    for number, (others, _, covariance) in enumerate(found):
+        if others != names:
+            only = sorted(set(names) ^ set(others))
+            raise ValueError(
+                "The models must have the same coefficients, but results 0 and "
+                f"{number} differ in {only or 'their order'}. A level of a category "
+                "may be absent from a draw: merge rare levels."
+            )
+        bad = ~(np.isfinite(covariance).all(1) & (np.diag(covariance) > 0))
+        if bad.any():
+            raise ValueError(
+                f"The variance of {names[int(bad.argmax())]!r} in result {number} is "
+                "not a positive number: its columns may be collinear, or separate the "
+                "outcome. Leave out such terms."
+            )
+    return names, *(np.array([one[i] for one in found]) for i in (1, 2))
+
+
+def _of_result(result):
+    """Return names, estimates and covariance of one result of statsmodels."""
+    if not (hasattr(result, "params") and hasattr(result, "cov_params")):
+        raise TypeError(
+            f"{type(result).__name__} has no params and cov_params(), and no standard "
+            f"errors can be had. {_REMEDY}"
+        )
+    params, covariance = result.params, result.cov_params()
+    names = getattr(params, "index", None)
+    if np.ndim(params) == 2:  # a column for each level of the outcome
+        labels = getattr(covariance, "index", ())
+        names = [":".join(map(str, label)) for label in labels]
+    estimate = np.asarray(params, dtype=float).ravel("F")
+    covariance = np.asarray(covariance, dtype=float)
+    if names is None:
+        names = getattr(getattr(result, "model", None), "exog_names", None) or []
+    if len(names) != len(estimate):
+        names = [f"x{place}" for place in range(len(estimate))]
+    if hasattr(result, "fe_params"):  # mixed models: fixed effects come first
+        fixed = len(result.fe_params)
+        return list(names)[:fixed], estimate[:fixed], covariance[:fixed, :fixed]
+    return [str(name) for name in names], estimate, covariance
+
+
+def _residual_dof(results):
+    """Return the least residual degrees of freedom, or None if there are none."""
+    found = [getattr(result, "df_resid", None) for result in results]
+    if all(isinstance(dof, Real) and 0 < dof < np.inf for dof in found):
+        return float(min(found))
+    return None
+
+
+def _of_estimators(models, draws, y):
+    """Return names, estimates, covariances and residual degrees of freedom."""
+    for model in models:
+        _check_estimator(model)
+    if draws is None or y is None:
+        raise ValueError(
+            "Models of scikit-learn do not keep standard errors: pass the tables and "
+            "the target that they were fitted to, pool_models(models, draws, y)."
+        )
+    if len(draws) != len(models):
+        raise ValueError(
+            f"draws must have one table for each of {len(models)} models, got "
+            f"{len(draws)}."
+        )
+    y = np.asarray(y)
+    found = [
+        _maximum(model, table, y, number)
+        for number, (model, table) in enumerate(zip(models, draws, strict=True))
+    ]
+    names, dof = found[0][0], found[0][3]
+    return names, np.array([f[1] for f in found]), np.array([f[2] for f in found]), dof
+
+
+def _check_estimator(model):
+    """Raise an error unless maximum likelihood gives covariances."""
+    linear = isinstance(model, LinearRegression) and not model.positive
+    plain = isinstance(model, LogisticRegression) and (
+        model.penalty is None or np.isinf(model.C)
+    )
+    if not linear and not plain:
+        remedy = "Set C=np.inf." if isinstance(model, LogisticRegression) else _REMEDY
+        raise TypeError(
+            "Variances are known of LinearRegression and of LogisticRegression without "
+            f"a penalty, got {model!r}. {remedy}"
+        )
+    if not hasattr(model, "coef_"):
+        raise ValueError(f"{model!r} is not fitted: call fit_each(model, draws, y).")
+    if np.size(model.intercept_) != 1:
+        raise TypeError(
+            f"{type(model).__name__} with several outcomes or classes cannot be pooled "
+            f"here. {_REMEDY}"
+        )
+
+
+def _maximum(model, table, y, number):
+    """Return names, estimate, covariance, and dof of one model of scikit-learn."""
+    X = np.asarray(table, dtype=float)
+    names = [str(name) for name in getattr(model, "feature_names_in_", ())]
+    names = names or [f"x{column}" for column in range(X.shape[1])]
+    estimate = np.ravel(model.coef_)
+    if model.fit_intercept:
+        X, names = np.column_stack([np.ones(len(X)), X]), ["Intercept", *names]
+        estimate = np.append(model.intercept_, estimate)
+    if X.shape != (len(y), len(estimate)):
+        raise ValueError(
+            f"draws and y must be those that model {number} was fitted to, with "
+            f"{len(estimate)} coefficients, got shapes {np.shape(table)} and {y.shape}."
+        )
+    dof = len(y) - len(estimate)
+    if dof <= 0 or np.linalg.matrix_rank(X) < X.shape[1]:
+        raise ValueError(
+            f"The columns of table {number} are collinear, or more than its rows: "
+            "leave some out."
+        )
+    weights, residual, scale = _information(model, X @ estimate, y, dof)
+    inverse = np.linalg.inv((X * weights[:, None]).T @ X)
+    covariance = scale * inverse
+    step = inverse @ (X.T @ residual)  # of Newton; 0 at the maximum of the likelihood
+    if (np.abs(step) > 0.1 * np.sqrt(np.diag(covariance)) + 1e-8).any():
+        raise ValueError(
+            f"Model {number} does not maximise the likelihood of table {number}: pass "
+            "the tables and y that it was fitted to, without weights, and raise "
+            "max_iter or lower tol if it did not converge."
+        )
+    return names, estimate, covariance, float(dof)
+
+
+def _information(model, predictor, y, dof):
+    """Return weights of rows, their residuals, and the scale of the variance."""
+    if isinstance(model, LogisticRegression):
+        p = expit(predictor)
+        return p * (1 - p), (y == model.classes_[1]) - p, 1.0
+    residual = y - predictor
+    return np.ones(len(y)), residual, residual @ residual / dof

@@ -1,0 +1,456 @@
+"""Pooled models and tests of several coefficients, and recorded numbers of mice."""
+
+import json
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import statsmodels.api as sm
+import statsmodels.formula.api as smf
+from scipy.stats import binomtest, chi2
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skvnce import GaussianImputer
+from skvnce.pooling import (
+    chi2_test,
+    fit_each,
+    likelihood_ratio_test,
+    pool,
+    pool_models,
+    wald_test,
+)
+
+REFERENCE = Path(__file__).parent / "reference"
+CASES = json.loads((REFERENCE / "mice_models.json").read_text())["cases"]
+COMPLETED = pd.read_csv(REFERENCE / "mice_models.csv")
+TABLES = [table.drop(columns=".imp") for _, table in COMPLETED.groupby(".imp")]
+FITS = {
+    "ols": lambda table, formula: smf.ols(formula, table).fit(),
+    "logit": lambda table, formula: smf.logit(formula, table).fit(
+        disp=False, tol=1e-12
+    ),
+    "poisson": lambda table, formula: smf.glm(
+        formula, table, family=sm.families.Poisson()
+    ).fit(tol=1e-14),
+}
+
+
+def fits(case, which):
+    return fit_each(FITS[case["kind"]], TABLES[: case["m"]], formula=case[which])
+
+
+def name(term):
+    """Translate a term of R to one of formulas in Python."""
+    if term == "(Intercept)":
+        return "Intercept"
+    return re.sub("group([bc])", r"group[T.\1]", term)
+
+
+def only_full(case):
+    """Name the coefficients that only the full model has."""
+    full, reduced = (fits(case, which)[0].params.index for which in ("full", "reduced"))
+    return [term for term in full if term not in set(reduced)]
+
+
+def by_label(cases):
+    return pytest.mark.parametrize(
+        "case", cases, ids=lambda case: f"{case['kind']}-{case['reduced']}-{case['m']}"
+    )
+
+
+@by_label(CASES)
+def test_pooled_models_of_mice(case):
+    pooled = pool_models(fits(case, "full"))
+    assert pooled.dof_complete == case["dfcom"] and pooled.n_draws == case["m"]
+    frame = pooled.summary(level=0.9).loc[[name(term) for term in case["term"]]]
+    ours = {"estimate": "coef", "std_error": "se", "fmi": "missing_information"}
+    for column in ("estimate", "std_error", "df", "p", "low", "high", "fmi"):
+        found = frame[ours.get(column, column)]
+        np.testing.assert_allclose(found, case[column], 1e-8, 1e-8, err_msg=column)
+    order = [pooled.names.index(name(term)) for term in case["term"]]
+    matrices = {"ubar": pooled.within, "b": pooled.between, "t": pooled.total}
+    for key, matrix in matrices.items():
+        np.testing.assert_allclose(np.diag(matrix)[order], case[key], rtol=1e-8)
+    np.testing.assert_allclose(pooled.relative_increase[order], case["riv"], rtol=1e-8)
+
+
+def agrees(test, recorded):
+    """Compare all numbers of a test with recorded ones."""
+    keys = ("statistic", "df1", "df2", "p", "riv")
+    expected = [recorded[key] for key in keys]
+    np.testing.assert_allclose(np.array(test), expected, rtol=1e-8)
+
+
+def expansion_exists(case):
+    """Say whether the degrees of freedom of Reiter, which mice takes, exist."""
+    k = case["D1"]["df1"]
+    return k > 1 and k * (case["m"] - 1) > 4
+
+
+@by_label([case for case in CASES if expansion_exists(case)])
+def test_d1_of_mice(case):
+    pooled = pool_models(fits(case, "full"))
+    agrees(wald_test(pooled, only_full(case)), case["D1"])
+
+
+@by_label([case for case in CASES if case["D1"]["df1"] > 1])
+def test_d1_in_large_samples(case):
+    pooled = pool_models(fits(case, "full"), dof_complete=None)
+    agrees(wald_test(pooled, only_full(case)), case["D1"] | case["D1_classic"])
+
+
+@by_label([case for case in CASES if case["D1"]["df1"] == 1])
+def test_d1_of_one_coefficient_is_its_t_test(case):
+    """mice takes Reiter's degrees of freedom, 4 or none with so few draws."""
+    pooled, (term,) = pool_models(fits(case, "full")), only_full(case)
+    found, row = wald_test(pooled, [term]), pooled.summary().loc[term]
+    assert found.statistic == pytest.approx(case["D1"]["statistic"], rel=1e-8)
+    assert found.relative_increase == pytest.approx(case["D1"]["riv"], rel=1e-8)
+    assert found.statistic == pytest.approx(row["t"] ** 2)
+    assert found.dof_denominator == pytest.approx(row["df"])
+    assert found.p_value == pytest.approx(row["p"])
+
+
+@by_label(
+    [case for case in CASES if case["D1"]["df1"] > 1 and not expansion_exists(case)]
+)
+def test_too_few_draws_for_small_samples(case):
+    pooled = pool_models(fits(case, "full"))
+    with pytest.warns(UserWarning, match="Reiter's degrees .* Draw more tables"):
+        found = wald_test(pooled, only_full(case))
+    assert found.dof_denominator == 4
+    assert case["D1"]["df2"] in (4, "none")  # of mice
+
+
+def test_much_missing_for_small_samples():
+    """The expansion tends to 4 where its terms grow, and has no value beyond."""
+    draws = np.random.default_rng(0).normal(size=(10, 2))
+    dof = []
+    for dof_complete in (5000, 500, 120, 60, 45, 42):
+        pooled = pool(draws, [0.2 * np.eye(2)] * 10, dof_complete)
+        dof.append(wald_test(pooled, [0, 1]).dof_denominator)
+    assert dof == sorted(dof, reverse=True) and 4 < dof[-1] < dof[0]
+    few = pool(draws, [0.2 * np.eye(2)] * 10, 10)
+    with pytest.warns(UserWarning, match="dof_complete=10"):
+        assert wald_test(few, [0, 1]).dof_denominator == 4
+
+
+@by_label(CASES)
+def test_d2_of_mice(case):
+    agrees(chi2_test(case["chi2"], int(case["D2"]["df1"])), case["D2"])
+
+
+@by_label([case for case in CASES if case["D3"]["riv"] > 0])
+def test_d3_of_mice(case):
+    found = likelihood_ratio_test(fits(case, "full"), fits(case, "reduced"))
+    agrees(found, case["D3"])
+
+
+@by_label([case for case in CASES if case["D3"]["riv"] <= 0])
+def test_d3_with_a_negative_increase(case):
+    """mice keeps a negative increase of the variance; ours is zero."""
+    found = likelihood_ratio_test(fits(case, "full"), fits(case, "reduced"))
+    assert found.relative_increase == 0 and np.isinf(found.dof_denominator)
+    ratio = case["D3"]["statistic"] * (1 + case["D3"]["riv"]) * found.dof_numerator
+    assert found.statistic == pytest.approx(ratio / found.dof_numerator, rel=1e-8)
+    assert found.p_value == pytest.approx(chi2.sf(ratio, found.dof_numerator))
+
+
+def test_all_kinds_of_cases_are_recorded():
+    assert sum(expansion_exists(case) for case in CASES) >= 5
+    assert {case["D3"]["riv"] > 0 for case in CASES} == {True, False}
+
+
+def test_constraints_are_invariant():
+    pooled = pool_models(fits(CASES[0], "full"))
+    names = ["group[T.b]", "group[T.c]"]
+    L = np.eye(5)[[pooled.names.index(one) for one in names]]
+    expected = wald_test(pooled, names)
+    for terms in (L, [[1, 2], [1, 1]] @ L, [pooled.names.index(one) for one in names]):
+        np.testing.assert_allclose(wald_test(pooled, terms), expected)
+    values = pooled.estimate[:2]
+    shifted = wald_test(pooled, [0, 1], values)
+    assert shifted.statistic == pytest.approx(0) and shifted.p_value == 1
+    assert wald_test(pooled, "x1") == wald_test(pooled, [pooled.names.index("x1")])
+
+
+def test_equal_draws_give_the_test_of_one_table():
+    result = FITS["ols"](TABLES[0], "y ~ x1 + x2")
+    reduced = FITS["ols"](TABLES[0], "y ~ 1")
+    terms = ["x1", "x2"]
+    whole = pool_models([result] * 3, dof_complete=None)
+    wald = result.wald_test(np.eye(3)[1:], scalar=True, use_f=False)
+    ours = wald_test(whole, terms)
+    assert np.isinf(ours.dof_denominator) and ours.relative_increase == 0
+    assert ours.p_value == pytest.approx(float(wald.pvalue))
+    lr = likelihood_ratio_test([result] * 3, [reduced] * 3)
+    assert lr.p_value == pytest.approx(result.compare_lr_test(reduced)[1])
+    alone = chi2_test([4.0, 4.0], 2)
+    assert alone.statistic == 2 and alone.p_value == pytest.approx(chi2.sf(4, 2))
+
+
+def test_mixed_models_give_their_fixed_effects(seed):
+    rng = np.random.default_rng(seed)
+    group = np.repeat(np.arange(20), 6)
+    x = rng.normal(size=120)
+    y = 1 + x + rng.normal(size=20)[group] + rng.normal(size=120)
+    table = pd.DataFrame({"x": x, "y": y, "group": group})
+    draws = [table.assign(x=x + 0.3 * rng.normal(size=120)) for _ in range(4)]
+    results = fit_each(lambda t: smf.mixedlm("y ~ x", t, groups="group").fit(), draws)
+    pooled = pool_models(results)
+    expected = pool(
+        [one.fe_params for one in results], [one.bse_fe**2 for one in results], 118
+    )
+    assert pooled.names == ("Intercept", "x")
+    np.testing.assert_allclose(pooled.interval(), expected.interval())
+    with pytest.raises(TypeError, match="use wald_test or chi2_test"):
+        likelihood_ratio_test(results, results)
+
+
+def test_several_levels_of_an_outcome():
+    tables = [t.assign(visits=t["visits"].clip(upper=2)) for t in TABLES]
+    results = fit_each(lambda t: smf.mnlogit("visits ~ x1", t).fit(disp=False), tables)
+    pooled = pool_models(results)
+    assert pooled.names == ("1:Intercept", "1:x1", "2:Intercept", "2:x1")
+    slopes = [result.params.iloc[1, 1] for result in results]
+    errors = [result.bse.iloc[1, 1] for result in results]
+    assert pooled.estimate[3] == pytest.approx(np.mean(slopes))
+    assert pooled.within[3, 3] == pytest.approx(np.mean(np.square(errors)))
+
+
+def test_arrays_and_robust_covariances():
+    def analyse(table):
+        design = sm.add_constant(table[["x1", "x2"]].to_numpy())
+        return sm.OLS(table["y"].to_numpy(), design).fit(cov_type="HC3")
+
+    pooled = pool_models(fit_each(analyse, TABLES))
+    assert pooled.names == ("const", "x1", "x2")
+    robust = [analyse(table).bse[1] ** 2 for table in TABLES]
+    assert pooled.within[1, 1] == pytest.approx(np.mean(robust))
+
+
+NUMBERS = [table[["x1", "x2"]] for table in TABLES]
+VISITS = TABLES[0]["visits"].to_numpy().astype(float)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_linear_regression_of_sklearn(intercept):
+    model = LinearRegression(fit_intercept=intercept)
+    ours = pool_models(fit_each(model, NUMBERS, VISITS), NUMBERS, VISITS)
+    formula = "visits ~ x1 + x2" + ("" if intercept else " - 1")
+    theirs = pool_models(fit_each(FITS["ols"], TABLES, formula=formula))
+    pd.testing.assert_frame_equal(ours.summary(), theirs.summary())
+    np.testing.assert_allclose(ours.total, theirs.total)
+
+
+def test_logistic_regression_of_sklearn():
+    y = np.where(VISITS > 1, "many", "few")
+    model = LogisticRegression(C=np.inf, tol=1e-10)
+    arrays = [numbers.to_numpy() for numbers in NUMBERS]
+    ours = pool_models(fit_each(model, arrays, y), arrays, y)
+    assert ours.names == ("Intercept", "x0", "x1")
+    tables = [t.assign(sick=(t["visits"] > 1).astype(int)) for t in TABLES]
+    theirs = pool_models(fit_each(FITS["logit"], tables, formula="sick ~ x1 + x2"))
+    np.testing.assert_allclose(ours.summary(), theirs.summary(), rtol=1e-5)
+
+
+WEIGHTS = np.arange(1.0, 41.0)
+PIPELINE = make_pipeline(StandardScaler(), LinearRegression())
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "error", "message"),
+    [
+        (LinearRegression(), (), ValueError, r"pool_models\(models, draws, y\)"),
+        (LinearRegression(), (NUMBERS[:2], VISITS), ValueError, "one table for each"),
+        (LinearRegression(), (NUMBERS, VISITS[::-1]), ValueError, "does not maximise"),
+        (LinearRegression(), (NUMBERS[::-1], VISITS), ValueError, "does not maximise"),
+        (LinearRegression(), (NUMBERS, VISITS[1:]), ValueError, "got shapes"),
+        (
+            LinearRegression(positive=True),
+            (NUMBERS, VISITS),
+            TypeError,
+            "Variances are",
+        ),
+        (Ridge(), (NUMBERS, VISITS), TypeError, "fit_each"),
+        (PIPELINE, (NUMBERS, VISITS), TypeError, "statsmodels by fit_each"),
+        (LogisticRegression(), (NUMBERS, VISITS > 1), TypeError, "Set C=np.inf"),
+    ],
+)
+def test_models_of_sklearn_without_variances(model, arguments, error, message):
+    y = VISITS > 1 if isinstance(model, LogisticRegression) else VISITS
+    with pytest.raises(error, match=message):
+        pool_models(fit_each(model, NUMBERS, y), *arguments)
+
+
+def test_further_errors_of_sklearn():
+    weighted = fit_each(LinearRegression(), NUMBERS, VISITS, sample_weight=WEIGHTS)
+    with pytest.raises(ValueError, match="without weights"):
+        pool_models(weighted, NUMBERS, VISITS)
+    with pytest.raises(ValueError, match="is not fitted"):
+        pool_models([LinearRegression()] * 2, NUMBERS[:2], VISITS)
+    several = LogisticRegression(C=np.inf)
+    y = np.minimum(VISITS, 2)
+    with pytest.raises(TypeError, match="several outcomes or classes"):
+        pool_models(fit_each(several, NUMBERS, y), NUMBERS, y)
+    twice = [pd.concat([t, t], axis=1) for t in NUMBERS]
+    twice = [table.to_numpy() for table in twice]
+    with pytest.raises(ValueError, match="columns of table 0 are collinear"):
+        pool_models(fit_each(LinearRegression(), twice, VISITS), twice, VISITS)
+
+
+def test_errors_of_pooled_models():
+    rare = [TABLES[0], TABLES[1].assign(group=TABLES[1]["group"].replace("c", "b"))]
+    results = fit_each(FITS["ols"], rare, formula="y ~ group")
+    with pytest.raises(ValueError, match=r"differ in \['group\[T.c\]'\].*rare levels"):
+        pool_models(results)
+    with pytest.raises(TypeError, match="RegularizedResults.* has no params and cov"):
+        pool_models(
+            fit_each(lambda t: smf.ols("y ~ x1", t).fit_regularized(alpha=1.0), TABLES)
+        )
+    with pytest.raises(ValueError, match="dof_complete must be a number, 'auto'"):
+        pool_models(fits(CASES[0], "full"), dof_complete="many")
+    with pytest.raises(ValueError, match="two draws or more"):
+        pool_models(fits(CASES[0], "full")[:1])
+    with pytest.raises(ValueError, match="two draws or more"):
+        pool_models([])
+
+
+def test_errors_of_wald_tests():
+    pooled = pool_models(fits(CASES[0], "full"))
+    for terms in ("z", ["x1", 7], [None]):
+        with pytest.raises(ValueError, match="terms must be names or positions"):
+            wald_test(pooled, terms)
+    with pytest.raises(ValueError, match="must name at least one"):
+        wald_test(pooled, [])
+    with pytest.raises(ValueError, match="one column for each of the 5"):
+        wald_test(pooled, np.eye(4))
+    with pytest.raises(ValueError, match="terms must be independent"):
+        wald_test(pooled, ["x1", "x1"])
+    variances = pool([[1.0, 2.0], [1.1, 2.2]], [[1.0, 1.0], [1.0, 1.0]])
+    assert wald_test(variances, [1]).p_value == pytest.approx(variances.p_value()[1])
+    with pytest.raises(ValueError, match="pass covariance matrices to pool"):
+        wald_test(variances, [0, 1])
+    one = pool([1.0, 1.5], [0.1, 0.1], names=["mean"])
+    assert wald_test(one, "mean").p_value == pytest.approx(one.p_value())
+
+
+def test_errors_of_other_tests():
+    for statistics in ([1.0], [1.0, -1.0], [1.0, np.nan], 3.0):
+        with pytest.raises(ValueError, match="statistics must be a list"):
+            chi2_test(statistics, 1)
+    for dof in (0, 1.5):
+        with pytest.raises(ValueError, match="dof must be an integer"):
+            chi2_test([1.0, 2.0], dof)
+    full, reduced = fits(CASES[0], "full"), fits(CASES[0], "reduced")
+    with pytest.raises(ValueError, match="pass the larger model first"):
+        likelihood_ratio_test(reduced, full)
+    with pytest.raises(ValueError, match="one result for each"):
+        likelihood_ratio_test(full, reduced[:-1])
+    with pytest.raises(ValueError, match="outcomes of results 0 differ"):
+        likelihood_ratio_test(full, reduced[::-1])
+    models = fit_each(LinearRegression(), NUMBERS, VISITS)
+    with pytest.raises(TypeError, match="got LinearRegression"):
+        likelihood_ratio_test(models, models)
+
+
+def test_names_and_summaries():
+    Q, U = [[1.0, 2.0], [1.2, 2.1]], [[0.1, 0.2], [0.1, 0.3]]
+    pooled = pool(Q, U, 30, names=["a", "b"])
+    frame = pooled.summary()
+    assert list(frame.index) == ["a", "b"] and frame.notna().all(axis=None)
+    np.testing.assert_allclose(frame[["low", "high"]].T, pooled.interval())
+    at_ends = pooled.p_value(pooled.interval(0.9)[0])
+    np.testing.assert_allclose(at_ends, 0.1)
+    assert pool([1.0, 2.0], [1.0, 1.0]).summary().shape == (1, 8)
+    for names in (["a"], "ab", ["a", "b", "c"]):
+        with pytest.raises(ValueError, match="names must be a list of one name"):
+            pool(Q, U, names=names)
+
+
+def test_functions_of_each_table():
+    frames = [table[["x1", "visits"]] for table in TABLES]
+    mixed = [frames[0], pl.from_pandas(frames[1]), frames[2].to_numpy()]
+    assert fit_each(np.shape, mixed) == [(40, 2)] * 3
+    seen = fit_each(lambda table: table, mixed)
+    assert all(one is other for one, other in zip(seen, mixed, strict=True))
+    counted = fit_each(lambda t, y, add: len(t) + y + add, frames[:2], 1, add=2)
+    assert counted == [43] * 2
+    with pytest.raises(TypeError, match="pass a function"):
+        fit_each(LinearRegression, frames)
+    with pytest.raises(TypeError, match="pass a function"):
+        fit_each("ols", frames)
+    with pytest.raises(ValueError, match="returned None"):
+        fit_each(lambda table: None, frames)
+    with pytest.raises(ValueError, match="one draw has 0 dimensions"):
+        fit_each(np.shape, frames[0])
+
+
+def test_from_a_table_with_categories_to_a_summary():
+    rng = np.random.default_rng(0)
+    smoker = rng.choice(["no", "yes"], size=150)
+    age = rng.normal(50, 10, size=150)
+    pressure = 80 + 0.8 * age + 10 * (smoker == "yes") + rng.normal(0, 8, size=150)
+    frame = pd.DataFrame({"age": age, "smoker": smoker, "pressure": pressure})
+    frame.loc[::5, "smoker"] = None
+    frame.loc[1::5, "age"] = np.nan
+    before = frame.copy()
+    imputer = GaussianImputer(random_state=0).set_output(transform="pandas")
+    draws = imputer.fit(frame).sample(frame, n_draws=10, random_state=0)
+    results = fit_each(
+        lambda table: smf.ols("pressure ~ age + smoker", table).fit(), draws
+    )
+    summary = pool_models(results).summary()
+    assert list(summary.index) == ["Intercept", "smoker[T.yes]", "age"]
+    lost = summary["missing_information"]
+    assert (lost[1:] > 0.05).all() and (lost < 0.6).all()
+    truth = pd.Series({"smoker[T.yes]": 10, "age": 0.8})
+    assert (np.abs(summary["coef"] - truth) / summary["se"]).max() < 4
+    pd.testing.assert_frame_equal(frame, before)
+
+
+def completed(rng, n, n_draws):
+    """Draw completed tables of a normal regression, of which two slopes are zero.
+
+    Outcomes are missing completely at random, and drawn from their posterior.
+    """
+    A = np.column_stack([np.ones(n), rng.normal(size=(n, 3))])
+    y = A @ [1.0, 0.5, 0, 0] + rng.normal(size=n)
+    seen = rng.uniform(size=n) < 0.6
+    root = np.linalg.inv(np.linalg.cholesky(A[seen].T @ A[seen]))
+    beta = root.T @ root @ A[seen].T @ y[seen]
+    residual = y[seen] - A[seen] @ beta
+    for _ in range(n_draws):
+        sigma = np.sqrt(residual @ residual / rng.chisquare(seen.sum() - 4))
+        drawn = A @ (beta + sigma * root.T @ rng.normal(size=4))
+        yield A, np.where(seen, y, drawn + sigma * rng.normal(size=n))
+
+
+def p_values(rng):
+    """Test the two slopes by D1, D3, D2, and by the mean of the Wald statistics."""
+    tables = list(completed(rng, 60, 6))
+    full = [sm.OLS(y, A).fit() for A, y in tables]
+    reduced = [sm.OLS(y, A[:, :2]).fit() for A, y in tables]
+    pooled = pool_models(full)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # much is missing in some tables
+        wald = wald_test(pooled, [2, 3]).p_value
+    ratios = [2 * (a.llf - b.llf) for a, b in zip(full, reduced, strict=True)]
+    others = likelihood_ratio_test(full, reduced).p_value, chi2_test(ratios, 2).p_value
+    return wald, *others, chi2.sf(np.mean(ratios), 2)
+
+
+def test_tests_have_their_size(seed):
+    """Under the hypothesis; a test that takes the draws for data rejects it often."""
+    rng = np.random.default_rng([seed, 5])
+    rejected = np.sum([np.array(p_values(rng)) < 0.05 for _ in range(300)], axis=0)
+    for count in rejected[:2]:
+        assert binomtest(int(count), 300, 0.05).pvalue > 1e-4
+    assert binomtest(int(rejected[2]), 300, 0.07).pvalue > 1e-4
+    assert binomtest(int(rejected[3]), 300, 0.1, alternative="greater").pvalue < 1e-4
