@@ -17,13 +17,11 @@ cells.
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
-from scipy.stats import t as student
-from sklearn.linear_model import LinearRegression
+import statsmodels.formula.api as smf
 
 from skvnce import GaussianImputer
 from skvnce.datasets import load_nhanes
-from skvnce.pooling import fit_each, pool
+from skvnce.pooling import fit_each, pool_models
 
 adults = load_nhanes(as_frame=True).data
 outcome = "BPSysAve"
@@ -39,38 +37,18 @@ print(f"{len(complete)} of {len(adults)} rows are complete.")
 # columns.  Each of its draws uses other parameters, drawn from their posterior: without
 # that, pooled intervals would be too short.
 
-imputer = GaussianImputer(random_state=0).fit(adults)
-draws = imputer.sample(adults, n_draws=20, random_state=0, as_array=True)
-where = [adults.columns.get_loc(name) for name in (*terms, outcome)]
-draws = draws[:, :, where]
+imputer = GaussianImputer(random_state=0).set_output(transform="pandas")
+draws = imputer.fit(adults).sample(adults, n_draws=20, random_state=0)
 
 # %%
 # A regression on each
 # --------------------
-# `fit_each` fits a clone of an estimator to each draw.  The estimator may be anything;
-# scikit-learn's regression has no standard errors, so we compute them.
+# `fit_each` calls a function of each completed table, here a fit of statsmodels;
+# `pool_models` pools the coefficients by Rubin's rules.
 
-
-class LeastSquares(LinearRegression):
-    """Regress the last column on the others, with variances of the coefficients."""
-
-    def fit(self, table, y=None):
-        """Fit."""
-        X, y = table[:, :-1], table[:, -1]
-        super().fit(X, y)
-        design = np.column_stack([np.ones(len(X)), X])
-        self.dof_ = len(X) - design.shape[1]
-        noise = np.sum((y - self.predict(X)) ** 2) / self.dof_
-        self.variance_ = noise * np.diag(np.linalg.inv(design.T @ design))[1:]
-        return self
-
-
-models = fit_each(LeastSquares(), draws)
-pooled = pool(
-    [model.coef_ for model in models],
-    [model.variance_ for model in models],
-    dof_complete=models[0].dof_,
-)
+formula = f"{outcome} ~ " + " + ".join(terms)
+results = fit_each(lambda table: smf.ols(formula, table).fit(), draws)
+pooled = pool_models(results)
 
 # %%
 # The answer
@@ -78,23 +56,14 @@ pooled = pool(
 # The fraction of missing information is the share of the information on a coefficient
 # that is lost with the missing cells.
 
-
-def as_table(estimate, error, low, high, **more):
-    """Set coefficients and their intervals in a table."""
-    columns = {"estimate": estimate, "std err": error, "2.5 %": low, "97.5 %": high}
-    return pd.DataFrame(columns | more, index=terms)
-
-
-low, high = pooled.interval(0.95)
-missing = {"missing information": pooled.missing_information}
-ours = as_table(pooled.estimate, pooled.standard_error, low, high, **missing)
+columns = ["coef", "se", "low", "high"]
+ours = pooled.summary().loc[terms]
 print("Twenty draws, pooled:")
-print(ours.round(3).to_string())
+print(ours[[*columns, "missing_information"]].round(3).to_string())
 
-alone = LeastSquares().fit(complete[[*terms, outcome]].to_numpy())
-error = np.sqrt(alone.variance_)
-half = student.ppf(0.975, alone.dof_) * error
-theirs = as_table(alone.coef_, error, alone.coef_ - half, alone.coef_ + half)
+alone = smf.ols(formula, complete).fit()
+theirs = alone.conf_int().set_axis(["low", "high"], axis=1)
+theirs = theirs.assign(coef=alone.params, se=alone.bse).loc[terms, columns]
 print("\nComplete rows only:")
 print(theirs.round(3).to_string())
 
@@ -107,8 +76,8 @@ for answer, shift, color, marker, name in (
     (ours, -0.12, "#0072B2", "o", "20 draws, pooled"),
     (theirs, 0.12, "#D55E00", "D", f"{len(complete)} complete rows"),
 ):
-    middle, ends = answer["estimate"] * unit, answer[["2.5 %", "97.5 %"]].mul(unit, 0)
-    bars = [middle - ends["2.5 %"], ends["97.5 %"] - middle]
+    middle, ends = answer["coef"] * unit, answer[["low", "high"]].mul(unit, 0)
+    bars = [middle - ends["low"], ends["high"] - middle]
     heights = np.arange(len(terms)) + shift
     ax.errorbar(middle, heights, xerr=bars, fmt=marker, color=color, label=name)
 ax.axvline(0, color="0.6", lw=1, zorder=0)
