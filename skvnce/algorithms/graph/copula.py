@@ -47,7 +47,7 @@ from skvnce.algorithms.mixed.columns import Latents
 from skvnce.algorithms.mixed.gibbs import Factors, Rows, set_scales
 from skvnce.distributions.normal import Normal
 
-_WARM_UP = 20  # rounds before the moments are averaged; at least as many are averaged
+_WARM_UP, _AVERAGED = 10, 60  # rounds before the moments are averaged, and after
 _APART, _PAIRS = 3, 10  # sweeps between draws whose covariance estimates v, and pairs
 _LEAST = 1e-3  # v of a column that says nothing
 _LIGHT = 0.75  # a of eq. (1), in sqrt(log(columns) / n)
@@ -259,10 +259,9 @@ class Problem(NamedTuple):
 
     def first(self, **effort: object) -> em.Fit:
         """Estimate the moments by EM; see `em.learn_graph` for the effort."""
+        rounds = {"warm_up": _WARM_UP, "averaged": _AVERAGED}
         penalty = self.light_penalty()
-        return em.learn_graph(
-            self.method, self.start, penalty, warm_up=_WARM_UP, **effort
-        )
+        return em.learn_graph(self.method, self.start, penalty, **rounds, **effort)
 
     def chosen(self, first: em.Fit, theta: Theta, alpha: float) -> em.Fit:
         """Choose edges by the moments of the first fit, and fit the model to them.

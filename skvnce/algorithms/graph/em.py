@@ -311,6 +311,7 @@ def learn_graph(
     max_iter: int,
     tol: float,
     warm_up: int = 10,
+    averaged: int | None = None,
     on_round: OnRound = tell_round,
 ) -> Fit:
     """Alternate E-steps and M-steps.
@@ -327,8 +328,9 @@ def learn_graph(
     penalty : object
         What the M-step takes, a `Penalty`.
     max_iter, warm_up : int
-        Maximum number of rounds, and number of rounds before averaging starts.  At
-        least as many rounds are averaged.
+        Maximum number of rounds, and number of rounds before averaging starts.
+    averaged : int or None
+        The least number of rounds that are averaged, `warm_up` if None.
     tol : float
         The loop stops if no edge strength changes by more than this in a round.
     on_round : callable
@@ -341,6 +343,7 @@ def learn_graph(
         If the loss is not finite, or if an E-step or M-step diverges.
     """
     e_step, m_step, family = method
+    least = warm_up if averaged is None else averaged
     state = e_step.init()
     theta, summary, losses = start, None, []
     strengths = family.strengths(start)
@@ -361,7 +364,7 @@ def learn_graph(
         if e_step.products is not None and (age > 0 or n_round == max_iter):
             products = products + e_step.products(last, state)
             memory = largest_autocorrelation(products)
-        enough = age >= max(warm_up, rounds_needed(memory))
+        enough = age >= max(least, rounds_needed(memory))
         if e_step.once or stop or (enough and change < tol):
             break
     if e_step.once:

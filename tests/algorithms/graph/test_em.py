@@ -317,3 +317,13 @@ def test_autocorrelation_of_known_chains(r, seed):
     assert r - GATE * error < found < r + GATE * error
     assert em.rounds_needed(0.0) == 2
     assert em.rounds_needed(0.6) == pytest.approx(8)
+
+
+@pytest.mark.parametrize(("averaged", "rounds"), [(None, 8), (2, 6), (30, 34)])
+def test_at_least_so_many_rounds_are_averaged(averaged, rounds, monkeypatch, seed):
+    """With a tolerance that all rounds meet, and draws that count as independent."""
+    monkeypatch.setattr(em, "rounds_needed", lambda autocorrelation: 1)
+    rng = np.random.default_rng(seed)
+    x = hide(rng.gamma(2.0, size=(60, D)), rng)
+    given = {"tol": np.inf, "warm_up": 4, "averaged": averaged}
+    assert len(learn(x, **given)[1].losses) == rounds
