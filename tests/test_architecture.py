@@ -194,7 +194,7 @@ def test_every_file_is_short():
 def test_every_folder_has_its_rule():
     places = [path.relative_to(ROOT) for path in ROOT.rglob("*.py")]
     folders = {place.parts[0] for place in places if len(place.parts) > 1}
-    others = {"estimators", "datasets", "metrics", "pooling", "testing"}
+    others = {"estimators", "datasets", "metrics", "pooling", "testing", "evaluation"}
     assert folders <= {*LAYERS, *others}
     assert len(FILES) == sum(place.parts[0] in LAYERS for place in places)
 
