@@ -10,6 +10,8 @@ with a precision matrix K (`mixed.columns`).
 
        w_ij = a sqrt(v_i v_j),   v_j = tr Cov(E[z_j | x_j])                          (1)
 
+   The level of a nominal column depends only on differences of its latent variables.
+   So their mean is independent of all others, and has a fixed variance (`contrasts`).
    Near independence the gradient of the log-likelihood in the block K_ij is the
    covariance of E[z_i | x_i] and E[z_j | x_j], whose norm has the mean square
    v_i v_j / n if the columns are independent.  The factor a is below the usual size
@@ -138,11 +140,14 @@ def e_step(latents: Latents, rows: list[Rows]) -> EStep:
 def m_step(blocks: Blocks) -> MStep:
     """Build the M-step, the graphical lasso of the correlations."""
 
+    def summarise(normal: Normal) -> Normal:
+        return normal._replace(covariance=contrasts(normal.covariance, blocks))
+
     def merge(old: Normal, new: Normal, weight: float) -> Normal:
         return Normal(*(a + weight * (b - a) for a, b in zip(old, new, strict=True)))
 
     def solve(normal: Normal, start: Theta, penalty: Penalty, tol: float) -> Solution:
-        scaled, product = correlations(normal)
+        scaled, product = correlations(normal, blocks)
         found = graphical_lasso.solve(
             scaled,
             start.precision * product,
@@ -152,12 +157,33 @@ def m_step(blocks: Blocks) -> MStep:
         )
         return in_units(found, normal, product)
 
-    return MStep(lambda normal: normal, merge, solve, _TOL)
+    return MStep(summarise, merge, solve, _TOL)
 
 
-def correlations(normal: Normal) -> tuple[Tensor, Tensor]:
-    """Compute the correlations, and the products of the standard deviations."""
-    scale = normal.covariance.diagonal().sqrt()
+def contrasts(covariance: Tensor, blocks: Blocks) -> Tensor:
+    """Keep the covariance of differences of the latent variables of a nominal column.
+
+    Their mean, of which no cell says anything, becomes independent of all others.  It
+    has the variance of the mean of independent standard normal variables.  What the
+    draws say about it is noise, in K + L - 1 of the K L entries of a block.
+    """
+    if blocks.are_single:
+        return covariance
+    places, sizes = blocks.places, blocks.sizes
+    several = (places[:, None] == places) & (sizes > 1)[places]
+    common = several / sizes[places].to(covariance)
+    differences = torch.eye(len(common)).to(common) - common
+    return differences @ covariance @ differences + common
+
+
+def correlations(normal: Normal, blocks: Blocks) -> tuple[Tensor, Tensor]:
+    """Divide the covariance by products of standard deviations, and return these.
+
+    Latent variables of nominal columns are not divided: their common unit is set
+    (`set_scales`), and dividing each by its own would mix their mean and differences.
+    """
+    several = (blocks.sizes > 1)[blocks.places]
+    scale = torch.where(several, 1.0, normal.covariance.diagonal().sqrt())
     product = torch.outer(scale, scale)
     return normal.covariance / product, product
 
@@ -286,7 +312,7 @@ class Problem(NamedTuple):
         self, normal: Normal, start: Theta, edges: Tensor, tol: float
     ) -> Solution:
         """Maximise the likelihood of these moments and of a few independent rows."""
-        scaled, product = correlations(normal)
+        scaled, product = correlations(normal, self.blocks)
         share = _PRIOR * len(scaled) / (self.n_rows + _PRIOR * len(scaled))
         scaled = (1 - share) * scaled + share * torch.eye(len(scaled)).to(scaled)
         kept = start.precision * product

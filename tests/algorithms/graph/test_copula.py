@@ -13,6 +13,7 @@ from skvnce.algorithms.graph import copula
 from skvnce.algorithms.graph.graphical_lasso import Blocks
 from skvnce.algorithms.mixed.columns import Latents
 from skvnce.algorithms.mixed.gibbs import Rows
+from skvnce.distributions.normal import Normal
 
 N = 4000
 NAMES = {"numeric": 0, "ordinal": 5, "nominal": 4}
@@ -68,6 +69,52 @@ def test_information_of_nominal_columns_falls_with_missing_cells(seed):
     m = 3 / (2 * np.sqrt(np.pi))
     assert found[0] == pytest.approx(1.5 * m**2, abs=0.1)
     assert found[1] / found[0] == pytest.approx(1 - hidden.mean(), abs=0.05)
+
+
+def test_only_differences_of_nominal_latents_matter(seed):
+    """A variable that is added to all of a column changes nothing, to one it does."""
+    rng, blocks = np.random.default_rng(seed), Blocks.of(torch.tensor([1, 3, 1, 4]))
+    z = rng.normal(size=(9, 50)) + rng.normal(size=50)
+    found = copula.contrasts(torch.tensor(np.cov(z)), blocks).numpy()
+    moved = z.copy()
+    moved[1:4] += z[0]
+    again = copula.contrasts(torch.tensor(np.cov(moved)), blocks).numpy()
+    np.testing.assert_allclose(again, found, atol=1e-12)
+    moved[1] += z[0]
+    other = copula.contrasts(torch.tensor(np.cov(moved)), blocks).numpy()
+    assert abs(other - found).max() > 0.1
+    pairs = np.zeros((7, 9))  # differences of the columns of several, the others
+    for row, (one, two) in enumerate([(1, 2), (2, 3), (5, 6), (6, 7), (7, 8)]):
+        pairs[row, [one, two]] = 1, -1
+    pairs[5, 0] = pairs[6, 4] = 1
+    np.testing.assert_allclose(
+        pairs @ found @ pairs.T, pairs @ np.cov(z) @ pairs.T, atol=1e-12
+    )
+    means = np.zeros((2, 9))
+    means[0, 1:4], means[1, 5:] = 1 / 3, 1 / 4
+    np.testing.assert_allclose(
+        means @ found @ means.T, np.diag([1 / 3, 1 / 4]), atol=1e-12
+    )
+    np.testing.assert_allclose(means @ found @ pairs.T, 0, atol=1e-12)
+
+
+def test_means_of_nominal_latents_have_no_edges(seed):
+    """The graphical lasso does not mix them with differences."""
+    rng, blocks = np.random.default_rng(seed), Blocks.of(torch.tensor([1, 3, 1, 4]))
+    z = rng.normal(size=(9, 50)) + rng.normal(size=50)
+    normal = Normal(torch.zeros(9).double(), torch.tensor(np.cov(z)))
+    step = copula.m_step(blocks)
+    weight = 0.1 * (1 - torch.eye(4).double())
+    solved = step.solve(
+        step.summarise(normal),
+        copula.Theta.independent(9),
+        copula.Penalty(weight, weight),
+        1e-9,
+    ).theta
+    precision = solved.precision.numpy()
+    for block, others in (slice(1, 4), [0, 4, 5]), (slice(5, 9), [0, 1, 4]):
+        np.testing.assert_allclose(precision[block, others].sum(0), 0, atol=1e-6)
+        assert abs(precision[block, others]).max() > 0.01
 
 
 def random_precision(d, seed):
