@@ -237,6 +237,19 @@ def test_energy_i_scores_of_categories():
     assert found.columns == pytest.approx({"level": expected})
 
 
+def test_energy_i_scores_of_mixed_frames():
+    """No column is observed wherever another is; rows are chosen by position."""
+    frame = mixed(np.random.default_rng(1))
+    frame.loc[::3, "happy"] = pd.NA
+    frame.loc[1::4, "age"] = np.nan
+    frame.index = np.arange(len(frame))[::-1]
+    imputer = GaussianImputer(random_state=0)
+    found = energy_i_score(imputer, frame, random_state=0)
+    other = energy_i_score(imputer, pl.from_pandas(frame), random_state=0)
+    assert found == other and list(found.columns) == list(frame.columns)
+    assert all(type(one) is float and one > 0 for one in found.columns.values())
+
+
 class _Alternating(Constant):
     def set_output(self, transform=None):
         return self

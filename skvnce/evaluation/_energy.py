@@ -172,7 +172,7 @@ def _score(model, table, hidden, scale, n_draws, rng):
         scales = np.ones(hidden.shape[1])
         scales[0] = scale
         return metrics.crps(table, draws, hidden, scale=scales)
-    return metrics.brier_score(table, draws, hidden) / np.sqrt(2)
+    return metrics.brier_score(table, draws, hidden) / float(np.sqrt(2))
 
 
 def _check_no_dates(X, places):
