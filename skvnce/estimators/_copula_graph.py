@@ -113,7 +113,7 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
         slabs that is fitted to the signed strengths of all pairs, estimated without the
         L1 penalty; pairs with nominal columns have a mixture of their own.  Zero on the
         diagonal, and for all pairs of a mixture that fits hardly better than one normal
-        distribution.  In 8 of 100 tables of 200 rows and 10 independent columns one
+        distribution.  In 1 of 100 tables of 200 rows and 10 independent columns one
         exceeded 0.5.
     precision_ : ndarray of shape (n_latents, n_latents)
         Precision matrix of the latent variables.
