@@ -10,8 +10,8 @@ with a precision matrix K (`mixed.columns`).
 
        w_ij = a sqrt(v_i v_j),   v_j = tr Cov(E[z_j | x_j])                          (1)
 
-   The level of a nominal column depends only on differences of its latent variables.
-   So their mean is independent of all others, and has a fixed variance (`contrasts`).
+   The level of a nominal column depends only on differences of its latent variables,
+   so their mean is independent of all others and has a fixed variance.
    Near independence the gradient of the log-likelihood in the block K_ij is the
    covariance of E[z_i | x_i] and E[z_j | x_j], whose norm has the mean square
    v_i v_j / n if the columns are independent.  The factor a is below the usual size
@@ -32,7 +32,7 @@ with a precision matrix K (`mixed.columns`).
 """
 
 from math import inf, log
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -40,9 +40,18 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step
-from skvnce.algorithms.graph import em, graphical_lasso
+from skvnce.algorithms.graph import em
+from skvnce.algorithms.graph.copula_m_step import (
+    TOL,
+    Penalty,
+    Theta,
+    associations,
+    correlations,
+    in_units,
+    m_step,
+)
 from skvnce.algorithms.graph.covariance_selection import fit_to_edges
-from skvnce.algorithms.graph.em import EStep, Family, Method, MStep, Solution
+from skvnce.algorithms.graph.em import EStep, Family, Method, Solution
 from skvnce.algorithms.graph.graphical_lasso import Blocks
 from skvnce.algorithms.graph.penalty_path import ROWS_A_NEIGHBOUR
 from skvnce.algorithms.mixed.columns import Latents
@@ -54,50 +63,6 @@ _APART, _PAIRS = 3, 10  # sweeps between draws whose covariance estimates v, and
 _LEAST = 1e-3  # v of a column that says nothing
 _LIGHT = 0.75  # a of eq. (1), in sqrt(log(columns) / n)
 _PRIOR = 0.01  # rows of independent columns, for each latent variable
-_TOL = (1e-3, 1e-6)  # duality gaps of the rounds and of the last solution
-
-
-class Theta(NamedTuple):
-    """Parameters of the latent variables.
-
-    Attributes
-    ----------
-    precision : Tensor of shape (latents, latents)
-    mean : Tensor of shape (latents,)
-    """
-
-    precision: Tensor
-    mean: Tensor
-
-    @classmethod
-    def independent(cls, size: int) -> Self:
-        """Make those of independent standard normal variables."""
-        mean = torch.zeros(size, dtype=torch.float64)
-        return cls(torch.eye(size, dtype=torch.float64), mean)
-
-    def normal(self) -> Normal:
-        """Return the normal distribution."""
-        root = torch.linalg.cholesky(self.precision)
-        return Normal(self.mean, torch.cholesky_inverse(root))
-
-
-class Penalty(NamedTuple):
-    """sum weight |K_ij|_F over blocks off the diagonal, counting both triangles.
-
-    Attributes
-    ----------
-    weight : Tensor of shape (columns, columns)
-        Infinite for excluded edges.
-    unit : Tensor of shape (columns, columns)
-        The weight if alpha is 1, eq. (1).
-    """
-
-    weight: Tensor
-    unit: Tensor
-
-    def with_alpha(self, alpha: float) -> "Penalty":
-        """Make a penalty of the same strength for all edges."""
-        return self._replace(weight=alpha * self.unit)
 
 
 def drawn(
@@ -135,95 +100,6 @@ def e_step(latents: Latents, rows: list[Rows]) -> EStep:
         return z, set_scales(latents, z, moments(z))
 
     return EStep(init, step, once=not sweeps_needed)
-
-
-def m_step(blocks: Blocks) -> MStep:
-    """Build the M-step, the graphical lasso of the correlations."""
-
-    def summarise(normal: Normal) -> Normal:
-        return normal._replace(covariance=contrasts(normal.covariance, blocks))
-
-    def merge(old: Normal, new: Normal, weight: float) -> Normal:
-        return Normal(*(a + weight * (b - a) for a, b in zip(old, new, strict=True)))
-
-    def solve(normal: Normal, start: Theta, penalty: Penalty, tol: float) -> Solution:
-        scaled, product = correlations(normal, blocks)
-        found = graphical_lasso.solve(
-            scaled,
-            start.precision * product,
-            penalty.weight,
-            blocks,
-            tol=tol * len(scaled),
-        )
-        return in_units(found, normal, product)
-
-    return MStep(summarise, merge, solve, _TOL)
-
-
-def contrasts(covariance: Tensor, blocks: Blocks) -> Tensor:
-    """Keep the covariance of differences of the latent variables of a nominal column.
-
-    Their mean, of which no cell says anything, becomes independent of all others.  It
-    has the variance of the mean of independent standard normal variables.  What the
-    draws say about it is noise, in K + L - 1 of the K L entries of a block.
-    """
-    if blocks.are_single:
-        return covariance
-    places, sizes = blocks.places, blocks.sizes
-    several = (places[:, None] == places) & (sizes > 1)[places]
-    common = several / sizes[places].to(covariance)
-    differences = torch.eye(len(common)).to(common) - common
-    return differences @ covariance @ differences + common
-
-
-def correlations(normal: Normal, blocks: Blocks) -> tuple[Tensor, Tensor]:
-    """Divide the covariance by products of standard deviations, and return these.
-
-    Latent variables of nominal columns are not divided: their common unit is set
-    (`set_scales`), and dividing each by its own would mix their mean and differences.
-    """
-    several = (blocks.sizes > 1)[blocks.places]
-    scale = torch.where(several, 1.0, normal.covariance.diagonal().sqrt())
-    product = torch.outer(scale, scale)
-    return normal.covariance / product, product
-
-
-def in_units(
-    found: graphical_lasso.Solution, normal: Normal, product: Tensor
-) -> Solution:
-    """Map the solution for correlations to the units of the latent variables."""
-    theta = Theta(found.precision / product, normal.mean)
-    loss = found.objective + float(product.diagonal().log().sum())
-    return Solution(theta, loss, found.gap)
-
-
-def associations(precision: Tensor, blocks: Blocks) -> Tensor:
-    """Compute the signed strengths of edges; (columns, columns), zero on the diagonal.
-
-    For columns of one latent variable it is the partial correlation.  Otherwise it is
-    ``sqrt(sum_k r_k**2 / m)`` with the partial canonical correlations r_k of the latent
-    variables of both columns, of which m can differ from zero: one less than the number
-    of levels, for the column that has fewer (Cramér's V of the latent variables).
-    """
-    if blocks.are_single:
-        return em.associations(precision)
-    white = precision.new_zeros(precision.shape)
-    ends = blocks.sizes.cumsum(0).tolist()
-    for size, end in zip(blocks.sizes.tolist(), ends, strict=True):
-        part = slice(end - size, end)
-        root = torch.linalg.cholesky(precision[part, part])
-        inverse = torch.linalg.solve_triangular(
-            root, torch.eye(size).to(root), upper=False
-        )
-        white[part, part] = inverse
-    canonical = white @ precision @ white.T
-    most = torch.minimum(blocks.free[:, None], blocks.free)
-    found = blocks.norms(canonical) / most.sqrt()
-    single = blocks.sizes == 1
-    signs = -blocks.sums(canonical).sign()
-    found = torch.where(single[:, None] & single, signs * found, found)
-    found = (found + found.T) / 2  # equal up to rounding
-    return found.clamp(-1, 1).fill_diagonal_(0.0)
 
 
 def information(latents: Latents, rows: list[Rows]) -> Tensor:
@@ -306,7 +182,7 @@ class Problem(NamedTuple):
     def estimate(self, first: em.Fit, theta: Theta) -> Theta:
         """Compute the maximum of the likelihood given the edges of theta."""
         edges = self.method.family.strengths(theta) != 0
-        return self.fitted(first.summary, theta, edges, _TOL[1]).theta
+        return self.fitted(first.summary, theta, edges, TOL[1]).theta
 
     def fitted(
         self, normal: Normal, start: Theta, edges: Tensor, tol: float
@@ -348,7 +224,7 @@ def edge_scores(problem: Problem, fit: em.Fit) -> Tensor:
     """
     free = problem.blocks.free
     every = em.off_diagonal(len(free)) > 0
-    theta = problem.fitted(fit.summary, fit.theta, every, _TOL[1]).theta
+    theta = problem.fitted(fit.summary, fit.theta, every, TOL[1]).theta
     known = problem.n_rows**0.5 * (problem.information / free)
     found = problem.method.family.strengths(theta)
     found = found * torch.outer(known, known).sqrt()

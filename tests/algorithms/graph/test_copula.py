@@ -9,7 +9,7 @@ from sklearn.covariance import graphical_lasso
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
-from skvnce.algorithms.graph import copula
+from skvnce.algorithms.graph import copula, copula_m_step
 from skvnce.algorithms.graph.graphical_lasso import Blocks
 from skvnce.algorithms.mixed.columns import Latents
 from skvnce.algorithms.mixed.gibbs import Rows
@@ -75,13 +75,13 @@ def test_only_differences_of_nominal_latents_matter(seed):
     """A variable that is added to all of a column changes nothing, to one it does."""
     rng, blocks = np.random.default_rng(seed), Blocks.of(torch.tensor([1, 3, 1, 4]))
     z = rng.normal(size=(9, 50)) + rng.normal(size=50)
-    found = copula.contrasts(torch.tensor(np.cov(z)), blocks).numpy()
+    found = copula_m_step.contrasts(torch.tensor(np.cov(z)), blocks).numpy()
     moved = z.copy()
     moved[1:4] += z[0]
-    again = copula.contrasts(torch.tensor(np.cov(moved)), blocks).numpy()
+    again = copula_m_step.contrasts(torch.tensor(np.cov(moved)), blocks).numpy()
     np.testing.assert_allclose(again, found, atol=1e-12)
     moved[1] += z[0]
-    other = copula.contrasts(torch.tensor(np.cov(moved)), blocks).numpy()
+    other = copula_m_step.contrasts(torch.tensor(np.cov(moved)), blocks).numpy()
     assert abs(other - found).max() > 0.1
     pairs = np.zeros((7, 9))  # differences of the columns of several, the others
     for row, (one, two) in enumerate([(1, 2), (2, 3), (5, 6), (6, 7), (7, 8)]):
@@ -103,12 +103,12 @@ def test_means_of_nominal_latents_have_no_edges(seed):
     rng, blocks = np.random.default_rng(seed), Blocks.of(torch.tensor([1, 3, 1, 4]))
     z = rng.normal(size=(9, 50)) + rng.normal(size=50)
     normal = Normal(torch.zeros(9).double(), torch.tensor(np.cov(z)))
-    step = copula.m_step(blocks)
+    step = copula_m_step.m_step(blocks)
     weight = 0.1 * (1 - torch.eye(4).double())
     solved = step.solve(
         step.summarise(normal),
-        copula.Theta.independent(9),
-        copula.Penalty(weight, weight),
+        copula_m_step.Theta.independent(9),
+        copula_m_step.Penalty(weight, weight),
         1e-9,
     ).theta
     precision = solved.precision.numpy()
@@ -125,7 +125,7 @@ def random_precision(d, seed):
 
 def test_associations_of_single_latents_are_partial_correlations(seed):
     K = random_precision(5, seed)
-    found = copula.associations(K, Blocks.of(torch.ones(5, dtype=torch.long)))
+    found = copula_m_step.associations(K, Blocks.of(torch.ones(5, dtype=torch.long)))
     C = torch.linalg.inv(K).numpy()
     for i in range(5):
         for j in range(i):
@@ -142,17 +142,17 @@ def test_associations_of_blocks_are_invariant(seed):
     """To linear maps of the latents of a column, such as an order of its levels."""
     sizes = [1, 3, 1, 4]
     blocks, K = Blocks.of(torch.tensor(sizes)), random_precision(9, seed)
-    found = copula.associations(K, blocks)
+    found = copula_m_step.associations(K, blocks)
     rng = np.random.default_rng(seed)
     change = torch.zeros(9, 9).double()
     for start, size in zip([0, 1, 4, 5], sizes, strict=True):
         part = slice(start, start + size)
         one = rng.normal(size=(size, size)) if size > 1 else np.ones((1, 1))
         change[part, part] = torch.tensor(one)
-    again = copula.associations(change @ K @ change.T, blocks)
+    again = copula_m_step.associations(change @ K @ change.T, blocks)
     assert torch.allclose(found, again, atol=1e-9)
     mixed = torch.tensor(rng.normal(size=(9, 9)))
-    other = copula.associations(mixed @ K @ mixed.T, blocks)
+    other = copula_m_step.associations(mixed @ K @ mixed.T, blocks)
     assert not torch.allclose(found, other, atol=1e-3)
     assert (found[1] >= 0).all() and (found[3] >= 0).all()
     assert torch.equal(found, found.T)

@@ -1,0 +1,148 @@
+"""The M-step of graphs of columns of any kind: a graphical lasso for blocks.
+
+See `copula`; the latent variables of a nominal column are a block.
+"""
+
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from skvnce.algorithms.graph import em, graphical_lasso
+from skvnce.algorithms.graph.em import MStep, Solution
+from skvnce.algorithms.graph.graphical_lasso import Blocks
+from skvnce.distributions.normal import Normal
+
+TOL = (1e-3, 1e-6)  # duality gaps of the rounds and of the last solution
+
+
+class Theta(NamedTuple):
+    """Parameters of the latent variables.
+
+    Attributes
+    ----------
+    precision : Tensor of shape (latents, latents)
+    mean : Tensor of shape (latents,)
+    """
+
+    precision: Tensor
+    mean: Tensor
+
+    @classmethod
+    def independent(cls, size: int) -> Self:
+        """Make those of independent standard normal variables."""
+        mean = torch.zeros(size, dtype=torch.float64)
+        return cls(torch.eye(size, dtype=torch.float64), mean)
+
+    def normal(self) -> Normal:
+        """Return the normal distribution."""
+        root = torch.linalg.cholesky(self.precision)
+        return Normal(self.mean, torch.cholesky_inverse(root))
+
+
+class Penalty(NamedTuple):
+    """sum weight |K_ij|_F over blocks off the diagonal, counting both triangles.
+
+    Attributes
+    ----------
+    weight : Tensor of shape (columns, columns)
+        Infinite for excluded edges.
+    unit : Tensor of shape (columns, columns)
+        The weight if alpha is 1, eq. (1).
+    """
+
+    weight: Tensor
+    unit: Tensor
+
+    def with_alpha(self, alpha: float) -> "Penalty":
+        """Make a penalty of the same strength for all edges."""
+        return self._replace(weight=alpha * self.unit)
+
+
+def m_step(blocks: Blocks) -> MStep:
+    """Build the M-step, the graphical lasso of the correlations."""
+
+    def summarise(normal: Normal) -> Normal:
+        return normal._replace(covariance=contrasts(normal.covariance, blocks))
+
+    def merge(old: Normal, new: Normal, weight: float) -> Normal:
+        return Normal(*(a + weight * (b - a) for a, b in zip(old, new, strict=True)))
+
+    def solve(normal: Normal, start: Theta, penalty: Penalty, tol: float) -> Solution:
+        scaled, product = correlations(normal, blocks)
+        found = graphical_lasso.solve(
+            scaled,
+            start.precision * product,
+            penalty.weight,
+            blocks,
+            tol=tol * len(scaled),
+        )
+        return in_units(found, normal, product)
+
+    return MStep(summarise, merge, solve, TOL)
+
+
+def contrasts(covariance: Tensor, blocks: Blocks) -> Tensor:
+    """Keep the covariance of differences of the latent variables of a nominal column.
+
+    Their mean, of which no cell says anything, becomes independent of all others.  It
+    has the variance of the mean of independent standard normal variables.  What the
+    draws say about it is noise, in K + L - 1 of the K L entries of a block.
+    """
+    if blocks.are_single:
+        return covariance
+    places, sizes = blocks.places, blocks.sizes
+    several = (places[:, None] == places) & (sizes > 1)[places]
+    common = several / sizes[places].to(covariance)
+    differences = torch.eye(len(common)).to(common) - common
+    return differences @ covariance @ differences + common
+
+
+def correlations(normal: Normal, blocks: Blocks) -> tuple[Tensor, Tensor]:
+    """Divide the covariance by products of standard deviations, and return these.
+
+    Latent variables of nominal columns are not divided: their common unit is set
+    (`set_scales`), and dividing each by its own would mix their mean and differences.
+    """
+    several = (blocks.sizes > 1)[blocks.places]
+    scale = torch.where(several, 1.0, normal.covariance.diagonal().sqrt())
+    product = torch.outer(scale, scale)
+    return normal.covariance / product, product
+
+
+def in_units(
+    found: graphical_lasso.Solution, normal: Normal, product: Tensor
+) -> Solution:
+    """Map the solution for correlations to the units of the latent variables."""
+    theta = Theta(found.precision / product, normal.mean)
+    loss = found.objective + float(product.diagonal().log().sum())
+    return Solution(theta, loss, found.gap)
+
+
+def associations(precision: Tensor, blocks: Blocks) -> Tensor:
+    """Compute the signed strengths of edges; (columns, columns), zero on the diagonal.
+
+    For columns of one latent variable it is the partial correlation.  Otherwise it is
+    ``sqrt(sum_k r_k**2 / m)`` with the partial canonical correlations r_k of the latent
+    variables of both columns, of which m can differ from zero: one less than the number
+    of levels, for the column that has fewer (Cramér's V of the latent variables).
+    """
+    if blocks.are_single:
+        return em.associations(precision)
+    white = precision.new_zeros(precision.shape)
+    ends = blocks.sizes.cumsum(0).tolist()
+    for size, end in zip(blocks.sizes.tolist(), ends, strict=True):
+        part = slice(end - size, end)
+        root = torch.linalg.cholesky(precision[part, part])
+        inverse = torch.linalg.solve_triangular(
+            root, torch.eye(size).to(root), upper=False
+        )
+        white[part, part] = inverse
+    canonical = white @ precision @ white.T
+    most = torch.minimum(blocks.free[:, None], blocks.free)
+    found = blocks.norms(canonical) / most.sqrt()
+    single = blocks.sizes == 1
+    signs = -blocks.sums(canonical).sign()
+    found = torch.where(single[:, None] & single, signs * found, found)
+    found = (found + found.T) / 2  # equal up to rounding
+    return found.clamp(-1, 1).fill_diagonal_(0.0)
