@@ -94,3 +94,19 @@ def ranked(x):
     """Map columns without ties to normal scores."""
     places = x.argsort(0).argsort(0)
     return torch.special.ndtri(torch.from_numpy((places + 0.5) / len(x))).numpy()
+
+
+def test_all_edges_of_more_columns_than_rows_have_a_maximum(seed):
+    """The prior counts a hundredth of a row for each of the 30 latent variables."""
+    x = np.random.default_rng(seed).normal(size=(20, 30))
+    learner = CopulaGraphLearner(0.0, on_misfit="ignore", random_state=0).fit(x)
+    assert np.isfinite(learner.precision_).all()
+    scale = np.sqrt(np.diag(learner.covariance_))
+    found = learner.covariance_ / np.outer(scale, scale)
+    correlations = np.corrcoef(ranked(x).T)
+    assert np.linalg.matrix_rank(correlations) < 30
+    off = ~np.eye(30, dtype=bool)
+    expected = correlations * 20 / (20 + 0.3)
+    np.testing.assert_allclose(found[off], expected[off], atol=1e-3)
+    assert abs(found - correlations)[off].max() > 4e-3
+    assert np.isfinite(learner.score_samples(x)).all()
