@@ -77,9 +77,9 @@ class Cells:
     def dtype(self) -> str:
         """The data type: that of a `Column`, or "unreadable" or "mixed"."""
         found = None if self.series is None else self.series.dtype
-        for name, types in _TYPES.items():
-            if isinstance(found, types):
-                return name
+        name = kind_of_type(found)
+        if name is not None:
+            return name
         if found is not None and found.is_numeric():
             return "integer" if found.is_integer() else "number"
         if found is None or found == nw.Object:
@@ -173,6 +173,11 @@ def cells_of_columns(X: ArrayLike) -> list[Cells] | None:
     if X.ndim != 2:
         return None
     return [Cells(X, j, None) for j in range(X.shape[1])]
+
+
+def kind_of_type(dtype: nw.dtypes.DType | None) -> str | None:
+    """Name a data type of narwhals; None for numbers, objects and unknown ones."""
+    return next((name for name, of in _TYPES.items() if isinstance(dtype, of)), None)
 
 
 def objects(values: Sequence) -> np.ndarray:

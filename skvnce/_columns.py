@@ -15,7 +15,7 @@ it is ordered, and else that of sorting.
 """
 
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 import narwhals as nw
@@ -108,6 +108,8 @@ def read_columns(
         If `categorical_features` has a wrong type.
     """
     cells = cells_of_columns(X)
+    if is_frame(X) and not cells:
+        raise ValueError("X has no columns.")
     if cells is None or (not is_frame(X) and not _named(categorical_features)):
         return None
     asked = _asked(X, len(cells), categorical_features)
@@ -140,6 +142,9 @@ def encode(
     ValueError
         For an unknown level, and for cells that are no numbers in a numeric column;
         names column, row and remedy.
+    TypeError
+        For numbers instead of dates or the reverse, and for dates with a time zone
+        where those of `fit` had none, or the reverse.
     """
     cells = cells_of_columns(X)
     if not cells:
@@ -147,6 +152,7 @@ def encode(
     table = np.empty((len(cells[0]), len(cells)))
     for place, (source, column) in enumerate(zip(cells, columns, strict=True)):
         if column.levels is None:
+            _check_zone(source, column)
             table[:, place] = source.numbers(column.dtype)
         else:
             table[:, place] = _codes(source, column, handle_unknown)
@@ -184,6 +190,11 @@ def _asked(X: ArrayLike, width: int, categorical_features: object) -> dict[int, 
             items[key] = _checked_kind(value, column_label(X, key))
         return items
     given = list(given)
+    if not all(isinstance(one, Hashable) for one in given):
+        raise ValueError(
+            "categorical_features must be a mask, indices or names of columns, of one "
+            f"dimension. It contains {given[0]!r}."
+        )
     if given and all(isinstance(one, bool | np.bool_) for one in given):
         if len(given) != width:
             raise ValueError(
@@ -201,7 +212,8 @@ def _checked_kind(value: object, label: str) -> str | tuple:
             return value
     elif isinstance(value, Iterable):
         levels = tuple(map(item, value))
-        if levels and len(set(levels)) == len(levels):
+        can_differ = all(isinstance(level, Hashable) for level in levels)
+        if levels and can_differ and len(set(levels)) == len(levels):
             return levels
     raise ValueError(
         f"categorical_features has {value!r} for column {label}: it must be one of "
@@ -283,6 +295,19 @@ def _sorted(levels: Iterable) -> tuple:
         return tuple(sorted(levels))
     except TypeError:
         return tuple(sorted(levels, key=lambda level: (str(type(level)), str(level))))
+
+
+def _check_zone(source: Cells, column: Column) -> None:
+    """Raise an error for dates of which only those of `fit` have a time zone."""
+    if not column.dtype == source.dtype == "datetime" or source.series.is_null().all():
+        return
+    had, has = column.zone is not None, source.series.dtype.time_zone is not None
+    if had != has:
+        said = {False: "no time zone", True: "a time zone"}
+        raise TypeError(
+            f"Column {source.label} has {said[had]} in the table of fit, but "
+            f"{said[has]} now. Convert it to the data type of fit."
+        )
 
 
 def _codes(source: Cells, column: Column, handle_unknown: str) -> np.ndarray:

@@ -7,7 +7,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce._cells import TIMES, cells_of_columns, objects
+from skvnce._cells import TIMES, cells_of_columns, kind_of_type, objects
 from skvnce._columns import Column
 
 _TICK = {"s": 1_000_000, "ms": 1000}  # microseconds in a unit of time
@@ -100,7 +100,9 @@ def in_frames(
     Returns
     -------
     list of n_tables data frames of shape (n_samples, n_kept)
-        Of the type of X, with its index, names and data types.
+        Of the type of X, with its index, names and data types.  A column that is
+        entirely missing, in a data type that cannot hold the values of the fit, gets
+        that of the values.
     """
     frame = nw.from_native(X, eager_only=True)
     frame = frame[:, [int(place) for place in kept]]
@@ -110,6 +112,8 @@ def in_frames(
         rows, column = np.flatnonzero(missing[:, place]), own[place]
         if column.is_plain and not _holds_numbers(series.dtype):
             filled.append([_floats(series, cells) for cells in tables[:, :, place]])
+        elif 0 < len(rows) == len(series) and not _holds(series, column):
+            filled.append([_made(series, one, column) for one in tables[:, :, place]])
         elif len(rows):
             filled.append(_filled(series, rows, tables[:, rows, place], column))
     named = [
@@ -154,6 +158,35 @@ def _holds_numbers(dtype: nw.dtypes.DType) -> bool:
     return dtype.is_numeric() or dtype == nw.Boolean
 
 
+def _holds(series: nw.Series, column: Column) -> bool:
+    """Return whether the data type of a series can hold the values of a column."""
+    dtype, wanted = series.dtype, "number" if column.is_number else column.dtype
+    is_pandas = series.implementation.is_pandas()
+    if column.levels == () or (is_pandas and series.to_native().dtype == object):
+        return True
+    if column.levels is not None:
+        is_text = all(isinstance(level, str) for level in column.levels)
+        wanted = "level" if is_text else wanted
+        if isinstance(dtype, nw.Categorical | nw.Enum):
+            return is_text or is_pandas
+    if dtype == nw.Boolean:
+        return column.dtype == "boolean" or set(column.levels or (-1,)) <= {0, 1}
+    found = "number" if dtype.is_numeric() else kind_of_type(dtype)
+    if found == wanted == "datetime":
+        return (dtype.time_zone is None) == (column.zone is None)
+    return found == wanted
+
+
+def _made(series: nw.Series, cells: np.ndarray, column: Column) -> ArrayLike:
+    """Make a column of the values of codes (n,), with the name and the index."""
+    values = _values(column, cells)
+    if series.implementation.is_pandas():
+        native = series.to_native()
+        given = {"index": native.index, "name": native.name, "dtype": object}
+        return type(native)(objects(values), **given).infer_objects()
+    return nw.new_series(series.name, values, backend="polars").to_native()
+
+
 def _floats(series: nw.Series, cells: np.ndarray) -> ArrayLike:
     """Make a column of floats (n,) with the name and the index of a column."""
     if series.implementation.is_pandas():
@@ -194,6 +227,10 @@ def _fitting(column: Column, cells: np.ndarray, dtype: nw.dtypes.DType) -> list:
         numbers = _values(column, cells, None)
         return [None if one is None else one >= 0.5 for one in numbers]
     values = _values(column, cells)
+    if dtype.is_float() and column.is_number:
+        return [None if one is None else float(one) for one in values]
+    if dtype == nw.Date:
+        return [one.date() if isinstance(one, datetime) else one for one in values]
     tick = _TICK.get(getattr(dtype, "time_unit", None))
     return values if tick is None else [_floored(value, tick) for value in values]
 

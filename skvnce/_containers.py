@@ -78,7 +78,7 @@ def cell_errors_named(X: ArrayLike) -> Iterator[None]:
         with np.errstate(over="ignore"):  # too large values are rejected as infinite
             yield
     except (ValueError, TypeError, OverflowError) as error:
-        where = _locate(X, error)
+        where = None if "First such cell" in str(error) else _locate(X, error)
         if where is None:
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError

@@ -186,7 +186,9 @@ def test_times_are_exact_to_the_microsecond():
     assert decoded([column], encode(zone, [column]))[0, 0] == zone.t[0]
     late = pd.DataFrame({"t": pandas("datetime64[ns]")(["2020-01-01", None])})
     late.t += pd.Timedelta(1, "ns")
-    assert encode(late, [column])[0, 0] == pytest.approx(1577836800e6, abs=0.3)
+    assert encode(late, read_columns(late))[0, 0] == pytest.approx(
+        1577836800e6, abs=0.3
+    )
 
 
 def kinds(X, categorical_features="from_dtype"):
@@ -302,6 +304,27 @@ def test_arrays_of_numbers_are_nominal_where_named():
     assert found.dtype == float and found.tolist() == [[3, 0.1], [1, 0.2], [1, 0.3]]
 
 
+def test_what_names_no_columns_is_refused():
+    X = mixed()
+    for asked in (np.ones((2, 6), dtype=bool), [["text"]]):
+        with pytest.raises(ValueError, match="categorical_features .*one dimension"):
+            read_columns(X, asked)
+    with pytest.raises(ValueError, match="'text': it must be .*list of different"):
+        read_columns(X, {"text": [["a"], ["b"]]})
+    for empty in (pd.DataFrame(index=range(3)), pl.DataFrame()):
+        with pytest.raises(ValueError, match="X has no columns"):
+            read_columns(empty)
+
+
+def test_a_cell_that_is_no_number_is_named_once():
+    X = pd.DataFrame(
+        {"c": ["a", "b"], "p": pd.period_range("2020", periods=2, freq="M")}
+    )
+    with pytest.raises(TypeError, match="column 'p', row 0") as caught:
+        encode(X, [Column("nominal", ("a", "b"), "level"), Column("numeric")])
+    assert str(caught.value).count("First such cell") == 1
+
+
 def test_tables_of_numbers_need_no_codes():
     X = np.ones((30, 2))
     for table in (X, X.astype(int), X.tolist(), pd.DataFrame(X), pl.DataFrame(X)):
@@ -320,6 +343,92 @@ def test_unknown_levels_are_refused_or_missing():
     unseen = mixed().assign(grade=pd.Categorical(["mid"] * 6, ["lo", "mid", "hi"]))
     with pytest.raises(ValueError, match="'mid' in column 'grade', row 0"):
         encode(unseen, columns)
+
+
+FOREIGN = {  # data types of columns that are entirely missing
+    "pandas": ["float64", "Int64", "boolean", "string", "category", "datetime64[us]",
+               "datetime64[us, UTC]", "timedelta64[us]", "object"],
+    "polars": [pl.Null, pl.Float64, pl.Int8, pl.Boolean, pl.String, pl.Enum(["q"]),
+               pl.Datetime("us"), pl.Date, pl.Duration("us")],
+}  # fmt: skip
+FILLED = {
+    "text": ["b", "a", "b"],
+    "yes": [True, False, True],
+    "count": [3, 7, 3],
+    "moment": [MOMENTS[0], MOMENTS[1], MOMENTS[0]],
+    "zone": [one.replace(tzinfo=dt.UTC) for one in (*MOMENTS, MOMENTS[0])],
+    "span": [SPANS[0], SPANS[1], SPANS[0]],
+}
+
+
+@pytest.mark.parametrize("library", FOREIGN)
+@pytest.mark.parametrize("name", FILLED)
+def test_a_missing_column_may_have_any_data_type(library, name):
+    expected = FILLED[name]
+    [column] = read_columns(pl.DataFrame({name: expected}), {name: _asked(name)})
+    codes = encode(pl.DataFrame({name: expected}), [column])
+    for dtype in FOREIGN[library]:
+        if library == "pandas":
+            X = pd.DataFrame({name: pd.Series([None] * 3, list("uvw"), dtype=dtype)})
+        else:
+            X = pl.DataFrame({name: pl.Series([None] * 3, dtype=dtype)})
+        missing = np.isnan(encode(X, [column]))
+        assert missing.all()
+        found = in_frame(X, [column], [0], codes, missing)
+        assert list(found[name]) == expected
+        if library == "pandas":
+            assert found.index.equals(X.index)
+        if dtype == "object" or (name == "text" and dtype in ("category", "string")):
+            assert isinstance(found[name].dtype, type(X[name].dtype))
+
+
+def _asked(name):
+    return "nominal" if name in ("text", "yes", "count") else "numeric"
+
+
+def test_a_missing_column_that_can_hold_the_values_keeps_its_data_type():
+    yes = read_columns(pd.DataFrame({"y": [True, False]}))
+    for dtype, value in (("float64", 1.0), ("Int8", 1), ("boolean", True)):
+        X = pd.DataFrame({"y": pd.Series([None] * 2, dtype=dtype)})
+        found = in_frame(X, yes, [0], np.ones((2, 1)), np.ones((2, 1), dtype=bool))
+        assert found["y"].dtype == X["y"].dtype and found["y"].tolist() == [value] * 2
+
+
+def test_booleans_that_came_as_numbers_are_filled_by_numbers():
+    columns = read_columns(pd.DataFrame({"y": [True, False, None]}))
+    for X in (
+        pd.DataFrame({"y": [1.0, np.nan, 0.0]}),
+        pl.DataFrame({"y": [1.0, None, 0.0]}),
+    ):
+        codes = encode(X, columns)
+        found = in_frame(X, columns, [0], np.ones((3, 1)), np.isnan(codes))
+        assert found["y"].dtype == X["y"].dtype and list(found["y"]) == [1, 1, 0]
+
+
+def test_moments_that_came_as_dates_are_filled_by_dates():
+    columns = read_columns(pl.DataFrame({"t": MOMENTS}))
+    X = pl.DataFrame({"t": [DAYS[1], None]})
+    codes = encode(X, columns)
+    table = encode(pl.DataFrame({"t": MOMENTS[::-1]}), columns)
+    found = in_frame(X, columns, [0], table, np.isnan(codes))
+    assert found.schema == X.schema and list(found["t"]) == [DAYS[1], MOMENTS[0].date()]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_time_zones_come_with_those_of_fit_or_not_at_all(library):
+    naive, zone = (
+        pd.DataFrame({"t": cells})
+        for cells in (pandas("datetime64[us]")(MOMENTS), zoned(MOMENTS))
+    )
+    if library == "polars":
+        naive, zone = pl.from_pandas(naive), pl.from_pandas(zone)
+    with pytest.raises(TypeError, match="'t' has no time zone in.*but a time zone"):
+        encode(zone, read_columns(naive))
+    with pytest.raises(TypeError, match="'t' has a time zone in.*no time zone now"):
+        encode(naive, read_columns(zone))
+    other = pd.DataFrame({"t": zoned(MOMENTS).dt.tz_convert("Asia/Tokyo")})
+    codes = encode(other, read_columns(zone))
+    np.testing.assert_array_equal(codes, encode(zone, read_columns(zone)))
 
 
 def test_levels_that_the_data_type_lacks_are_added():
