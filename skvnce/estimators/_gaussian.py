@@ -106,7 +106,8 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         these checks.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, filled by
-        0 or by the value within the bounds that is nearest to 0, or drops them.
+        0 or by the value within the bounds that is nearest to 0, or drops them.  Kept
+        columns of categories stay missing: they have no level.
     add_indicator : bool, default=False
         Whether `transform` appends a binary column for each column with missing cells
         at `fit`, which is 1 where the cell is missing.  `sample` does not append them.
