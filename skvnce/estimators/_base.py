@@ -3,25 +3,21 @@
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.impute import MissingIndicator
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._progress import step
-from skvnce._random import seeded
-from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._misfit import HeldOutCheck
 from skvnce.estimators._output import as_given, tables_as_given, values_of
 from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._possible import PossibleValues, possible_values
+from skvnce.estimators._shift import spreads
 from skvnce.estimators._tables import (
     column_moments,
     constant_columns,
-    into_dtype,
     rows_with_data,
 )
 from skvnce.estimators._validation import (
@@ -220,6 +216,7 @@ class IncompleteTransformer(ConstantColumns, TransformerMixin, BaseEstimator):
 
     def _keep_possible(self, X, min_value=None, max_value=None):
         """Determine the possible values of the columns, within the user's bounds."""
+        self._spreads = spreads(self, X)
         self._set_possible(possible_values(self, X, min_value, max_value))
 
     def _set_possible(self, found):
@@ -322,6 +319,10 @@ class CellSampler(HeldOutCheck, IncompleteTransformer):
         check_sample(n_draws, as_array)
         checked = self._checked(X)
         drawn = self._drawn_tables(checked, n_draws, random_state)
+        return self._as_asked(drawn, checked, X, as_array)
+
+    def _as_asked(self, drawn, checked, X, as_array):
+        """Convert completed tables of validated rows to what `sample` returns."""
         missing = np.isnan(checked)
         if as_array:
             return values_of(self, drawn, missing, X)
@@ -350,80 +351,3 @@ def check_sample(n_draws, as_array):
     """Check the parameters of `sample`."""
     check_count(n_draws, "n_draws")
     check_bool(as_array, "as_array")
-
-
-class Predicted(NamedTuple):
-    """Predictions of the missing cells of a table.
-
-    Attributes
-    ----------
-    filled : ndarray of shape (n_samples, n_features_in_)
-        The table, with codes of levels, and its missing cells filled.
-    probabilities : dict of int to ndarray of shape (n_samples, n_levels)
-        Those of the levels of each column of categories; 1 and 0 in observed cells.
-    """
-
-    filled: np.ndarray
-    probabilities: dict
-
-
-class Imputer(CellSampler):
-    """Base class of imputers with the parameter `add_indicator`."""
-
-    def _predicted(self, X):
-        """Predict the missing cells of validated rows; returns `Predicted`."""
-        raise NotImplementedError
-
-    def _certain(self, X):
-        """Return the probabilities of `Predicted` for rows without missing cells."""
-        return {
-            place: np.eye(len(column.levels))[np.nan_to_num(X[:, place]).astype(int)]
-            for place, column in enumerate(columns_of(self) or ())
-            if column.levels
-        }
-
-    def _filled_in_turns(self, X, sources, draw, n_draws, random_state):
-        """Draw the missing cells of validated rows from each of the sources in turn.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n_samples, n_features_in_)
-        sources : list
-            The models to draw from, each equally often and in random order.
-        draw : callable
-            Maps (source, nodes, number) to cells of the nodes, in the units of X, of
-            shape (number, n, n_nodes).
-        n_draws : int
-        random_state : int, RandomState instance, Generator or None
-
-        Returns
-        -------
-        ndarray of shape (n_draws, n_samples, n_features_out)
-        """
-        filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)
-        with one_thread(), seeded(random_state):
-            turns = torch.randperm(len(sources)).repeat(n_draws)[:n_draws].numpy()
-            for (rows, columns), nodes in self._parts(X, only_incomplete=True):
-                for turn in np.unique(turns):
-                    places = np.flatnonzero(turns == turn)
-                    cells = np.ix_(places, rows[:, 0], columns[0])
-                    drawn = draw(sources[turn], nodes, len(places))
-                    filled[cells] = into_dtype(drawn, X.dtype)
-        return self._columns_out(filled, X)
-
-    def _names_out(self, names):
-        kept = super()._names_out(names)
-        if self.indicator_ is None:
-            return kept
-        return np.concatenate([kept, self.indicator_.get_feature_names_out(names)])
-
-    def _fit_indicator(self, X):
-        self.indicator_ = None
-        if self.add_indicator:
-            self.indicator_ = MissingIndicator(error_on_new=False)
-            self.indicator_.set_output(transform="default").fit(X)
-
-    def _completed(self, filled, checked, X, indicators=None):
-        if self.indicator_ is not None:
-            indicators = self.indicator_.transform(checked).astype(filled.dtype)
-        return super()._completed(filled, checked, X, indicators)

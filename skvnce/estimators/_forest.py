@@ -10,7 +10,6 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._progress import steps
 from skvnce._random import row_keyed, seed_from
 from skvnce.estimators import _forest_columns, _forest_weights
-from skvnce.estimators._base import Imputer, Predicted
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -20,6 +19,7 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._forest_columns import Chains, ColumnForest, Growth, Ranks
 from skvnce.estimators._gaussian import GaussianImputer
+from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._validation import (
     AUTO,
     RANDOM_STATE,
@@ -373,6 +373,15 @@ class ForestImputer(CallbackSupportMixin, CategoryProbabilities, Imputer):
         """List the forests, by increasing numbers of missing cells at `fit`."""
         return [ColumnForest.of_plain(one) for one in self._forests]
 
+    def _sources(self, X, n_draws, is_joint=True):
+        def draw(_, nodes, number):
+            table = np.full((len(nodes), X.shape[1]), np.nan, dtype=X.dtype)
+            table[:, self.feature_indices_] = nodes
+            seed = int(torch.randint(2**31, ()))
+            return self._completions(self, table, number, seed)
+
+        return range(n_draws), draw
+
     def _drawn_tables(self, X, n_draws, random_state):
         rng = np.random.default_rng(seed_from(random_state))
         tables = self.model_._drawn_tables(X, n_draws, rng)
@@ -407,6 +416,7 @@ _OF_MODEL = (
     "feature_ranges_",
     "indicator_",
     "_possible",
+    "_spreads",
 )
 
 

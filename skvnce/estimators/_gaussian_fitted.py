@@ -6,10 +6,10 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._completed import decoded
 from skvnce._random import seeded
 from skvnce._threads import one_thread
-from skvnce.estimators._base import Imputer, Predicted
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._gaussian_mixed import mixed_rows
+from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._validation import check_count, columns_of
 
 
@@ -46,11 +46,10 @@ class FittedNormal(CategoryProbabilities, Imputer):
         given, X = X, self._checked(X)
         return self._completed(self._predicted(X).filled, X, given)
 
-    def _drawn_tables(self, X, n_draws, random_state):
-        sources = [[one] for one in self._normals()]
-        if self._mixed is not None:  # one chain for all of them
-            sources = [self._normals()]
-        return self._filled_in_turns(X, sources, self._drawn, n_draws, random_state)
+    def _sources(self, X, n_draws, is_joint=True):
+        if is_joint and self._mixed is not None:  # one chain for all of them
+            return [self._normals()], self._drawn
+        return [[one] for one in self._normals()], self._drawn
 
     def _predicted(self, X):
         filled, found = self._constants_filled(X), self._certain(X)

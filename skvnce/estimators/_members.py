@@ -10,8 +10,8 @@ from sklearn.utils._param_validation import StrOptions
 from skvnce._random import row_keyed, seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.mixed.columns import NUMERIC
-from skvnce.estimators._base import Imputer, Predicted
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import (
     constant_columns,
@@ -113,12 +113,12 @@ class DrawnByMembers(Imputer):
                 total[node] = total.get(node, 0) + part * len(share) / self.n_draws
         return np.concatenate(drawn), total
 
-    def _drawn_tables(self, X, n_draws, random_state):
+    def _sources(self, X, n_draws, is_joint=True):
         def draw(member, nodes, number):
             drawn = self._drawn(member, nodes, number, _of_stream)
             return self._possible_only(self._draw_marginal(drawn), X.dtype)
 
-        return self._filled_in_turns(X, self.estimators_, draw, n_draws, random_state)
+        return self.estimators_, draw
 
     @shows_progress
     def score_samples(self, X, return_std=False):

@@ -1,0 +1,153 @@
+"""The base class of imputers: predictions, and draws from several models in turn."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from sklearn.impute import MissingIndicator
+
+from skvnce._random import seeded
+from skvnce._threads import one_thread
+from skvnce.estimators._base import CellSampler, check_sample
+from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._shift import shift_of, shifted
+from skvnce.estimators._tables import into_dtype
+from skvnce.estimators._validation import columns_of
+
+
+class Predicted(NamedTuple):
+    """Predictions of the missing cells of a table.
+
+    Attributes
+    ----------
+    filled : ndarray of shape (n_samples, n_features_in_)
+        The table, with codes of levels, and its missing cells filled.
+    probabilities : dict of int to ndarray of shape (n_samples, n_levels)
+        Those of the levels of each column of categories; 1 and 0 in observed cells.
+    """
+
+    filled: np.ndarray
+    probabilities: dict
+
+
+class Imputer(CellSampler):
+    """Base class of imputers with the parameter `add_indicator`."""
+
+    @shows_progress
+    def sample(self, X, n_draws=1, random_state=None, *, as_array=False, shift=None):
+        """Draw the missing cells from their distribution given the observed cells.
+
+        Draws stay within `feature_ranges_`.  In columns whose values repeat they are
+        observed values, and in columns of integers they are integers.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        n_draws : int, default=1
+            Number of completed tables.
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the draws differ between calls.  With an
+            integer, draws of different shifts have the same random numbers.
+        as_array : bool, default=False
+            Whether to return one array of all tables instead of a list.
+        shift : dict, default=None
+            How missing values differ from those of similar rows, for a sensitivity
+            analysis: ``{"income": -0.2, "smoker": {"yes": 0.7}}`` lowers the missing
+            incomes by 0.2 standard deviations of the observed ones, and adds 0.7 to
+            the log-odds of missing smokers.  The other missing cells of a row are
+            drawn given the shifted ones.  Keys are column names, or indices if X has
+            no names.  Numbers remain within `feature_ranges_`.  None assumes that
+            values are missing at random.
+
+        Returns
+        -------
+        list of n_draws tables of shape (n_samples, n_features_out), or ndarray of \
+                shape (n_draws, n_samples, n_features_out)
+            Completed tables, with the observed cells as they are in X.  Those of a list
+            are arrays or data frames, as `transform` returns them (`set_output`).
+
+        Raises
+        ------
+        ValueError
+            If `shift` names unknown columns or levels, or is not finite.
+        TypeError
+            If `shift` has a number for categories, or a dict for numbers.
+        """
+        if shift is None:
+            return super().sample(X, n_draws, random_state, as_array=as_array)
+        check_sample(n_draws, as_array)
+        checked = self._checked(X)
+        sources, draw = self._sources(checked, n_draws, is_joint=False)
+        draw = shifted(draw, shift_of(self, shift))
+        drawn = self._filled_in_turns(checked, sources, draw, n_draws, random_state)
+        return self._as_asked(drawn, checked, X, as_array)
+
+    def _sources(self, X, n_draws, is_joint=True):
+        """Return models, and a function that draws from one; see `_filled_in_turns`.
+
+        With ``is_joint=False`` a model has one value of the parameters.
+        """
+        raise NotImplementedError
+
+    def _drawn_tables(self, X, n_draws, random_state):
+        sources, draw = self._sources(X, n_draws)
+        return self._filled_in_turns(X, sources, draw, n_draws, random_state)
+
+    def _predicted(self, X):
+        """Predict the missing cells of validated rows; returns `Predicted`."""
+        raise NotImplementedError
+
+    def _certain(self, X):
+        """Return the probabilities of `Predicted` for rows without missing cells."""
+        return {
+            place: np.eye(len(column.levels))[np.nan_to_num(X[:, place]).astype(int)]
+            for place, column in enumerate(columns_of(self) or ())
+            if column.levels
+        }
+
+    def _filled_in_turns(self, X, sources, draw, n_draws, random_state):
+        """Draw the missing cells of validated rows from each of the sources in turn.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, n_features_in_)
+        sources : list
+            The models to draw from, each equally often and in random order.
+        draw : callable
+            Maps (source, nodes, number) to cells of the nodes, in the units of X, of
+            shape (number, n, n_nodes).
+        n_draws : int
+        random_state : int, RandomState instance, Generator or None
+
+        Returns
+        -------
+        ndarray of shape (n_draws, n_samples, n_features_out)
+        """
+        filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)
+        with one_thread(), seeded(random_state):
+            turns = torch.randperm(len(sources)).repeat(n_draws)[:n_draws].numpy()
+            for (rows, columns), nodes in self._parts(X, only_incomplete=True):
+                for turn in np.unique(turns):
+                    places = np.flatnonzero(turns == turn)
+                    cells = np.ix_(places, rows[:, 0], columns[0])
+                    drawn = draw(sources[turn], nodes, len(places))
+                    filled[cells] = into_dtype(drawn, X.dtype)
+        return self._columns_out(filled, X)
+
+    def _names_out(self, names):
+        kept = super()._names_out(names)
+        if self.indicator_ is None:
+            return kept
+        return np.concatenate([kept, self.indicator_.get_feature_names_out(names)])
+
+    def _fit_indicator(self, X):
+        self.indicator_ = None
+        if self.add_indicator:
+            self.indicator_ = MissingIndicator(error_on_new=False)
+            self.indicator_.set_output(transform="default").fit(X)
+
+    def _completed(self, filled, checked, X, indicators=None):
+        if self.indicator_ is not None:
+            indicators = self.indicator_.transform(checked).astype(filled.dtype)
+        return super()._completed(filled, checked, X, indicators)

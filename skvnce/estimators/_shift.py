@@ -1,0 +1,286 @@
+r"""Draws of missing cells that differ from what their rows predict.
+
+The missing values of some columns S may be lower, or more often of a level, than those
+of similar rows in which they are observed (values missing not at random, MNAR).  In a
+pattern-mixture model the user says by how much.  Let :math:`y_S` be the missing cells
+of a row in S, :math:`y_T` its other missing cells, and p the fitted distribution given
+the observed cells.  Levels are drawn with changed log-odds, numbers are moved,
+
+.. math:: \tilde y_S \sim p(y_S \mid y_{obs}) \prod_{j} \exp(c_j(y_j)) / Z, \qquad
+    y_j = \tilde y_j + \delta_j \sigma_j, \qquad (1)
+
+and the other cells follow,
+
+.. math:: y_T \sim p(y_T \mid y_{obs}, y_S). \qquad (2)
+
+c is 0 for numbers, and :math:`\delta` is 0 for levels.  Eq. (1) is drawn by rejection.
+
+References
+----------
+Little (1993), Pattern-mixture models for multivariate incomplete data; Carpenter and
+Kenward (2013), Multiple imputation and its application, chapter 10.
+"""
+
+from numbers import Real
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from skvnce.estimators._possible import PossibleValues
+from skvnce.estimators._validation import columns_of
+
+_MOST_INTEGERS = 2**20  # in a wider range, rounding does not matter
+_STRONGEST = 6.0  # difference of log-odds, so that one of exp(6) draws is accepted
+
+
+class Shift(NamedTuple):
+    """How the missing cells of columns of the model differ from their prediction.
+
+    Attributes
+    ----------
+    columns : ndarray of bool, of shape (n_nodes,)
+        The set S.
+    moves : dict of int to Move
+        Of numbers.
+    log_odds : dict of int to ndarray of shape (n_levels,)
+        c of eq. (1), minus its maximum.
+    """
+
+    columns: np.ndarray
+    moves: dict
+    log_odds: dict
+
+
+class Move(NamedTuple):
+    """A change of the numbers of one column.
+
+    Attributes
+    ----------
+    amount : float
+        In the units of X.
+    values : ndarray or None
+        The possible values, increasing; None if there are others between them.
+    are_codes : bool
+        Whether cells are places among `values`.
+    low, high : float
+        Smallest and largest possible value.
+    """
+
+    amount: float
+    values: np.ndarray | None
+    are_codes: bool
+    low: float
+    high: float
+
+    def moved(self, cells, uniform):
+        """Add the amount to cells, within the possible values.
+
+        Between two of the possible values one is chosen at random, so that the mean is
+        kept; `uniform` are numbers of the shape of the cells.
+        """
+        cells = self.values[cells.astype(int)] if self.are_codes else cells
+        cells = np.clip(cells + self.amount, self.low, self.high)
+        if self.values is None:
+            return cells
+        last = len(self.values) - 2
+        left = np.clip(np.searchsorted(self.values, cells, "right") - 1, 0, last)
+        low, high = self.values[left], self.values[left + 1]
+        chosen = left + (uniform * (high - low) < cells - low)
+        return chosen if self.are_codes else self.values[chosen]
+
+
+def spreads(estimator, X):
+    """Compute standard deviations of the observed cells of each column.
+
+    Parameters
+    ----------
+    estimator : estimator
+    X : ndarray of shape (n_samples, n_features)
+
+    Returns
+    -------
+    ndarray of shape (n_features,)
+        In the units of X, also for counts that X has as codes; 0 without an observed
+        cell.
+    """
+    found = np.zeros(X.shape[1])
+    columns = columns_of(estimator)
+    for place, cells in enumerate(X.T.astype(np.float64)):
+        seen = cells[~np.isnan(cells)]
+        if columns and columns[place].is_count:
+            seen = _counts(columns[place])[seen.astype(int)]
+        found[place] = seen.std() if len(seen) else 0.0
+    return found
+
+
+def shift_of(estimator, shift):
+    """Check the parameter `shift` of `sample`, and convert it.
+
+    Parameters
+    ----------
+    estimator : Imputer
+    shift : dict
+        See `sample`.
+
+    Returns
+    -------
+    Shift
+    """
+    if not isinstance(shift, dict):
+        raise TypeError(
+            "shift must be a dict of columns to numbers, or to dicts of levels to "
+            f"log-odds, got {shift!r}."
+        )
+    nodes = {place: j for j, place in enumerate(estimator.feature_indices_.tolist())}
+    columns, moves, log_odds = np.zeros(len(nodes), dtype=bool), {}, {}
+    for key, value in shift.items():
+        place = _place(estimator, key)
+        if place not in nodes:
+            raise ValueError(
+                f"shift has the column {key!r}, which is constant or entirely missing "
+                "in the training rows. Leave it out."
+            )
+        node, (column, levels) = nodes[place], _levels_of(estimator, place)
+        columns[node] = True
+        if isinstance(value, dict):
+            log_odds[node] = _log_odds(key, value, levels)
+        else:
+            move = _checked_number(value, f"shift[{key!r}]")
+            if levels is not None and not column.is_count:
+                raise TypeError(
+                    f"shift[{key!r}] must be a dict of levels to log-odds, as the "
+                    f"column has categories, got {value!r}."
+                )
+            moves[node] = _move(estimator, place, column, move)
+    return Shift(columns, moves, log_odds)
+
+
+def shifted(draw, shift):
+    """Change a function that draws missing cells, by eqs. (1) and (2).
+
+    Parameters
+    ----------
+    draw : callable
+        Maps (source, nodes, number) to draws of shape (number, n, n_nodes), with
+        torch's global stream.
+    shift : Shift
+
+    Returns
+    -------
+    callable
+        Like `draw`.
+    """
+
+    def draw_shifted(source, nodes, number):
+        first, last = torch.randint(2**62, (2,)).tolist()  # the same for all shifts
+        missing = np.isnan(nodes)
+        torch.manual_seed(first)
+        uniform = torch.rand(number, *nodes.shape, dtype=torch.float64).numpy()
+        drawn = _tilted(draw, source, nodes, number, shift.log_odds)
+        for node, move in shift.moves.items():
+            rows = missing[:, node]
+            cells = move.moved(drawn[:, rows, node], uniform[:, rows, node])
+            drawn[:, rows, node] = cells
+        known = ~missing | shift.columns
+        follow = ~known.all(1) & (missing & shift.columns).any(1)
+        if follow.any():
+            torch.manual_seed(last)
+            kept = np.where(known, drawn, np.nan)[:, follow]
+            tables = draw(source, kept.reshape(-1, nodes.shape[1]), 1)[0]
+            drawn[:, follow] = np.where(
+                known[follow], drawn[:, follow], tables.reshape(kept.shape)
+            )
+        return drawn
+
+    return draw_shifted
+
+
+def _tilted(draw, source, nodes, number, log_odds):
+    """Draw missing cells, and draw those again that are rejected; eq. (1)."""
+    drawn = draw(source, nodes, number)
+    missing = np.isnan(nodes)
+    rows = np.flatnonzero(missing[:, list(log_odds)].any(1))
+    tables, rows = (one.ravel() for one in np.indices((number, len(nodes)))[:, :, rows])
+    while len(rows):
+        cells = drawn[tables, rows]
+        total = np.zeros(len(rows))
+        for node, odds in log_odds.items():
+            some = missing[rows, node]
+            total[some] += odds[cells[some, node].astype(int)]
+        chance = torch.rand(len(rows), dtype=torch.float64).numpy()
+        again = np.log(chance) >= total
+        tables, rows = tables[again], rows[again]
+        if len(rows):
+            drawn[tables, rows] = draw(source, nodes[rows], 1)[0]
+    return drawn
+
+
+def _place(estimator, key):
+    """Find the column of a name, or of an index if the columns have no names."""
+    names = list(getattr(estimator, "feature_names_in_", ()))
+    width = estimator.n_features_in_
+    if key in names:
+        return names.index(key)
+    is_index = isinstance(key, int | np.integer) and not isinstance(key, bool)
+    if not names and is_index and 0 <= key < width:
+        return int(key)
+    known = ", ".join(map(repr, names)) if names else f"0 to {width - 1}"
+    raise ValueError(f"shift has the key {key!r}, no column of X: {known}.")
+
+
+def _levels_of(estimator, place):
+    columns = columns_of(estimator)
+    return (columns[place], columns[place].levels) if columns else (None, None)
+
+
+def _counts(column):
+    return np.array(column.levels, dtype=np.float64)
+
+
+def _checked_number(value, name):
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    if not np.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value!r}.")
+    return float(value)
+
+
+def _log_odds(key, value, levels):
+    """Convert a dict of levels to log-odds, of which the largest is 0."""
+    if levels is None:
+        raise TypeError(
+            f"shift[{key!r}] must be a number of standard deviations, as the column "
+            f"has numbers, got {value!r}."
+        )
+    found = np.zeros(len(levels))
+    for level, odds in value.items():
+        if level not in levels:
+            known = ", ".join(map(repr, levels))
+            raise ValueError(
+                f"shift[{key!r}] has the level {level!r}, which fit has not observed: "
+                f"{known}."
+            )
+        found[levels.index(level)] = _checked_number(odds, f"shift[{key!r}][{level!r}]")
+    if np.ptp(found) > _STRONGEST:
+        raise ValueError(
+            f"shift[{key!r}] has log-odds that differ by {np.ptp(found):g}, more than "
+            f"{_STRONGEST:g}. Fill the cells by the level instead."
+        )
+    return found - found.max()
+
+
+def _move(estimator, place, column, share):
+    """Make the move of a column by a share of its standard deviation."""
+    amount = share * estimator._spreads[place]
+    if column is not None and column.is_count:
+        values = _counts(column)
+        return Move(amount, values, True, values[0], values[-1])
+    known = PossibleValues(*estimator._possible)
+    low, high = known.ranges[:, place]
+    values = known.values.get(place)
+    if values is None and known.integers[place]:
+        low, high = np.ceil(low), np.floor(high)
+        if high - low < _MOST_INTEGERS:
+            values = np.arange(low, high + 1)
+    return Move(amount, values, False, low, high)
