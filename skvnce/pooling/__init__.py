@@ -3,7 +3,8 @@ r"""From the analyses of several completed tables to one answer.
 `fit_each` analyses each of the tables that ``sample`` of an imputer draws, and `pool`
 combines estimates and variances by Rubin's rules. `pool_models` takes them from fitted
 models of statsmodels and scikit-learn. `wald_test` (D1), `chi2_test` (D2) and
-`likelihood_ratio_test` (D3) test several coefficients at once.
+`likelihood_ratio_test` (D3) test several coefficients at once. `sensitivity_curve`
+repeats an analysis under other assumptions on missing values.
 
 References
 ----------
@@ -35,14 +36,17 @@ from skvnce.pooling._hypotheses import (
 )
 from skvnce.pooling._models import pool_models
 from skvnce.pooling._rules import Pooled, pool
+from skvnce.pooling._sensitivity import SensitivityCurve, sensitivity_curve
 
 __all__ = [
     "Pooled",
     "PooledTest",
+    "SensitivityCurve",
     "chi2_test",
     "fit_each",
     "likelihood_ratio_test",
     "pool",
     "pool_models",
+    "sensitivity_curve",
     "wald_test",
 ]

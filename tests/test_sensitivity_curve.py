@@ -1,0 +1,120 @@
+"""Analyses under several assumptions on missing values."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from skvnce import GaussianImputer
+from skvnce.pooling import fit_each, pool, sensitivity_curve
+
+DELTA = -0.8  # missing values are lower by so many standard deviations
+
+
+def rows(n, seed):
+    """Draw (x, y); y misses half of its cells by x, and those are lower."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    y = 0.6 * x + 0.8 * rng.normal(size=n)
+    hidden = rng.random(n) < 1 / (1 + np.exp(-x))
+    spread = y[~hidden].std()
+    full = np.column_stack([x, y + hidden * DELTA * spread])
+    X = full.copy()
+    X[hidden, 1] = np.nan
+    return X, full
+
+
+def mean_of_y(table):
+    """Analyse a table: the mean of y, and its variance."""
+    y = np.asarray(table)[:, 1].astype(float)
+    return y.mean(), y.var(ddof=1) / len(y)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, _ = rows(400, 0)
+    return GaussianImputer(random_state=0).fit(X), X
+
+
+def test_the_curve_passes_through_the_truth_at_the_true_shift():
+    """Means over 6 tables: the error of a table is about 1 / sqrt(200) = .07."""
+    errors = []
+    for seed in range(6):
+        X, full = rows(400, seed)
+        imputer = GaussianImputer(marginals="normal", random_state=0).fit(X)
+        shifts = [{}, {1: DELTA}]
+        curve = sensitivity_curve(imputer, X, mean_of_y, shifts, 5, 0)
+        errors.append([one.estimate - full[:, 1].mean() for one in curve.pooled])
+    mar, true = np.mean(errors, 0)
+    assert abs(true) < 0.12  # 4 * .07 / sqrt(6)
+    assert mar > 0.25  # half of the cells, too high by .8 standard deviations
+
+
+def test_it_is_the_pooled_analysis_of_the_draws(fitted):
+    imputer, X = fitted
+    shifts = [{}, {1: 0.5}]
+    curve = sensitivity_curve(imputer, X, mean_of_y, shifts, 4, 7)
+    for shift, found in zip(shifts, curve.pooled, strict=True):
+        draws = imputer.sample(X, 4, 7, shift=shift)
+        wanted = pool(*zip(*fit_each(mean_of_y, draws), strict=True))
+        assert found == wanted
+    table = curve.summary(level=0.9)
+    assert table["shift"].tolist() == shifts
+    low, high = curve.pooled[1].interval(0.9)
+    assert table.loc[1, ["low", "high"]].tolist() == [low, high]
+
+
+def test_tipping_point(fitted):
+    imputer, X = fitted
+    shifts = [{1: delta} for delta in (0, 0.1, 4, 5)]
+    curve = sensitivity_curve(imputer, X, mean_of_y, shifts, 4, 0)
+    base, _, strong, _ = (one.estimate for one in curve.pooled)
+    assert curve.tipping_point(null=base) == {1: 4}  # leaves the interval
+    assert curve.tipping_point(null=strong) == {1: 4}  # enters it
+    assert curve.tipping_point(null=100.0) is None
+
+
+def test_models_by_name():
+    smf = pytest.importorskip("statsmodels.formula.api")
+    X, _ = rows(300, 1)
+    frame = pd.DataFrame(X, columns=["x", "y"])
+    imputer = GaussianImputer(random_state=0).set_output(transform="pandas").fit(frame)
+    curve = sensitivity_curve(
+        imputer,
+        frame,
+        lambda table: smf.ols("y ~ x", table).fit(),
+        [{}, {"y": -1}],
+        3,
+        0,
+    )
+    coefficients = curve.summary("x")["coef"]
+    by_hand = [one.summary().loc["x", "coef"] for one in curve.pooled]
+    assert coefficients.tolist() == by_hand
+    assert coefficients[1] < coefficients[0]  # y is missing where x is large
+    with pytest.raises(ValueError, match="name must be one of 'Intercept', 'x'"):
+        curve.summary("z")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"shifts": []}, ValueError, "needs a shift or more and two draws or more"),
+        ({"n_draws": 1}, ValueError, "two draws or more, got 1 and n_draws=1"),
+        ({"n_draws": "2"}, TypeError, "n_draws must be an integer"),
+        ({"shifts": {1: 2}}, TypeError, "shifts must be a list of dicts"),
+        ({"shifts": [0.5]}, TypeError, "shifts must be a list of dicts"),
+        ({"analyse": 3}, TypeError, "analyse must be a function"),
+        ({"shifts": [{9: 1}]}, ValueError, "shift has the key 9"),
+    ],
+)
+def test_wrong_input(fitted, options, error, message):
+    imputer, X = fitted
+    given = {"analyse": mean_of_y, "shifts": [{}], "n_draws": 2} | options
+    with pytest.raises(error, match=message):
+        sensitivity_curve(imputer, X, **given)
+
+
+def test_an_analysis_of_one_number_has_no_names(fitted):
+    imputer, X = fitted
+    curve = sensitivity_curve(imputer, X, mean_of_y, [{}], 2, 0)
+    with pytest.raises(ValueError, match="one estimate, without names"):
+        curve.summary("y")
