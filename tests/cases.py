@@ -104,3 +104,11 @@ CONTRACT_SLOWLY = ESTIMATORS[2:4]
 
 # Of these, those that a cluster of dask runs, too: loky sends all to other processes.
 CLUSTERED = [0]
+
+# One of each imputer that draws cells, as small as possible.
+SMALL_IMPUTERS = [
+    GaussianImputer(random_state=0),
+    ForestImputer(n_estimators=6, random_state=0),
+    LAIRImputer(VariationalAutoencoder(max_iter=2), n_draws=4, random_state=0),
+    VGIImputer(IncompleteDensity("vae", max_iter=2), n_draws=4, random_state=0),
+]

@@ -277,6 +277,9 @@ class IncompleteTransformer(ConstantColumns, TransformerMixin, BaseEstimator):
     def _columns_kept(self):
         if self._keeps_empty():
             return np.arange(self.n_features_in_)
+        return self._columns_with_data()
+
+    def _columns_with_data(self):
         return np.union1d(self.feature_indices_, list(self.constants_)).astype(int)
 
     def _names_out(self, names):

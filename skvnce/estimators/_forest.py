@@ -406,6 +406,9 @@ class ForestImputer(CallbackSupportMixin, CategoryProbabilities, Imputer):
         self._check_parameters()
         return self.model_._checked(X)
 
+    def _trains_model(self):
+        return self.model_._trains_model()
+
     def _keeps_empty(self):
         return self.model_._keeps_empty()
 

@@ -6,10 +6,11 @@ import numpy as np
 import torch
 from sklearn.impute import MissingIndicator
 
-from skvnce._random import seeded
+from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce.estimators._base import CellSampler, check_sample
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._reference import fitted_to
 from skvnce.estimators._shift import shift_of, shifted
 from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import columns_of
@@ -34,7 +35,16 @@ class Imputer(CellSampler):
     """Base class of imputers with the parameter `add_indicator`."""
 
     @shows_progress
-    def sample(self, X, n_draws=1, random_state=None, *, as_array=False, shift=None):
+    def sample(
+        self,
+        X,
+        n_draws=1,
+        random_state=None,
+        *,
+        as_array=False,
+        shift=None,
+        reference=None,
+    ):
         """Draw the missing cells from their distribution given the observed cells.
 
         Draws stay within `feature_ranges_`.  In columns whose values repeat they are
@@ -59,6 +69,11 @@ class Imputer(CellSampler):
             drawn given the shifted ones.  Keys are column names, or indices if X has
             no names.  Numbers remain within `feature_ranges_`.  None assumes that
             values are missing at random.
+        reference : array-like of shape (n_reference, n_features), default=None
+            Rows of a group whose distribution the missing cells follow, given the
+            observed cells of their own row, for example the control group of a trial.
+            A clone of this imputer is fitted to them.  Columns that are constant in the
+            group do not count.  None uses the fit to all rows.
 
         Returns
         -------
@@ -70,17 +85,23 @@ class Imputer(CellSampler):
         Raises
         ------
         ValueError
-            If `shift` names unknown columns or levels, or is not finite.
+            If `shift` names unknown columns or levels, or is not finite, or if a
+            column has no observed cell in `reference`.
         TypeError
             If `shift` has a number for categories, or a dict for numbers.
         """
-        if shift is None:
-            return super().sample(X, n_draws, random_state, as_array=as_array)
         check_sample(n_draws, as_array)
-        checked = self._checked(X)
-        sources, draw = self._sources(checked, n_draws, is_joint=False)
-        draw = shifted(draw, shift_of(self, shift))
-        drawn = self._filled_in_turns(checked, sources, draw, n_draws, random_state)
+        checked, model = self._checked(X), self
+        if reference is not None:
+            random_state = seed_from(random_state)
+            model = fitted_to(self, reference, random_state)
+        if shift is None:
+            drawn = model._drawn_tables(checked, n_draws, random_state)
+        else:
+            sources, draw = model._sources(checked, n_draws, is_joint=False)
+            draw = shifted(draw, shift_of(model, shift))
+            turns = checked, sources, draw, n_draws, random_state
+            drawn = model._filled_in_turns(*turns)
         return self._as_asked(drawn, checked, X, as_array)
 
     def _sources(self, X, n_draws, is_joint=True):
@@ -89,6 +110,10 @@ class Imputer(CellSampler):
         With ``is_joint=False`` a model has one value of the parameters.
         """
         raise NotImplementedError
+
+    def _trains_model(self):
+        """Return whether `fit` trains the model that draws."""
+        return True
 
     def _drawn_tables(self, X, n_draws, random_state):
         sources, draw = self._sources(X, n_draws)

@@ -278,6 +278,9 @@ class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
         finish()
         return self
 
+    def _trains_model(self):
+        return not isinstance(self.model, FrozenEstimator | TorchVAE)
+
     def _thawed(self):
         """Check that a frozen model fits the table."""
         inside = self.model.estimator

@@ -77,7 +77,9 @@ class SensitivityCurve(NamedTuple):
         return self.shifts[changed[0]] if len(changed) else None
 
 
-def sensitivity_curve(imputer, X, analyse, shifts, n_draws=20, random_state=None):
+def sensitivity_curve(
+    imputer, X, analyse, shifts, n_draws=20, random_state=None, *, reference=None
+):
     """Repeat an analysis under several assumptions on missing values.
 
     The draws of all shifts have the same random numbers, so that differences between
@@ -101,6 +103,8 @@ def sensitivity_curve(imputer, X, analyse, shifts, n_draws=20, random_state=None
         Number of completed tables for each shift; at least 2.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the draws.
+    reference : array-like of shape (n_reference, n_features), default=None
+        As in `sample`: rows whose distribution missing cells follow, before a shift.
 
     Returns
     -------
@@ -147,7 +151,7 @@ def sensitivity_curve(imputer, X, analyse, shifts, n_draws=20, random_state=None
         )
     seed, pooled = seed_from(random_state), []
     for shift in shifts:
-        draws = imputer.sample(X, n_draws, seed, shift=shift)
+        draws = imputer.sample(X, n_draws, seed, shift=shift, reference=reference)
         pooled.append(_pooled(fit_each(analyse, draws)))
     return SensitivityCurve(shifts, pooled)
 

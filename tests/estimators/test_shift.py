@@ -6,26 +6,18 @@ Little (1993), Pattern-mixture models for multivariate incomplete data.
 import numpy as np
 import pandas as pd
 import pytest
+from cases import SMALL_IMPUTERS
 
 from skvnce import (
-    ForestImputer,
     GaussianImputer,
-    IncompleteDensity,
-    LAIRImputer,
-    VariationalAutoencoder,
-    VGIImputer,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 COVARIANCE = np.array([[1.0, 0.6, 0.5], [0.6, 1.0, 0.7], [0.5, 0.7, 1.0]])
-SMALL = [
-    GaussianImputer(random_state=0),
-    ForestImputer(n_estimators=6, random_state=0),
-    LAIRImputer(VariationalAutoencoder(max_iter=2), n_draws=4, random_state=0),
-    VGIImputer(IncompleteDensity("vae", max_iter=2), n_draws=4, random_state=0),
-]
-names = pytest.mark.parametrize("imputer", SMALL, ids=lambda one: type(one).__name__)
+names = pytest.mark.parametrize(
+    "imputer", SMALL_IMPUTERS, ids=lambda one: type(one).__name__
+)
 
 
 def normal_rows(n, seed):

@@ -1,0 +1,63 @@
+"""Models of the rows of a reference group.
+
+Missing values of some rows may follow the distribution of another group, for example
+those of patients who stop a treatment that of patients who never had it ("copy
+reference").  Their cells are drawn given their own observed cells, from a model that is
+fitted to the rows of the reference group.
+
+References
+----------
+Carpenter, Roger and Kenward (2013), Analysis of longitudinal trials with protocol
+deviation: a framework for relevant, accessible assumptions, and inference via multiple
+imputation.
+"""
+
+import warnings
+
+import numpy as np
+from sklearn.base import clone
+
+from skvnce.estimators._validation import Encoded, column_name
+
+
+def fitted_to(estimator, rows, seed):
+    """Fit a clone of an imputer to the rows of a reference group.
+
+    Parameters
+    ----------
+    estimator : Imputer
+        Fitted; its levels and columns are those of the clone.
+    rows : array-like of shape (n_reference, n_features)
+    seed : int
+        Of the fit.
+
+    Returns
+    -------
+    Imputer
+
+    Raises
+    ------
+    ValueError
+        If a column of the model has no observed cell in the rows, or if the imputer
+        uses a model that it does not train.
+    """
+    if not estimator._trains_model():
+        raise ValueError(
+            "reference needs a model that can be trained on its rows, but "
+            f"{type(estimator).__name__} does not train its model. Pass a "
+            "VariationalAutoencoder, without FrozenEstimator."
+        )
+    table = estimator._checked(rows)
+    empty = np.isnan(table).all(0)
+    unknown = [j for j in estimator._columns_with_data() if empty[j]]
+    if unknown:
+        names = ", ".join(column_name(estimator, j) for j in unknown)
+        raise ValueError(
+            f"reference has no observed cell in {names}, so nothing is known about the "
+            "missing cells. Add rows to reference."
+        )
+    model = clone(estimator).set_params(random_state=seed)
+    with warnings.catch_warnings():  # the column of the group is constant in its rows
+        warnings.filterwarnings("ignore", message="Constant where observed")
+        warnings.filterwarnings("ignore", message="Entirely missing")
+        return model.fit(Encoded(table, estimator))
