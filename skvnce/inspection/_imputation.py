@@ -1,0 +1,281 @@
+"""Plot of observed cells beside drawn ones."""
+
+import numpy as np
+
+from skvnce.inspection._common import FALL, RISE, axes_or_new
+from skvnce.inspection._tables import read, set_date_axis
+
+KINDS = ("density", "strip", "box", "scatter")
+_MOST = 12  # maximum number of panels that are chosen without being asked for
+_PER_ROW = 4
+_JITTER = 0.35  # half of the width of a strip
+
+
+class ImputationDisplay:
+    """Plot of the observed cells of columns (blue) beside drawn ones (red).
+
+    Drawn cells need not be distributed like observed ones: where values are missing at
+    random, rows with missing cells can differ from the others in all columns.  Values
+    that cannot be, or a second mode, are a reason to look again.
+
+    ``kind="density"`` draws a kernel density estimate of the observed cells and one of
+    the cells of each draw, ``"strip"`` all cells side by side, ``"box"`` boxes with
+    quartiles, and ``"scatter"`` two columns against each other: observed pairs, and
+    pairs of which a cell is drawn.  In columns of categories all but the last draw the
+    shares of levels: bars for observed cells, and a dot for each draw.
+
+    Parameters
+    ----------
+    X : array-like or data frame of shape (n_samples, n_features)
+        NaN marks missing cells.
+    draws : list of tables of the shape of X
+        From ``sample`` of an imputer.
+    columns : list of str or int, default=None
+        Names or indices of columns.  None takes those with missing cells, at most 12,
+        and those with most of them.
+
+    Attributes
+    ----------
+    columns : list of str
+        The names of the columns that are drawn.
+    axes_ : ndarray of matplotlib.axes.Axes of shape (n_panels,)
+    figure_ : matplotlib.figure.Figure
+
+    Raises
+    ------
+    ValueError
+        If there is no draw, or one has another shape than X or missing cells, or if X
+        does not have one of the columns.
+    """
+
+    def __init__(self, X, draws, columns=None):
+        table = read(X)
+        missing = np.isnan(table.cells)
+        draws = [
+            read(one, table.columns, f"draws[{k}]").cells for k, one in enumerate(draws)
+        ]
+        if not draws:
+            raise ValueError("draws must have a table or more, got none")
+        for k, draw in enumerate(draws):
+            if draw.shape != missing.shape:
+                raise ValueError(
+                    f"draws[{k}] has the shape {draw.shape}, and X {missing.shape}; "
+                    "keep_empty_features=True keeps columns without observed cells"
+                )
+            if np.isnan(draw).any():
+                raise ValueError(
+                    f"draws[{k}] has missing cells; pass completed tables, for example "
+                    "of sample of an imputer"
+                )
+        counts = missing.sum(0)
+        if columns is None:
+            order = np.argsort(-counts, kind="stable")[:_MOST]
+            places = sorted(order[counts[order] > 0].tolist())
+            if not places:
+                raise ValueError("X has no missing cell, so there is nothing to draw")
+        else:
+            places = [table.place(name) for name in columns]
+        self.columns = [table.names[place] for place in places]
+        self._places, self._table, self._missing = places, table, missing
+        self._draws = np.array(draws)
+
+    @classmethod
+    def from_draws(cls, X, draws, *, columns=None, kind="density"):
+        """Draw observed and drawn cells.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_features)
+            NaN marks missing cells.
+        draws : list of tables of the shape of X
+            From ``sample`` of an imputer.
+        columns : list of str or int, default=None
+            Names or indices of columns; two of them with ``kind="scatter"``.  None
+            takes those with missing cells, at most 12, and those with most of them.
+        kind : {"density", "strip", "box", "scatter"}, default="density"
+
+        Returns
+        -------
+        ImputationDisplay
+
+        Raises
+        ------
+        ValueError
+            As the class, and if `kind` is another one, or if a scatter does not have
+            two columns.
+
+        Examples
+        --------
+        >>> from skvnce import GaussianImputer
+        >>> from skvnce.datasets import load_nhanes
+        >>> from skvnce.inspection import ImputationDisplay
+        >>> df = load_nhanes(as_frame=True).data[["Age", "Height", "TotChol"]][::10]
+        >>> draws = GaussianImputer(random_state=0).fit(df).sample(df, 5, 0)
+        >>> ImputationDisplay.from_draws(df, draws).columns
+        ['Height', 'TotChol']
+        """
+        return cls(X, draws, columns).plot(kind=kind)
+
+    def plot(self, *, kind="density"):
+        """Draw a panel for each column, or one of two columns.
+
+        Parameters
+        ----------
+        kind : {"density", "strip", "box", "scatter"}, default="density"
+
+        Returns
+        -------
+        ImputationDisplay
+            Itself.
+        """
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+        if kind == "scatter":
+            return self._scatter()
+        import matplotlib.pyplot as plt
+
+        n = len(self._places)
+        shape = -(-n // _PER_ROW), min(n, _PER_ROW)
+        self.figure_, axes = plt.subplots(
+            *shape,
+            figsize=(1 + 2.6 * shape[1], 0.5 + 2.2 * shape[0]),
+            squeeze=False,
+            layout="constrained",
+        )
+        self.axes_, unused = axes.ravel()[:n], axes.ravel()[n:]
+        for ax in unused:
+            ax.set_visible(False)
+        draw = {"density": _density, "strip": _strip, "box": _box}[kind]
+        for ax, place in zip(self.axes_, self._places, strict=True):
+            column, groups = self._table.columns[place], self._groups(place)
+            if column.levels is not None:
+                _shares(ax, groups, column.levels)
+            else:
+                draw(ax, groups)
+                set_date_axis(ax.xaxis if kind == "density" else ax.yaxis, column)
+            ax.set_title(self._table.names[place], fontsize="medium", parse_math=False)
+        return self
+
+    def _groups(self, place):
+        """List the observed cells of a column, and the drawn ones of each draw."""
+        missing = self._missing[:, place]
+        observed = self._table.cells[~missing, place]
+        return [observed, *(draw[missing, place] for draw in self._draws)]
+
+    def _scatter(self):
+        if len(self._places) != 2:
+            raise ValueError(
+                'kind="scatter" draws two columns against each other, got '
+                f"{len(self._places)}; pass columns=[..., ...]"
+            )
+        ax = axes_or_new(None, 5, 4.5)
+        self.axes_, self.figure_ = np.array([ax]), ax.figure
+        cells, drawn = (
+            self._table.cells[:, self._places],
+            self._missing[:, self._places],
+        )
+        drawn = drawn.any(1)
+        columns = [self._table.columns[place] for place in self._places]
+        rng = np.random.default_rng(0)
+        widths = [0.0 if one.levels is None else 0.25 for one in columns]
+
+        def spread(table):
+            return (table + rng.uniform(-1, 1, table.shape) * widths).T
+
+        ax.plot(
+            *spread(cells[~drawn]), "o", color=RISE, ms=3, alpha=0.5, label="observed"
+        )
+        label = "a cell drawn"
+        for draw in self._draws:
+            some = draw[drawn][:, self._places]
+            ax.plot(*spread(some), "o", color=FALL, ms=2, alpha=0.4, label=label)
+            label = None
+        for axis, column, name in zip(
+            (ax.xaxis, ax.yaxis), columns, self.columns, strict=True
+        ):
+            axis.set_label_text(name, parse_math=False)
+            set_date_axis(axis, column)
+            if column.levels is not None:
+                _name_levels(axis, column.levels)
+        ax.legend(frameon=False)
+        return self
+
+
+def _density(ax, groups):
+    """Draw kernel density estimates."""
+    pooled = np.concatenate(groups)
+    low, high = pooled.min(), pooled.max()
+    margin = 0.1 * (high - low)
+    grid = np.linspace(low - margin, high + margin, 200)
+    for k, cells in enumerate(groups):
+        colour, width = (RISE, 2.0) if k == 0 else (FALL, 0.7)
+        if len(cells) > 1 and np.ptp(cells) > 0:
+            ax.plot(grid, _kernel_density(cells, grid), color=colour, lw=width)
+        else:
+            ax.plot(cells, np.zeros(len(cells)), "|", color=colour, ms=12)
+    ax.set_ylim(bottom=0)
+    ax.set_yticks([])
+
+
+def _kernel_density(cells, grid):
+    from scipy.stats import gaussian_kde
+
+    return gaussian_kde(cells)(grid)
+
+
+def _strip(ax, groups):
+    """Draw all cells; place 0 has the observed ones."""
+    rng = np.random.default_rng(0)
+    for k, cells in enumerate(groups):
+        places = k + rng.uniform(-_JITTER, _JITTER, len(cells))
+        ax.plot(places, cells, "o", color=FALL if k else RISE, ms=2, alpha=0.5)
+    _number_draws(ax, len(groups))
+
+
+def _box(ax, groups):
+    """Draw quartiles; place 0 has the observed cells."""
+    for k, cells in enumerate(groups):
+        colour = FALL if k else RISE
+        lines = {"color": colour}
+        ax.boxplot(
+            [cells],
+            positions=[k],
+            widths=0.6,
+            boxprops=lines,
+            whiskerprops=lines,
+            capprops=lines,
+            medianprops=lines,
+            flierprops={"marker": "o", "markersize": 2, "markeredgecolor": colour},
+        )
+    _number_draws(ax, len(groups))
+
+
+def _shares(ax, groups, levels):
+    """Draw shares of levels."""
+    places = np.arange(len(levels))
+    for k, codes in enumerate(groups):
+        if not len(codes):
+            continue
+        shares = np.bincount(np.rint(codes).astype(int), minlength=len(levels))
+        shares = shares / len(codes)
+        if k == 0:
+            ax.bar(places, shares, color=RISE, alpha=0.5)
+        else:
+            ax.plot(places, shares, "o", color=FALL, ms=4, alpha=0.5)
+    _name_levels(ax.xaxis, levels)
+    ax.set_ylim(0, 1)
+
+
+def _number_draws(ax, n_groups):
+    ax.set_xlim(-0.7, n_groups - 0.3)
+    every = max(1, (n_groups - 1) // 5)
+    numbers = [0, *range(every, n_groups, every)]
+    ax.set_xticks(numbers, ["obs.", *numbers[1:]])
+
+
+def _name_levels(axis, levels):
+    texts, places = [str(level) for level in levels], range(len(levels))
+    turned = axis.axis_name == "x" and sum(map(len, texts)) > 20
+    axis.set_ticks(
+        places, texts, rotation=90 if turned else 0, fontsize="small", parse_math=False
+    )

@@ -1,0 +1,72 @@
+"""Tables with missing cells, as the displays read them."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skvnce._cells import TIMES
+from skvnce._columns import Column, encode
+from skvnce._mixed import columns_by_dtype
+from skvnce.inspection._common import shown_name
+
+_DAY = 24 * 3600 * 1e6  # microseconds
+
+
+class Read(NamedTuple):
+    """A table as numbers.
+
+    Attributes
+    ----------
+    cells : ndarray of shape (n_samples, n_features)
+        Numbers, codes of levels, and dates in days since 1970; NaN where missing.
+    names : list of str
+    columns : list of n_features Column
+    """
+
+    cells: np.ndarray
+    names: list
+    columns: list
+
+    def place(self, name):
+        """Find a column by its name, or by its index."""
+        if isinstance(name, str) and name in self.names:
+            return self.names.index(name)
+        is_index = isinstance(name, int | np.integer) and not isinstance(name, bool)
+        if is_index and 0 <= name < len(self.names):
+            return int(name)
+        known = ", ".join(map(repr, self.names))
+        raise ValueError(f"X has no column {name!r}; pass names among {known}")
+
+
+def read(X, columns=None, name="X"):
+    """Read a table, with the levels of `columns` if they are given."""
+    if columns is None:
+        columns = columns_by_dtype(X)
+    if columns is None:
+        try:
+            cells = np.asarray(X, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{name} must be a table of numbers or a data frame: {error}"
+            ) from error
+        if cells.ndim != 2:
+            raise ValueError(
+                f"{name} must be a table of rows and columns, got shape {cells.shape}"
+            )
+        columns = [Column("numeric")] * cells.shape[1]
+    else:
+        cells = encode(X, columns)
+        are_times = [column.dtype in TIMES for column in columns]
+        cells[:, are_times] /= _DAY
+    if not cells.size:
+        raise ValueError(f"{name} must have a row and a column, got {cells.shape}")
+    names = getattr(X, "column_names", getattr(X, "columns", None))
+    if names is None:
+        names = [f"x{j}" for j in range(cells.shape[1])]
+    return Read(cells, [shown_name(one) for one in names], list(columns))
+
+
+def set_date_axis(axis, column):
+    """Show the numbers of an axis as dates if they are days since 1970."""
+    if column.dtype in ("date", "datetime"):
+        axis.axis_date()
