@@ -107,12 +107,12 @@ def in_frames(
     frame = nw.from_native(X, eager_only=True)
     frame = frame[:, [int(place) for place in kept]]
     own = [columns[place] if columns else Column("numeric") for place in kept]
-    filled = []
+    filled, unseen = [], (missing | np.isnan(tables[0])).all(0)
     for place, series in enumerate(frame.iter_columns()):
         rows, column = np.flatnonzero(missing[:, place]), own[place]
         if column.is_plain and not _holds_numbers(series.dtype):
             filled.append([_floats(series, cells) for cells in tables[:, :, place]])
-        elif 0 < len(rows) == len(series) and not _holds(series, column):
+        elif len(rows) and unseen[place] and not _holds(series, column):
             filled.append([_made(series, one, column) for one in tables[:, :, place]])
         elif len(rows):
             filled.append(_filled(series, rows, tables[:, rows, place], column))

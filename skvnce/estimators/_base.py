@@ -324,12 +324,35 @@ class CellSampler(HeldOutCheck, IncompleteTransformer):
         drawn = self._drawn_tables(checked, n_draws, random_state)
         return self._as_asked(drawn, checked, X, as_array)
 
-    def _as_asked(self, drawn, checked, X, as_array):
+    def _as_asked(self, drawn, checked, X, as_array, where=None):
         """Convert completed tables of validated rows to what `sample` returns."""
-        missing = np.isnan(checked)
+        drawn, filled = self._emptied(drawn, checked, where)
         if as_array:
-            return values_of(self, drawn, missing, X)
-        return tables_as_given(self, drawn, missing, X)
+            return values_of(self, drawn, filled, X)
+        return tables_as_given(self, drawn, filled, X)
+
+    def _emptied(self, tables, checked, where):
+        """Empty the missing cells of tables that are not to be filled.
+
+        Parameters
+        ----------
+        tables : ndarray of shape (..., n_samples, n_features_out)
+            Completed.
+        checked : ndarray of shape (n_samples, n_features_in_)
+        where : ndarray of bool, of shape (n_samples, n_features_in_), or None
+            None fills all missing cells.
+
+        Returns
+        -------
+        tables : ndarray of shape (..., n_samples, n_features_out)
+        filled : ndarray of bool, of shape (n_samples, n_features_in_)
+            The cells that `tables` fill.
+        """
+        missing = np.isnan(checked)
+        if where is None:
+            return tables, missing
+        empty = (missing & ~where)[:, self._columns_kept()]
+        return np.where(empty, np.nan, tables), missing & where
 
     def _drawn_tables(self, X, n_draws, random_state):
         """Draw cells of validated rows; (n_draws, n_samples, n_features_out)."""
@@ -344,10 +367,10 @@ class CellSampler(HeldOutCheck, IncompleteTransformer):
         """Return 0, or the nearest value within the bounds, for each column."""
         return np.clip(np.zeros(self.n_features_in_), *self.feature_ranges_)
 
-    def _completed(self, filled, checked, X, indicators=None):
+    def _completed(self, filled, checked, X, where=None, indicators=None):
         """Return filled rows (n_samples, n_features) of X as `transform` does."""
         table = self._columns_out(filled, checked)
-        return as_given(self, table, np.isnan(checked), X, indicators)
+        return as_given(self, *self._emptied(table, checked, where), X, indicators)
 
 
 def check_sample(n_draws, as_array):

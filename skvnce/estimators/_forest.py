@@ -17,6 +17,7 @@ from skvnce.estimators._callbacks import (
     shows_progress,
 )
 from skvnce.estimators._category_probabilities import CategoryProbabilities
+from skvnce.estimators._cellwise import mask_of
 from skvnce.estimators._forest_columns import Chains, ColumnForest, Growth, Ranks
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._imputer import Imputer, Predicted
@@ -300,13 +301,19 @@ class ForestImputer(CallbackSupportMixin, CategoryProbabilities, Imputer):
         return np.searchsorted(self._columns_kept(), self.feature_indices_)
 
     @shows_progress
-    def transform(self, X):
+    def transform(self, X, *, where=None):
         """Fill missing cells by means of numbers and by the most probable levels.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
+        where : array-like of bool of shape (n_samples, n_features), or dict, \
+                default=None
+            Which missing cells are filled; the others stay missing, for example
+            answers that the form of a survey skips.  A data frame or a dict of columns
+            to masks of shape (n_samples,) may leave out columns, which are filled.
+            None fills all missing cells.
 
         Returns
         -------
@@ -315,7 +322,8 @@ class ForestImputer(CallbackSupportMixin, CategoryProbabilities, Imputer):
             does, a data frame under `set_output`.
         """
         given, X = X, self._checked(X)
-        return self._completed(self._predicted(X).filled, X, given)
+        wanted = mask_of(self, where, given, X)
+        return self._completed(self._predicted(X).filled, X, given, wanted)
 
     def _predicted(self, X):
         own = self.model_._predicted(X)

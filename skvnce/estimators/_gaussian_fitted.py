@@ -8,6 +8,7 @@ from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._category_probabilities import CategoryProbabilities
+from skvnce.estimators._cellwise import mask_of
 from skvnce.estimators._gaussian_mixed import mixed_rows
 from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._validation import check_count, columns_of
@@ -20,7 +21,7 @@ class FittedNormal(CategoryProbabilities, Imputer):
     """
 
     @shows_progress
-    def transform(self, X):
+    def transform(self, X, *, where=None):
         """Fill missing cells by their conditional means given the observed cells.
 
         If bounds are near, the mean is that of the truncated distribution.  It is exact
@@ -34,6 +35,12 @@ class FittedNormal(CategoryProbabilities, Imputer):
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
+        where : array-like of bool of shape (n_samples, n_features), or dict, \
+                default=None
+            Which missing cells are filled; the others stay missing, for example
+            answers that the form of a survey skips.  A data frame or a dict of columns
+            to masks of shape (n_samples,) may leave out columns, which are filled.
+            None fills all missing cells.
 
         Returns
         -------
@@ -44,7 +51,8 @@ class FittedNormal(CategoryProbabilities, Imputer):
             of X.
         """
         given, X = X, self._checked(X)
-        return self._completed(self._predicted(X).filled, X, given)
+        wanted = mask_of(self, where, given, X)
+        return self._completed(self._predicted(X).filled, X, given, wanted)
 
     def _sources(self, X, n_draws, is_joint=True):
         if is_joint and self._mixed is not None:  # one chain for all of them

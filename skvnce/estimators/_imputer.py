@@ -10,6 +10,7 @@ from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce.estimators._base import CellSampler, check_sample
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._cellwise import mask_of
 from skvnce.estimators._reference import fitted_to
 from skvnce.estimators._shift import shift_of, shifted
 from skvnce.estimators._tables import into_dtype
@@ -44,6 +45,7 @@ class Imputer(CellSampler):
         as_array=False,
         shift=None,
         reference=None,
+        where=None,
     ):
         """Draw the missing cells from their distribution given the observed cells.
 
@@ -74,6 +76,12 @@ class Imputer(CellSampler):
             observed cells of their own row, for example the control group of a trial.
             A clone of this imputer is fitted to them.  Columns that are constant in the
             group do not count.  None uses the fit to all rows.
+        where : array-like of bool of shape (n_samples, n_features), or dict, \
+                default=None
+            Which missing cells are filled; the others stay missing, for example
+            answers that the form of a survey skips.  A data frame or a dict of columns
+            to masks of shape (n_samples,) may leave out columns, which are filled.
+            None fills all missing cells.
 
         Returns
         -------
@@ -86,12 +94,15 @@ class Imputer(CellSampler):
         ------
         ValueError
             If `shift` names unknown columns or levels, or is not finite, or if a
-            column has no observed cell in `reference`.
+            column has no observed cell in `reference`, or if `where` has a wrong shape
+            or names unknown columns.
         TypeError
-            If `shift` has a number for categories, or a dict for numbers.
+            If `shift` has a number for categories, or a dict for numbers, or if `where`
+            is not boolean.
         """
         check_sample(n_draws, as_array)
         checked, model = self._checked(X), self
+        wanted = mask_of(self, where, X, checked)
         if reference is not None:
             random_state = seed_from(random_state)
             model = fitted_to(self, reference, random_state)
@@ -102,7 +113,29 @@ class Imputer(CellSampler):
             draw = shifted(draw, shift_of(model, shift))
             turns = checked, sources, draw, n_draws, random_state
             drawn = model._filled_in_turns(*turns)
-        return self._as_asked(drawn, checked, X, as_array)
+        return self._as_asked(drawn, checked, X, as_array, wanted)
+
+    def fit_transform(self, X, y=None, *, where=None, **fit_params):
+        """Fit to a table, and fill its missing cells.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : None
+            Ignored.
+        where : array-like of bool of shape (n_samples, n_features), or dict, \
+                default=None
+            See `transform`.
+        **fit_params : dict
+            Of `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+            See `transform`.
+        """
+        return self.fit(X, y, **fit_params).transform(X, where=where)
 
     def _sources(self, X, n_draws, is_joint=True):
         """Return models, and a function that draws from one; see `_filled_in_turns`.
@@ -172,7 +205,7 @@ class Imputer(CellSampler):
             self.indicator_ = MissingIndicator(error_on_new=False)
             self.indicator_.set_output(transform="default").fit(X)
 
-    def _completed(self, filled, checked, X, indicators=None):
+    def _completed(self, filled, checked, X, where=None, indicators=None):
         if self.indicator_ is not None:
             indicators = self.indicator_.transform(checked).astype(filled.dtype)
-        return super()._completed(filled, checked, X, indicators)
+        return super()._completed(filled, checked, X, where, indicators)

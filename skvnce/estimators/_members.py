@@ -11,6 +11,7 @@ from skvnce._random import row_keyed, seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.mixed.columns import NUMERIC
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._cellwise import mask_of
 from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import (
@@ -60,13 +61,19 @@ class DrawnByMembers(Imputer):
     """
 
     @shows_progress
-    def transform(self, X):
+    def transform(self, X, *, where=None):
         """Fill missing cells by the mean, median or mode of draws.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
+        where : array-like of bool of shape (n_samples, n_features), or dict, \
+                default=None
+            Which missing cells are filled; the others stay missing, for example
+            answers that the form of a survey skips.  A data frame or a dict of columns
+            to masks of shape (n_samples,) may leave out columns, which are filled.
+            None fills all missing cells.
 
         Returns
         -------
@@ -74,7 +81,8 @@ class DrawnByMembers(Imputer):
             Observed cells are equal to those of X.
         """
         given, X = X, self._checked(X)
-        return self._completed(self._predicted(X).filled, X, given)
+        wanted = mask_of(self, where, given, X)
+        return self._completed(self._predicted(X).filled, X, given, wanted)
 
     def _predicted(self, X):
         filled, certain = self._constants_filled(X), self._certain(X)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce.estimators._tables import distinct_rows
-from skvnce.estimators._validation import column_name, columns_of
+from skvnce.estimators._validation import column_name, column_of_key, columns_of
 
 WIDENED = 3.0  # mean excesses by which the range of a continuous column is widened
 REPEATED = 0.5  # share of cells with equal values, from which a column has repeats
@@ -185,7 +185,8 @@ def _as_list(estimator, value, name, d):
     if isinstance(value, dict):
         found = [None] * d
         for key, bound in value.items():
-            found[_place(estimator, key, name, d)] = _checked_bound(bound, name, key)
+            place = column_of_key(estimator, key, name)
+            found[place] = _checked_bound(bound, name, key)
         return found
     try:
         listed = list(value)
@@ -229,17 +230,6 @@ def _checked_bound(value, name, key=None):
     if np.isnan(value):
         raise ValueError(f"{name} must not be NaN; use None for the default bound.")
     return value
-
-
-def _place(estimator, key, name, d):
-    """Find the column that a key of a dict of bounds refers to."""
-    names = list(getattr(estimator, "feature_names_in_", ()))
-    if key in names:
-        return names.index(key)
-    if not names and isinstance(key, int | np.integer) and 0 <= key < d:
-        return int(key)
-    known = ", ".join(map(repr, names)) if names else f"0 to {d - 1}"
-    raise ValueError(f"{name} has the key {key!r}, no column of X: {known}.")
 
 
 def _check_order(estimator, column, low, high):

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from skvnce.estimators._possible import PossibleValues
-from skvnce.estimators._validation import columns_of
+from skvnce.estimators._validation import column_of_key, columns_of
 
 _MOST_INTEGERS = 2**20  # in a wider range, rounding does not matter
 _STRONGEST = 6.0  # difference of log-odds, so that one of exp(6) draws is accepted
@@ -135,7 +135,7 @@ def shift_of(estimator, shift):
     nodes = {place: j for j, place in enumerate(estimator.feature_indices_.tolist())}
     columns, moves, log_odds = np.zeros(len(nodes), dtype=bool), {}, {}
     for key, value in shift.items():
-        place = _place(estimator, key)
+        place = column_of_key(estimator, key, "shift")
         if place not in nodes:
             raise ValueError(
                 f"shift has the column {key!r}, which is constant or entirely missing "
@@ -214,19 +214,6 @@ def _tilted(draw, source, nodes, number, log_odds):
         if len(rows):
             drawn[tables, rows] = draw(source, nodes[rows], 1)[0]
     return drawn
-
-
-def _place(estimator, key):
-    """Find the column of a name, or of an index if the columns have no names."""
-    names = list(getattr(estimator, "feature_names_in_", ()))
-    width = estimator.n_features_in_
-    if key in names:
-        return names.index(key)
-    is_index = isinstance(key, int | np.integer) and not isinstance(key, bool)
-    if not names and is_index and 0 <= key < width:
-        return int(key)
-    known = ", ".join(map(repr, names)) if names else f"0 to {width - 1}"
-    raise ValueError(f"shift has the key {key!r}, no column of X: {known}.")
 
 
 def _levels_of(estimator, place):

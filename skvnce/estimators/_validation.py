@@ -110,6 +110,28 @@ def column_name(estimator, column):
     return f"column {column}" if names is None else f"column {names[column]!r}"
 
 
+def column_of_key(estimator, key, name):
+    """Find the column of a name, or of an index if the columns have no names.
+
+    Parameters
+    ----------
+    estimator : BaseEstimator
+        Its `n_features_in_` and `feature_names_in_` are set.
+    key : str or int
+    name : str
+        The parameter that has the key, for the error.
+    """
+    names = list(getattr(estimator, "feature_names_in_", ()))
+    width = estimator.n_features_in_
+    if key in names:
+        return names.index(key)
+    is_index = isinstance(key, numbers.Integral) and not isinstance(key, bool)
+    if not names and is_index and 0 <= key < width:
+        return int(key)
+    known = ", ".join(map(repr, names)) if names else f"0 to {width - 1}"
+    raise ValueError(f"{name} has the key {key!r}, no column of X: {known}.")
+
+
 def incomplete_array(estimator, X, *, reset, like=None):
     """Validate a table in which NaN, or a mask, marks missing cells.
 
