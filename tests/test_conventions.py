@@ -175,7 +175,8 @@ FITS = {
 NOT_ALWAYS = {  # log_scale_ only of "vnce...", categories_ of tables that have some
     "G": {"log_scale_"},
     "GCV": {"log_scale_"},
-    **dict.fromkeys(["CG", "CGCV", "GI", "FI", "VAE", "LAIR", "VGI"], {"categories_"}),
+    **dict.fromkeys(["CG", "CGCV", "FI", "VAE", "LAIR", "VGI"], {"categories_"}),
+    "GI": {"categories_", "trace_", "r_hat_", "n_burn_in_", "latent_names_"},
 }
 
 

@@ -20,7 +20,11 @@ from skvnce.estimators._callbacks import (
     rounds_of_tuning,
 )
 from skvnce.estimators._gaussian_fitted import FittedNormal
-from skvnce.estimators._gaussian_mixed import fit_mixed, number_of_sweeps
+from skvnce.estimators._gaussian_mixed import (
+    fit_mixed,
+    forget_chain,
+    number_of_sweeps,
+)
 from skvnce.estimators._gaussian_parameters import NormalParameters
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._possible import PossibleValues
@@ -183,6 +187,17 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
     loss_curve_ : list of float
         Negative penalised log-likelihood per row after each round of the final fit.
         With categories, the negative log-density of the latent variables per row.
+    trace_ : ndarray of shape (n_iter_, 2, n_latents)
+        With categories, after each Gibbs sweep the means of the latent variables, and
+        the shares of their variances that the others explain.
+    r_hat_ : ndarray of shape (2, n_latents)
+        With categories, the split R-hat of `trace_` after the burn-in
+        (`skvnce.metrics.split_r_hat`).
+    n_burn_in_ : int
+        With categories, the number of sweeps before the first draw of the parameters.
+    latent_names_ : ndarray of shape (n_latents,)
+        With categories, the names of the latent variables: those of their columns, and
+        ``"column=level"`` for nominal ones.
     n_features_in_ : int
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -312,6 +327,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         self._keep_possible(cells.table, self.min_value, self.max_value)
         self.location_, self.scale_ = cells.location, cells.scale
         are_levels, self._mixed = is_level(self), None
+        forget_chain(self)
         self._announce_tails(cells.table, self.feature_indices_[~are_levels])
         rounds = number_of_sweeps(self) if are_levels.any() else self.max_iter
         on_round, finish = report_rounds(self, rounds, X=X)

@@ -14,6 +14,7 @@ from skvnce.estimators._gaussian_rows import MixedRows
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import columns_of, level_counts
+from skvnce.metrics import split_r_hat
 
 SHARE = 0.5  # shrinkage in rows per latent variable if it is "auto"
 ROWS = 10_000  # the chains of the fit use about as many rows
@@ -112,6 +113,32 @@ def _keep(estimator, latents, fit, kinds):
     estimator.location_ = np.where(numeric, estimator.location_, np.nan)
     estimator.scale_ = np.where(numeric, estimator.scale_, np.nan)
     estimator.loss_curve_, estimator.n_iter_ = fit.losses, len(fit.losses)
+    estimator.n_burn_in_ = len(fit.losses) - len(fit.estimates)
+    estimator.trace_ = np.stack(fit.trace)
+    estimator.r_hat_ = _r_hat(estimator.trace_[estimator.n_burn_in_ :])
+    estimator.latent_names_ = np.array(_latent_names(estimator, latents), dtype=object)
+
+
+def forget_chain(estimator):
+    """Delete the attributes of the Markov chain of an earlier fit."""
+    for name in ("trace_", "r_hat_", "n_burn_in_", "latent_names_"):
+        vars(estimator).pop(name, None)
+
+
+def _r_hat(trace):
+    if len(trace) < 4:
+        return np.full(trace.shape[1:], np.nan)
+    return split_r_hat(trace[None])
+
+
+def _latent_names(estimator, latents):
+    """Name latent variables after their column, and their level if there are some."""
+    names, columns = estimator._names_in(), columns_of(estimator)
+    found = []
+    for place, size in zip(estimator.feature_indices_, latents.n_levels, strict=True):
+        name, levels = names[place], columns[place].levels
+        found += [name] if size == 1 else [f"{name}={level}" for level in levels]
+    return found
 
 
 def stored(latents, kinds):

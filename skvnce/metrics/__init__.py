@@ -12,6 +12,7 @@ probabilities, or the frequencies of their levels in draws. They leave out numbe
 
 `energy_distance` compares two tables as samples, `two_sample_auc` true with completed
 rows, and `edge_auc` compares a ranking of pairs with the edges of a known graph.
+`split_r_hat` compares the halves of Markov chains.
 
 References
 ----------
@@ -23,6 +24,9 @@ Journal of Applied Meteorology, 8(6), 985-987.
 
 Ferro, C. A. T. (2014). Fair scores for ensemble forecasts. Quarterly Journal of the
 Royal Meteorological Society, 140(683), 1917-1923.
+
+Gelman, A., Carlin, J. B., Stern, H. S., Dunson, D. B., Vehtari, A. and Rubin, D. B.
+(2013). Bayesian data analysis, third edition. Chapman and Hall.
 
 Good, I. J. (1952). Rational decisions. Journal of the Royal Statistical Society B,
 14(1), 107-114.
@@ -53,6 +57,7 @@ from skvnce.metrics._categories import (
     false_classification_rate,
     ranked_probability_score,
 )
+from skvnce.metrics._chains import split_r_hat
 from skvnce.metrics._graphs import edge_auc
 from skvnce.metrics._numbers import coverage, crps, imputation_mae, imputation_rmse
 from skvnce.metrics._samples import energy_distance, two_sample_auc
@@ -69,5 +74,6 @@ __all__ = [
     "imputation_mae",
     "imputation_rmse",
     "ranked_probability_score",
+    "split_r_hat",
     "two_sample_auc",
 ]

@@ -89,6 +89,10 @@ class Factors(NamedTuple):
         nominal = [GivenOthers.of(block, *parts) for _, block in latents.nominal]
         return cls(*parts, nominal, normal)
 
+    def explained(self) -> np.ndarray:
+        """Compute the share of each variance that the others explain; (latents,)."""
+        return 1 - self.scales**2 / self.normal.covariance.diagonal().numpy()
+
     def given_others(self, z: np.ndarray, j: int) -> np.ndarray:
         """Compute E[z_j | others] of rows; z is (latents, n), the result (n,)."""
         return z[j] - self.slopes[j] @ z + self.offsets[j]
@@ -291,11 +295,15 @@ class Fit(NamedTuple):
         Minus the mean log-density of the latent variables of a row, after each sweep.
     estimates : list of Normal
         The parameters of the chain after the burn-in.
+    trace : list of ndarray of shape (2, latents)
+        After each sweep, the means of the latent variables, and the shares of their
+        variances that the others explain.
     """
 
     draws: list[Normal]
     losses: list[float]
     estimates: list[Normal]
+    trace: list[np.ndarray]
 
     def average(self) -> Normal:
         """Average the parameters of the chain."""
@@ -340,9 +348,10 @@ def posterior_draws(
     normal = start_of(parts, shares)
     z = [rows.start(normal.mean) for rows in parts]
     every = max(1, int(max_iter * (1 - BURN_IN)) // n_draws)
-    found, more = Fit([], [], []), latents.size + 2
+    found, more = Fit([], [], [], []), latents.size + 2
+    factors = Factors.of(normal, latents)
     for number in range(1, max_iter + 1):
-        factors, moments = Factors.of(normal, latents), em.Moments.zeros(latents.size)
+        moments = em.Moments.zeros(latents.size)
         for rows, one, share in zip(parts, z, shares, strict=True):
             rows.redraw(one, factors)
             moments.add(torch.from_numpy(one).T - normal.mean, share)
@@ -351,6 +360,8 @@ def posterior_draws(
         loss = _loss(drawn, drawn.mean - normal.mean, moments, total)
         normal = set_scales(latents, z, drawn)
         found.losses.append(loss + _change_of_scales(drawn, normal))
+        factors = Factors.of(normal, latents)
+        found.trace.append(np.stack([normal.mean, factors.explained()]))
         change = abs(found.losses[-1] - found.losses[-2]) if number > 1 else nan
         left = max_iter - number
         if left < every * n_draws:

@@ -1,0 +1,61 @@
+"""Convergence of Markov chains."""
+
+import numpy as np
+
+from skvnce.metrics._checks import finite
+
+_FEWEST = 4  # steps: two in each half
+
+
+def split_r_hat(chains):
+    r"""Split R-hat: whether halves of Markov chains have the same distribution.
+
+    Each chain is split into two halves of n steps. With W the mean of their variances
+    and B / n the variance of their means,
+
+    .. math:: \hat R = \sqrt{\frac{(n - 1) W / n + B / n}{W}} \qquad (3)
+
+    (Gelman et al. 2013, section 11.4). It is near 1 if the chains have converged, and
+    larger if they drift or lie apart. Values above 1.1 call for longer chains; halves
+    of less than about 100 steps exceed it by chance.
+
+    Parameters
+    ----------
+    chains : array-like of shape (n_chains, n_steps, ...)
+        One or several chains of at least 4 steps, without the burn-in; of an odd number
+        of steps the first is left out. Further axes are other quantities.
+
+    Returns
+    -------
+    r_hat : float or ndarray of the shape of the further axes
+        NaN where a quantity is constant.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than 4 steps, or values are not finite.
+
+    Examples
+    --------
+    >>> from skvnce.metrics import split_r_hat
+    >>> round(split_r_hat([[1, 2, 1, 2, 1, 2, 1, 2]]), 3)
+    0.866
+    >>> round(split_r_hat([[1, 2, 1, 2, 5, 6, 5, 6]]), 3)
+    4.975
+    """
+    steps = finite(np.asarray(chains, dtype=np.float64), "chains")
+    if steps.ndim < 2 or steps.shape[1] < _FEWEST or not len(steps):
+        raise ValueError(
+            f"chains must have the shape (n_chains, n_steps, ...) with {_FEWEST} steps "
+            f"or more, got {steps.shape}; one chain is chain[None]"
+        )
+    half = steps.shape[1] // 2
+    recent = steps[:, -2 * half :]
+    halves = recent.reshape(2 * len(steps), half, *steps.shape[2:])
+    within = halves.var(1, ddof=1).mean(0)
+    between = halves.mean(1).var(0, ddof=1)
+    ratio = np.full(within.shape, np.nan)
+    spread = (half - 1) / half * within + between
+    np.divide(spread, within, out=ratio, where=within > 0)
+    found = np.sqrt(ratio)
+    return found if found.ndim else float(found)

@@ -1,0 +1,109 @@
+"""Traces of fits, and split R-hat."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from skvnce import GaussianImputer
+from skvnce.datasets import load_nhanes
+from skvnce.inspection import ConvergenceDisplay
+from skvnce.metrics import split_r_hat
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    columns = ["Age", "BMI", "SmokeNow", "Race1"]
+    df = load_nhanes(as_frame=True, categories=True).data[columns][::20]
+    return GaussianImputer(max_iter=40, on_misfit="ignore", random_state=0).fit(df), df
+
+
+def test_r_hat_by_hand():
+    # halves (0, 2), (4, 6), (1, 1), (1, 3): W = (2 + 2 + 0 + 2) / 4, means 1 5 1 2
+    chains = [[9.0, 0.0, 2.0, 4.0, 6.0], [9.0, 1.0, 1.0, 1.0, 3.0]]
+    within, between = 1.5, np.var([1, 5, 1, 2], ddof=1)
+    wanted = np.sqrt((within / 2 + between) / within)
+    assert split_r_hat(chains) == pytest.approx(wanted, rel=1e-14)
+
+
+def test_r_hat_of_independent_draws_and_of_a_drift():
+    steps = np.random.default_rng(0).normal(size=(2000, 3))
+    steps[:, 1] += np.linspace(0, 3, 2000)  # halves differ by 1.5, W is about 1.2
+    steps[:, 2] = 1.0
+    found = split_r_hat(steps[None])
+    # sqrt(1 + (difference of means)^2 / 2 / W), whose square is about chi2 / 1000
+    assert 0.999 < found[0] < 1.01
+    assert found[1] == pytest.approx(np.sqrt(1 + 1.5**2 / 2 / 1.19), abs=0.05)
+    assert np.isnan(found[2])
+
+
+def test_chains_that_lie_apart():
+    rng = np.random.default_rng(0)
+    chains = rng.normal(size=(2, 100)) + [[0.0], [5.0]]
+    assert split_r_hat(chains) > 2 > 1.1 > split_r_hat(chains - chains.mean(1)[:, None])
+
+
+@pytest.mark.parametrize("chains", [[1.0, 2.0, 3.0, 4.0], [[1.0, 2.0, 3.0]], []])
+def test_errors_of_r_hat(chains):
+    with pytest.raises(ValueError, match="n_steps"):
+        split_r_hat(chains)
+    with pytest.raises(ValueError, match="finite"):
+        split_r_hat([[1.0, 2.0, np.nan, 3.0]])
+
+
+def test_the_trace_of_a_fit(fitted):
+    imputer, _ = fitted
+    sweeps, latents = imputer.n_iter_, len(imputer.latent_names_)
+    assert imputer.trace_.shape == (sweeps, 2, latents)
+    names = imputer.latent_names_.tolist()
+    assert names[:3] == ["Age", "BMI", "SmokeNow"]
+    assert all(name.startswith("Race1=") for name in names[3:])
+    recent = imputer.trace_[imputer.n_burn_in_ :]
+    np.testing.assert_allclose(recent[:, 0].mean(0), imputer.mean_, atol=1e-12)
+    np.testing.assert_array_equal(imputer.r_hat_, split_r_hat(recent[None]))
+    assert (recent[:, 1] > 0).all()
+    assert (recent[:, 1] < 1).all()
+
+
+def test_explained_variances_are_those_of_a_regression(fitted):
+    """The mean over sweeps is near that of the mean covariance."""
+    imputer, _ = fitted
+    precision = np.linalg.inv(imputer.covariance_)
+    wanted = 1 - 1 / (np.diag(precision) * np.diag(imputer.covariance_))
+    found = imputer.trace_[imputer.n_burn_in_ :, 1]
+    low, high = found.min(0), found.max(0)
+    assert (wanted > low - 0.1).all()
+    assert (wanted < high + 0.1).all()
+
+
+def test_the_picture(fitted):
+    imputer, _ = fitted
+    display = ConvergenceDisplay.from_estimator(imputer, n_traces=3)
+    assert len(display.axes_) == 4
+    [line] = display.axes_[0].lines
+    np.testing.assert_array_equal(line.get_ydata(), imputer.loss_curve_)
+    part, place = np.unravel_index(np.nanargmax(imputer.r_hat_), imputer.r_hat_.shape)
+    [line] = display.axes_[1].lines
+    np.testing.assert_array_equal(line.get_ydata(), imputer.trace_[:, part, place])
+    assert imputer.latent_names_[place] in display.axes_[1].get_title()
+    display.figure_.canvas.draw()
+
+
+def test_a_fit_of_numbers_has_a_loss_alone(fitted):
+    imputer, df = fitted
+    numbers = clone(imputer).fit(df)  # with categories first
+    numbers.fit(df[["Age", "BMI"]])
+    assert not hasattr(numbers, "trace_")
+    assert not hasattr(numbers, "latent_names_")
+    assert len(ConvergenceDisplay.from_estimator(numbers).axes_) == 1
+
+
+def test_errors(fitted):
+    imputer, _ = fitted
+    with pytest.raises(ValueError, match="loss_curve_"):
+        ConvergenceDisplay.from_estimator(GaussianImputer())
+    with pytest.raises(ValueError, match="loss_curve must have"):
+        ConvergenceDisplay([])
+    with pytest.raises(ValueError, match="trace must have the shape"):
+        ConvergenceDisplay([1.0], np.zeros((2, 2, 1)), np.ones((2, 1)), ["a"])
+    with pytest.raises(TypeError, match="n_traces"):
+        ConvergenceDisplay.from_estimator(imputer, n_traces=1.5)
