@@ -157,7 +157,7 @@ def sensitivity_curve(
 
 
 def _pooled(results):
-    if all(isinstance(one, tuple) and len(one) == 2 for one in results):
+    if all(isinstance(one, tuple | list) and len(one) == 2 for one in results):
         return pool(*(np.array(part) for part in zip(*results, strict=True)))
     return pool_models(results)
 
