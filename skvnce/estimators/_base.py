@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._progress import step
 from skvnce._warnings import warn_user
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._misfit import HeldOutCheck
+from skvnce.estimators._intervals import CellQuantiles
 from skvnce.estimators._output import as_given, tables_as_given, values_of
 from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._possible import PossibleValues, possible_values
@@ -291,7 +291,7 @@ class IncompleteTransformer(ConstantColumns, TransformerMixin, BaseEstimator):
         return getattr(self, "feature_names_in_", generic)
 
 
-class CellSampler(HeldOutCheck, IncompleteTransformer):
+class CellSampler(CellQuantiles, IncompleteTransformer):
     """Base class of estimators that draw missing cells."""
 
     @shows_progress

@@ -1,0 +1,185 @@
+r"""Quantiles of missing cells, from draws.
+
+If m draws of a cell and its true value come from the same distribution, the value is at
+most the k-th smallest draw with probability
+
+.. math:: P(y \le y_{(k)}) \ge k / (m + 1), \qquad (1)
+
+with equality if no values repeat.  Quantiles are therefore draws: values that the cell
+can have, without interpolation.
+
+References
+----------
+David and Nagaraja (2003), Order statistics.
+"""
+
+from math import ceil, floor
+from numbers import Real
+
+import numpy as np
+
+from skvnce._random import seed_from
+from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._misfit import HeldOutCheck
+from skvnce.estimators._validation import check_count, columns_of
+
+_CHUNK = 2**22  # maximum number of cells, over all draws, in a chunk of rows
+_ROUNDING = 1e-9  # of levels, in ranks: 0.05 * 200 is below 10
+
+
+class CellQuantiles(HeldOutCheck):
+    """Part of `CellSampler`: quantiles of the draws of each cell."""
+
+    @shows_progress
+    def interval(self, X, level=0.9, n_draws=199, random_state=None):
+        """Compute intervals that contain the missing cells with a probability.
+
+        The ends are draws of `sample`, and so values that the cell can have.  If the
+        model is right, an interval contains the cell with probability `level`, or with
+        a larger one where values repeat, and the cell is equally often below and above.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        level : float, default=0.9
+            Between 0 and 1.
+        n_draws : int, default=199
+            Number of draws.  The probability is `level` if ``(1 - level) / 2 *
+            (n_draws + 1)`` is an integer, as it is for 0.9, 0.95 and 0.99 with 199
+            draws; else it is larger.
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the ends differ between calls.
+
+        Returns
+        -------
+        lower, upper : ndarray or data frame of shape (n_samples, n_features_out)
+            Arrays or data frames, as `sample` returns them.  Observed cells are as in
+            X.  Missing cells stay missing in columns whose levels have no order, for
+            which imputers of categories have `category_probabilities`, and in columns
+            that had no observed cell at `fit`.
+
+        Raises
+        ------
+        ValueError
+            If `level` is not between 0 and 1, or needs more draws.
+        TypeError
+            If `level` is no number, or `n_draws` no integer.
+        """
+        ranks = ranks_of_interval(level, n_draws)
+        return tuple(self._quantiles(X, ranks, n_draws, random_state))
+
+    @shows_progress
+    def quantile(self, X, q=0.5, n_draws=199, random_state=None):
+        """Compute quantiles of the distributions of the missing cells.
+
+        They are draws of `sample`, of rank ``q * (n_draws + 1)``, rounded up.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        q : float or array-like of shape (n_quantiles,), default=0.5
+            Between 0 and 1.
+        n_draws : int, default=199
+            Number of draws.
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the quantiles differ between calls.
+
+        Returns
+        -------
+        ndarray or data frame of shape (n_samples, n_features_out), or list of these
+            A list if `q` is array-like.  Observed cells, and columns that have no
+            quantiles, are as in `interval`.
+
+        Raises
+        ------
+        ValueError
+            If `q` is not between 0 and 1, or needs more draws.
+        TypeError
+            If `q` is neither a number nor array-like, or `n_draws` no integer.
+        """
+        ranks = ranks_of_quantiles(q, n_draws)
+        found = self._quantiles(X, ranks, n_draws, random_state)
+        return found if np.ndim(q) else found[0]
+
+    def _quantiles(self, X, ranks, n_draws, random_state):
+        checked = self._checked(X)
+        tables = ordered_draws(self, checked, ranks, n_draws, random_state)
+        where = np.broadcast_to(columns_with_order(self), checked.shape)
+        return self._as_asked(tables, checked, X, as_array=False, where=where)
+
+
+def check_share(value, name):
+    """Check that a value is a number between 0 and 1."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must be between 0 and 1, exclusive, got {value!r}.")
+
+
+def ranks_of_interval(level, n_draws):
+    """Find the ranks, from 0, of the draws that are the ends of an interval."""
+    check_share(level, "level")
+    check_count(n_draws, "n_draws")
+    outside = (1 - level) / 2
+    first = floor(outside * (n_draws + 1) + _ROUNDING)
+    if not first:
+        _refuse(f"level={level!r}", outside, n_draws)
+    return first - 1, n_draws - first
+
+
+def ranks_of_quantiles(q, n_draws):
+    """Find the ranks, from 0, of the draws that are quantiles (n_quantiles,)."""
+    check_count(n_draws, "n_draws")
+    ranks = []
+    for share in np.ravel(q).tolist():
+        check_share(share, "q")
+        rank = ceil(share * (n_draws + 1) - _ROUNDING)
+        if share * (n_draws + 1) < 1 - _ROUNDING or rank > n_draws:
+            _refuse(f"q={share!r}", min(share, 1 - share), n_draws)
+        ranks.append(rank - 1)
+    return ranks
+
+
+def _refuse(asked, share, n_draws):
+    least = ceil(1 / share - _ROUNDING) - 1
+    raise ValueError(
+        f"{asked} needs n_draws of at least {least}, got n_draws={n_draws}."
+    )
+
+
+def ordered_draws(imputer, X, ranks, n_draws, random_state):
+    """Sort the draws of each missing cell of validated rows, and choose some.
+
+    Parameters
+    ----------
+    imputer : CellSampler
+    X : ndarray of shape (n_samples, n_features_in_)
+    ranks : sequence of int, of length n_ranks
+        From 0 to n_draws - 1.
+    n_draws : int
+    random_state : int, RandomState instance, Generator or None
+
+    Returns
+    -------
+    ndarray of shape (n_ranks, n_samples, n_features_out)
+    """
+    ranks, rng = list(ranks), np.random.default_rng(seed_from(random_state))
+    found = np.repeat(X[None, :, imputer._columns_kept()], len(ranks), 0)
+    rows = np.flatnonzero(np.isnan(X).any(1))
+    size = max(1, _CHUNK // (X.shape[1] * n_draws))
+    for first in range(0, len(rows), size):
+        part = rows[first : first + size]
+        drawn = imputer._drawn_tables(X[part], n_draws, rng)
+        found[:, part] = np.partition(drawn, sorted(set(ranks)), axis=0)[ranks]
+    return found
+
+
+def columns_with_order(imputer):
+    """Return which columns have quantiles: all but nominal and empty ones."""
+    known = np.zeros(imputer.n_features_in_, dtype=bool)
+    known[imputer._columns_with_data()] = True
+    for place, column in enumerate(columns_of(imputer) or ()):
+        known[place] &= column.kind != "nominal"
+    return known
