@@ -52,6 +52,8 @@ class ModelCells(NamedTuple):
         Means and standard deviations of the observed cells of `nodes`.
     counted : ndarray of bool, of shape (n_samples,)
         The rows of positive weight.
+    limits : CellLimits or None
+        Of `nodes`.
     """
 
     table: np.ndarray
@@ -60,6 +62,7 @@ class ModelCells(NamedTuple):
     location: np.ndarray
     scale: np.ndarray
     counted: np.ndarray
+    limits: tuple | None = None
 
 
 class ConstantColumns:
@@ -67,22 +70,26 @@ class ConstantColumns:
 
     _fate_of_constants = "their missing cells are filled by the constant"
 
-    def _read_cells(self, X, weights=None, refusal=None):
+    def _read_cells(self, X, weights=None, refusal=None, limits=None):
         """Choose the columns of the model, and return its cells as `ModelCells`.
 
         Sets `feature_indices_` and `constants_`.  `weights` (n_samples,) are checked;
-        see `_split_constants` for `refusal`.
+        see `_split_constants` for `refusal`.  With `limits`, `CellLimits` of X, a row
+        that only has limits is kept.
         """
-        weights, kept = rows_with_data(X, weights)
+        known = ~np.isnan(X) if limits is None else ~np.isnan(X) | limits.known
+        weights, kept = rows_with_data(X, weights, known)
         table = X[kept]
         self.feature_indices_ = self._observed_columns(table)
         self._split_constants(table, refusal)
         nodes = table[:, self.feature_indices_].astype(np.float64)
-        seen = ~np.isnan(nodes).all(1)
+        seen = known[kept][:, self.feature_indices_].any(1)
         nodes, kept_weights = nodes[seen], weights[kept][seen]
+        if limits is not None:
+            limits = limits.of(np.flatnonzero(kept)[seen], self.feature_indices_)
         moments = column_moments(nodes, kept_weights)
         check_deviations(self, self.feature_indices_, moments[1])
-        return ModelCells(table, nodes, kept_weights, *moments, weights > 0)
+        return ModelCells(table, nodes, kept_weights, *moments, weights > 0, limits)
 
     def _constant_cells(self):
         """Return the values, or the codes, of the columns in `constants_`."""

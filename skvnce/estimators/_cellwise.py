@@ -3,10 +3,49 @@
 A table of X's shape, or masks and numbers of some of its columns by name.
 """
 
-import numpy as np
+from typing import NamedTuple, Self
 
-from skvnce._cells import is_frame
-from skvnce.estimators._validation import column_name, column_of_key
+import numpy as np
+import torch
+
+from skvnce._cells import is_frame, is_missing
+from skvnce.estimators._validation import column_name, column_of_key, columns_of
+
+
+class CellLimits(NamedTuple):
+    """Least and largest values of the missing cells of a table.
+
+    Attributes
+    ----------
+    low, high : ndarray of shape (n_samples, n_features)
+        Infinite where nothing is known, and in observed cells.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def known(self):
+        """Return which cells have a limit; bool, (n_samples, n_features)."""
+        return np.isfinite(self.low) | np.isfinite(self.high)
+
+    def of(self, rows, columns) -> Self:
+        """Select the limits of some rows and columns."""
+        return CellLimits(*(part[np.ix_(rows, columns)] for part in self))
+
+    def rounded(self, integers) -> Self:
+        """Round limits of the columns in `integers`, (n_features,), to integers."""
+        low, high = np.ceil(self.low), np.floor(self.high)
+        use = integers & (low <= high)
+        return CellLimits(np.where(use, low, self.low), np.where(use, high, self.high))
+
+    def clipped(self, cells):
+        """Clip cells (..., n_samples, n_features); the dtype is kept."""
+        return np.clip(cells, self.low, self.high).astype(cells.dtype)
+
+    def tensors(self):
+        """Return copies as a pair of tensors."""
+        return torch.tensor(self.low), torch.tensor(self.high)
 
 
 def mask_of(estimator, where, X, checked):
@@ -37,6 +76,69 @@ def mask_of(estimator, where, X, checked):
     return found
 
 
+def limits_of(estimator, min_value, max_value, X, checked):
+    """Check limits of single cells, and convert them.
+
+    Parameters
+    ----------
+    estimator : IncompleteTransformer
+    min_value, max_value : array-like of shape (n_samples, n_features), dict or None
+        A dict has columns, and arrays (n_samples,) or numbers.
+    X : array-like of shape (n_samples, n_features)
+    checked : ndarray of shape (n_samples, n_features)
+        As `incomplete_array` has returned it.
+
+    Returns
+    -------
+    CellLimits, or None
+        None if no missing cell has a limit.
+
+    Raises
+    ------
+    ValueError
+        If a lower limit is above the upper one, or if a shape is wrong.
+    TypeError
+        If limits are not numbers, or given for columns of categories or dates.
+    """
+    missing, sides = np.isnan(checked), []
+    pairs = ((min_value, "min_value", -np.inf), (max_value, "max_value", np.inf))
+    for given, name, nothing in pairs:
+        ends = np.full(checked.shape, nothing)
+        columns = ()
+        if given is not None:
+            columns = columns_given(estimator, given, X, len(checked), name)
+        for place, cells in columns:
+            ends[:, place] = _numbers(estimator, place, cells, name, nothing)
+        sides.append(np.where(missing, ends, nothing))
+    found = CellLimits(*sides)
+    if (found.low > found.high).any():
+        row, column = np.argwhere(found.low > found.high)[0]
+        raise ValueError(
+            f"min_value must not be above max_value, got {found.low[row, column]} and "
+            f"{found.high[row, column]} in {column_name(estimator, column)}, row {row}."
+        )
+    return found if found.known.any() else None
+
+
+def _numbers(estimator, place, cells, name, nothing):
+    """Convert the limits of a column to floats (n_samples,)."""
+    values = [nothing if is_missing(one) else one for one in cells.tolist()]
+    columns = columns_of(estimator)
+    if columns and not columns[place].is_plain:
+        if all(one == nothing for one in values):
+            return values
+        raise TypeError(
+            f"{name} has limits of {column_name(estimator, place)}, but limits are for "
+            "numbers. categorical_features={column: 'numeric'} makes integers numbers."
+        )
+    try:
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{name} must have numbers in {column_name(estimator, place)}."
+        ) from error
+
+
 def columns_given(estimator, given, X, n_samples, name):
     """Yield the columns that a parameter gives, and their values for each row.
 
@@ -44,7 +146,8 @@ def columns_given(estimator, given, X, n_samples, name):
     ----------
     estimator : IncompleteTransformer
     given : array-like of shape (n_samples, n_features), data frame or dict
-        A data frame and a dict may leave out columns.
+        A data frame and a dict may leave out columns.  A number in a dict is that of
+        all rows.
     X : array-like of shape (n_samples, n_features)
         Its index must be that of a pandas object in `given`.
     n_samples : int
@@ -72,6 +175,8 @@ def columns_given(estimator, given, X, n_samples, name):
         place = column_of_key(estimator, key, name)
         _check_index(given[key], X, name)
         cells = np.asarray(given[key])
+        if cells.shape == ():
+            cells = np.broadcast_to(cells, n_samples)
         if cells.shape != (n_samples,):
             raise ValueError(
                 f"{name}[{key!r}] must have a value for each of the {n_samples} rows, "

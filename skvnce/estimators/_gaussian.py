@@ -7,11 +7,10 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 
-from skvnce._random import seed_from
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.algorithms.gaussian import copula
-from skvnce.algorithms.gaussian.fit import Limits, Split, fit_copula
+from skvnce.algorithms.gaussian.fit import Split, fit_copula
 from skvnce.algorithms.gaussian.marginals import nonlinear_columns
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -19,6 +18,7 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     rounds_of_tuning,
 )
+from skvnce.estimators._cellwise import limits_of
 from skvnce.estimators._gaussian_fitted import FittedNormal
 from skvnce.estimators._gaussian_mixed import (
     fit_mixed,
@@ -90,7 +90,8 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         outermost values, but not across zero unless the observed values have both
         signs.  Bounds do not change the fitted distribution.  Columns of categories
         have none, and in tables with categories imputed numbers are always within the
-        observed range.
+        observed range.  Limits of single cells are parameters of `fit`, `transform` and
+        `sample`.
     n_parameter_draws : int, default=20
         Number of draws of mean and covariance from their posterior, made by data
         augmentation at the first call of `sample`.  `sample` uses them in turn, so that
@@ -219,13 +220,27 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
     averaged over the conditional distributions of Markov chains with the estimated
     parameters.
 
+    With limits of single cells, the parameters are drawn by Gibbs sampling as with
+    categories, and `shrinkage`, `max_iter`, `loss_curve_` and `nonlinear_columns_` are
+    those of such tables; nothing is calibrated.  With ``marginals="auto"`` a column
+    with limits has the distribution of its observed cells, estimated by
+    self-consistency (Turnbull 1976), down to the smallest limit; below, where nothing
+    is observed, it is assumed to be normal or lognormal, whichever describes the
+    observed cells better.  ``"normal"`` takes all columns as normal.  `feature_ranges_`
+    then reaches as far as the limits, but not across zero unless observed values or
+    limits have both signs; the constructor's `min_value` widens it.  Columns with
+    limits do not count in `held_out_gain_`.  `score_samples` takes such cells as
+    missing.
+
     References
     ----------
     Dempster, Laird and Rubin (1977), Maximum likelihood from incomplete data via the EM
     algorithm; Schafer (1997), Analysis of incomplete multivariate data, section 5.4.
     With categories: Albert and Chib (1993), Bayesian analysis of binary and
     polychotomous response data; Hoff (2007), Extending the rank likelihood for
-    semiparametric copula estimation.
+    semiparametric copula estimation.  With limits: Turnbull (1976), The empirical
+    distribution function with arbitrarily grouped, censored and truncated data; Helsel
+    (2012), Statistics for censored environmental data, chapter 6.
 
     Examples
     --------
@@ -296,7 +311,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
 
     @keeps_state_on_failure
     @reports_fit
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None, *, min_value=None, max_value=None):
         """Fit the mean and the covariance.
 
         Parameters
@@ -308,6 +323,13 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows; a row of weight k counts as k equal rows.  In the draws
             of the parameters this holds up to second moments.
+        min_value, max_value : array-like of shape (n_samples, n_features), or dict, \
+                default=None
+            Limits of single missing cells, such as detection limits, which the
+            likelihood accounts for: a cell below its limit L has probability P(x <= L).
+            A data frame may leave out columns, and so may a dict of columns to arrays
+            (n_samples,) or numbers.  NaN and infinite limits are none, and those of
+            observed cells have no effect.
 
         Returns
         -------
@@ -322,18 +344,23 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             If a parameter has a wrong type.
         """
         self._check_parameters()
-        X = incomplete_array(self, X, reset=True)
-        cells = self._read_cells(X, sample_weight)
+        given, X = X, incomplete_array(self, X, reset=True)
+        limits = limits_of(self, min_value, max_value, given, X)
+        cells = self._read_cells(X, sample_weight, limits=limits)
         self._keep_possible(cells.table, self.min_value, self.max_value)
+        if limits is not None:
+            known = PossibleValues(*self._possible)
+            self._set_possible(known.reaching(cells.limits, self.feature_indices_))
         self.location_, self.scale_ = cells.location, cells.scale
         are_levels, self._mixed = is_level(self), None
         forget_chain(self)
         self._announce_tails(cells.table, self.feature_indices_[~are_levels])
-        rounds = number_of_sweeps(self) if are_levels.any() else self.max_iter
+        by_gibbs = are_levels.any() or (limits is not None and len(are_levels))
+        rounds = number_of_sweeps(self) if by_gibbs else self.max_iter
         on_round, finish = report_rounds(self, rounds, X=X)
         try:
             with one_thread():
-                if are_levels.any():
+                if by_gibbs:
                     fit_mixed(self, cells, on_round)
                     self._announce_misfit(_REMEDY)
                 elif self.feature_indices_.size:
@@ -408,22 +435,6 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         self._check_held_out(cells.nodes, predict, **held_out)
         self._announce_misfit(_REMEDY)
 
-    def _limits(self):
-        """Return what is known about the cells, for scaled columns."""
-        ranges = tuple(map(torch.from_numpy, self._scaled_ranges()))
-        return Limits(ranges, self._bounds(), self._repeated_values())
-
-    def _repeated_values(self):
-        """List the values of columns with repeated values, centred and scaled."""
-        known = PossibleValues(*self._possible).values
-        return {
-            node: torch.from_numpy(
-                (known[column] - self.location_[node]) / self.scale_[node]
-            )
-            for node, column in enumerate(self.feature_indices_.tolist())
-            if column in known
-        }
-
     def _report(self, fit, total):
         self.loss_curve_ = [-objective / total for objective in fit.objectives]
         self.n_iter_ = fit.n_rounds
@@ -434,12 +445,3 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
                 f"max_iter, shrinkage or tol={self.tol:g}.",
                 ConvergenceWarning,
             )
-
-    def _keep_for_draws(self, data, weights, strength):
-        """Store the data from which the parameters are drawn at the first request."""
-        self._draws = None
-        self._training = None
-        if self.n_parameter_draws:
-            table = (data.to_array(), weights.numpy())
-            count = self.n_parameter_draws
-            self._training = (*table, strength, count, seed_from(self.random_state))

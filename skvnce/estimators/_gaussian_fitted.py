@@ -6,11 +6,13 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._completed import decoded
 from skvnce._random import seeded
 from skvnce._threads import one_thread
+from skvnce.estimators._base import check_sample
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._category_probabilities import CategoryProbabilities
-from skvnce.estimators._cellwise import mask_of
+from skvnce.estimators._cellwise import limits_of, mask_of
 from skvnce.estimators._gaussian_mixed import mixed_rows
 from skvnce.estimators._imputer import Imputer, Predicted
+from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._validation import check_count, columns_of
 
 
@@ -21,7 +23,7 @@ class FittedNormal(CategoryProbabilities, Imputer):
     """
 
     @shows_progress
-    def transform(self, X, *, where=None):
+    def transform(self, X, *, where=None, min_value=None, max_value=None):
         """Fill missing cells by their conditional means given the observed cells.
 
         If bounds are near, the mean is that of the truncated distribution.  It is exact
@@ -41,6 +43,12 @@ class FittedNormal(CategoryProbabilities, Imputer):
             answers that the form of a survey skips.  A data frame or a dict of columns
             to masks of shape (n_samples,) may leave out columns, which are filled.
             None fills all missing cells.
+        min_value, max_value : array-like of shape (n_samples, n_features), or dict, \
+                default=None
+            Limits of single missing cells, such as detection limits; NaN and infinite
+            ones are none.  A data frame may leave out columns, and so may a dict of
+            columns to arrays (n_samples,) or numbers.  The conditional distribution is
+            truncated to them.
 
         Returns
         -------
@@ -52,23 +60,105 @@ class FittedNormal(CategoryProbabilities, Imputer):
         """
         given, X = X, self._checked(X)
         wanted = mask_of(self, where, given, X)
-        return self._completed(self._predicted(X).filled, X, given, wanted)
+        limits = self._limits_given(min_value, max_value, given, X)
+        filled = self._predicted(X, limits).filled
+        return self._completed(filled, X, given, wanted)
+
+    @shows_progress
+    def sample(
+        self,
+        X,
+        n_draws=1,
+        random_state=None,
+        *,
+        as_array=False,
+        shift=None,
+        reference=None,
+        where=None,
+        min_value=None,
+        max_value=None,
+    ):
+        """Draw the missing cells from their distribution given the observed cells.
+
+        Draws stay within `feature_ranges_`.  In columns whose values repeat they are
+        observed values, and in columns of integers they are integers.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        n_draws : int, default=1
+            Number of completed tables.
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the draws differ between calls.  With an
+            integer, draws of different shifts have the same random numbers.
+        as_array : bool, default=False
+            Whether to return one array of all tables instead of a list.
+        shift, reference, where : default=None
+            See `skvnce.LAIRImputer.sample`.
+        min_value, max_value : array-like of shape (n_samples, n_features), or dict, \
+                default=None
+            Limits of single missing cells, such as detection limits; NaN and infinite
+            ones are none.  A data frame may leave out columns, and so may a dict of
+            columns to arrays (n_samples,) or numbers.  The conditional distribution is
+            truncated to them.
+
+        Returns
+        -------
+        list of n_draws tables of shape (n_samples, n_features_out), or ndarray of \
+                shape (n_draws, n_samples, n_features_out)
+            Completed tables, with the observed cells as they are in X.  Those of a list
+            are arrays or data frames, as `transform` returns them (`set_output`).
+
+        Raises
+        ------
+        ValueError
+            If a parameter names unknown columns or has a wrong shape, if a lower limit
+            is above the upper one, or if there are limits and `shift` or `reference`.
+        TypeError
+            If a parameter has a wrong type, or if columns of categories have limits.
+        """
+        if min_value is None and max_value is None:
+            given = {"as_array": as_array, "shift": shift, "reference": reference}
+            return super().sample(X, n_draws, random_state, where=where, **given)
+        if shift is not None or reference is not None:
+            raise ValueError(
+                "min_value and max_value cannot be combined with shift or reference, "
+                "which change the distribution of the missing cells. Leave one out."
+            )
+        check_sample(n_draws, as_array)
+        checked = self._checked(X)
+        wanted = mask_of(self, where, X, checked)
+        limits = self._limits_given(min_value, max_value, X, checked)
+        sources, draw = self._sources(checked, n_draws)
+        drawn = self._filled_in_turns(
+            checked, sources, draw, n_draws, random_state, limits
+        )
+        return self._as_asked(drawn, checked, X, as_array, wanted)
+
+    def _limits_given(self, min_value, max_value, X, checked):
+        """Check limits of single cells; None if no missing cell has one."""
+        found = limits_of(self, min_value, max_value, X, checked)
+        return found and found.rounded(PossibleValues(*self._possible).integers)
 
     def _sources(self, X, n_draws, is_joint=True):
         if is_joint and self._mixed is not None:  # one chain for all of them
             return [self._normals()], self._drawn
         return [[one] for one in self._normals()], self._drawn
 
-    def _predicted(self, X):
+    def _predicted(self, X, limits=None):
         filled, found = self._constants_filled(X), self._certain(X)
         rows = self._rows([self._normal])
         for (part, places), nodes in self._parts(X, only_incomplete=True):
             with one_thread():
-                cells, probabilities = rows.predictions(nodes)
-            filled[part, places] = self._fill_marginal(self._clipped(cells))
+                ends = limits and limits.of(part[:, 0], places[0])
+                cells, probabilities = rows.predictions(nodes, ends)
+            cells = self._clipped(cells)
+            filled[part, places] = _unless_limited(self._fill_marginal, cells, ends)
             for node, levels in self._fill_marginal_levels(probabilities).items():
                 missing = np.isnan(nodes[:, node])
                 found[places[0, node]][part[missing, 0]] = levels[missing]
+        filled = filled if limits is None else limits.clipped(filled)
         return Predicted(filled, found)
 
     @shows_progress
@@ -128,7 +218,18 @@ class FittedNormal(CategoryProbabilities, Imputer):
         """Make what some parameters, (mean, covariance) pairs, say about rows."""
         return mixed_rows(self._mixed, normals)
 
-    def _drawn(self, normals, nodes, n_draws):
+    def _drawn(self, normals, nodes, n_draws, limits=None):
         """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""
-        cells = self._rows(normals).draws(nodes, n_draws)
-        return self._made_possible(self._draw_marginal(cells))
+        cells = self._rows(normals).draws(nodes, n_draws, limits)
+        cells = _unless_limited(self._draw_marginal, cells, limits)
+        return self._made_possible(cells)
+
+
+def _unless_limited(fill, cells, limits):
+    """Fill cells from the marginal distributions of columns, unless they have limits.
+
+    Observed values of a column may be outside the limits of a cell.
+    """
+    if limits is None:
+        return fill(cells)
+    return np.where(limits.known, cells, fill(cells.copy()))

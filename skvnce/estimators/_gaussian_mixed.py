@@ -1,4 +1,4 @@
-"""The fit of `GaussianImputer` to tables with categories."""
+"""The fit of `GaussianImputer` to tables with categories or with limits of cells."""
 
 from math import ceil
 
@@ -7,13 +7,13 @@ import torch
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seed_from, seeded
-from skvnce.algorithms.mixed import gibbs
+from skvnce.algorithms.mixed import censored, gibbs
 from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._gaussian_rows import MixedRows
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._tables import hold_out
-from skvnce.estimators._validation import columns_of, level_counts
+from skvnce.estimators._validation import columns_of, is_level, level_counts
 from skvnce.metrics import split_r_hat
 
 SHARE = 0.5  # shrinkage in rows per latent variable if it is "auto"
@@ -46,14 +46,18 @@ def fit_mixed(estimator, cells, on_round):
     kinds, sizes = kinds_of(estimator), level_counts(estimator).tolist()
     auto = isinstance(estimator.shrinkage, str)
     estimator.shrinkage_ = SHARE if auto else float(estimator.shrinkage)
+    limits = cells.limits and cells.limits.tensors()
 
     def fitted(nodes, weights, max_iter, **options):
         data, weights = Incomplete.from_array(nodes), torch.from_numpy(weights)
-        latents = Latents.of(data, weights, kinds, sizes)
+        given = _marginals(estimator, data, weights, limits)
+        latents = Latents.of(data, weights, kinds, sizes, given)
         strength = estimator.shrinkage_ * latents.size
         options |= {"n_draws": _number_of_draws(estimator), "max_iter": max_iter}
+        rows, weights = some_rows(weights)
+        options["limits"] = limits and tuple(end[rows] for end in limits)
         fit = gibbs.posterior_draws(
-            latents, *some_rows(data, weights), strength, **options
+            latents, data.take(rows), weights, strength, **options
         )
         return latents, fit
 
@@ -61,7 +65,9 @@ def fit_mixed(estimator, cells, on_round):
         sweeps = max(1, round(_JUDGING * estimator.max_iter))
         latents, fit = fitted(kept, cells.weights, sweeps)
         estimator.n_tuning_iter_ = len(fit.losses)
-        return MixedRows(latents, kinds, [fit.average()]).predictions(kept[rows])
+        ends = cells.limits and cells.limits.of(rows, np.arange(len(kinds)))
+        model = MixedRows(latents, kinds, [fit.average()])
+        return model.predictions(kept[rows], ends)
 
     estimator.n_tuning_iter_ = 0
     with seeded(seed_from(estimator.random_state)):
@@ -69,24 +75,48 @@ def fit_mixed(estimator, cells, on_round):
         found = fitted(cells.nodes, cells.weights, sweeps, on_round=on_round)
         _keep(estimator, *found, kinds)
         hidden = hold_out(cells.nodes, torch.from_numpy(cells.weights), HELD_OUT)[1]
+        hidden = hidden.numpy()
+        if cells.limits is not None:  # their observed cells are not typical
+            hidden = hidden & ~cells.limits.known.any(0)
         estimator._check_held_out(
-            cells.nodes, predict, weights=cells.weights, hidden=hidden.numpy()
+            cells.nodes, predict, weights=cells.weights, hidden=hidden
         )
 
 
-def some_rows(data, weights):
+def _marginals(estimator, data, weights, limits):
+    """Make the marginals of columns with limits, or of all if they are normal.
+
+    In tables with categories, numbers are never normal by assumption.
+    """
+    if limits is None:
+        return {}
+    if estimator.marginals == "normal" and not is_level(estimator).any():
+        scales = zip(estimator.location_, estimator.scale_, strict=True)
+        return {j: censored.linear(*one) for j, one in enumerate(scales)}
+    found = {}
+    for j, seen in enumerate(data.observed.T):
+        ends = [end[:, j] for end in limits]
+        some = ends[0].isfinite() | ends[1].isfinite()
+        if some.any():
+            ends = ends[0][some], ends[1][some]
+            known = data.x[seen, j], weights[seen]
+            found[j] = censored.censored(*known, ends, weights[some])
+    return found
+
+
+def some_rows(weights):
     """Choose about `ROWS` rows at random, with probabilities in proportion to weights.
 
     Returns
     -------
-    data : Incomplete
+    chosen : Tensor of int, of shape (n_chosen,)
     weights : Tensor of shape (n_chosen,)
         With them, sums over the chosen rows estimate those over all rows, times the
         share of rows that were chosen.
     """
     n = len(weights)
     if n <= ROWS:
-        return data, weights
+        return torch.arange(n), weights
     chances = weights / weights.sum() * ROWS
     while (chances > 1).any():  # some rows are certain
         sure = chances >= 1
@@ -95,7 +125,7 @@ def some_rows(data, weights):
     order = torch.randperm(n)
     ends = (chances[order].cumsum(0) + torch.rand(())).floor()
     chosen = order[ends.diff(prepend=torch.zeros(1)) > 0].sort().values
-    return data.take(chosen), weights[chosen] / chances[chosen] * (ROWS / n)
+    return chosen, weights[chosen] / chances[chosen] * (ROWS / n)
 
 
 def _keep(estimator, latents, fit, kinds):
@@ -106,12 +136,13 @@ def _keep(estimator, latents, fit, kinds):
     draws = fit.draws if estimator.n_parameter_draws else []
     estimator._draws = [tuple(part.numpy() for part in one) for one in draws]
     estimator._training = None
-    estimator.mean_, estimator.covariance_ = estimator._normal
     numeric = np.array([kind == NUMERIC for kind in kinds])
-    estimator.nonlinear_columns_ = numeric
+    is_normal = estimator.marginals == "normal" and numeric.all()
+    estimator.nonlinear_columns_ = np.zeros_like(numeric) if is_normal else numeric
     estimator.calibrated_columns_ = np.zeros(width, dtype=bool)
     estimator.location_ = np.where(numeric, estimator.location_, np.nan)
     estimator.scale_ = np.where(numeric, estimator.scale_, np.nan)
+    estimator.mean_, estimator.covariance_ = estimator._rows([]).moments(normal)
     estimator.loss_curve_, estimator.n_iter_ = fit.losses, len(fit.losses)
     estimator.n_burn_in_ = len(fit.losses) - len(fit.estimates)
     estimator.trace_ = np.stack(fit.trace)
@@ -136,8 +167,8 @@ def _latent_names(estimator, latents):
     names, columns = estimator._names_in(), columns_of(estimator)
     found = []
     for place, size in zip(estimator.feature_indices_, latents.n_levels, strict=True):
-        name, levels = names[place], columns[place].levels
-        found += [name] if size == 1 else [f"{name}={level}" for level in levels]
+        levels = [""] if size == 1 else [f"={one}" for one in columns[place].levels]
+        found += [names[place] + level for level in levels]
     return found
 
 
@@ -147,10 +178,10 @@ def stored(latents, kinds):
     return kinds, marginals, list(latents.n_levels)
 
 
-def mixed_rows(mixed, normals):
+def mixed_rows(mixed, normals, units=None):
     """Make `MixedRows` of what `stored` returned, and of (mean, covariance) pairs."""
     kinds, marginals, n_levels = mixed
     marginals = [m and Marginal(*map(torch.from_numpy, m)) for m in marginals]
     first = np.cumsum([0, *n_levels[:-1]]).tolist()
     normals = [Normal(*map(torch.from_numpy, one)) for one in normals]
-    return MixedRows(Latents(marginals, first, n_levels), kinds, normals)
+    return MixedRows(Latents(marginals, first, n_levels), kinds, normals, units)

@@ -5,16 +5,18 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import seeded
+from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce._units import Units
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.gaussian.calibration import Calibration
 from skvnce.algorithms.gaussian.copula import Copula
+from skvnce.algorithms.gaussian.fit import Limits
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear
 from skvnce.algorithms.gaussian.steps import Steps
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._gaussian_mixed import mixed_rows
 from skvnce.estimators._gaussian_rows import NormalRows
 from skvnce.estimators._modules import filled_once
 from skvnce.estimators._possible import PossibleValues
@@ -62,6 +64,15 @@ class NormalParameters:
             self._training = None
         return self._draws or []
 
+    def _keep_for_draws(self, data, weights, strength):
+        """Store the data from which the parameters are drawn at the first request."""
+        self._draws = None
+        self._training = None
+        if self.n_parameter_draws:
+            table = (data.to_array(), weights.numpy())
+            count = self.n_parameter_draws
+            self._training = (*table, strength, count, seed_from(self.random_state))
+
     def _normals(self):
         """List the parameters that `sample` uses in turn."""
         return self._parameter_draws() or [self._normal]
@@ -72,7 +83,8 @@ class NormalParameters:
         Without categories `transform` uses the estimate alone.
         """
         if self._mixed is not None:
-            return super()._rows(normals)
+            is_mixed = np.isnan(self.scale_).any()
+            return mixed_rows(self._mixed, normals, None if is_mixed else self._units())
         return NormalRows(self._copula(normals[0]), self._units())
 
     def _copula(self, normal):
@@ -92,6 +104,22 @@ class NormalParameters:
             return None
         far = np.array([[-np.inf], [np.inf]])
         return tuple(map(torch.from_numpy, np.where(given, self._scaled_ranges(), far)))
+
+    def _limits(self):
+        """Return what is known about the cells, for scaled columns."""
+        ranges = tuple(map(torch.from_numpy, self._scaled_ranges()))
+        return Limits(ranges, self._bounds(), self._repeated_values())
+
+    def _repeated_values(self):
+        """List the values of columns with repeated values, centred and scaled."""
+        known = PossibleValues(*self._possible).values
+        return {
+            node: torch.from_numpy(
+                (known[column] - self.location_[node]) / self.scale_[node]
+            )
+            for node, column in enumerate(self.feature_indices_.tolist())
+            if column in known
+        }
 
     def _units(self):
         return Units(self.location_, self.scale_)

@@ -43,8 +43,14 @@ class NormalRows(NamedTuple):
     model: Copula
     units: Units
 
-    def predictions(self, nodes):
+    def predictions(self, nodes, limits=None):
         """Fill missing cells of nodes (n, n_nodes) by their conditional means.
+
+        Parameters
+        ----------
+        nodes : ndarray of shape (n, n_nodes)
+        limits : CellLimits, default=None
+            Of the missing cells.
 
         Returns
         -------
@@ -52,13 +58,14 @@ class NormalRows(NamedTuple):
         probabilities : dict
             Empty: there are no levels.
         """
-        means = copula.conditional_mean(self.model, self.units.scaled(nodes), _lattice)
+        model = self._within(limits)
+        means = copula.conditional_mean(model, self.units.scaled(nodes), _lattice)
         return self.units.restored(means), {}
 
-    def draws(self, nodes, n_draws):
+    def draws(self, nodes, n_draws, limits=None):
         """Draw missing cells of nodes; (n_draws, n, n_nodes)."""
-        scaled = self.units.scaled(nodes)
-        return self.units.restored(copula.draw(self.model, scaled, n_draws))
+        scaled, model = self.units.scaled(nodes), self._within(limits)
+        return self.units.restored(copula.draw(model, scaled, n_draws))
 
     def log_prob(self, nodes):
         """Compute the log-density of the observed cells of each row; (n,)."""
@@ -68,6 +75,17 @@ class NormalRows(NamedTuple):
     def moments(self, normal):
         """Convert mean and covariance to the units of X."""
         return self.units.moments(normal)
+
+    def _within(self, limits):
+        """Return the model with limits of the missing cells of rows."""
+        if limits is None:
+            return self.model
+        location, scale = self.units.tensors()
+        low, high = ((end - location) / scale for end in limits.tensors())
+        if self.model.bounds is not None:
+            least, most = self.model.bounds
+            low, high = low.clamp(least, most), high.clamp(least, most)
+        return self.model._replace(bounds=(low, high))
 
 
 class MixedRows(NamedTuple):
@@ -80,13 +98,16 @@ class MixedRows(NamedTuple):
         Of the columns.
     normals : list of Normal
         The estimate of the parameters, or draws of them.
+    units : Units, default=None
+        Of the latent variables; None means that they have none.
     """
 
     latents: Latents
     kinds: list
     normals: list
+    units: Units | None = None
 
-    def predictions(self, nodes):
+    def predictions(self, nodes, limits=None):
         """Fill by means of numbers, and by the most probable levels.
 
         Returns
@@ -95,7 +116,7 @@ class MixedRows(NamedTuple):
         probabilities : dict of int to ndarray of shape (n, n_levels)
             Those of the levels of the columns that have some, 1 and 0 where observed.
         """
-        predicted, found = self._predicted(nodes), {}
+        predicted, found = self._predicted(nodes, limits), {}
         cells = predicted.means.clone()
         for j, shares in enumerate(predicted.probabilities):
             if shares is not None:
@@ -105,7 +126,7 @@ class MixedRows(NamedTuple):
                 found[j][seen] = np.eye(shares.shape[1])[nodes[seen, j].astype(int)]
         return Incomplete.from_array(nodes).with_values(cells).numpy(), found
 
-    def draws(self, nodes, n_draws):
+    def draws(self, nodes, n_draws, limits=None):
         """Draw missing cells of nodes, with each of the parameters in turn."""
         turns = torch.randperm(len(self.normals)).repeat(n_draws)[:n_draws]
         normals = [self.normals[turn] for turn in turns]
@@ -113,8 +134,14 @@ class MixedRows(NamedTuple):
         models = [models[id(one)] for one in normals]
         chains = Chains(_BURN_IN, int(np.clip(_MANY // n_draws, _LEAST_APART, _APART)))
         found = [
-            fill.draw(self.latents, models, Incomplete.from_array(part), chains)
-            for part in self._parts(nodes)
+            fill.draw(
+                self.latents,
+                models,
+                Incomplete.from_array(part),
+                chains,
+                limits=ends,
+            )
+            for part, ends in self._parts(nodes, limits)
         ]
         return torch.cat(found, 1).numpy()
 
@@ -126,13 +153,19 @@ class MixedRows(NamedTuple):
 
     def moments(self, normal):
         """Return mean and covariance of the latent variables."""
-        return normal.mean.numpy(), normal.covariance.numpy()
+        if self.units is None:
+            return normal.mean.numpy(), normal.covariance.numpy()
+        return self.units.moments(normal)
 
-    def _parts(self, nodes):
-        """List parts of the rows that are swept together."""
-        return np.split(nodes, range(size := at_once(self.latents), len(nodes), size))
+    def _parts(self, nodes, limits=None):
+        """Yield parts of the rows that are swept together, and their limits."""
+        size = at_once(self.latents)
+        for first in range(0, max(len(nodes), 1), size):
+            part = slice(first, first + size)
+            ends = limits and tuple(one[part] for one in limits.tensors())
+            yield nodes[part], ends
 
-    def _predicted(self, nodes):
+    def _predicted(self, nodes, limits=None):
         ordinal = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
         models = [Factors.of(one, self.latents) for one in self.normals]
         found = [
@@ -143,7 +176,8 @@ class MixedRows(NamedTuple):
                 _PREDICTING,
                 row_keyed(part, 0),
                 ordinal,
+                ends,
             )
-            for part in self._parts(nodes)
+            for part, ends in self._parts(nodes, limits)
         ]
         return fill.Predictions.joined(found)

@@ -16,6 +16,8 @@ from skvnce.estimators._shift import shift_of, shifted
 from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import columns_of
 
+_LIMITS = {"min_value", "max_value"}  # limits of cells, of `fit` and `transform`
+
 
 class Predicted(NamedTuple):
     """Predictions of the missing cells of a table.
@@ -128,14 +130,16 @@ class Imputer(CellSampler):
                 default=None
             See `transform`.
         **fit_params : dict
-            Of `fit`.
+            Of `fit`.  Limits of cells (`min_value`, `max_value`), which only some
+            imputers accept, hold for `transform`, too.
 
         Returns
         -------
         ndarray of shape (n_samples, n_features_out)
             See `transform`.
         """
-        return self.fit(X, y, **fit_params).transform(X, where=where)
+        shared = {name: fit_params[name] for name in _LIMITS & fit_params.keys()}
+        return self.fit(X, y, **fit_params).transform(X, where=where, **shared)
 
     def _sources(self, X, n_draws, is_joint=True):
         """Return models, and a function that draws from one; see `_filled_in_turns`.
@@ -164,7 +168,7 @@ class Imputer(CellSampler):
             if column.levels
         }
 
-    def _filled_in_turns(self, X, sources, draw, n_draws, random_state):
+    def _filled_in_turns(self, X, sources, draw, n_draws, random_state, limits=None):
         """Draw the missing cells of validated rows from each of the sources in turn.
 
         Parameters
@@ -177,6 +181,8 @@ class Imputer(CellSampler):
             shape (number, n, n_nodes).
         n_draws : int
         random_state : int, RandomState instance, Generator or None
+        limits : CellLimits, default=None
+            Of the missing cells of X; `draw` is then given those of the nodes, too.
 
         Returns
         -------
@@ -186,11 +192,13 @@ class Imputer(CellSampler):
         with one_thread(), seeded(random_state):
             turns = torch.randperm(len(sources)).repeat(n_draws)[:n_draws].numpy()
             for (rows, columns), nodes in self._parts(X, only_incomplete=True):
+                own = () if limits is None else (limits.of(rows[:, 0], columns[0]),)
                 for turn in np.unique(turns):
                     places = np.flatnonzero(turns == turn)
                     cells = np.ix_(places, rows[:, 0], columns[0])
-                    drawn = draw(sources[turn], nodes, len(places))
+                    drawn = draw(sources[turn], nodes, len(places), *own)
                     filled[cells] = into_dtype(drawn, X.dtype)
+        filled = filled if limits is None else limits.clipped(filled)
         return self._columns_out(filled, X)
 
     def _names_out(self, names):

@@ -55,6 +55,37 @@ class PossibleValues(NamedTuple):
         """The attribute `feature_ranges_`, of shape (2, n_features)."""
         return np.stack([self.low, self.high])
 
+    def reaching(self, limits, columns):
+        """Widen ranges to all that missing cells within their limits may be.
+
+        Such columns have no repeated values: what is not observed may be between them.
+
+        Parameters
+        ----------
+        limits : CellLimits
+            Of the columns.
+        columns : ndarray of int, of shape (n_columns,)
+
+        Returns
+        -------
+        PossibleValues
+        """
+        low, high, values = self.low.copy(), self.high.copy(), dict(self.values)
+        for place, column in enumerate(columns):
+            known = limits.known[:, place]
+            if not known.any():
+                continue
+            values.pop(column, None)
+            ends = limits.low[known, place].min(), limits.high[known, place].max()
+            finite = [end for end in (*ends, low[column]) if np.isfinite(end)]
+            if min(finite) >= 0:  # as by the rule of this module
+                ends = max(ends[0], 0.0), ends[1]
+            if not self.given[0, column]:
+                low[column] = min(low[column], ends[0])
+            if not self.given[1, column]:
+                high[column] = max(high[column], ends[1])
+        return self._replace(low=low, high=high, values=values)
+
     def clipped(self, cells, columns):
         """Clip cells (..., n_columns) of some columns to their ranges."""
         return np.clip(cells, self.low[columns], self.high[columns])

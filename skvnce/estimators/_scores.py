@@ -148,8 +148,9 @@ class NodeScores(CachedModules, ConstantColumns):
 
     def _latent_normal(self, data, weights, n_sweeps):
         """Estimate the normal distribution of the latent variables of scores."""
-        families, some = self._families(), some_rows(data, weights)
-        return levels.fit_latents(*some, families, SHARE, n_sweeps)
+        rows, weights = some_rows(weights)
+        part = data.take(rows), weights, self._families()
+        return levels.fit_latents(*part, SHARE, n_sweeps)
 
     def _keep_scores(self, raw, marginals, asked, weights):
         """Set the attributes of the map to scores, and the families of the columns."""

@@ -13,8 +13,15 @@ _FEWEST = 10  # minimum number of observed cells of a column from which to hold 
 _ROWS = 5000  # approximate number of rows that suffice to choose a parameter
 
 
-def rows_with_data(X, sample_weight):
-    """Check the weights, and select rows of positive weight with an observed cell.
+def rows_with_data(X, sample_weight, known=None):
+    """Check the weights, and select rows of positive weight with a known cell.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+    sample_weight : array-like of shape (n_samples,) or None
+    known : ndarray of bool, of shape (n_samples, n_features), default=None
+        Cells about which something is known; None means the observed ones.
 
     Returns
     -------
@@ -25,7 +32,8 @@ def rows_with_data(X, sample_weight):
     weights = _check_sample_weight(
         sample_weight, X, dtype=np.float64, ensure_non_negative=True
     )
-    kept = (weights > 0) & ~np.isnan(X).all(1)
+    known = ~np.isnan(X) if known is None else known
+    kept = (weights > 0) & known.any(1)
     if not kept.any():
         raise ValueError("No row of X has an observed cell and a positive weight.")
     return weights, kept

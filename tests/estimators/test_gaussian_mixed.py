@@ -181,8 +181,8 @@ def test_a_category_that_is_predicted_badly_has_the_shares_of_its_levels(monkeyp
     X, _, _ = frame(8, n=600)
     found = MixedRows.predictions
 
-    def wrong(rows, nodes):
-        filled, probabilities = found(rows, nodes)
+    def wrong(rows, nodes, limits):
+        filled, probabilities = found(rows, nodes, limits)
         p = probabilities[1][:, [1, 2, 0]] ** 3 + 1e-9
         return filled, {**probabilities, 1: p / p.sum(1, keepdims=True)}
 
@@ -208,7 +208,8 @@ def test_chosen_rows_keep_the_weighted_shares(monkeypatch, seed):
     weights[:1000], weights[0] = 3.0, 500.0  # this row is certain to be chosen
     rows = Incomplete.from_array(np.arange(2000.0)[:, None])
     with seeded(seed):
-        some, kept = _gaussian_mixed.some_rows(rows, weights)
+        chosen, kept = _gaussian_mixed.some_rows(weights)
+    some = rows.take(chosen)
     assert len(kept) == len(some.x.unique()) == 200 and some.x[0] == 0
     first = some.x[:, 0] < 1000
     share = float(weights[:1000].sum() / weights.sum())
@@ -217,7 +218,7 @@ def test_chosen_rows_keep_the_weighted_shares(monkeypatch, seed):
     assert float(first.double()[1:].mean()) == pytest.approx(0.75, abs=0.18)
     equal = torch.ones(2000).double()
     with seeded(seed):
-        assert (_gaussian_mixed.some_rows(rows, equal)[1] == 1).all()
+        assert (_gaussian_mixed.some_rows(equal)[1] == 1).all()
 
 
 def test_a_fit_to_chosen_rows_predicts_the_others(monkeypatch):

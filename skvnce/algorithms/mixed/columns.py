@@ -18,8 +18,11 @@ from torch.special import ndtri
 from skvnce._incomplete import Incomplete
 from skvnce.distributions.quantiles import normal_cdf
 
+Limits = tuple[Tensor, Tensor]
+
 NUMERIC, ORDINAL, NOMINAL = "numeric", "ordinal", "nominal"
 _FEWEST, _LEAST_SHARE = 3, 0.005  # number and share of equal cells that are an interval
+_NARROWEST = 1e-9  # width in scores of the interval of a cell between limits
 _REPEATED = 0.5  # share of cells with equal values from which only values are drawn
 
 
@@ -57,13 +60,22 @@ class Marginal(NamedTuple):
         values, group = cells.unique(return_inverse=True)
         mass = torch.zeros_like(values).index_add_(0, group, weights)
         number = torch.bincount(group, minlength=len(values))
-        above = mass.cumsum(0)
-        total = above[-1]
-        if mass[number > 1].sum() >= _REPEATED * total:
+        if mass[number > 1].sum() >= _REPEATED * mass.sum():
             return cls._of_intervals(values, mass)
-        low, high = (above - mass) / total, above / total
+        return cls.of_shares(values, number, mass / mass.sum())
+
+    @classmethod
+    def of_shares(
+        cls, values: Tensor, number: Tensor, shares: Tensor, below: float = 0.0
+    ) -> Self:
+        """Make that of values, their numbers of cells, and their shares, (n_values,).
+
+        The share `below` is that of cells below all values.
+        """
+        high = below + shares.cumsum(0)
+        low = high - shares
         middle = (low + high) / 2
-        is_point = (number < _FEWEST) | (mass < _LEAST_SHARE * total)
+        is_point = (number < _FEWEST) | (shares < _LEAST_SHARE)
         low, high = (ndtri(torch.where(is_point, middle, end)) for end in (low, high))
         return cls(values, low, high)
 
@@ -93,6 +105,29 @@ class Marginal(NamedTuple):
             torch.where(between, inner, self.low[nearest]),
             torch.where(between, inner, self.high[nearest]),
         )
+
+    def limits(self, low: Tensor, high: Tensor) -> Limits:
+        """Map limits of cells (n,), which may be infinite, to those of scores."""
+        last = len(self.values) - 1
+        after = torch.searchsorted(self.values, low.contiguous()).clamp(max=last)
+        before = torch.searchsorted(self.values, high.contiguous(), right=True) - 1
+        before = before.clamp(min=0)
+        least = self._between((after - 1).clamp(min=0), low, self.low[after])
+        most = self._between(before, high, self.high[before])
+        least = least.where(low > self.values[0], -torch.inf)
+        most = most.where(high < self.values[-1], torch.inf)
+        return least, torch.maximum(most, least + _NARROWEST)
+
+    def _between(self, place: Tensor, cells: Tensor, otherwise: Tensor) -> Tensor:
+        """Interpolate scores after some values; otherwise where there are none."""
+        after = (place + 1).clamp(max=len(self.values) - 1)
+        gap, width = (
+            self.low[after] - self.high[place],
+            self.values[after] - self.values[place],
+        )
+        share = (cells - self.values[place]) / width
+        inside = (share > 0) & (share < 1) & (gap > 0)
+        return torch.where(inside, self.high[place] + share * gap, otherwise)
 
     def cells(self, scores: Tensor) -> Tensor:
         """Map scores (*batch) to cells."""
@@ -139,11 +174,14 @@ class Bounds(NamedTuple):
         known, and for the latents of nominal columns.
     levels : Tensor of int, of shape (n_nominal, n)
         Levels of the nominal columns; -1 if missing.
+    missing : Tensor of bool, of shape (latents, n)
+        Whether the cell of a number or an ordinal column is missing.
     """
 
     low: Tensor
     high: Tensor
     levels: Tensor
+    missing: Tensor
 
 
 class Latents(NamedTuple):
@@ -166,7 +204,12 @@ class Latents(NamedTuple):
 
     @classmethod
     def of(
-        cls, data: Incomplete, weights: Tensor, kinds: list[str], n_levels: list[int]
+        cls,
+        data: Incomplete,
+        weights: Tensor,
+        kinds: list[str],
+        n_levels: list[int],
+        given: dict[int, Marginal] | None = None,
     ) -> Self:
         """Estimate the marginals of the columns from their observed cells.
 
@@ -179,8 +222,10 @@ class Latents(NamedTuple):
             NUMERIC, ORDINAL or NOMINAL, for each column.
         n_levels : list of int
             Number of levels of each column of categories; ignored for numbers.
+        given : dict of int to Marginal, default=None
+            Marginals of columns of numbers that are not estimated.
         """
-        marginals, first, sizes, start = [], [], [], 0
+        marginals, first, sizes, start, given = [], [], [], 0, given or {}
         for j, kind in enumerate(kinds):
             size, marginal, seen = 1, None, data.observed[:, j]
             if kind == NOMINAL and n_levels[j] != 2:
@@ -189,7 +234,7 @@ class Latents(NamedTuple):
                 cells = data.x[seen, j], weights[seen]
                 marginal = Marginal.of_levels(*cells, n_levels[j])
             else:
-                marginal = Marginal.of(data.x[seen, j], weights[seen])
+                marginal = given.get(j) or Marginal.of(data.x[seen, j], weights[seen])
             marginals.append(marginal)
             first.append(start)
             sizes.append(size)
@@ -223,15 +268,27 @@ class Latents(NamedTuple):
             if marginal is not None
         ]
 
-    def bounds(self, data: Incomplete) -> Bounds:
-        """Find what observed cells say about the latent variables."""
+    def bounds(self, data: Incomplete, limits: Limits | None = None) -> Bounds:
+        """Find what observed cells say about the latent variables.
+
+        Parameters
+        ----------
+        data : Incomplete
+        limits : pair of Tensor of shape (n, features), default=None
+            Least and largest values of missing cells of numbers; infinite where nothing
+            is known.
+        """
         n = len(data.x)
         low = data.x.new_full((self.size, n), -torch.inf)
         levels = torch.full((len(self.nominal), n), -1)
-        high = -low
+        high, missing = -low, torch.zeros(low.shape, dtype=torch.bool)
         for j, latent, marginal in self.ordered:
             seen = data.observed[:, j]
             low[latent, seen], high[latent, seen] = marginal.scores(data.x[seen, j])
+            missing[latent] = ~seen
+            if limits is not None:
+                ends = [one[~seen, j] for one in limits]
+                low[latent, ~seen], high[latent, ~seen] = marginal.limits(*ends)
         for place, (j, _) in enumerate(self.nominal):
             levels[place] = data.x[:, j].long().where(data.observed[:, j], -1)
-        return Bounds(low, high, levels)
+        return Bounds(low, high, levels, missing)

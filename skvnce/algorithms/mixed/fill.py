@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.mixed.columns import Latents, Marginal
-from skvnce.algorithms.mixed.gibbs import Factors, Rows, Shown
+from skvnce.algorithms.mixed.columns import Latents, Limits, Marginal
+from skvnce.algorithms.mixed.gibbs import Ends, Factors, Rows, Shown, truncated
 from skvnce.algorithms.mixed.nominal import level_probabilities
 from skvnce.algorithms.mixed.normal import quantile
 from skvnce.distributions.normal import Normal
@@ -31,6 +31,7 @@ from skvnce.variational.base import Uniforms, global_stream
 
 # normal quantiles that give the mean of a number
 _SCORES = quantile((np.arange(5) + 0.5) / 5)
+_LEVELS = (np.arange(25) + 0.5) / 25  # between limits, where distributions are skewed
 
 
 class Chains(NamedTuple):
@@ -79,6 +80,7 @@ def predict(
     chains: Chains,
     uniforms: Uniforms,
     levels_of: set[int],
+    limits: Limits | None = None,
 ) -> Predictions:
     """Predict the missing cells of rows, averaged over draws of the parameters.
 
@@ -94,10 +96,13 @@ def predict(
     levels_of : set of int
         Ordinal columns whose probabilities are wanted; those of nominal columns always
         are.
+    limits : pair of Tensor of shape (n, features), default=None
+        See `Latents.bounds`.
     """
     n = len(data.x)
     pairs = data.take(torch.arange(n).repeat(2))
-    rows = Rows.of(latents, latents.bounds(pairs))
+    ends = limits and tuple(one.repeat(2, 1) for one in limits)
+    rows = Rows.of(latents, latents.bounds(pairs, ends))
     z = rows.start(models[0].normal.mean)
     sums = _Sums.zeros(latents, pairs, levels_of)
 
@@ -167,8 +172,8 @@ class _Sums(NamedTuple):
         ordered = {k: (j, marginal) for j, k, marginal in self.latents.ordered}
         nominal = {block.start: j for j, block in self.latents.nominal}
 
-        def add(rows: np.ndarray, latent: int, mean: np.ndarray, scale: float) -> None:
-            self._add_ordered(rows, *ordered[latent], mean, scale)
+        def add(rows: np.ndarray, latent: int, *parts: object) -> None:
+            self._add_ordered(rows, *ordered[latent], *parts)
 
         def add_nominal(rows: np.ndarray, first: int, *parts: np.ndarray) -> None:
             found = level_probabilities(*parts)
@@ -183,13 +188,18 @@ class _Sums(NamedTuple):
         marginal: Marginal,
         mean: np.ndarray,
         scale: float,
+        ends: Ends,
     ) -> None:
         if self.probabilities[j] is not None:
             found = marginal.probabilities(torch.from_numpy(mean), scale)
             self.probabilities[j][rows] += found.numpy()
             self.means[rows, j] += (found @ marginal.values).numpy()
         else:
-            scores = torch.from_numpy(mean[:, None] + scale * _SCORES)
+            scores = mean[:, None] + scale * _SCORES
+            if ends is not None:
+                low, high = (end[:, None] for end in ends)
+                scores = truncated(mean[:, None], scale, low, high, _LEVELS)
+            scores = torch.from_numpy(scores)
             self.means[rows, j] += marginal.cells(scores).mean(1).numpy()
 
     def averages(self, n: int) -> Predictions:
@@ -211,9 +221,13 @@ def draw(
     data: Incomplete,
     chains: Chains,
     uniforms: Uniforms = global_stream,
+    limits: Limits | None = None,
 ) -> Tensor:
-    """Draw the missing cells once for each of the models; (n_models, n, features)."""
-    rows = Rows.of(latents, latents.bounds(data))
+    """Draw the missing cells once for each of the models; (n_models, n, features).
+
+    See `predict` for the parameters.
+    """
+    rows = Rows.of(latents, latents.bounds(data, limits))
     z = rows.start(models[0].normal.mean)
     empty = ~data.observed.any(1)
     z[:, empty.numpy()] = drawn(models[0].normal, int(empty.sum()))

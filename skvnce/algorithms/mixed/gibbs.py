@@ -26,7 +26,7 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, tell_round
 from skvnce.algorithms.gaussian import em
-from skvnce.algorithms.mixed.columns import Bounds, Latents
+from skvnce.algorithms.mixed.columns import Bounds, Latents, Limits
 from skvnce.algorithms.mixed.nominal import GivenOthers, Nominal, OnMissing
 from skvnce.algorithms.mixed.normal import cdf, quantile
 from skvnce.distributions.normal import Normal
@@ -35,8 +35,10 @@ from skvnce.distributions.quantiles import inside
 BURN_IN = 0.4  # share of the sweeps before the first draw of the parameters
 _AT_ONCE = 2**17  # maximum number of latent variables that are swept together
 
-# rows that miss a column, its latent variable, means and deviation given all others
-OnMissingScore = Callable[[np.ndarray, int, np.ndarray, float], None]
+# rows that miss a column, its latent variable, means and deviation given all others,
+# and limits if there are some
+Ends = tuple[np.ndarray, np.ndarray] | None
+OnMissingScore = Callable[[np.ndarray, int, np.ndarray, float, Ends], None]
 
 
 def truncated(
@@ -107,6 +109,8 @@ class Ordered(NamedTuple):
     bounded, missing : ndarray of int
         The rows in which the score is in an interval, and in which the cell is missing.
     low, high : ndarray of shape (n_bounded,)
+    limited : ndarray of int, of shape (n_limited,)
+        Places among the bounded rows of missing cells, whose limits are known.
     """
 
     latent: int
@@ -114,14 +118,17 @@ class Ordered(NamedTuple):
     missing: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    limited: np.ndarray
 
     @classmethod
-    def of(cls, latent: int, low: np.ndarray, high: np.ndarray) -> Self:
-        """Find the rows from bounds (n,)."""
-        is_missing = np.isneginf(low) & np.isposinf(high)
-        bounded = np.flatnonzero((low < high) & ~is_missing)
-        ends = low[bounded], high[bounded]
-        return cls(latent, bounded, np.flatnonzero(is_missing), *ends)
+    def of(
+        cls, latent: int, low: np.ndarray, high: np.ndarray, missing: np.ndarray
+    ) -> Self:
+        """Find the rows from bounds (n,) and missing cells (n,)."""
+        is_free = np.isneginf(low) & np.isposinf(high)
+        bounded = np.flatnonzero((low < high) & ~is_free)
+        ends, limited = (low[bounded], high[bounded]), np.flatnonzero(missing[bounded])
+        return cls(latent, bounded, np.flatnonzero(is_free), *ends, limited)
 
     def sweep(
         self,
@@ -138,10 +145,14 @@ class Ordered(NamedTuple):
         if len(self.missing):
             part = mean[self.missing]
             if on_missing:
-                on_missing(self.missing, j, part, scale)
+                on_missing(self.missing, j, part, scale, None)
             z[j, self.missing] = part + scale * quantile(uniform[j, self.missing])
         if len(self.bounded):
             part = mean[self.bounded], scale, self.low, self.high
+            if on_missing and len(self.limited):
+                some = [part[k][self.limited] for k in (0, 2, 3)]
+                rows = self.bounded[self.limited]
+                on_missing(rows, j, some[0], scale, (some[1], some[2]))
             z[j, self.bounded] = truncated(*part, uniform[j, self.bounded])
 
 
@@ -179,8 +190,9 @@ class Rows(NamedTuple):
     @classmethod
     def of(cls, latents: Latents, bounds: Bounds) -> Self:
         """Find the scores that are not known, and the rows of each level."""
-        low, high, levels = (part.numpy() for part in bounds)
-        ordered = [Ordered.of(k, low[k], high[k]) for _, k, _ in latents.ordered]
+        low, high, levels, missing = (part.numpy() for part in bounds)
+        places = [latent for _, latent, _ in latents.ordered]
+        ordered = [Ordered.of(k, low[k], high[k], missing[k]) for k in places]
         nominal = [
             Nominal.of(block, own)
             for (_, block), own in zip(latents.nominal, levels, strict=True)
@@ -188,9 +200,11 @@ class Rows(NamedTuple):
         return cls(latents, low, high, ordered, nominal)
 
     @classmethod
-    def parts(cls, latents: Latents, data: Incomplete) -> list[Self]:
-        """List the rows in parts that are swept together."""
-        bounds, rows = latents.bounds(data), torch.arange(len(data.x))
+    def parts(
+        cls, latents: Latents, data: Incomplete, limits: Limits | None = None
+    ) -> list[Self]:
+        """List the rows in parts that are swept together; see `Latents.bounds`."""
+        bounds, rows = latents.bounds(data, limits), torch.arange(len(data.x))
         return [
             cls.of(latents, Bounds(*(one[:, part] for one in bounds)))
             for part in rows.split(at_once(latents))
@@ -319,6 +333,7 @@ def posterior_draws(
     *,
     n_draws: int,
     max_iter: int,
+    limits: Limits | None = None,
     on_round: OnRound = tell_round,
 ) -> Fit:
     """Draw mean and covariance of the latent variables from their posterior.
@@ -339,11 +354,13 @@ def posterior_draws(
         Number of draws, at equal distances, after the burn-in.
     max_iter : int
         Number of sweeps; at least `n_draws`.
+    limits : pair of Tensor of shape (n, features), default=None
+        See `Latents.bounds`.
     on_round : callable
         Called with the number of the sweep, the loss, and the change of the loss; stops
         the chain by returning True.
     """
-    parts, total = Rows.parts(latents, data), weights.sum()
+    parts, total = Rows.parts(latents, data, limits), weights.sum()
     shares = list(weights.split(at_once(latents)))
     normal = start_of(parts, shares)
     z = [rows.start(normal.mean) for rows in parts]

@@ -1,0 +1,99 @@
+"""Marginals of columns with censored cells."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import ndtri
+from scipy.stats import norm
+
+from skvnce.algorithms.mixed.censored import censored, estimate_shares, linear
+
+INF = np.inf
+
+
+def made(function, cells, low, high):
+    """Call a function with cells and limits of weight one."""
+    cells, low, high = (torch.tensor(one).double() for one in (cells, low, high))
+    return function(cells, torch.ones_like(cells), (low, high), torch.ones_like(low))
+
+
+def product_limit(cells, limits):
+    """Estimate P(x <= v) at the values of left-censored cells (Kaplan and Meier).
+
+    Backwards: of the cells known to be at most v, a share is equal to v.
+    """
+    values = np.unique(cells)
+    share, found = 1.0, []
+    for v in values[::-1]:
+        found.append(share)
+        at_risk = (cells <= v).sum() + (limits <= v).sum()
+        share *= 1 - (cells == v).sum() / at_risk
+    return values, np.array(found[::-1]), share
+
+
+def test_without_limits_shares_are_frequencies():
+    found = made(estimate_shares, [3.0, 1.0, 1.0, 2.0], [], [])
+    assert found.values.tolist() == [1, 2, 3] and found.number.tolist() == [2, 1, 1]
+    np.testing.assert_allclose(found.shares, [0.5, 0.25, 0.25])
+    assert found.below == 0 and found.above == 0
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_shares_are_those_of_the_product_limit_estimator(seed, sign):
+    rng = np.random.default_rng([seed, 1])
+    x, limits = rng.normal(size=80).round(1), rng.normal(-0.3, size=80).round(1) - 0.05
+    hidden = x < limits
+    values, below, rest = product_limit(x[~hidden], limits[hidden])
+    ends = np.full(hidden.sum(), -INF), limits[hidden]
+    if sign == -1:
+        ends = -ends[1], -ends[0]
+    found = made(estimate_shares, sign * x[~hidden], *ends)
+    shares = np.diff(below, prepend=rest)
+    np.testing.assert_allclose(found.values, sign * values[::sign])
+    np.testing.assert_allclose(found.shares, shares[::sign], atol=1e-4)
+    assert float(found.below if sign == 1 else found.above) == pytest.approx(
+        rest, abs=1e-4
+    )
+
+
+def test_intervals_between_values_have_their_weight():
+    found = made(estimate_shares, [1.0, 4.0], [2.0, 0.5], [3.0, 1.5])
+    assert found.values.tolist() == [1, 2.5, 4]
+    np.testing.assert_allclose(found.shares, [0.5, 0.25, 0.25], atol=1e-6)
+
+
+@pytest.mark.parametrize("function", [np.exp, lambda s: 10 + 2 * s])
+def test_tails_are_normal_or_lognormal(function):
+    """Cells at the quantiles of their distribution; the lower 40 % are not seen."""
+    x = function(ndtri((np.arange(4000) + 0.5) / 4000))
+    limit = function(ndtri(0.4))
+    n = int((x < limit).sum())
+    marginal = made(censored, x[x >= limit], [-INF] * n, [limit] * n)
+    scores = torch.tensor([-3.0, -2.0, -1.0, -0.5, 0.0, 1.0]).double()
+    error = abs(marginal.cells(scores).numpy() / function(scores.numpy()) - 1)
+    assert error.max() < 0.02
+    assert (marginal.low.diff() >= 0).all() and (marginal.values.diff() > 0).all()
+    low, high = marginal.limits(torch.tensor([-INF]).double(), torch.tensor([limit]))
+    assert low == -INF and float(high) == pytest.approx(ndtri(0.4), abs=1e-3)
+
+
+def test_a_lower_limit_of_zero_does_not_put_cells_in_the_middle():
+    """P(0 <= x <= L) is that of a cell below L, and not one of a cell at L / 2."""
+    x = np.exp(ndtri((np.arange(1000) + 0.5) / 1000))
+    n = int((x < 1).sum())
+    ends = [made(censored, x[x >= 1], [low] * n, [1.0] * n) for low in (-INF, 0.0)]
+    for one, other in zip(*ends, strict=True):
+        np.testing.assert_allclose(one, other)
+
+
+def test_linear_marginals_are_normal():
+    marginal = linear(10.0, 2.0)
+    scores = torch.linspace(-9, 9, 7).double()
+    np.testing.assert_allclose(marginal.cells(scores), 10 + 2 * scores)
+    cells = 10 + 2 * scores
+    np.testing.assert_allclose(marginal.scores(cells)[0], scores, atol=1e-12)
+    low, high = marginal.limits(cells - 1, cells)
+    np.testing.assert_allclose(low, scores - 0.5, atol=1e-12)
+    np.testing.assert_allclose(high, scores, atol=1e-12)
+    np.testing.assert_allclose(marginal.log_slopes(cells), -np.log(2))
+    assert norm.cdf(float(high[3])) == pytest.approx(0.5)

@@ -1,0 +1,272 @@
+"""Limits of single cells: censored likelihood, and draws within the limits."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
+from scipy.stats import kstest, multivariate_normal, norm, truncnorm
+from sklearn.base import clone
+from statistical import FAILURE
+
+from skvnce import CopulaGraphLearner, ForestImputer, GaussianImputer
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+MEAN, COVARIANCE = np.array([10.0, 5.0]), np.array([[4.0, 2.4], [2.4, 3.0]])
+
+
+def below_limits(seed, n=1000):
+    """Draw rows, their limits, and which cells are below."""
+    rng = np.random.default_rng([seed, 2])
+    X = rng.multivariate_normal(MEAN, COVARIANCE, n)
+    limits = np.column_stack([rng.choice([9.0, 10.0], n), rng.choice([4.5, 5.0], n)])
+    return X, limits, X < limits
+
+
+def parameters(t):
+    """Make mean and covariance of five free parameters."""
+    root = np.array([[np.exp(t[2]), 0.0], [t[3], np.exp(t[4])]])
+    return t[:2], root @ root.T
+
+
+def censored_loss(t, X, limits, below):
+    """Compute minus the exact log-likelihood of rows with cells below their limits."""
+    mean, covariance = parameters(t)
+    both, none = below.all(1), ~below.any(1)
+    both_below = multivariate_normal(mean, covariance).cdf(limits[both])
+    total = multivariate_normal(mean, covariance).logpdf(X[none]).sum()
+    total += np.log(np.maximum(both_below, 1e-300)).sum()
+    for j, k in ((0, 1), (1, 0)):
+        some = below[:, j] & ~below[:, k]
+        slope = covariance[j, k] / covariance[k, k]
+        location = mean[j] + slope * (X[some, k] - mean[k])
+        scale = np.sqrt(covariance[j, j] - slope * covariance[j, k])
+        total += norm.logpdf(X[some, k], mean[k], np.sqrt(covariance[k, k])).sum()
+        total += norm.logcdf((limits[some, j] - location) / scale).sum()
+    return -total
+
+
+def words(mean, covariance):
+    """List the five different moments."""
+    return np.array([*mean, *covariance[np.triu_indices(2)]])
+
+
+def test_the_fit_maximises_the_censored_likelihood(seed):
+    """The average of 300 draws of a chain is within a few tenths of a standard error.
+
+    Standard errors are those of the complete data, which are smaller.
+    """
+    X, limits, below = below_limits(seed)
+    start = [*X.mean(0), np.log(2), 1.0, 0.0]
+    best = minimize(censored_loss, start, args=(X, limits, below), method="BFGS").x
+    wanted = words(*parameters(best))
+    S = parameters(best)[1]
+    square = [2 * S[0, 0] ** 2, S[0, 0] * S[1, 1] + S[0, 1] ** 2, 2 * S[1, 1] ** 2]
+    errors = np.sqrt([S[0, 0], S[1, 1], *square]) / np.sqrt(len(X))
+    hidden = np.where(below, np.nan, X)
+    model = GaussianImputer(
+        1e-6, marginals="normal", max_iter=1000, on_misfit="ignore", random_state=seed
+    )
+
+    def distance(fitted):
+        found = words(fitted.mean_, fitted.covariance_)
+        return abs((found - wanted) / errors).max()
+
+    fitted = clone(model).fit(hidden, max_value=limits)
+    assert not fitted.nonlinear_columns_.any()
+    assert distance(fitted) < 1
+    assert distance(clone(model).fit(hidden)) > 5
+    halves = np.where(below, limits / 2, X)
+    assert distance(clone(model).fit(halves)) > 5
+    means, covariances = fitted.sample_parameters()
+    error = np.array([words(*one) for one in zip(means, covariances, strict=True)])
+    assert (abs(error.mean(0) - wanted) < 1.5 * errors).all()
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Fit to many rows, with limits that tell much."""
+    X, limits, below = below_limits(0, n=2000)
+    imputer = GaussianImputer(
+        marginals="normal", n_parameter_draws=0, max_iter=80, random_state=0
+    )
+    return imputer.fit(np.where(below, np.nan, X), max_value=limits)
+
+
+def conditional(fitted, x):
+    """Compute mean and standard deviation of the first cell given the second."""
+    mean, S = fitted.mean_, fitted.covariance_
+    slope = S[0, 1] / S[1, 1]
+    return mean[0] + slope * (x - mean[1]), np.sqrt(S[0, 0] - slope * S[0, 1])
+
+
+def test_draws_are_truncated_normal(fitted):
+    rng = np.random.default_rng(1)
+    x = rng.normal(5, 1.5, 3000)
+    X = np.column_stack([np.full(len(x), np.nan), x])
+    low, high = rng.uniform(4, 9, len(x)), rng.uniform(9.5, 14, len(x))
+    low[::3], high[1::3] = -np.inf, np.nan
+    limits = {"min_value": {0: low}, "max_value": {0: high}}
+    [drawn] = fitted.sample(X, 1, 0, **limits)
+    mean, scale = conditional(fitted, x)
+    ends = (low - mean) / scale, (np.nan_to_num(high, nan=np.inf) - mean) / scale
+    assert kstest(truncnorm(*ends).cdf((drawn[:, 0] - mean) / scale), "uniform")[1] > (
+        FAILURE
+    )
+    [free] = fitted.sample(X, 1, 0)
+    z = truncnorm(*ends).cdf((free[:, 0] - mean) / scale)
+    assert kstest(z, "uniform")[1] < 1e-6
+    means = fitted.transform(X, **limits)[:, 0]
+    wanted = mean + scale * truncnorm(*ends).mean()
+    assert abs(means - wanted).max() < 0.02 * scale
+    assert_array_equal(drawn[:, 1], x)
+
+
+def test_lognormal_columns_keep_their_shape(seed):
+    """The mean and the standard deviation of logarithms, of which half are not seen."""
+    rng = np.random.default_rng([seed, 3])
+    z = rng.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], 2000)
+    X = np.column_stack([np.exp(z[:, 0]), z[:, 1]])
+    hidden = np.where(X < [1.0, -np.inf], np.nan, X)
+    limit = {"max_value": {0: 1.0}}
+    imputer = GaussianImputer(random_state=seed).fit(hidden, **limit)
+    assert imputer.nonlinear_columns_.all()
+    draws = imputer.sample(hidden, 5, seed, **limit)
+    assert all((one[np.isnan(hidden)] <= 1).all() for one in draws)
+    logs = np.log([one[:, 0] for one in draws])
+    assert abs(logs.mean()) < 0.12 and abs(logs.std() - 1) < 0.15
+    found = np.mean([np.corrcoef(one, z[:, 1])[0, 1] for one in logs])
+    assert abs(found - 0.6) < 0.1
+    half = np.log(np.where(np.isnan(hidden[:, 0]), 0.5, hidden[:, 0]))
+    tenth = [np.quantile(one, 0.1) - norm.ppf(0.1) for one in (logs, half)]
+    assert abs(tenth[0]) < 0.3 < abs(tenth[1])
+
+
+def test_limits_are_arrays_frames_dicts_or_numbers():
+    X, limits, _ = below_limits(4, n=80)
+    limits[:] = [9.5, 4.5]
+    frame = pd.DataFrame(X, columns=["lead", "zinc"]).mask(X < limits)
+    model = GaussianImputer(random_state=0, max_iter=10, on_misfit="ignore")
+    model.set_output(transform="pandas")
+    as_frame = pd.DataFrame(limits, columns=list(frame))
+    unseen = as_frame.mask(frame.notna())  # of missing cells only
+    both, series = {"lead": 9.5, "zinc": 4.5}, as_frame.to_dict("series")
+    first, *others = (
+        clone(model).fit(frame, max_value=one).sample(frame, 1, 0, max_value=one)[0]
+        for one in (limits, limits.tolist(), as_frame, unseen, both, series)
+    )
+    for other in others:
+        pd.testing.assert_frame_equal(first, other)
+    where = {"zinc": np.arange(80) < 40}
+    filled = clone(model).fit_transform(frame, max_value=both, where=where)
+    alone = clone(model).fit(frame, max_value=both).transform(frame, max_value=both)
+    empty = frame["zinc"].isna() & ~where["zinc"]
+    assert empty.any() and (filled["lead"][frame["lead"].isna()] <= 9.5).all()
+    pd.testing.assert_frame_equal(filled, alone.assign(zinc=alone["zinc"].mask(empty)))
+
+
+def test_limits_of_no_missing_cell_change_nothing():
+    X, _, _ = below_limits(5, n=100)
+    X[np.random.default_rng(0).random(X.shape) < 0.2] = np.nan
+    limits = np.where(np.isnan(X), np.nan, 3.0)
+    model = GaussianImputer(random_state=0)
+    assert_array_equal(
+        clone(model).fit(X, max_value=limits).transform(X, max_value=limits),
+        clone(model).fit(X).transform(X),
+    )
+    assert_array_equal(
+        np.stack(clone(model).fit(X).sample(X, 2, 0, min_value=limits)),
+        np.stack(clone(model).fit(X).sample(X, 2, 0)),
+    )
+
+
+def test_rows_of_limits_alone_inform_the_fit():
+    """Three quarters of the rows of a single column are below the limit."""
+    x = norm.ppf((np.arange(400) + 0.5) / 400)[:, None]
+    X = np.where(x < norm.ppf(0.75), np.nan, x)
+    model = GaussianImputer(1e-6, marginals="normal", random_state=0, max_iter=400)
+    fitted = model.fit(X, max_value={0: norm.ppf(0.75)})
+    assert abs(fitted.mean_[0]) < 0.5 and abs(fitted.covariance_[0, 0] - 1) < 0.7
+
+
+def test_draws_stay_within_limits_without_a_censored_fit():
+    """The copula of a table of numbers, a mixed table, and a graph."""
+    X, limits, below = below_limits(6, n=150)
+    X[:, 0] = np.exp(X[:, 0] / 4)
+    limits = np.column_stack([np.exp(limits[:, 0] / 4), limits[:, 1]])
+    frame = pd.DataFrame(np.where(below, np.nan, X), columns=["a", "b"])
+    grouped = frame.assign(group=pd.Categorical(np.where(X[:, 1] > 5, "x", "y")))
+    ends = {"a": limits[:, 0], "b": limits[:, 1]}
+    for model, table in [
+        (GaussianImputer(random_state=0), frame),
+        (GaussianImputer(min_value=0.0, random_state=0), frame),
+        (GaussianImputer(max_iter=20, random_state=0), grouped),
+        (CopulaGraphLearner(max_iter=20, random_state=0), grouped),
+    ]:
+        model.set_output(transform="pandas").fit(table)
+        for one in [
+            model.transform(table, max_value=ends),
+            *model.sample(table, 3, 0, max_value=ends),
+        ]:
+            cells = one[["a", "b"]].to_numpy()
+            assert (cells[below] <= limits[below]).all()
+            assert_array_equal(cells[~below], X[~below])
+
+
+def test_mixed_tables_have_limits_too():
+    """A category of which the number below its limit is a part of the reason."""
+    rng = np.random.default_rng(7)
+    z = rng.normal(size=1500)
+    ill = z + rng.normal(size=1500) > 0
+    frame = pd.DataFrame({"lead": np.exp(z), "ill": pd.Categorical(ill), "n": z})
+    frame["n"] = pd.array(rng.poisson(np.exp(z / 2 + 3)), dtype="Int64")
+    frame.loc[z < 0, "lead"] = np.nan
+    frame.loc[rng.random(1500) < 0.2, "n"] = pd.NA
+    limit = {"lead": 1.0, "n": pd.array([30] * 1500, dtype="Int64")}
+    model = GaussianImputer(random_state=0, max_iter=60).set_output(transform="pandas")
+    model.fit(frame, max_value=limit)
+    for one in [
+        model.transform(frame, max_value=limit),
+        *model.sample(frame, 2, 0, max_value=limit),
+    ]:
+        assert (one["lead"][z < 0] <= 1).all() and (one["lead"] >= 0).all()
+        assert (one["n"][frame["n"].isna()] <= 30).all()
+        assert one.dtypes.equals(frame.dtypes)
+    logs = np.log(one["lead"])
+    difference = logs[ill].mean() - logs[~ill].mean()
+    assert difference == pytest.approx(z[ill].mean() - z[~ill].mean(), abs=0.2)
+
+
+def test_rows_are_filled_independently_and_models_are_pickled(fitted):
+    X, limits, below = below_limits(8, n=40)
+    X = np.where(below, np.nan, X)
+    whole = fitted.transform(X, max_value=limits)
+    again = pickle.loads(pickle.dumps(fitted))
+    rows = [slice(i, i + 1) for i in range(40)]
+    parts = [again.transform(X[row], max_value=limits[row]) for row in rows]
+    assert_allclose(np.concatenate(parts), whole, rtol=1e-9)
+    assert np.isfinite(fitted.score_samples(X)).all()
+
+
+def test_wrong_limits_are_refused(fitted):
+    X, limits, below = below_limits(9, n=20)
+    X = np.where(below, np.nan, X)
+    row, column = np.argwhere(below)[0]
+    low = np.full(X.shape, -np.inf)
+    low[row, column] = 50.0
+    for call in (GaussianImputer().fit, fitted.transform, fitted.sample):
+        with pytest.raises(ValueError, match=rf"column {column}, row {row}"):
+            call(X, min_value=low, max_value=limits)
+        with pytest.raises(ValueError, match=r"max_value must have the shape of X"):
+            call(X, max_value=limits[:3])
+        with pytest.raises(TypeError, match="max_value must have numbers in column 1"):
+            call(X, max_value={1: "low"})
+    with pytest.raises(ValueError, match="cannot be combined with shift"):
+        fitted.sample(X, max_value=limits, shift={0: 0.5})
+    frame = pd.DataFrame({"a": X[:, 0], "b": pd.Categorical(["x", None] * 10)})
+    with pytest.raises(TypeError, match="limits of column 'b'"):
+        GaussianImputer().fit(frame, max_value={"b": 1.0})
+    with pytest.raises(TypeError, match="max_value"):
+        ForestImputer().fit(X, max_value=limits)
