@@ -91,11 +91,13 @@ def in_frames(
     kept: np.ndarray,
     tables: np.ndarray,
     missing: np.ndarray,
+    ends: np.ndarray | None = None,
 ) -> list[ArrayLike]:
     """Fill the missing cells of a data frame of pandas or polars, several times.
 
     Parameters and errors are those of `as_objects`; None instead of columns means that
-    all are numeric.
+    all are numeric.  `ends` (2, n_kept) are the smallest and the largest number of each
+    column at `fit`.
 
     Returns
     -------
@@ -103,19 +105,28 @@ def in_frames(
         Of the type of X, with its index, names and data types.  A column that is
         entirely missing, in a data type that cannot hold the values of the fit, gets
         that of the values.
+
+    Raises
+    ------
+    ValueError
+        If integers or booleans of a column cannot hold a value that fills it, because
+        those of the fit had a wider range.
     """
     frame = nw.from_native(X, eager_only=True)
     frame = frame[:, [int(place) for place in kept]]
     own = [columns[place] if columns else Column("numeric") for place in kept]
+    ends = np.full((2, len(own)), np.nan) if ends is None else ends
     filled, unseen = [], (missing | np.isnan(tables[0])).all(0)
     for place, series in enumerate(frame.iter_columns()):
         rows, column = np.flatnonzero(missing[:, place]), own[place]
         if column.is_plain and not _holds_numbers(series.dtype):
             filled.append([_floats(series, cells) for cells in tables[:, :, place]])
-        elif len(rows) and unseen[place] and not _holds(series, column):
+        elif len(rows) and unseen[place] and not _holds(series, column, ends[:, place]):
             filled.append([_made(series, one, column) for one in tables[:, :, place]])
         elif len(rows):
-            filled.append(_filled(series, rows, tables[:, rows, place], column))
+            cells = tables[:, rows, place]
+            _check_range(series, column, ends[:, place], cells)
+            filled.append(_filled(series, rows, cells, column))
     named = [
         [nw.from_native(one, series_only=True) for one in found] for found in filled
     ]
@@ -158,8 +169,48 @@ def _holds_numbers(dtype: nw.dtypes.DType) -> bool:
     return dtype.is_numeric() or dtype == nw.Boolean
 
 
-def _holds(series: nw.Series, column: Column) -> bool:
+def _range_of(dtype: nw.dtypes.DType) -> tuple[int, int] | None:
+    """Return the smallest and the largest integer, or boolean, of a data type."""
+    if dtype == nw.Boolean:
+        return 0, 1
+    if not dtype.is_integer():
+        return None
+    bits = int(str(dtype).lstrip("UuInt"))
+    if dtype.is_unsigned_integer():
+        return 0, 2**bits - 1
+    return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+
+def _is_too_narrow(dtype: nw.dtypes.DType, column: Column, ends: np.ndarray) -> bool:
+    """Return whether a data type lacks numbers that a column had at `fit`."""
+    limits = _range_of(dtype)
+    if limits is None or not column.is_number:
+        return False
+    low, high = (min(column.levels), max(column.levels)) if column.levels else ends
+    return bool(low < limits[0] or high > limits[1])
+
+
+def _check_range(
+    series: nw.Series, column: Column, ends: np.ndarray, cells: np.ndarray
+) -> None:
+    """Raise an error for numbers that a data type cannot hold."""
+    if not _is_too_narrow(series.dtype, column, ends):
+        return
+    low, high = _range_of(series.dtype)
+    numbers = np.array(_values(column, cells.ravel(), np.nan), dtype=np.float64)
+    unfit = numbers[(np.rint(numbers) < low) | (np.rint(numbers) > high)]
+    if len(unfit):
+        raise ValueError(
+            f"Column {series.name!r} has the data type {series.dtype}, which cannot "
+            f"hold the imputed value {unfit[0]:g}. Convert it to the data type that it "
+            "had at fit."
+        )
+
+
+def _holds(series: nw.Series, column: Column, ends: np.ndarray) -> bool:
     """Return whether the data type of a series can hold the values of a column."""
+    if _is_too_narrow(series.dtype, column, ends):
+        return False
     dtype, wanted = series.dtype, "number" if column.is_number else column.dtype
     is_pandas = series.implementation.is_pandas()
     if column.levels == () or (is_pandas and series.to_native().dtype == object):
@@ -218,9 +269,9 @@ def _fitting(column: Column, cells: np.ndarray, dtype: nw.dtypes.DType) -> list:
     """Convert codes (n,), or numbers, to values that a data type holds."""
     if dtype.is_integer() and column.is_number:
         numbers = np.array(_values(column, cells, np.nan), dtype=np.float64)
-        ends = np.iinfo(str(dtype).lower())
+        low, high = _range_of(dtype)
         return [
-            None if np.isnan(one) else min(max(round(one), ends.min), ends.max)
+            None if np.isnan(one) else min(max(round(one), low), high)
             for one in numbers.tolist()
         ]
     if dtype == nw.Boolean and column.is_number:

@@ -394,6 +394,68 @@ def test_a_missing_column_that_can_hold_the_values_keeps_its_data_type():
         assert found["y"].dtype == X["y"].dtype and found["y"].tolist() == [value] * 2
 
 
+NARROW = {
+    "pandas": lambda cells, kind: pd.DataFrame({"n": pd.array(cells, dtype=kind)}),
+    "polars": lambda cells, kind: pl.DataFrame(
+        {"n": pl.Series(cells, dtype=getattr(pl, kind))}
+    ),
+}
+
+
+@pytest.mark.parametrize("library", NARROW)
+@pytest.mark.parametrize("asked", ["numeric", "ordinal"])
+def test_a_data_type_that_is_too_narrow_for_a_value_is_an_error(library, asked):
+    """Fills are neither clipped nor wrapped."""
+    wide = NARROW[library]([300, 2, 300], "Int64")
+    columns = read_columns(wide, {"n": asked})
+    codes = encode(wide, columns) if columns else np.array([[300.0], [2.0], [300.0]])
+    ends = np.array([[codes.min()], [codes.max()]])
+    gap = np.array([[False], [True], [False]])
+
+    def filled(cells, kind, code):
+        X = NARROW[library](cells, kind)
+        table = np.array([[[0.0], [code], [0.0]]])
+        [found] = in_frames(X, columns, [0], table, gap, ends)
+        assert found["n"].dtype == X["n"].dtype
+        return found["n"].to_list()
+
+    large, small = codes.max(), codes.min()
+    for kind, cells in (("Int8", [1, None, 2]), ("boolean", [True, None, False])):
+        kind = "Boolean" if library == "polars" and kind == "boolean" else kind
+        with pytest.raises(ValueError, match="Column 'n'.*imputed value 300.*fit"):
+            filled(cells, kind, large)
+    assert filled([1, None, 2], "Int8", small) == [1, 2, 2]
+    assert filled([1, None, 2], "Int16", large) == [1, 300, 2]
+
+
+def test_draws_beyond_the_data_type_of_fit_are_clipped():
+    """The range of draws is a little wider than that of the observed cells."""
+    X = pd.DataFrame({"n": pd.array([127, None, 3], dtype="Int8")})
+    gap = np.array([[False], [True], [False]])
+    table = np.array([[[0.0], [131.0], [0.0]]])
+    [found] = in_frames(X, None, [0], table, gap, np.array([[3.0], [127.0]]))
+    assert found["n"].tolist() == [127, 127, 3]
+
+
+def test_a_missing_column_whose_data_type_is_too_narrow_gets_a_wider_one():
+    X = pd.DataFrame({"n": pd.array([None, None], dtype="Int8")})
+    gap, ends = np.ones((2, 1), dtype=bool), np.array([[3.0], [300.0]])
+    columns = [
+        Column("numeric", dtype="integer"),
+        Column("ordinal", (3, 300), "integer", None, True),
+    ]
+    for column, table in zip(columns, ([[300.0], [3.0]], [[1.0], [0.0]]), strict=True):
+        [found] = in_frames(X, [column], [0], np.array([table]), gap, ends)
+        assert found["n"].tolist() == [300, 3]
+
+
+def test_integers_of_128_bits():
+    X = pl.DataFrame({"n": pl.Series([2**70, None, 3], dtype=pl.Int128)})
+    gap = np.array([[False], [True], [False]])
+    [found] = in_frames(X, None, [0], np.array([[[0.0], [7.0], [0.0]]]), gap)
+    assert found["n"].to_list() == [2**70, 7, 3]
+
+
 def test_booleans_that_came_as_numbers_are_filled_by_numbers():
     columns = read_columns(pd.DataFrame({"y": [True, False, None]}))
     for X in (

@@ -50,7 +50,8 @@ def tables_as_given(estimator, tables, missing, X):
     library = None if adapter is None else adapter.container_lib
     frame = _frame(X, library, columns)
     if frame is not None:
-        found = in_frames(frame, columns, kept, tables, missing[:, kept])
+        ends = estimator._fitted_ends[:, kept]
+        found = in_frames(frame, columns, kept, tables, missing[:, kept], ends)
     else:
         found = list(values_of(estimator, tables, missing, X))
     if adapter is None:

@@ -21,11 +21,13 @@ from skvnce._columns import (
     refuse_categories,
 )
 from skvnce._containers import cell_errors_named, check_exact, readable
+from skvnce._warnings import warn_user
 
 _OF_COLUMNS = (  # attributes that describe the columns of a table
     *("n_features_in_", "feature_names_in_", "_fitted_ends"),
     *("_columns", "categories_"),
 )
+_ENOUGH = 20  # observed cells of a nominal column before it may count as names of rows
 _FAR = 1e50  # widths of a column whose square and fourth power do not overflow
 
 
@@ -254,6 +256,8 @@ def _codes(estimator, X, columns, reset):
     if reset:
         _keep_categories(estimator, columns)
     table = encode(X, columns, handle_unknown=_settings(estimator).handle_unknown)
+    if reset:
+        _warn_of_identifiers(estimator, columns, table)
     with cell_errors_named(X):
         return check_array(
             table,
@@ -262,6 +266,25 @@ def _codes(estimator, X, columns, reset):
             ensure_min_samples=2 if reset else 1,
             estimator=estimator,
             input_name="X",
+        )
+
+
+def _warn_of_identifiers(estimator, columns, table):
+    """Warn about nominal columns with more levels than half of their observed cells."""
+    seen = (~np.isnan(table)).sum(0)
+    found = [
+        f"{column_name(estimator, j)} ({len(column.levels)} in {seen[j]} cells)"
+        for j, column in enumerate(columns)
+        if column.kind == "nominal"
+        and seen[j] >= _ENOUGH
+        and len(column.levels) > seen[j] / 2
+    ]
+    if found:
+        warn_user(
+            "Nominal columns with more levels than half of their observed cells: "
+            f"{', '.join(found)}. Nothing can be learned from levels that occur once, "
+            "and they take time. Drop the columns if they are names of rows; read them "
+            "as numbers or dates if they are such."
         )
 
 

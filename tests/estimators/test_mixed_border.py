@@ -1,8 +1,10 @@
 """Frames of categories, dates and integers, in and out of imputers."""
 
 import pickle
+import warnings
 from functools import partial
 
+import joblib
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -15,6 +17,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from skvnce import (
+    ForestImputer,
     GaussianImputer,
     IncompleteDensity,
     IncompleteFactorAnalysis,
@@ -78,7 +81,13 @@ def quick_vgi(**options):
     )
 
 
+def quick_forest(**options):
+    model = GaussianImputer(**QUICK, **options)
+    return ForestImputer(model, n_estimators=4, random_state=0)
+
+
 MADE = {
+    "ForestImputer": quick_forest,
     "GaussianImputer": partial(GaussianImputer, **QUICK),
     "LAIRImputer": quick_lair,
     "VGIImputer": quick_vgi,
@@ -96,12 +105,18 @@ def imputer(make):
     return make().fit(incomplete())
 
 
+def reading(model, **options):
+    """Set parameters that say how tables are read; ForestImputer's are its model's."""
+    prefix = "model__" if isinstance(model, ForestImputer) else ""
+    return model.set_params(**{prefix + name: value for name, value in options.items()})
+
+
 def drawn_rows(model, n_rows):
     """Draw rows; LAIRImputer draws them from its autoencoder.
 
-    VGIImputer fills rows that miss all cells.
+    VGIImputer and ForestImputer fill rows that miss all cells.
     """
-    if isinstance(model, VGIImputer):
+    if isinstance(model, VGIImputer | ForestImputer):
         empty = incomplete().iloc[:n_rows]
         empty = empty.mask(np.ones(empty.shape, dtype=bool))
         return model.sample(empty, random_state=0, as_array=True)[0]
@@ -237,23 +252,24 @@ def test_unknown_levels(imputer):
     new.loc["row 7", "port"] = "U"
     with pytest.raises(ValueError, match="'U' in column 'port', row 7.*handle_unknown"):
         imputer.transform(new)
-    model = clone(imputer).set_params(handle_unknown="missing").fit(incomplete())
+    model = reading(clone(imputer), handle_unknown="missing").fit(incomplete())
     found = model.set_output(transform="pandas").transform(new)
     assert found.loc["row 7", "port"] in set("SCQ")
     assert found["port"].dtype == new["port"].dtype
 
 
 def test_a_failed_fit_changes_nothing(imputer):
-    before = dict(vars(imputer))
+    before, contents = dict(vars(imputer)), joblib.hash(vars(imputer))
     broken = incomplete()
     broken["name"] = broken["name"].astype(object)
     broken.loc["row 3", "name"] = 7
     for asked in ("from_dtype", ["no"], {"name": "count"}):
-        imputer.set_params(categorical_features=asked)
+        reading(imputer, categorical_features=asked)
         with pytest.raises(ValueError, match="name|no column"):
             imputer.fit(broken)
-        imputer.set_params(categorical_features="from_dtype")
+        reading(imputer, categorical_features="from_dtype")
         assert vars(imputer) == before
+        assert joblib.hash(vars(imputer)) == contents
 
 
 def test_other_columns_or_names_are_refused(imputer):
@@ -288,7 +304,7 @@ def test_constants_and_empty_columns(make, keeps, output):
     if keeps:
         assert found["name"].isna().all()  # there is no level to fill
         assert (found["grade"] == 0).all()
-    if not isinstance(model, VGIImputer):  # which draws no rows
+    if not isinstance(model, VGIImputer | ForestImputer):  # which draw no rows
         rows = pd.DataFrame(drawn_rows(model, 5), columns=X.columns)
         assert set(rows["port"]) == {"S"} and rows["name"].isna().all()
 
@@ -301,7 +317,7 @@ def test_a_single_level_in_all_columns(make):
 
 def test_indicators_follow(imputer):
     X = incomplete()
-    model = clone(imputer).set_params(add_indicator=True).fit(X)
+    model = reading(clone(imputer), add_indicator=True).fit(X)
     found = model.transform(X)
     assert found.shape == (N, 16)
     np.testing.assert_array_equal(found[:, 8:].astype(float), X.isna().to_numpy())
@@ -375,6 +391,7 @@ def test_fitted_imputers_are_stored(imputer):
     expected = imputer.transform(X)
     classes = [type(imputer), type(getattr(imputer, "model", imputer))]
     own = [f"{one.__module__}.{one.__name__}" for one in classes]
+    own += ["sklearn.tree._tree.Tree"] * isinstance(imputer, ForestImputer)
     stored = skops.io.loads(skops.io.dumps(imputer), trusted=own)
     for other in (pickle.loads(pickle.dumps(imputer)), stored):
         assert (other.transform(X) == expected).all()
@@ -390,12 +407,24 @@ def test_a_pipeline_with_a_search_over_a_frame(make):
     forest = HistGradientBoostingClassifier(
         categorical_features="from_dtype", max_iter=2
     )
+    own = columns.transformers[0][1]
+    [name] = [key for key in own.get_params() if key.endswith("keep_empty_features")]
     search = GridSearchCV(
         make_pipeline(columns, forest),
-        {"columntransformer__own__keep_empty_features": [False, True]},
+        {f"columntransformer__own__{name}": [False, True]},
         cv=2,
         error_score="raise",
     ).fit(X, y)
     steps = search.best_estimator_
     assert steps[0].transform(X)["port"].dtype == X["port"].dtype
     assert steps[1].is_categorical_.tolist() == [False, True, False, False]
+
+
+def test_names_of_rows_are_announced(make):
+    X = incomplete()[["x", "count"]].assign(code=[f"p{k}" for k in range(N)])
+    with pytest.warns(UserWarning, match=f"'code' .{N} in {N} cells.*Drop"):
+        make().fit(X)
+    half = X.assign(code=[f"p{k // 2}" for k in range(N)])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Nominal columns")
+        make().fit(half)
