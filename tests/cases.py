@@ -2,6 +2,7 @@
 
 from energies import Bell, Blob, Factor
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression, Ridge
 
 from skvnce import (
     LBFGS,
@@ -13,6 +14,8 @@ from skvnce import (
     IncompleteDensity,
     IncompleteFactorAnalysis,
     LAIRImputer,
+    MultipleImputationClassifier,
+    MultipleImputationRegressor,
     NoisyOr,
     TruncatedGaussianGraphLearner,
     TruncatedGaussianGraphLearnerCV,
@@ -30,7 +33,7 @@ ON_ALL_CELLS = Adam(validation_fraction=0)
 # a threshold of 0 would leave the NaN contract's tables, which lie around 2, all ones
 CAUSES = {"binarize": 2.0, "max_iter": 5, "hidden_layer_sizes": (8,)}
 
-# Every public estimator, in the configurations that take different paths.
+# Every public estimator without a target, in configurations that take different paths.
 ESTIMATORS = [
     TruncatedGaussianGraphLearner(alpha=0.01),
     TruncatedGaussianGraphLearner(alpha=0.0, fit_linear=False),
@@ -91,6 +94,17 @@ ESTIMATORS = [
     ),
     CopulaGraphLearner(),
     CopulaGraphLearnerCV(alphas=4),
+]
+
+# Those with a target.
+FEW = {"n_estimators": 2, "n_draws": 4}
+PREDICTORS = [
+    MultipleImputationClassifier(
+        GaussianImputer(n_parameter_draws=2), LogisticRegression(), **FEW
+    ),
+    MultipleImputationRegressor(
+        GaussianImputer(n_parameter_draws=2), Ridge(), cv=2, **FEW
+    ),
 ]
 
 # Those that the longer NaN contract suite is run over, at least one a class.

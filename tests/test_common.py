@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import sklearn.utils.estimator_checks as checks
-from cases import CLUSTERED, CONTRACT, CONTRACT_SLOWLY, ESTIMATORS
+from cases import CLUSTERED, CONTRACT, CONTRACT_SLOWLY, ESTIMATORS, PREDICTORS
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -59,7 +59,7 @@ FIRST = {type(estimator).__name__: estimator for estimator in reversed(ESTIMATOR
 
 
 @UNSETTLED
-@parametrize_with_checks(list(FIRST.values()))
+@parametrize_with_checks([*FIRST.values(), *PREDICTORS])
 def test_scikit_learn(estimator, check):
     check(estimator)
 
@@ -89,6 +89,13 @@ def test_parameters_are_validated_as_by_scikit_learn(name):
     checks.check_param_validation(name, clone(FIRST[name]))
 
 
+@pytest.mark.parametrize("predictor", PREDICTORS, ids=lambda one: type(one).__name__)
+def test_predictors_pass_further_checks(predictor):
+    name = type(predictor).__name__
+    checks.check_param_validation(name, clone(predictor))
+    checks.check_dataframe_column_names_consistency(name, clone(predictor))
+
+
 CASES = [
     pytest.param(
         check,
@@ -110,7 +117,7 @@ def test_nan_contract(check):
 
 def test_every_public_estimator_is_listed():
     public = {name for name in skvnce.__all__ if hasattr(getattr(skvnce, name), "fit")}
-    assert public == {type(estimator).__name__ for estimator in ESTIMATORS}
+    assert public == {type(one).__name__ for one in [*ESTIMATORS, *PREDICTORS]}
 
 
 @pytest.mark.slow
@@ -127,4 +134,4 @@ def test_array_api_input_is_checked_too():
     )
     assert done.returncode == 0, done.stdout[-3000:]
     assert "skipped" not in done.stdout
-    assert f"{len(ESTIMATORS)} passed" in done.stdout
+    assert f"{len(ESTIMATORS) + len(PREDICTORS)} passed" in done.stdout

@@ -26,8 +26,11 @@ CLASSES = {
     "VGI": skvnce.VGIImputer,
     "VN": skvnce.VNCEEstimator,
     "NO": skvnce.NoisyOr,
+    "MIC": skvnce.MultipleImputationClassifier,
+    "MIR": skvnce.MultipleImputationRegressor,
 }
-OF_SKLEARN = {"get_feature_names_out", "set_callbacks"}  # its interface, in all
+PREDICTORS = {"MIC", "MIR"}  # which need a target, and have no transform
+OF_SKLEARN = {"get_feature_names_out", "get_metadata_routing", "set_callbacks"}
 MOST = 16  # parameters of a class
 
 
@@ -171,6 +174,8 @@ FITS = {
     "VGI": DRAWS,
     "VN": {"max_iter": 1, "random_state": 0},
     "NO": {"n_components": 1, "max_iter": 2, "binarize": 3.0, "random_state": 0},
+    "MIC": {"n_estimators": 2, "random_state": 0},
+    "MIR": {"n_estimators": 2, "cv": 2, "random_state": 0},
 }
 NOT_ALWAYS = {  # log_scale_ only of "vnce...", categories_ of tables that have some
     "G": {"log_scale_"},
@@ -197,7 +202,8 @@ def fitted(request, frame):
         given["model"] = skvnce.VariationalAutoencoder(1, **QUICK)
     if name == "VGI":
         given["model"] = skvnce.IncompleteDensity("factor-analysis", **QUICK)
-    return name, CLASSES[name](**given).fit(frame)
+    target = np.arange(60) % 3 if name in PREDICTORS else None
+    return name, CLASSES[name](**given).fit(frame, target)
 
 
 pytestmark = pytest.mark.filterwarnings(
@@ -222,7 +228,7 @@ def test_fitted_attributes_are_those_of_the_page(fitted):
     found = public - set(parameters(CLASSES[name]))
     expected = wanted("attribute")[name]
     assert expected - NOT_ALWAYS.get(name, set()) <= found <= expected
-    for word in found - {"estimators_", "indicator_", "model_"}:
+    for word in found - {"estimators_", "imputer_", "indicator_", "model_"}:
         assert plain(getattr(estimator, word)), word
 
 
@@ -230,6 +236,10 @@ def test_returned_kinds_are_those_of_the_page(fitted, frame):
     name, estimator = fitted
     row = {short: rest for short, *rest in table("estimators")}[name]
     assert row[0] == CLASSES[name].__name__
+    if name in PREDICTORS:
+        assert row[1].startswith("no method") and not hasattr(estimator, "transform")
+        assert estimator.predict(frame).shape == (60,)
+        return
     Z = estimator.transform(frame)
     width = 3 if row[1].endswith("filled columns") else estimator.n_components_
     assert Z.shape == (60, width) and np.isfinite(Z).all()

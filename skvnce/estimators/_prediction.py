@@ -1,0 +1,224 @@
+"""The base class of predictors that learn from several draws of the missing cells."""
+
+import narwhals as nw
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import _safe_indexing, metadata_routing
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    _check_y,
+    _num_samples,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    has_fit_parameter,
+)
+
+from skvnce._cells import is_frame, is_missing
+from skvnce._containers import readable
+from skvnce._random import seed_from
+from skvnce.estimators._gaussian import GaussianImputer
+from skvnce.estimators._parts import check_parameters
+from skvnce.estimators._validation import keeps_state_on_failure
+
+_CHUNK = 2**24  # maximum number of cells, over all draws, that are predicted at once
+_MOST = 2**31 - 1  # of seeds
+
+
+class MultipleImputation(BaseEstimator):
+    """Base class: an imputer, and a model for each of several completed tables."""
+
+    # weights are requested by those that use them
+    __metadata_request__fit = {"sample_weight": metadata_routing.UNUSED}
+
+    @keeps_state_on_failure
+    def fit(self, X, y, sample_weight=None):
+        """Fit the imputer, and a model to each of several completed tables.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : array-like of shape (n_samples,)
+            Target, without missing values.  The imputer does not see it.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, for `estimator`, and for `imputer` if its `fit` takes
+            them.  If scikit-learn's metadata routing is enabled, they are passed to
+            those that request them.
+
+        Returns
+        -------
+        self : object
+
+        Raises
+        ------
+        ValueError
+            As `fit` of the imputer and of the model do, if values of y are missing, or
+            if a parameter is out of range.
+        TypeError
+            If a parameter has a wrong type, or the model takes no weights.
+        """
+        self._check_parameters()
+        check_consistent_length(X, y, sample_weight)
+        y = self._target(y)
+        if sample_weight is not None:
+            given = readable(sample_weight, "sample_weight")
+            of_rows = {"dtype": np.float64, "ensure_non_negative": True}
+            sample_weight = _check_sample_weight(given, np.empty(len(y)), **of_rows)
+        of_imputer, of_model = self._routed(sample_weight)
+        rng = np.random.default_rng(seed_from(self.random_state))
+        self._fit_imputer(X, of_imputer, rng)
+        tables = self.imputer_.sample(X, int(self.n_estimators), _seed(rng))
+        self.estimators_ = self._fitted(tables, y, of_model, rng)
+        self._seed = _seed(rng)
+        self._fit_target(tables, y, of_model, rng)
+        return self
+
+    def get_metadata_routing(self):
+        """Get the metadata routing of this object.
+
+        Returns
+        -------
+        MetadataRouter
+        """
+        fit = metadata_routing.MethodMapping().add(caller="fit", callee="fit")
+        router = metadata_routing.MetadataRouter(owner=self)
+        return router.add(imputer=self._imputer(), method_mapping=fit).add(
+            estimator=self._model(), method_mapping=fit
+        )
+
+    def __sklearn_tags__(self):
+        """Declare that NaN is allowed."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _check_parameters(self):
+        check_parameters(self)
+        if self.n_draws < self.n_estimators:
+            raise ValueError(
+                f"n_draws={self.n_draws} must be at least "
+                f"n_estimators={self.n_estimators}, so that each model predicts."
+            )
+
+    def _imputer(self):
+        return GaussianImputer() if self.imputer is None else self.imputer
+
+    def _model(self):
+        """Return the model, or the default."""
+        raise NotImplementedError
+
+    def _target(self, y):
+        """Check the target."""
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is "
+                "None."
+            )
+        y = column_or_1d(y, warn=True)
+        missing = np.isnan(y) if y.dtype.kind == "f" else np.array(map_missing(y))
+        if missing.any():
+            raise ValueError(
+                f"Input y contains NaN, the first in row {missing.argmax()}. Leave out "
+                "the rows without a target: nothing can be learned from them."
+            )
+        return _check_y(y, estimator=self)
+
+    def _fit_target(self, tables, y, of_model, rng):
+        """Set attributes that depend on the target."""
+
+    def _routed(self, sample_weight):
+        """Return the parameters of `fit` of the imputer and of the model."""
+        imputer, model = self._imputer(), self._model()
+        if metadata_routing._routing_enabled():
+            given = metadata_routing.process_routing(
+                self, "fit", sample_weight=sample_weight
+            )
+            return given.imputer.fit, given.estimator.fit
+        if sample_weight is None:
+            return {}, {}
+        if not has_fit_parameter(model, "sample_weight"):
+            raise TypeError(
+                f"fit of {type(model).__name__} does not take sample_weight. For a "
+                "Pipeline, enable metadata routing: "
+                "sklearn.set_config(enable_metadata_routing=True), and let its step "
+                "request the weights by set_fit_request(sample_weight=True)."
+            )
+        weights = {"sample_weight": sample_weight}
+        takes = has_fit_parameter(imputer, "sample_weight")
+        return (weights if takes else {}), weights
+
+    def _fit_imputer(self, X, given, rng):
+        """Fit a clone of the imputer, which returns data frames if X is one."""
+        self.imputer_ = _reseeded(clone(self._imputer()), rng)
+        config = getattr(self.imputer_, "_sklearn_output_config", {})
+        if is_frame(X) and "transform" not in config:
+            is_polars = nw.from_native(X).implementation.is_polars()
+            self.imputer_.set_output(transform="polars" if is_polars else "pandas")
+        self.imputer_.fit(X, **given)
+        vars(self).pop("feature_names_in_", None)
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.imputer_, name):
+                setattr(self, name, getattr(self.imputer_, name))
+
+    def _fitted(self, tables, y, given, rng):
+        """Fit a clone of the model to each of some tables of the same rows."""
+        model = self._model()
+        models = [_reseeded(clone(model), rng) for _ in tables]
+        return Parallel(n_jobs=self.n_jobs)(
+            delayed(_fit)(model, table, y, given)
+            for model, table in zip(models, tables, strict=True)
+        )
+
+    def _predictions(self, X, method):
+        """Predict from draws of new rows, each model from its share of the draws.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        method : str
+            Of the models.
+
+        Yields
+        ------
+        ndarray of shape (n_draws, n, ...)
+            For a chunk of the rows.
+        """
+        check_is_fitted(self)
+        self._check_parameters()
+        n_draws, rng = int(self.n_draws), np.random.default_rng(self._seed)
+        size = max(1, _CHUNK // (n_draws * self.n_features_in_))
+        n_rows = _num_samples(X)
+        for first in range(0, max(n_rows, 1), size):
+            rows = np.arange(first, min(first + size, n_rows))
+            part = X if n_rows <= size else _safe_indexing(X, rows)
+            tables = self.imputer_.sample(part, n_draws, _seed(rng))
+            found = [
+                getattr(self.estimators_[k % len(self.estimators_)], method)(table)
+                for k, table in enumerate(tables)
+            ]
+            yield np.array(found)
+
+
+def map_missing(y):
+    """Tell which values of a target of any type are missing."""
+    return [is_missing(value) for value in y.tolist()]
+
+
+def _seed(rng):
+    return int(rng.integers(_MOST))
+
+
+def _reseeded(estimator, rng):
+    """Set each `random_state` of an estimator and of its parts."""
+    names = [
+        name
+        for name in sorted(estimator.get_params())
+        if name == "random_state" or name.endswith("__random_state")
+    ]
+    return estimator.set_params(**{name: _seed(rng) for name in names})
+
+
+def _fit(model, table, y, given):
+    return model.fit(table, y, **given)

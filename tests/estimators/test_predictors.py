@@ -1,0 +1,476 @@
+"""Prediction from several draws of the missing cells."""
+
+import pickle
+
+import joblib
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import sklearn
+from cases import SMALL_IMPUTERS
+from numpy.testing import assert_allclose, assert_array_equal
+from pandas.testing import assert_frame_equal
+from scipy.special import expit
+from sklearn.base import BaseEstimator, clone
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
+from sklearn.exceptions import UnsetMetadataPassedError
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import LinearSVC
+from statistical import standard_errors, within_standard_errors
+
+from skvnce import (
+    GaussianImputer,
+    MultipleImputationClassifier,
+    MultipleImputationRegressor,
+)
+from skvnce.estimators import _prediction
+from skvnce.estimators._residuals import Residuals
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+PLAIN = GaussianImputer(marginals="normal", n_parameter_draws=0)
+FEW = {"n_estimators": 3, "n_draws": 6, "random_state": 0}
+LINEAR = MultipleImputationRegressor(PLAIN, LinearRegression(), **FEW)
+LOGISTIC = MultipleImputationClassifier(PLAIN, LogisticRegression(), **FEW)
+both = pytest.mark.parametrize("predictor", [LINEAR, LOGISTIC])
+
+
+class Numbered(BaseEstimator):
+    """Fill the missing cells of the k-th draw by k."""
+
+    def fit(self, *tables, **given):
+        self.given_ = tables, given
+        self.n_features_in_ = np.shape(tables[0])[1]
+        return self
+
+    def sample(self, X, n_draws, random_state):
+        return [np.where(np.isnan(X), k, X) for k in range(n_draws)]
+
+
+def rows(seed=0, n=120):
+    """Draw three correlated columns with missing cells, and a target in 0, 1."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 1)) + rng.normal(size=(n, 3))
+    y = (X.sum(1) + rng.normal(size=n) > 0).astype(int)
+    X[rng.random(X.shape) < 0.3] = np.nan
+    return X, y
+
+
+def mixed(n=150):
+    """Draw a frame with numbers, categories and strings, and a target."""
+    rng = np.random.default_rng(0)
+    town = rng.choice(["a", "b", "c"], n)
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(50, 10, n),
+            "town": pd.Categorical(town),
+            "visits": pd.array(rng.poisson(4, n), dtype="Int64"),
+            "kind": pd.array(rng.choice(["x", "y"], n), dtype="string"),
+        }
+    )
+    y = frame["age"].to_numpy() / 10 + 3 * (town == "b") + rng.normal(size=n)
+    return frame.mask(rng.random(frame.shape) < 0.25), y
+
+
+def test_predictions_are_averages_over_models_and_their_own_draws():
+    X, y = rows()
+    model = MultipleImputationRegressor(
+        Numbered(), LinearRegression(), n_estimators=2, n_draws=5
+    ).fit(X, y)
+    new = X[:30]
+    models = [LinearRegression().fit(np.where(np.isnan(X), k, X), y) for k in (0, 1)]
+    expected = np.mean(
+        [models[k % 2].predict(np.where(np.isnan(new), k, new)) for k in range(5)], 0
+    )
+    assert_allclose(model.predict(new), expected)
+    other = MultipleImputationClassifier(
+        Numbered(), LogisticRegression(), n_estimators=1, n_draws=3
+    ).fit(X, y)
+    one = LogisticRegression().fit(np.nan_to_num(X), y)
+    found = other.predict_proba(new)
+    expected = np.mean(
+        [one.predict_proba(np.where(np.isnan(new), k, new)) for k in range(3)], 0
+    )
+    assert_allclose(found, expected)
+    assert_array_equal(other.predict(new), expected.argmax(1))
+
+
+def test_the_imputer_does_not_see_the_target():
+    X, y = rows()
+    model = MultipleImputationRegressor(Numbered(), Ridge(), **FEW).fit(X, y)
+    [table], given = model.imputer_.given_
+    assert_array_equal(table, X)
+    assert given == {}
+    first = clone(LINEAR).fit(X, y).imputer_
+    assert_array_equal(first.covariance_, clone(LINEAR).fit(X, -y).imputer_.covariance_)
+
+
+@both
+def test_a_complete_table_gives_the_predictions_of_the_model_alone(predictor):
+    X, y = rows()
+    X = np.nan_to_num(X)
+    fitted, alone = clone(predictor).fit(X, y), clone(predictor.estimator).fit(X, y)
+    assert_allclose(fitted.predict(X), alone.predict(X))
+    assert fitted.score(X, y) == pytest.approx(alone.score(X, y))
+    if predictor is LOGISTIC:
+        assert_allclose(fitted.predict_proba(X), alone.predict_proba(X))
+
+
+def test_probabilities_are_those_without_the_missing_cell(seed):
+    """The mean of expit(a + b x) over the conditional normal, by quadrature."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(1500, 1)) + 0.7 * rng.normal(size=(1500, 2))
+    y = rng.random(1500) < expit(4 * X[:, 1])
+    n_draws = 500
+    model = MultipleImputationClassifier(
+        PLAIN,
+        LogisticRegression(),
+        n_estimators=1,
+        n_draws=n_draws,
+        random_state=seed,
+    ).fit(X, y)
+    new = np.column_stack([X[:200, 0], np.full(200, np.nan)])
+    mean, cov = model.imputer_.mean_, model.imputer_.covariance_
+    center = mean[1] + cov[1, 0] / cov[0, 0] * (new[:, 0] - mean[0])
+    spread = np.sqrt(cov[1, 1] - cov[1, 0] ** 2 / cov[0, 0])
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    logistic = model.estimators_[0]
+
+    def probability(cells):
+        (a, b), c = logistic.coef_[0], logistic.intercept_
+        return expit(c + a * new[:, :1] + b * cells)
+
+    values = probability(center[:, None] + spread * nodes)
+    exact = values @ weights / weights.sum()
+    error = np.sqrt((values**2 @ weights / weights.sum() - exact**2) / n_draws)
+    found = model.predict_proba(new)[:, 1]
+    assert within_standard_errors(found, exact, error)
+    filled = probability(center[:, None])[:, 0]
+    assert not within_standard_errors(filled, exact, error)
+
+
+def regression(seed, n):
+    """Draw a table whose second column matters, and is missing in half of the rows."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 1)) + rng.normal(size=(n, 2))
+    y = 2 * X[:, 1] + rng.normal(size=n)
+    X[rng.random(n) < 0.5, 1] = np.nan
+    return X, y
+
+
+@pytest.mark.parametrize("model", [LinearRegression(), KNeighborsRegressor(3)])
+def test_intervals_contain_new_targets(seed, model):
+    """Whether or not the model is right, if new rows are like the training rows."""
+    n, n_new, level = 500, 4000, 0.9
+    X, y = regression(2 * seed, n)
+    new, target = regression(2 * seed + 1, n_new)
+    fitted = MultipleImputationRegressor(PLAIN, model, cv=5, random_state=seed)
+    lower, upper = fitted.fit(X, y).interval(new, level)
+    allowed = standard_errors() * np.sqrt(level * (1 - level) * (1 / n + 1 / n_new))
+
+    def share(target):
+        return ((lower <= target) & (target <= upper)).mean()
+
+    assert abs(share(target) - level) < allowed
+    noisy = target + 3 * np.random.default_rng(seed).normal(size=n_new)
+    assert share(noisy) < level - allowed
+    missing = np.isnan(new[:, 1])
+    lengths = upper - lower
+    assert lengths[missing].mean() > lengths[~missing].mean()
+
+
+def test_noise_is_estimated(seed):
+    X, y = regression(seed, 2000)
+    X[:, 1] = np.where(np.isnan(X[:, 1]), 0.0, X[:, 1])
+    y = 2 * X[:, 1] + np.random.default_rng(seed + 50).normal(size=2000)
+    found = clone(LINEAR).set_params(cv=5).fit(X, y).noise_variance_
+    assert within_standard_errors(found, 1.0, np.sqrt(2 / 2000) * 1.01)
+
+
+def test_ends_of_intervals_are_order_statistics():
+    y = np.random.default_rng(0).normal(size=19)
+    known = Residuals.of(np.zeros((1, 19)), y, np.ones(19))
+    lower, upper = known.interval(np.array([[5.0]]), 0.9)
+    assert_allclose([lower[0], upper[0]], [5 + y.min(), 5 + y.max()])
+    lower, upper = known.interval(np.array([[5.0]]), 0.5)
+    assert_allclose([lower[0], upper[0]], 5 + np.sort(y)[[4, 14]])
+    with pytest.raises(ValueError, match="at least 39 training rows, got 19"):
+        known.interval(np.zeros((1, 1)), 0.95)
+
+
+def test_weights_of_residuals_count_as_rows():
+    rng = np.random.default_rng(0)
+    y, predictions = rng.normal(size=300), rng.normal(size=(4, 300))
+    weights = rng.integers(0, 4, 300).astype(float)
+    often = np.repeat(np.arange(300), weights.astype(int))
+    given = Residuals.of(predictions, y, weights)
+    repeated = Residuals.of(predictions[:, often], y[often], np.ones(len(often)))
+    assert given.noise_variance == pytest.approx(repeated.noise_variance)
+    new = rng.normal(size=(4, 5))
+    for one, other in zip(
+        given.interval(new, 0.8), repeated.interval(new, 0.8), strict=True
+    ):
+        assert_allclose(one, other, atol=0.05)
+
+
+def test_perfect_predictions_have_intervals_of_length_zero():
+    X, _ = rows()
+    X = np.nan_to_num(X)
+    fitted = clone(LINEAR).set_params(cv=5).fit(X, np.full(len(X), 3.0))
+    lower, upper = fitted.interval(X)
+    assert_allclose(lower, 3, atol=1e-9)
+    assert_allclose(upper, 3, atol=1e-9)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("how", ["trees", "pipeline"])
+def test_mixed_frames_reach_the_models_with_their_data_types(library, how):
+    frame, y = mixed()
+    kept = frame.copy()
+    model = HistGradientBoostingRegressor(max_iter=10)
+    if how == "pipeline":
+        encoder = OneHotEncoder(handle_unknown="ignore")
+        names = ["town", "kind"]
+        model = make_pipeline(
+            make_column_transformer((encoder, names), remainder=StandardScaler()),
+            Ridge(),
+        )
+        if library == "pandas":
+            numbers = make_column_selector(dtype_include="number")
+            model.steps[0][1].set_params(remainder="drop")
+            model.steps[0][1].transformers.append(("n", StandardScaler(), numbers))
+    elif library == "polars":
+        frame = frame.drop(columns="kind")
+    X = frame if library == "pandas" else pl.from_pandas(frame)
+    if how == "trees" and library == "pandas":
+        X = X.astype({"kind": "category"})
+    predictor = MultipleImputationRegressor(None, model, cv=2, **FEW).fit(
+        X[:100], y[:100]
+    )
+    assert list(predictor.feature_names_in_) == list(frame)
+    assert predictor.score(X[100:], y[100:]) > 0.3
+    lower, upper = predictor.interval(X[100:], 0.5)
+    assert (lower < upper).all()
+    if how == "trees":
+        categories = predictor.estimators_[0].is_categorical_
+        assert categories[list(frame).index("town")]
+    if library == "pandas" and how == "pipeline":
+        assert_frame_equal(frame, kept)
+
+
+def test_labels_may_be_strings_and_containers_do_not_matter():
+    X, y = rows()
+    names = np.array(["no", "yes"])[y]
+    expected = clone(LOGISTIC).fit(X, y)
+    for given in (
+        names,
+        pd.Series(names, dtype="string"),
+        list(names),
+        pl.Series(names),
+    ):
+        fitted = clone(LOGISTIC).fit(pd.DataFrame(X, columns=list("abc")), given)
+        assert list(fitted.classes_) == ["no", "yes"]
+        frame = pd.DataFrame(X, columns=list("abc"), dtype="Float64")
+        assert_allclose(fitted.predict_proba(frame), expected.predict_proba(X))
+        assert set(fitted.predict(frame)) == {"no", "yes"}
+    assert_allclose(
+        clone(LOGISTIC).fit(X.tolist(), y.tolist()).predict_proba(X.tolist()),
+        expected.predict_proba(X),
+    )
+
+
+@both
+def test_predictors_are_parts_of_searches_and_pipelines(predictor):
+    X, y = rows()
+    grid = {
+        "estimator__fit_intercept": [True, False],
+        "imputer__shrinkage": [0.01, 0.1],
+    }
+    search = GridSearchCV(predictor, grid, cv=2).fit(X, y)
+    assert set(search.best_params_) == set(grid)
+    scores = cross_val_score(predictor, X, y, cv=2)
+    assert np.isfinite(scores).all()
+    scaled = make_pipeline(StandardScaler(), clone(predictor)).fit(X, y)
+    fitted = clone(predictor).fit(X, y)
+    assert (abs(scaled.predict(X) - fitted.predict(X)) < 0.5).mean() > 0.9
+    again = pickle.loads(pickle.dumps(fitted))
+    assert_array_equal(again.predict(X), fitted.predict(X))
+    assert_array_equal(fitted.predict(X), fitted.predict(X))
+    assert clone(fitted).get_params().keys() == predictor.get_params().keys()
+
+
+@pytest.mark.parametrize("imputer", SMALL_IMPUTERS, ids=lambda one: type(one).__name__)
+def test_all_imputers_that_draw_serve(imputer):
+    X, y = rows()
+    kept = X.copy()
+    predictor = clone(LOGISTIC).set_params(imputer=imputer).fit(X, y)
+    found = predictor.predict_proba(X)
+    assert_allclose(found.sum(1), 1)
+    assert predictor.score(X, y) > 0.6
+    assert_array_equal(X, kept)
+    assert not hasattr(imputer, "n_features_in_")
+
+
+@both
+def test_missing_cells_may_be_anywhere(predictor):
+    X, y = rows()
+    X[[2, 40]] = np.nan
+    fitted = clone(predictor).fit(X, y)
+    empty = X.copy()
+    empty[:, 1] = np.nan
+    for table in (X, np.nan_to_num(X), empty, X[:1], X[2:3], X.astype(np.float32)):
+        found = fitted.predict(table)
+        assert found.shape == (len(table),) and np.isfinite(found).all()
+    assert np.isfinite(clone(predictor).fit(empty, y).predict(X)).all()
+    X[0, 0] = np.inf
+    for call in (fitted.predict, lambda X: clone(predictor).fit(X, y)):
+        with pytest.raises(ValueError, match="column 0, row 0|infinity"):
+            call(X)
+
+
+def test_defaults_take_numbers_and_categories():
+    frame, y = mixed()
+    frame = frame.astype({"kind": "category"})
+    few = {"n_estimators": 1, "n_draws": 1, "random_state": 0}
+    fitted = MultipleImputationRegressor(**few).fit(frame, y)
+    assert isinstance(fitted.imputer_, GaussianImputer)
+    assert isinstance(fitted.estimators_[0], HistGradientBoostingRegressor)
+    assert fitted.score(frame, y) > 0.5
+    fitted = MultipleImputationClassifier(**few).fit(frame, y > 6)
+    assert isinstance(fitted.estimators_[0], HistGradientBoostingClassifier)
+    assert fitted.score(frame, y > 6) > 0.7
+
+
+@both
+def test_weights_reach_the_model_and_the_imputer(predictor, monkeypatch):
+    X, y = rows()
+    rng = np.random.default_rng(0)
+    weights = rng.integers(0, 3, len(X)).astype(float)
+    fitted = clone(predictor).fit(X, y, sample_weight=weights)
+    alone = clone(PLAIN).fit(X, sample_weight=weights)
+    assert_allclose(fitted.imputer_.covariance_, alone.covariance_)
+    equal = clone(predictor).fit(X, y, np.ones(len(X)))
+    assert_allclose(equal.predict(X), clone(predictor).fit(X, y).predict(X))
+    complete = np.nan_to_num(X)
+    fitted = clone(predictor).fit(complete, y, weights)
+    model = clone(predictor.estimator).fit(complete, y, weights)
+    assert_allclose(fitted.estimators_[0].coef_, model.coef_)
+    with pytest.raises(ValueError, match="Negative values|negative"):
+        clone(predictor).fit(X, y, -weights)
+
+
+def test_weights_count_in_intervals():
+    X, y = regression(0, 400)
+    X = np.nan_to_num(X)
+    weights = (np.arange(400) < 200).astype(float)
+    cv = [(np.arange(400) % 2 == k, np.arange(400) % 2 != k) for k in (0, 1)]
+    cv = [tuple(map(np.flatnonzero, fold)) for fold in cv]
+    half = [tuple(rows[rows < 200] for rows in fold) for fold in cv]
+    whole = clone(LINEAR).set_params(cv=cv).fit(X, y, weights)
+    part = clone(LINEAR).set_params(cv=half).fit(X[:200], y[:200])
+    assert_allclose(whole.interval(X), part.interval(X))
+
+
+def test_weights_of_a_pipeline_are_routed():
+    X, y = rows()
+    weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
+    model = make_pipeline(StandardScaler(), Ridge())
+    predictor = clone(LINEAR).set_params(estimator=model)
+    with pytest.raises(TypeError, match="Pipeline does not take sample_weight"):
+        predictor.fit(X, y, weights)
+    with sklearn.config_context(enable_metadata_routing=True):
+        with pytest.raises(UnsetMetadataPassedError):
+            predictor.fit(X, y, sample_weight=weights)
+        model[0].set_fit_request(sample_weight=False)
+        model[1].set_fit_request(sample_weight=True)
+        imputer = clone(PLAIN).set_fit_request(sample_weight=False)
+        predictor.set_params(imputer=imputer).fit(X, y, sample_weight=weights)
+        assert_array_equal(
+            predictor.imputer_.covariance_, clone(PLAIN).fit(X).covariance_
+        )
+        complete = np.nan_to_num(X)
+        found = predictor.fit(complete, y, sample_weight=weights).predict(complete)
+        scaled = StandardScaler().fit_transform(complete)
+        expected = Ridge().fit(scaled, y, weights).predict(scaled)
+        assert_allclose(found, expected)
+        scores = cross_val_score(
+            predictor, X, y, cv=2, params={"sample_weight": weights}
+        )
+        assert np.isfinite(scores).all()
+
+
+def test_threads_and_chunks_do_not_matter(monkeypatch):
+    X, y = rows()
+    expected = clone(LINEAR).fit(X, y)
+    with joblib.parallel_config("threading"):
+        fitted = clone(LINEAR).set_params(n_jobs=2).fit(X, y)
+    assert_array_equal(fitted.predict(X), expected.predict(X))
+    whole = expected.predict(X)
+    monkeypatch.setattr(_prediction, "_CHUNK", 6 * 3 * 50)
+    parts = expected.predict(X)
+    assert parts.shape == whole.shape
+    complete = ~np.isnan(X).any(1)
+    assert_allclose(parts[complete], whole[complete])
+    assert np.corrcoef(parts, whole)[0, 1] > 0.9
+    assert_allclose(parts[:50], expected.predict(X[:50]))
+
+
+@both
+def test_a_failed_fit_leaves_the_predictor_unchanged(predictor):
+    X, y = rows()
+    fitted = clone(predictor).fit(pd.DataFrame(X, columns=list("abc")), y)
+    before = dict(vars(fitted))
+    with pytest.raises(ValueError):
+        fitted.fit(np.where(X > 0, np.inf, X), y)
+    assert vars(fitted) == before
+    fitted.fit(X, y)
+    assert not hasattr(fitted, "feature_names_in_")
+
+
+def test_a_fit_without_folds_has_no_residuals():
+    X, y = rows()
+    fitted = clone(LINEAR).set_params(cv=5).fit(X, y)
+    assert fitted.noise_variance_ > 0
+    fitted.set_params(cv=None).fit(X, y)
+    assert not hasattr(fitted, "noise_variance_")
+    with pytest.raises(ValueError, match="fit with cv=5"):
+        fitted.interval(X)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"imputer": GaussianImputer}, TypeError, "imputer of .* must be an instance"),
+        ({"estimator": Ridge}, TypeError, "estimator of .* must be an inst"),
+        ({"estimator": LinearSVC()}, ValueError, "Wrap it: CalibratedClassifierCV"),
+        ({"n_draws": 2}, ValueError, "n_draws=2 must be at least n_estimators=3"),
+        ({"n_estimators": 0}, ValueError, "'n_estimators' parameter"),
+    ],
+)
+def test_errors_of_parameters(change, error, message):
+    X, y = rows()
+    with pytest.raises(error, match=message):
+        clone(LOGISTIC).set_params(**change).fit(X, y)
+
+
+@both
+@pytest.mark.parametrize("missing", [np.nan, None, pd.NA])
+def test_missing_targets_are_an_error(predictor, missing):
+    X, y = rows()
+    target = [*y[:5].tolist(), missing, *y[6:].tolist()]
+    if missing is np.nan:
+        target = np.array(target)
+    with pytest.raises(ValueError, match="y contains NaN, the first in row 5. Leave"):
+        clone(predictor).fit(X, target)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        clone(predictor).fit(X, y[:-1])
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        clone(predictor).fit(X, None)
