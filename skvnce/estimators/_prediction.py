@@ -3,6 +3,7 @@
 import narwhals as nw
 import numpy as np
 from sklearn.base import BaseEstimator, clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils import _safe_indexing, metadata_routing
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import (
@@ -151,12 +152,14 @@ class MultipleImputation(BaseEstimator):
 
     def _fit_imputer(self, X, given, rng):
         """Fit a clone of the imputer, which returns data frames if X is one."""
-        self.imputer_ = _reseeded(clone(self._imputer()), rng)
-        config = getattr(self.imputer_, "_sklearn_output_config", {})
-        if is_frame(X) and "transform" not in config:
-            is_polars = nw.from_native(X).implementation.is_polars()
-            self.imputer_.set_output(transform="polars" if is_polars else "pandas")
-        self.imputer_.fit(X, **given)
+        self.imputer_ = clone(self._imputer())
+        if not isinstance(self.imputer_, FrozenEstimator):
+            config = getattr(self.imputer_, "_sklearn_output_config", {})
+            if is_frame(X) and "transform" not in config:
+                is_polars = nw.from_native(X).implementation.is_polars()
+                library = "polars" if is_polars else "pandas"
+                self.imputer_.set_output(transform=library)
+            _reseeded(self.imputer_, rng).fit(X, **given)
         vars(self).pop("feature_names_in_", None)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.imputer_, name):
@@ -217,7 +220,9 @@ def _reseeded(estimator, rng):
         for name in sorted(estimator.get_params())
         if name == "random_state" or name.endswith("__random_state")
     ]
-    return estimator.set_params(**{name: _seed(rng) for name in names})
+    if names:
+        estimator.set_params(**{name: _seed(rng) for name in names})
+    return estimator
 
 
 def _fit(model, table, y, given):

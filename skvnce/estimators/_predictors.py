@@ -36,7 +36,8 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
     Parameters
     ----------
     imputer : imputer with `sample`, or None, default=None
-        None is ``GaussianImputer()``.
+        None is ``GaussianImputer()``.  A ``FrozenEstimator`` of a fitted imputer is not
+        fitted again, and keeps its own ``set_output``.
     estimator : classifier with `predict_proba`, or None, default=None
         None is ``HistGradientBoostingClassifier()``.
     n_estimators : int, default=10
@@ -175,7 +176,8 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
     Parameters
     ----------
     imputer : imputer with `sample`, or None, default=None
-        None is ``GaussianImputer()``.
+        None is ``GaussianImputer()``.  A ``FrozenEstimator`` of a fitted imputer is not
+        fitted again, and keeps its own ``set_output``.
     estimator : regressor, or None, default=None
         None is ``HistGradientBoostingRegressor()``.
     n_estimators : int, default=10

@@ -19,6 +19,7 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
 )
 from sklearn.exceptions import UnsetMetadataPassedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.neighbors import KNeighborsRegressor
@@ -317,6 +318,19 @@ def test_all_imputers_that_draw_serve(imputer):
     assert predictor.score(X, y) > 0.6
     assert_array_equal(X, kept)
     assert not hasattr(imputer, "n_features_in_")
+
+
+def test_a_fitted_imputer_is_kept_in_a_frozen_estimator():
+    X, y = rows()
+    fitted = clone(PLAIN).fit(X)
+    before = dict(vars(fitted))
+    predictor = clone(LINEAR).set_params(imputer=FrozenEstimator(fitted))
+    expected = clone(LINEAR).fit(X, y).imputer_
+    found = predictor.fit(X[:60], y[:60]).imputer_
+    assert_array_equal(found.covariance_, expected.covariance_)
+    frame = pd.DataFrame(X)
+    assert np.isfinite(predictor.fit(frame, y).predict(frame)).all()
+    assert vars(fitted).keys() == before.keys()
 
 
 @both
