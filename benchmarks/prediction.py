@@ -1,0 +1,182 @@
+"""Prediction with missing values: several draws, one filled table, raw NaN.
+
+    python benchmarks/prediction.py [--results FILE] [--only-report] [--quick]
+        [--tables diabetes digits] [--seeds 3] [--output doc/benchmarks/prediction.md]
+
+Half of the cells are hidden in training rows and in new rows, completely at random
+(MCAR), or in 70 % of the columns by the others (MAR); tables and masks are those of
+`imputation_tables`.  One `GaussianImputer` is fitted to the training rows for all ways
+to predict.  The models are RidgeCV or LogisticRegression after a StandardScaler, and
+histogram gradient boosting of 60 rounds.  Intervals of 90 % are those of
+`MultipleImputationRegressor` with 5 folds; those of one table are the prediction and
+quantiles of its residuals in 5 folds.  Each result is a line of FILE; those that are
+there are not computed again.
+"""
+
+import argparse
+import time
+import warnings
+from itertools import product
+
+import numpy as np
+from _report import publish
+from _results import Results
+from imputation_tables import TABLES, split
+from prediction_report import COMPLETE, DRAWS, FILLED, MODELS, ONE, RAW, WAYS, page
+from sklearn.base import clone
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.metrics import log_loss
+from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
+
+from skvnce import (
+    GaussianImputer,
+    MultipleImputationClassifier,
+    MultipleImputationRegressor,
+)
+from skvnce.metrics import expected_calibration_error
+
+MECHANISMS = "MCAR 50", "MAR 50"
+LEVEL, FOLDS = 0.9, 5
+LINEAR, TREES = MODELS
+
+
+def model_of(name, classes, seed):
+    """Make a model that predicts from a complete table."""
+    if name == TREES and classes:
+        return HistGradientBoostingClassifier(max_iter=60, random_state=seed)
+    if name == TREES:
+        return HistGradientBoostingRegressor(max_iter=60, random_state=seed)
+    alphas = np.logspace(-2, 4, 13)
+    last = LogisticRegression(max_iter=500) if classes else RidgeCV(alphas)
+    return make_pipeline(StandardScaler(), last)
+
+
+def tables_of(way, data, imputer):
+    """Return the training rows and the new rows that a way predicts from."""
+    if way == COMPLETE:
+        return data.full
+    if way == FILLED:
+        return tuple(imputer.transform(part) for part in data.masked)
+    return data.masked
+
+
+def several(way, model, imputer, classes, seed):
+    """Make the predictor that draws missing cells, once or several times."""
+    given = {"random_state": seed}
+    if way == ONE:
+        given |= {"n_estimators": 1, "n_draws": 1}
+    if classes:
+        make = MultipleImputationClassifier
+    else:
+        make, given = MultipleImputationRegressor, given | {"cv": FOLDS}
+    return make(FrozenEstimator(imputer), model, **given)
+
+
+def measured(way, name, data, imputer, seed):
+    """Fit one model in one way, and score it on new rows."""
+    train, new = tables_of(way, data, imputer)
+    y, target = data.target
+    model = model_of(name, data.classes, seed)
+    if way in (ONE, DRAWS):
+        model = several(way, model, imputer, data.classes, seed)
+    begin = time.process_time()
+    model.fit(train, y)
+    if data.classes:
+        found = scores_of_classes(model.predict_proba(new), target, model.classes_)
+    else:
+        ends = interval(model, train, y, new, seed)
+        found = scores_of_numbers(model.predict(new), target, ends)
+    return found | {"seconds": round(time.process_time() - begin, 2)}
+
+
+def interval(model, train, y, new, seed):
+    """Compute intervals of new targets; residuals of folds if the model has none."""
+    if hasattr(model, "interval"):
+        return model.interval(new, LEVEL)
+    folds = KFold(FOLDS, shuffle=True, random_state=seed)
+    gaps = np.sort(y - cross_val_predict(clone(model), train, y, cv=folds))
+    first = int((1 - LEVEL) / 2 * (len(gaps) + 1))
+    return tuple(model.predict(new) + gaps[place] for place in (first - 1, -first))
+
+
+def scores_of_classes(probabilities, target, classes):
+    """Score probabilities of classes."""
+    truth = target[:, None] == classes
+    cells = target[:, None].astype(float), {0: probabilities}
+    hidden = np.ones((len(target), 1), dtype=bool)
+    ece = expected_calibration_error(*cells, hidden, categories={0: classes})
+    return {
+        "error": log_loss(target, probabilities, labels=classes),
+        "brier": float(((probabilities - truth) ** 2).sum(1).mean()),
+        "ece": float(ece),
+    }
+
+
+def scores_of_numbers(predicted, target, ends):
+    """Score predictions of numbers, and intervals, in standard deviations."""
+    lower, upper = ends
+    return {
+        "error": float(np.sqrt(np.mean((predicted - target) ** 2)) / target.std()),
+        "coverage": float(((lower <= target) & (target <= upper)).mean()),
+        "length": float((upper - lower).mean() / target.std()),
+    }
+
+
+def run(results, options):
+    """Compute what the results lack."""
+    for seed, name, mechanism in product(
+        range(options.seeds), options.tables, MECHANISMS
+    ):
+        place = {"table": name, "mechanism": mechanism, "seed": seed}
+        ways = [
+            {"model": model, "way": way}
+            for model, way in product(MODELS, WAYS)
+            if (model, way) != (LINEAR, RAW)
+        ]
+        ways = [one for one in ways if not results.has(**place, **one)]
+        if not ways:
+            continue
+        data = split(name, mechanism, seed)
+        begin = time.process_time()
+        imputer = GaussianImputer(random_state=seed).fit(data.masked[0])
+        imputer.sample(data.masked[0][:2])  # the first call draws the parameters
+        fitted = {"imputer": round(time.process_time() - begin, 2)}
+        kind = {"classes": bool(data.classes), "rows": len(data.target[0])}
+        for one in ways:
+            found = measured(one["way"], one["model"], data, imputer, seed)
+            results.add(place | one | kind | fitted | found)
+            print(*results.records[-1].values(), flush=True)
+
+
+def main(arguments=None):
+    """Measure and report."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", help="file of JSON lines")
+    parser.add_argument("--tables", nargs="+", default=list(TABLES))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only-report", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="two tables, one split")
+    parser.add_argument("--output", help="file of the report")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.tables, options.seeds = ["diabetes", "breast_cancer"], 1
+    warnings.simplefilter("ignore")
+    results = Results(options.results)
+    if not options.only_report:
+        with threadpool_limits(1):
+            run(results, options)
+    notes = " ".join(__doc__.split("\n\n")[2].split())
+    publish(page(results, notes), options.output)
+    return results
+
+
+if __name__ == "__main__":
+    main()
