@@ -35,7 +35,6 @@ from skvnce.algorithms.graph.quadratic import (
 from skvnce.objectives.score_matching import Weight, saturating_weight
 from skvnce.training.proximal import Quadratic
 
-_COLUMNS_AT_ONCE = 32
 _DENSE = 100  # maximum number of features for which the statistics are formed
 _TABLES = 4  # number of tables whose rows are stored with more features
 
@@ -61,9 +60,26 @@ def statistics(
     """Compute the statistics of completed rows; (n, features) -> Statistics."""
     h, slope = weight(x)
     u = extended(x - centre, fit_linear)
-    blocks = h.T.split(_COLUMNS_AT_ONCE)  # bounds the memory of the weighted rows
-    gamma = torch.cat([(block[:, None, :] * u.T) @ u for block in blocks]).div_(len(x))
-    return Statistics(gamma, target_of(u, h, slope))
+    return Statistics(weighted_products(u, h), target_of(u, h, slope))
+
+
+def weighted_products(u: Tensor, h: Tensor) -> Tensor:
+    """Compute E[h_j u u'] of all j, each product of two entries of u once.
+
+    Parameters
+    ----------
+    u : Tensor of shape (n, width)
+    h : Tensor of shape (n, features)
+
+    Returns
+    -------
+    Tensor of shape (features, width, width)
+    """
+    columns, width = u.T.contiguous(), u.shape[1]
+    found = h.new_empty(width, width, h.shape[1])
+    for k in range(width):
+        found[k, k:] = found[k:, k] = (columns[k:] * columns[k]) @ h
+    return found.div_(len(u)).permute(2, 0, 1).contiguous()
 
 
 def extended(z: Tensor, fit_linear: bool) -> Tensor:
