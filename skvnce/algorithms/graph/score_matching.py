@@ -35,6 +35,7 @@ from skvnce.algorithms.graph.quadratic import (
 from skvnce.objectives.score_matching import Weight, saturating_weight
 from skvnce.training.proximal import Quadratic
 
+_DRAWN = torch.float32  # of sums over draws, whose noise is far above its rounding
 _DENSE = 100  # maximum number of features for which the statistics are formed
 _TABLES = 4  # number of tables whose rows are stored with more features
 
@@ -55,12 +56,20 @@ class Statistics(NamedTuple):
 
 
 def statistics(
-    x: Tensor, centre: Tensor, fit_linear: bool, weight: Weight = saturating_weight
+    x: Tensor,
+    centre: Tensor,
+    fit_linear: bool,
+    weight: Weight = saturating_weight,
+    dtype: torch.dtype = torch.float64,
 ) -> Statistics:
-    """Compute the statistics of completed rows; (n, features) -> Statistics."""
+    """Compute the statistics of completed rows; (n, features) -> Statistics.
+
+    Products of the rows are computed in `dtype`.
+    """
     h, slope = weight(x)
     u = extended(x - centre, fit_linear)
-    return Statistics(weighted_products(u, h), target_of(u, h, slope))
+    gamma = weighted_products(u.to(dtype), h.to(dtype)).to(x.dtype)
+    return Statistics(gamma, target_of(u, h, slope))
 
 
 def weighted_products(u: Tensor, h: Tensor) -> Tensor:
@@ -146,10 +155,15 @@ class Tables(NamedTuple):
 
 
 def table_of(
-    x: Tensor, centre: Tensor, fit_linear: bool, weight: Weight = saturating_weight
+    x: Tensor,
+    centre: Tensor,
+    fit_linear: bool,
+    weight: Weight = saturating_weight,
+    dtype: torch.dtype = torch.float64,
 ) -> Tables:
-    """Prepare completed rows; (n, features) -> Tables."""
-    return Tables(extended(x - centre, fit_linear), *weight(x))
+    """Prepare completed rows; (n, features) -> Tables of a data type."""
+    parts = extended(x - centre, fit_linear), *weight(x)
+    return Tables(*(part.to(dtype) for part in parts))
 
 
 def pooled(old: Tables, new: Tables, weight: float) -> Tables:
@@ -176,10 +190,11 @@ def free_quadratic(tables: Tables, penalty: Penalty, centre: Tensor) -> Quadrati
     u, h, n = tables.u, tables.h, len(tables.u)
 
     def product(point: Tensor) -> Tensor:
-        return symmetric((h * (u @ point.T)).T @ u / n)
+        found = (h * (u @ point.T.to(u.dtype))).T @ u / n
+        return symmetric(found.to(point.dtype))
 
-    target = symmetric(target_of(u, h, tables.slope))
-    diagonal = symmetric(h.T @ u.square() / n)
+    target = symmetric(target_of(u, h, tables.slope).to(centre.dtype))
+    diagonal = symmetric((h.T @ u.square() / n).to(centre.dtype))
     free = Quadratic(product, target, form_over(diagonal), diagonal)
     posed = penalised(free, penalty, centre)
     return posed._replace(inverse_form=form_over(posed.diagonal))
@@ -217,6 +232,7 @@ def score_matching(
     completed rows of several rounds instead.
     """
     dense = len(centre) <= _DENSE
+    dtype = torch.float64 if data.observed.all() else _DRAWN
     summarise, merge, quadratic, tol = (
         (statistics, running_mean, quadratic_of, (1e-3, 1e-8))
         if dense
@@ -231,6 +247,6 @@ def score_matching(
 
     ceiling = ceiling_of(data)
     m_step = MStep(
-        lambda x: summarise(x, centre, fit_linear, weight), merge, solve, tol
+        lambda x: summarise(x, centre, fit_linear, weight, dtype), merge, solve, tol
     )
     return Method(completed_by_gibbs(data), m_step, truncated_normals(centre))
