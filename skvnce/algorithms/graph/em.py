@@ -373,6 +373,12 @@ def learn_graph(
     return concluded(method, fit, penalty)
 
 
+def coarse(method: Method) -> Method:
+    """Solve the last M-step as coarsely as the others, for an initial estimate."""
+    tol = method.m_step.tol[0]
+    return method._replace(m_step=method.m_step._replace(tol=(tol, tol)))
+
+
 def concluded(method: Method, fit: Fit, penalty: object) -> Fit:
     """Solve the last M-step precisely, possibly with a new penalty."""
     _, m_step, family = method

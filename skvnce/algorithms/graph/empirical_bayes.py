@@ -15,6 +15,7 @@ from skvnce._progress import step
 from skvnce.algorithms.graph.em import (
     Penalty,
     Theta,
+    coarse,
     learn_graph,
     observed_mean,
     off_diagonal,
@@ -70,13 +71,10 @@ class Pilot(NamedTuple):
 
 def pilot(data: Incomplete, start: Theta, centre: Tensor, ridge: float) -> Pilot:
     """Fit a few rounds without a ridge of b."""
-    method = score_matching(data, centre, fit_linear=True)
-    coarse = method.m_step.tol[
-        0
-    ]  # precise enough for an initial estimate, and much cheaper
+    method = coarse(score_matching(data, centre, fit_linear=True))
     with step("fitting a pilot that chooses the ridge of b"):
         fit = learn_graph(
-            method._replace(m_step=method.m_step._replace(tol=(coarse, coarse))),
+            method,
             start,
             Penalty(torch.zeros(len(centre), len(centre)).to(centre), ridge),
             max_iter=_ROUNDS,

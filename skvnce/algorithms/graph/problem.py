@@ -130,7 +130,7 @@ class Problem(NamedTuple):
         if self.options.contrasts:
             return theta
         fit = em.learn_graph(
-            self.options.method(data, self.units.centre)[0],
+            em.coarse(self.options.method(data, self.units.centre)[0]),
             theta,
             self.penalty(alpha),
             max_iter=n_rounds,

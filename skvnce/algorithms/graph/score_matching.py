@@ -64,11 +64,13 @@ def statistics(
 ) -> Statistics:
     """Compute the statistics of completed rows; (n, features) -> Statistics.
 
-    Products of the rows are computed in `dtype`.
+    The products `gamma` of the rows are computed in `dtype`, and have it.
     """
     h, slope = weight(x)
     u = extended(x - centre, fit_linear)
-    gamma = weighted_products(u.to(dtype), h.to(dtype)).to(x.dtype)
+    gamma = weighted_products(u.to(dtype), h.to(dtype))
+    rounding = 8 * torch.finfo(dtype).eps  # must not make gamma indefinite
+    gamma.diagonal(dim1=1, dim2=2).mul_(1 + rounding)
     return Statistics(gamma, target_of(u, h, slope))
 
 
@@ -121,21 +123,24 @@ def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadrat
     to_linear = penalty.ridge_linear**0.5 * origin(centre, width)
     # the inverse of a compression is at most the compression of the inverse, so the
     # separate problems of the rows bound the symmetric problem
-    rows = stats.gamma + ridges(penalty, width).diag_embed()
+    dtype = stats.gamma.dtype
+    rows = stats.gamma + ridges(penalty, width).to(dtype).diag_embed()
     if width > len(centre):
-        rows = rows + torch.outer(to_linear, to_linear)
+        rows = rows + torch.outer(to_linear, to_linear).to(dtype)
     factor, failed = torch.linalg.cholesky_ex(rows)
 
     def product(point: Tensor) -> Tensor:
-        return symmetric(torch.bmm(rows, point[:, :, None]).squeeze(-1))
+        found = torch.bmm(rows, point[:, :, None].to(dtype)).squeeze(-1)
+        return symmetric(found.to(point.dtype))
 
     def inverse_form(residual: Tensor) -> Tensor:
         if failed.any():  # without ridge and with few rows there is no certificate
             return residual.new_tensor(torch.inf)
-        half = torch.linalg.solve_triangular(factor, residual[:, :, None], upper=False)
-        return half.square().sum()
+        right = residual[:, :, None].to(dtype)
+        half = torch.linalg.solve_triangular(factor, right, upper=False)
+        return half.square().sum().to(residual.dtype)
 
-    diagonal = symmetric(rows.diagonal(dim1=1, dim2=2))
+    diagonal = symmetric(rows.diagonal(dim1=1, dim2=2)).to(centre.dtype)
     return Quadratic(product, symmetric(stats.target), inverse_form, diagonal)
 
 
@@ -242,10 +247,12 @@ def score_matching(
     def solve(
         summary: Statistics | Tables, start: Theta, penalty: Penalty, tol: float
     ) -> Solution:
+        if tol < coarse:  # rounding would limit the accuracy
+            summary = type(summary)(*(part.to(centre.dtype) for part in summary))
         posed = quadratic(summary, penalty, centre)
         return minimise_quadratic(posed, start, penalty, tol, ceiling)
 
-    ceiling = ceiling_of(data)
+    ceiling, coarse = ceiling_of(data), tol[0]
     m_step = MStep(
         lambda x: summarise(x, centre, fit_linear, weight, dtype), merge, solve, tol
     )
