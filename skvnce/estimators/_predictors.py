@@ -66,8 +66,10 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
     Notes
     -----
     The imputer learns from X alone, and training rows and new rows are completed in the
-    same way.  For inference on coefficients the imputer must see the outcome, too: use
-    :func:`skvnce.pooling.fit_each`.  The models get what the imputer returns: arrays,
+    same way.  Coefficients are therefore too small, and for inference the imputer must
+    see the outcome, too: use :func:`skvnce.pooling.fit_each`.  Trees predict better
+    from draws than from one filled table; linear models do not (see the user guide).
+    The models get what the imputer returns: arrays,
     or data frames with the data types of X if X is a data frame.  Predictions of the
     same table are equal when they are repeated; those of a row depend on the other rows
     of the table through the random numbers of the draws.
@@ -211,8 +213,10 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
     Notes
     -----
     The imputer learns from X alone, and training rows and new rows are completed in the
-    same way.  For inference on coefficients the imputer must see the outcome, too: use
-    :func:`skvnce.pooling.fit_each`.  The models get what the imputer returns: arrays,
+    same way.  Coefficients are therefore too small, and for inference the imputer must
+    see the outcome, too: use :func:`skvnce.pooling.fit_each`.  Trees predict better
+    from draws than from one filled table; linear models do not (see the user guide).
+    The models get what the imputer returns: arrays,
     or data frames with the data types of X if X is a data frame.  Predictions of the
     same table are equal when they are repeated; those of a row depend on the other rows
     of the table through the random numbers of the draws.
