@@ -11,6 +11,7 @@ from skvnce._version import __version__
 _HOMES = {
     "ACMWG": "skvnce.estimators._parts",
     "Adam": "skvnce.estimators._parts",
+    "ConsistentImputer": "skvnce.estimators._consistent",
     "CopulaGraphLearner": "skvnce.estimators._copula_graph",
     "CopulaGraphLearnerCV": "skvnce.estimators._copula_graph_cv",
     "ForestImputer": "skvnce.estimators._forest",
@@ -44,6 +45,7 @@ _HOMES = {
 __all__ = [
     "ACMWG",
     "Adam",
+    "ConsistentImputer",
     "CopulaGraphLearner",
     "CopulaGraphLearnerCV",
     "ForestImputer",

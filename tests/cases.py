@@ -7,6 +7,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from skvnce import (
     LBFGS,
     Adam,
+    ConsistentImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
     ForestImputer,
@@ -86,6 +87,7 @@ ESTIMATORS = [
     NoisyOr(),
     NoisyOr(2, **CAUSES),
     NoisyOr(2, algorithm="svi", init="random", **{**CAUSES, "binarize": 0}),
+    ConsistentImputer(),
     ForestImputer(n_estimators=6, n_draws=2),
     ForestImputer(
         GaussianImputer(n_parameter_draws=2, add_indicator=True),
@@ -111,7 +113,7 @@ PREDICTORS = [
 CONTRACT = [ESTIMATORS[0], *ESTIMATORS[4:6], *ESTIMATORS[8:10]]
 CONTRACT += [ESTIMATORS[12], ESTIMATORS[14], *ESTIMATORS[16:18]]
 CONTRACT.append(clone(ESTIMATORS[6]).set_params(add_indicator=False))
-CONTRACT += [ESTIMATORS[-6], ESTIMATORS[-4], *ESTIMATORS[-2:]]
+CONTRACT += [ESTIMATORS[-7], *ESTIMATORS[-5:-3], *ESTIMATORS[-2:]]
 
 # Those that it is run over with the slow tests.
 CONTRACT_SLOWLY = ESTIMATORS[2:4]

@@ -153,7 +153,8 @@ MIXED = {  # frames of dates or categories, which estimators of mixed tables rea
 }
 CONSTANT = {"dates only", "durations only", "pyarrow table"}
 READERS = {n for n, one in FIRST.items() if hasattr(one, "categorical_features")}
-READERS |= {"ForestImputer", "CopulaGraphLearnerCV"}  # by their `model`
+# by their `model`
+READERS |= {"ConsistentImputer", "ForestImputer", "CopulaGraphLearnerCV"}
 
 ROUNDED = {
     "integers": large,

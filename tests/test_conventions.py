@@ -20,6 +20,7 @@ CLASSES = {
     "CGCV": skvnce.CopulaGraphLearnerCV,
     "GI": skvnce.GaussianImputer,
     "FI": skvnce.ForestImputer,
+    "CI": skvnce.ConsistentImputer,
     "FA": skvnce.IncompleteFactorAnalysis,
     "VAE": skvnce.VariationalAutoencoder,
     "LAIR": skvnce.LAIRImputer,
@@ -168,6 +169,7 @@ FITS = {
     "CGCV": {"alphas": 2, "selection": "stability", "n_subsamples": 2},
     "GI": {"n_parameter_draws": 1},
     "FI": {"n_estimators": 4, "random_state": 0},
+    "CI": {"random_state": 0},
     "FA": {"n_components": 1},
     "VAE": {"n_components": 1, **QUICK},
     "LAIR": {"n_estimators": 1, **DRAWS},
@@ -180,7 +182,7 @@ FITS = {
 NOT_ALWAYS = {  # log_scale_ only of "vnce...", categories_ of tables that have some
     "G": {"log_scale_"},
     "GCV": {"log_scale_"},
-    **dict.fromkeys(["CG", "CGCV", "FI", "VAE", "LAIR", "VGI"], {"categories_"}),
+    **dict.fromkeys(["CG", "CGCV", "FI", "CI", "VAE", "LAIR", "VGI"], {"categories_"}),
     "GI": {"categories_", "trace_", "r_hat_", "n_burn_in_", "latent_names_"},
 }
 

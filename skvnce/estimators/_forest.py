@@ -4,22 +4,19 @@ from numbers import Real
 
 import numpy as np
 import torch
-from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
 
 from skvnce._progress import steps
 from skvnce._random import row_keyed, seed_from
 from skvnce.estimators import _forest_columns, _forest_weights
+from skvnce.estimators._by_model import ByModel
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._cellwise import mask_of
 from skvnce.estimators._forest_columns import Chains, ColumnForest, Growth, Ranks
-from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._validation import (
     AUTO,
@@ -28,7 +25,6 @@ from skvnce.estimators._validation import (
     integer_from,
     keeps_state_on_failure,
     level_counts,
-    share_columns,
 )
 
 _SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
@@ -36,7 +32,7 @@ _FIRST = 3  # times as many trees as those whose draws complete the table
 _JUDGED = 1000  # maximum number of rows that choose the weights
 
 
-class ForestImputer(CallbackSupportMixin, CategoryProbabilities, Imputer):
+class ForestImputer(CallbackSupportMixin, ByModel):
     """Impute by another imputer averaged with random forests.
 
     Forests find what smooth models miss, such as bands, steps and interactions of
@@ -226,20 +222,6 @@ class ForestImputer(CallbackSupportMixin, CategoryProbabilities, Imputer):
         finish()
         return self
 
-    def _seeded(self, rng):
-        """Clone `model`, with a seed."""
-        model = GaussianImputer() if self.model is None else clone(self.model)
-        return model.set_params(random_state=int(rng.integers(2**31 - 1)))
-
-    def _keep_model(self, base):
-        """Take over what the other imputer has learned about the columns."""
-        self.model_ = base
-        vars(self).pop("categories_", None)
-        share_columns(base, self)
-        for name in _OF_MODEL:
-            if hasattr(base, name):
-                setattr(self, name, getattr(base, name))
-
     def _grow(self, cells, completed, growth, rng):
         """Grow the forests on completions of the training rows."""
         nodes = cells[:, self.feature_indices_].astype(np.float64)
@@ -408,27 +390,6 @@ class ForestImputer(CallbackSupportMixin, CategoryProbabilities, Imputer):
             drawn = values[ranks[table, row, node].astype(int)]
             tables[table, rows[row], kept[node]] = drawn
         return tables
-
-    def _checked(self, X):
-        check_is_fitted(self)
-        self._check_parameters()
-        return self.model_._checked(X)
-
-    def _trains_model(self):
-        return self.model_._trains_model()
-
-    def _keeps_empty(self):
-        return self.model_._keeps_empty()
-
-
-_OF_MODEL = (
-    "feature_indices_",
-    "constants_",
-    "feature_ranges_",
-    "indicator_",
-    "_possible",
-    "_spreads",
-)
 
 
 def _numbers_of(nodes):

@@ -16,7 +16,9 @@ the identity or the logarithm,
 where b is the slope of the regression of g(v) on the scores of the observed values, and
 g is the function whose correlation with the scores is higher (regression on order
 statistics; Helsel 2012, Statistics for censored environmental data, chapter 6).  A
-normal and a lognormal column have such tails.  Likewise above all observed values.
+normal and a lognormal column have such tails.  The line of positive numbers is that of
+logarithms, too, if the other one would become negative for more than one cell in
+10,000.  Likewise above all observed values.
 """
 
 from typing import NamedTuple
@@ -30,6 +32,7 @@ from skvnce.algorithms.mixed.columns import Limits, Marginal
 _ROUNDS = 2000  # maximum number of rounds of eq. (1)
 _SETTLED = 1e-7  # change of a share at which they end
 _LEAST = 1e-9  # minimum share of a value that is kept
+_NEGATIVE = 1e-4  # share of negative cells from which logarithms are taken
 _FARTHEST, _STEP = 8.0, 0.1  # scores at which eq. (2) is tabulated
 _LINEAR = 40.0  # score of the outermost points of a linear marginal
 
@@ -132,7 +135,9 @@ def _tail(found: Shares, end: Tensor, share: Tensor, sign: float) -> Marginal:
     fits = [_regression(scores, found.values, found.shares)]
     if found.values[0] > 0 and end > 0:
         fits.append(_regression(scores, found.values.log(), found.shares))
-    is_log = len(fits) > 1 and fits[1][1] > fits[0][1]
+    zero = ndtri(share) - end / fits[0][0] if sign < 0 else -torch.inf
+    is_negative = zero > ndtri(torch.tensor(_NEGATIVE).to(end))
+    is_log = len(fits) > 1 and bool(is_negative or fits[1][1] > fits[0][1])
     start = end.log() if is_log else end
     moved = start + sign * fits[int(is_log)][0] * steps
     values = moved.exp() if is_log else moved

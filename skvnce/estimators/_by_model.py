@@ -1,0 +1,52 @@
+"""Imputers that use another, fitted imputer, their `model_`."""
+
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from skvnce.estimators._category_probabilities import CategoryProbabilities
+from skvnce.estimators._gaussian import GaussianImputer
+from skvnce.estimators._imputer import Imputer
+from skvnce.estimators._validation import share_columns
+
+_OF_MODEL = (
+    "feature_indices_",
+    "constants_",
+    "feature_ranges_",
+    "indicator_",
+    "_possible",
+    "_spreads",
+)
+
+
+class ByModel(CategoryProbabilities, Imputer):
+    """Base class of imputers with the parameters `model` and `random_state`."""
+
+    def _settings(self):
+        """Return the imputer that decides how columns are read."""
+        model = GaussianImputer() if self.model is None else self.model
+        return model._settings() if hasattr(model, "_settings") else model
+
+    def _seeded(self, rng):
+        """Clone `model`, with a seed."""
+        model = GaussianImputer() if self.model is None else clone(self.model)
+        return model.set_params(random_state=int(rng.integers(2**31 - 1)))
+
+    def _keep_model(self, base):
+        """Take over what the other imputer has learned about the columns."""
+        self.model_ = base
+        vars(self).pop("categories_", None)
+        share_columns(base, self)
+        for name in _OF_MODEL:
+            if hasattr(base, name):
+                setattr(self, name, getattr(base, name))
+
+    def _checked(self, X):
+        check_is_fitted(self)
+        self._check_parameters()
+        return self.model_._checked(X)
+
+    def _trains_model(self):
+        return self.model_._trains_model()
+
+    def _keeps_empty(self):
+        return self.model_._keeps_empty()

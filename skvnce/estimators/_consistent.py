@@ -1,0 +1,364 @@
+"""An imputer of tables whose columns satisfy equations."""
+
+from numbers import Real
+
+import numpy as np
+from sklearn.base import clone
+
+from skvnce._cells import is_frame
+from skvnce._random import seed_from
+from skvnce.estimators._by_model import ByModel
+from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    reports_fit,
+    shows_progress,
+)
+from skvnce.estimators._cellwise import mask_of
+from skvnce.estimators._equations import Derived, Equations, Sum
+from skvnce.estimators._imputer import Imputer
+from skvnce.estimators._validation import (
+    RANDOM_STATE,
+    Encoded,
+    Number,
+    column_name,
+    column_of_key,
+    columns_of,
+    incomplete_array,
+    keeps_state_on_failure,
+)
+
+
+class ConsistentImputer(CallbackSupportMixin, ByModel):
+    """Impute columns that are sums or functions of others, without contradictions.
+
+    A body mass index follows from weight and height, and a total from its parts.  An
+    imputer that does not know this fills rows that contradict themselves.  This one
+    computes the cells that follow from the others of their row, before `model` is
+    fitted.  `model` fills or draws the other missing cells, and they are then moved
+    until all equations hold.  Observed cells never change.
+
+    Parameters
+    ----------
+    model : imputer of this package or None, default=None
+        What fills the cells that do not follow from others.  It learns from all
+        columns, the derived ones too, so that an observed total informs its missing
+        parts.  None is ``GaussianImputer()``.
+    derived : dict or None, default=None
+        Columns that are functions of others: ``{"bmi": (function, ["weight",
+        "height"])}``.  The function is called with an array of floats (n_rows,) for
+        each of the listed columns, and returns such an array.  Keys are column names,
+        or indices if X has no names.
+    sums : dict or None, default=None
+        Columns that are sums of others: ``{"total": ["food", "rent", "other"]}``.
+    rtol : float, default=1e-6
+        Largest relative error of an equation between observed cells; raise it if they
+        are rounded.  Equations of filled cells hold up to rounding errors of floats.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of `fit`; replaces the `random_state` of `model`.
+    verbose : int, default=0
+        If 1, print a line for each step of `transform` and `sample` that takes longer
+        than a second.  If 2, print all steps.  Lines on the fit are those of `model`.
+
+    Attributes
+    ----------
+    model_ : imputer
+        The fitted imputer.
+    feature_indices_ : ndarray of shape (n_nodes,)
+        Indices of the columns of X that `model_` uses: those with at least two
+        different values that are observed or follow from others.
+    constants_ : dict of int to float or level
+        Values of the constant columns, by column index.
+    feature_ranges_ : ndarray of shape (2, n_features_in_)
+        Smallest and largest value that `model_` imputes in each column.  Cells that are
+        moved may leave it.
+    categories_ : dict of str to ndarray
+        The levels of each column of categories.  Only if there are categories.
+    indicator_ : MissingIndicator or None
+        The indicator of `model_`.
+    n_features_in_ : int
+        Number of features seen during `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features seen during `fit`, if X has feature names that are strings.
+
+    Notes
+    -----
+    The columns of equations must be numbers.  A missing cell that is the only one of
+    its equation is solved for.  In a row with more of them, `model_` fills all, and
+    then the equations are satisfied in turn: a missing total or derived cell is
+    computed; missing parts of an observed total move to the nearest values with this
+    sum, in units of their standard deviations; and of the missing cells that an
+    observed derived cell depends on, the last one listed is solved for, by bisection
+    near its filled value.  Columns without a negative observed cell keep their sign,
+    and sums of columns of integers are sums of integers.  Moved cells are not draws
+    from the model given the equation; they are close to it if the model has learned the
+    equation from complete rows.  Bounds of `model` do not restrict moved cells.
+
+    Rows of observed cells that contradict an equation are errors of `fit`, `transform`
+    and `sample`.  Quantiles of `interval` and `quantile` are those of each cell alone.
+
+    References
+    ----------
+    van Buuren (2018), Flexible imputation of missing data, section 6.4, derived
+    variables.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import ConsistentImputer
+    >>> rng = np.random.default_rng(0)
+    >>> parts = rng.gamma(4.0, size=(100, 3))
+    >>> X = np.column_stack([parts, parts.sum(1)])
+    >>> X[rng.random(X.shape) < 0.3] = np.nan
+    >>> imputer = ConsistentImputer(sums={3: [0, 1, 2]}, random_state=0).fit(X)
+    >>> [table] = imputer.sample(X, random_state=0)
+    >>> bool(np.allclose(table[:, 3], table[:, :3].sum(1)))
+    True
+    """
+
+    _parameter_constraints = {
+        "model": [None, Imputer],
+        "derived": [dict, None],
+        "sums": [dict, None],
+        "rtol": [Number(Real, 0, None, closed="left")],
+        "random_state": RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
+
+    def __sklearn_tags__(self):
+        """Declare that categories are allowed."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = True
+        return tags
+
+    def __init__(
+        self,
+        model=None,
+        *,
+        derived=None,
+        sums=None,
+        rtol=1e-6,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.derived = derived
+        self.sums = sums
+        self.rtol = rtol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @keeps_state_on_failure
+    @reports_fit
+    def fit(self, X, y=None):
+        """Compute the cells that follow from others, and fit `model`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : ConsistentImputer
+
+        Raises
+        ------
+        ValueError
+            If a row contradicts an equation, if an equation names unknown columns, or
+            as `fit` of the other imputer does.
+        TypeError
+            If a parameter has a wrong type, or if a column of an equation has no
+            numbers.
+        """
+        self._check_parameters()
+        rng = np.random.default_rng(seed_from(self.random_state))
+        self._check_names(X)
+        cells = incomplete_array(self, X, reset=True)
+        _, finish = report_rounds(self, None, X=cells)
+        self._learn_columns(cells)
+        solved = self._equations().deduced(cells, self.rtol).astype(cells.dtype)
+        self._check_known(solved)
+        self._keep_model(self._seeded(rng).fit(Encoded(solved, self)))
+        finish()
+        return self
+
+    @shows_progress
+    def transform(self, X, *, where=None):
+        """Fill missing cells as `model` does, and satisfy the equations.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        where : array-like of bool of shape (n_samples, n_features), or dict, \
+                default=None
+            Which missing cells are filled; the others stay missing.  A data frame or a
+            dict of columns to masks of shape (n_samples,) may leave out columns, which
+            are filled.  None fills all missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+            Observed cells are equal to those of X.  As `transform` of the other imputer
+            does, a data frame under `set_output`.
+
+        Raises
+        ------
+        ValueError
+            If a row contradicts an equation.
+        """
+        given, X = X, self._checked(X)
+        wanted = mask_of(self, where, given, X)
+        return self._completed(self._predicted(X).filled, X, given, wanted)
+
+    def _predicted(self, X):
+        solved = self._solved(X)
+        found = self.model_._predicted(solved)
+        filled = self._equations().enforced(found.filled[None], np.isnan(solved))[0]
+        return found._replace(filled=filled)
+
+    def _sources(self, X, n_draws, is_joint=True):
+        return self.model_._sources(self._solved(X), n_draws, is_joint)
+
+    def _drawn_tables(self, X, n_draws, random_state):
+        solved = self._solved(X)
+        drawn = self.model_._drawn_tables(solved, n_draws, random_state)
+        return self._enforced(drawn, solved)
+
+    def _filled_in_turns(self, X, sources, draw, n_draws, random_state):
+        turns = sources, draw, n_draws, random_state
+        solved = self._solved(X)
+        return self._enforced(super()._filled_in_turns(solved, *turns), solved)
+
+    def _enforced(self, tables, solved):
+        """Satisfy the equations of tables (n_draws, n_samples, n_features_out)."""
+        kept = self._columns_kept()
+        wide = np.zeros((*tables.shape[:2], self.n_features_in_), tables.dtype)
+        wide[..., kept] = tables
+        return self._equations().enforced(wide, np.isnan(solved))[..., kept]
+
+    def _solved(self, X):
+        return self._equations().deduced(X, self.rtol).astype(X.dtype)
+
+    def _checked(self, X):
+        checked = super()._checked(X)
+        self._equations().deduced(checked, self.rtol)  # raises an error for its rows
+        return checked
+
+    def _settings(self):
+        """Return the imputer that reads columns; those of equations are numbers."""
+        settings = clone(super()._settings())
+        asked = getattr(settings, "categorical_features", None)
+        if isinstance(asked, dict | str) and self._keys():
+            own = {} if isinstance(asked, str) else asked
+            numeric = dict.fromkeys(self._keys(), "numeric")
+            settings.set_params(categorical_features={**numeric, **own})
+        return settings
+
+    def _keys(self):
+        """List the columns of all equations."""
+        found = []
+        for key, (_, sources) in (self.derived or {}).items():
+            found += [key, *sources]
+        for key, sources in (self.sums or {}).items():
+            found += [key, *sources]
+        return list(dict.fromkeys(found))
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        for key, value in (self.derived or {}).items():
+            if not _is_pair(value) or not callable(value[0]) or not _is_list(value[1]):
+                raise TypeError(
+                    f"derived[{key!r}] must be a pair of a function and a list of "
+                    f"columns, got {value!r}."
+                )
+            _check_sources(f"derived[{key!r}]", key, value[1])
+        for key, value in (self.sums or {}).items():
+            if not _is_list(value):
+                raise TypeError(
+                    f"sums[{key!r}] must be a list of columns, got {value!r}."
+                )
+            _check_sources(f"sums[{key!r}]", key, value)
+
+    def _check_names(self, X):
+        """Raise an error for columns of equations that X does not have."""
+        if is_frame(X):
+            known = list(getattr(X, "column_names", X.columns))
+        elif len(getattr(X, "shape", ())) == 2:
+            known = range(X.shape[1])
+        else:  # `fit` checks X
+            return
+        for key in self._keys():
+            if key not in known:
+                names = ", ".join(map(repr, known))
+                raise ValueError(
+                    f"derived or sums has the column {key!r}, no column of X: {names}."
+                )
+
+    def _learn_columns(self, cells):
+        """Store what the equations need to know about the columns."""
+        columns = columns_of(self)
+        for key in self._keys() if columns else ():
+            place = column_of_key(self, key, "derived or sums")
+            if not columns[place].is_plain:
+                raise TypeError(
+                    f"Equations need numbers, and {column_name(self, place)} has "
+                    "categories or dates. Leave it out of derived and sums."
+                )
+        with np.errstate(invalid="ignore"):
+            seen = ~np.isnan(cells)
+            count = np.maximum(seen.sum(0), 1)
+            mean = np.where(seen, cells, 0.0).sum(0) / count
+            square = np.where(seen, cells - mean, 0.0) ** 2
+        deviation = np.sqrt(square.sum(0) / count)
+        deviation = np.where(deviation > 0, deviation, 1.0)
+        low = np.where(np.where(seen, cells, 0.0).min(0) >= 0, 0.0, -np.inf)
+        high = np.where(np.where(seen, cells, 0.0).max(0) <= 0, 0.0, np.inf)
+        unknown = ~seen.any(0)
+        low[unknown], high[unknown] = -np.inf, np.inf
+        integers = (~seen | (cells == np.round(cells))).all(0) & ~unknown
+        self._column_facts = mean, deviation, low, high, integers
+
+    def _check_known(self, solved):
+        for key in self._keys():
+            place = column_of_key(self, key, "derived or sums")
+            if np.isnan(solved[:, place]).all():
+                raise ValueError(
+                    f"{column_name(self, place)} is in an equation, but none of its "
+                    "cells is observed or follows from others. Leave it out of X."
+                )
+
+    def _equations(self):
+        """Make the equations, with indices of columns."""
+
+        def place(key):
+            return column_of_key(self, key, "derived or sums")
+
+        sums = [
+            Sum(place(key), tuple(map(place, sources)), repr(key))
+            for key, sources in (self.sums or {}).items()
+        ]
+        derived = [
+            Derived(place(key), tuple(map(place, sources)), repr(key), function)
+            for key, (function, sources) in (self.derived or {}).items()
+        ]
+        return Equations(sums, derived, *self._column_facts)
+
+
+def _is_pair(value):
+    return isinstance(value, tuple | list) and len(value) == 2
+
+
+def _is_list(value):
+    return isinstance(value, tuple | list) and len(value) > 0
+
+
+def _check_sources(name, key, sources):
+    """Raise an error for a column that depends on itself, or is listed twice."""
+    if key in sources or len(set(sources)) < len(sources):
+        raise ValueError(
+            f"{name} must list different columns without {key!r}, got {sources!r}."
+        )

@@ -1,0 +1,338 @@
+r"""Equations between the columns of a table: sums, and columns derived from others.
+
+A cell that follows from the others of its row is computed.  If several cells of a row
+are missing, they are filled first, and then moved until the equations hold: to the
+nearest solution of the sums, in units of the standard deviations s of the columns,
+
+.. math:: \min_\delta \sum_j \delta_j^2 / s_j^2, \quad A (x + \delta) = 0, \qquad (1)
+
+which is what conditioning does to independent normal cells; derived cells are computed
+anew, or one of the cells that they are derived from is solved for.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+_EXACT = 1e-9  # relative error of an equation that holds
+_ROUNDS = 50  # times that equations with common cells are solved in turn
+_FREE = 1e6  # weight of a missing total, which follows from its parts
+_OFFSETS = 2.0 ** np.arange(-8, 8.5, 0.5)  # where roots are sought, in deviations
+_HALVINGS = 80
+
+
+class Sum(NamedTuple):
+    """A column that is the sum of others."""
+
+    target: int
+    sources: tuple
+    label: str
+
+    def value(self, table):
+        """Compute the total of rows (n, n_features)."""
+        return table[:, self.sources].sum(1)
+
+    def size(self, table):
+        """Return what errors are relative to; (n,)."""
+        return abs(table[:, self.columns]).max(1)
+
+    @property
+    def columns(self):
+        """List all columns."""
+        return [self.target, *self.sources]
+
+    def solved(self, table, place, near):
+        """Compute the cells of one column from the others; (n,)."""
+        if place == self.target:
+            return self.value(table)
+        others = [j for j in self.sources if j != place]
+        return table[:, self.target] - table[:, others].sum(1)
+
+
+class Derived(NamedTuple):
+    """A column that is a function of others."""
+
+    target: int
+    sources: tuple
+    label: str
+    function: Callable
+
+    def value(self, table):
+        """Compute the function of rows (n, n_features)."""
+        with np.errstate(all="ignore"):
+            found = self.function(*(table[:, j].copy() for j in self.sources))
+        found = np.asarray(found, dtype=np.float64)
+        if found.shape != (len(table),):
+            raise ValueError(
+                f"The function of derived[{self.label}] must return an array of shape "
+                f"({len(table)},), as its arguments have, got shape {found.shape}."
+            )
+        return found
+
+    def size(self, table):
+        """Return what errors are relative to; (n,)."""
+        return np.maximum(abs(table[:, self.target]), abs(self.value(table)))
+
+    @property
+    def columns(self):
+        """List all columns."""
+        return [self.target, *self.sources]
+
+    def solved(self, table, place, near):
+        """Compute the cells of one column from the others; (n,).
+
+        Of several solutions it is the one nearest to `near.start`; NaN without one.
+        """
+        if place == self.target:
+            return self.value(table)
+        moved = table.copy()
+
+        def gap(cells):
+            moved[:, place] = cells
+            found = self.value(moved) - table[:, self.target]
+            return np.where((cells < near.low) | (cells > near.high), np.nan, found)
+
+        return _root(gap, near.start, near.deviation)
+
+
+class Near(NamedTuple):
+    """Where a solution is sought: around `start`, (n,), between `low` and `high`."""
+
+    start: np.ndarray
+    deviation: float
+    low: float
+    high: float
+
+
+class Equations(NamedTuple):
+    """All equations of a table, and what its training rows say about their columns.
+
+    Attributes
+    ----------
+    sums : list of Sum
+    derived : list of Derived
+    location, deviation : ndarray of shape (n_features,)
+        Means and standard deviations of the observed cells.
+    low, high : ndarray of shape (n_features,)
+        0 if no observed cell is negative, or positive; else infinite.
+    integers : ndarray of bool, of shape (n_features,)
+        Columns of integers.
+    """
+
+    sums: list
+    derived: list
+    location: np.ndarray
+    deviation: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    integers: np.ndarray
+
+    @property
+    def every(self):
+        """List all equations."""
+        return [*self.sums, *self.derived]
+
+    def deduced(self, table, rtol):
+        """Fill the cells that follow from others of their row.
+
+        Parameters
+        ----------
+        table : ndarray of shape (n, n_features)
+            NaN marks missing cells.
+        rtol : float
+            Largest relative error of an equation between observed cells.
+
+        Returns
+        -------
+        ndarray of shape (n, n_features), float64
+
+        Raises
+        ------
+        ValueError
+            If the cells of a row contradict an equation.
+        """
+        found, changed = table.astype(np.float64), bool(self.every)
+        names = np.arange(len(found))
+        while changed:
+            changed = False
+            for one in self.every:
+                missing = np.isnan(found[:, one.columns])
+                alone = missing.sum(1) == 1
+                for k in np.flatnonzero(missing[alone].any(0)):
+                    rows = np.flatnonzero(alone & missing[:, k])
+                    place, changed = one.columns[k], True
+                    start = np.full(len(rows), self.location[place])
+                    self._solve(found, rows, one, place, start, rtol, names)
+        for one in self.every:
+            rows = np.flatnonzero(~np.isnan(found[:, one.columns]).any(1))
+            wrong = rows[~_holds(one, found[rows], max(rtol, _EXACT))]
+            if len(wrong):
+                raise ValueError(
+                    f"Row {wrong[0]} of X contradicts the equation of {one.label}: it "
+                    f"has {found[wrong[0], one.target]:g}, but its other columns give "
+                    f"{one.value(found[wrong[:1]])[0]:g}. Correct the row, mark a cell "
+                    "as missing, or raise rtol if values are rounded."
+                )
+        return found
+
+    def enforced(self, tables, missing):
+        """Move cells that were missing until the equations hold.
+
+        Parameters
+        ----------
+        tables : ndarray of shape (n_tables, n, n_features)
+            Completed tables, which are modified.
+        missing : ndarray of bool, of shape (n, n_features)
+            After `deduced`.
+
+        Returns
+        -------
+        ndarray of shape (n_tables, n, n_features)
+        """
+        columns = sorted({j for one in self.every for j in one.columns})
+        rows = np.flatnonzero(missing[:, columns].any(1))
+        if not len(rows):
+            return tables
+        values = tables[:, rows].reshape(-1, tables.shape[2]).astype(np.float64)
+        free = np.tile(missing[rows], (len(tables), 1))
+        names = np.tile(rows, len(tables))
+        for _ in range(_ROUNDS):
+            self._project(values, free)
+            for one in self.derived:
+                self._derive(values, free, one, names)
+            holds = np.all([_solved(one, values, free) for one in self.every], 0)
+            if holds.all():
+                break
+        else:
+            raise ValueError(
+                f"The equations of row {names[~holds][0]} of X cannot be satisfied "
+                "together by its missing cells, without a change of sign. Correct the "
+                "row, or mark more of its cells as missing."
+            )
+        tables[:, rows] = values.reshape(len(tables), len(rows), -1)
+        return tables
+
+    def _solve(self, table, rows, one, place, start, rtol, names):
+        """Solve an equation for a column, in place.
+
+        Parameters
+        ----------
+        table : ndarray of shape (n, n_features)
+        rows : ndarray of int, of shape (n_rows,)
+        one : Sum or Derived
+        place : int
+            The column.
+        start : ndarray of shape (n_rows,)
+            Where a solution is sought.
+        rtol : float
+        names : ndarray of int, of shape (n,)
+            The rows of X, for errors.
+        """
+        part = table[rows]
+        low, high = self.low[place], self.high[place]
+        near = Near(start, self.deviation[place], low, high)
+        found = one.solved(part, place, near)
+        part[:, place] = found
+        slack = rtol * np.nan_to_num(one.size(part))
+        wrong = ~np.isfinite(found) | (found < low - slack) | (found > high + slack)
+        if wrong.any():
+            raise ValueError(
+                f"The equation of {one.label} has no solution in row "
+                f"{names[rows[wrong][0]]} of X, or one with a sign that no observed "
+                "cell has. Correct the row, or mark more of its cells as missing."
+            )
+        table[rows, place] = np.clip(found, low, high)
+
+    def _derive(self, values, free, one, names):
+        """Compute a derived column, or the last missing cell that it depends on."""
+        rows = np.flatnonzero(free[:, one.target])
+        values[rows, one.target] = one.value(values[rows])
+        unsolved = ~free[:, one.target] & ~_holds(one, values, _EXACT)
+        for place in one.sources[::-1]:
+            rows = np.flatnonzero(unsolved & free[:, place])
+            if len(rows):
+                start = values[rows, place]
+                self._solve(values, rows, one, place, start, _EXACT, names)
+                unsolved[rows] = False
+
+    def _project(self, values, free):
+        """Move free cells to the nearest solution of the sums, eq. (1), in place."""
+        if not self.sums:
+            return
+        free = free.copy()
+        for _ in range(values.shape[1]):
+            self._moved_once(values, free)
+            outside = free & ((values < self.low) | (values > self.high))
+            if not outside.any():
+                break
+            np.clip(values, self.low, self.high, out=values, where=outside)
+            free &= ~outside
+        for one in self.sums:
+            self._round(values, free, one)
+
+    def _moved_once(self, values, free):
+        matrix = np.zeros((len(self.sums), values.shape[1]))
+        weight = self.deviation**2
+        for row, one in zip(matrix, self.sums, strict=True):
+            row[list(one.sources)], row[one.target] = 1.0, -1.0
+        targets = [one.target for one in self.sums]
+        own = (matrix != 0).any(0)
+        patterns, group = np.unique(free[:, own], axis=0, return_inverse=True)
+        for k, pattern in enumerate(patterns):
+            rows = np.flatnonzero(group.ravel() == k)
+            some = np.flatnonzero(own)[pattern]
+            part = matrix[:, some]
+            scale = weight[some] * np.where(np.isin(some, targets), _FREE, 1.0)
+            back = (scale[:, None] * part.T) @ np.linalg.pinv(part * scale @ part.T)
+            values[np.ix_(rows, some)] -= values[rows] @ matrix.T @ back.T
+
+    def _round(self, values, free, one):
+        """Round the free cells of a sum of integers, and compute a missing total."""
+        if self.integers[one.columns].all():
+            parts = np.where(free[:, one.sources], values[:, one.sources], 0.0)
+            ends = np.rint(parts.cumsum(1))
+            rounded = np.diff(ends, prepend=0.0)
+            values[:, one.sources] = np.where(
+                free[:, one.sources], rounded, values[:, one.sources]
+            )
+        rows = np.flatnonzero(free[:, one.target])
+        values[rows, one.target] = one.value(values[rows])
+
+
+def _holds(one, table, rtol):
+    """Return in which rows an equation holds; (n,)."""
+    gap = abs(one.value(table) - table[:, one.target])
+    return gap <= rtol * np.maximum(one.size(table), np.finfo(float).tiny)
+
+
+def _solved(one, table, free):
+    """Return in which rows an equation holds, or has no free cell; (n,)."""
+    return _holds(one, table, _EXACT) | ~free[:, one.columns].any(1)
+
+
+def _root(gap, start, deviation):
+    """Find zeros near some points by bisection; (n,), NaN where none is found.
+
+    Parameters
+    ----------
+    gap : callable
+        Maps points (n,) to the function at each; NaN outside of its range.
+    start : ndarray of shape (n,)
+    deviation : float
+    """
+    moves = deviation * np.concatenate([-_OFFSETS[::-1], [0.0], _OFFSETS])
+    points = start + moves[:, None]
+    found = np.array([gap(point) for point in points])
+    with np.errstate(invalid="ignore"):
+        change = np.sign(found[:-1]) * np.sign(found[1:]) <= 0
+    distance = np.maximum(abs(moves[:-1]), abs(moves[1:]))[:, None]
+    best = np.where(change, distance, np.inf).argmin(0)
+    rows = np.arange(len(start))
+    left, right = points[best, rows], points[best + 1, rows]
+    sign = np.sign(found[best, rows])
+    for _ in range(_HALVINGS):
+        middle = left + (right - left) / 2
+        below = np.sign(gap(middle)) == sign
+        left, right = np.where(below, middle, left), np.where(below, right, middle)
+    return np.where(change[best, rows], right, np.nan)

@@ -1,0 +1,265 @@
+"""Tables whose columns satisfy equations: sums and derived columns."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from cases import SMALL_IMPUTERS
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skvnce import ConsistentImputer, GaussianImputer
+from skvnce.estimators import _density
+from skvnce.training import rounds
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+MODELS = pytest.mark.parametrize(
+    "model", SMALL_IMPUTERS, ids=lambda one: type(one).__name__
+)
+
+
+def body_mass(weight, height):
+    """Compute the body mass index."""
+    return weight / height**2
+
+
+DERIVED = {"bmi": (body_mass, ["weight", "height"])}
+SUMS = {"total": ["food", "rent", "other"], "people": ["adults", "kids"]}
+
+
+def households(seed=0, n=120, share=0.35):
+    """Draw a complete frame and one with missing cells."""
+    rng = np.random.default_rng([seed, 5])
+    height = rng.normal(1.7, 0.1, n)
+    frame = pd.DataFrame(
+        {"height": height, "weight": 25 * height**2 + rng.normal(size=n)}
+    )
+    frame["bmi"] = frame["weight"] / frame["height"] ** 2
+    for name, mean in (("food", 3.0), ("rent", 8.0), ("other", 1.0)):
+        frame[name] = rng.gamma(mean, size=n)
+    frame["total"] = frame[["food", "rent", "other"]].sum(axis=1)
+    frame["adults"], frame["kids"] = rng.integers(1, 4, n), rng.integers(0, 5, n)
+    frame["people"] = frame["adults"] + frame["kids"]
+    frame["region"] = pd.Categorical(rng.choice(["north", "south"], n))
+    frame.index = [f"row {i}" for i in range(n)]
+    part = frame.mask(rng.random(frame.shape) < share)
+    counts = ["adults", "kids", "people"]
+    return frame, part.astype(dict.fromkeys(counts, "Int64"))
+
+
+def require_consistent(table, part):
+    """Check the equations, the observed cells, data types and signs."""
+    assert_allclose(table["bmi"], table["weight"] / table["height"] ** 2, rtol=1e-8)
+    assert_allclose(
+        table["total"], table[["food", "rent", "other"]].sum(axis=1), rtol=1e-8
+    )
+    assert (table["people"] == table["adults"] + table["kids"]).all()
+    assert (table.drop(columns="region") >= 0).all(axis=None)
+    assert table.dtypes.equals(part.dtypes) and (table.index == part.index).all()
+    known = part.notna().to_numpy()
+    assert_array_equal(table.to_numpy()[known], part.to_numpy()[known])
+    assert table.notna().all(axis=None)
+
+
+@MODELS
+def test_all_tables_satisfy_the_equations(model, monkeypatch):
+    monkeypatch.setattr(rounds, "STEPS", 5)
+    monkeypatch.setattr(_density, "_WARM_UP", 5)
+    _, part = households(n=60, share=0.3)
+    imputer = ConsistentImputer(
+        clone(model), derived=DERIVED, sums=SUMS, random_state=0
+    )
+    imputer.set_output(transform="pandas").fit(part)
+    tables = [
+        imputer.transform(part),
+        *imputer.sample(part, 3, 0),
+        *imputer.sample(part, 1, 0, shift={"food": 0.5}),
+    ]
+    for table in tables:
+        require_consistent(table, part)
+    found = imputer.category_probabilities(part)["region"]
+    assert_allclose(found.sum(axis=1), 1)
+    assert not tables[1].equals(tables[2])
+    alone = clone(model).set_output(transform="pandas").fit(part).transform(part)
+    assert abs(alone["bmi"] - alone["weight"] / alone["height"] ** 2).max() > 1e-3
+
+
+def test_cells_that_follow_from_others_are_exact(seed):
+    """They equal the truth, in all draws."""
+    full, part = households(seed)
+    imputer = ConsistentImputer(derived=DERIVED, sums=SUMS, random_state=0)
+    draws = imputer.set_output(transform="pandas").fit(part).sample(part, 2, 0)
+    for columns in (["bmi", "weight", "height"], ["total", *SUMS["total"]]):
+        alone = part[columns].isna().sum(axis=1) == 1
+        assert alone.sum() > 20
+        for draw in draws:
+            assert_allclose(draw.loc[alone, columns], full.loc[alone, columns])
+    free = part[SUMS["total"]].isna().sum(axis=1) > 1
+    assert not np.allclose(draws[0][free]["food"], draws[1][free]["food"])
+
+
+def test_equations_make_fillings_better(seed):
+    """By knowledge that the model has only learned: the errors of totals and parts."""
+    full, part = households(seed, n=300)
+    model = GaussianImputer(random_state=0, on_misfit="ignore")
+    both = [model, ConsistentImputer(model, sums=SUMS, random_state=0)]
+    columns, errors = ["total", *SUMS["total"]], []
+    for imputer in both:
+        filled = clone(imputer).set_output(transform="pandas").fit_transform(part)
+        gap = (filled[columns] - full[columns]).where(part[columns].isna())
+        errors.append(np.nanmean(gap.to_numpy(dtype=float) ** 2))
+    assert errors[1] < errors[0]
+
+
+def test_arrays_and_polars_frames_satisfy_equations():
+    _, part = households()
+    X = part[["food", "rent", "other", "total"]].to_numpy()
+    imputer = ConsistentImputer(sums={3: [0, 1, 2]}, random_state=0)
+    for dtype, rtol in ((np.float64, 1e-9), (np.float32, 1e-5)):
+        filled = imputer.fit_transform(X.astype(dtype))
+        assert filled.dtype == dtype
+        assert_allclose(filled[:, 3], filled[:, :3].sum(1), rtol=rtol)
+    frame = pl.from_pandas(part)
+    imputer = ConsistentImputer(derived=DERIVED, sums=SUMS, random_state=0)
+    filled = imputer.set_output(transform="polars").fit_transform(frame)
+    counts = filled.to_pandas().set_index(part.index).astype(part.dtypes)
+    require_consistent(counts, part)
+    assert filled.schema == frame.schema
+
+
+def test_draws_of_parts_have_the_right_distribution(seed):
+    """Parts x, y ~ N(0, 1) of a known total t: x given t is N(t / 2, 1 / 2)."""
+    rng = np.random.default_rng([seed, 6])
+    parts = rng.normal(size=(2000, 2))
+    X = np.column_stack([parts, parts.sum(1)])
+    X[:1000, :2] = np.nan
+    model = GaussianImputer(0.01, marginals="normal", on_misfit="ignore")
+    imputer = ConsistentImputer(model, sums={2: [0, 1]}, random_state=0)
+    [drawn] = imputer.fit(X).sample(X, 1, seed)
+    z = (drawn[:1000, 0] - X[:1000, 2] / 2) / np.sqrt(0.5)
+    assert abs(z.mean()) < 0.2 and abs(z.std() - 1) < 0.15
+    assert abs(np.corrcoef(z, X[:1000, 2])[0, 1]) < 0.2
+    assert_allclose(drawn[:, :2].sum(1), drawn[:, 2], atol=1e-9)
+
+
+def test_chains_of_equations_are_followed():
+    """d = c / 2 and c = a + b, of which only d and a are known."""
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 60))
+    X = np.column_stack([a, b, a + b, (a + b) / 2])
+    kept = X.copy()
+    kept[:10, 1:3] = np.nan
+    kept[10:20, [0, 1, 3]] = np.nan
+    kept[20:30] = np.nan
+    kept[30:40, :3] = np.nan
+    imputer = ConsistentImputer(
+        derived={3: (lambda c: c / 2, [2])}, sums={2: [0, 1]}, random_state=0
+    )
+    for table in [imputer.fit_transform(kept), *imputer.sample(kept, 3, 0)]:
+        assert_allclose(table[:10], X[:10])
+        assert_allclose(table[:, 2], table[:, 0] + table[:, 1], atol=1e-9)
+        assert_allclose(table[:, 3], table[:, 2] / 2, atol=1e-9)
+
+
+def test_sums_with_common_parts_hold_together():
+    rng = np.random.default_rng(1)
+    x = rng.gamma(2.0, size=(150, 4))
+    X = np.column_stack([x, x[:, :3].sum(1), x[:, 1:].sum(1)])
+    X[rng.random(X.shape) < 0.4] = np.nan
+    imputer = ConsistentImputer(sums={4: [0, 1, 2], 5: [1, 2, 3]}, random_state=0)
+    for table in [imputer.fit_transform(X), *imputer.sample(X, 3, 0)]:
+        assert_allclose(table[:, 4], table[:, :3].sum(1), rtol=1e-7, atol=1e-9)
+        assert_allclose(table[:, 5], table[:, 1:4].sum(1), rtol=1e-7, atol=1e-9)
+        assert (table >= 0).all()
+
+
+def test_where_indicators_and_intervals():
+    _, part = households()
+    model = GaussianImputer(add_indicator=True)
+    imputer = ConsistentImputer(model, derived=DERIVED, sums=SUMS, random_state=0)
+    imputer.set_output(transform="pandas").fit(part)
+    found = imputer.transform(part, where={"kids": np.zeros(len(part), dtype=bool)})
+    assert list(found.columns) == list(imputer.get_feature_names_out())
+    assert_array_equal(found["kids"].isna(), part["kids"].isna())
+    low, high = imputer.interval(part[:20], n_draws=39, random_state=0)
+    assert (low["food"] <= high["food"]).all()
+    again = pickle.loads(pickle.dumps(imputer)).transform(part)
+    pd.testing.assert_frame_equal(again, imputer.transform(part))
+    pd.testing.assert_frame_equal(imputer.transform(part[7:20]), again[7:20])
+    rest = part.drop(columns="region")
+    make_pipeline(clone(imputer), StandardScaler()).fit(rest)
+
+
+def test_without_equations_the_model_decides():
+    _, part = households()
+    X = part[["food", "rent", "other"]].to_numpy()
+    expected = GaussianImputer().fit(X)
+    imputer = ConsistentImputer(random_state=0).fit(X)
+    assert_array_equal(imputer.transform(X), expected.transform(X))
+    seed = imputer.model_.random_state
+    draws = GaussianImputer(random_state=seed).fit(X).sample(X, 2, 3)
+    assert_array_equal(np.stack(imputer.sample(X, 2, 3)), np.stack(draws))
+
+
+def test_contradictions_name_their_row():
+    full, part = households()
+    wrong = part.copy()
+    columns = ["food", "rent", "other", "total"]
+    wrong.loc["row 3", columns] = [1.0, 2.0, 3.0, 7.0]
+    imputer = ConsistentImputer(derived=DERIVED, sums=SUMS, random_state=0)
+    message = r"Row 3 of X contradicts the equation of 'total'.*7.*give 6"
+    with pytest.raises(ValueError, match=message):
+        imputer.fit(wrong)
+    assert not hasattr(imputer, "model_")
+    imputer.set_output(transform="pandas").fit(part)
+    for call in (imputer.transform, imputer.sample, imputer.interval):
+        with pytest.raises(ValueError, match=message):
+            call(wrong)
+    wrong.loc["row 3", columns] = [5.0, np.nan, 3.0, 7.0]
+    with pytest.raises(ValueError, match=r"'total' has no solution in row 3.*sign"):
+        imputer.transform(wrong)
+    wrong.loc["row 3", columns] = [9.0, np.nan, np.nan, 7.0]
+    with pytest.raises(ValueError, match="equations of row 3 .*satisfied together"):
+        imputer.transform(wrong)
+    rounded = full.assign(bmi=full["bmi"].round(1)).mask(part.isna())
+    with pytest.raises(ValueError, match="raise rtol if values are rounded"):
+        clone(imputer).fit(rounded)
+    loose = clone(imputer).set_params(rtol=0.01).fit(rounded)
+    filled = loose.transform(rounded)
+    missing = rounded[["bmi", "weight", "height"]].isna().any(axis=1)
+    exact = filled["weight"] / filled["height"] ** 2
+    assert_allclose(filled["bmi"][missing], exact[missing])
+
+
+def test_wrong_equations_are_refused():
+    _, part = households()
+    for given, error, message in [
+        ({"sums": {"total": "food"}}, TypeError, r"sums\['total'\] must be a list"),
+        ({"sums": {"total": ["total"]}}, ValueError, "without 'total'"),
+        ({"sums": {"total": ["food", "food"]}}, ValueError, "different columns"),
+        ({"sums": {"sum": ["food"]}}, ValueError, "the column 'sum', no column of X"),
+        (
+            {"sums": {"total": ["region"]}},
+            ValueError,
+            "text where numbers are expected",
+        ),
+        ({"derived": {"bmi": body_mass}}, TypeError, "pair of a function"),
+        (
+            {"derived": {"bmi": (lambda x: 1.0, ["food"])}},
+            ValueError,
+            r"derived\['bmi'\] must return an array of shape",
+        ),
+        ({"rtol": -1}, ValueError, "'rtol' parameter"),
+        ({"model": StandardScaler()}, ValueError, "'model' parameter"),
+    ]:
+        with pytest.raises(error, match=message):
+            ConsistentImputer(**given).fit(part)
+    with pytest.raises(ValueError, match="the column 7, no column of X: 0, 1, 2"):
+        ConsistentImputer(sums={7: [0]}).fit(part[["food", "rent", "other"]].to_numpy())
+    empty = part.assign(total=np.nan, food=np.nan)
+    with pytest.raises(ValueError, match="'total' is in an equation, but none"):
+        ConsistentImputer(sums={"total": ["food", "rent"]}).fit(empty)
