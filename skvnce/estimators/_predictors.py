@@ -69,10 +69,11 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
     same way.  Coefficients are therefore too small, and for inference the imputer must
     see the outcome, too: use :func:`skvnce.pooling.fit_each`.  Trees predict better
     from draws than from one filled table; linear models do not (see the user guide).
-    The models get what the imputer returns: arrays,
-    or data frames with the data types of X if X is a data frame.  Predictions of the
-    same table are equal when they are repeated; those of a row depend on the other rows
-    of the table through the random numbers of the draws.
+
+    The models get what the imputer returns: arrays, or data frames with the data types
+    of X if X is a data frame.  Predictions of the same table are equal when they are
+    repeated; those of a row depend on the other rows of the table through the random
+    numbers of the draws.
 
     References
     ----------
@@ -216,10 +217,11 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
     same way.  Coefficients are therefore too small, and for inference the imputer must
     see the outcome, too: use :func:`skvnce.pooling.fit_each`.  Trees predict better
     from draws than from one filled table; linear models do not (see the user guide).
-    The models get what the imputer returns: arrays,
-    or data frames with the data types of X if X is a data frame.  Predictions of the
-    same table are equal when they are repeated; those of a row depend on the other rows
-    of the table through the random numbers of the draws.
+
+    The models get what the imputer returns: arrays, or data frames with the data types
+    of X if X is a data frame.  Predictions of the same table are equal when they are
+    repeated; those of a row depend on the other rows of the table through the random
+    numbers of the draws.
 
     References
     ----------
