@@ -267,7 +267,7 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     def _fit_graph(self, data, on_round):
         """Pose and solve the problem, and check the result."""
         problem = self._pose(data)
-        fit = problem.learn(float(self.alpha), on_round=on_round, **self._effort())
+        fit = problem.learn(float(self.alpha), on_round=on_round, **self._effort(data))
         self._keep(fit, problem, data)
         self._keep_probabilities(fit, problem)
         self._judge(problem, data, fit.theta)

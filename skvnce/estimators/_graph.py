@@ -90,11 +90,13 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         half as many sweeps of burn-in.  `sample` makes the sum of both.
     max_iter : int, default=100
         Maximum number of rounds of EM.
-    tol : float, default=2e-3
+    tol : "auto" or float, default="auto"
         EM stops if no edge strength (0 for no edge, about 1 for the strongest) changes
-        by more than `tol` in a round.  It is not the accuracy of the estimate: if few
-        rows observe a pair of columns, its edge strength varies many times more between
-        seeds.
+        by more than `tol` in a round.  ``"auto"`` is a tenth of ``1 / sqrt(n)``, the
+        standard error of the strength of a weak edge, where n is the mean number of
+        rows that observe a pair of columns; at least 0.002.  It is not the accuracy of
+        the estimate: if few rows observe a pair of columns, its edge strength varies
+        many times more between seeds.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
         What `fit` does if the model does not suit the table: it warns
         (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  It checks for
@@ -227,7 +229,7 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         "noise_ratio": [integer_from(1)],
         "n_steps": [integer_from(1)],
         "max_iter": [integer_from(1)],
-        "tol": [Number(Real, 0, None, closed="left")],
+        "tol": [AUTO, Number(Real, 0, None, closed="left")],
         "on_misfit": ON_MISFIT,
         "keep_empty_features": ["boolean"],
         "random_state": RANDOM_STATE,
@@ -246,7 +248,7 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         noise_ratio=10,
         n_steps=30,
         max_iter=100,
-        tol=2e-3,
+        tol="auto",
         on_misfit="warn",
         keep_empty_features=False,
         random_state=None,
@@ -301,7 +303,7 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         """Pose and solve the problem, and check the result."""
         problem = self._pose(data)
         self.n_tuning_iter_ = rounds_of_tuning()
-        fit = problem.learn(float(self.alpha), on_round=on_round, **self._effort())
+        fit = problem.learn(float(self.alpha), on_round=on_round, **self._effort(data))
         self._keep(fit, problem, data)
         self._keep_probabilities(fit, problem)
         self._judge(problem, data, fit.theta)
@@ -340,6 +342,11 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         )
         return pose(data, units, options, *ridges)
 
+    def _tolerance(self, data):
+        if isinstance(self.tol, str):
+            return em.tolerance(data.observed)
+        return self.tol
+
     def _check_scale(self, scale):
         with np.errstate(over="ignore", under="ignore", divide="ignore"):
             products = np.outer(scale, scale).max(1), 1 / np.outer(scale, scale).min(1)
@@ -369,7 +376,7 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         self.change_, self.optimality_gap_ = fit.change, fit.gap
         self.largest_cut_ = fit.cut
         self.chain_autocorrelation_ = fit.autocorrelation
-        _graph_checks.warn_unless_converged(self)
+        _graph_checks.warn_unless_converged(self, self._tolerance(data))
 
     def _keep_empty_graph(self):
         """Set the attributes of a graph without nodes, as all columns are constant."""

@@ -170,14 +170,14 @@ def wide_columns(data):
     return np.flatnonzero((deviation > WIDEST * mean * chance).numpy())
 
 
-def warn_unless_converged(learner):
+def warn_unless_converged(learner, tol):
     """Warn if the rounds, or the last M-step, did not settle."""
-    message = _why_unsettled(learner)
+    message = _why_unsettled(learner, tol)
     if message:
         warn_user(message, ConvergenceWarning)
 
 
-def _why_unsettled(learner):
+def _why_unsettled(learner, tol):
     """Describe what did not settle, and what to change."""
     gap, last, ridge = learner.optimality_gap_, learner.loss_curve_[-1], learner.ridge_
     max_iter, memory = learner.max_iter, learner.chain_autocorrelation_
@@ -200,10 +200,10 @@ def _why_unsettled(learner):
             "graph still depends on where they started. Raise max_iter above "
             f"{needed + 10:.0f}, or drop columns that nearly repeat others."
         )
-    if learner.n_iter_ == max_iter and learner.change_ > learner.tol:
+    if learner.n_iter_ == max_iter and learner.change_ > tol:
         return (
             f"EM stopped after max_iter={max_iter} rounds, with an edge strength still "
             f"changing by {learner.change_:.2g} a round. Raise max_iter or "
-            f"tol={learner.tol:g}."
+            f"tol={tol:.2g}."
         )
     return None

@@ -25,6 +25,10 @@ class GraphLearning(CallbackSupportMixin):
         finish()
         return self
 
-    def _effort(self):
+    def _effort(self, data):
         """Return how long EM goes on."""
-        return {"max_iter": self.max_iter, "tol": self.tol}
+        return {"max_iter": self.max_iter, "tol": self._tolerance(data)}
+
+    def _tolerance(self, data):
+        """Return the change of an edge strength at which EM stops."""
+        return self.tol

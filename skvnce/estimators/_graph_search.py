@@ -51,7 +51,7 @@ def _fit_path(learner, data, alphas, seed):
     """Fit all alphas to validated rows."""
     with learner._threads(), seeded(seed):
         problem = learner._pose(data)
-        return problem, *learn_path(problem, alphas, **learner._effort())
+        return problem, *learn_path(problem, alphas, **learner._effort(data))
 
 
 def _fold_scores(learner, X, train, test, alphas, seed):
@@ -162,7 +162,7 @@ class GraphSearch(CallbackSupportMixin):
             with learner._threads(), seeded(self.random_state) as seed:
                 if learner.feature_indices_.size:
                     problem = learner._pose(data)
-                    effort = learner._effort()
+                    effort = learner._effort(data)
                     found = learn_path(problem, alphas, on_round=on_round, **effort)
             if learner.feature_indices_.size:
                 self._choose(data, Search(learner, problem, *found, X, seed))

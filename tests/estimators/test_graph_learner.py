@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 
 from skvnce import TruncatedGaussianGraphLearner
-from skvnce.algorithms.graph import prediction
+from skvnce.algorithms.graph import em, prediction
 
 # few rounds on small tables, where a warning of a misfit is right at some seeds
 pytestmark = pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")
@@ -657,3 +657,12 @@ def test_means_forget_where_chains_start(seed, monkeypatch):
     monkeypatch.setattr(prediction, "conditional_mean", remember)
     fitted.transform(np.full((3, 2), np.nan))
     assert seen == [(15, 30)]
+
+
+def test_rounds_stop_at_a_share_of_the_standard_error():
+    observed = torch.ones(400, 3, dtype=torch.bool)
+    assert em.tolerance(observed) == pytest.approx(0.1 / 20)
+    observed[:300, 0] = False
+    pairs = (5 * 100 + 4 * 400) / 9  # of nine pairs, five have the column
+    assert em.tolerance(observed) == pytest.approx(0.1 / pairs**0.5)
+    assert em.tolerance(torch.ones(100_000, 3, dtype=torch.bool)) == 0.002

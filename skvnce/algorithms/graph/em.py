@@ -24,6 +24,7 @@ from skvnce.samplers.gibbs import antithetic
 from skvnce.training.adam import NotFinite
 
 DIAGONAL_FLOOR = 0.25  # minimum K_jj, for columns of unit standard deviation
+_LEAST_TOLERANCE = 2e-3
 
 
 class Theta(NamedTuple):
@@ -291,6 +292,18 @@ def lagged_products(before: Tensor, after: Tensor, missing: Tensor) -> Tensor:
 def largest_autocorrelation(products: Tensor) -> float:
     """Divide the products of `lagged_products`, summed over rounds."""
     return float((products[0] / products[1].clamp(min=1e-300)).max().clamp(0, 1))
+
+
+def tolerance(observed: Tensor) -> float:
+    """Compute a tenth of the standard error of a weak edge strength, at least 0.002.
+
+    Parameters
+    ----------
+    observed : Tensor of bool, of shape (n, features)
+    """
+    seen = observed.double()
+    pairs = float((seen.T @ seen).mean())  # rows that observe both of two columns
+    return max(_LEAST_TOLERANCE, 0.1 / max(pairs, 1.0) ** 0.5)
 
 
 def rounds_needed(autocorrelation: float) -> float:
