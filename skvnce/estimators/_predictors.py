@@ -145,6 +145,23 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         chosen = self.predict_proba(X).argmax(1)
         return self.classes_[chosen]
 
+    def score(self, X, y, sample_weight=None):
+        """Compute the share of rows whose class is predicted.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        float
+            From 0 to 1.
+        """
+        return super().score(X, y, sample_weight)
+
     def _check_parameters(self):
         super()._check_parameters()
         if not hasattr(self._model(), "predict_proba"):
@@ -316,6 +333,23 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
             )
         found = np.concatenate(parts, axis=1)
         return Residuals(*self._residuals).interval(found, level)
+
+    def score(self, X, y, sample_weight=None):
+        """Compute the coefficient of determination of the predictions, R².
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        float
+            At most 1.
+        """
+        return super().score(X, y, sample_weight)
 
     def _model(self):
         if self.estimator is None:
