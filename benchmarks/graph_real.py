@@ -54,11 +54,12 @@ CHOOSE = {"score-matching", "maximum-likelihood", "imputed-score-matching"}
 CENSORED = 0.35  # share of the cells of a column of proteins
 
 TCGA_FIT = """\
-The times of this page were taken on cores that other processes shared. The default fit
-does not settle here, and says so: with 400 observed cells a gene and 353 genes nearly
-all links are in it, and every round moves some. As an imputer it is behind the normal
-distribution of `GaussianImputer`, whose shrinkage suits such a table, and takes fifty
-times as long. Take the graph from the path below. Maximum likelihood was given up: its
+The times of this page were taken on cores that other processes shared. With 400
+observed cells a gene and 353 genes nearly all links are in the default graph, and every
+round moves some: `tol=0.002` does not settle in 100 rounds, `tol="auto"` does. As an
+imputer it is behind the normal distribution of `GaussianImputer`, whose shrinkage suits
+such a table, and takes many times as long. Take the graph from the path below. Maximum
+likelihood was given up: its
 first steps go far astray where columns are nearly collinear."""
 TCGA_PATH = """\
 A dash: the graph has more links than a tenth of the rows can tell, and is not refitted.
