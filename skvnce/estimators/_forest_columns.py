@@ -10,6 +10,7 @@ and one of the cells of the leaf (Meinshausen 2006, Quantile regression forests)
 from typing import NamedTuple
 
 import numpy as np
+from joblib import effective_n_jobs
 from sklearn import config_context
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.parallel import Parallel, delayed
@@ -43,30 +44,47 @@ class Ranks(NamedTuple):
 
 
 class Leaves(NamedTuple):
-    """The cells of a column by the leaf of a tree that was grown on them.
+    """The cells of a column by the leaves of the trees that were grown on them.
 
     Attributes
     ----------
-    ranks : ndarray of float32, of shape (n,)
-    first : ndarray of int32, of shape (n_tree_nodes + 1,)
-        The cells of a leaf are ``ranks[first[leaf] : first[leaf + 1]]``.
+    ranks : ndarray of float32, of shape (n_trees * n,)
+    first : ndarray of int, of shape (n_tree_nodes + 1,)
+        The cells of a leaf are ``ranks[first[leaf] : first[leaf + 1]]``, where the
+        nodes of all trees are numbered one after the other.
+    nodes : ndarray of int, of shape (n_trees,)
+        The number of the first node of each tree.
     """
 
     ranks: np.ndarray
     first: np.ndarray
+    nodes: np.ndarray
 
     @classmethod
-    def of(cls, tree, others, ranks):
-        """Sort cells by their leaves."""
-        leaf = tree.apply(others)
-        order = leaf.argsort(kind="stable")
-        first = np.searchsorted(leaf[order], np.arange(tree.node_count + 1))
-        return cls(ranks[order], first.astype(np.int32))
+    def of(cls, trees, leaves, ranks):
+        """Sort the cells (n,) of each tree by their leaves (n,)."""
+        ranks = [
+            own[_order(leaf, tree.node_count)]
+            for tree, leaf, own in zip(trees, leaves, ranks, strict=True)
+        ]
+        counts = [
+            np.bincount(leaf, minlength=tree.node_count)
+            for tree, leaf in zip(trees, leaves, strict=True)
+        ]
+        nodes = np.cumsum([0, *(tree.node_count for tree in trees[:-1])])
+        first = np.cumsum(np.concatenate([[0], *counts]))
+        return cls(np.concatenate(ranks), first, nodes)
 
     def at(self, leaf, uniform):
         """Select a cell of each leaf (n,) by a uniform number (n,)."""
         first, last = self.first[leaf], self.first[leaf + 1]
         return self.ranks[first + (uniform * (last - first)).astype(int)]
+
+
+def _order(places, n_places):
+    """Sort integers (n,) below n_places; numpy sorts those of 16 bits faster."""
+    small = n_places <= np.iinfo(np.uint16).max
+    return places.astype(np.uint16 if small else int).argsort(kind="stable")
 
 
 class Growth(NamedTuple):
@@ -87,8 +105,7 @@ class ColumnForest(NamedTuple):
     column : int
         Its place among the columns of the model.
     models : list of DecisionTreeRegressor
-    leaves : list of Leaves
-        One for each tree.
+    leaves : Leaves
     width : int
         Number of levels of the column, whose shares the trees predict, or 1.
     moments : tuple of float
@@ -97,7 +114,7 @@ class ColumnForest(NamedTuple):
 
     column: int
     models: list
-    leaves: list
+    leaves: Leaves
     width: int
     moments: tuple
 
@@ -108,13 +125,13 @@ class ColumnForest(NamedTuple):
 
     def plain(self):
         """Convert to tuples, which skops can store."""
-        return tuple(self._replace(leaves=[tuple(one) for one in self.leaves]))
+        return tuple(self._replace(leaves=tuple(self.leaves)))
 
     @classmethod
     def of_plain(cls, stored):
         """Make a forest of what `plain` returned."""
         found = cls(*stored)
-        return found._replace(leaves=[Leaves(*one) for one in found.leaves])
+        return found._replace(leaves=Leaves(*found.leaves))
 
     def predict(self, ranks, trees=None):
         """Predict means, or probabilities of levels, of rows.
@@ -129,35 +146,37 @@ class ColumnForest(NamedTuple):
         -------
         ndarray of shape (n, width)
         """
-        others = self._others(ranks)
+        others, n_trees = self._others(ranks), len(self.models)
+        total = np.zeros((len(ranks), self.width))
         if trees is None:
-            shares = np.full((len(self.leaves), 1), 1 / len(self.leaves))
+            for tree in self.trees:
+                total += tree.predict(others).reshape(total.shape) * (1 / n_trees)
         else:
-            shares = trees / trees.sum(0)
-        total = sum(
-            tree.predict(others).reshape(-1, self.width) * share[:, None]
-            for tree, share in zip(self.trees, shares, strict=True)
-        )
+            share = 1 / trees.sum(0)
+            for tree, own in zip(self.trees, trees, strict=True):
+                rows = np.flatnonzero(own)
+                cells = tree.predict(others[rows]).reshape(-1, self.width)
+                total[rows] += cells * share[rows, None]
         location, scale = self.moments
         return location + scale * total
 
     def draw(self, ranks, uniform, trees=None):
         """Draw ranks of cells (n,) by uniform numbers (n,); see `predict`."""
-        others, found = self._others(ranks), np.empty(len(ranks), dtype=np.float32)
+        others, n_trees = self._others(ranks), len(self.models)
         if trees is None:
-            which, inner = np.divmod(uniform * len(self.leaves), 1)
+            which, inner = np.divmod(uniform * n_trees, 1)
         else:
             number, inner = np.divmod(uniform * trees.sum(0), 1)
             which = (trees.cumsum(0) <= number).sum(0)
-        order = which.argsort(kind="stable")
-        ends = np.searchsorted(which[order], np.arange(len(self.leaves) + 1))
-        for place, (tree, leaves) in enumerate(
-            zip(self.trees, self.leaves, strict=True)
+        order = _order(which, n_trees)
+        others, leaf = others[order], np.empty(len(ranks), dtype=int)
+        ends = np.searchsorted(which[order], np.arange(n_trees + 1)).tolist()
+        for tree, node, start, end in zip(
+            self.trees, self.leaves.nodes.tolist(), ends[:-1], ends[1:], strict=True
         ):
-            rows = order[ends[place] : ends[place + 1]]
-            if len(rows):
-                found[rows] = leaves.at(tree.apply(others[rows]), inner[rows])
-        return found
+            if start < end:
+                leaf[order[start:end]] = tree.apply(others[start:end]) + node
+        return self.leaves.at(leaf, inner)
 
     def _others(self, ranks):
         return np.ascontiguousarray(np.delete(ranks, self.column, axis=1))
@@ -196,33 +215,48 @@ def grow(column, completed, ranks, cells, n_levels, growth, rng):
     others = np.ascontiguousarray(np.delete(completed[:, rows], column, axis=2))
     tables = np.sort(np.arange(growth.n_estimators) % len(completed))
     bags = rng.integers(len(rows), size=(len(tables), len(rows)))
-    seeds = rng.integers(2**31 - 1, size=len(tables))
+    seeds = rng.integers(2**31 - 1, size=len(tables)).tolist()
+    parts = np.array_split(np.arange(len(tables)), effective_n_jobs(growth.n_jobs))
     with config_context(skip_parameter_validation=True):
-        models = Parallel(n_jobs=growth.n_jobs, prefer="threads")(
-            delayed(_tree)(others[table], target, bag, growth, int(seed))
-            for table, bag, seed in zip(tables, bags, seeds, strict=True)
+        grown = Parallel(n_jobs=growth.n_jobs, prefer="threads")(
+            delayed(_trees)(
+                [(others[tables[k]], target, bags[k], seeds[k]) for k in part], growth
+            )
+            for part in parts
         )
-    leaves = [
-        Leaves.of(one.tree_, others[table][bag], ranks[rows[bag]])
-        for one, table, bag in zip(models, tables, bags, strict=True)
+    models = [one for part in grown for one in part]
+    trees = [one.tree_ for one in models]
+    leaf = [
+        tree.apply(others[table])[bag]
+        for tree, table, bag in zip(trees, tables, bags, strict=True)
     ]
+    leaves = Leaves.of(trees, leaf, ranks[rows[bags]])
     unseen = np.ones((len(models), len(cells)), dtype=bool)
     np.put_along_axis(unseen, rows[bags], False, axis=1)
     forest = ColumnForest(column, models, leaves, n_levels or 1, moments)
     return forest, unseen | ~unseen.any(0)
 
 
-def _tree(others, target, bag, growth, seed):
-    """Grow a tree on a bootstrap sample of rows, `bag`."""
+def _trees(samples, growth):
+    """Grow a tree on each bootstrap sample: other columns, target, rows and seed."""
+    state = np.random.RandomState(0)  # to make one takes as long as a small tree
+    return [_tree(*sample, growth, state) for sample in samples]
+
+
+def _tree(others, target, bag, seed, growth, state):
+    """Grow a tree on the rows of `bag`, with a random state that is seeded again."""
     counts = np.bincount(bag)
     used = np.flatnonzero(counts)
+    state.seed(seed)
     tree = DecisionTreeRegressor(
         min_samples_leaf=growth.min_samples_leaf,
         max_features=growth.max_features,
-        random_state=seed,
+        random_state=state,
     )
     weights = counts[used].astype(np.float64)
-    return tree.fit(others[used], target[used], weights, check_input=False)
+    tree.fit(others[used], target[used], weights, check_input=False)
+    tree.random_state = seed
+    return tree
 
 
 class Chains(NamedTuple):

@@ -94,9 +94,10 @@ def test_rows_are_predicted_by_the_trees_that_are_asked_for(forest):
 def test_trees_were_not_grown_on_the_rows_that_they_have_not_seen(forest):
     """A tree that has seen a row has its cell in one of the leaves."""
     one, unseen, _, own = forest
-    for leaves, mask in zip(one.leaves, unseen, strict=True):
-        assert not np.isin(own[mask, 2], leaves.ranks).any()
-        assert np.isin(own[~mask, 2], leaves.ranks).all()
+    cells = np.split(one.leaves.ranks, len(one.models))
+    for ranks, mask in zip(cells, unseen, strict=True):
+        assert not np.isin(own[mask, 2], ranks).any()
+        assert np.isin(own[~mask, 2], ranks).all()
     assert (~unseen).any(0).sum() <= 50  # `max_samples`
 
 
@@ -106,8 +107,8 @@ def test_draws_come_from_the_trees_that_are_asked_for(forest):
     only[3] = True
     uniform = np.random.default_rng(0).random(len(own))
     found = one.draw(own, uniform, only)
-    leaf = one.trees[3].apply(np.ascontiguousarray(own[:, :2]))
-    np.testing.assert_array_equal(found, one.leaves[3].at(leaf, uniform))
+    leaf = one.trees[3].apply(np.ascontiguousarray(own[:, :2])) + one.leaves.nodes[3]
+    np.testing.assert_array_equal(found, one.leaves.at(leaf, uniform))
 
 
 # weights
