@@ -217,7 +217,7 @@ def grow(column, completed, ranks, cells, n_levels, growth, rng):
     bags = rng.integers(len(rows), size=(len(tables), len(rows)))
     seeds = rng.integers(2**31 - 1, size=len(tables)).tolist()
     parts = np.array_split(np.arange(len(tables)), effective_n_jobs(growth.n_jobs))
-    with config_context(skip_parameter_validation=True):
+    with config_context(skip_parameter_validation=True, assume_finite=True):
         grown = Parallel(n_jobs=growth.n_jobs, prefer="threads")(
             delayed(_trees)(
                 [(others[tables[k]], target, bags[k], seeds[k]) for k in part], growth

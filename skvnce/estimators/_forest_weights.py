@@ -147,13 +147,10 @@ def best_weight_of_levels(own, other):
     """
     if not own:
         return 0.5
-    losses = [
-        -sum(
-            np.log(pooled(p[None], q[None], weight)[0, 0])
-            for p, q in zip(own, other, strict=True)
-        )
-        for weight in _WEIGHTS
-    ]
+    losses = np.zeros(len(_WEIGHTS))
+    for width in {len(p) for p in own}:  # the cells of columns of as many levels
+        tables = [np.stack([p for p in one if len(p) == width]) for one in (own, other)]
+        losses -= [np.log(pooled(*tables, w)[:, 0]).sum() for w in _WEIGHTS]
     return float(_WEIGHTS[np.argmin(losses)])
 
 

@@ -49,11 +49,15 @@ def truncated(
     Computed in the lower tail.  Where the interval is too far from the mean for its
     probability to be representable, the draw is the nearest bound.
     """
-    a, b = (low - mean) / scale, (high - mean) / scale
-    sign = np.where(a > 0, -1.0, 1.0)
-    below, above = cdf(np.where(a > 0, -b, a)), cdf(np.where(a > 0, -a, b))
-    z = mean + scale * sign * quantile(below + u * (above - below))
-    return np.clip(z, low, high)
+    ends = (np.stack([low, high]) - mean) / scale
+    flipped = ends[0] > 0
+    ends = cdf(np.where(flipped, -ends[::-1], ends))
+    z = quantile(ends[0] + u * (ends[1] - ends[0]))
+    np.negative(z, out=z, where=flipped)
+    z *= scale
+    z += mean
+    np.maximum(z, low, out=z)
+    return np.minimum(z, high, out=z)
 
 
 class Factors(NamedTuple):

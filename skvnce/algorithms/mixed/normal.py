@@ -1,14 +1,17 @@
 """Distribution function and quantiles of the standard normal distribution."""
 
+from math import sqrt
+
 import numpy as np
 import torch
-
-from skvnce.distributions.quantiles import normal_cdf
 
 
 def cdf(x: np.ndarray) -> np.ndarray:
     """Compute Phi(x), accurately in the lower tail."""
-    return normal_cdf(torch.from_numpy(x)).numpy()
+    found = np.asarray(x / -sqrt(2))
+    torch.from_numpy(found).erfc_()
+    found /= 2
+    return found
 
 
 def quantile(p: np.ndarray) -> np.ndarray:
