@@ -243,6 +243,18 @@ def test_goals_are_judged_by_the_results():
     )
 
 
+def test_times_are_over_those_of_the_same_run():
+    own = [
+        record("GaussianImputer", "adult", seconds=8.0, clock=4.0),
+        record("GaussianImputer", "titanic", seconds=8.0),
+    ]
+    found = report.values([*BASES, *own], "GaussianImputer", "seconds")
+    assert {cell[0]: ratio for cell, ratio in found.items()} == {
+        "adult": 2.0,
+        "titanic": 4.0,  # timed in another run
+    }
+
+
 @pytest.mark.parametrize(("loss", "flag"), [(0.51, False), (0.52, True)])
 def test_rivals_ahead_by_more_than_two_percent_are_flagged(loss, flag):
     records = [
