@@ -118,3 +118,10 @@ def test_an_analysis_of_one_number_has_no_names(fitted):
     curve = sensitivity_curve(imputer, X, mean_of_y, [{}], 2, 0)
     with pytest.raises(ValueError, match="one estimate, without names"):
         curve.summary("y")
+
+
+@pytest.mark.parametrize("wrong", [1.0, (1.0,), "text"])
+def test_an_analysis_that_returns_something_else(fitted, wrong):
+    imputer, X = fitted
+    with pytest.raises(TypeError, match="analyse must return"):
+        sensitivity_curve(imputer, X, lambda table: wrong, [{}], 2, 0)

@@ -38,8 +38,8 @@ def fitted_to(estimator, rows, seed):
     Raises
     ------
     ValueError
-        If a column of the model has no observed cell in the rows, or if the imputer
-        uses a model that it does not train.
+        If a column of the model has no observed cell in the rows, if all columns are
+        constant there, or if the imputer uses a model that it does not train.
     """
     if not estimator._trains_model():
         raise ValueError(
@@ -60,4 +60,10 @@ def fitted_to(estimator, rows, seed):
     with warnings.catch_warnings():  # the column of the group is constant in its rows
         warnings.filterwarnings("ignore", message="Constant where observed")
         warnings.filterwarnings("ignore", message="Entirely missing")
-        return model.fit(Encoded(table, estimator))
+        model.fit(Encoded(table, estimator))
+    if estimator.feature_indices_.size and not model.feature_indices_.size:
+        raise ValueError(
+            "reference has a single value in each column, so it has no distribution. "
+            "Add rows to reference."
+        )
+    return model

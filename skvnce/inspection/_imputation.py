@@ -51,17 +51,20 @@ class ImputationDisplay:
     def __init__(self, X, draws, columns=None):
         table = read(X)
         missing = np.isnan(table.cells)
+        for k, one in enumerate(draws):
+            shape = getattr(one, "shape", np.shape(one))
+            if tuple(shape) != missing.shape:
+                raise ValueError(
+                    f"draws[{k}] has the shape {tuple(shape)}, and X {missing.shape}; "
+                    "pass a list of tables, and keep_empty_features=True to keep "
+                    "columns without observed cells"
+                )
         draws = [
             read(one, table.columns, f"draws[{k}]").cells for k, one in enumerate(draws)
         ]
         if not draws:
             raise ValueError("draws must have a table or more, got none")
         for k, draw in enumerate(draws):
-            if draw.shape != missing.shape:
-                raise ValueError(
-                    f"draws[{k}] has the shape {draw.shape}, and X {missing.shape}; "
-                    "keep_empty_features=True keeps columns without observed cells"
-                )
             if np.isnan(draw).any():
                 raise ValueError(
                     f"draws[{k}] has missing cells; pass completed tables, for example "

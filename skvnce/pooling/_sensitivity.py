@@ -159,6 +159,11 @@ def sensitivity_curve(
 def _pooled(results):
     if all(isinstance(one, tuple | list) and len(one) == 2 for one in results):
         return pool(*(np.array(part) for part in zip(*results, strict=True)))
+    if not hasattr(results[0], "params"):
+        raise TypeError(
+            "analyse must return the results of a model of statsmodels, or a pair of "
+            f"an estimate and its squared standard error, got {results[0]!r}."
+        )
     return pool_models(results)
 
 

@@ -133,6 +133,8 @@ def test_errors():
     imputer = GaussianImputer(random_state=0).fit(frame)
     with pytest.raises(ValueError, match="no observed cell in column 'second'"):
         imputer.sample(frame, reference=control.assign(second=np.nan))
+    with pytest.raises(ValueError, match="single value in each column"):
+        imputer.sample(frame, reference=control.dropna()[:1])
     with pytest.raises(ValueError, match="feature names"):
         imputer.sample(frame, reference=control[["first", "second"]])
     with pytest.raises(ValueError, match="level 'other'"):

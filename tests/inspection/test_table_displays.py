@@ -191,8 +191,10 @@ class TestImputation:
             ImputationDisplay.from_draws(table, draws, kind="scatter")
         with pytest.raises(ValueError, match="no missing cell"):
             ImputationDisplay.from_draws(draws[0], draws)
-        with pytest.raises(ValueError, match=r"draws\[0\]"):
-            ImputationDisplay.from_draws(table, [draws[0][:5]])
+        narrow = draws[0].drop(columns="day")
+        for wrong in (draws[0][:5], narrow, draws[0].to_numpy()[0]):
+            with pytest.raises(ValueError, match=r"draws\[0\] has the shape"):
+                ImputationDisplay.from_draws(table, [wrong])
         with pytest.raises(ValueError, match=r"draws\[0\].*missing cells"):
             ImputationDisplay.from_draws(table, [table])
 
