@@ -58,34 +58,34 @@ class Found(NamedTuple):
 
 def copula(table, seed):
     """Learn by `CopulaGraphLearnerCV`."""
-    model = CopulaGraphLearner(categorical_features=table.categories or None)
-    learner = CopulaGraphLearnerCV(model, random_state=seed).fit(table.frame)
-    found = _of_learner(learner, table.X.shape[1])
+    learner, found, parameters = copula_learner(table, seed)
+    scores, unit = learner.cv_results_["ebic"], 4 * np.log(len(learner.nodes_))
     further = {
-        f"ebic {gamma:g}": _sparser(learner, found, table, gamma)
+        f"ebic {gamma:g}": found.path[(scores + gamma * unit * parameters).argmin()] > 0
         for gamma in OUR_GAMMAS
     }
     return found._replace(chosen=found.chosen | further)
 
 
-def _sparser(learner, found, table, gamma):
-    """Choose from the path by another gamma."""
+def copula_learner(table, seed):
+    """Fit `CopulaGraphLearnerCV`: it, its path, and the parameters of the graphs."""
+    model = CopulaGraphLearner(categorical_features=table.categories or None)
+    learner = CopulaGraphLearnerCV(model, random_state=seed).fit(table.frame)
+    found = of_learner(learner, table.X.shape[1])
     free = [
         max(n - 1, 1) if kind == "nominal" else 1
         for kind, n in zip(table.kinds, table.n_levels, strict=True)
     ]
-    parameters = (np.outer(free, free) * (found.path > 0)).sum((1, 2)) / 2
-    price = 4 * gamma * np.log(len(learner.nodes_))
-    return found.path[(learner.cv_results_["ebic"] + price * parameters).argmin()] > 0
+    return learner, found, (np.outer(free, free) * (found.path > 0)).sum((1, 2)) / 2
 
 
 def truncated(table, seed):
     """Learn by `TruncatedGaussianGraphLearnerCV`."""
     learner = TruncatedGaussianGraphLearnerCV(random_state=seed).fit(table.X)
-    return _of_learner(learner, table.X.shape[1])
+    return of_learner(learner, table.X.shape[1])
 
 
-def _of_learner(learner, d):
+def of_learner(learner, d):
     """Spread the nodes of a fitted learner over all columns."""
     nodes = np.ix_(learner.feature_indices_, learner.feature_indices_)
     path = np.zeros((len(learner.path_), d, d))

@@ -1,3 +1,4 @@
+import copula_graph_limits as limits
 import copula_graph_methods as methods
 import copula_graph_report as report
 import copula_graph_scores as scores
@@ -99,3 +100,23 @@ def test_a_rival_counts_with_its_best_rule_on_common_sets():
         ["copula20, 30% MCAR: 0.700 of 0.800"],
     )
     assert "**missed** in 1 of 1" in report.found(results)
+
+
+def test_partial_correlations_are_those_of_regressions():
+    Z = np.random.default_rng(0).normal(size=(50, 3))
+    Z[:, 1] += Z[:, 0]
+    given = np.column_stack([np.ones(50), Z[:, 2]])
+    rest = Z[:, :2] - given @ np.linalg.lstsq(given, Z[:, :2], rcond=None)[0]
+    expected = abs(np.corrcoef(rest.T)[0, 1])
+    found = limits.partial_correlations(Z)
+    assert found[0, 1] == pytest.approx(expected)
+    assert (found.diagonal() == 0).all()
+
+
+def test_price_of_pairs_is_that_of_the_rows_that_have_both():
+    X = np.zeros((10, 2))
+    X[:3, 0] = np.nan
+    table = tables.Table("numeric", X, ["numeric"] * 2, [1, 1], np.eye(2) > 1)
+    found = limits.prices(table, len(X))
+    assert found["log n of pairs"] == pytest.approx(np.log(7))
+    assert found["log n"] == pytest.approx(np.log(10))
