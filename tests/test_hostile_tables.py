@@ -11,13 +11,14 @@ import re
 
 import numpy as np
 import pytest
-from cases import DENSITY, DRAWN, QUICK
+from cases import DENSITY, DRAWN, PREDICTORS, QUICK
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
 import skvnce
 from skvnce import (
+    ConsistentImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
     ForestImputer,
@@ -71,6 +72,11 @@ CASES = {
             n_draws=1,
             random_state=0,
         ),
+        3,
+        60,
+    ),
+    "consistent": (
+        ConsistentImputer(GaussianImputer(n_parameter_draws=1), random_state=0),
         3,
         60,
     ),
@@ -310,7 +316,7 @@ def test_tables_of_constants_are_answered(name):
 def test_every_class_is_searched():
     classes = {type(estimator).__name__ for estimator, *_ in CASES.values()}
     public = {name for name in skvnce.__all__ if hasattr(getattr(skvnce, name), "fit")}
-    assert classes == public
+    assert classes | {type(one).__name__ for one in PREDICTORS} == public
 
 
 class Broken(GaussianImputer):

@@ -394,6 +394,7 @@ def test_fits_name_their_steps(estimator, of_fit, of_rows, X, capsys, slow):
 
 
 @SHORT
+@pytest.mark.filterwarnings("ignore:selection='cv' chose the smallest")
 @pytest.mark.parametrize(
     "estimator", [one for one, *_ in FITTED], ids=lambda e: name_of(e)
 )

@@ -308,18 +308,21 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
                     f"Equations need numbers, and {column_name(self, place)} has "
                     "categories or dates. Leave it out of derived and sums."
                 )
-        with np.errstate(invalid="ignore"):
-            seen = ~np.isnan(cells)
-            count = np.maximum(seen.sum(0), 1)
-            mean = np.where(seen, cells, 0.0).sum(0) / count
-            square = np.where(seen, cells - mean, 0.0) ** 2
-        deviation = np.sqrt(square.sum(0) / count)
+        cells = cells.astype(np.float64)
+        seen = ~np.isnan(cells)
+        count = np.maximum(seen.sum(0), 1)
+        known = np.where(seen, cells, 0.0)
+        size = abs(known).max(0)  # so that no sum or square overflows
+        size[size == 0] = 1.0
+        mean = (known / size).sum(0) / count
+        square = np.where(seen, known / size - mean, 0.0) ** 2
+        mean, deviation = mean * size, np.sqrt(square.sum(0) / count) * size
         deviation = np.where(deviation > 0, deviation, 1.0)
-        low = np.where(np.where(seen, cells, 0.0).min(0) >= 0, 0.0, -np.inf)
-        high = np.where(np.where(seen, cells, 0.0).max(0) <= 0, 0.0, np.inf)
+        low = np.where(known.min(0) >= 0, 0.0, -np.inf)
+        high = np.where(known.max(0) <= 0, 0.0, np.inf)
         unknown = ~seen.any(0)
         low[unknown], high[unknown] = -np.inf, np.inf
-        integers = (~seen | (cells == np.round(cells))).all(0) & ~unknown
+        integers = (~seen | (known == np.round(known))).all(0) & ~unknown
         self._column_facts = mean, deviation, low, high, integers
 
     def _check_known(self, solved):

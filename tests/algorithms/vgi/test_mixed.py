@@ -80,7 +80,9 @@ def test_conditionals_start_near_those_of_the_latent_normal_model(q, seed):
     for column in (0, 3):
         latent = rows(20_000, seed)[1][:, column]
         error = latent - found.number.loc[:, column]
-        assert abs(error.mean()) < 0.02
+        # the conditionals start from 2**14 rows that are drawn
+        both = (1 / 20_000 + 1 / 2**14) ** 0.5
+        assert abs(error.mean()) < GATE * both * error.std()
         assert error.std() == pytest.approx(
             float(found.number.scale[0, column]), rel=0.03
         )
