@@ -3,9 +3,10 @@
     python benchmarks/pooling_models.py [--repetitions 200] [--output FILE]
 
 y is linear and z (yes or no) logistic in a number x and in a group of three levels,
-n = 300. Cells of x and of the group are missing: completely at random (MCAR), or
-with a probability that grows with y and z (MAR), 30 % each. 20 tables are completed by
-`GaussianImputer`, and by R's mice with its default methods, which also pools them.
+n = 300. Cells of x and of the group are missing: 30 % of each completely at random
+(MCAR), or 34 % with a probability that grows with y and z (MAR). 20 tables are
+completed by `GaussianImputer`, and by R's mice with its default methods, which also
+pools them.
 """
 
 import argparse
@@ -155,8 +156,9 @@ def main():
     parts = [
         "# Coverage of pooled linear and logistic regressions",
         made_by("pooling_models.py", notes),
-        "Cells of x and of the group are missing, 30 % each; y is linear and z "
-        "logistic in both. Seconds are of CPU, for one imputation of 20 draws.",
+        "Of x and of the group, 30 % of the cells are missing under MCAR, 34 % under "
+        "MAR; y is linear and z logistic in both. Seconds are of CPU, for one "
+        "imputation of 20 draws.",
         table(["missing", "analysis", *names, "mean", "seconds"], coverage),
         "Mean widths of the intervals, in those of the complete data:",
         table(["missing", "analysis", *names], width),

@@ -94,6 +94,8 @@ def test_nearly_equal_columns_are_fitted_from_any_start(start, seed):
     begin = {"far": 100 * K, "indefinite": torch.ones(6, 6).double(), "near": K}[start]
     edges = of_edges([*CYCLE, (0, 5)], 6)
     found = fit_to_edges(S, begin, edges, single(6), tol=1e-8)
-    assert found.gap <= 1e-8
+    # Elements of 1e8 in tr(S K) cannot be added more precisely.
+    rounding = torch.finfo(S.dtype).eps * (S * found.precision).abs().sum()
+    assert found.gap <= max(1e-8, 5 * rounding)
     inverse = torch.linalg.inv(found.precision)
     torch.testing.assert_close(inverse[edges], S[edges], atol=1e-4, rtol=0)
