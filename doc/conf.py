@@ -16,10 +16,15 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",
+    "sphinx_copybutton",
+    "sphinx_design",
     "myst_parser",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
 ]
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
 autosummary_generate = True
 numpydoc_show_class_members = False
 exclude_patterns = ["_build"]
@@ -28,7 +33,21 @@ sphinx_gallery_conf = {
     "gallery_dirs": "auto_examples",
     "abort_on_example_error": True,
 }
-html_theme = "alabaster"
+html_theme = "pydata_sphinx_theme"
+html_title = "skvnce"
+html_static_path = ["_static"]
+html_css_files = ["skvnce.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "header_links_before_dropdown": 6,
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "show_prev_next": True,
+}
+html_sidebars = {"index": [], "getting_started": []}
+# Prompts and output of doctests are not copied.
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 
 _ATTRIBUTE_IN_A_TYPE = re.compile(r"(?<=[(, ])(\w+)_(?=[,) ])")
 
