@@ -31,6 +31,8 @@ exclude_patterns = ["_build"]
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
+    "backreferences_dir": "generated/backreferences",
+    "doc_module": ("skvnce",),
     "abort_on_example_error": True,
 }
 html_theme = "pydata_sphinx_theme"
