@@ -1,0 +1,108 @@
+"""Every Python block and doctest of the pages runs, in order, one namespace a page.
+
+Blocks of other languages (shell, R) are not run.  ``test_links.py`` checks in the
+built pages that no block is in a language that neither this module nor it knows.
+"""
+
+import re
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+import sklearn
+
+from skvnce.datasets import load_nhanes
+
+sybil = pytest.importorskip("sybil", reason="sybil is in the extra `test`")
+from sybil.evaluators.doctest import DocTestEvaluator  # noqa: E402
+from sybil.parsers import myst, rest  # noqa: E402
+
+pytestmark = pytest.mark.site
+ROOT = Path(__file__).parents[2]
+GENERATED = ("_build", "generated", "auto_examples", "sg_execution_times.rst")
+PARSERS = {
+    ".rst": [rest.PythonCodeBlockParser(), rest.DocTestParser()],
+    ".md": [myst.PythonCodeBlockParser()],
+}
+PROMPT = re.compile(r"^ *>>>", re.M)
+
+
+def pages():
+    """Return the written pages with prompts or Python blocks."""
+    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+    found += sorted(p for p in (ROOT / "doc").rglob("*") if p.suffix in PARSERS)
+    written = [p for p in found if not set(GENERATED) & set(p.parts)]
+    return [p for p in written if PROMPT.search(p.read_text()) or blocks(p)]
+
+
+def blocks(path):
+    """Return the Python blocks of the text, found without sybil."""
+    pattern = r"^ *(?:```|\.\. code-block:: )python$"
+    return re.findall(pattern, path.read_text(), re.M)
+
+
+def run(path):
+    """Run the examples of a page; return how many doctests and blocks there were."""
+    document = sybil.Sybil(PARSERS[path.suffix]).parse(path)
+    doctests = 0
+    examples = list(document.examples())
+    for example in examples:
+        doctests += isinstance(example.region.evaluator, DocTestEvaluator)
+        try:
+            example.evaluate()
+        except sybil.example.SybilFailure as error:
+            pytest.fail(str(error), pytrace=False)
+        except Exception as error:
+            where = f"{path}, line {example.line}"
+            pytest.fail(f"{where}: {type(error).__name__}: {error}", pytrace=False)
+    return doctests, len(examples) - doctests
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Enter an empty folder with the CSV file that pages read as the user's own."""
+    columns = ["Age", "Gender", "Poverty", "BMI", "DirectChol", "PhysActiveDays"]
+    data = load_nhanes(as_frame=True, categories=True).data[columns][::10]
+    data.to_csv(tmp_path / "survey.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    plt.close("all")
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_page_runs(path, folder):
+    with sklearn.config_context():
+        doctests, code = run(path)
+    assert doctests == len(PROMPT.findall(path.read_text()))
+    with_prompts = path.read_text().count("```python\n>>>")
+    assert code == len(blocks(path)) - with_prompts
+
+
+def test_pages_are_found():
+    names = {str(p.relative_to(ROOT)) for p in pages()}
+    assert {"README.md", "doc/getting_started.rst"} <= names
+    assert "doc/user_guide/imputation.rst" in names
+
+
+WRONG = {
+    "wrong_output.rst": ">>> 1 + 1\n3\n",
+    "wrong_block.rst": ".. code-block:: python\n\n   1 / 0\n",
+    "wrong_order.rst": ">>> a\n1\n\n.. code-block:: python\n\n   a = 1\n",
+    "nested.rst": ".. grid:: 2\n\n   .. code-block:: python\n\n      1 / 0\n",
+    "wrong_output.md": "```python\n>>> 1 + 1\n3\n\n```\n",
+    "wrong_block.md": "text\n\n```python\n1 / 0\n```\n",
+    "warns.md": "```python\nimport warnings\nwarnings.warn('a')\n```\n",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_pages_fail(name, tmp_path):
+    (tmp_path / name).write_text(WRONG[name])
+    with pytest.raises(pytest.fail.Exception, match=f"{name}, line"):
+        run(tmp_path / name)
+
+
+def test_right_page_passes(tmp_path):
+    page = tmp_path / "right.rst"
+    page.write_text(".. code-block:: python\n\n   a = 1\n\n>>> a\n1\n")
+    assert run(page) == (1, 1)
