@@ -34,6 +34,8 @@ sphinx_gallery_conf = {
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("skvnce",),
     "abort_on_example_error": True,
+    # Its page would load scripts from other machines.
+    "write_computation_times": False,
 }
 html_theme = "pydata_sphinx_theme"
 html_title = "skvnce"

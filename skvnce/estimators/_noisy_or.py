@@ -39,7 +39,9 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
     """Latent binary causes of binary columns, such as topics of words.
 
     Each cause that is present turns each column on with a certain probability,
-    independently of the others; a leak turns columns on without any cause::
+    independently of the others; a leak turns columns on without any cause:
+
+    .. code-block:: text
 
         P(x_i = 0 | z) = (1 - leak_i) prod_k (1 - components_ki) ** z_k
 
