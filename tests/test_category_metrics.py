@@ -354,6 +354,15 @@ def test_two_sample_auc_keeps_pairs_together(rng):
     assert split.mean() < 0.4
 
 
+def test_two_sample_auc_leaves_out_cells_that_are_missing_in_the_true_table(rng):
+    frame = pd.DataFrame({"number": rng.normal(size=60)})
+    frame["level"] = pd.Categorical(rng.choice(["a", "b"], 60))
+    true = frame.mask(rng.random(frame.shape) < 0.4)
+    hidden = np.ones(frame.shape, bool)
+    filled = true.fillna({"number": 0.0, "level": "a"})
+    assert two_sample_auc(true, filled, hidden, n_splits=3, random_state=1) == 0.5
+
+
 def test_two_sample_auc_reads_only_rows_with_hidden_cells(rng):
     X = rng.standard_normal((80, 2))
     imputed = X + rng.standard_normal((80, 2))

@@ -131,6 +131,7 @@ def two_sample_auc(X_true, X_imputed, hidden, *, n_splits=5, random_state=None):
         imputed = cells_of(table, name)
         check_shape(imputed, shape, name)
         x, is_nominal = _encoded_pairs(true, imputed, columns_by_dtype(X_true))
+        x[1, np.isnan(x[0])] = np.nan
         pairs = x[:, rows]
         model = HistGradientBoostingClassifier(
             categorical_features=is_nominal, random_state=seed
