@@ -39,6 +39,8 @@ sphinx_gallery_conf = {
 }
 html_theme = "pydata_sphinx_theme"
 html_title = "skvnce"
+html_favicon = "_static/favicon.svg"
+html_context = {"default_mode": "auto"}
 html_static_path = ["_static"]
 html_css_files = ["skvnce.css"]
 html_show_sourcelink = False
