@@ -3,7 +3,7 @@
     python benchmarks/noisy_or_sparsity.py [--results FILE] [--only-report] [--quick]
         [--seeds 3] [--output doc/benchmarks/noisy_or_sparsity.md]
 
-Figure 5 of Shu, Naradowsky, Chen and Sha (2019): held-out -ELBO on SYN-RANDOM with 50
+Figure 5 of Yan, Ailem and Sha (2019): held-out -ELBO on SYN-RANDOM with 50
 columns and 100 causes, of three sparsities (their table 3).  As many validation rows
 as rows to learn from, at least 200, choose alpha of each fit.  Each result is a line of
 FILE; those that are there are not computed again.

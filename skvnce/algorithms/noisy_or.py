@@ -13,7 +13,7 @@ method       posterior of the causes          what learning maximises
 
 References
 ----------
-Shu, Naradowsky, Chen and Sha (2019), Amortized inference of variational bounds for
+Yan, Ailem and Sha (2019), Amortized inference of variational bounds for
 learning noisy-OR, table 1; Jaakkola and Jordan (1999), Variational probabilistic
 inference and the QMR-DT network; Jang, Gu and Poole (2017), Categorical
 reparameterization with Gumbel-softmax.

@@ -57,7 +57,7 @@ def make_binary_patterns(n_samples=1000, random_state=None):
 
     References
     ----------
-    Shu, Naradowsky, Chen and Sha (2019), Amortized inference of variational bounds for
+    Yan, Ailem and Sha (2019), Amortized inference of variational bounds for
     learning noisy-OR, section 4.1.
 
     Examples

@@ -130,7 +130,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
 
     References
     ----------
-    Shu, Naradowsky, Chen and Sha (2019), Amortized inference of variational bounds for
+    Yan, Ailem and Sha (2019), Amortized inference of variational bounds for
     learning noisy-OR, eqs. (4), (11), (14)-(16); Jaakkola and Jordan (1999),
     Variational probabilistic inference and the QMR-DT network.
 

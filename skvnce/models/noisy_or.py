@@ -10,7 +10,7 @@ others are a sum over all columns minus the listed ones.
 
 References
 ----------
-Shu, Naradowsky, Chen and Sha (2019), Amortized inference of variational bounds for
+Yan, Ailem and Sha (2019), Amortized inference of variational bounds for
 learning noisy-OR, eqs. (4)-(5).
 """
 

@@ -9,7 +9,7 @@ above f, and a chord below it, make the likelihood conjugate to Bernoulli causes
 
 References
 ----------
-Shu, Naradowsky, Chen and Sha (2019), eqs. (6)-(12) and (16); its supplement's eq. (4)
+Yan, Ailem and Sha (2019), eqs. (6)-(12) and (16); its supplement's eq. (4)
 lacks an exponential, which enumeration confirms.  Jaakkola and Jordan (1999).
 """
 

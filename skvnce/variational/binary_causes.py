@@ -6,7 +6,7 @@ proportional to the number of these.
 
 References
 ----------
-Shu, Naradowsky, Chen and Sha (2019), Amortized inference of variational bounds for
+Yan, Ailem and Sha (2019), Amortized inference of variational bounds for
 learning noisy-OR, eqs. (14)-(15).
 """
 
