@@ -217,7 +217,9 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
     def _predicted(self, X):
         solved = self._solved(X)
         found = self.model_._predicted(solved)
-        filled = self._equations().enforced(found.filled[None], np.isnan(solved))[0]
+        missing = np.isnan(solved)  # the model may have moved other cells into its range
+        filled = np.where(missing, found.filled, solved)
+        filled = self._equations().enforced(filled[None], missing)[0]
         return found._replace(filled=filled)
 
     def _sources(self, X, n_draws, is_joint=True):

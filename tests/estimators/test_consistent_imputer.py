@@ -235,6 +235,21 @@ def test_contradictions_name_their_row():
     assert_allclose(filled["bmi"][missing], exact[missing])
 
 
+def test_equations_hold_for_rows_far_from_the_training_rows():
+    _, part = households()
+    imputer = ConsistentImputer(derived=DERIVED, sums=SUMS, random_state=0)
+    imputer.set_output(transform="pandas").fit(part)
+    far = part[:1].copy()
+    far.loc[:, far.columns != "region"] = np.nan
+    far["total"], far["people"], far["bmi"] = 300.0, 90, 99.0
+    for table in (imputer.transform(far), *imputer.sample(far, 3, 0)):
+        require_consistent(table, far)
+    far["bmi"] = -1.0
+    for call in (imputer.transform, imputer.sample):
+        with pytest.raises(ValueError, match="'bmi' has no solution in row 0"):
+            call(far)
+
+
 def test_wrong_equations_are_refused():
     _, part = households()
     for given, error, message in [
