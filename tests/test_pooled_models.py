@@ -289,7 +289,17 @@ def test_models_of_sklearn_without_variances(model, arguments, error, message):
         pool_models(fit_each(model, NUMBERS, y), *arguments)
 
 
+def test_functions_of_data_frames_that_get_arrays_are_told():
+    with pytest.raises(Exception) as caught:  # noqa: PT011 that of patsy
+        fit_each(FITS["ols"], np.ones((2, 9, 2)), formula="y ~ x1")
+    assert "set_output" in " ".join(caught.value.__notes__)
+
+
 def test_further_errors_of_sklearn():
+    gone = np.where(np.arange(len(VISITS)) < 2, np.nan, VISITS)
+    models = fit_each(LinearRegression(), NUMBERS, VISITS)
+    with pytest.raises(ValueError, match="y has missing values"):
+        pool_models(models, NUMBERS, gone)
     weighted = fit_each(LinearRegression(), NUMBERS, VISITS, sample_weight=WEIGHTS)
     with pytest.raises(ValueError, match="without weights"):
         pool_models(weighted, NUMBERS, VISITS)
@@ -320,6 +330,27 @@ def test_errors_of_pooled_models():
         pool_models(fits(CASES[0], "full")[:1])
     with pytest.raises(ValueError, match="two draws or more"):
         pool_models([])
+    first = fits(CASES[0], "full")[0]
+    with pytest.raises(TypeError, match="must be a list of fitted models"):
+        pool_models(first)
+    other = smf.ols("x1 ~ x2", TABLES[0]).fit(), smf.ols("y ~ x2", TABLES[1]).fit()
+    with pytest.raises(ValueError, match="same outcome, but .* 0 and 1 have x1 and y"):
+        pool_models(other)
+    other = other[1], smf.glm("y ~ x2", TABLES[1]).fit()
+    with pytest.raises(ValueError, match="same kind of model.* OLS and GLM"):
+        pool_models(other)
+
+
+def test_tables_with_missing_values_are_announced():
+    """A formula leaves out such rows silently, which would be a complete-case study."""
+    tables = [table.copy() for table in TABLES[:3]]
+    tables[1].iloc[4:7, tables[1].columns.get_loc("x1")] = np.nan
+    results = fit_each(FITS["ols"], tables, formula="y ~ x1")
+    with pytest.warns(UserWarning, match="Result 1 .* 3 rows were left out"):
+        pool_models(results)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pool_models(fit_each(FITS["ols"], tables, formula="y ~ x2"))
 
 
 def test_errors_of_wald_tests():
@@ -331,6 +362,12 @@ def test_errors_of_wald_tests():
         wald_test(pooled, [])
     with pytest.raises(ValueError, match="one column for each of the 5"):
         wald_test(pooled, np.eye(4))
+    for terms in ([True], [["x1", "x2"]]):
+        with pytest.raises(ValueError, match="terms must be"):
+            wald_test(pooled, terms)
+    for value in ([1, 2, 3], np.nan, "one"):
+        with pytest.raises(ValueError, match="one for each of the 2 terms, got"):
+            wald_test(pooled, ["x1", "x2"], value)
     with pytest.raises(ValueError, match="terms must be independent"):
         wald_test(pooled, ["x1", "x1"])
     variances = pool([[1.0, 2.0], [1.1, 2.2]], [[1.0, 1.0], [1.0, 1.0]])
@@ -355,6 +392,12 @@ def test_errors_of_other_tests():
         likelihood_ratio_test(full, reduced[:-1])
     with pytest.raises(ValueError, match="outcomes of results 0 differ"):
         likelihood_ratio_test(full, reduced[::-1])
+    full = fit_each(FITS["ols"], TABLES, formula="y ~ x1 + group")
+    same = fit_each(FITS["ols"], TABLES, formula="y ~ I(2 * x1 - 1)")
+    assert likelihood_ratio_test(full, same).dof_numerator == 2
+    other = fit_each(FITS["ols"], TABLES, formula="y ~ x2")
+    with pytest.raises(ValueError, match="nested in full.* term 'x2' does not follow"):
+        likelihood_ratio_test(full, other)
     models = fit_each(LinearRegression(), NUMBERS, VISITS)
     with pytest.raises(TypeError, match="got LinearRegression"):
         likelihood_ratio_test(models, models)

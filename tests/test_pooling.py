@@ -77,6 +77,8 @@ def test_equal_estimates_leave_the_complete_analysis():
         ([1.0, 2.0], [1.0], None, r"variances must have shape \(2,\), got \(1,\)"),
         ([1.0, np.nan], [1.0, 1.0], None, "must be finite"),
         ([1.0, 2.0], [1.0, 0.0], None, "variances must be positive"),
+        ([[1.0, 2.0]] * 2, [[[1, 0.5], [0, 1]]] * 2, None, "must be symmetric"),
+        ([[1.0, 2.0]] * 2, [[[1, 9], [9, 1]]] * 2, None, "positive semi-definite"),
         ([1.0, 2.0], [1.0, 1.0], 0, "dof_complete must be a number above 0"),
         ([1.0, 2.0], [1.0, 1.0], "many", "dof_complete must be a number above 0"),
     ],

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.impute import SimpleImputer
 
 from skvnce import GaussianImputer
 from skvnce.pooling import fit_each, pool, sensitivity_curve
@@ -71,6 +72,9 @@ def test_tipping_point(fitted):
     assert curve.tipping_point(null=base) == {1: 4}  # leaves the interval
     assert curve.tipping_point(null=strong) == {1: 4}  # enters it
     assert curve.tipping_point(null=100.0) is None
+    for null in (np.nan, "0"):
+        with pytest.raises(ValueError, match="null must be a finite number"):
+            curve.tipping_point(null=null)
 
 
 def test_models_by_name():
@@ -89,6 +93,7 @@ def test_models_by_name():
     coefficients = curve.summary("x")["coef"]
     by_hand = [one.summary().loc["x", "coef"] for one in curve.pooled]
     assert coefficients.tolist() == by_hand
+    assert curve.summary(1)["coef"].tolist() == by_hand
     assert coefficients[1] < coefficients[0]  # y is missing where x is large
     with pytest.raises(ValueError, match="name must be one of 'Intercept', 'x'"):
         curve.summary("z")
@@ -104,13 +109,14 @@ def test_models_by_name():
         ({"shifts": [0.5]}, TypeError, "shifts must be a list of dicts"),
         ({"analyse": 3}, TypeError, "analyse must be a function"),
         ({"shifts": [{9: 1}]}, ValueError, "shift has the key 9"),
+        ({"imputer": SimpleImputer()}, TypeError, "must have sample.*SimpleImputer"),
     ],
 )
 def test_wrong_input(fitted, options, error, message):
     imputer, X = fitted
-    given = {"analyse": mean_of_y, "shifts": [{}], "n_draws": 2} | options
+    given = {"imputer": imputer, "analyse": mean_of_y, "shifts": [{}], "n_draws": 2}
     with pytest.raises(error, match=message):
-        sensitivity_curve(imputer, X, **given)
+        sensitivity_curve(X=X, **given | options)
 
 
 def test_an_analysis_of_one_number_has_no_names(fitted):

@@ -217,7 +217,7 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
     def _predicted(self, X):
         solved = self._solved(X)
         found = self.model_._predicted(solved)
-        missing = np.isnan(solved)  # the model may have moved other cells into its range
+        missing = np.isnan(solved)  # the model clips other cells, too
         filled = np.where(missing, found.filled, solved)
         filled = self._equations().enforced(filled[None], missing)[0]
         return found._replace(filled=filled)

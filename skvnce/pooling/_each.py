@@ -55,12 +55,25 @@ def fit_each(estimator, draws, y=None, **fit_params):
         if np.ma.is_masked(table):
             raise ValueError("draws must be completed tables, but have masked cells.")
     analyse = _analysis(estimator)
-    results = [analyse(table, y, **fit_params) for table in draws]
+    results = [_analysed(analyse, table, y, fit_params) for table in draws]
     if any(result is None for result in results):
         raise ValueError(
             "The function returned None for a table: let it return the result."
         )
     return results
+
+
+def _analysed(analyse, table, y, fit_params):
+    """Analyse one table; an error with an array names the way to data frames."""
+    try:
+        return analyse(table, y, **fit_params)
+    except Exception as error:
+        if isinstance(table, np.ndarray):
+            error.add_note(
+                "The analysis got an array. Draws are data frames after "
+                'imputer.set_output(transform="pandas").'
+            )
+        raise
 
 
 def _analysis(estimator):

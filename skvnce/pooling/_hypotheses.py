@@ -110,7 +110,7 @@ def wald_test(pooled, terms, value=0.0):
     if np.linalg.matrix_rank(W, hermitian=True) < k:
         raise ValueError("terms must be independent, but some follow from others.")
     r = float((1 + 1 / m) * np.trace(np.linalg.solve(W, L @ between @ L.T)) / k)
-    deviation = L @ mean - np.broadcast_to(np.asarray(value, dtype=float), k)
+    deviation = L @ mean - _hypothesis(value, k)
     statistic = deviation @ np.linalg.solve(W, deviation) / (k * (1 + r))
     if k == 1:
         dof = degrees_of_freedom(m, r / (1 + r), pooled.dof_complete)
@@ -187,7 +187,8 @@ def likelihood_ratio_test(full, reduced):
         such as those of mixed models and of scikit-learn.
     ValueError
         If there are fewer than two tables, the models are not of the same tables, or
-        ``full`` has no more coefficients than ``reduced``.
+        ``full`` has no more coefficients than ``reduced``, or terms of ``reduced`` do
+        not follow from those of ``full``.
 
     Notes
     -----
@@ -224,7 +225,8 @@ def _constraints(pooled, terms):
     """Return the matrix of constraints, of shape (n_constraints, n_estimates)."""
     p = np.size(pooled.estimate)
     if np.ndim(terms) == 2:
-        L = np.asarray(terms, dtype=float)
+        L = np.asarray(terms)
+        L = L.astype(float) if L.dtype.kind in "biuf" else np.full(L.shape, np.nan)
         if L.shape[1] != p or not len(L) or not np.isfinite(L).all():
             raise ValueError(
                 f"terms must be a finite matrix with one column for each of the {p} "
@@ -237,11 +239,26 @@ def _constraints(pooled, terms):
     return np.eye(p)[[_position(term, pooled.names, p) for term in listed]]
 
 
+def _hypothesis(value, k):
+    """Return what k constraints are under the hypothesis, (k,)."""
+    try:
+        found = np.broadcast_to(np.asarray(value, dtype=float), k)
+    except (TypeError, ValueError):
+        found = np.array([np.nan])
+    if not np.isfinite(found).all():
+        raise ValueError(
+            f"value must be a finite number, or one for each of the {k} terms, got "
+            f"{value!r}."
+        )
+    return found
+
+
 def _position(term, names, n_estimates):
     """Return the position of one coefficient."""
     if isinstance(term, str) and names is not None and term in names:
         return names.index(term)
-    if isinstance(term, Integral) and -n_estimates <= term < n_estimates:
+    is_place = isinstance(term, Integral) and not isinstance(term, bool | np.bool_)
+    if is_place and -n_estimates <= term < n_estimates:
         return int(term)
     known = f"names {list(names)}" if names else "no names"
     raise ValueError(
@@ -320,6 +337,7 @@ def _check_nested(full, reduced):
                 "full and reduced must be fitted to the same tables, in the same order,"
                 f" but the outcomes of results {number} differ."
             )
+        _check_terms(a.model, b.model)
     larger, smaller = (len(parameters(one)[0]) for one in (full, reduced))
     if larger <= smaller:
         raise ValueError(
@@ -327,6 +345,21 @@ def _check_nested(full, reduced):
             f"{smaller}: pass the larger model first."
         )
     return larger - smaller
+
+
+def _check_terms(full, reduced):
+    """Raise an error if terms of a model do not follow from those of a larger one."""
+    X, Z = (np.asarray(getattr(model, "exog", None)) for model in (full, reduced))
+    if X.ndim != 2 or Z.ndim != 2 or X.shape[1] < Z.shape[1]:
+        return
+    gap = Z - X @ np.linalg.lstsq(X, Z, rcond=None)[0]
+    wrong = (np.abs(gap) > 1e-6 * np.abs(Z).max(0)).any(0)
+    if wrong.any():
+        names = getattr(reduced, "exog_names", None) or list(range(Z.shape[1]))
+        raise ValueError(
+            "reduced must be nested in full, fitted to the same tables, but its term "
+            f"{names[int(wrong.argmax())]!r} does not follow from the terms of full."
+        )
 
 
 def _check_likelihood(result):

@@ -7,6 +7,8 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
+from skvnce._cells import is_missing
+from skvnce._warnings import warn_user
 from skvnce.pooling._rules import pool
 
 _REMEDY = (
@@ -43,12 +45,18 @@ def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
     Raises
     ------
     TypeError
-        For results without covariances, such as penalised models. The bias of a
-        penalty is not part of a variance.
+        If ``results`` are no list, or for results without covariances, such as
+        penalised models. The bias of a penalty is not part of a variance.
     ValueError
-        If models have different coefficients, such as a level that is absent from some
-        draws, or models of scikit-learn do not maximise the likelihood of ``draws`` and
-        ``y`` (another table, weights, too few iterations).
+        If models have different outcomes or coefficients, such as a level that is
+        absent from some draws, or models of scikit-learn do not maximise the likelihood
+        of ``draws`` and ``y`` (another table, weights, too few iterations).
+
+    Warns
+    -----
+    UserWarning
+        If statsmodels has left out rows with missing values, so that the tables were
+        not completed.
 
     Examples
     --------
@@ -69,7 +77,7 @@ def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
     Intercept  0.89  0.13  29.22  0.0
     x          2.03  0.12  51.81  0.0
     """
-    results = list(results)
+    results = _listed(results)
     if len(results) < 2:
         raise ValueError(
             f"results must be those of two draws or more, got {len(results)}."
@@ -77,6 +85,7 @@ def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
     if any(isinstance(result, BaseEstimator) for result in results):
         names, estimates, covariances, dof = _of_estimators(results, draws, y)
     else:
+        _check_alike(results)
         names, estimates, covariances = parameters(results)
         dof = _residual_dof(results)
     if isinstance(dof_complete, str):
@@ -86,6 +95,44 @@ def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
             )
         dof_complete = dof
     return pool(estimates, covariances, dof_complete, names)
+
+
+def _listed(results):
+    try:
+        return list(results)
+    except TypeError as error:
+        raise TypeError(
+            "results must be a list of fitted models, one for each draw, got "
+            f"{type(results).__name__}."
+        ) from error
+
+
+def _check_alike(results):
+    """Raise an error for different kinds of models or outcomes; warn of lost rows."""
+    models = [getattr(result, "model", None) for result in results]
+    for number, model in enumerate(models):
+        for what, of in (("kind of model", _kind), ("outcome", _outcome)):
+            if of(model) != of(models[0]):
+                raise ValueError(
+                    f"The models must have the same {what}, but results 0 and {number} "
+                    f"have {of(models[0])} and {of(model)}."
+                )
+        lost = getattr(getattr(model, "data", None), "missing_row_idx", None)
+        if lost is not None and len(lost):
+            warn_user(
+                f"Result {number} is that of a table with missing values, of which "
+                f"{len(lost)} rows were left out. Pass draws, completed by sample of "
+                "an imputer, to fit_each."
+            )
+            return
+
+
+def _kind(model):
+    return type(model).__name__
+
+
+def _outcome(model):
+    return str(getattr(model, "endog_names", None))
 
 
 def parameters(results):
@@ -157,6 +204,8 @@ def _of_estimators(models, draws, y):
             f"{len(draws)}."
         )
     y = np.asarray(y)
+    if any(map(is_missing, y.ravel().tolist())):
+        raise ValueError("y has missing values: leave out these rows before the fit.")
     found = [
         _maximum(model, table, y, number)
         for number, (model, table) in enumerate(zip(models, draws, strict=True))

@@ -212,7 +212,22 @@ def _checked(estimates, variances):
         raise ValueError("estimates and variances must be finite.")
     if (np.diagonal(U, axis1=-2, axis2=-1) if U.ndim == 3 else U).min() <= 0:
         raise ValueError("variances must be positive: squared standard errors.")
+    if U.ndim == 3:
+        _check_covariances(U)
     return Q, U
+
+
+def _check_covariances(U):
+    """Raise an error for matrices that are no covariances; (n_draws, p, p)."""
+    deviation = np.sqrt(np.diagonal(U, axis1=1, axis2=2))
+    scaled = U / deviation[:, :, None] / deviation[:, None, :]
+    if np.abs(scaled - scaled.swapaxes(1, 2)).max() > 1e-6:
+        raise ValueError("variances must be symmetric covariance matrices.")
+    if np.linalg.eigvalsh(scaled).min() < -1e-6:
+        raise ValueError(
+            "variances must be positive semi-definite covariance matrices, got one "
+            "with a correlation above 1."
+        )
 
 
 def _checked_names(names, Q):

@@ -1,5 +1,6 @@
 """How an analysis depends on what is assumed of missing values."""
 
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +72,8 @@ class SensitivityCurve(NamedTuple):
             one does not, or the other way round.  None if all say the same: then list
             stronger shifts.
         """
+        if not isinstance(null, Real) or not np.isfinite(null):
+            raise ValueError(f"null must be a finite number, got {null!r}.")
         table = self.summary(name, level)
         inside = ((table["low"] <= null) & (null <= table["high"])).to_numpy()
         changed = np.flatnonzero(inside != inside[0])
@@ -115,7 +118,7 @@ def sensitivity_curve(
     ValueError
         If there are no shifts, or fewer than two draws, or `sample` refuses a shift.
     TypeError
-        If `analyse` is not callable or `shifts` are not dicts.
+        If `imputer` does not draw, `analyse` is not callable or `shifts` are not dicts.
 
     Examples
     --------
@@ -136,6 +139,11 @@ def sensitivity_curve(
     >>> curve.tipping_point()
     {0: -4}
     """
+    if not hasattr(imputer, "sample"):
+        raise TypeError(
+            f"imputer must have sample(X, shift=...), got {type(imputer).__name__}: "
+            "pass a fitted imputer of this package."
+        )
     if not callable(analyse):
         raise TypeError(f"analyse must be a function of a table, got {analyse!r}.")
     shifts = list(shifts) if isinstance(shifts, list | tuple) else shifts
@@ -176,5 +184,8 @@ def _chosen(part, pooled, name):
     names = list(pooled.names or range(len(pooled.estimate)))
     if name in names:
         return float(part[names.index(name)])
+    is_place = isinstance(name, Integral) and not isinstance(name, bool)
+    if is_place and 0 <= name < len(names):
+        return float(part[name])
     known = ", ".join(map(repr, names))
     raise ValueError(f"name must be one of {known}, got {name!r}.")
