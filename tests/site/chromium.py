@@ -34,13 +34,19 @@ OVERFLOW = """
 const root = document.documentElement;
 return root.scrollWidth - root.clientWidth;
 """
-WIDE = """
+# Elements beyond the right edge, less those in boxes that are made to be scrolled.
+# (The theme cuts off what is too wide, so that the page itself does not grow.)
+BEYOND = """
 const limit = document.documentElement.clientWidth + 1;
-const scrolls = e => e && (["auto", "scroll", "hidden"].includes(
-    getComputedStyle(e).overflowX) || scrolls(e.parentElement));
+const scrolled = "pre, dialog, .pst-scrollable-table-container, .output_html," +
+    " div.math, mjx-container, .headerlink, .visually-hidden, .sd-visually-hidden";
 return [...document.querySelectorAll("body *")]
-    .filter(e => e.getBoundingClientRect().right > limit && !scrolls(e))
-    .slice(0, 5).map(e => e.outerHTML.slice(0, 120));
+    .filter(e => e.checkVisibility() && !e.closest(scrolled))
+    .filter(e => e.getBoundingClientRect().right > limit)
+    .map(e => e.outerHTML.slice(0, 120));
+"""
+FINISH = """
+document.getAnimations().forEach(a => { try { a.finish(); } catch (e) { a.cancel(); } });
 """
 
 
@@ -97,12 +103,13 @@ def set_theme(browser, theme):
 
 
 def overflow(browser):
-    """Return by how many pixels the page is too wide, and the elements that are."""
-    return browser.execute_script(OVERFLOW), browser.execute_script(WIDE)
+    """Return by how many pixels the page is too wide, and the elements cut off."""
+    return browser.execute_script(OVERFLOW), browser.execute_script(BEYOND)
 
 
 def picture(browser, path):
-    """Write a picture of the whole page."""
+    """Write a picture of the page, of at most 8000 pixels in height."""
+    browser.execute_script(FINISH)
     size = browser.execute_cdp_cmd("Page.getLayoutMetrics", {})["cssContentSize"]
     clip = size | {"x": 0, "y": 0, "height": min(size["height"], 8000), "scale": 1}
     shot = {"captureBeyondViewport": True, "clip": clip}

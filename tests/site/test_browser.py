@@ -219,7 +219,8 @@ def test_page_fits_the_window(site, browser, address):
                 name = address.removesuffix(".html").replace("/", "_")
                 path = Path(PICTURES) / f"{name}_{width}_{theme}.png"
                 chromium.picture(browser, path)
-            assert excess <= 0, (width, theme, elements)
+            assert excess <= 0, (width, theme)
+            assert not elements, (width, theme, elements[:5])
 
 
 BAD = """<html><head><link rel="icon" href="data:,"></head><body><h1>Bad</h1>
