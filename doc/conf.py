@@ -45,12 +45,15 @@ html_static_path = ["_static"]
 html_css_files = ["skvnce.css"]
 html_show_sourcelink = False
 html_theme_options = {
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 5,
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
     "show_prev_next": True,
 }
-html_sidebars = {"index": [], "getting_started": []}
+# Pages without pages below them have nothing to list beside them.
+_ALONE = ("index", "getting_started", "glossary", "papers", "paper_to_code")
+html_sidebars = {page: [] for page in (*_ALONE, "fidelity", "whats_new")}
+python_maximum_signature_line_length = 80
 # Prompts and output of doctests are not copied.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
