@@ -46,7 +46,7 @@ return [...document.querySelectorAll("body *")]
     .map(e => e.outerHTML.slice(0, 120));
 """
 FINISH = """
-document.getAnimations().forEach(a => { try { a.finish(); } catch (e) { a.cancel(); } });
+document.getAnimations().forEach(a => a.cancel());
 """
 
 
