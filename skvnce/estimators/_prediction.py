@@ -58,7 +58,8 @@ class MultipleImputation(BaseEstimator):
             As `fit` of the imputer and of the model do, if values of y are missing, or
             if a parameter is out of range.
         TypeError
-            If a parameter has a wrong type, or the model takes no weights.
+            If a parameter has a wrong type, the model takes no weights, or X has
+            strings and `estimator` is None.
         """
         self._check_parameters()
         check_consistent_length(X, y, sample_weight)
@@ -71,6 +72,7 @@ class MultipleImputation(BaseEstimator):
         rng = np.random.default_rng(seed_from(self.random_state))
         self._fit_imputer(X, of_imputer, rng)
         tables = self.imputer_.sample(X, int(self.n_estimators), _seed(rng))
+        self._check_columns(tables[0])
         self.estimators_ = self._fitted(tables, y, of_model, rng)
         self._seed = _seed(rng)
         self._fit_target(tables, y, of_model, rng)
@@ -165,9 +167,33 @@ class MultipleImputation(BaseEstimator):
             if hasattr(self.imputer_, name):
                 setattr(self, name, getattr(self.imputer_, name))
 
+    def _check_columns(self, table):
+        """Raise an error for strings, which the default model does not take."""
+        if self.estimator is not None:
+            return
+        if is_frame(table):
+            frame = nw.from_native(table, eager_only=True)
+            texts = [
+                repr(name)
+                for name, dtype in frame.schema.items()
+                if dtype in (nw.String, nw.Object)
+            ]
+        else:
+            texts = ["X"] if np.asarray(table).dtype.kind in "OUS" else []
+        if texts:
+            raise TypeError(
+                f"The default estimator takes numbers and categories, but {texts[0]} "
+                "has strings or other objects. Convert it to categories, in a data "
+                "frame, or pass an estimator that encodes them."
+            )
+
     def _fitted(self, tables, y, given, rng):
         """Fit a clone of the model to each of some tables of the same rows."""
-        model = self._model()
+        model, weights = self._model(), given.get("sample_weight")
+        if self.estimator is None and weights is not None:
+            rows = np.flatnonzero(weights)  # others would be borders of bins
+            tables = [_safe_indexing(table, rows) for table in tables]
+            y, given = y[rows], given | {"sample_weight": weights[rows]}
         models = [_reseeded(clone(model), rng) for _ in tables]
         return Parallel(n_jobs=self.n_jobs)(
             delayed(_fit)(model, table, y, given)

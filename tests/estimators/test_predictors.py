@@ -363,6 +363,18 @@ def test_defaults_take_numbers_and_categories():
     assert fitted.score(frame, y > 6) > 0.7
 
 
+@pytest.mark.parametrize("make", [pd.DataFrame.copy, pl.from_pandas, np.array])
+def test_the_default_model_refuses_strings_and_names_the_column(make):
+    frame, y = mixed()
+    frame = frame[["age", "kind"]]
+    few = {"n_estimators": 1, "n_draws": 1, "random_state": 0}
+    where, imputer = "'kind'", None
+    if make is np.array:
+        where, imputer = "X", GaussianImputer(categorical_features=[1])
+    with pytest.raises(TypeError, match=f"{where} has strings.*Convert it to categ"):
+        MultipleImputationRegressor(imputer, **few).fit(make(frame), y)
+
+
 @both
 def test_weights_reach_the_model_and_the_imputer(predictor, monkeypatch):
     X, y = rows()
@@ -379,6 +391,23 @@ def test_weights_reach_the_model_and_the_imputer(predictor, monkeypatch):
     assert_allclose(fitted.estimators_[0].coef_, model.coef_)
     with pytest.raises(ValueError, match="Negative values|negative"):
         clone(predictor).fit(X, y, -weights)
+
+
+def test_weights_of_the_default_regressor_count_as_rows(seed):
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(150, 3)), rng.normal(size=150)
+    weights = rng.integers(0, 4, len(X))
+    often = np.repeat(np.arange(len(X)), weights)
+    few = {"n_estimators": 1, "n_draws": 1, "random_state": 0}
+    new = X[weights > 0]  # elsewhere ties between splits matter
+    given = MultipleImputationRegressor(**few).fit(X, y, weights).predict(new)
+    repeated = MultipleImputationRegressor(**few).fit(X[often], y[often]).predict(new)
+    assert_allclose(given, repeated, atol=1e-6)
+    counted = HistGradientBoostingRegressor()  # leaves have 20 rows, of any weight
+    predictor = MultipleImputationRegressor(None, counted, **few)
+    given = predictor.fit(X, y, weights).predict(new)
+    repeated = predictor.fit(X[often], y[often]).predict(new)
+    assert abs(given - repeated).max() > 0.1
 
 
 def test_weights_count_in_intervals():
