@@ -25,6 +25,7 @@ extensions = [
 ]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
+default_role = "literal"
 autosummary_generate = True
 numpydoc_show_class_members = False
 exclude_patterns = ["_build"]
