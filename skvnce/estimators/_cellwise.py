@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from skvnce._cells import is_frame, is_missing
+from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._validation import column_name, column_of_key, columns_of
 
 
@@ -96,7 +97,8 @@ def limits_of(estimator, min_value, max_value, X, checked):
     Raises
     ------
     ValueError
-        If a lower limit is above the upper one, or if a shape is wrong.
+        If a lower limit is above the upper one, if no number is within a limit, or if a
+        shape is wrong.
     TypeError
         If limits are not numbers, or given for columns of categories or dates.
     """
@@ -111,6 +113,13 @@ def limits_of(estimator, min_value, max_value, X, checked):
             ends[:, place] = _numbers(estimator, place, cells, name, nothing)
         sides.append(np.where(missing, ends, nothing))
     found = CellLimits(*sides)
+    for side, name, wrong in ((0, "min_value", np.inf), (1, "max_value", -np.inf)):
+        if (found[side] == wrong).any():
+            row, column = np.argwhere(found[side] == wrong)[0]
+            raise ValueError(
+                f"{name} is {wrong} in {column_name(estimator, column)}, row {row}, so "
+                "that no value is possible. Use NaN for cells without a limit."
+            )
     if (found.low > found.high).any():
         row, column = np.argwhere(found.low > found.high)[0]
         raise ValueError(
@@ -118,6 +127,57 @@ def limits_of(estimator, min_value, max_value, X, checked):
             f"{found.high[row, column]} in {column_name(estimator, column)}, row {row}."
         )
     return found if found.known.any() else None
+
+
+def check_bounds(estimator, limits):
+    """Raise an error for cells whose limits contradict the bounds of their column."""
+    if limits is None:
+        return
+    possible = PossibleValues(*estimator._possible)
+    least = np.where(possible.given[0], possible.low, -np.inf)
+    most = np.where(possible.given[1], possible.high, np.inf)
+    wrong = (limits.high < least) | (limits.low > most)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        ends = limits.low[row, column], limits.high[row, column]
+        raise ValueError(
+            f"The limits {list(map(float, ends))} of {column_name(estimator, column)}, "
+            f"row {row}, are outside of the bounds [{least[column]}, {most[column]}] "
+            "of the column. Correct one of them."
+        )
+
+
+def limited_columns(estimator, limits):
+    """List the columns in which cells have limits, within the bounds of the column."""
+    check_bounds(estimator, limits)
+    return [] if limits is None else np.flatnonzero(limits.known.any(0)).tolist()
+
+
+def check_distance(estimator, limits, X):
+    """Raise an error for limits that are far from the observed cells of a column.
+
+    Parameters
+    ----------
+    estimator : IncompleteTransformer
+    limits : CellLimits or None
+    X : ndarray of shape (n_samples, n_features)
+    """
+    for place in limited_columns(estimator, limits):
+        seen = X[~np.isnan(X[:, place]), place].astype(np.float64)
+        if not len(seen):
+            continue
+        low, high = limits.low[:, place], limits.high[:, place]
+        margin = 3 * seen.std()
+        for end, far in (
+            (high.min(), seen.min() - margin > high.min()),
+            (low.max(), seen.max() + margin < low.max()),
+        ):
+            if far:
+                raise ValueError(
+                    f"The limit {end:g} of {column_name(estimator, place)} is far from "
+                    f"the observed cells, {seen.min():g} to {seen.max():g}, and no "
+                    "normal distribution fits both. Correct the limit."
+                )
 
 
 def _numbers(estimator, place, cells, name, nothing):

@@ -18,7 +18,7 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     rounds_of_tuning,
 )
-from skvnce.estimators._cellwise import limits_of
+from skvnce.estimators._cellwise import check_distance, limited_columns, limits_of
 from skvnce.estimators._gaussian_fitted import FittedNormal
 from skvnce.estimators._gaussian_mixed import (
     fit_mixed,
@@ -348,6 +348,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         limits = limits_of(self, min_value, max_value, given, X)
         cells = self._read_cells(X, sample_weight, limits=limits)
         self._keep_possible(cells.table, self.min_value, self.max_value)
+        self._limited_columns = limited_columns(self, limits)
         if limits is not None:
             known = PossibleValues(*self._possible)
             self._set_possible(known.reaching(cells.limits, self.feature_indices_))
@@ -368,6 +369,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
                 else:
                     self._fit_constants(cells.nodes)
         except torch.linalg.LinAlgError as error:
+            check_distance(self, limits, X)
             raise ValueError(
                 "A covariance matrix is not positive definite: some columns are "
                 f"collinear. Drop some of them, or raise shrinkage={self.shrinkage!r}."

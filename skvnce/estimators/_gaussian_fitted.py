@@ -6,14 +6,20 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._completed import decoded
 from skvnce._random import seeded
 from skvnce._threads import one_thread
+from skvnce._warnings import warn_user
 from skvnce.estimators._base import check_sample
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._category_probabilities import CategoryProbabilities
-from skvnce.estimators._cellwise import limits_of, mask_of
+from skvnce.estimators._cellwise import check_bounds, limits_of, mask_of
 from skvnce.estimators._gaussian_mixed import mixed_rows
 from skvnce.estimators._imputer import Imputer, Predicted
+from skvnce.estimators._intervals import (
+    ordered_draws,
+    ranks_of_interval,
+    ranks_of_quantiles,
+)
 from skvnce.estimators._possible import PossibleValues
-from skvnce.estimators._validation import check_count, columns_of
+from skvnce.estimators._validation import check_count, column_name, columns_of
 
 
 class FittedNormal(CategoryProbabilities, Imputer):
@@ -119,6 +125,7 @@ class FittedNormal(CategoryProbabilities, Imputer):
             If a parameter has a wrong type, or if columns of categories have limits.
         """
         if min_value is None and max_value is None:
+            self._announce_no_limits(X)
             given = {"as_array": as_array, "shift": shift, "reference": reference}
             return super().sample(X, n_draws, random_state, where=where, **given)
         if shift is not None or reference is not None:
@@ -130,16 +137,136 @@ class FittedNormal(CategoryProbabilities, Imputer):
         checked = self._checked(X)
         wanted = mask_of(self, where, X, checked)
         limits = self._limits_given(min_value, max_value, X, checked)
-        sources, draw = self._sources(checked, n_draws)
-        drawn = self._filled_in_turns(
-            checked, sources, draw, n_draws, random_state, limits
-        )
+        drawn = self._drawn_tables(checked, n_draws, random_state, limits)
         return self._as_asked(drawn, checked, X, as_array, wanted)
+
+    @shows_progress
+    def interval(
+        self,
+        X,
+        level=0.9,
+        n_draws=199,
+        random_state=None,
+        *,
+        min_value=None,
+        max_value=None,
+    ):
+        """Compute intervals that contain the missing cells with a probability.
+
+        The ends are draws of `sample`, and so values that the cell can have.  If the
+        model is right, an interval contains the cell with probability `level`, or with
+        a larger one where values repeat, and the cell is equally often below and above.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        level : float, default=0.9
+            Between 0 and 1.
+        n_draws : int, default=199
+            Number of draws.  The probability is `level` if ``(1 - level) / 2 *
+            (n_draws + 1)`` is an integer, as it is for 0.9, 0.95 and 0.99 with 199
+            draws; else it is larger.
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the ends differ between calls.
+        min_value, max_value : array-like of shape (n_samples, n_features), or dict, \
+                default=None
+            Limits of single missing cells, as in `sample`.
+
+        Returns
+        -------
+        lower, upper : ndarray or data frame of shape (n_samples, n_features_out)
+            Arrays or data frames, as `sample` returns them.  Observed cells are as in
+            X.  Missing cells stay missing in columns whose levels have no order, for
+            which there is `category_probabilities`, and in columns that had no observed
+            cell at `fit`.
+
+        Raises
+        ------
+        ValueError
+            If `level` is not between 0 and 1, or needs more draws.
+        TypeError
+            If `level` is no number, or `n_draws` no integer.
+        """
+        ranks = ranks_of_interval(level, n_draws)
+        ends = min_value, max_value
+        return tuple(self._quantiles(X, ranks, n_draws, random_state, *ends))
+
+    @shows_progress
+    def quantile(
+        self,
+        X,
+        q=0.5,
+        n_draws=199,
+        random_state=None,
+        *,
+        min_value=None,
+        max_value=None,
+    ):
+        """Compute quantiles of the distributions of the missing cells.
+
+        They are draws of `sample`, of rank ``q * (n_draws + 1)``, rounded up.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        q : float or array-like of shape (n_quantiles,), default=0.5
+            Between 0 and 1.
+        n_draws : int, default=199
+            Number of draws.
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the quantiles differ between calls.
+        min_value, max_value : array-like of shape (n_samples, n_features), or dict, \
+                default=None
+            Limits of single missing cells, as in `sample`.
+
+        Returns
+        -------
+        ndarray or data frame of shape (n_samples, n_features_out), or list of these
+            A list if `q` is array-like.  Observed cells, and columns that have no
+            quantiles, are as in `interval`.
+
+        Raises
+        ------
+        ValueError
+            If `q` is not between 0 and 1, or needs more draws.
+        TypeError
+            If `q` is neither a number nor array-like, or `n_draws` no integer.
+        """
+        ranks, ends = ranks_of_quantiles(q, n_draws), (min_value, max_value)
+        found = self._quantiles(X, ranks, n_draws, random_state, *ends)
+        return found if np.ndim(q) else found[0]
+
+    def _quantiles(self, X, ranks, n_draws, random_state, *ends):
+        checked = self._checked(X)
+        limits = self._limits_given(*ends, X, checked)
+        tables = ordered_draws(self, checked, ranks, n_draws, random_state, limits)
+        return self._tables_of_quantiles(tables, checked, X)
 
     def _limits_given(self, min_value, max_value, X, checked):
         """Check limits of single cells; None if no missing cell has one."""
+        if min_value is None and max_value is None:
+            self._announce_no_limits(X)
         found = limits_of(self, min_value, max_value, X, checked)
+        check_bounds(self, found)
         return found and found.rounded(PossibleValues(*self._possible).integers)
+
+    def _announce_no_limits(self, X):
+        """Warn if missing cells have limits at `fit`, and none now."""
+        places = getattr(self, "_limited_columns", ())
+        missing = np.isnan(self._checked(X)).any(0) if places else ()
+        names = [column_name(self, place) for place in places if missing[place]]
+        if names:
+            warn_user(
+                f"fit was given limits of missing cells of {', '.join(names)}, and now "
+                "they are filled without limits. Pass min_value and max_value, with "
+                "NaN for cells without a limit."
+            )
+
+    def _drawn_tables(self, X, n_draws, random_state, limits=None):
+        sources, draw = self._sources(X, n_draws)
+        return self._filled_in_turns(X, sources, draw, n_draws, random_state, limits)
 
     def _sources(self, X, n_draws, is_joint=True):
         if is_joint and self._mixed is not None:  # one chain for all of them

@@ -56,9 +56,10 @@ def fit_mixed(estimator, cells, on_round):
         options |= {"n_draws": _number_of_draws(estimator), "max_iter": max_iter}
         rows, weights = some_rows(weights)
         options["limits"] = limits and tuple(end[rows] for end in limits)
-        fit = gibbs.posterior_draws(
-            latents, data.take(rows), weights, strength, **options
-        )
+        with np.errstate(invalid="ignore"):  # limits that are far away; NaN is an error
+            fit = gibbs.posterior_draws(
+                latents, data.take(rows), weights, strength, **options
+            )
         return latents, fit
 
     def predict(kept, rows):

@@ -106,6 +106,9 @@ class CellQuantiles(HeldOutCheck):
     def _quantiles(self, X, ranks, n_draws, random_state):
         checked = self._checked(X)
         tables = ordered_draws(self, checked, ranks, n_draws, random_state)
+        return self._tables_of_quantiles(tables, checked, X)
+
+    def _tables_of_quantiles(self, tables, checked, X):
         where = np.broadcast_to(columns_with_order(self), checked.shape)
         return self._as_asked(tables, checked, X, as_array=False, where=where)
 
@@ -149,7 +152,7 @@ def _refuse(asked, share, n_draws):
     )
 
 
-def ordered_draws(imputer, X, ranks, n_draws, random_state):
+def ordered_draws(imputer, X, ranks, n_draws, random_state, limits=None):
     """Sort the draws of each missing cell of validated rows, and choose some.
 
     Parameters
@@ -160,18 +163,22 @@ def ordered_draws(imputer, X, ranks, n_draws, random_state):
         From 0 to n_draws - 1.
     n_draws : int
     random_state : int, RandomState instance, Generator or None
+    limits : CellLimits, default=None
+        Of the cells of X, for imputers that take them.
 
     Returns
     -------
     ndarray of shape (n_ranks, n_samples, n_features_out)
     """
+    columns = np.arange(X.shape[1])
     ranks, rng = list(ranks), np.random.default_rng(seed_from(random_state))
     found = np.repeat(X[None, :, imputer._columns_kept()], len(ranks), 0)
     rows = np.flatnonzero(np.isnan(X).any(1))
     size = max(1, _CHUNK // (X.shape[1] * n_draws))
     for first in range(0, len(rows), size):
         part = rows[first : first + size]
-        drawn = imputer._drawn_tables(X[part], n_draws, rng)
+        own = () if limits is None else (limits.of(part, columns),)
+        drawn = imputer._drawn_tables(X[part], n_draws, rng, *own)
         found[:, part] = np.partition(drawn, sorted(set(ranks)), axis=0)[ranks]
     return found
 

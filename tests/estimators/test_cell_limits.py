@@ -1,6 +1,7 @@
 """Limits of single cells: censored likelihood, and draws within the limits."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -248,6 +249,66 @@ def test_rows_are_filled_independently_and_models_are_pickled(fitted):
     parts = [again.transform(X[row], max_value=limits[row]) for row in rows]
     assert_allclose(np.concatenate(parts), whole, rtol=1e-9)
     assert np.isfinite(fitted.score_samples(X)).all()
+
+
+def test_intervals_and_quantiles_are_within_limits(fitted):
+    """Medians are those of truncated normal distributions."""
+    X, limits, below = below_limits(7, n=300)
+    X = np.where(below, np.nan, X)
+    given = {"random_state": 3, "max_value": limits}
+    lower, upper = fitted.interval(X, 0.9, **given)
+    assert (lower <= upper).all() and (upper[below] <= limits[below]).all()
+    assert_array_equal(lower[~below], X[~below])
+    low, middle = fitted.quantile(X, [0.05, 0.5], **given)
+    assert_array_equal(low, lower)
+    some = below[:, 0] & ~below[:, 1]
+    mean, scale = conditional(fitted, X[some, 1])
+    ends = -np.inf, (limits[some, 0] - mean) / scale
+    gaps = (middle[some, 0] - mean) / scale - truncnorm.ppf(0.5, *ends)
+    assert abs(gaps.mean()) < 5 * gaps.std() / np.sqrt(len(gaps)) < 0.1
+    with pytest.warns(UserWarning, match="without limits"):
+        free = fitted.quantile(X, random_state=3)
+    assert ((free[some, 0] - middle[some, 0]) / scale).mean() > 0.3
+
+
+def test_missing_limits_are_announced(fitted):
+    X, limits, below = below_limits(8, n=40)
+    X = np.where(below, np.nan, X)
+    few = {"n_draws": 19}
+    calls = [
+        (fitted.transform, {}),
+        (fitted.sample, {}),
+        (fitted.interval, few),
+        (fitted.quantile, few),
+    ]
+    for call, given in calls:
+        with pytest.warns(UserWarning, match="filled without limits. Pass min_value"):
+            call(X, **given)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            call(X, max_value=limits, **given)
+            call(X, max_value=np.full(X.shape, np.nan), **given)
+            call(np.nan_to_num(X), **given)
+
+
+def test_limits_that_leave_no_value_are_refused():
+    X, limits, below = below_limits(9, n=60)
+    X = np.where(below, np.nan, X)
+    row, column = np.argwhere(below)[0]
+    where = rf"column {column}, row {row}"
+    with pytest.raises(ValueError, match=rf"max_value is -inf in {where}"):
+        GaussianImputer().fit(X, max_value={int(column): -np.inf})
+    with pytest.raises(ValueError, match=rf"min_value is inf in {where}"):
+        GaussianImputer().fit(X, min_value={int(column): np.inf})
+    least = np.nanmin(X, axis=0) - 1
+    bounded = GaussianImputer(min_value=least, random_state=0).fit(X)
+    lower = {int(column): least[column] - 1}
+    for call in (bounded.fit, bounded.sample, bounded.transform):
+        with pytest.raises(ValueError, match=rf"limits .* of {where}, are outside of"):
+            call(X, max_value=lower)
+    far = GaussianImputer(marginals="normal", random_state=0)
+    with pytest.raises(ValueError, match=r"limit -5000 of column .* is far from"):
+        far.fit(X, max_value={int(column): -5000.0})
 
 
 def test_wrong_limits_are_refused(fitted):
