@@ -35,6 +35,8 @@ sphinx_gallery_conf = {
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("skvnce",),
     "abort_on_example_error": True,
+    # What a call for a legend or a title returns is not shown.
+    "capture_repr": ("_repr_html_",),
     # Its page would load scripts from other machines.
     "write_computation_times": False,
 }

@@ -36,6 +36,7 @@ PAGES = [
     "generated/skvnce.VNCEEstimator.html",
     "generated/skvnce.pooling.pool_models.html",
     "auto_examples/index.html",
+    "auto_examples/plot_impute_nhanes.html",
     "auto_examples/plot_sachs.html",
     "benchmarks/index.html",
     "benchmarks/imputation.html",
