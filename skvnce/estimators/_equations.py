@@ -60,9 +60,19 @@ class Derived(NamedTuple):
 
     def value(self, table):
         """Compute the function of rows (n, n_features)."""
-        with np.errstate(all="ignore"):
-            found = self.function(*(table[:, j].copy() for j in self.sources))
-        found = np.asarray(found, dtype=np.float64)
+        try:
+            with np.errstate(all="ignore"):
+                found = self.function(*(table[:, j].copy() for j in self.sources))
+        except Exception as error:
+            error.add_note(f"Raised by the function of derived[{self.label}].")
+            raise
+        found = np.asarray(found)
+        if found.dtype.kind not in "biuf":
+            raise TypeError(
+                f"The function of derived[{self.label}] must return an array of real "
+                f"numbers, got {found.dtype}."
+            )
+        found = found.astype(np.float64)
         if found.shape != (len(table),):
             raise ValueError(
                 f"The function of derived[{self.label}] must return an array of shape "
@@ -236,6 +246,12 @@ class Equations(NamedTuple):
         part[:, place] = found
         slack = rtol * np.nan_to_num(one.size(part))
         wrong = ~np.isfinite(found) | (found < low - slack) | (found > high + slack)
+        if wrong.any() and place == one.target and np.isnan(found[wrong]).any():
+            raise ValueError(
+                f"{one.label} is NaN in row {names[rows[np.isnan(found)]][0]} of X, by "
+                "the function of derived. It must be a number for all values of its "
+                "columns."
+            )
         if wrong.any():
             raise ValueError(
                 f"The equation of {one.label} has no solution in row "

@@ -44,8 +44,10 @@ class ImputationDisplay:
     Raises
     ------
     ValueError
-        If there is no draw, or one has another shape than X or missing cells, or if X
-        does not have one of the columns.
+        If there is no draw, or one has another shape than X, other observed cells or
+        missing ones, or if X does not have one of the columns.
+    TypeError
+        If `columns` is not a list.
     """
 
     def __init__(self, X, draws, columns=None):
@@ -70,6 +72,11 @@ class ImputationDisplay:
                     f"draws[{k}] has missing cells; pass completed tables, for example "
                     "of sample of an imputer"
                 )
+            _check_observed(table, draw, k)
+        if isinstance(columns, str):
+            raise TypeError(f"columns must be a list of columns, got {columns!r}")
+        if columns is not None and not len(columns):
+            raise ValueError("columns must name a column or more, got none")
         counts = missing.sum(0)
         if columns is None:
             order = np.argsort(-counts, kind="stable")[:_MOST]
@@ -202,6 +209,18 @@ class ImputationDisplay:
                 _name_levels(axis, column.levels)
         ax.legend(frameon=False)
         return self
+
+
+def _check_observed(table, draw, k):
+    """Raise an error for draws of another table."""
+    same = np.isclose(draw, table.cells, rtol=1e-5, atol=0) | np.isnan(table.cells)
+    if not same.all():
+        row, place = np.argwhere(~same)[0]
+        raise ValueError(
+            f"draws[{k}] has other observed cells than X, the first in row {row} of "
+            f"{table.names[place]!r}; pass the table that was completed, with the same "
+            "order of rows"
+        )
 
 
 def _density(ax, groups):

@@ -268,11 +268,24 @@ def test_wrong_equations_are_refused():
             ValueError,
             r"derived\['bmi'\] must return an array of shape",
         ),
+        (
+            {"derived": {"bmi": (lambda x: x + 0j, ["food"])}},
+            TypeError,
+            r"derived\['bmi'\] must return an array of real numbers, got complex",
+        ),
+        (
+            {"derived": {"bmi": (lambda x: np.log(-1 - x), ["food"])}},
+            ValueError,
+            "'bmi' is NaN in row .* of X, by the function",
+        ),
         ({"rtol": -1}, ValueError, "'rtol' parameter"),
         ({"model": StandardScaler()}, ValueError, "'model' parameter"),
     ]:
         with pytest.raises(error, match=message):
             ConsistentImputer(**given).fit(part)
+    with pytest.raises(TypeError, match="positional argument") as caught:
+        ConsistentImputer(derived={"bmi": (lambda: 1.0, ["food"])}).fit(part)
+    assert caught.value.__notes__ == ["Raised by the function of derived['bmi']."]
     with pytest.raises(ValueError, match="the column 7, no column of X: 0, 1, 2"):
         ConsistentImputer(sums={7: [0]}).fit(part[["food", "rent", "other"]].to_numpy())
     empty = part.assign(total=np.nan, food=np.nan)

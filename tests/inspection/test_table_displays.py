@@ -197,6 +197,12 @@ class TestImputation:
                 ImputationDisplay.from_draws(table, [wrong])
         with pytest.raises(ValueError, match=r"draws\[0\].*missing cells"):
             ImputationDisplay.from_draws(table, [table])
+        with pytest.raises(ValueError, match=r"draws\[1\] has other observed cells"):
+            ImputationDisplay.from_draws(table, [*draws, draws[0][::-1]])
+        with pytest.raises(TypeError, match="columns must be a list"):
+            ImputationDisplay.from_draws(table, draws, columns="size")
+        with pytest.raises(ValueError, match="must name a column or more"):
+            ImputationDisplay.from_draws(table, draws, columns=[])
 
 
 def curve(shifts, estimates):
