@@ -41,7 +41,7 @@ const limit = document.documentElement.clientWidth + 1;
 const scrolled = "pre, dialog, .pst-scrollable-table-container, .output_html," +
     " div.math, mjx-container, .headerlink, .visually-hidden, .sd-visually-hidden";
 return [...document.querySelectorAll("body *")]
-    .filter(e => e.checkVisibility() && !e.closest(scrolled))
+    .filter(e => e.checkVisibility({visibilityProperty: true}) && !e.closest(scrolled))
     .filter(e => e.getBoundingClientRect().right > limit)
     .map(e => e.outerHTML.slice(0, 120));
 """

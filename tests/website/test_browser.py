@@ -33,6 +33,7 @@ PAGES = [
     *written("user_guide/*.rst"),
     *written("coming_from/*.rst"),
     "generated/skvnce.GaussianImputer.html",
+    "generated/skvnce.MultipleImputationRegressor.html",
     "generated/skvnce.VNCEEstimator.html",
     "generated/skvnce.pooling.pool_models.html",
     "auto_examples/index.html",
@@ -43,6 +44,7 @@ PAGES = [
     "benchmarks/safety.html",
     "developer/index.html",
     "developer/conventions.html",
+    "genindex.html",
     "search.html",
 ]
 
@@ -199,6 +201,17 @@ def test_mode_button_changes_the_colours(site, browser):
         colours[theme] = browser.execute_script(script)
     browser.execute_script("localStorage.clear()")
     assert colours["light"] == "rgb(255, 255, 255)" != colours["dark"]
+
+
+def test_menu_of_narrow_windows_leads_to_the_guide(site, browser):
+    chromium.resize(browser, 400)
+    chromium.load(browser, site)
+    browser.find_element("css selector", "button.primary-toggle").click()
+    css = "dialog#pst-primary-sidebar-modal a[href$='user_guide/index.html']"
+    link = browser.find_element("css selector", css)
+    wait(browser, link.is_displayed)
+    link.click()
+    assert heading(browser) == "User guide"
 
 
 def test_landing_page_opens_from_a_folder(browser):
