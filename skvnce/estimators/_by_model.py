@@ -34,7 +34,8 @@ class ByModel(CategoryProbabilities, Imputer):
     def _keep_model(self, base):
         """Take over what the other imputer has learned about the columns."""
         self.model_ = base
-        vars(self).pop("categories_", None)
+        for name in ("categories_", "feature_names_in_"):  # of an earlier fit
+            vars(self).pop(name, None)
         share_columns(base, self)
         for name in _OF_MODEL:
             if hasattr(base, name):

@@ -304,3 +304,14 @@ def test_a_wrong_model_is_refused():
 def test_there_is_no_score():
     assert not hasattr(ForestImputer(), "score")
     assert hasattr(GaussianImputer(), "score")
+
+
+def test_a_fit_to_an_array_forgets_names_of_columns():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    imputer = ForestImputer(n_estimators=3, random_state=0)
+    imputer.fit(pd.DataFrame(X, columns=list("abc"))).fit(X)
+    assert not hasattr(imputer, "feature_names_in_")
+    assert list(imputer.get_feature_names_out()) == ["x0", "x1", "x2"]
+    assert imputer.sample(X, 1, 0, shift={1: -0.1})[0].shape == X.shape
