@@ -41,7 +41,7 @@ def test_it_gives_a_pooled_table_and_a_picture(tmp_path, monkeypatch, capsys):
     table = names["curve"].summary("PhysActiveDays")
     assert isinstance(table, pd.DataFrame)
     by = [shift["PhysActiveDays"] for shift in table["shift"]]
-    assert by == [0, -0.5, -1, -1.5]
+    assert by == [0, -0.25, -0.5, -0.75, -1]
     assert (table["low"] < table["coef"]).all()
     pooled = names["pool_models"](
         names["fit_each"](names["regression"], names["draws"])

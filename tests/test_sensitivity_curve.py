@@ -64,6 +64,7 @@ def test_it_is_the_pooled_analysis_of_the_draws(fitted):
     assert table.loc[1, ["low", "high"]].tolist() == [low, high]
 
 
+@pytest.mark.filterwarnings("ignore:shift moves the missing cells:UserWarning")
 def test_tipping_point(fitted):
     imputer, X = fitted
     shifts = [{1: delta} for delta in (0, 0.1, 4, 5)]

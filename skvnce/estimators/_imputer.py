@@ -12,7 +12,7 @@ from skvnce.estimators._base import CellSampler, check_sample
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._cellwise import mask_of
 from skvnce.estimators._reference import fitted_to
-from skvnce.estimators._shift import shift_of, shifted
+from skvnce.estimators._shift import announce_cuts, shift_of, shifted
 from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import columns_of
 
@@ -71,8 +71,9 @@ class Imputer(CellSampler):
             incomes by 0.2 standard deviations of the observed ones, and adds 0.7 to
             the log-odds of missing smokers.  The other missing cells of a row are
             drawn given the shifted ones.  Keys are column names, or indices if X has
-            no names.  Numbers remain within `feature_ranges_`.  None assumes that
-            values are missing at random.
+            no names.  Numbers remain within `feature_ranges_`, and a warning says if
+            they therefore move by less than three quarters of the shift.  None assumes
+            that values are missing at random.
         reference : array-like of shape (n_reference, n_features), default=None
             Rows of a group whose distribution the missing cells follow, given the
             observed cells of their own row, for example the control group of a trial.
@@ -112,9 +113,10 @@ class Imputer(CellSampler):
             drawn = model._drawn_tables(checked, n_draws, random_state)
         else:
             sources, draw = model._sources(checked, n_draws, is_joint=False)
-            draw = shifted(draw, shift_of(model, shift))
-            turns = checked, sources, draw, n_draws, random_state
+            shift = shift_of(model, shift)
+            turns = checked, sources, shifted(draw, shift), n_draws, random_state
             drawn = model._filled_in_turns(*turns)
+            announce_cuts(model, shift)
         return self._as_asked(drawn, checked, X, as_array, wanted)
 
     def fit_transform(self, X, y=None, *, where=None, **fit_params):

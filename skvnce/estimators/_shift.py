@@ -27,10 +27,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from skvnce._warnings import warn_user
 from skvnce.estimators._possible import PossibleValues
-from skvnce.estimators._validation import column_of_key, columns_of
+from skvnce.estimators._validation import column_name, column_of_key, columns_of
 
 _MOST_INTEGERS = 2**20  # in a wider range, rounding does not matter
+_LEAST_OF_SHIFT = 0.75  # of a stated shift, on average, below which users are warned
 _STRONGEST = 6.0  # difference of log-odds, so that one of exp(6) draws is accepted
 
 
@@ -45,11 +47,15 @@ class Shift(NamedTuple):
         Of numbers.
     log_odds : dict of int to ndarray of shape (n_levels,)
         c of eq. (1), minus its maximum.
+    moved : dict of int to ndarray of shape (2,)
+        Sum of the changes of the cells of each column in `moves`, in the units of X,
+        and the number of cells; draws add to them.
     """
 
     columns: np.ndarray
     moves: dict
     log_odds: dict
+    moved: dict
 
 
 class Move(NamedTuple):
@@ -79,8 +85,7 @@ class Move(NamedTuple):
         Between two of the possible values one is chosen at random, so that the mean is
         kept; `uniform` are numbers of the shape of the cells.
         """
-        cells = self.values[cells.astype(int)] if self.are_codes else cells
-        cells = np.clip(cells + self.amount, self.low, self.high)
+        cells = self._ends(cells)[1]
         if self.values is None:
             return cells
         last = len(self.values) - 2
@@ -88,6 +93,16 @@ class Move(NamedTuple):
         low, high = self.values[left], self.values[left + 1]
         chosen = left + (uniform * (high - low) < cells - low)
         return chosen if self.are_codes else self.values[chosen]
+
+    def change(self, cells):
+        """Return the sum of the changes of cells, and their number."""
+        before, after = self._ends(cells)
+        return np.array([(after - before).sum(), before.size])
+
+    def _ends(self, cells):
+        """Return cells in the units of X, and moved within their range."""
+        cells = self.values[cells.astype(int)] if self.are_codes else cells
+        return cells, np.clip(cells + self.amount, self.low, self.high)
 
 
 def spreads(estimator, X):
@@ -153,7 +168,23 @@ def shift_of(estimator, shift):
                     f"column has categories, got {value!r}."
                 )
             moves[node] = _move(estimator, place, column, move)
-    return Shift(columns, moves, log_odds)
+    return Shift(columns, moves, log_odds, {node: np.zeros(2) for node in moves})
+
+
+def announce_cuts(estimator, shift):
+    """Warn of columns whose cells have moved by much less than stated."""
+    for node, (total, number) in shift.moved.items():
+        asked, place = shift.moves[node].amount, estimator.feature_indices_[node]
+        found = total / number if number else asked
+        if abs(found) < _LEAST_OF_SHIFT * abs(asked):
+            spread = estimator._spreads[place]
+            low, high = estimator.feature_ranges_[:, place]
+            warn_user(
+                f"shift moves the missing cells of {column_name(estimator, place)} by "
+                f"{found / spread:.2f} standard deviations on average, not by "
+                f"{asked / spread:.2f}, as values remain within {low:g} and {high:g}. "
+                "State a smaller shift, or wider bounds of the imputer."
+            )
 
 
 def shifted(draw, shift):
@@ -180,6 +211,7 @@ def shifted(draw, shift):
         drawn = _tilted(draw, source, nodes, number, shift.log_odds)
         for node, move in shift.moves.items():
             rows = missing[:, node]
+            shift.moved[node] += move.change(drawn[:, rows, node])
             cells = move.moved(drawn[:, rows, node], uniform[:, rows, node])
             drawn[:, rows, node] = cells
         known = ~missing | shift.columns

@@ -3,6 +3,8 @@
 Little (1993), Pattern-mixture models for multivariate incomplete data.
 """
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -43,6 +45,32 @@ def mixed_rows(n, seed):
     frame = frame.mask(rng.random(frame.shape) < 0.3)
     frame["visits"] = frame["visits"].astype("Int64")
     return frame
+
+
+@names
+@pytest.mark.parametrize("kind", ["numbers", "counts"])
+def test_a_shift_that_a_range_cuts_off_is_announced(imputer, kind):
+    X = cells = normal_rows(150, 1)
+    if kind == "counts":
+        cells = np.rint(X)
+        X = pd.DataFrame(np.rint(X), columns=list("abc")).astype("Int64")
+    imputer.fit(X)
+    column = 1 if kind == "numbers" else "b"
+    hidden = np.isnan(cells[:, 1])
+
+    def mean(shift):
+        tables = imputer.sample(X, 10, 0, as_array=True, shift=shift)
+        return tables[:, hidden, 1].astype(float).mean()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = mean({column: 0.0})
+        mean({column: 0.1, 0 if kind == "numbers" else "a": -50.0})  # none are missing
+    with pytest.warns(UserWarning, match="not by 9.00, as values") as caught:
+        after = mean({column: 9.0})
+    said = float(str(caught[-1].message).split(" by ")[1].split()[0])
+    spread = np.nanstd(cells[:, 1])
+    assert abs((after - before) / spread - said) < 0.1
 
 
 @names
