@@ -11,6 +11,7 @@ from sklearn.impute import SimpleImputer
 
 from skvnce import GaussianImputer, metrics
 from skvnce.evaluation import energy_i_score, imputation_report, own_patterns
+from skvnce.evaluation._energy import _predictors
 from skvnce.inspection import ReportDisplay
 from skvnce.missingness import hide, mcar
 
@@ -310,3 +311,14 @@ def test_a_report_is_drawn():
         ReportDisplay(pd.DataFrame({"rmse": [1.0]}))
     with pytest.raises(ValueError, match="at least one score"):
         ReportDisplay(report[["mechanism", "imputer"]])
+
+
+def test_the_predictor_is_the_column_observed_most_often_with_the_scored_one():
+    observed = np.ones((10, 3), dtype=bool)
+    observed[4:, 0] = observed[0, 1] = observed[:2, 2] = False
+    observed[5:8, 1] = False  # outside of the rows of column 0, where 1 is ahead of 2
+    assert _predictors(observed, 0) == [1]
+    observed[0, 1] = True
+    assert _predictors(observed, 0) == [1]
+    observed[0, 2] = observed[1, 2] = True
+    assert _predictors(observed, 0) == [1, 2]

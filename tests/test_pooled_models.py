@@ -341,6 +341,12 @@ def test_errors_of_pooled_models():
         pool_models(other)
 
 
+def test_degrees_of_freedom_are_those_of_the_smallest_table():
+    tables = [TABLES[0], TABLES[1][:-7], TABLES[2]]
+    pooled = pool_models(fit_each(FITS["ols"], tables, formula="y ~ x1"))
+    assert pooled.dof_complete == len(TABLES[1]) - 7 - 2
+
+
 def test_tables_with_missing_values_are_announced():
     """A formula leaves out such rows silently, which would be a complete-case study."""
     tables = [table.copy() for table in TABLES[:3]]

@@ -135,6 +135,8 @@ def ranks_of_interval(level, n_draws):
 def ranks_of_quantiles(q, n_draws):
     """Find the ranks, from 0, of the draws that are quantiles (n_quantiles,)."""
     check_count(n_draws, "n_draws")
+    if not np.size(q):
+        raise ValueError("q must have a number or more, got none.")
     ranks = []
     for share in np.ravel(q).tolist():
         check_share(share, "q")

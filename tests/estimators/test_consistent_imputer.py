@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skvnce import ConsistentImputer, GaussianImputer
 from skvnce.estimators import _density
+from skvnce.estimators._equations import Equations, Sum
 from skvnce.training import rounds
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -291,3 +292,15 @@ def test_wrong_equations_are_refused():
     empty = part.assign(total=np.nan, food=np.nan)
     with pytest.raises(ValueError, match="'total' is in an equation, but none"):
         ConsistentImputer(sums={"total": ["food", "rent"]}).fit(empty)
+
+
+def test_parts_move_by_their_variances_and_not_if_the_total_is_free():
+    """The solution of eq. (1) by hand: a gap of 5 is shared as 1 to 9."""
+    columns = np.zeros(3), np.array([1.0, 3.0, 2.0])
+    free = np.full(3, -np.inf), np.full(3, np.inf), np.zeros(3, dtype=bool)
+    equations = Equations([Sum(2, (0, 1), "'total'")], [], *columns, *free)
+    filled = np.array([[[2.0, 3.0, 10.0], [2.0, 3.0, 11.0]]])
+    missing = np.array([[True, True, False], [True, True, True]])
+    found = equations.enforced(filled, missing)
+    assert_allclose(found[0, 0], [2.5, 7.5, 10.0])
+    assert_allclose(found[0, 1], [2.0, 3.0, 5.0], atol=1e-4)

@@ -243,6 +243,7 @@ def test_errors_of_interval(given, error, message):
     [
         (0.0, 9, ValueError, "q must be between 0 and 1"),
         ([0.5, 1.0], 9, ValueError, "q must be between 0 and 1"),
+        ([], 9, ValueError, "q must have a number or more"),
         ("a", 9, TypeError, "q must be a number"),
         (0.95, 18, ValueError, "q=0.95 needs n_draws of at least 19"),
         (0.05, 18, ValueError, "q=0.05 needs n_draws of at least 19"),

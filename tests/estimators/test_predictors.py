@@ -207,6 +207,22 @@ def test_ends_of_intervals_are_order_statistics():
         known.interval(np.zeros((1, 1)), 0.95)
 
 
+def test_standard_deviations_are_those_of_the_equation():
+    """The variance of a prediction, by hand, and that of the noise."""
+    predictions = np.array([[0.0, 1.0, 5.0], [2.0, 1.0, 8.0], [4.0, 4.0, 2.0]])
+    y = np.array([9.0, -6.0, 7.0])
+    between = 4 / 3 * np.array([4.0, 3.0, 9.0])  # (1 + 1 / n) b
+    gap = y - [2.0, 2.0, 5.0]
+    known = Residuals.of(predictions, y, np.ones(3))
+    noise = (gap**2).mean() - between.mean()
+    assert known.noise_variance == pytest.approx(noise)
+    ratios = np.sort(gap / np.sqrt(noise + between))
+    assert_allclose(known.residuals, ratios)
+    lower, upper = known.interval(np.array([[1.0], [2.0], [3.0]]), 0.5)
+    s = np.sqrt(noise + 4 / 3)
+    assert_allclose([lower[0], upper[0]], 2 + s * ratios[[0, 2]])
+
+
 def test_weights_of_residuals_count_as_rows():
     rng = np.random.default_rng(0)
     y, predictions = rng.normal(size=300), rng.normal(size=(4, 300))

@@ -217,3 +217,16 @@ def test_constant_columns_cannot_be_shifted():
     imputer = GaussianImputer(random_state=0).fit(X)
     with pytest.raises(ValueError, match="has the column 0, which is constant"):
         imputer.sample(X, shift={0: 1})
+
+
+def test_cells_that_follow_have_the_same_random_numbers_for_all_log_odds():
+    frame = mixed_rows(600, 2)
+    imputer = GaussianImputer(random_state=0).set_output(transform="pandas").fit(frame)
+    shifts = {"smoker": {"yes": 0.0}}, {"smoker": {"yes": 2.0}}
+    one, other = (imputer.sample(frame, 1, 0, shift=shift)[0] for shift in shifts)
+    both = frame["smoker"].isna() & frame["income"].isna()
+    alike = both & (one["smoker"] == other["smoker"])
+    assert alike.sum() > 10 and (one["smoker"] != other["smoker"]).sum() > 10
+    assert (one["income"] == other["income"])[alike].mean() > 0.9
+    again = imputer.sample(frame, 1, 1, shift=shifts[1])[0]
+    assert (one["income"] == again["income"])[alike].mean() < 0.1
