@@ -168,7 +168,7 @@ class MultipleImputation(BaseEstimator):
                 setattr(self, name, getattr(self.imputer_, name))
 
     def _check_columns(self, table):
-        """Raise an error for strings, which the default model does not take."""
+        """Raise an error for strings and dates, which the default model refuses."""
         if self.estimator is not None:
             return
         if is_frame(table):
@@ -176,15 +176,15 @@ class MultipleImputation(BaseEstimator):
             texts = [
                 repr(name)
                 for name, dtype in frame.schema.items()
-                if dtype in (nw.String, nw.Object)
+                if dtype in (nw.String, nw.Object) or dtype.is_temporal()
             ]
         else:
             texts = ["X"] if np.asarray(table).dtype.kind in "OUS" else []
         if texts:
             raise TypeError(
                 f"The default estimator takes numbers and categories, but {texts[0]} "
-                "has strings or other objects. Convert it to categories, in a data "
-                "frame, or pass an estimator that encodes them."
+                "has strings, dates or other objects. Convert it to categories or "
+                "numbers, or pass an estimator that encodes them."
             )
 
     def _fitted(self, tables, y, given, rng):

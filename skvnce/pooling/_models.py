@@ -121,8 +121,8 @@ def _check_alike(results):
         if lost is not None and len(lost):
             warn_user(
                 f"Result {number} is that of a table with missing values, of which "
-                f"{len(lost)} rows were left out. Pass draws, completed by sample of "
-                "an imputer, to fit_each."
+                f"{len(lost)} rows were left out. Unless they are to be left out, pass "
+                "draws, completed by sample of an imputer, to fit_each."
             )
             return
 

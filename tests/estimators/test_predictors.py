@@ -389,6 +389,11 @@ def test_the_default_model_refuses_strings_and_names_the_column(make):
         where, imputer = "X", GaussianImputer(categorical_features=[1])
     with pytest.raises(TypeError, match=f"{where} has strings.*Convert it to categ"):
         MultipleImputationRegressor(imputer, **few).fit(make(frame), y)
+    if make is not np.array:
+        days = pd.Timestamp("2020-01-01") + pd.to_timedelta(range(len(y)), "D")
+        frame = frame[["age"]].assign(day=days)
+        with pytest.raises(TypeError, match="'day' has .*dates"):
+            MultipleImputationRegressor(**few).fit(make(frame), y)
 
 
 @both
