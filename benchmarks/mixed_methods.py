@@ -92,8 +92,13 @@ def forests(case, seed):
 
 def of_estimator(estimator, case, seed):
     """Fill and draw by one of our imputers that takes data frames."""
-    train, test = (frame_of(case, x) for x in case.masked)
-    estimator.set_output(transform="pandas").fit(train)
+    estimator.set_output(transform="pandas").fit(frame_of(case, case.masked[0]))
+    return answer_of(estimator, case, seed)
+
+
+def answer_of(estimator, case, seed):
+    """Fill and draw by a fitted imputer that returns data frames of pandas."""
+    test = frame_of(case, case.masked[1])
     points = estimator.transform(test).astype(float).to_numpy()
     drawn = estimator.sample(test, DRAWS, random_state=seed)
     draws = np.stack([table.astype(float).to_numpy() for table in drawn])
