@@ -324,7 +324,9 @@ def test_predictors_are_parts_of_searches_and_pipelines(predictor):
     assert clone(fitted).get_params().keys() == predictor.get_params().keys()
 
 
-@pytest.mark.parametrize("imputer", SMALL_IMPUTERS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "imputer", SMALL_IMPUTERS, indirect=True, ids=lambda one: type(one).__name__
+)
 def test_all_imputers_that_draw_serve(imputer):
     X, y = rows()
     kept = X.copy()

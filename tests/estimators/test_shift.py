@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 COVARIANCE = np.array([[1.0, 0.6, 0.5], [0.6, 1.0, 0.7], [0.5, 0.7, 1.0]])
 names = pytest.mark.parametrize(
-    "imputer", SMALL_IMPUTERS, ids=lambda one: type(one).__name__
+    "imputer", SMALL_IMPUTERS, indirect=True, ids=lambda one: type(one).__name__
 )
 
 
@@ -230,3 +230,20 @@ def test_cells_that_follow_have_the_same_random_numbers_for_all_log_odds():
     assert (one["income"] == other["income"])[alike].mean() > 0.9
     again = imputer.sample(frame, 1, 1, shift=shifts[1])[0]
     assert (one["income"] == again["income"])[alike].mean() < 0.1
+
+
+@names
+@pytest.mark.parametrize("shift", [{1: -0.3}, {0: 1.0}])
+def test_no_shift_has_the_random_numbers_of_a_shift(imputer, shift):
+    """Draws of several sets of parameters, or of several members, too."""
+    X = normal_rows(100, 10)
+    imputer.fit(X)
+    none, shifted = (
+        imputer.sample(X, 8, 0, as_array=True, shift=one) for one in ({}, shift)
+    )
+    hidden = np.isnan(X)
+    alone = hidden[:, 2] & ~hidden[:, 1]
+    assert alone.sum() > 10
+    np.testing.assert_array_equal(none[:, alone], shifted[:, alone])
+    other = imputer.sample(X, 8, 1, as_array=True, shift={})
+    assert (none[:, alone, 2] != other[:, alone, 2]).mean() > 0.9
