@@ -445,6 +445,27 @@ def test_weights_count_in_intervals():
     assert_allclose(whole.interval(X), part.interval(X))
 
 
+@pytest.mark.parametrize(
+    "predictor",
+    [MultipleImputationRegressor(), MultipleImputationClassifier()],
+    ids=lambda one: type(one).__name__,
+)
+def test_default_models_request_weights(predictor):
+    X, y = rows()
+    weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
+    predictor = clone(predictor).set_params(n_estimators=1, n_draws=1, random_state=0)
+    plain = clone(predictor).fit(X, y, sample_weight=weights).predict(X)
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = clone(predictor).fit(X, y, sample_weight=weights).predict(X)
+    assert_array_equal(routed, plain)
+    assert (plain != clone(predictor).fit(X, y).predict(X)).any()
+
+
+def test_a_regressor_refuses_classifiers():
+    with pytest.raises(ValueError, match="a regressor, got the classifier LogisticReg"):
+        MultipleImputationRegressor(estimator=LogisticRegression()).fit(*rows())
+
+
 def test_weights_of_a_pipeline_are_routed():
     X, y = rows()
     weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
