@@ -364,3 +364,14 @@ def test_wrong_limits_are_refused(fitted):
         GaussianImputer().fit(frame, max_value={"b": 1.0})
     with pytest.raises(TypeError, match="max_value"):
         ForestImputer().fit(X, max_value=limits)
+
+
+def test_limits_outside_of_the_bounds_of_a_column():
+    X, limits, _ = below_limits(6, n=40)
+    X = np.where(X < limits, np.nan, X)
+    most = np.nanmax(X) + 1
+    imputer = GaussianImputer(min_value=-50, max_value=most, random_state=0)
+    for wrong in ({"min_value": {0: most + 1}}, {"max_value": {0: -60.0}}):
+        with pytest.raises(ValueError, match="are outside of the bounds"):
+            imputer.fit(X, **wrong)
+    imputer.fit(X, min_value={0: most - 0.5})  # within

@@ -461,6 +461,16 @@ def test_default_models_request_weights(predictor):
     assert (plain != clone(predictor).fit(X, y).predict(X)).any()
 
 
+def test_rows_without_weight_are_no_borders_of_the_default_model():
+    rng = np.random.default_rng(3)
+    X, new = rng.normal(size=(120, 2)), rng.normal(size=(500, 2))
+    y, weights = X[:, 0] + rng.normal(size=120), np.repeat([1.0, 0.0], 60)
+    predictor = MultipleImputationRegressor(n_estimators=1, n_draws=1, random_state=0)
+    found = clone(predictor).fit(X, y, weights).predict(new)
+    assert_array_equal(found, clone(predictor).fit(X[:60], y[:60]).predict(new))
+    assert (found != clone(predictor).fit(X, y).predict(new)).any()
+
+
 def test_a_regressor_refuses_classifiers():
     with pytest.raises(ValueError, match="a regressor, got the classifier LogisticReg"):
         MultipleImputationRegressor(estimator=LogisticRegression()).fit(*rows())
