@@ -47,10 +47,10 @@ def analysed(X, shape):
     return np.append(x.mean(), beta), np.append(x.var(ddof=1) / len(x), variances)
 
 
-def draws_within(X, limit, seed, marginals="auto"):
+def draws_within(X, limit, seed, **options):
     """Draw the cells of x below their limits."""
     limits = {"max_value": {0: limit}}
-    imputer = GaussianImputer(marginals=marginals, random_state=seed).fit(X, **limits)
+    imputer = GaussianImputer(random_state=seed, **options).fit(X, **limits)
     return imputer.sample(X, 20, seed, **limits)
 
 
@@ -68,8 +68,10 @@ def estimates(rng, shape, share, limits):
         'limits, marginals="auto"': draws_within(X, limit, seed),
     }
     if shape == "normal":
-        draws = draws_within(X, limit, seed, "normal")
+        draws = draws_within(X, limit, seed, marginals="normal")
         ways['limits, marginals="normal"'] = draws
+        signed = draws_within(X, limit, seed, min_value=-np.inf)
+        ways["limits, min_value=-np.inf"] = signed
     return {name: intervals(draws, shape) for name, draws in ways.items()}
 
 

@@ -6,6 +6,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import matplotlib
 import pytest
+from sklearn.base import clone
 
 matplotlib.use("Agg")
 
@@ -14,6 +15,12 @@ matplotlib.use("Agg")
 def seed():
     """The seed of a statistical test; sweep it with SKVNCE_TEST_SEED=0,1,2,..."""
     return int(os.environ.get("SKVNCE_TEST_SEED", "0"))
+
+
+@pytest.fixture
+def imputer(request):
+    """A copy of an imputer of a list, so that no test changes that of another."""
+    return clone(request.param)
 
 
 def pytest_addoption(parser):

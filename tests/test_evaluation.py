@@ -202,6 +202,8 @@ def test_errors_of_reports():
         imputation_report(one, X, n_repeats=0)
     with pytest.raises(ValueError, match="level must lie"):
         imputation_report(one, X, level=1.0)
+    with pytest.raises(ValueError, match="level must lie"):
+        imputation_report(one, X, level="0.9")
     with pytest.raises(ValueError, match="raise fraction"):
         imputation_report(one, X, fraction=0.0)
     holes = hide(X, mcar(X, 0.5, random_state=0))

@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 import statsmodels.api as sm
 import statsmodels.formula.api as smf
-from scipy.stats import binomtest, chi2
+from scipy.optimize import minimize
+from scipy.stats import binomtest, chi2, gamma
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -160,6 +161,60 @@ def test_d3_with_a_negative_increase(case):
     ratio = case["D3"]["statistic"] * (1 + case["D3"]["riv"]) * found.dof_numerator
     assert found.statistic == pytest.approx(ratio / found.dof_numerator, rel=1e-8)
     assert found.p_value == pytest.approx(chi2.sf(ratio, found.dof_numerator))
+
+
+def test_cox_regressions_of_mice():
+    """The degrees of freedom are those of the events, not of the rows."""
+    recorded = json.loads((REFERENCE / "mice_cox.json").read_text())
+    n = len(TABLES[0])
+    time, event = np.arange(1, n + 1) / 10, np.resize([1, 1, 0, 1, 0], n)
+    results = [
+        smf.phreg("time ~ x1 + x2", table.assign(time=time), status=event).fit()
+        for table in TABLES
+    ]
+    pooled = pool_models(results)
+    assert pooled.dof_complete == recorded["dfcom"] == event.sum() - 2
+    np.testing.assert_allclose(pooled.estimate, recorded["estimate"], rtol=1e-6)
+    np.testing.assert_allclose(np.diag(pooled.total), recorded["t"], rtol=1e-6)
+    np.testing.assert_allclose(pooled.dof, recorded["df"], rtol=1e-6)
+
+
+def generalised(formula, family, tables=TABLES):
+    """Fit a generalised linear model to each table; y is made positive."""
+    tables = [table.assign(y=np.exp(table["y"] / 2)) for table in tables]
+    return fit_each(
+        lambda table: smf.glm(formula, table, family=family).fit(tol=1e-14), tables
+    )
+
+
+def test_d3_of_normal_models_is_that_of_linear_models():
+    normal = sm.families.Gaussian()
+    tables = [table.assign(y=np.exp(table["y"] / 2)) for table in TABLES]
+    formulas = "y ~ x1 + x2 + group", "y ~ x1"
+    found = likelihood_ratio_test(*(generalised(one, normal) for one in formulas))
+    wanted = likelihood_ratio_test(
+        *(fit_each(FITS["ols"], tables, formula=one) for one in formulas)
+    )
+    np.testing.assert_allclose(found, wanted, rtol=1e-8)
+
+
+def test_d3_of_gamma_models_maximises_over_the_scale():
+    """The statistic of one table is that of maximum likelihood, by scipy."""
+    log_gamma = sm.families.Gamma(sm.families.links.Log())
+    formulas, maxima = ("y ~ x1 + x2", "y ~ 1"), []
+    results = [generalised(one, log_gamma, TABLES[:1] * 3) for one in formulas]
+    for [result, *_] in results:
+        y, X = result.model.endog, result.model.exog
+
+        def minus(theta, y=y, X=X):
+            shape, mean = np.exp(theta[0]), np.exp(X @ theta[1:])
+            return -gamma.logpdf(y, shape, scale=mean / shape).sum()
+
+        start = [0.0, *result.params]
+        maxima.append(-minimize(minus, start, method="BFGS", tol=1e-8).fun)
+    found = likelihood_ratio_test(*results)
+    assert found.statistic == pytest.approx((maxima[0] - maxima[1]), rel=1e-6)  # 2 / k
+    assert found.relative_increase == pytest.approx(0, abs=1e-9)
 
 
 def test_all_kinds_of_cases_are_recorded():
@@ -388,7 +443,7 @@ def test_errors_of_other_tests():
     for statistics in ([1.0], [1.0, -1.0], [1.0, np.nan], 3.0):
         with pytest.raises(ValueError, match="statistics must be a list"):
             chi2_test(statistics, 1)
-    for dof in (0, 1.5):
+    for dof in (0, 1.5, True):
         with pytest.raises(ValueError, match="dof must be an integer"):
             chi2_test([1.0, 2.0], dof)
     full, reduced = fits(CASES[0], "full"), fits(CASES[0], "reduced")
@@ -407,6 +462,67 @@ def test_errors_of_other_tests():
     models = fit_each(LinearRegression(), NUMBERS, VISITS)
     with pytest.raises(TypeError, match="got LinearRegression"):
         likelihood_ratio_test(models, models)
+    with pytest.raises(TypeError, match="full must be a list of fitted models"):
+        likelihood_ratio_test(full[0], other[0])
+
+
+@pytest.mark.filterwarnings("ignore:The InversePower link")
+def test_likelihoods_of_different_models_are_not_compared():
+    def fitted(function, formula, **options):
+        return fit_each(lambda table: function(formula, table).fit(**options), TABLES)
+
+    full = fitted(smf.logit, "sick ~ x1 + x2", disp=False)
+    reduced = fitted(smf.probit, "sick ~ x1", disp=False)
+    with pytest.raises(ValueError, match="same kind, but results 0 are Logit.* Probit"):
+        likelihood_ratio_test(full, reduced)
+    links = sm.families.links.Log(), sm.families.links.InversePower()
+    full, reduced = (
+        generalised(formula, sm.families.Gamma(link))
+        for formula, link in zip(("y ~ x1", "y ~ 1"), links, strict=True)
+    )
+    with pytest.raises(ValueError, match=r"GLM \(Gamma, Log\) and GLM \(Gamma, Inv"):
+        likelihood_ratio_test(full, reduced)
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        lambda formula, table: smf.gee(formula, "group", table).fit(),
+        lambda formula, table: smf.rlm(formula, table).fit(),
+        lambda formula, table: smf.quantreg(formula, table).fit(),
+        lambda formula, table: smf.glm(
+            formula.replace("y", "visits"), table, family=sm.families.Poisson()
+        ).fit(scale="X2"),
+    ],
+    ids=["gee", "rlm", "quantreg", "quasi-poisson"],
+)
+@pytest.mark.filterwarnings("ignore")  # of statsmodels
+def test_models_without_a_likelihood(fit):
+    full, reduced = (
+        [fit(formula, table) for table in TABLES] for formula in ("y ~ x1", "y ~ 1")
+    )
+    with pytest.raises(TypeError, match="with a log-likelihood of one vector"):
+        likelihood_ratio_test(full, reduced)
+    assert np.isfinite(wald_test(pool_models(full), "x1").p_value)  # negative control
+
+
+def test_penalised_models_and_models_without_covariances():
+    penalised = [
+        smf.logit("sick ~ x1", table).fit_regularized(alpha=0.01, disp=False)
+        for table in TABLES
+    ]
+    assert (penalised[0].params != 0).all()
+    with pytest.raises(TypeError, match="L1Binary.* has a penalty"):
+        pool_models(penalised)
+
+    class Failed:
+        params = np.ones(2)
+
+        def cov_params(self):
+            raise ValueError("need covariance of parameters")
+
+    with pytest.raises(ValueError, match="Result 0 has no covariances: need cov"):
+        pool_models([Failed(), Failed()])
 
 
 def test_names_and_summaries():

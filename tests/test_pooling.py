@@ -81,11 +81,23 @@ def test_equal_estimates_leave_the_complete_analysis():
         ([[1.0, 2.0]] * 2, [[[1, 9], [9, 1]]] * 2, None, "positive semi-definite"),
         ([1.0, 2.0], [1.0, 1.0], 0, "dof_complete must be a number above 0"),
         ([1.0, 2.0], [1.0, 1.0], "many", "dof_complete must be a number above 0"),
+        ([1.0, 2.0], [1.0, 1.0], True, "dof_complete must be a number above 0"),
+        (np.ones((2, 0)), np.ones((2, 0)), None, "an estimate or more"),
+        ([1e200, 0.0], [1.0, 1.0], None, "estimates must be below 1e.150"),
     ],
 )
 def test_errors(Q, U, dof, message):
     with pytest.raises(ValueError, match=message):
         pool(Q, U, dof)
+
+
+def test_errors_of_names_and_hypotheses():
+    Q, U = [[1.0, 2.0]] * 2, [[1.0, 2.0]] * 2
+    with pytest.raises(ValueError, match="names must differ, but 'a' is there twice"):
+        pool(Q, U, names=["a", "a"])
+    with pytest.raises(ValueError, match="one for each of the 2 estimates, got"):
+        pool(Q, U).p_value([1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(pool(Q, U).p_value([1.0, 2.0]), [1.0, 1.0])
 
 
 @pytest.mark.parametrize("level", [0, 1, "a"])

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose
 from sklearn.impute import SimpleImputer
 
 from skvnce import GaussianImputer
@@ -62,6 +63,26 @@ def test_it_is_the_pooled_analysis_of_the_draws(fitted):
     assert table["shift"].tolist() == shifts
     low, high = curve.pooled[1].interval(0.9)
     assert table.loc[1, ["low", "high"]].tolist() == [low, high]
+
+
+def test_shifts_have_the_same_random_numbers_as_none():
+    """Of x and y, both of which miss cells, one is shifted; x follows."""
+    X, _ = rows(300, 2)
+    X[np.random.default_rng(2).random(300) < 0.3, 0] = np.nan
+    imputer = GaussianImputer(random_state=0).fit(X)
+    tables = []
+    shifts = [{}, {1: -0.01}]
+    sensitivity_curve(
+        imputer, X, lambda table: tables.append(table) or (0.0, 1.0), shifts, 4, 0
+    )
+    none, shifted = np.array(tables[:4]), np.array(tables[4:])
+    hidden = np.isnan(X)
+    moved = (shifted - none) / np.nanstd(X, axis=0)
+    assert_allclose(moved[:, hidden[:, 1], 1], -0.01, rtol=1e-6)
+    assert abs(moved[..., 0]).max() < 0.1  # draws are steep functions of the shift
+    # another seed: the root mean square is near sqrt(2 * conditional variance)
+    others = imputer.sample(X, 4, 1, shift={}, as_array=True)
+    assert np.sqrt(((others - none)[:, hidden[:, 0], 0] ** 2).mean()) > 0.5
 
 
 @pytest.mark.filterwarnings("ignore:shift moves the missing cells:UserWarning")

@@ -96,6 +96,7 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
 
     Rows of observed cells that contradict an equation are errors of `fit`, `transform`
     and `sample`.  Quantiles of `interval` and `quantile` are those of each cell alone.
+    A `shift` acts before the equations, which may move cells back.
 
     References
     ----------

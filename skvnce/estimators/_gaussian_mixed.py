@@ -12,6 +12,7 @@ from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._gaussian_rows import MixedRows
 from skvnce.estimators._misfit import HELD_OUT
+from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import columns_of, is_level, level_counts
 from skvnce.metrics import split_r_hat
@@ -94,14 +95,17 @@ def _marginals(estimator, data, weights, limits):
     if estimator.marginals == "normal" and not is_level(estimator).any():
         scales = zip(estimator.location_, estimator.scale_, strict=True)
         return {j: censored.linear(*one) for j, one in enumerate(scales)}
-    found = {}
-    for j, seen in enumerate(data.observed.T):
+    possible, found = PossibleValues(*estimator._possible), {}
+    for j, (place, seen) in enumerate(
+        zip(estimator.feature_indices_, data.observed.T, strict=True)
+    ):
+        lowest = float(possible.low[place]) if possible.given[0, place] else 0.0
         ends = [end[:, j] for end in limits]
         some = ends[0].isfinite() | ends[1].isfinite()
         if some.any():
             ends = ends[0][some], ends[1][some]
             known = data.x[seen, j], weights[seen]
-            found[j] = censored.censored(*known, ends, weights[some])
+            found[j] = censored.censored(*known, ends, weights[some], lowest)
     return found
 
 

@@ -106,7 +106,7 @@ class MultipleImputation(BaseEstimator):
             )
 
     def _imputer(self):
-        return GaussianImputer() if self.imputer is None else self.imputer
+        return asking(GaussianImputer()) if self.imputer is None else self.imputer
 
     def _model(self):
         """Return the model, or the default."""
@@ -228,6 +228,13 @@ class MultipleImputation(BaseEstimator):
                 for k, table in enumerate(tables)
             ]
             yield np.array(found)
+
+
+def asking(default):
+    """Let a default imputer or model request weights, if requests are needed."""
+    if metadata_routing._routing_enabled():
+        default.set_fit_request(sample_weight=True)
+    return default
 
 
 def map_missing(y):

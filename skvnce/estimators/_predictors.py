@@ -1,7 +1,7 @@
 """A classifier and a regressor that learn from several draws of the missing cells."""
 
 import numpy as np
-from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y
 
 from skvnce.estimators._intervals import check_share
-from skvnce.estimators._prediction import MultipleImputation
+from skvnce.estimators._prediction import MultipleImputation, asking
 from skvnce.estimators._residuals import Residuals, fold_residuals
 from skvnce.estimators._validation import RANDOM_STATE, integer_from
 
@@ -173,7 +173,7 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
 
     def _model(self):
         if self.estimator is None:
-            return HistGradientBoostingClassifier()
+            return asking(HistGradientBoostingClassifier())
         return self.estimator
 
     def _target(self, y):
@@ -355,10 +355,19 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
 
     def _model(self):
         if self.estimator is None:
-            return HistGradientBoostingRegressor(
+            model = HistGradientBoostingRegressor(
                 min_samples_leaf=1, early_stopping=False
             )
+            return asking(model)
         return self.estimator
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        if is_classifier(self._model()):
+            raise ValueError(
+                "estimator must be a regressor, got the classifier "
+                f"{type(self._model()).__name__}: use MultipleImputationClassifier."
+            )
 
     def _target(self, y):
         return _check_y(super()._target(y), y_numeric=True, estimator=self)

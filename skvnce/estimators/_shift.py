@@ -204,7 +204,7 @@ def shifted(draw, shift):
     """
 
     def draw_shifted(source, nodes, number):
-        first, last = torch.randint(2**62, (2,)).tolist()  # the same for all shifts
+        first, then, after = torch.randint(2**62, (3,)).tolist()  # same for all shifts
         missing = np.isnan(nodes)
         torch.manual_seed(first)
         uniform = torch.rand(number, *nodes.shape, dtype=torch.float64).numpy()
@@ -217,12 +217,13 @@ def shifted(draw, shift):
         known = ~missing | shift.columns
         follow = ~known.all(1) & (missing & shift.columns).any(1)
         if follow.any():
-            torch.manual_seed(last)
+            torch.manual_seed(then)
             kept = np.where(known, drawn, np.nan)[:, follow]
             tables = draw(source, kept.reshape(-1, nodes.shape[1]), 1)[0]
             drawn[:, follow] = np.where(
                 known[follow], drawn[:, follow], tables.reshape(kept.shape)
             )
+        torch.manual_seed(after)
         return drawn
 
     return draw_shifted

@@ -1,6 +1,6 @@
 """Scores of several imputers on hidden cells of one table."""
 
-from numbers import Integral
+from numbers import Integral, Real
 from time import perf_counter
 
 import numpy as np
@@ -218,7 +218,7 @@ def _check_counts(n_repeats, n_draws, level):
     for value, name in ((n_repeats, "n_repeats"), (n_draws, "n_draws")):
         if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-    if not 0 < level < 1:
+    if not isinstance(level, Real) or not 0 < level < 1:
         raise ValueError(f"level must lie in (0, 1), got {level!r}")
     least = int(np.ceil(round(2 / (1 - level), 9))) - 1
     if n_draws < least:

@@ -51,7 +51,7 @@ class ImputationDisplay:
     """
 
     def __init__(self, X, draws, columns=None):
-        table = read(X)
+        table, draws = read(X), list(draws)
         missing = np.isnan(table.cells)
         for k, one in enumerate(draws):
             shape = getattr(one, "shape", np.shape(one))

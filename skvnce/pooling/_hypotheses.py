@@ -27,11 +27,11 @@ from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 from scipy.stats import chi2, f
 
 from skvnce._warnings import warn_user
-from skvnce.pooling._models import parameters
+from skvnce.pooling._likelihoods import check_nested, likelihoods
+from skvnce.pooling._models import listed
 from skvnce.pooling._rules import degrees_of_freedom
 
 
@@ -157,7 +157,7 @@ def chi2_test(statistics, dof):
             "statistics must be a list of two or more finite numbers, none negative, "
             f"got {statistics!r}."
         )
-    if not isinstance(dof, Integral) or dof < 1:
+    if not isinstance(dof, Integral) or isinstance(dof, bool) or dof < 1:
         raise ValueError(f"dof must be an integer of at least 1, got {dof!r}.")
     k, m = int(dof), len(d)
     r = (1 + 1 / m) * np.sqrt(d).var(ddof=1)  # eq. (3)
@@ -184,18 +184,19 @@ def likelihood_ratio_test(full, reduced):
     ------
     TypeError
         If results have no log-likelihood that can be evaluated at other coefficients,
-        such as those of mixed models and of scikit-learn.
+        such as those of mixed models, quasi-likelihoods and scikit-learn.
     ValueError
-        If there are fewer than two tables, the models are not of the same tables, or
-        ``full`` has no more coefficients than ``reduced``, or terms of ``reduced`` do
-        not follow from those of ``full``.
+        If there are fewer than two tables, the models are not of the same tables and of
+        the same kind, ``full`` has no more coefficients than ``reduced``, or terms of
+        ``reduced`` do not follow from those of ``full``.
 
     Notes
     -----
-    At the pooled estimates, the intercept and the scale of linear models are those of
-    maximum likelihood in each table, as in ``mice::D3``; Meng and Rubin (1992) pool
-    these as well, which is the same to first order. The relative increase (4) is 0
-    where chance makes it negative.
+    At the pooled estimates, the intercept and the scale (of linear models, and of
+    generalised linear models that have one) are those of maximum likelihood in each
+    table, as in ``mice::D3`` of linear models; Meng and Rubin (1992) pool these as
+    well, which is the same to first order. The relative increase (4) is 0 where chance
+    makes it negative.
 
     Examples
     --------
@@ -212,10 +213,9 @@ def likelihood_ratio_test(full, reduced):
     >>> test.dof_numerator, bool(test.p_value > 0.05)
     (2, True)
     """
-    k = _check_nested(full, reduced)
-    m = len(full)
-    at_own = np.mean([a.llf - b.llf for a, b in zip(full, reduced, strict=True)])
-    at_pooled = np.mean(_pooled_likelihoods(full) - _pooled_likelihoods(reduced))
+    full, reduced = listed(full, "full"), listed(reduced, "reduced")
+    k, m = check_nested(full, reduced), len(full)
+    at_own, at_pooled = (likelihoods(full) - likelihoods(reduced)).mean(1)
     r = max(2 * (m + 1) / (k * (m - 1)) * (at_own - at_pooled), 0.0)  # eq. (4)
     statistic = 2 * at_pooled / (k * (1 + r))
     return _of_f(statistic, k, _large_sample_dof(k, m, r), r)
@@ -320,77 +320,3 @@ def _of_f(statistic, k, dof, r):
     else:
         p = f.sf(statistic, k, dof)
     return PooledTest(float(statistic), k, float(dof), float(p), float(r))
-
-
-def _check_nested(full, reduced):
-    """Return the number of constraints that lead from one model to the other."""
-    if len(full) != len(reduced) or len(full) < 2:
-        raise ValueError(
-            "full and reduced must have one result for each of the same two or more "
-            f"tables, got {len(full)} and {len(reduced)}."
-        )
-    for number, (a, b) in enumerate(zip(full, reduced, strict=True)):
-        for result in (a, b):
-            _check_likelihood(result)
-        if not np.array_equal(a.model.endog, b.model.endog):
-            raise ValueError(
-                "full and reduced must be fitted to the same tables, in the same order,"
-                f" but the outcomes of results {number} differ."
-            )
-        _check_terms(a.model, b.model)
-    larger, smaller = (len(parameters(one)[0]) for one in (full, reduced))
-    if larger <= smaller:
-        raise ValueError(
-            f"full must have more coefficients than reduced, got {larger} and "
-            f"{smaller}: pass the larger model first."
-        )
-    return larger - smaller
-
-
-def _check_terms(full, reduced):
-    """Raise an error if terms of a model do not follow from those of a larger one."""
-    X, Z = (np.asarray(getattr(model, "exog", None)) for model in (full, reduced))
-    if X.ndim != 2 or Z.ndim != 2 or X.shape[1] < Z.shape[1]:
-        return
-    gap = Z - X @ np.linalg.lstsq(X, Z, rcond=None)[0]
-    wrong = (np.abs(gap) > 1e-6 * np.abs(Z).max(0)).any(0)
-    if wrong.any():
-        names = getattr(reduced, "exog_names", None) or list(range(Z.shape[1]))
-        raise ValueError(
-            "reduced must be nested in full, fitted to the same tables, but its term "
-            f"{names[int(wrong.argmax())]!r} does not follow from the terms of full."
-        )
-
-
-def _check_likelihood(result):
-    """Raise an error if the likelihood cannot be evaluated at other coefficients."""
-    llf, model = getattr(result, "llf", None), getattr(result, "model", None)
-    can = hasattr(model, "loglike") and not hasattr(result, "fe_params")
-    if not can or np.ndim(result.params) != 1 or llf is None or not np.isfinite(llf):
-        raise TypeError(
-            "likelihood_ratio_test takes results of statsmodels with a log-likelihood "
-            f"of one vector of coefficients, got {type(result).__name__}: use "
-            "wald_test or chi2_test."
-        )
-
-
-def _pooled_likelihoods(results):
-    """Evaluate the log-likelihood of each table at the pooled estimates."""
-    _, estimates, _ = parameters(results)
-    return np.array([_profiled(result, estimates.mean(0)) for result in results])
-
-
-def _profiled(result, estimates):
-    """Maximise the log-likelihood of one table over the intercept, if there is one."""
-    model = result.model
-    place = model.data.const_idx
-    if place is None:
-        return float(model.loglike(estimates))
-    unit = np.eye(len(estimates))[place]
-    error = float(np.asarray(result.bse)[place])
-    found = minimize_scalar(
-        lambda shift: -float(model.loglike(estimates + shift * unit)),
-        bracket=(-error, error),
-        tol=1e-10,
-    )
-    return -found.fun

@@ -32,8 +32,8 @@ def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
     y : array-like of shape (n_samples,), default=None
         Their target.
     dof_complete : float, "auto" or None, default="auto"
-        As in `pool`. ``"auto"`` is the number of rows minus the number of coefficients
-        (``df_resid``), as in ``mice::pool``.
+        As in `pool`. ``"auto"`` is the number of rows, or of events in regressions of
+        survival times, minus the number of coefficients, as in ``mice::pool``.
 
     Returns
     -------
@@ -77,7 +77,7 @@ def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
     Intercept  0.89  0.13  29.22  0.0
     x          2.03  0.12  51.81  0.0
     """
-    results = _listed(results)
+    results = listed(results)
     if len(results) < 2:
         raise ValueError(
             f"results must be those of two draws or more, got {len(results)}."
@@ -97,12 +97,13 @@ def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
     return pool(estimates, covariances, dof_complete, names)
 
 
-def _listed(results):
+def listed(results, name="results"):
+    """Return fitted models as a list."""
     try:
         return list(results)
     except TypeError as error:
         raise TypeError(
-            "results must be a list of fitted models, one for each draw, got "
+            f"{name} must be a list of fitted models, one for each draw, got "
             f"{type(results).__name__}."
         ) from error
 
@@ -137,7 +138,7 @@ def _outcome(model):
 
 def parameters(results):
     """Return names, estimates and covariances of results of statsmodels."""
-    found = [_of_result(result) for result in results]
+    found = [_of_result(result, number) for number, result in enumerate(results)]
     names = found[0][0]
     for number, (others, _, covariance) in enumerate(found):
         if others != names:
@@ -157,14 +158,25 @@ def parameters(results):
     return names, *(np.array([one[i] for one in found]) for i in (1, 2))
 
 
-def _of_result(result):
+def _of_result(result, number):
     """Return names, estimates and covariance of one result of statsmodels."""
+    if hasattr(result, "trimmed"):
+        raise TypeError(
+            f"{type(result).__name__} has a penalty, whose bias is not part of a "
+            f"variance. {_REMEDY}"
+        )
     if not (hasattr(result, "params") and hasattr(result, "cov_params")):
         raise TypeError(
             f"{type(result).__name__} has no params and cov_params(), and no standard "
             f"errors can be had. {_REMEDY}"
         )
-    params, covariance = result.params, result.cov_params()
+    try:
+        params, covariance = result.params, result.cov_params()
+    except ValueError as error:
+        raise ValueError(
+            f"Result {number} has no covariances: {error}. The fit may not have "
+            "converged; use other starting values, another method or fewer terms."
+        ) from error
     names = getattr(params, "index", None)
     if np.ndim(params) == 2:  # a column for each level of the outcome
         labels = getattr(covariance, "index", ())
@@ -183,10 +195,18 @@ def _of_result(result):
 
 def _residual_dof(results):
     """Return the least residual degrees of freedom, or None if there are none."""
-    found = [getattr(result, "df_resid", None) for result in results]
+    found = [_dof_of(result) for result in results]
     if all(isinstance(dof, Real) and 0 < dof < np.inf for dof in found):
         return float(min(found))
     return None
+
+
+def _dof_of(result):
+    """Return rows, or in models of survival times events, minus coefficients."""
+    events = getattr(getattr(result, "model", None), "status", None)
+    if events is None:
+        return getattr(result, "df_resid", None)
+    return max(float(np.sum(events)) - len(result.params), 1.0)
 
 
 def _of_estimators(models, draws, y):

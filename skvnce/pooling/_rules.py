@@ -23,6 +23,8 @@ from scipy.stats import t as student
 
 from skvnce._containers import readable
 
+_LARGEST = 1e150  # of estimates, whose squares are summed
+
 
 class Pooled(NamedTuple):
     """The result of `pool`; arrays of the shape of one estimate, or numbers.
@@ -93,7 +95,13 @@ class Pooled(NamedTuple):
         -------
         ndarray or float
         """
-        t = (self.estimate - np.asarray(value, dtype=float)) / self.standard_error
+        null = np.asarray(value, dtype=float)
+        if null.ndim and null.shape != np.shape(self.estimate):
+            raise ValueError(
+                "value must be a number, or one for each of the "
+                f"{np.size(self.estimate)} estimates, got {value!r}."
+            )
+        t = (self.estimate - null) / self.standard_error
         return 2 * student.sf(np.abs(t), self.dof)
 
     def summary(self, level=0.95):
@@ -159,7 +167,7 @@ def pool(estimates, variances, dof_complete=None, names=None):
     ValueError
         If there are fewer than two estimates, shapes do not match, values are not
         finite, variances are not positive, ``dof_complete`` is not positive or there
-        are not as many ``names`` as estimates.
+        are not as many different ``names`` as estimates.
 
     Examples
     --------
@@ -171,9 +179,8 @@ def pool(estimates, variances, dof_complete=None, names=None):
     [0.63, 1.57]
     """
     Q, U = _checked(estimates, variances)
-    if dof_complete is not None and not (
-        isinstance(dof_complete, Real) and dof_complete > 0
-    ):
+    is_number = isinstance(dof_complete, Real) and not isinstance(dof_complete, bool)
+    if dof_complete is not None and not (is_number and dof_complete > 0):
         raise ValueError(f"dof_complete must be a number above 0, got {dof_complete!r}")
     names = _checked_names(names, Q)
     m, ndim = len(Q), Q.ndim - 1
@@ -199,10 +206,10 @@ def _checked(estimates, variances):
     Q, U = (
         np.asarray(readable(value, name), dtype=float) for name, value in given.items()
     )
-    if Q.ndim not in (1, 2) or len(Q) < 2:
+    if Q.ndim not in (1, 2) or len(Q) < 2 or not Q.size:
         raise ValueError(
             "estimates must have shape (n_draws,) or (n_draws, n_estimates), with two "
-            f"draws or more, got {Q.shape}."
+            f"draws or more, and an estimate or more, got {Q.shape}."
         )
     shapes = [Q.shape] + [(*Q.shape, Q.shape[-1])] * (Q.ndim == 2)
     if U.shape not in shapes:
@@ -210,6 +217,11 @@ def _checked(estimates, variances):
         raise ValueError(f"variances must have shape {expected}, got {U.shape}.")
     if not np.isfinite(Q).all() or not np.isfinite(U).all():
         raise ValueError("estimates and variances must be finite.")
+    if abs(Q).max() > _LARGEST:
+        raise ValueError(
+            f"estimates must be below {_LARGEST:g}, so that their variance is finite. "
+            "Rescale them."
+        )
     if (np.diagonal(U, axis1=-2, axis2=-1) if U.ndim == 3 else U).min() <= 0:
         raise ValueError("variances must be positive: squared standard errors.")
     if U.ndim == 3:
@@ -239,7 +251,13 @@ def _checked_names(names, Q):
             f"names must be a list of one name for each estimate, {expected}, got "
             f"{names!r}."
         )
-    return tuple(map(str, names))
+    names = tuple(map(str, names))
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise ValueError(
+            f"names must differ, but {repeated[0]!r} is there twice. Rename a column."
+        )
+    return names
 
 
 def _diagonal(matrix, ndim):

@@ -86,7 +86,8 @@ def sensitivity_curve(
     """Repeat an analysis under several assumptions on missing values.
 
     The draws of all shifts have the same random numbers, so that differences between
-    shifts are less noisy than estimates.
+    shifts are less noisy than estimates. A column that only other shifts have is drawn
+    as with a shift of 0.
 
     Parameters
     ----------
@@ -157,11 +158,19 @@ def sensitivity_curve(
             f"A curve needs a shift or more and two draws or more, got {len(shifts)} "
             f"and n_draws={n_draws!r}."
         )
-    seed, pooled = seed_from(random_state), []
+    seed, pooled, none = seed_from(random_state), [], _no_shift(shifts)
     for shift in shifts:
-        draws = imputer.sample(X, n_draws, seed, shift=shift, reference=reference)
+        draws = imputer.sample(
+            X, n_draws, seed, shift=none | shift, reference=reference
+        )
         pooled.append(_pooled(fit_each(analyse, draws)))
     return SensitivityCurve(shifts, pooled)
+
+
+def _no_shift(shifts):
+    """Return a shift of 0 of the columns of all shifts: the cells that follow them."""
+    items = [item for shift in shifts for item in shift.items()]
+    return {key: {} if isinstance(value, dict) else 0.0 for key, value in items}
 
 
 def _pooled(results):

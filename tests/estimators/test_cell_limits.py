@@ -145,6 +145,25 @@ def test_lognormal_columns_keep_their_shape(seed):
     assert abs(tenth[0]) < 0.3 < abs(tenth[1])
 
 
+def test_columns_that_may_be_negative_have_no_logarithms(seed):
+    """A normal column of positive observed values, and values below a limit."""
+    rng = np.random.default_rng([seed, 4])
+    z = rng.multivariate_normal([0, 0], [[1, 0.5], [0.5, 1]], 1000)
+    X = np.column_stack([10 + 5 * z[:, 0], z[:, 1]])
+    hidden = np.where(X < [10.0, -np.inf], np.nan, X)
+    limit = {"max_value": {0: 10.0}}
+    means = []
+    for low in (-np.inf, {0: -20.0}, None):
+        imputer = GaussianImputer(min_value=low, random_state=seed)
+        draws = imputer.fit(hidden, **limit).sample(hidden, 5, seed, **limit)
+        cells = np.array(draws)[:, np.isnan(hidden[:, 0]), 0]
+        means.append(cells.mean() - X[np.isnan(hidden[:, 0]), 0].mean())
+        assert (cells.min() < 0) == (low is not None)
+    # the slope, 5, has a standard error of about .2, and the mean .8 times that
+    assert abs(means[0]) < 0.6 and abs(means[1]) < 0.6
+    assert means[2] > 1  # logarithms
+
+
 def test_limits_are_arrays_frames_dicts_or_numbers():
     X, limits, _ = below_limits(4, n=80)
     limits[:] = [9.5, 4.5]
@@ -345,3 +364,14 @@ def test_wrong_limits_are_refused(fitted):
         GaussianImputer().fit(frame, max_value={"b": 1.0})
     with pytest.raises(TypeError, match="max_value"):
         ForestImputer().fit(X, max_value=limits)
+
+
+def test_limits_outside_of_the_bounds_of_a_column():
+    X, limits, _ = below_limits(6, n=40)
+    X = np.where(X < limits, np.nan, X)
+    most = np.nanmax(X) + 1
+    imputer = GaussianImputer(min_value=-50, max_value=most, random_state=0)
+    for wrong in ({"min_value": {0: most + 1}}, {"max_value": {0: -60.0}}):
+        with pytest.raises(ValueError, match="are outside of the bounds"):
+            imputer.fit(X, **wrong)
+    imputer.fit(X, min_value={0: most - 0.5})  # within

@@ -304,3 +304,22 @@ def test_parts_move_by_their_variances_and_not_if_the_total_is_free():
     found = equations.enforced(filled, missing)
     assert_allclose(found[0, 0], [2.5, 7.5, 10.0])
     assert_allclose(found[0, 1], [2.0, 3.0, 5.0], atol=1e-4)
+
+
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_the_last_missing_column_of_a_function_is_solved_for(order):
+    """Of two missing columns the first one keeps the cells of the other imputer."""
+    _, part = households(7)
+    X = part[["weight", "height", "bmi"]].to_numpy(float)
+    both = np.isnan(X[:, 0]) & np.isnan(X[:, 1]) & ~np.isnan(X[:, 2])
+    assert both.sum() > 5
+
+    def function(*columns):
+        return body_mass(*(columns[order.index(j)] for j in (0, 1)))
+
+    imputer = ConsistentImputer(derived={2: (function, order)}, random_state=0).fit(X)
+    filled, plain = imputer.transform(X[both]), imputer.model_.transform(X[both])
+    kept, moved = order
+    assert_allclose(filled[:, kept], plain[:, kept], rtol=1e-12)
+    assert (filled[:, moved] != plain[:, moved]).all()
+    assert_allclose(body_mass(*filled[:, :2].T), X[both, 2], rtol=1e-8)

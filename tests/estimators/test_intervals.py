@@ -26,7 +26,9 @@ DRAWING = [
     TruncatedGaussianGraphLearner(random_state=0),
     VNCEEstimator(max_iter=1, random_state=0),
 ]
-names = pytest.mark.parametrize("imputer", DRAWING, ids=lambda one: type(one).__name__)
+names = pytest.mark.parametrize(
+    "imputer", DRAWING, indirect=True, ids=lambda one: type(one).__name__
+)
 PLAIN = GaussianImputer(marginals="normal", n_parameter_draws=0)
 
 

@@ -324,7 +324,9 @@ def test_predictors_are_parts_of_searches_and_pipelines(predictor):
     assert clone(fitted).get_params().keys() == predictor.get_params().keys()
 
 
-@pytest.mark.parametrize("imputer", SMALL_IMPUTERS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "imputer", SMALL_IMPUTERS, indirect=True, ids=lambda one: type(one).__name__
+)
 def test_all_imputers_that_draw_serve(imputer):
     X, y = rows()
     kept = X.copy()
@@ -441,6 +443,37 @@ def test_weights_count_in_intervals():
     whole = clone(LINEAR).set_params(cv=cv).fit(X, y, weights)
     part = clone(LINEAR).set_params(cv=half).fit(X[:200], y[:200])
     assert_allclose(whole.interval(X), part.interval(X))
+
+
+@pytest.mark.parametrize(
+    "predictor",
+    [MultipleImputationRegressor(), MultipleImputationClassifier()],
+    ids=lambda one: type(one).__name__,
+)
+def test_default_models_request_weights(predictor):
+    X, y = rows()
+    weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
+    predictor = clone(predictor).set_params(n_estimators=1, n_draws=1, random_state=0)
+    plain = clone(predictor).fit(X, y, sample_weight=weights).predict(X)
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = clone(predictor).fit(X, y, sample_weight=weights).predict(X)
+    assert_array_equal(routed, plain)
+    assert (plain != clone(predictor).fit(X, y).predict(X)).any()
+
+
+def test_rows_without_weight_are_no_borders_of_the_default_model():
+    rng = np.random.default_rng(3)
+    X, new = rng.normal(size=(120, 2)), rng.normal(size=(500, 2))
+    y, weights = X[:, 0] + rng.normal(size=120), np.repeat([1.0, 0.0], 60)
+    predictor = MultipleImputationRegressor(n_estimators=1, n_draws=1, random_state=0)
+    found = clone(predictor).fit(X, y, weights).predict(new)
+    assert_array_equal(found, clone(predictor).fit(X[:60], y[:60]).predict(new))
+    assert (found != clone(predictor).fit(X, y).predict(new)).any()
+
+
+def test_a_regressor_refuses_classifiers():
+    with pytest.raises(ValueError, match="a regressor, got the classifier LogisticReg"):
+        MultipleImputationRegressor(estimator=LogisticRegression()).fit(*rows())
 
 
 def test_weights_of_a_pipeline_are_routed():

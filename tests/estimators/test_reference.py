@@ -18,7 +18,7 @@ from skvnce.pooling import sensitivity_curve
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 names = pytest.mark.parametrize(
-    "imputer", SMALL_IMPUTERS, ids=lambda one: type(one).__name__
+    "imputer", SMALL_IMPUTERS, indirect=True, ids=lambda one: type(one).__name__
 )
 
 

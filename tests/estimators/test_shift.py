@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 COVARIANCE = np.array([[1.0, 0.6, 0.5], [0.6, 1.0, 0.7], [0.5, 0.7, 1.0]])
 names = pytest.mark.parametrize(
-    "imputer", SMALL_IMPUTERS, ids=lambda one: type(one).__name__
+    "imputer", SMALL_IMPUTERS, indirect=True, ids=lambda one: type(one).__name__
 )
 
 
@@ -131,8 +131,10 @@ def test_log_odds_of_another_level_are_their_negative():
     assert (one == other).all()
 
 
-def test_counts_move_by_their_mean_and_stay_counts():
+@pytest.mark.parametrize("unit", [1, 5])
+def test_counts_move_by_their_mean_and_stay_counts(unit):
     frame = mixed_rows(600, 4)
+    frame["visits"] *= unit  # spreads are in units of the counts, not of their codes
     imputer = GaussianImputer(random_state=0).set_output(transform="pandas").fit(frame)
     hidden = frame["visits"].isna()
     zero, shifted = (
@@ -147,7 +149,7 @@ def test_counts_move_by_their_mean_and_stay_counts():
     assert set(shifted[0]["visits"]) <= set(frame["visits"].dropna())
     # 40 * 180 cells are rounded at random, with a variance of at most 1/4; the largest
     # count cannot rise further
-    assert abs(means[1] - means[0] - 0.3 * spread) < 0.04
+    assert abs(means[1] - means[0] - 0.3 * spread) < 0.04 * unit
 
 
 def test_integers_are_not_rounded_back():
@@ -230,3 +232,20 @@ def test_cells_that_follow_have_the_same_random_numbers_for_all_log_odds():
     assert (one["income"] == other["income"])[alike].mean() > 0.9
     again = imputer.sample(frame, 1, 1, shift=shifts[1])[0]
     assert (one["income"] == again["income"])[alike].mean() < 0.1
+
+
+@names
+@pytest.mark.parametrize("shift", [{1: -0.3}, {0: 1.0}])
+def test_no_shift_has_the_random_numbers_of_a_shift(imputer, shift):
+    """Draws of several sets of parameters, or of several members, too."""
+    X = normal_rows(100, 10)
+    imputer.fit(X)
+    none, shifted = (
+        imputer.sample(X, 8, 0, as_array=True, shift=one) for one in ({}, shift)
+    )
+    hidden = np.isnan(X)
+    alone = hidden[:, 2] & ~hidden[:, 1]
+    assert alone.sum() > 10
+    np.testing.assert_array_equal(none[:, alone], shifted[:, alone])
+    other = imputer.sample(X, 8, 1, as_array=True, shift={})
+    assert (none[:, alone, 2] != other[:, alone, 2]).mean() > 0.9

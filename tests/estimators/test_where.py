@@ -13,7 +13,7 @@ from skvnce import GaussianImputer
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 names = pytest.mark.parametrize(
-    "imputer", SMALL_IMPUTERS, ids=lambda one: type(one).__name__
+    "imputer", SMALL_IMPUTERS, indirect=True, ids=lambda one: type(one).__name__
 )
 
 

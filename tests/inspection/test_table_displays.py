@@ -115,7 +115,7 @@ class TestImputation:
         table = frame()
         X = containers(table)[container]
         draws = [containers(filled(table, seed))[container] for seed in range(3)]
-        display = ImputationDisplay.from_draws(X, draws, kind=kind)
+        display = ImputationDisplay.from_draws(X, iter(draws), kind=kind)
         assert display.columns == ["size", "kind", "day"]
         titles = [ax.get_title() for ax in display.axes_]
         assert titles == display.columns

@@ -18,7 +18,8 @@ g is the function whose correlation with the scores is higher (regression on ord
 statistics; Helsel 2012, Statistics for censored environmental data, chapter 6).  A
 normal and a lognormal column have such tails.  The line of positive numbers is that of
 logarithms, too, if the other one would become negative for more than one cell in
-10,000.  Likewise above all observed values.
+10,000.  Likewise above all observed values.  Logarithms are not taken if values may be
+negative.
 """
 
 from typing import NamedTuple
@@ -62,7 +63,11 @@ def linear(location: float, scale: float) -> Marginal:
 
 
 def censored(
-    cells: Tensor, weights: Tensor, limits: Limits, limit_weights: Tensor
+    cells: Tensor,
+    weights: Tensor,
+    limits: Limits,
+    limit_weights: Tensor,
+    lowest: float = 0.0,
 ) -> Marginal:
     """Estimate the marginal of a column.
 
@@ -73,16 +78,18 @@ def censored(
     limits : pair of Tensor of shape (n_censored,)
         Least and largest values of the censored cells.
     limit_weights : Tensor of shape (n_censored,)
+    lowest : float, default=0.0
+        Smallest possible value.  If it is negative, no logarithms are taken.
     """
     found = estimate_shares(cells, weights, limits, limit_weights)
     inner = Marginal.of_shares(*found[:3], float(found.below))
     parts = [inner]
     if found.below > _LEAST:
         end = limits[1][limits[1] < found.values[0]].max()
-        parts.insert(0, _tail(found, end, found.below, -1.0))
+        parts.insert(0, _tail(found, end, found.below, -1.0, lowest))
     if found.above > _LEAST:
         end = limits[0][limits[0] > found.values[-1]].min()
-        parts.append(_tail(found, end, 1 - found.above, 1.0))
+        parts.append(_tail(found, end, 1 - found.above, 1.0, lowest))
     return Marginal(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
@@ -125,7 +132,9 @@ def _support(cells: Tensor, low: Tensor, high: Tensor) -> Tensor:
     return torch.cat([values, (low[empty] + high[empty]) / 2]).unique()
 
 
-def _tail(found: Shares, end: Tensor, share: Tensor, sign: float) -> Marginal:
+def _tail(
+    found: Shares, end: Tensor, share: Tensor, sign: float, lowest: float
+) -> Marginal:
     """Tabulate eq. (2) from a limit, with its distribution function, outwards."""
     steps = torch.arange(0, _FARTHEST, _STEP, dtype=torch.float64)
     if (found.values == end).any():
@@ -133,7 +142,7 @@ def _tail(found: Shares, end: Tensor, share: Tensor, sign: float) -> Marginal:
     middle = found.below + found.shares.cumsum(0) - found.shares / 2
     scores, start = ndtri(middle), end
     fits = [_regression(scores, found.values, found.shares)]
-    if found.values[0] > 0 and end > 0:
+    if found.values[0] > 0 and end > 0 and lowest >= 0:
         fits.append(_regression(scores, found.values.log(), found.shares))
     zero = ndtri(share) - end / fits[0][0] if sign < 0 else -torch.inf
     is_negative = zero > ndtri(torch.tensor(_NEGATIVE).to(end))
