@@ -293,12 +293,20 @@ def test_constants_and_empty_columns(make, keeps, output):
         yes=pd.array([True, None] * (N // 2), dtype="boolean"),
         name=pd.array([None] * N, dtype="str"),
         grade=pd.array([None] * N, dtype="Int64"),
+        count=pd.array([None] * N, dtype="boolean"),
     )
     model = make(keep_empty_features=keeps).fit(X)
     assert model.constants_ == {1: "S", 4: True}
     found = model.set_output(transform=output).transform(X)
     names = model.get_feature_names_out()
-    assert list(names) == [name for name in X if keeps or name not in ("name", "grade")]
+    empty = ("name", "grade", "count")
+    assert list(names) == [name for name in X if keeps or name not in empty]
+    probabilities = model.category_probabilities(X)
+    assert set(probabilities) == {"port", "yes"}
+    for name in probabilities:  # also where the cell is missing
+        value = model.constants_[X.columns.get_loc(name)]
+        expected = (model.categories_[name] == value).astype(float)
+        assert (np.asarray(probabilities[name]) == expected).all()
     found = pd.DataFrame(np.asarray(found, dtype=object), columns=names)
     assert (found["port"] == "S").all() and (found["yes"] == True).all()  # noqa: E712
     if keeps:
