@@ -66,7 +66,9 @@ def values_of(estimator, tables, missing, X):
     if not columns:
         return tables
     kept = estimator._columns_kept()
-    return as_objects(X, columns, kept, tables, missing[:, kept])
+    found = as_objects(X, columns, kept, tables, missing[:, kept])
+    is_single = found.dtype != object and getattr(X, "dtype", None) == np.float32
+    return found.astype(np.float32) if is_single else found
 
 
 def probabilities_as_given(estimator, found, X):

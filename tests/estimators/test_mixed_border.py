@@ -237,6 +237,17 @@ def test_arrays_of_objects_and_of_numbers(make):
     np.testing.assert_array_equal(found[5:], codes[5:])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_arrays_of_numbers_keep_their_precision(make, dtype):
+    X = np.random.default_rng(0).normal(size=(40, 3)).astype(dtype)
+    X[:, 2] = X[:, 0] > 0
+    X[::7, 2] = X[1::7, 0] = np.nan
+    model = reading(make(), categorical_features=[2]).fit(X)
+    for found in (model.transform(X), *model.sample(X, random_state=0)):
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found[~np.isnan(X)], X[~np.isnan(X)])
+
+
 def test_numbers_as_levels_come_out_as_floats(make):
     X = incomplete()[["x", "yes", "count"]]
     found = make().fit(X).transform(X)
