@@ -322,7 +322,7 @@ def test_a_cell_that_is_no_number_is_named_once():
     )
     with pytest.raises(TypeError, match="column 'p', row 0") as caught:
         encode(X, [Column("nominal", ("a", "b"), "level"), Column("numeric")])
-    assert str(caught.value).count("First such cell") == 1
+    assert str(caught.value).count("column 'p'") == 1
 
 
 def test_tables_of_numbers_need_no_codes():
@@ -476,6 +476,20 @@ def test_moments_that_came_as_dates_are_filled_by_dates():
     assert found.schema == X.schema and list(found["t"]) == [DAYS[1], MOMENTS[0].date()]
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_dates_that_came_as_moments_are_filled_by_moments(unit):
+    days = pl.DataFrame({"day": DAYS})
+    columns = read_columns(days)
+    moments = [dt.datetime(2020, 1, 1, 7), None, dt.datetime(1999, 1, 1)]
+    X = pd.DataFrame({"day": pd.Series(moments, dtype=f"datetime64[{unit}]")})
+    found = in_frame(X, columns, [0], encode(days, columns), null(X))
+    assert found.dtypes.equals(X.dtypes)
+    assert found["day"].tolist() == [moments[0], dt.datetime(2020, 2, 29), moments[2]]
+    zone = X.assign(day=X["day"].dt.tz_localize(ZONE))
+    with pytest.raises(TypeError, match="'day' has no time zone in the table of fit"):
+        encode(zone, columns)
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_time_zones_come_with_those_of_fit_or_not_at_all(library):
     naive, zone = (
@@ -550,7 +564,17 @@ HOSTILE = {  # a frame, categorical_features, and what the error says
     "dates as objects": (
         {"a": np.array(DAYS, object), "s": "t"},
         "from_dtype",
-        "'a', row 0",
+        "'a', row 0.*pandas.to_datetime",
+    ),
+    "dates as objects beside numbers": (
+        {"a": np.array(DAYS, object), "x": 1.5},
+        "from_dtype",
+        "'a', row 0.*pandas.to_datetime",
+    ),
+    "arrow dates of 64 bits": (
+        {"a": arrow(pa.date64())(DAYS), "s": "t"},
+        "from_dtype",
+        "'a', row 0.*pandas.to_datetime",
     ),
 }
 
@@ -593,6 +617,14 @@ def test_inputs_are_not_modified():
     in_frame(X, columns, np.arange(6), np.zeros((6, 6)), null(X))
     in_array(X, columns, np.arange(6), np.zeros((6, 6)), null(X))
     pd.testing.assert_frame_equal(X, before)
+
+
+def test_columns_without_a_type_are_entirely_missing():
+    X = pd.DataFrame({"a": list("uvuv"), "b": arrow(pa.null())([None] * 4)})
+    for frame in (X, pl.DataFrame({"a": list("uvuv"), "b": [None] * 4})):
+        columns = read_columns(frame)
+        assert columns[1] == Column("numeric")
+        assert np.isnan(encode(frame, columns)[:, 1]).all()
 
 
 def test_complex_numbers_are_refused():
