@@ -189,6 +189,14 @@ def test_times_are_exact_to_the_microsecond():
     assert encode(late, read_columns(late))[0, 0] == pytest.approx(
         1577836800e6, abs=0.3
     )
+    spans = pd.DataFrame({"t": pandas("timedelta64[ns]")([1, 2007])})
+    assert encode(spans, read_columns(spans))[:, 0].tolist() == [0.001, 2.007]
+
+
+def test_dates_are_rounded_to_the_nearest_day():
+    day = 86_400e6
+    found = decoded([Column("numeric", dtype="date")], np.array([[0.4], [-0.6]]) * day)
+    assert found[:, 0].tolist() == [dt.date(1970, 1, 1), dt.date(1969, 12, 31)]
 
 
 def kinds(X, categorical_features="from_dtype"):

@@ -158,7 +158,7 @@ def test_the_seed_orders_the_levels_of_nominal_columns():
     np.testing.assert_array_equal(turned, hidden[::-1])
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(1, 300), st.integers(0, 2**32 - 1))
 def test_any_number_of_levels(n_levels, seed):
     X = pd.DataFrame({"a": [f"level {i}" for i in range(n_levels)]})

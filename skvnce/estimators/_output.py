@@ -52,6 +52,8 @@ def tables_as_given(estimator, tables, missing, X):
     if frame is not None:
         ends = estimator._fitted_ends[:, kept]
         found = in_frames(frame, columns, kept, tables, missing[:, kept], ends)
+        if _library(frame) != library:  # without missing cells, data types are kept
+            found = [nw.from_native(one).to_pandas() for one in found]
     else:
         found = list(values_of(estimator, tables, missing, X))
     if adapter is None:
@@ -105,15 +107,22 @@ def _appended(table, indicators):
 
 
 def _frame(X, library, columns):
-    """Return a data frame in a library, or None if X has no data types to keep."""
+    """Return a data frame to fill, or None if X has no data types to keep.
+
+    It is one of the library, or of polars, whose integers and booleans hold nulls.
+    """
     if library is None or not is_frame(X):
         return None
-    frame = nw.from_native(X, eager_only=True)
-    if str(frame.implementation) == library:
+    if _library(X) == library or (columns and _library(X) == "polars"):
         return X
     if not columns:
         return None
+    frame = nw.from_native(X, eager_only=True)
     return frame.to_pandas() if library == "pandas" else frame.to_polars()
+
+
+def _library(frame):
+    return str(nw.from_native(frame, eager_only=True).implementation)
 
 
 def _created(adapter, table, X, names):

@@ -1,5 +1,6 @@
 """Frames of categories, dates and integers, in and out of imputers."""
 
+import datetime as dt
 import pickle
 import warnings
 from functools import partial
@@ -202,6 +203,26 @@ def test_another_library_may_come_out(imputer, output):
     ports = np.asarray(incomplete()["port"], dtype=object)
     seen = incomplete()["port"].notna().to_numpy()
     assert (np.asarray(found["port"], dtype=object)[seen] == ports[seen]).all()
+
+
+def test_integers_booleans_and_dates_of_polars_become_those_of_pandas(make):
+    n = N // 3
+    X = pl.DataFrame(
+        {
+            "id": [*range(100, 100 + 2 * n), *[None] * n],
+            "yes": [True, None, False] * n,
+            "day": [dt.date(2020, 1, 1), None, dt.date(2021, 1, 1)] * n,
+            "port": ["S", "C", None] * n,
+        }
+    )
+    model = make().set_output(transform="pandas").fit(X)
+    for found in (model.transform(X), *model.sample(X, random_state=0)):
+        kinds = [dtype.kind for dtype in found.dtypes[:3]]
+        assert kinds == ["i", "b", "M"] and not found.isna().any(axis=None)
+        assert found["id"][: 2 * n].tolist() == X["id"].to_list()[: 2 * n]
+        assert set(found["yes"]) == {True, False}
+        assert (found["day"] == found["day"].dt.normalize()).all()
+        assert found["port"][::3].tolist() == ["S"] * n
 
 
 def test_levels_are_attributes(imputer):
