@@ -610,6 +610,14 @@ def test_a_column_that_changes_its_type_is_refused():
     assert np.isnan(encode(X.assign(day=np.nan), columns)[:, -1]).all()
 
 
+def test_large_integers_beside_categories_are_refused():
+    X = pd.DataFrame({"sex": ["f", "m", "f"], "id": [1, 2**53 + 1, 5]})
+    with pytest.raises(ValueError, match="9007199254740993 in column 'id', row 1"):
+        encode(X, read_columns(X))
+    X["id"] = [1, 2**60, 5]  # which float64 represents
+    assert encode(X, read_columns(X))[1, 1] == 2.0**60
+
+
 def test_many_levels():
     names = [f"level {place}" for place in range(500)]
     X = pd.DataFrame({"s": names * 2, "c": pd.Categorical(names[::-1] * 2, names)})

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,6 +89,16 @@ def test_hide_keeps_what_is_missing():
     expected = np.eye(12, 10, 1, dtype=bool)
     expected[0] = True
     np.testing.assert_array_equal(missing(out), expected)
+
+
+def test_hide_keeps_what_is_missing_in_a_dictionary_of_pyarrow():
+    cells = ["a", "b", None, "a"]
+    dtype = pd.ArrowDtype(pa.dictionary(pa.int8(), pa.string()))
+    X = pd.DataFrame({"x": range(4), "town": pd.Series(cells, dtype=dtype)})
+    out = hide(X, np.array([[False, True], [True, False], *[[False, False]] * 2]))
+    assert out["town"].isna().tolist() == [True, False, True, False]
+    assert out["town"][[1, 3]].tolist() == ["b", "a"] and out["town"].dtype == dtype
+    assert X["town"].isna().tolist() == [False, False, True, False]
 
 
 def test_hide_of_an_array_of_objects():
