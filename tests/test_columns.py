@@ -193,6 +193,20 @@ def test_times_are_exact_to_the_microsecond():
     assert encode(spans, read_columns(spans))[:, 0].tolist() == [0.001, 2.007]
 
 
+@pytest.mark.parametrize(("unit", "tick"), [("s", 10**6), ("ms", 1000), ("us", 1)])
+@pytest.mark.parametrize("kind", ["datetime64", "timedelta64"])
+def test_times_are_rounded_down_to_the_unit_of_their_column(kind, unit, tick):
+    X = pd.DataFrame({"t": np.array([7, "NaT", "NaT"], dtype=f"{kind}[{unit}]")})
+    frames = [X, pl.from_pandas(X)] if unit != "s" else [X]  # polars has no seconds
+    columns, fills = read_columns(X), np.array([[0.0], [1_234_567.0], [-1_234_567.0]])
+    for frame in frames:
+        missing = np.isnan(encode(frame, columns))
+        found = in_frame(frame, columns, [0], fills, missing)
+        assert list(found.dtypes) == list(frame.dtypes)
+        cells = encode(found, columns)[:, 0]
+        assert cells.tolist() == [7 * tick, *(fills[1:, 0] // tick * tick)]
+
+
 def test_dates_are_rounded_to_the_nearest_day():
     day = 86_400e6
     found = decoded([Column("numeric", dtype="date")], np.array([[0.4], [-0.6]]) * day)
