@@ -306,6 +306,16 @@ def test_scores_of_numbers_leave_out_categories(container):
     assert coverage(true, [true, imputed, true], ALL, level=0.5) == 1
 
 
+@pytest.mark.parametrize("container", [pd.DataFrame, pl.DataFrame])
+def test_integers_of_few_values_are_scored_as_numbers(container):
+    port, n = ["S", "C"] * 4, [1, 2] * 4
+    true = container({"port": port, "n": n})
+    imputed = container({"port": port, "n": [one + 3 for one in n]})
+    hidden = np.ones((8, 2), dtype=bool)
+    assert imputation_mae(true, imputed, hidden, scale=[1]) == 3
+    assert false_classification_rate(true, imputed, hidden) == 0  # of port alone
+
+
 def mixed_as_objects(table):
     """Return a table as an array of objects."""
     rows = table.rows() if isinstance(table, pl.DataFrame) else table.to_numpy()

@@ -130,7 +130,9 @@ def of_nominal(mean, cov, others, low, high):
 
 def nominal_model():
     latents = Latents([levels(0.1), None], [0, 1], [1, 3])
+    scale = np.array([1.0, 0.6, 1.4, 1.0])
     mean, cov = np.array([0.1, 0.3, -0.2, 0.0]), covariance(4).numpy()
+    cov *= np.outer(scale, scale)
     return latents, Normal(torch.tensor(mean), torch.tensor(cov)), mean, cov
 
 
@@ -194,6 +196,20 @@ def test_log_probabilities_against_quadrature():
         of_nominal(mean, cov, [1, 2, 3], *ends[1]).sum(),
     ]
     assert found.exp().tolist() == pytest.approx(exact, abs=1e-4)
+
+
+def test_conditional_probabilities_against_quadrature():
+    """P(x_1 = k | x_0 = 1) as the ratio of two log-probabilities."""
+    latents, normal, mean, cov = nominal_model()
+    rows = np.array([[1.0, np.nan], [1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    data = Incomplete.from_array(rows)
+    found = score.log_prob(latents, normal, data, row_lattice(rows, 0), 2**14).exp()
+    joint = of_nominal(mean, cov, [1, 2, 3], 0.1, np.inf)
+    assert (found[1:] / found[0]).tolist() == pytest.approx(
+        joint / joint.sum(), abs=1e-4
+    )
+    marginal = of_nominal(mean, cov, [1, 2, 3], -np.inf, np.inf)
+    assert abs(joint / joint.sum() - marginal).max() > 0.02  # a wrong answer is found
 
 
 def test_log_densities_of_numbers_are_those_of_the_normal_distribution():
