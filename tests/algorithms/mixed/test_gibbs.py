@@ -305,6 +305,20 @@ def test_scales_without_data_are_one():
     assert ((moved[0] > 0.4) == (z[0] > 0.4)).all()
 
 
+def test_losses_are_those_of_the_scaled_variables(monkeypatch, seed):
+    scaled, set_scales = [], gibbs.set_scales
+
+    def recorded(latents, parts, normal):
+        found = set_scales(latents, parts, normal)
+        density = stats.multivariate_normal(found.mean.numpy(), found.covariance)
+        scaled.extend(-density.logpdf(z.T).mean() for z in parts)
+        return found
+
+    monkeypatch.setattr(gibbs, "set_scales", recorded)
+    x = simulated(np.random.default_rng(seed), 60, np.eye(5))
+    assert fitted(x, seed, n_draws=2, max_iter=10).losses == pytest.approx(scaled)
+
+
 def test_the_largest_of_the_others(seed):
     z = np.random.default_rng(seed).normal(size=(4, 30))
     found = largest_others(z)
