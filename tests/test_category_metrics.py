@@ -126,6 +126,16 @@ def test_expected_calibration_error_by_hand():
     assert expected_calibration_error(true, ties, hidden, **levels) == 0
 
 
+def test_a_probability_at_the_end_of_a_bin_stays_in_it():
+    assert 0.55 * 100 > 55  # in floats
+    p = {0: [[0.55, 0.45], [0.545, 0.455]]}  # both in the bin from .54 to .55
+    true, hidden = [["a"], ["b"]], [[True], [True]]
+    found = expected_calibration_error(
+        true, p, hidden, categories={0: ["a", "b"]}, n_bins=100
+    )
+    assert found == pytest.approx(abs(1 - 0.55 - 0.545) / 2)
+
+
 def test_draws_count_as_frequencies():
     draws = [
         mixed(["low", "high"], ["S", "S"]),

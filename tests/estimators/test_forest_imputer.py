@@ -8,6 +8,7 @@ from sklearn.base import clone
 from skvnce import ForestImputer, GaussianImputer, LAIRImputer
 from skvnce.estimators import _forest_columns as columns
 from skvnce.estimators import _forest_weights as weights
+from skvnce.estimators._imputer import Predicted
 
 GIVEN = {"n_estimators": 20, "random_state": 0}
 
@@ -138,6 +139,23 @@ def test_few_cells_leave_weights_near_to_one_half():
     assert weights.shrunk(1.0, 0) == 0.5
     assert weights.shrunk(1.0, 100) == 0.75
     assert weights.shrunk(0.0, 300) == 0.125
+
+
+def test_columns_of_numbers_count_alike_in_any_unit():
+    """One column is predicted best by the first imputer, one by the second."""
+    rng = np.random.default_rng(0)
+    truth, noise = rng.normal(size=(2, 100, 2))
+    hidden, found = np.repeat([0, 1], 50), []
+    for unit in ([1.0, 1.0], [1000.0, 1.0]):
+        own = truth + noise * [0.0, 1.0]
+        other = truth + noise * [1.0, 0.0]
+        parts = [Predicted(one * unit, {}) for one in (own, other)]
+        chosen = weights.choose(
+            truth * unit, hidden, [0, 1], dict(enumerate(unit)), *parts
+        )
+        found.append(chosen)
+    np.testing.assert_allclose(found[0], found[1])
+    assert 0.3 < found[0][0] < 0.7
 
 
 def test_hidden_cells_leave_all_levels_and_ranges(seed):
