@@ -1,5 +1,8 @@
 """Filled tables in the container and the data types of the input."""
 
+import datetime as dt
+import numbers
+
 import narwhals as nw
 import numpy as np
 from sklearn.utils._set_output import _get_container_adapter
@@ -7,6 +10,8 @@ from sklearn.utils._set_output import _get_container_adapter
 from skvnce._cells import is_frame
 from skvnce._completed import as_objects, in_frames
 from skvnce.estimators._validation import columns_of
+
+_LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds
 
 
 def as_given(estimator, table, missing, X, indicators=None):
@@ -118,7 +123,16 @@ def _frame(X, library, columns):
     if not columns:
         return None
     frame = nw.from_native(X, eager_only=True)
-    return frame.to_pandas() if library == "pandas" else frame.to_polars()
+    if library == "pandas":
+        return frame.to_pandas()
+    for name, column in zip(frame.columns, columns, strict=True):
+        unfit = [one for one in column.levels or () if not isinstance(one, _LEVELS)]
+        if unfit:
+            raise TypeError(
+                f"Column {name!r} has the level {unfit[0]!r}, which polars does not "
+                'hold. Convert the levels to text, or set_output(transform="pandas").'
+            )
+    return frame.to_polars()
 
 
 def _library(frame):

@@ -205,6 +205,16 @@ def test_another_library_may_come_out(imputer, output):
     assert (np.asarray(found["port"], dtype=object)[seen] == ports[seen]).all()
 
 
+def test_levels_that_polars_does_not_hold_are_refused(make):
+    X = pd.DataFrame({"age": pd.cut(np.arange(N), [-1, 20, N]), "x": whole()["x"]})
+    X.loc[::5, "age"] = None
+    model = make().set_output(transform="polars").fit(X)
+    with pytest.raises(TypeError, match="'age' has the level Interval.*to text"):
+        model.transform(X)
+    text = X.assign(age=X["age"].astype(str).where(X["age"].notna()))
+    assert set(model.fit(text).transform(text)["age"]) == set(text["age"].dropna())
+
+
 def test_integers_booleans_and_dates_of_polars_become_those_of_pandas(make):
     n = N // 3
     X = pl.DataFrame(
@@ -327,7 +337,10 @@ def test_constants_and_empty_columns(make, keeps, output):
         grade=pd.array([None] * N, dtype="Int64"),
         count=pd.array([None] * N, dtype="boolean"),
     )
-    model = make(keep_empty_features=keeps).fit(X)
+    with pytest.warns(UserWarning, match="Entirely missing") as caught:
+        model = make(keep_empty_features=keeps).fit(X)
+    said = [str(one.message) for one in caught if "Entirely" in str(one.message)]
+    assert ("filled by 0; categories stay missing" in said[0]) == keeps
     assert model.constants_ == {1: "S", 4: True}
     found = model.set_output(transform=output).transform(X)
     names = model.get_feature_names_out()
