@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from sklearn.base import clone
 
 from skvnce import ForestImputer, GaussianImputer, LAIRImputer
@@ -195,6 +196,18 @@ def test_probabilities_are_averaged_geometrically():
     np.testing.assert_allclose(weights.pooled(p, q, 0.5), root / root.sum())
     np.testing.assert_allclose(weights.pooled(p, q, 0.0), p)
     np.testing.assert_allclose(weights.pooled(p, q, 1.0), q)
+    root = np.sqrt([[0.5, 0.5 * 0.003]])  # a probability of 0 counts as .003
+    found = weights.pooled(np.array([[1.0, 0.0]]), np.array([[0.5, 0.5]]), 0.5)
+    np.testing.assert_allclose(found, root / root.sum())
+
+
+def test_weights_are_the_shares_of_cells_that_forests_draw():
+    rng, missing = np.random.default_rng(0), np.array([[True, True, False]] * 1000)
+    ranks, shares = np.zeros((4, 1000, 3), dtype=np.float32), np.array([0.3, 0.0, 0.9])
+    chosen = columns.redraw([], ranks, missing, shares, 1, rng)
+    n = chosen.sum((0, 1))
+    assert n[1:].tolist() == [0, 0]  # of weight 0, and observed
+    assert stats.binomtest(int(n[0]), 4000, 0.3).pvalue > 1e-6
 
 
 def test_forests_have_the_weight_where_no_line_predicts(seed):

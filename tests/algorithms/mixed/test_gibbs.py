@@ -316,7 +316,21 @@ def test_losses_are_those_of_the_scaled_variables(monkeypatch, seed):
 
     monkeypatch.setattr(gibbs, "set_scales", recorded)
     x = simulated(np.random.default_rng(seed), 60, np.eye(5))
-    assert fitted(x, seed, n_draws=2, max_iter=10).losses == pytest.approx(scaled)
+    fit = fitted(x, seed, n_draws=2, max_iter=10)
+    assert fit.losses == pytest.approx(scaled)
+    assert len(fit.estimates) == 6  # 40 % are the burn-in
+
+
+def test_rows_without_observed_cells_are_drawn_at_once(seed):
+    """A single sweep from the mean would have 0.02 of the variance."""
+    line = torch.linspace(-9, 9, 3).double()
+    number, cov = Marginal(line, line, line), torch.tensor([[1.0, 0.99], [0.99, 1.0]])
+    latents = Latents([number] * 2, [0, 1], [1, 1])
+    model = gibbs.Factors.of(Normal(torch.zeros(2).double(), cov.double()), latents)
+    data = Incomplete.from_array(np.full((2000, 2), np.nan))
+    with seeded(seed):
+        drawn = fill.draw(latents, [model], data, Chains(0, 1))[0].numpy()
+    assert np.cov(drawn.T) == pytest.approx(cov.numpy(), abs=0.17)  # five errors
 
 
 def test_the_largest_of_the_others(seed):
