@@ -235,6 +235,17 @@ def test_integers_booleans_and_dates_of_polars_become_those_of_pandas(make):
         assert found["port"][::3].tolist() == ["S"] * n
 
 
+def test_probabilities_know_observed_cells(imputer):
+    X = incomplete()
+    for name, found in imputer.category_probabilities(X).items():
+        seen, levels = X[name].notna().to_numpy(), imputer.categories_[name]
+        assert list(found.columns) == levels.tolist() and found.index.equals(X.index)
+        expected = [[float(one == level) for level in levels] for one in X[name][seen]]
+        np.testing.assert_array_equal(found[seen], expected)
+        assert (found[~seen].max(axis=1) < 1).any()
+        np.testing.assert_allclose(found.sum(axis=1), 1)
+
+
 def test_levels_are_attributes(imputer):
     found = {name: levels.tolist() for name, levels in imputer.categories_.items()}
     assert found == {
