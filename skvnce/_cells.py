@@ -12,6 +12,7 @@ from skvnce._containers import (
     cell_errors_named,
     check_exact,
     column_label,
+    is_time,
     is_unreadable_text,
     readable,
 )
@@ -84,7 +85,7 @@ class Cells:
             return "integer" if found.is_integer() else "number"
         if found is None or found == nw.Object:
             return _kind_of_objects(self.values)
-        return "unreadable"
+        return "number" if all(map(is_missing, self.values)) else "unreadable"
 
     def levels(self) -> set:
         """Collect the levels that are observed."""
@@ -140,9 +141,19 @@ class Cells:
                     "List the column in categorical_features, drop it, or mark "
                     "missing values by NaN."
                 )
+        if any(is_time(one) for one in self.values if not is_missing(one)):
+            raise TypeError(
+                "X has dates or durations in a data type that is not read: "
+                f"{self.first(is_time)}. Convert the column, for example by "
+                "pandas.to_datetime, pandas.to_timedelta or, for periods, "
+                "dt.to_timestamp(), or drop it."
+            )
         with cell_errors_named(self._alone()):
             if self.dtype == "unreadable":
-                cells = np.asarray(readable(self._alone()))[:, 0]
+                alone = self._alone()
+                if hasattr(alone, "sparse"):  # of pandas
+                    alone = alone.sparse.to_dense()
+                cells = np.asarray(readable(alone))[:, 0]
                 if cells.dtype.kind == "c":
                     raise ValueError(
                         f"Column {self.label} has complex numbers, which are not "
@@ -227,7 +238,7 @@ def _kind_of_objects(values: list) -> str:
         return "level"
     if any(are_text):
         return "mixed"
-    return "number"
+    return "unreadable" if any(map(is_time, seen)) else "number"
 
 
 def _quantity(dtype: str) -> str:

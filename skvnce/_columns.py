@@ -244,7 +244,7 @@ def _column(source: Cells, asked: object, by_dtype: bool) -> Column:
         asked = _kind_by_dtype(source)
     kept = dtype if dtype in ("integer", "boolean") else None
     if asked is None or numeric:
-        if dtype in ("level", "mixed"):
+        if dtype in ("level", "mixed", "unreadable"):
             source.numbers("number")
         return Column("numeric", dtype=kept or "number")
     if dtype == "mixed":
@@ -299,7 +299,9 @@ def _sorted(levels: Iterable) -> tuple:
 
 def _check_zone(source: Cells, column: Column) -> None:
     """Raise an error for dates of which only those of `fit` have a time zone."""
-    if not column.dtype == source.dtype == "datetime" or source.series.is_null().all():
+    if source.dtype != "datetime" or source.series.is_null().all():
+        return
+    if column.dtype not in ("date", "datetime"):
         return
     had, has = column.zone is not None, source.series.dtype.time_zone is not None
     if had != has:

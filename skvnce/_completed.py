@@ -1,7 +1,7 @@
 """Tables with their missing cells filled, in the container and data types of X."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 
 import narwhals as nw
 import numpy as np
@@ -282,6 +282,8 @@ def _fitting(column: Column, cells: np.ndarray, dtype: nw.dtypes.DType) -> list:
         return [None if one is None else float(one) for one in values]
     if dtype == nw.Date:
         return [one.date() if isinstance(one, datetime) else one for one in values]
+    if column.dtype == "date" and isinstance(dtype, nw.Datetime):
+        values = [one and datetime.combine(one, time()) for one in values]
     tick = _TICK.get(getattr(dtype, "time_unit", None))
     return values if tick is None else [_floored(value, tick) for value in values]
 

@@ -15,7 +15,7 @@ _TIME_NAMES = ("Period", "NaTType", "datetime64", "timedelta64")
 
 
 def readable(X: ArrayLike, name: str = "X", *, sparse: bool = False) -> ArrayLike:
-    """Return a table that numpy can convert to float, NaN where it is masked.
+    """Return a table that numpy can convert to float, NaN where it is masked or NA.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def readable(X: ArrayLike, name: str = "X", *, sparse: bool = False) -> ArrayLik
     Returns
     -------
     array-like
-        X, or a copy of a masked array.
+        X, or a copy of a masked array, or of objects with pandas.NA.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def readable(X: ArrayLike, name: str = "X", *, sparse: bool = False) -> ArrayLik
         isinstance(row, np.ma.MaskedArray) for row in X
     ):
         X = np.ma.stack(X)
-    return _unmasked(X) if isinstance(X, np.ma.MaskedArray) else X
+    return _unmasked(X) if isinstance(X, np.ma.MaskedArray) else _without_na(X)
 
 
 def check_exact(X: ArrayLike, table: np.ndarray, name: str = "X") -> None:
@@ -167,7 +167,7 @@ def _times(X: ArrayLike) -> Iterator[tuple[object, int, int]]:
     if isinstance(cells, np.ndarray) and cells.ndim == 2 and cells.dtype.kind in "mMO":
         for row, values in enumerate(cells):
             for column, value in enumerate(values):
-                if _is_time(value):
+                if is_time(value):
                     yield value, column, row
 
 
@@ -218,7 +218,8 @@ def _is_time_type(cells: ArrayLike) -> bool:
     return period or getattr(dtype, "kind", "") in ("m", "M")
 
 
-def _is_time(value: object) -> bool:
+def is_time(value: object) -> bool:
+    """Return whether a cell is a date, a time or a duration, or NaT."""
     named = type(value).__name__ in _TIME_NAMES
     return named or isinstance(value, date | time | timedelta)
 
@@ -230,6 +231,23 @@ def _unmasked(X: np.ma.MaskedArray) -> np.ndarray:
     cells = np.array(np.ma.getdata(X), dtype=dtype)
     cells[np.ma.getmaskarray(X)] = np.nan
     return cells
+
+
+def _without_na(X: ArrayLike) -> ArrayLike:
+    """Replace NA among the objects of an array or a pandas frame by NaN."""
+    if isinstance(X, np.ndarray) and X.dtype.kind == "O":
+        found = np.array([_is_na(value) for value in X.flat]).reshape(X.shape)
+        return np.where(found, np.nan, X) if found.any() else X
+    if not hasattr(X, "isetitem"):
+        return X
+    copy = X
+    for place in np.flatnonzero([dtype is np.dtype(object) for dtype in X.dtypes]):
+        column = X.iloc[:, place]
+        found = np.array([_is_na(value) for value in column])
+        if found.any():
+            copy = X.copy(deep=False) if copy is X else copy
+            copy.isetitem(place, column.mask(found, np.nan))
+    return copy
 
 
 def _locate(X: ArrayLike, error: Exception) -> str | None:
@@ -244,7 +262,7 @@ def _locate(X: ArrayLike, error: Exception) -> str | None:
     for column in range(cells.shape[1] if cells.ndim == 2 else 0):
         for row, value in enumerate(cells[:, column]):
             if unfit(value):
-                if _is_time(value):
+                if is_time(value):
                     remedy = _TIME_REMEDY
                 return f"{_first(X, value, column, row)} {remedy}"
     return None
@@ -263,7 +281,7 @@ def _culprit(
             "values by NaN."
         )
     if "NAType" in message:
-        return _is_na, "Mark missing cells by NaN: X.astype(float)."
+        return _is_na, "Mark missing cells by NaN."
     if isinstance(error, OverflowError):
         return _is_too_large, "Rescale the column."
     if isinstance(error, TypeError) or "with a sequence" in message:

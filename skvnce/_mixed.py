@@ -69,7 +69,11 @@ def hide_in_frame(X: ArrayLike, hidden: np.ndarray) -> ArrayLike:
         float64, booleans by "boolean".
     """
     if hasattr(X, "iloc"):
-        return X.apply(_nullable).mask(hidden)
+        found = X.apply(_nullable).mask(hidden)
+        for place, dtype in enumerate(X.dtypes):
+            if str(dtype).startswith("dictionary"):  # `mask` gives levels to nulls
+                found.isetitem(place, _with_na(X.iloc[:, place], hidden[:, place]))
+        return found
     frame = nw.from_native(X, eager_only=True)
     return frame.with_columns(
         *(
@@ -98,6 +102,13 @@ def _nullable(series: ArrayLike) -> ArrayLike:
             return series.astype(np.float64)
         if series.dtype.kind == "b":
             return series.astype("boolean")
+    return series
+
+
+def _with_na(series: ArrayLike, hidden: np.ndarray) -> ArrayLike:
+    """Replace cells of a column of pandas by NA."""
+    series = series.copy()
+    series.iloc[np.flatnonzero(hidden)] = None
     return series
 
 

@@ -126,6 +126,16 @@ def test_expected_calibration_error_by_hand():
     assert expected_calibration_error(true, ties, hidden, **levels) == 0
 
 
+def test_a_probability_at_the_end_of_a_bin_stays_in_it():
+    assert 0.55 * 100 > 55  # in floats
+    p = {0: [[0.55, 0.45], [0.545, 0.455]]}  # both in the bin from .54 to .55
+    true, hidden = [["a"], ["b"]], [[True], [True]]
+    found = expected_calibration_error(
+        true, p, hidden, categories={0: ["a", "b"]}, n_bins=100
+    )
+    assert found == pytest.approx(abs(1 - 0.55 - 0.545) / 2)
+
+
 def test_draws_count_as_frequencies():
     draws = [
         mixed(["low", "high"], ["S", "S"]),
@@ -304,6 +314,16 @@ def test_scores_of_numbers_leave_out_categories(container):
     arrays = [mixed_as_objects(one) for one in (imputed, true)]
     assert crps(true, arrays, ALL) == crps(age[0], [age[1], age[0]], age[2])
     assert coverage(true, [true, imputed, true], ALL, level=0.5) == 1
+
+
+@pytest.mark.parametrize("container", [pd.DataFrame, pl.DataFrame])
+def test_integers_of_few_values_are_scored_as_numbers(container):
+    port, n = ["S", "C"] * 4, [1, 2] * 4
+    true = container({"port": port, "n": n})
+    imputed = container({"port": port, "n": [one + 3 for one in n]})
+    hidden = np.ones((8, 2), dtype=bool)
+    assert imputation_mae(true, imputed, hidden, scale=[1]) == 3
+    assert false_classification_rate(true, imputed, hidden) == 0  # of port alone
 
 
 def mixed_as_objects(table):

@@ -126,9 +126,9 @@ NO_TABLES = {  # how to make it, and what the error says
         "0000... in column 1, row 0. Rescale the column.",
     ),
     "text": (lambda: frame(b="q"), "'q' in column 'b', row 0. Drop or encode text"),
-    "NA": (
-        lambda: frame(b=[pd.NA] + [1.0] * (ROWS - 1)),
-        "column 'b', row 0. Mark missing cells by NaN",
+    "NA in lists": (
+        lambda: [[1.0, pd.NA], *[[2.0, 1.0]] * (ROWS - 1)],
+        "column 1, row 0. Mark missing cells by NaN",
     ),
 }
 
@@ -151,6 +151,7 @@ MIXED = {  # frames of dates or categories, which estimators of mixed tables rea
     "pyarrow table",
     "text",
 }
+UNREAD = {"period", "polars times"}  # times that these estimators do not read
 CONSTANT = {"dates only", "durations only", "pyarrow table"}
 READERS = {n for n, one in FIRST.items() if hasattr(one, "categorical_features")}
 # by their `model`
@@ -180,6 +181,8 @@ def pattern(text):
 def test_what_is_no_table_is_refused_by_name(kind, name):
     make, message = NO_TABLES[kind]
     estimator = clone(FIRST[name])
+    if kind in UNREAD and name in READERS:
+        message = "column 'b', row 0. Convert the column"
     if kind in CONSTANT and name == "VariationalAutoencoder":
         message = "All columns of X are constant"
     elif kind in MIXED and name in READERS:
@@ -326,10 +329,37 @@ def test_masks_in_missingness_metrics_and_pooling():
 
 
 def test_missingness_refuses_what_is_no_table():
-    for kind in ("datetime64", "period", "records", "gradients", "LazyFrame"):
+    for kind in ("datetime64", "records", "gradients", "LazyFrame"):
         make, message = NO_TABLES[kind]
         with pytest.raises(ValueError, match="(?s)" + pattern(message)):
             missingness.mcar(make(), 0.1)
+    with pytest.raises(TypeError, match="column 'b', row 0. Convert the column"):
+        missingness.mcar(NO_TABLES["period"][0](), 0.1)
+
+
+@pytest.mark.parametrize("container", ["array", "frame"])
+def test_na_among_objects_is_missing(container):
+    X = numbers().astype(object)
+    X[3, 0] = pd.NA
+    X = X if container == "array" else pd.DataFrame(X, columns=list("abc"))
+    np.testing.assert_array_equal(readable(X).astype(float), numbers())
+    assert np.asarray(X)[3, 0] is pd.NA  # X is not modified
+    model = clone(FIRST["GaussianImputer"]).set_params(random_state=0)
+    expected = model.fit(numbers()).transform(numbers())
+    np.testing.assert_array_equal(model.fit(X).transform(X), expected)
+
+
+def test_text_of_one_dimension_is_no_table():
+    for text in (pd.Series(list("abc")), np.array(list("abc"))):
+        with pytest.raises(ValueError, match=r"got 1 dimensions.*X\[\[name\]\]"):
+            clone(FIRST["GaussianImputer"]).fit(text)
+
+
+def test_sparse_columns_beside_categories_are_read():
+    X = frame(b=pd.arrays.SparseArray(numbers()[:, 1]), sex=["f", "m"] * (ROWS // 2))
+    model = clone(FIRST["GaussianImputer"]).set_params(random_state=0)
+    expected = model.fit(X.assign(b=numbers()[:, 1])).transform(X)
+    np.testing.assert_array_equal(model.fit(X).transform(X), expected)
 
 
 def test_sparse_frames_of_zeros_are_noisy_or_s():

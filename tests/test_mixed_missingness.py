@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -90,6 +91,16 @@ def test_hide_keeps_what_is_missing():
     np.testing.assert_array_equal(missing(out), expected)
 
 
+def test_hide_keeps_what_is_missing_in_a_dictionary_of_pyarrow():
+    cells = ["a", "b", None, "a"]
+    dtype = pd.ArrowDtype(pa.dictionary(pa.int8(), pa.string()))
+    X = pd.DataFrame({"x": range(4), "town": pd.Series(cells, dtype=dtype)})
+    out = hide(X, np.array([[False, True], [True, False], *[[False, False]] * 2]))
+    assert out["town"].isna().tolist() == [True, False, True, False]
+    assert out["town"][[1, 3]].tolist() == ["b", "a"] and out["town"].dtype == dtype
+    assert X["town"].isna().tolist() == [False, False, True, False]
+
+
 def test_hide_of_an_array_of_objects():
     X = np.array([["a", 1], [None, 2]], dtype=object)
     out = hide(X, [[False, True], [False, False]])
@@ -158,7 +169,7 @@ def test_the_seed_orders_the_levels_of_nominal_columns():
     np.testing.assert_array_equal(turned, hidden[::-1])
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(1, 300), st.integers(0, 2**32 - 1))
 def test_any_number_of_levels(n_levels, seed):
     X = pd.DataFrame({"a": [f"level {i}" for i in range(n_levels)]})

@@ -250,6 +250,8 @@ class IncompleteTransformer(ConstantColumns, TransformerMixin, BaseEstimator):
             if bounds:
                 within = " and ".join(bounds)
                 fate += f", or by the value within {within} that is nearest to 0"
+            if any(column.levels == () for column in columns_of(self) or ()):
+                fate += "; categories stay missing"
         return f"{fate} (keep_empty_features)"
 
     def _parts(self, X, only_incomplete=False, n_chains=1):

@@ -24,8 +24,9 @@ class CategoryProbabilities:
         dict of str to data frame or ndarray of shape (n_samples, n_levels)
             For each column of `categories_` the probabilities of its levels in their
             order, 1 and 0 where the cell is observed: data frames of the library of X
-            with the levels as names, or arrays if X is no data frame.  Empty if there
-            are no categories.
+            (whatever `set_output` says) with the levels as names, or arrays if X is no
+            data frame.  Columns that were entirely missing at `fit` have none.  Empty
+            if there are no categories.
         """
         found = self._predicted(self._checked(X)).probabilities
         return probabilities_as_given(self, found, X)

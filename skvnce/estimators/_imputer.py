@@ -163,11 +163,16 @@ class Imputer(CellSampler):
         raise NotImplementedError
 
     def _certain(self, X):
-        """Return the probabilities of `Predicted` for rows without missing cells."""
+        """Return the probabilities of `Predicted` where cells are observed or constant.
+
+        Columns that were entirely missing at `fit` have none.
+        """
+        never = np.isnan(self._fitted_ends).all(0)
+        codes = np.nan_to_num(self._constants_filled(X)).astype(int)
         return {
-            place: np.eye(len(column.levels))[np.nan_to_num(X[:, place]).astype(int)]
+            place: np.eye(len(column.levels))[codes[:, place]]
             for place, column in enumerate(columns_of(self) or ())
-            if column.levels
+            if column.levels and not never[place]
         }
 
     def _filled_in_turns(self, X, sources, draw, n_draws, random_state, limits=None):

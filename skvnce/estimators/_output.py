@@ -1,5 +1,8 @@
 """Filled tables in the container and the data types of the input."""
 
+import datetime as dt
+import numbers
+
 import narwhals as nw
 import numpy as np
 from sklearn.utils._set_output import _get_container_adapter
@@ -7,6 +10,8 @@ from sklearn.utils._set_output import _get_container_adapter
 from skvnce._cells import is_frame
 from skvnce._completed import as_objects, in_frames
 from skvnce.estimators._validation import columns_of
+
+_LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds
 
 
 def as_given(estimator, table, missing, X, indicators=None):
@@ -52,6 +57,8 @@ def tables_as_given(estimator, tables, missing, X):
     if frame is not None:
         ends = estimator._fitted_ends[:, kept]
         found = in_frames(frame, columns, kept, tables, missing[:, kept], ends)
+        if _library(frame) != library:  # without missing cells, data types are kept
+            found = [nw.from_native(one).to_pandas() for one in found]
     else:
         found = list(values_of(estimator, tables, missing, X))
     if adapter is None:
@@ -66,7 +73,9 @@ def values_of(estimator, tables, missing, X):
     if not columns:
         return tables
     kept = estimator._columns_kept()
-    return as_objects(X, columns, kept, tables, missing[:, kept])
+    found = as_objects(X, columns, kept, tables, missing[:, kept])
+    is_single = found.dtype != object and getattr(X, "dtype", None) == np.float32
+    return found.astype(np.float32) if is_single else found
 
 
 def probabilities_as_given(estimator, found, X):
@@ -103,15 +112,31 @@ def _appended(table, indicators):
 
 
 def _frame(X, library, columns):
-    """Return a data frame in a library, or None if X has no data types to keep."""
+    """Return a data frame to fill, or None if X has no data types to keep.
+
+    It is one of the library, or of polars, whose integers and booleans hold nulls.
+    """
     if library is None or not is_frame(X):
         return None
-    frame = nw.from_native(X, eager_only=True)
-    if str(frame.implementation) == library:
+    if _library(X) == library or (columns and _library(X) == "polars"):
         return X
     if not columns:
         return None
-    return frame.to_pandas() if library == "pandas" else frame.to_polars()
+    frame = nw.from_native(X, eager_only=True)
+    if library == "pandas":
+        return frame.to_pandas()
+    for name, column in zip(frame.columns, columns, strict=True):
+        unfit = [one for one in column.levels or () if not isinstance(one, _LEVELS)]
+        if unfit:
+            raise TypeError(
+                f"Column {name!r} has the level {unfit[0]!r}, which polars does not "
+                'hold. Convert the levels to text, or set_output(transform="pandas").'
+            )
+    return frame.to_polars()
+
+
+def _library(frame):
+    return str(nw.from_native(frame, eager_only=True).implementation)
 
 
 def _created(adapter, table, X, names):

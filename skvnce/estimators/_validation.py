@@ -235,6 +235,7 @@ def _keep_categories(estimator, columns):
 def _numbers(estimator, X, reset):
     """Validate a table of numbers."""
     cells = readable(X)
+    _check_two_dimensional(cells)
     with cell_errors_named(X):
         table = validate_data(
             estimator,
@@ -246,6 +247,16 @@ def _numbers(estimator, X, reset):
         )
     check_exact(X, table)
     return table
+
+
+def _check_two_dimensional(X):
+    """Raise an error for text that is no table; scikit-learn says so of numbers."""
+    shape = getattr(X, "shape", (0, 0))
+    if len(shape) != 2 and getattr(getattr(X, "dtype", None), "kind", "") not in "biuf":
+        raise ValueError(
+            f"Expected a table of rows and columns, got {len(shape)} dimensions. "
+            "Pass X[[name]] of a data frame, or reshape X, for a single column."
+        )
 
 
 def _codes(estimator, X, columns, reset):

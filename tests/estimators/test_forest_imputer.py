@@ -3,11 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from sklearn.base import clone
 
 from skvnce import ForestImputer, GaussianImputer, LAIRImputer
 from skvnce.estimators import _forest_columns as columns
 from skvnce.estimators import _forest_weights as weights
+from skvnce.estimators._imputer import Predicted
 
 GIVEN = {"n_estimators": 20, "random_state": 0}
 
@@ -140,6 +142,23 @@ def test_few_cells_leave_weights_near_to_one_half():
     assert weights.shrunk(0.0, 300) == 0.125
 
 
+def test_columns_of_numbers_count_alike_in_any_unit():
+    """One column is predicted best by the first imputer, one by the second."""
+    rng = np.random.default_rng(0)
+    truth, noise = rng.normal(size=(2, 100, 2))
+    hidden, found = np.repeat([0, 1], 50), []
+    for unit in ([1.0, 1.0], [1000.0, 1.0]):
+        own = truth + noise * [0.0, 1.0]
+        other = truth + noise * [1.0, 0.0]
+        parts = [Predicted(one * unit, {}) for one in (own, other)]
+        chosen = weights.choose(
+            truth * unit, hidden, [0, 1], dict(enumerate(unit)), *parts
+        )
+        found.append(chosen)
+    np.testing.assert_allclose(found[0], found[1])
+    assert 0.3 < found[0][0] < 0.7
+
+
 def test_hidden_cells_leave_all_levels_and_ranges(seed):
     rng = np.random.default_rng(seed)
     nodes = np.column_stack([rng.normal(size=40), rng.integers(8, size=40)])
@@ -177,6 +196,18 @@ def test_probabilities_are_averaged_geometrically():
     np.testing.assert_allclose(weights.pooled(p, q, 0.5), root / root.sum())
     np.testing.assert_allclose(weights.pooled(p, q, 0.0), p)
     np.testing.assert_allclose(weights.pooled(p, q, 1.0), q)
+    root = np.sqrt([[0.5, 0.5 * 0.003]])  # a probability of 0 counts as .003
+    found = weights.pooled(np.array([[1.0, 0.0]]), np.array([[0.5, 0.5]]), 0.5)
+    np.testing.assert_allclose(found, root / root.sum())
+
+
+def test_weights_are_the_shares_of_cells_that_forests_draw():
+    rng, missing = np.random.default_rng(0), np.array([[True, True, False]] * 1000)
+    ranks, shares = np.zeros((4, 1000, 3), dtype=np.float32), np.array([0.3, 0.0, 0.9])
+    chosen = columns.redraw([], ranks, missing, shares, 1, rng)
+    n = chosen.sum((0, 1))
+    assert n[1:].tolist() == [0, 0]  # of weight 0, and observed
+    assert stats.binomtest(int(n[0]), 4000, 0.3).pvalue > 1e-6
 
 
 def test_forests_have_the_weight_where_no_line_predicts(seed):

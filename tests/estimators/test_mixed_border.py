@@ -1,5 +1,6 @@
 """Frames of categories, dates and integers, in and out of imputers."""
 
+import datetime as dt
 import pickle
 import warnings
 from functools import partial
@@ -204,6 +205,47 @@ def test_another_library_may_come_out(imputer, output):
     assert (np.asarray(found["port"], dtype=object)[seen] == ports[seen]).all()
 
 
+def test_levels_that_polars_does_not_hold_are_refused(make):
+    X = pd.DataFrame({"age": pd.cut(np.arange(N), [-1, 20, N]), "x": whole()["x"]})
+    X.loc[::5, "age"] = None
+    model = make().set_output(transform="polars").fit(X)
+    with pytest.raises(TypeError, match="'age' has the level Interval.*to text"):
+        model.transform(X)
+    text = X.assign(age=X["age"].astype(str).where(X["age"].notna()))
+    assert set(model.fit(text).transform(text)["age"]) == set(text["age"].dropna())
+
+
+def test_integers_booleans_and_dates_of_polars_become_those_of_pandas(make):
+    n = N // 3
+    X = pl.DataFrame(
+        {
+            "id": [*range(100, 100 + 2 * n), *[None] * n],
+            "yes": [True, None, False] * n,
+            "day": [dt.date(2020, 1, 1), None, dt.date(2021, 1, 1)] * n,
+            "port": ["S", "C", None] * n,
+        }
+    )
+    model = make().set_output(transform="pandas").fit(X)
+    for found in (model.transform(X), *model.sample(X, random_state=0)):
+        kinds = [dtype.kind for dtype in found.dtypes[:3]]
+        assert kinds == ["i", "b", "M"] and not found.isna().any(axis=None)
+        assert found["id"][: 2 * n].tolist() == X["id"].to_list()[: 2 * n]
+        assert set(found["yes"]) == {True, False}
+        assert (found["day"] == found["day"].dt.normalize()).all()
+        assert found["port"][::3].tolist() == ["S"] * n
+
+
+def test_probabilities_know_observed_cells(imputer):
+    X = incomplete()
+    for name, found in imputer.category_probabilities(X).items():
+        seen, levels = X[name].notna().to_numpy(), imputer.categories_[name]
+        assert list(found.columns) == levels.tolist() and found.index.equals(X.index)
+        expected = [[float(one == level) for level in levels] for one in X[name][seen]]
+        np.testing.assert_array_equal(found[seen], expected)
+        assert (found[~seen].max(axis=1) < 1).any()
+        np.testing.assert_allclose(found.sum(axis=1), 1)
+
+
 def test_levels_are_attributes(imputer):
     found = {name: levels.tolist() for name, levels in imputer.categories_.items()}
     assert found == {
@@ -235,6 +277,17 @@ def test_arrays_of_objects_and_of_numbers(make):
     found = model.transform(codes)
     assert found.dtype == float and set(found[:5, 0]) <= {0, 10, 20}
     np.testing.assert_array_equal(found[5:], codes[5:])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_arrays_of_numbers_keep_their_precision(make, dtype):
+    X = np.random.default_rng(0).normal(size=(40, 3)).astype(dtype)
+    X[:, 2] = X[:, 0] > 0
+    X[::7, 2] = X[1::7, 0] = np.nan
+    model = reading(make(), categorical_features=[2]).fit(X)
+    for found in (model.transform(X), *model.sample(X, random_state=0)):
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found[~np.isnan(X)], X[~np.isnan(X)])
 
 
 def test_numbers_as_levels_come_out_as_floats(make):
@@ -293,12 +346,23 @@ def test_constants_and_empty_columns(make, keeps, output):
         yes=pd.array([True, None] * (N // 2), dtype="boolean"),
         name=pd.array([None] * N, dtype="str"),
         grade=pd.array([None] * N, dtype="Int64"),
+        count=pd.array([None] * N, dtype="boolean"),
     )
-    model = make(keep_empty_features=keeps).fit(X)
+    with pytest.warns(UserWarning, match="Entirely missing") as caught:
+        model = make(keep_empty_features=keeps).fit(X)
+    said = [str(one.message) for one in caught if "Entirely" in str(one.message)]
+    assert ("filled by 0; categories stay missing" in said[0]) == keeps
     assert model.constants_ == {1: "S", 4: True}
     found = model.set_output(transform=output).transform(X)
     names = model.get_feature_names_out()
-    assert list(names) == [name for name in X if keeps or name not in ("name", "grade")]
+    empty = ("name", "grade", "count")
+    assert list(names) == [name for name in X if keeps or name not in empty]
+    probabilities = model.category_probabilities(X)
+    assert set(probabilities) == {"port", "yes"}
+    for name in probabilities:  # also where the cell is missing
+        value = model.constants_[X.columns.get_loc(name)]
+        expected = (model.categories_[name] == value).astype(float)
+        assert (np.asarray(probabilities[name]) == expected).all()
     found = pd.DataFrame(np.asarray(found, dtype=object), columns=names)
     assert (found["port"] == "S").all() and (found["yes"] == True).all()  # noqa: E712
     if keeps:

@@ -35,6 +35,18 @@ def test_weights_count_as_rows():
 def test_a_level_without_a_cell_is_an_interval_too():
     found = marginal([0.0, 0.0, 2.0], 4)
     assert (found.low < found.high).all() and len(found.values) == 4
+    edges = stats.norm.ppf(np.array([2.0, 2.5, 3.5]) / 4)  # a half for 1 and for 3
+    np.testing.assert_allclose(found.high[:-1], edges)
+    np.testing.assert_array_equal(found.low[1:], found.high[:-1])
+
+
+def test_scores_between_values_are_left_out_where_half_of_the_cells_are_repeated():
+    often, seldom = marginal([0, 0, 0, 1, 2]), marginal([0, 0, 1, 2, 3])
+    assert (often.low[1:] == often.high[:-1]).all()
+    assert (seldom.low[1:] > seldom.high[:-1]).all()
+    scores = torch.linspace(-3, 3, 61).double()
+    assert set(often.cells(scores).tolist()) == {0, 1, 2}
+    assert len(set(seldom.cells(scores).tolist())) > 10
 
 
 def test_distinct_values_are_points_between_which_cells_are_interpolated():

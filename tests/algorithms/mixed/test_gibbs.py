@@ -130,7 +130,9 @@ def of_nominal(mean, cov, others, low, high):
 
 def nominal_model():
     latents = Latents([levels(0.1), None], [0, 1], [1, 3])
+    scale = np.array([1.0, 0.6, 1.4, 1.0])
     mean, cov = np.array([0.1, 0.3, -0.2, 0.0]), covariance(4).numpy()
+    cov *= np.outer(scale, scale)
     return latents, Normal(torch.tensor(mean), torch.tensor(cov)), mean, cov
 
 
@@ -194,6 +196,20 @@ def test_log_probabilities_against_quadrature():
         of_nominal(mean, cov, [1, 2, 3], *ends[1]).sum(),
     ]
     assert found.exp().tolist() == pytest.approx(exact, abs=1e-4)
+
+
+def test_conditional_probabilities_against_quadrature():
+    """P(x_1 = k | x_0 = 1) as the ratio of two log-probabilities."""
+    latents, normal, mean, cov = nominal_model()
+    rows = np.array([[1.0, np.nan], [1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    data = Incomplete.from_array(rows)
+    found = score.log_prob(latents, normal, data, row_lattice(rows, 0), 2**14).exp()
+    joint = of_nominal(mean, cov, [1, 2, 3], 0.1, np.inf)
+    assert (found[1:] / found[0]).tolist() == pytest.approx(
+        joint / joint.sum(), abs=1e-4
+    )
+    marginal = of_nominal(mean, cov, [1, 2, 3], -np.inf, np.inf)
+    assert abs(joint / joint.sum() - marginal).max() > 0.02  # a wrong answer is found
 
 
 def test_log_densities_of_numbers_are_those_of_the_normal_distribution():
@@ -287,6 +303,34 @@ def test_scales_without_data_are_one():
     assert float(found.mean[1:].mean()) == pytest.approx(0)
     assert (moved[1:].argmax(0) == z[1:].argmax(0)).all()
     assert ((moved[0] > 0.4) == (z[0] > 0.4)).all()
+
+
+def test_losses_are_those_of_the_scaled_variables(monkeypatch, seed):
+    scaled, set_scales = [], gibbs.set_scales
+
+    def recorded(latents, parts, normal):
+        found = set_scales(latents, parts, normal)
+        density = stats.multivariate_normal(found.mean.numpy(), found.covariance)
+        scaled.extend(-density.logpdf(z.T).mean() for z in parts)
+        return found
+
+    monkeypatch.setattr(gibbs, "set_scales", recorded)
+    x = simulated(np.random.default_rng(seed), 60, np.eye(5))
+    fit = fitted(x, seed, n_draws=2, max_iter=10)
+    assert fit.losses == pytest.approx(scaled)
+    assert len(fit.estimates) == 6  # 40 % are the burn-in
+
+
+def test_rows_without_observed_cells_are_drawn_at_once(seed):
+    """A single sweep from the mean would have 0.02 of the variance."""
+    line = torch.linspace(-9, 9, 3).double()
+    number, cov = Marginal(line, line, line), torch.tensor([[1.0, 0.99], [0.99, 1.0]])
+    latents = Latents([number] * 2, [0, 1], [1, 1])
+    model = gibbs.Factors.of(Normal(torch.zeros(2).double(), cov.double()), latents)
+    data = Incomplete.from_array(np.full((2000, 2), np.nan))
+    with seeded(seed):
+        drawn = fill.draw(latents, [model], data, Chains(0, 1))[0].numpy()
+    assert np.cov(drawn.T) == pytest.approx(cov.numpy(), abs=0.17)  # five errors
 
 
 def test_the_largest_of_the_others(seed):
