@@ -41,6 +41,7 @@ sphinx_gallery_conf = {
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("skvnce",),
     "abort_on_example_error": True,
+    "parallel": 2,
     # What a call for a legend or a title returns is not shown.
     "capture_repr": ("_repr_html_",),
     # Its page would load scripts from other machines.
