@@ -105,9 +105,10 @@ print(pd.DataFrame(rows, index=columns).T.round(2).to_string())
 # its links better than chance.  On the log scale they are level on the complete table;
 # after the loss both keep fewer links, most of them published, and the mean-filled
 # lasso keeps more and ranks slightly better: filling by means does little harm to a
-# table of few columns and many rows.  On the raw scale, where the tails rule, our learner keeps a handful of links, nearly all of them published.  The
-# lasso keeps half of all pairs, and after the loss all of them, right little more often
-# than pairs chosen blindly (20 of 55), but it ranks them better.
+# table of few columns and many rows.  On the raw scale, where the tails rule, our
+# learner keeps a handful of links, all of them published.  The lasso keeps half of all
+# pairs, and after the loss all of them, right little more often than pairs chosen
+# blindly (20 of 55), but it ranks them better.
 #
 # There are reasons not to expect more: the published arrows are causal, and a graph of
 # conditional dependence adds links between the causes of one effect; they are a
@@ -117,8 +118,8 @@ print(pd.DataFrame(rows, index=columns).T.round(2).to_string())
 # %%
 # The graphs
 # ----------
-# Left: learned on the log scale with 30 % of the cells missing (the first mask), wider
-# lines for stronger links.  Right: the published one.
+# Left: learned on the log scale with 30 % of the cells missing, wider lines
+# for stronger links.  Right: the published one.
 
 learned = nx.Graph()
 learned.add_nodes_from(raw.columns)
