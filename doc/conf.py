@@ -16,6 +16,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
     "sphinx-mathjax-offline",
     "sphinx_copybutton",
     "sphinx_design",
@@ -29,12 +30,18 @@ default_role = "literal"
 autosummary_generate = True
 numpydoc_show_class_members = False
 exclude_patterns = ["_build"]
+templates_path = ["_templates"]
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
+    "subsection_order": [
+        f"../examples/{name}"
+        for name in ("impute", "analyse", "graphs", "densities", "topics")
+    ],
     "gallery_dirs": "auto_examples",
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("skvnce",),
     "abort_on_example_error": True,
+    "parallel": 2,
     # What a call for a legend or a title returns is not shown.
     "capture_repr": ("_repr_html_",),
     # Its page would load scripts from other machines.

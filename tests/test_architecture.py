@@ -204,7 +204,7 @@ def test_every_folder_has_its_rule():
     assert len(FILES) == sum(place.parts[0] in LAYERS for place in places)
 
 
-EXAMPLES = sorted(Path(__file__).parents[1].joinpath("examples").glob("*.py"))
+EXAMPLES = sorted(Path(__file__).parents[1].joinpath("examples").rglob("*.py"))
 
 
 def private(source):

@@ -29,11 +29,17 @@ FILE = re.compile(r"[\w./*-]+/[\w.*-]+\.(?:py|rst|md|toml)")
 #: Names that pages use and that are not skvnce's or scikit-learn's.
 ELSEWHERE = {
     "DataFrame": "pandas",
+    "ImputationKernel": "miceforest",
+    "complete_data": "miceforest",
+    "impute_new_data": "miceforest",
+    "mean_match_candidates": "miceforest",
+    "tune_parameters": "miceforest",
     "LazyFrame": "polars",
     "NaN": "IEEE 754",
     "MyDensity": "a class of the user",
     "ProgressBar": "scikit-learn, where it has callbacks",
     "SkipTest": "unittest",
+    "read_csv": "pandas",
     "split0_test_score": "a key of cv_results_",
 }
 

@@ -18,6 +18,14 @@ pytestmark = pytest.mark.site
 WIDTHS = (1400, 400)
 THEMES = ("light", "dark")
 CARD = ".sd-card:has(a.sd-stretched-link)"
+CARDS = {
+    "Impute a DataFrame": "user_guide/imputation.html",
+    "Draws and pooled answers": "user_guide/pooling.html",
+    "Learn a graph": "user_guide/copula_graph.html",
+    "Fit your own density": "user_guide/vgi.html",
+    "Find topics and latent variables": "user_guide/noisy_or.html",
+    "Choose an imputer": "user_guide/which_imputer.html",
+}
 PICTURES = os.environ.get("SKVNCE_SCREENSHOTS")
 
 
@@ -37,8 +45,8 @@ PAGES = [
     "generated/skvnce.VNCEEstimator.html",
     "generated/skvnce.pooling.pool_models.html",
     "auto_examples/index.html",
-    "auto_examples/plot_impute_nhanes.html",
-    "auto_examples/plot_sachs.html",
+    "auto_examples/impute/plot_impute_nhanes.html",
+    "auto_examples/graphs/plot_sachs.html",
     "benchmarks/index.html",
     "benchmarks/imputation.html",
     "benchmarks/safety.html",
@@ -113,7 +121,11 @@ def test_cards_lead_to_their_pages(site, browser):
     chromium.load(browser, site)
     links = browser.find_elements("css selector", f"{CARD} a.sd-stretched-link")
     cards = [(a.get_attribute("textContent"), a.get_attribute("href")) for a in links]
-    assert len(cards) >= 6
+    shown = texts(browser, f"{CARD} .sd-card-title")
+    leads = {
+        title: a.removeprefix(site) for title, (_, a) in zip(shown, cards, strict=True)
+    }
+    assert leads == CARDS
     for i, (title, address) in enumerate(cards):
         chromium.load(browser, site)
         click(browser, browser.find_elements("css selector", CARD)[i])

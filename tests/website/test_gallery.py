@@ -1,0 +1,98 @@
+"""The gallery of the built site: thumbnails, mini galleries, summaries of pages."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from site_pages import ROOT, built_site
+
+pytestmark = pytest.mark.site
+EXAMPLES = sorted((ROOT / "examples").rglob("plot_*.py"))
+THUMBNAIL = re.compile(
+    r'thumbcontainer"[^>]*><img [^>]*src="([^"]+)"[^>]*/?>.{0,600}?href="([^"#]+)', re.S
+)
+FIELDS = ("When to use it", "In two lines", "How to check it", "Mathematics", "Papers")
+SUMMARISED = sorted(
+    path.stem
+    for path in (ROOT / "doc" / "user_guide").glob("*.rst")
+    if path.stem not in ("index", "datasets", "which_imputer")
+)
+
+
+def thumbnails(page):
+    """Return picture and page of each thumbnail of a built page, as paths."""
+    found = THUMBNAIL.findall(page.read_text())
+    return [tuple((page.parent / part).resolve() for part in pair) for pair in found]
+
+
+def pale(pictures, default):
+    """Return the pictures that are missing, are the default, or occur twice."""
+    contents = {p: p.read_bytes() for p in pictures if p.exists()}
+    times = Counter(contents.values())
+    return [
+        p.name
+        for p in pictures
+        if p not in contents or contents[p] == default or times[contents[p]] > 1
+    ]
+
+
+@pytest.fixture(scope="module")
+def default(tmp_path_factory):
+    """The thumbnail of an example without a picture."""
+    gallery = pytest.importorskip("sphinx_gallery", reason="it is in the extra `doc`")
+    from sphinx_gallery.utils import scale_image
+
+    path = tmp_path_factory.mktemp("default") / "no_image.png"
+    scale_image(Path(gallery.__file__).parent / "_static/no_image.png", path, 400, 280)
+    return path.read_bytes()
+
+
+def test_every_example_has_a_thumbnail():
+    found = thumbnails(built_site() / "auto_examples" / "index.html")
+    assert {page.stem for _, page in found} == {path.stem for path in EXAMPLES}
+
+
+def test_thumbnails_show_something(default):
+    found = thumbnails(built_site() / "auto_examples" / "index.html")
+    pictures = [picture for picture, _ in found]
+    if all(p.exists() and p.read_bytes() == default for p in pictures):
+        pytest.skip("the gallery was built without running it")
+    assert not pale(pictures, default)
+
+
+@pytest.mark.parametrize(
+    "address, example",
+    [
+        ("generated/skvnce.GaussianImputer.html", "plot_impute_nhanes"),
+        ("generated/skvnce.VGIImputer.html", "plot_vgi_own_density"),
+        ("generated/skvnce.pooling.pool_models.html", "plot_pooled_regression"),
+    ],
+)
+def test_pages_of_classes_and_functions_list_examples(address, example):
+    found = thumbnails(built_site() / address)
+    assert example in {page.stem for _, page in found}
+
+
+def test_pages_of_the_guide_end_with_examples():
+    guide = ROOT / "doc" / "user_guide"
+    listing = [p.stem for p in guide.glob("*.rst") if "minigallery::" in p.read_text()]
+    assert len(listing) >= 9
+    for name in listing:
+        assert thumbnails(built_site() / "user_guide" / f"{name}.html"), name
+
+
+@pytest.mark.parametrize("name", SUMMARISED)
+def test_pages_of_the_guide_begin_with_a_summary(name):
+    text = (built_site() / "user_guide" / f"{name}.html").read_text()
+    [summary] = re.findall(r'<div class="short admonition.*?</div>', text, re.S)
+    terms = re.findall(r"<dt[^>]*>([^<]+)<span", summary)
+    assert tuple(terms) == FIELDS
+    assert text.index(summary) < text.index("<h2>")
+
+
+def test_pale_thumbnails_are_found(tmp_path):
+    for name, content in (("a", b"1"), ("b", b"2"), ("c", b"3"), ("d", b"3")):
+        (tmp_path / name).write_bytes(content)
+    pictures = [tmp_path / name for name in "abcde"]
+    assert pale(pictures, default=b"1") == ["a", "c", "d", "e"]
