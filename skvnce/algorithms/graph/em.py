@@ -8,7 +8,7 @@ unit standard deviation, and ``theta = (K, b)`` refers to deviations from a cent
 """
 
 from collections.abc import Callable
-from math import isfinite
+from math import ceil, isfinite, log, nan
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +22,7 @@ from skvnce.samplers.base import State
 from skvnce.samplers.blocks import block_gibbs, missing_of
 from skvnce.samplers.gibbs import antithetic
 from skvnce.training.adam import NotFinite
+from skvnce.variational.base import global_stream
 
 DIAGONAL_FLOOR = 0.25  # minimum K_jj, for columns of unit standard deviation
 _LEAST_TOLERANCE = 2e-3
@@ -44,11 +45,15 @@ class Theta(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """The result of an M-step: parameters, loss, and certified or estimated error."""
+    """The result of an M-step: parameters, loss, and certified or estimated error.
+
+    `curvature` is that of `proximal.minimise`, NaN of other solvers.
+    """
 
     theta: Theta
     loss: float
     gap: float
+    curvature: float = nan
 
 
 class Penalty(NamedTuple):
@@ -117,12 +122,16 @@ class MStep(NamedTuple):
     tol : tuple of two floats
         The tolerance in the rounds, which only has to be far below the noise of the
         draws, and that of the last solution.
+    sketch : callable or None
+        What the E-step completed -> a summary that is faster to make, for rounds that
+        are not averaged; `solve` takes it, too.
     """
 
     summarise: Callable[[Any], Any]
     merge: Callable[[Any, Any, float], Any]
     solve: Callable[[Any, Theta, Penalty, float], Solution]
     tol: tuple[float, float]
+    sketch: Callable[[Any], Any] | None = None
 
 
 class Family(NamedTuple):
@@ -168,6 +177,8 @@ class Fit(NamedTuple):
     summary : object
         Of the M-step, averaged over the rounds; sufficient to solve a path of
         penalties.
+    state : object
+        Of the E-step after the last round.
     completed : object
         The completed table of the last round.
     losses : list of float
@@ -185,6 +196,7 @@ class Fit(NamedTuple):
 
     theta: Theta
     summary: Any
+    state: Any
     completed: Any
     losses: list[float]
     gap: float
@@ -248,16 +260,17 @@ def all_tables(old: tuple, new: tuple, weight: float) -> tuple:
     return old + new
 
 
-def completed_by_gibbs(data: Incomplete) -> EStep:
+def completed_by_gibbs(data: Incomplete, n_chains: int = 2) -> EStep:
     """Build the E-step that draws the missing cells from the model's conditionals.
 
-    It has two antithetic chains for each row, which start at the means of the columns
-    and continue over the rounds.  It returns the completed rows of both, (2 n,
-    features), or the table itself if no value is missing.
+    It has one chain for each row, or two antithetic ones, which start at the means of
+    the columns and continue over the rounds.  It returns the completed rows of all,
+    (n_chains n, features), or the table itself if no value is missing.
     """
     complete = bool(data.observed.all())
-    shape = (1 if complete else 2, *data.x.shape)
+    shape = (1 if complete else n_chains, *data.x.shape)
     missing = missing_of(data.observed.expand(shape))
+    uniforms = antithetic if n_chains > 1 else global_stream
 
     def init() -> State:
         mean = observed_mean(data.x, data.observed)
@@ -265,13 +278,14 @@ def completed_by_gibbs(data: Incomplete) -> EStep:
 
     def step(state: State, model: TruncatedGaussian) -> tuple[State, Tensor]:
         if not complete:
-            state, _ = block_gibbs(model, missing, antithetic).step(state, data)
+            state, _ = block_gibbs(model, missing, uniforms).step(state, data)
         return state, state.x.flatten(0, 1)
 
     def products(before: State, after: State) -> Tensor:
         return lagged_products(before.x, after.x, ~data.observed)
 
-    return EStep(init, step, complete, None if complete else products)
+    known = complete or n_chains == 1
+    return EStep(init, step, complete, None if known else products)
 
 
 def lagged_products(before: Tensor, after: Tensor, missing: Tensor) -> Tensor:
@@ -316,6 +330,24 @@ def rounds_needed(autocorrelation: float) -> float:
     return 2 * (1 + autocorrelation) / max(1 - autocorrelation, 1e-9)
 
 
+def rounds_to_settle(observed: Tensor, left: float) -> int:
+    """Compute the rounds after which a share of the distance of a start is left.
+
+    The share of the missing information of a covariance is at most about that of the
+    pairs of cells that are not both observed, and so is the rate of EM (Dempster, Laird
+    and Rubin 1977).  At least 2, and at most 10.
+
+    Parameters
+    ----------
+    observed : Tensor of bool, of shape (n, features)
+    left : float
+        The share.
+    """
+    seen = observed.double()
+    rate = 1 - float((seen.T @ seen).mean()) / len(seen)
+    return min(max(ceil(log(left) / log(min(max(rate, 0.1), 0.99))), 2), 10)
+
+
 def learn_graph(
     method: Method,
     start: object,
@@ -325,6 +357,7 @@ def learn_graph(
     tol: float,
     warm_up: int = 10,
     averaged: int | None = None,
+    state: object = None,
     on_round: OnRound = tell_round,
 ) -> Fit:
     """Alternate E-steps and M-steps.
@@ -344,6 +377,8 @@ def learn_graph(
         Maximum number of rounds, and number of rounds before averaging starts.
     averaged : int or None
         The least number of rounds that are averaged, `warm_up` if None.
+    state : object
+        Of the E-step, at which it starts; None means its own.
     tol : float
         The loop stops if no edge strength changes by more than this in a round.
     on_round : callable
@@ -357,14 +392,16 @@ def learn_graph(
     """
     e_step, m_step, family = method
     least = warm_up if averaged is None else averaged
-    state = e_step.init()
+    state = e_step.init() if state is None else state
     theta, summary, losses = start, None, []
     strengths = family.strengths(start)
     products, memory = 0.0, 0.0
     for n_round in range(1, max_iter + 1):
         last = state
         state, completed = e_step.step(state, family.model(theta))
-        new, age = m_step.summarise(completed), n_round - warm_up
+        age = n_round - warm_up
+        brief = m_step.sketch is not None and age < 1 and not e_step.once
+        new = (m_step.sketch if brief else m_step.summarise)(completed)
         summary = new if age <= 1 else m_step.merge(summary, new, 1 / age)
         solution = m_step.solve(summary, theta, penalty, m_step.tol[0])
         if not isfinite(solution.loss):
@@ -382,7 +419,9 @@ def learn_graph(
             break
     if e_step.once:
         change = 0.0
-    fit = Fit(theta, summary, completed, losses, 0.0, change, 0.0, memory)
+    if brief:  # all rounds were
+        summary = m_step.summarise(completed)
+    fit = Fit(theta, summary, state, completed, losses, 0.0, change, 0.0, memory)
     return concluded(method, fit, penalty)
 
 
