@@ -7,7 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed
 from skvnce._warnings import warn_user
-from skvnce.algorithms.graph import em, prediction
+from skvnce.algorithms.graph import em, prediction, rounds
 from skvnce.estimators._misfit import listed
 from skvnce.training.adam import Diverged
 
@@ -86,7 +86,7 @@ def predicted(learner, problem, theta, kept, rows):
     """
     centre, scale = problem.units
     kept = Incomplete.from_array(kept / scale.numpy())
-    n_rounds = min(em.rounds_to_settle(kept.observed, _INFLUENCE), _ROUNDS)
+    n_rounds = min(rounds.rounds_to_settle(kept.observed, _INFLUENCE), _ROUNDS)
     theta, start = problem.continued(kept, theta, float(learner.alpha), n_rounds)
     rows = torch.from_numpy(rows)
     part, burn_in = kept.take(rows), _BURN_IN
@@ -189,7 +189,7 @@ def _why_unsettled(learner, tol):
     """Describe what did not settle, and what to change."""
     gap, last, ridge = learner.optimality_gap_, learner.loss_curve_[-1], learner.ridge_
     max_iter, memory = learner.max_iter, learner.chain_autocorrelation_
-    needed = em.rounds_needed(memory)
+    needed = rounds.rounds_needed(memory)
     if not np.isfinite(gap):
         return (
             "The precision matrix cannot be estimated from so few rows, or so few "

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.graph import em, empirical_bayes
+from skvnce.algorithms.graph import em, empirical_bayes, rounds
 from skvnce.algorithms.graph.information_criterion import evidence, extended_bic
 from skvnce.algorithms.graph.maximum_likelihood import maximum_likelihood
 from skvnce.algorithms.graph.pseudo_likelihood import pseudo_likelihood
@@ -106,7 +106,7 @@ class Problem(NamedTuple):
         After a pilot fit, chains and parameters start near their goal.
         """
         if self.state is not None:
-            settle = em.rounds_to_settle(self.data.observed, _FAR)
+            settle = rounds.rounds_to_settle(self.data.observed, _FAR)
             effort = {"warm_up": settle, "averaged": _AVERAGED, **effort}
         penalty = self.penalty(alpha)
         return em.learn_graph(

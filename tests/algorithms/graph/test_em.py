@@ -7,7 +7,7 @@ from oracles import GATE, log_integral, orthant_rule, ring, z_mean
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
-from skvnce.algorithms.graph import em
+from skvnce.algorithms.graph import em, rounds
 from skvnce.algorithms.graph.empirical_bayes import ridge_of_links
 from skvnce.algorithms.graph.prediction import draw
 from skvnce.algorithms.graph.score_matching import (
@@ -307,12 +307,25 @@ def test_autocorrelation_of_known_chains(r, seed):
     noise = torch.tensor(rng.normal(size=(2, 5000, 2)))
     after = r * before + (1 - r**2) ** 0.5 * noise
     shared = torch.tensor(rng.normal(size=(5000, 2)))  # means of the rows
-    products = em.lagged_products(before + shared, after + shared, missing)
-    found = em.largest_autocorrelation(products)
+    products = rounds.lagged_products(before + shared, after + shared, missing)
+    found = rounds.largest_autocorrelation(products)
     error = 2 / np.sqrt(2000)
     assert r - GATE * error < found < r + GATE * error
-    assert em.rounds_needed(0.0) == 2
-    assert em.rounds_needed(0.6) == pytest.approx(8)
+    assert rounds.rounds_needed(0.0) == 2
+    assert rounds.rounds_needed(0.6) == pytest.approx(8)
+
+
+def test_rounds_to_settle_grow_with_the_pairs_that_are_not_observed(seed):
+    """The rate of EM of a correlation, of pairs that are missing at random."""
+    rng = np.random.default_rng(seed)
+    for share, left, expected in ((0.3, 0.2, 3), (0.3, 0.1, 4), (0.5, 0.2, 6)):
+        observed = torch.tensor(rng.uniform(size=(20000, 40)) > share)
+        assert rounds.rounds_to_settle(observed, left) == expected
+    complete = torch.ones(10, 3).bool()
+    assert rounds.rounds_to_settle(complete, 0.2) == 2
+    assert (
+        rounds.rounds_to_settle(complete & (torch.arange(10) < 1)[:, None], 0.2) == 10
+    )
 
 
 @pytest.mark.parametrize(("averaged", "rounds"), [(None, 8), (2, 6), (30, 34)])
