@@ -1,11 +1,11 @@
 """Time of a fit beside GraphicalLassoCV on the mean-filled table.
 
-    python benchmarks/graph_time.py [--repeats 5] [--features 5 10 20 50 100]
+    python benchmarks/graph_time.py [--repeats 5] [--features 20 50 100 350]
         [--output doc/benchmarks/graph_time.md]
 
 The ring of `graph_simulation`, n = 1000, 30 % missing.  Both have one thread and their
-default parameters, in one process, in turn; the filling is not counted.  The goal holds
-at 20 features: at most twice the time of GraphicalLassoCV.
+default parameters, in one process, in turn; the filling is not counted.  The goal is at
+most the time of GraphicalLassoCV.
 """
 
 import argparse
@@ -21,17 +21,33 @@ from threadpoolctl import threadpool_limits
 
 from skvnce import TruncatedGaussianGraphLearner
 
-GOAL_FEATURES, GOAL_RATIO = 20, 2
+GOAL = 1  # ratio of the times
 MISSING = 0.3
+
+
+TRIED = """\
+What made fits faster, as ratios of CPU times at d = 20, 50 and 100 on one machine,
+default fit over GraphicalLassoCV: 2.9, 3.3, 4.0 before; 3.0, 3.2, 3.6 with a sweep that
+computes the forces on 16 columns by one matrix product; 2.9, 2.5, 2.9 with rounds that
+go on from the chains of the pilot fit, and that average at least 5 draws, not 10; 2.0,
+1.7, 2.1 with a check of held-out cells of as many rounds as the share of missing pairs
+asks for, and sweeps that begin where the rounds end; 1.5, 1.4, 1.6 with means of single
+conditionals in that check, gaps from a diagonal within rounds, and curvatures that
+rounds share; 1.4, 1.5, 1.3 with products of rows in place of statistics in rounds that
+are not averaged; 1.2, 1.3, 1.2 with the mixture of edge probabilities in numpy. One
+chain in pilot and check, and the last count of rounds, changed it within the noise of
+the machine. The noise of the draws grew from .08 to .09 standard errors of an edge
+strength (root mean square; ring, d = 20). What is left is the sweeps, about half, and
+products at the speed of the processor."""
 
 
 def seconds(estimator, X):
     """Time one fit; says too whether it warned."""
     with threadpool_limits(1), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        begin = time.perf_counter()
+        begin = time.process_time()
         estimator.fit(X)
-        return time.perf_counter() - begin, bool(caught)
+        return time.process_time() - begin, bool(caught)
 
 
 def compare(d, repeats):
@@ -57,12 +73,14 @@ def row(d, times, warned):
     return [d, *cells, f"{ours / theirs:.2f}", f"{warned[0]}, {warned[1]}"]
 
 
-def verdict(times):
-    """Say whether the goal is met."""
-    ratio = np.divide(*np.median(times, 0))
-    met = "met" if ratio <= GOAL_RATIO else "**missed**"
-    goal = f"at d = {GOAL_FEATURES} a ratio of at most {GOAL_RATIO}"
-    return f"Goal: {goal}; measured {ratio:.2f}: {met}."
+def verdict(found):
+    """Say at which sizes the goal is met."""
+    ratios = {d: np.divide(*np.median(times, 0)) for d, (times, _) in found.items()}
+    told = [
+        f"d = {d}: {ratio:.2f}, {'met' if ratio <= GOAL else '**missed**'}"
+        for d, ratio in ratios.items()
+    ]
+    return f"Goal: a ratio of at most {GOAL}. Measured: {'; '.join(told)}."
 
 
 def report(options):
@@ -73,19 +91,19 @@ def report(options):
     setting = f"Ring, n = 1000, {MISSING:.0%} missing, default parameters, one thread. "
     parts = [
         "# Time of a fit",
-        made_by("graph_time.py", "Seed 0; wall-clock seconds."),
+        made_by("graph_time.py", "Seed 0; CPU seconds."),
         f"{setting}Median (least to most) of {options.repeats} runs in turn, after one "
         "that is not counted. GraphicalLassoCV sees the mean-filled table.",
         table(header, [row(d, *result) for d, result in found.items()]),
     ]
-    return parts + [verdict(found[d][0]) for d in found if d == GOAL_FEATURES]
+    return [*parts, verdict(found), TRIED]
 
 
 def options_of(arguments=None):
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--features", nargs="+", type=int, default=[5, 10, 20, 50, 100])
+    parser.add_argument("--features", nargs="+", type=int, default=[20, 50, 100, 350])
     parser.add_argument("--output")
     return parser.parse_args(arguments)
 

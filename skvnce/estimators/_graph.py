@@ -7,7 +7,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step
-from skvnce.algorithms.graph import em
+from skvnce.algorithms.graph import em, rounds
 from skvnce.algorithms.graph.edge_probability import edge_probabilities
 from skvnce.algorithms.graph.problem import ALGORITHMS, Options, pose
 from skvnce.algorithms.graph.single_imputation import FILLERS
@@ -344,7 +344,7 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
 
     def _tolerance(self, data):
         if isinstance(self.tol, str):
-            return em.tolerance(data.observed)
+            return rounds.tolerance(data.observed)
         return self.tol
 
     def _check_scale(self, scale):

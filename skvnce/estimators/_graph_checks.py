@@ -7,7 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed
 from skvnce._warnings import warn_user
-from skvnce.algorithms.graph import em, prediction
+from skvnce.algorithms.graph import em, prediction, rounds
 from skvnce.estimators._misfit import listed
 from skvnce.training.adam import Diverged
 
@@ -15,7 +15,9 @@ WIDEST = 0.82  # largest standard deviation over mean of a truncated normal (at 
 LARGEST_CUT = 0.5  # share by which an edge may shrink without a warning
 _SLUGGISH = 0.8  # autocorrelation of chains above which more rounds are needed
 _INEXACT = 1e-3  # gap, relative to the loss, above which the last M-step is inexact
-_ROUNDS = 6  # rounds of EM after which the held-out cells have no influence
+_ROUNDS = 6  # maximum number of rounds of EM without the held-out cells
+_INFLUENCE = 0.25  # share of the influence of held-out cells that may remain
+_BURN_IN, _STEPS = 1, 6  # sweeps that predict held-out cells, after those of the rounds
 REMEDY = (
     "GaussianImputer may fill missing cells better; logarithms of skewed columns may "
     "help."
@@ -84,15 +86,21 @@ def predicted(learner, problem, theta, kept, rows):
     """
     centre, scale = problem.units
     kept = Incomplete.from_array(kept / scale.numpy())
-    theta = problem.continued(kept, theta, float(learner.alpha), _ROUNDS)
-    part = kept.take(torch.from_numpy(rows))
-    filled = prediction.conditional_mean(
+    n_rounds = min(rounds.rounds_to_settle(kept.observed, _INFLUENCE), _ROUNDS)
+    theta, start = problem.continued(kept, theta, float(learner.alpha), n_rounds)
+    rows = torch.from_numpy(rows)
+    part, burn_in = kept.take(rows), _BURN_IN
+    if start is None:
+        start, burn_in = em.observed_mean(kept.x, kept.observed), learner.n_steps // 2
+    else:
+        start = start[rows]
+    filled = prediction.rough_mean(
         em.to_model(theta, centre),
         part,
-        em.observed_mean(kept.x, kept.observed),
+        start,
         row_keyed(part.to_array(), 0),
-        burn_in=learner.n_steps // 2,
-        n_steps=learner.n_steps,
+        burn_in=burn_in,
+        n_steps=_STEPS,
     )
     return (filled * scale).numpy()
 
@@ -181,7 +189,7 @@ def _why_unsettled(learner, tol):
     """Describe what did not settle, and what to change."""
     gap, last, ridge = learner.optimality_gap_, learner.loss_curve_[-1], learner.ridge_
     max_iter, memory = learner.max_iter, learner.chain_autocorrelation_
-    needed = em.rounds_needed(memory)
+    needed = rounds.rounds_needed(memory)
     if not np.isfinite(gap):
         return (
             "The precision matrix cannot be estimated from so few rows, or so few "

@@ -38,15 +38,11 @@ class BoxGaussian(NamedTuple):
         """Return the bounds of all cells."""
         return self.low, self.high
 
-    def cells(self, x: Tensor, rows: tuple[Tensor, ...], feature: int) -> BoundedNormal:
-        """Return p(x_j | x_-j) of one feature of some rows."""
-        row = self.precision[feature]
-        given = x[rows]
-        loc = given[..., feature] + (self.linear[feature] - given @ row) / row[feature]
-        low, high = (
-            edge.expand(x.shape)[(*rows, feature)] for edge in (self.low, self.high)
-        )
-        return self.segment(loc, row[feature].rsqrt(), low, high)
+    def quantile(
+        self, uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor
+    ) -> Tensor:
+        """Return quantiles of a normal distribution truncated to [low, high]."""
+        return self.segment(loc, scale, low, high).icdf(uniform)
 
     def conditionals(self, x: Tensor) -> BoundedNormal:
         """Return p(x_j | x_-j) of all j, of batch shape (*chains, n, features)."""

@@ -9,7 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from skvnce.distributions.bounded_normal import BoundedNormal
-from skvnce.distributions.truncated_normal import TruncatedNormal, log_normaliser
+from skvnce.distributions.truncated_normal import (
+    TruncatedNormal,
+    log_normaliser,
+    unit_quantile,
+)
 
 
 class TruncatedGaussian(nn.Module):
@@ -51,11 +55,11 @@ class TruncatedGaussian(nn.Module):
         """Return p(x_j | x_-j) of all (or given) j, of batch shape (*batch, n_j)."""
         return conditionals(x, self.precision, self.linear, features)
 
-    def cells(
-        self, x: Tensor, rows: tuple[Tensor, ...], feature: int
-    ) -> TruncatedNormal:
-        """Return p(x_j | x_-j) of one feature of some rows."""
-        return self.conditional(x[rows], feature)
+    def quantile(
+        self, uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor
+    ) -> Tensor:
+        """Return quantiles of a normal distribution truncated to [0, inf)."""
+        return scale * unit_quantile(1 - uniform, loc / scale)
 
     def bounds(self) -> tuple[Tensor, Tensor]:
         """Return the bounds of all cells."""

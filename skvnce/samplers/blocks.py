@@ -22,7 +22,7 @@ Goodman and Sokal (1989), Multigrid Monte Carlo method; Li and Ghosh (2015), Eff
 sampling methods for truncated multivariate normal and Student-t distributions.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import torch
@@ -31,7 +31,6 @@ from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
 from skvnce.samplers.base import Info, Sampler, State
-from skvnce.samplers.gibbs import Cells, missing_cells
 from skvnce.variational.base import Uniforms, global_stream
 
 _SLOW = 0.2  # eigenvalues, for unit diagonal, below which single cells mix slowly
@@ -39,6 +38,7 @@ _MOST = 32  # maximum number of directions
 _LEAST = 1e-9  # minimum eigenvalue for which a direction is made
 _STRAIGHT = 0.1  # minimum share of the nominal curvature of a direction
 _AT_ONCE = 2**22  # maximum size of a batch
+_TOGETHER = 16  # number of columns whose forces are computed by one matrix product
 
 
 class LineModel(Protocol):
@@ -51,8 +51,13 @@ class LineModel(Protocol):
         """Return bounds that broadcast to the completed tables."""
         ...
 
-    def cells(self, x: Tensor, rows: tuple[Tensor, ...], feature: int) -> Distribution:
-        """Return p(x_j | x_-j) of one feature of some rows."""
+    def quantile(
+        self, uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor
+    ) -> Tensor:
+        """Return quantiles of p(x_j | x_-j), truncated to [low, high].
+
+        `loc` and `scale` are those before the truncation.
+        """
         ...
 
     def segment(
@@ -80,9 +85,19 @@ class Patterns(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """The missing cells by column and by row: listed once, not in each sweep."""
+    """The missing cells by column and by row: listed once, not in each sweep.
 
-    cells: Cells
+    Attributes
+    ----------
+    rows : Tensor of int64, of shape (n_rows,)
+        Indices, among all rows of all chains, of those with missing cells.
+    cells : list of (int, Tensor of int64)
+        Columns, and the places in `rows` of the rows that miss them.
+    patterns : Patterns
+    """
+
+    rows: Tensor
+    cells: list[tuple[int, Tensor]]
     patterns: Patterns
 
 
@@ -119,9 +134,12 @@ class Lines(NamedTuple):
 def missing_of(observed: Tensor) -> Missing:
     """List the missing cells in the tables of all chains; (*chains, n, features)."""
     missing = ~observed.flatten(0, -2)
-    rows = (missing.sum(1) > 1).nonzero().squeeze(1)
+    counts = missing.sum(1)
+    some, rows = (over.nonzero().squeeze(1) for over in (counts > 0, counts > 1))
+    places = [column.nonzero().squeeze(1) for column in missing[some].unbind(1)]
+    cells = [(j, place) for j, place in enumerate(places) if len(place)]
     which, first = _distinct(missing[rows])
-    return Missing(missing_cells(observed), Patterns(rows, which, missing[rows[first]]))
+    return Missing(some, cells, Patterns(rows, which, missing[rows[first]]))
 
 
 def _distinct(missing: Tensor) -> tuple[Tensor, Tensor]:
@@ -320,7 +338,7 @@ def _of_rows(edge: Tensor, x: Tensor, rows: Tensor) -> Tensor:
     Nothing is copied if all rows have the same bounds.
     """
     if edge.dim() < 2:
-        return edge[..., None]
+        return edge.reshape(-1, 1)
     return edge.expand(x.shape).flatten(0, -2)[rows].T
 
 
@@ -339,6 +357,53 @@ def _segment(
         towards = direction / (high - x).clamp(min=least)
         back, ahead = back.maximum(-towards.amin(0)), ahead.maximum(towards.amax(0))
     return -1 / back.clamp(min=0).abs(), 1 / ahead.clamp(min=0).abs()  # no -0.0
+
+
+def sweep(model: LineModel, missing: Missing, x: Tensor, uniform: Tensor) -> None:
+    """Draw each missing cell given all others, column by column, in place.
+
+    The forces ``K x`` on some columns are one matrix product.  Within these columns
+    they follow each draw, so that the sweep is that of single cells.
+
+    Parameters
+    ----------
+    x : Tensor of shape (*chains, n, features)
+    uniform : Tensor of shape (*chains, n, features or more)
+    """
+    flat = x.view(-1, x.shape[-1])
+    at = flat[missing.rows].T.contiguous()  # columns are faster to access
+    u = uniform.flatten(0, -2)[missing.rows].T.contiguous()
+    bounds = [_of_rows(edge, x, missing.rows) for edge in model.bounds()]
+    edges = [_by_column(bound, x.shape[-1]) for bound in bounds]
+    precision, linear = model.precision, model.linear
+    scales = precision.diagonal().rsqrt()
+    for start in range(0, len(missing.cells), _TOGETHER):
+        part = missing.cells[start : start + _TOGETHER]
+        columns = torch.tensor([j for j, _ in part])
+        force = linear[columns, None] - precision[columns] @ at
+        among = precision[columns][:, columns]
+        for k, (j, rows) in enumerate(part):
+            here, scale = at[j], scales[j]
+            old, pull, free = (v.index_select(0, rows) for v in (here, force[k], u[j]))
+            loc = torch.addcmul(old, pull, scale.square())
+            ends = (edge(j, rows) for edge in edges)
+            new = model.quantile(free, loc, scale, *ends)
+            here.index_copy_(0, rows, new)
+            if k + 1 < len(part):
+                step = torch.zeros_like(here).index_copy_(0, rows, new - old)
+                force[k + 1 :].addr_(among[k + 1 :, k], step, alpha=-1)
+    flat[missing.rows] = at.T
+
+
+def _by_column(edge: Tensor, d: int) -> Callable[[int, Tensor], Tensor]:
+    """Make a function of (column, rows): the bounds of some cells of a column.
+
+    `edge` is of `_of_rows`; without copies if all cells of a column have one bound.
+    """
+    columns = edge.expand(d, -1).unbind(0)
+    if edge.shape[1] == 1:
+        return lambda j, rows: columns[j]
+    return lambda j, rows: columns[j].index_select(0, rows)
 
 
 def block_gibbs(
@@ -373,8 +438,7 @@ def block_gibbs(
         x = state.x.clone()
         template = x.new_empty(*x.shape[:-1], x.shape[-1] + width) if width else x
         u = uniforms(state.step, template)
-        for j, rows in missing.cells:
-            x[(*rows, j)] = model.cells(x, rows, j).icdf(u[(*rows, j)])
+        sweep(model, missing, x, u)
         if lines is not None:
             x = move_along(lines, model, x, u[..., -width:])
         return State(x, state.step + 1), Info()

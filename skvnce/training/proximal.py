@@ -12,6 +12,7 @@ Beck and Teboulle (2009), FISTA; O'Donoghue and Candes (2015), adaptive restart.
 """
 
 from collections.abc import Callable
+from math import nan
 from typing import NamedTuple
 
 import torch
@@ -44,12 +45,16 @@ class Quadratic(NamedTuple):
 
 
 class Certified(NamedTuple):
-    """A point, its objective, an upper bound of its suboptimality, the iterations."""
+    """A point, its objective, an upper bound of its suboptimality, the iterations.
+
+    `curvature` is an estimate of the largest eigenvalue of Q in the metric of steps.
+    """
 
     point: Tensor
     objective: float
     gap: float
     n_iter: int
+    curvature: float = nan
 
 
 def minimise(
@@ -61,6 +66,8 @@ def minimise(
     *,
     tol: float = 1e-8,
     max_iter: int = 5000,
+    curvature: float | None = None,
+    interval: int = 10,
 ) -> Certified:
     """Minimise the quadratic plus the weighted L1 term.
 
@@ -76,9 +83,15 @@ def minimise(
         Stop when the certified gap is below ``tol * max(1, |objective|)``.
     max_iter : int
         Number of iterations after which the best point is returned, with its gap.
+    curvature : float or None
+        That of a similar problem; None estimates it.  If it is too small for a step, it
+        is doubled.
+    interval : int
+        Number of iterations between computations of the gap.
     """
     metric = quadratic.diagonal.clamp(min=_FLAT * float(quadratic.diagonal.max()))
-    curvature = _largest_eigenvalue(quadratic.product, metric)
+    if curvature is None:
+        curvature = _largest_eigenvalue(quadratic.product, metric)
     start = start.where(weight < torch.inf, 0.0)
     if upper is None:
         upper = torch.full_like(lower, torch.inf)
@@ -98,12 +111,12 @@ def minimise(
         path = ahead - before
         if _dot(path, product - product_before) > curvature * _dot(path * metric, path):
             curvature = 2 * curvature  # the power iteration missed a direction
-        if n_iter % 10 == 0 or n_iter == max_iter:
+        if n_iter % interval == 0 or n_iter == max_iter:
             tell("iteration", n_iter)
             objective, gap = certify(quadratic, point, weight, lower, upper)
             if gap <= tol * max(1.0, abs(objective)):
                 break
-    return Certified(point, objective, gap, n_iter)
+    return Certified(point, objective, gap, n_iter, curvature)
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ def test_each_rule_chooses_on_the_path(rule, by_rule):
 
 
 def test_the_criterion_is_least_where_it_chose(data):
-    learner = fitted(data[0], alphas=12)
+    learner = fitted(data[0], alphas=30)
     results = pd.DataFrame(learner.cv_results_)
     same = results[np.isclose(results["ebic"], results["ebic"].min(), rtol=1e-9)]
     assert learner.alpha_ == same["alpha"].min()

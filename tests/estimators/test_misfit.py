@@ -269,7 +269,7 @@ def test_columns_that_means_predict_better_are_imputed_from_their_values(
     X = fits_well(seed)
 
     def nonsense(problem, data, theta, alpha, n_rounds):
-        return theta._replace(linear=theta.linear + 50 * (theta.linear < 1e9))
+        return theta._replace(linear=theta.linear + 50 * (theta.linear < 1e9)), None
 
     monkeypatch.setattr(Problem, "continued", nonsense)
     learner = TruncatedGaussianGraphLearner(random_state=seed)

@@ -177,20 +177,43 @@ def test_copositive_precisions(positive_definite, seed):
 # The plain mechanics
 
 
-def test_weak_links_need_no_lines():
-    precision = torch.eye(4).double() + 0.2
-    data = Incomplete.from_array(np.full((3, 4), np.nan))
+def swept(precision, rows, seed):
+    """Make three sweeps of single cells: by plain Gibbs sampling, and by blocks."""
+    data = Incomplete.from_array(rows)
     missing = missing_of(data.observed)
     assert lines_of(precision, missing.patterns) is None
-    model = TruncatedGaussian(precision, torch.ones(4).double())
+    model = TruncatedGaussian(precision, torch.ones(len(precision)).double())
     ends = []
     for sampler in (
         gibbs(model, missing_cells(data.observed)),
         block_gibbs(model, missing),
     ):
-        with seeded(0):
-            ends.append(run_chain(sampler, State(torch.ones(3, 4).double()), data, 3).x)
-    assert torch.equal(*ends)
+        start = State(data.with_values(torch.ones(rows.shape).double()))
+        with seeded(seed):
+            ends.append(run_chain(sampler, start, data, 3).x)
+    return ends
+
+
+def test_weak_links_need_no_lines(seed):
+    plain, by_blocks = swept(torch.eye(4).double() + 0.2, np.full((3, 4), np.nan), seed)
+    torch.testing.assert_close(by_blocks, plain, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("d", [15, 16, 17, 40])
+def test_sweeps_are_those_of_single_cells(d, seed):
+    rng = np.random.default_rng(seed)
+    links = rng.normal(scale=0.2 / np.sqrt(d), size=(d, d))
+    precision = torch.tensor(links + links.T + 1.5 * np.eye(d))
+    rows = np.where(rng.uniform(size=(30, d)) < 0.5, np.nan, rng.gamma(2, size=(30, d)))
+    rows[3], rows[:, 5] = 1.0, 1.0  # a complete row and a complete column
+    plain, by_blocks = swept(precision, rows, seed)
+    torch.testing.assert_close(by_blocks, plain, rtol=1e-12, atol=1e-12)
+    # negative control: a link of two columns of one block, and one of other blocks
+    for i, j in ((0, 1), (0, d - 1)):
+        changed = precision.clone()
+        changed[i, j] = changed[j, i] = 0.0
+        other, _ = swept(changed, rows, seed)
+        assert (other - plain).abs().max() > 1e-6
 
 
 def test_only_rows_whose_missing_cells_are_correlated_have_lines():

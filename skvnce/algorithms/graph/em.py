@@ -8,7 +8,7 @@ unit standard deviation, and ``theta = (K, b)`` refers to deviations from a cent
 """
 
 from collections.abc import Callable
-from math import isfinite
+from math import isfinite, nan
 from typing import Any, NamedTuple
 
 import torch
@@ -16,15 +16,20 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, step, tell_round
+from skvnce.algorithms.graph.rounds import (
+    lagged_products,
+    largest_autocorrelation,
+    rounds_needed,
+)
 from skvnce.distributions.truncated_normal import TruncatedNormal, fit_moments
 from skvnce.models.truncated_gaussian import TruncatedGaussian, safe_on_orthant
 from skvnce.samplers.base import State
 from skvnce.samplers.blocks import block_gibbs, missing_of
 from skvnce.samplers.gibbs import antithetic
 from skvnce.training.adam import NotFinite
+from skvnce.variational.base import global_stream
 
 DIAGONAL_FLOOR = 0.25  # minimum K_jj, for columns of unit standard deviation
-_LEAST_TOLERANCE = 2e-3
 
 
 class Theta(NamedTuple):
@@ -44,11 +49,15 @@ class Theta(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """The result of an M-step: parameters, loss, and certified or estimated error."""
+    """The result of an M-step: parameters, loss, and certified or estimated error.
+
+    `curvature` is that of `proximal.minimise`, NaN of other solvers.
+    """
 
     theta: Theta
     loss: float
     gap: float
+    curvature: float = nan
 
 
 class Penalty(NamedTuple):
@@ -117,12 +126,16 @@ class MStep(NamedTuple):
     tol : tuple of two floats
         The tolerance in the rounds, which only has to be far below the noise of the
         draws, and that of the last solution.
+    sketch : callable or None
+        What the E-step completed -> a summary that is faster to make, for rounds that
+        are not averaged; `solve` takes it, too.
     """
 
     summarise: Callable[[Any], Any]
     merge: Callable[[Any, Any, float], Any]
     solve: Callable[[Any, Theta, Penalty, float], Solution]
     tol: tuple[float, float]
+    sketch: Callable[[Any], Any] | None = None
 
 
 class Family(NamedTuple):
@@ -168,6 +181,8 @@ class Fit(NamedTuple):
     summary : object
         Of the M-step, averaged over the rounds; sufficient to solve a path of
         penalties.
+    state : object
+        Of the E-step after the last round.
     completed : object
         The completed table of the last round.
     losses : list of float
@@ -185,6 +200,7 @@ class Fit(NamedTuple):
 
     theta: Theta
     summary: Any
+    state: Any
     completed: Any
     losses: list[float]
     gap: float
@@ -248,16 +264,17 @@ def all_tables(old: tuple, new: tuple, weight: float) -> tuple:
     return old + new
 
 
-def completed_by_gibbs(data: Incomplete) -> EStep:
+def completed_by_gibbs(data: Incomplete, n_chains: int = 2) -> EStep:
     """Build the E-step that draws the missing cells from the model's conditionals.
 
-    It has two antithetic chains for each row, which start at the means of the columns
-    and continue over the rounds.  It returns the completed rows of both, (2 n,
-    features), or the table itself if no value is missing.
+    It has one chain for each row, or two antithetic ones, which start at the means of
+    the columns and continue over the rounds.  It returns the completed rows of all,
+    (n_chains n, features), or the table itself if no value is missing.
     """
     complete = bool(data.observed.all())
-    shape = (1 if complete else 2, *data.x.shape)
+    shape = (1 if complete else n_chains, *data.x.shape)
     missing = missing_of(data.observed.expand(shape))
+    uniforms = antithetic if n_chains > 1 else global_stream
 
     def init() -> State:
         mean = observed_mean(data.x, data.observed)
@@ -265,55 +282,14 @@ def completed_by_gibbs(data: Incomplete) -> EStep:
 
     def step(state: State, model: TruncatedGaussian) -> tuple[State, Tensor]:
         if not complete:
-            state, _ = block_gibbs(model, missing, antithetic).step(state, data)
+            state, _ = block_gibbs(model, missing, uniforms).step(state, data)
         return state, state.x.flatten(0, 1)
 
     def products(before: State, after: State) -> Tensor:
         return lagged_products(before.x, after.x, ~data.observed)
 
-    return EStep(init, step, complete, None if complete else products)
-
-
-def lagged_products(before: Tensor, after: Tensor, missing: Tensor) -> Tensor:
-    """Multiply deviations of draws in one round with those in the next; (2, features).
-
-    The difference of two chains of a row has mean 0, for any mean of the row.
-
-    Parameters
-    ----------
-    before, after : Tensor of shape (2, n, features)
-    missing : Tensor of bool, of shape (n, features)
-    """
-    first, second = ((x[0] - x[1]).where(missing, 0.0) for x in (before, after))
-    square = (first.square() + second.square()) / 2
-    return torch.stack([(first * second).sum(0), square.sum(0)])
-
-
-def largest_autocorrelation(products: Tensor) -> float:
-    """Divide the products of `lagged_products`, summed over rounds."""
-    return float((products[0] / products[1].clamp(min=1e-300)).max().clamp(0, 1))
-
-
-def tolerance(observed: Tensor) -> float:
-    """Compute a tenth of the standard error of a weak edge strength, at least 0.002.
-
-    Parameters
-    ----------
-    observed : Tensor of bool, of shape (n, features)
-    """
-    seen = observed.double()
-    pairs = float((seen.T @ seen).mean())  # rows that observe both of two columns
-    return max(_LEAST_TOLERANCE, 0.1 / max(pairs, 1.0) ** 0.5)
-
-
-def rounds_needed(autocorrelation: float) -> float:
-    """Compute the rounds to average over, for draws of this autocorrelation.
-
-    This is twice the integrated autocorrelation time ``(1 + r) / (1 - r)``.  The steps
-    of averaged rounds become small whether or not the chains have moved, so they cannot
-    indicate convergence.
-    """
-    return 2 * (1 + autocorrelation) / max(1 - autocorrelation, 1e-9)
+    known = complete or n_chains == 1
+    return EStep(init, step, complete, None if known else products)
 
 
 def learn_graph(
@@ -325,6 +301,7 @@ def learn_graph(
     tol: float,
     warm_up: int = 10,
     averaged: int | None = None,
+    state: object = None,
     on_round: OnRound = tell_round,
 ) -> Fit:
     """Alternate E-steps and M-steps.
@@ -344,6 +321,8 @@ def learn_graph(
         Maximum number of rounds, and number of rounds before averaging starts.
     averaged : int or None
         The least number of rounds that are averaged, `warm_up` if None.
+    state : object
+        Of the E-step, at which it starts; None means its own.
     tol : float
         The loop stops if no edge strength changes by more than this in a round.
     on_round : callable
@@ -357,14 +336,16 @@ def learn_graph(
     """
     e_step, m_step, family = method
     least = warm_up if averaged is None else averaged
-    state = e_step.init()
+    state = e_step.init() if state is None else state
     theta, summary, losses = start, None, []
     strengths = family.strengths(start)
     products, memory = 0.0, 0.0
     for n_round in range(1, max_iter + 1):
         last = state
         state, completed = e_step.step(state, family.model(theta))
-        new, age = m_step.summarise(completed), n_round - warm_up
+        age = n_round - warm_up
+        brief = m_step.sketch is not None and age < 1 and not e_step.once
+        new = (m_step.sketch if brief else m_step.summarise)(completed)
         summary = new if age <= 1 else m_step.merge(summary, new, 1 / age)
         solution = m_step.solve(summary, theta, penalty, m_step.tol[0])
         if not isfinite(solution.loss):
@@ -382,7 +363,9 @@ def learn_graph(
             break
     if e_step.once:
         change = 0.0
-    fit = Fit(theta, summary, completed, losses, 0.0, change, 0.0, memory)
+    if brief:  # all rounds were
+        summary = m_step.summarise(completed)
+    fit = Fit(theta, summary, state, completed, losses, 0.0, change, 0.0, memory)
     return concluded(method, fit, penalty)
 
 

@@ -16,6 +16,7 @@ from skvnce.algorithms.graph.em import (
     Penalty,
     Theta,
     coarse,
+    completed_by_gibbs,
     learn_graph,
     observed_mean,
     off_diagonal,
@@ -23,6 +24,7 @@ from skvnce.algorithms.graph.em import (
     units_of,
 )
 from skvnce.algorithms.graph.score_matching import score_matching
+from skvnce.samplers.base import State
 
 _ROUNDS = 6  # rounds of the pilot fit
 _FEW = 10  # minimum number of rows that observe both columns of a pair
@@ -63,15 +65,26 @@ def ridge_of_links(data: Incomplete) -> float:
 
 
 class Pilot(NamedTuple):
-    """An initial estimate, and the ridge of b that it implies."""
+    """An initial estimate, and the ridge of b that it implies.
+
+    Attributes
+    ----------
+    theta : Theta
+    state : State or None
+        Of the E-step by Gibbs sampling, at which other fits may start; None if no cell
+        is missing.
+    ridge_linear : float
+    """
 
     theta: Theta
+    state: State | None
     ridge_linear: float
 
 
 def pilot(data: Incomplete, start: Theta, centre: Tensor, ridge: float) -> Pilot:
     """Fit a few rounds without a ridge of b."""
     method = coarse(score_matching(data, centre, fit_linear=True))
+    method = method._replace(e_step=completed_by_gibbs(data, n_chains=1))
     with step("fitting a pilot that chooses the ridge of b"):
         fit = learn_graph(
             method,
@@ -83,7 +96,10 @@ def pilot(data: Incomplete, start: Theta, centre: Tensor, ridge: float) -> Pilot
         )
     covariance = torch.atleast_2d(fit.completed.T.cov())
     theta = uncentre(fit.theta, centre)
-    return Pilot(fit.theta, ridge_of_linear(data, theta, covariance, ridge))
+    ridge_linear = ridge_of_linear(data, theta, covariance, ridge)
+    pair = fit.state.x.expand(2, *data.x.shape)
+    state = None if method.e_step.once else fit.state._replace(x=pair)
+    return Pilot(fit.theta, state, ridge_linear)
 
 
 def ridge_of_linear(

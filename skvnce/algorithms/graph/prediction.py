@@ -12,6 +12,7 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.graph.chain_means import chain_means
+from skvnce.distributions.truncated_normal import TruncatedNormal
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.samplers.base import Info, Sampler, State, run_chain
 from skvnce.samplers.blocks import block_gibbs, missing_of
@@ -36,6 +37,11 @@ def conditional_mean(
     Exact in rows that miss one cell, and for all missing cells if truncation has no
     effect.
 
+    Parameters
+    ----------
+    start : Tensor of shape (features,) or (n, features)
+        Where the chains start.
+
     Returns
     -------
     Tensor of shape (n, features)
@@ -43,6 +49,43 @@ def conditional_mean(
     """
     found = chain_means(model, data, start, uniforms, burn_in=burn_in, n_steps=n_steps)
     return data.with_values(found)
+
+
+@torch.no_grad()
+def rough_mean(
+    model: TruncatedGaussian,
+    data: Incomplete,
+    start: Tensor,
+    uniforms: Uniforms,
+    *,
+    burn_in: int,
+    n_steps: int,
+) -> Tensor:
+    """Estimate E[x_mis | x_obs] by the average of E[x_j | x_-j] over one chain a row.
+
+    Cheaper than `conditional_mean`, and noisier in rows with many correlated missing
+    cells.
+
+    Returns
+    -------
+    Tensor of shape (n, features)
+        Observed cells are unchanged.
+    """
+    sampler = block_gibbs(model, missing_of(data.observed[None]))
+    state = sampler.init(data, start.expand(1, *data.x.shape))
+    cells = (~data.observed).nonzero(as_tuple=True)
+    scale = model.precision.diagonal().rsqrt()[cells[1]]
+    total = torch.zeros_like(scale)
+
+    def add(state: State, info: Info) -> None:
+        x = state.x[0]
+        force = (model.linear - x @ model.precision)[cells]
+        loc = x[cells] + force * scale.square()
+        total.add_(TruncatedNormal(loc, scale, validate_args=False).mean)
+
+    state = run_chain(sampler, state, data, burn_in)
+    run_chain(sampler, state, data, n_steps, add)
+    return data.x.index_put(cells, total / n_steps)
 
 
 def draw(

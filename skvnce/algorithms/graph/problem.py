@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.graph import em, empirical_bayes
+from skvnce.algorithms.graph import em, empirical_bayes, rounds
 from skvnce.algorithms.graph.information_criterion import evidence, extended_bic
 from skvnce.algorithms.graph.maximum_likelihood import maximum_likelihood
 from skvnce.algorithms.graph.pseudo_likelihood import pseudo_likelihood
@@ -31,6 +31,11 @@ _BY_CONTRAST = {
     "vnce-lognormal-plain": partial(vnce_lognormal, family=lognormal),
     "imputed-nce": vnce,
 }
+_BY_GIBBS = {"score-matching", "pseudo-likelihood"}  # those whose E-step is a pilot's
+# Least number of averaged rounds after a pilot fit.  The noise of the draws is then
+# about a tenth of the standard error of an edge strength (measured on the ring).
+_AVERAGED = 5
+_FAR = 0.2  # share of the distance between the pilot and the fit that rounds may leave
 ALGORITHMS = sorted(_OF_DATA | _BY_CONTRAST)
 
 
@@ -60,19 +65,26 @@ class Options(NamedTuple):
 
     def method(self, data: Incomplete, centre: Tensor) -> tuple[em.Method, Incomplete]:
         """Build the method for a scaled table; complete the table if it imputes."""
-        noise, fit_linear = em.marginals(data), self.fit_linear
+        fit_linear, of_data = self.fit_linear, data
         if self.algorithm.startswith("imputed"):
             data = imputed(data, self.imputation)
         if not self.contrasts:
             build = _OF_DATA[self.algorithm]
             return build(data, centre, fit_linear=fit_linear), data
         build, ratio = _BY_CONTRAST[self.algorithm], self.noise_ratio
+        noise = em.marginals(of_data)
         found = build(data, noise, centre, noise_ratio=ratio, fit_linear=fit_linear)
         return found, data
 
 
 class Problem(NamedTuple):
-    """The parts of a fit that do not depend on alpha, for scaled columns."""
+    """The parts of a fit that do not depend on alpha, for scaled columns.
+
+    Attributes
+    ----------
+    state : object
+        Of the E-step of a pilot fit, at which the rounds start; None without one.
+    """
 
     options: Options
     method: em.Method
@@ -81,6 +93,7 @@ class Problem(NamedTuple):
     data: Incomplete
     ridge: float
     ridge_linear: float
+    state: object = None
 
     def penalty(self, alpha: float) -> em.Penalty:
         """Make a penalty of the same strength for all edges."""
@@ -88,8 +101,17 @@ class Problem(NamedTuple):
         return em.Penalty(alpha * links, self.ridge, self.ridge_linear)
 
     def learn(self, alpha: float, **effort: object) -> em.Fit:
-        """Learn the graph with an L1 penalty; see `em.learn_graph` for the effort."""
-        return em.learn_graph(self.method, self.start, self.penalty(alpha), **effort)
+        """Learn the graph with an L1 penalty; see `em.learn_graph` for the effort.
+
+        After a pilot fit, chains and parameters start near their goal.
+        """
+        if self.state is not None:
+            settle = rounds.rounds_to_settle(self.data.observed, _FAR)
+            effort = {"warm_up": settle, "averaged": _AVERAGED, **effort}
+        penalty = self.penalty(alpha)
+        return em.learn_graph(
+            self.method, self.start, penalty, state=self.state, **effort
+        )
 
     def first(self, **effort: object) -> em.Fit:
         """Estimate the statistics that a path of penalties uses."""
@@ -121,23 +143,33 @@ class Problem(NamedTuple):
 
     def continued(
         self, data: Incomplete, theta: em.Theta, alpha: float, n_rounds: int
-    ) -> em.Theta:
+    ) -> tuple[em.Theta, Tensor | None]:
         """Go on for some rounds with another scaled table of the same columns.
 
         Algorithms that contrast with noise keep their parameters, as their rounds are
         slow.
+
+        Returns
+        -------
+        theta : Theta
+        completed : Tensor of shape (n, features) or None
+            A draw of the missing cells; None if the algorithm has no chains of rows.
         """
         if self.options.contrasts:
-            return theta
+            return theta, None
+        method = em.coarse(self.options.method(data, self.units.centre)[0])
+        by_gibbs = self.options.algorithm in _BY_GIBBS
+        if by_gibbs:
+            method = method._replace(e_step=em.completed_by_gibbs(data, n_chains=1))
         fit = em.learn_graph(
-            em.coarse(self.options.method(data, self.units.centre)[0]),
+            method,
             theta,
             self.penalty(alpha),
             max_iter=n_rounds,
             tol=0.0,
-            warm_up=1,
+            warm_up=n_rounds,
         )
-        return fit.theta
+        return fit.theta, fit.state.x[0] if by_gibbs else None
 
 
 def pose(
@@ -163,10 +195,12 @@ def pose(
     centre, fit_linear = units.centre, options.fit_linear
     scaled = Incomplete(data.x / units.scale, data.observed)
     method, scaled = options.method(scaled, centre)
-    start = em.independence(scaled, centre, fit_linear)
+    start, state = em.independence(scaled, centre, fit_linear), None
     if ridge is None:
         ridge = empirical_bayes.ridge_of_links(scaled)
     if ridge_linear is None and fit_linear:
         pilot = empirical_bayes.pilot(scaled, start, centre, ridge)
         start, ridge_linear = pilot.theta, pilot.ridge_linear
-    return Problem(options, method, start, units, scaled, ridge, ridge_linear or 0.0)
+        state = pilot.state if options.algorithm in _BY_GIBBS else None
+    ridges = ridge, ridge_linear or 0.0
+    return Problem(options, method, start, units, scaled, *ridges, state)

@@ -64,6 +64,7 @@ def minimise_quadratic(
     penalty: Penalty,
     tol: float,
     ceiling: Tensor | None = None,
+    **options: object,
 ) -> Solution:
     """Minimise a quadratic, smooth penalties included, plus the L1 term.
 
@@ -79,6 +80,8 @@ def minimise_quadratic(
         Certified duality gap at which to stop, relative to the loss.
     ceiling : Tensor of shape (features,), default=None
         Upper bounds of K_jj.
+    options
+        Further ones of `proximal.minimise`.
     """
     d, width = quadratic.target.shape
     weight = torch.zeros_like(quadratic.target)
@@ -88,7 +91,8 @@ def minimise_quadratic(
     upper = torch.full_like(weight, torch.inf)
     if ceiling is not None:
         upper.diagonal().copy_(ceiling)
-    found = minimise(quadratic, as_point(start, width), weight, lower, upper, tol=tol)
+    limits = weight, lower, upper
+    found = minimise(quadratic, as_point(start, width), *limits, tol=tol, **options)
     linear = found.point[:, d] if width > d else torch.zeros_like(start.linear)
     theta = Theta(found.point[:, :d].contiguous(), linear, start.log_scale)
-    return Solution(theta, found.objective, found.gap)
+    return Solution(theta, found.objective, found.gap, found.curvature)

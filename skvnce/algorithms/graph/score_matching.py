@@ -37,6 +37,7 @@ from skvnce.training.proximal import Quadratic
 
 _DRAWN = torch.float32  # of sums over draws, whose noise is far above its rounding
 _DENSE = 100  # maximum number of features for which the statistics are formed
+_BRIEF = 30  # number of features above which products with rows are faster in a round
 _TABLES = 4  # number of tables whose rows are stored with more features
 
 
@@ -144,6 +145,34 @@ def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadrat
     return Quadratic(product, symmetric(stats.target), inverse_form, diagonal)
 
 
+def rough_quadratic(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadratic:
+    """Make the same quadratic, whose inverse form is that of its diagonal.
+
+    It is an estimate that needs no Cholesky factors, for rounds.
+    """
+
+    def product(point: Tensor) -> Tensor:
+        right = point[:, :, None].to(stats.gamma.dtype)
+        found = torch.bmm(stats.gamma, right).squeeze(-1)
+        return symmetric(found.to(point.dtype))
+
+    diagonal = symmetric(stats.gamma.diagonal(dim1=1, dim2=2)).to(centre.dtype)
+    return over_diagonal(product, symmetric(stats.target), diagonal, penalty, centre)
+
+
+def over_diagonal(
+    product: Callable[[Tensor], Tensor],
+    target: Tensor,
+    diagonal: Tensor,
+    penalty: Penalty,
+    centre: Tensor,
+) -> Quadratic:
+    """Make a penalised quadratic, whose inverse form is that of its diagonal."""
+    free = Quadratic(product, target, form_over(diagonal), diagonal)
+    posed = penalised(free, penalty, centre)
+    return posed._replace(inverse_form=form_over(posed.diagonal))
+
+
 class Tables(NamedTuple):
     """Completed rows, for tables in which the statistics would be too large.
 
@@ -200,9 +229,7 @@ def free_quadratic(tables: Tables, penalty: Penalty, centre: Tensor) -> Quadrati
 
     target = symmetric(target_of(u, h, tables.slope).to(centre.dtype))
     diagonal = symmetric((h.T @ u.square() / n).to(centre.dtype))
-    free = Quadratic(product, target, form_over(diagonal), diagonal)
-    posed = penalised(free, penalty, centre)
-    return posed._replace(inverse_form=form_over(posed.diagonal))
+    return over_diagonal(product, target, diagonal, penalty, centre)
 
 
 def form_over(diagonal: Tensor) -> Callable[[Tensor], Tensor]:
@@ -238,22 +265,35 @@ def score_matching(
     """
     dense = len(centre) <= _DENSE
     dtype = torch.float64 if data.observed.all() else _DRAWN
-    summarise, merge, quadratic, tol = (
-        (statistics, running_mean, quadratic_of, (1e-3, 1e-8))
+    options = centre, fit_linear, weight, dtype
+    summarise, merge, tol = (
+        (statistics, running_mean, (1e-3, 1e-8))
         if dense
-        else (table_of, pooled, free_quadratic, (1e-2, 1e-5))
+        else (table_of, pooled, (1e-2, 1e-5))
     )
+    known = {"curvature": None}  # of the last solution
 
     def solve(
         summary: Statistics | Tables, start: Theta, penalty: Penalty, tol: float
     ) -> Solution:
-        if tol < coarse:  # rounding would limit the accuracy
+        precise = tol < coarse
+        if precise:  # rounding would limit the accuracy
             summary = type(summary)(*(part.to(centre.dtype) for part in summary))
-        posed = quadratic(summary, penalty, centre)
-        return minimise_quadratic(posed, start, penalty, tol, ceiling)
+        make = quadratic_of if precise else rough_quadratic
+        make = make if isinstance(summary, Statistics) else free_quadratic
+        posed, interval = make(summary, penalty, centre), 10 if precise else 5
+        found = minimise_quadratic(
+            posed, start, penalty, tol, ceiling, interval=interval, **known
+        )
+        known["curvature"] = found.curvature
+        return found
 
     ceiling, coarse = ceiling_of(data), tol[0]
     m_step = MStep(
-        lambda x: summarise(x, centre, fit_linear, weight, dtype), merge, solve, tol
+        lambda x: summarise(x, *options),
+        merge,
+        solve,
+        tol,
+        (lambda x: table_of(x, *options)) if _BRIEF < len(centre) <= _DENSE else None,
     )
     return Method(completed_by_gibbs(data), m_step, truncated_normals(centre))

@@ -7,7 +7,7 @@ from oracles import GATE, log_integral, orthant_rule, ring, z_mean
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
-from skvnce.algorithms.graph import em
+from skvnce.algorithms.graph import em, rounds
 from skvnce.algorithms.graph.empirical_bayes import ridge_of_links
 from skvnce.algorithms.graph.prediction import draw
 from skvnce.algorithms.graph.score_matching import (
@@ -16,7 +16,7 @@ from skvnce.algorithms.graph.score_matching import (
     statistics,
 )
 from skvnce.models.truncated_gaussian import TruncatedGaussian
-from skvnce.samplers.gibbs import gibbs
+from skvnce.samplers import blocks
 
 D = 5
 
@@ -290,7 +290,7 @@ def test_chains_along_slow_directions_move_and_single_cells_are_seen_not_to(
     x = blocks_missing_together(np.random.default_rng(seed))
     with seeded(seed):
         moving = learned_in_rounds(x)
-        monkeypatch.setattr(em, "block_gibbs", single_cells)
+        monkeypatch.setattr(blocks, "lines_of", lambda precision, patterns: None)
         stuck = learned_in_rounds(x)
     assert moving.autocorrelation < 0.5
     assert stuck.autocorrelation > 0.8
@@ -300,10 +300,6 @@ def test_chains_along_slow_directions_move_and_single_cells_are_seen_not_to(
     assert len(moving.losses) < 40
 
 
-def single_cells(model, missing, uniforms):
-    return gibbs(model, missing.cells, uniforms)
-
-
 @pytest.mark.parametrize("r", [0.0, 0.6])
 def test_autocorrelation_of_known_chains(r, seed):
     rng, missing = np.random.default_rng(seed), torch.rand(5000, 2) < 0.5
@@ -311,12 +307,25 @@ def test_autocorrelation_of_known_chains(r, seed):
     noise = torch.tensor(rng.normal(size=(2, 5000, 2)))
     after = r * before + (1 - r**2) ** 0.5 * noise
     shared = torch.tensor(rng.normal(size=(5000, 2)))  # means of the rows
-    products = em.lagged_products(before + shared, after + shared, missing)
-    found = em.largest_autocorrelation(products)
+    products = rounds.lagged_products(before + shared, after + shared, missing)
+    found = rounds.largest_autocorrelation(products)
     error = 2 / np.sqrt(2000)
     assert r - GATE * error < found < r + GATE * error
-    assert em.rounds_needed(0.0) == 2
-    assert em.rounds_needed(0.6) == pytest.approx(8)
+    assert rounds.rounds_needed(0.0) == 2
+    assert rounds.rounds_needed(0.6) == pytest.approx(8)
+
+
+def test_rounds_to_settle_grow_with_the_pairs_that_are_not_observed(seed):
+    """The rate of EM of a correlation, of pairs that are missing at random."""
+    rng = np.random.default_rng(seed)
+    for share, left, expected in ((0.3, 0.2, 3), (0.3, 0.1, 4), (0.5, 0.2, 6)):
+        observed = torch.tensor(rng.uniform(size=(20000, 40)) > share)
+        assert rounds.rounds_to_settle(observed, left) == expected
+    complete = torch.ones(10, 3).bool()
+    assert rounds.rounds_to_settle(complete, 0.2) == 2
+    assert (
+        rounds.rounds_to_settle(complete & (torch.arange(10) < 1)[:, None], 0.2) == 10
+    )
 
 
 @pytest.mark.parametrize(("averaged", "rounds"), [(None, 8), (2, 6), (30, 34)])
