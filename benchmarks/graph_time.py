@@ -36,9 +36,15 @@ conditionals in that check, gaps from a diagonal within rounds, and curvatures t
 rounds share; 1.4, 1.5, 1.3 with products of rows in place of statistics in rounds that
 are not averaged; 1.2, 1.3, 1.2 with the mixture of edge probabilities in numpy. One
 chain in pilot and check, and the last count of rounds, changed it within the noise of
-the machine. The noise of the draws grew from .08 to .09 standard errors of an edge
-strength (root mean square; ring, d = 20). What is left is the sweeps, about half, and
-products at the speed of the processor."""
+the machine. What is left is the sweeps, about a third, and products at the speed of the
+processor.
+
+The price, on the same tables before and after (20 columns, three seeds a table): the
+AUC of the edges changed by -.0008 (standard error .0020; ring, 30 % missing), -.0069
+(.0039; ring, 50 %) and -.0063 (.0044; hub, 30 %), the mean squared error of the
+strengths by -.00005 (.00006), -.00017 (.00004) and -.00048 (.00028). The standard
+deviation of a strength between seeds of the fit grew from .0034 to .0045, from .0040 to
+.0052, and from .0016 to .0024."""
 
 
 def seconds(estimator, X):
