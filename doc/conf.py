@@ -28,6 +28,13 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 default_role = "literal"
 autosummary_generate = True
+# Methods that pages of classes list without their documentation.
+autosummary_context = {
+    "of_scikit_learn": (
+        *("get_metadata_routing", "get_params", "set_params", "set_output"),
+        *("set_callbacks", "get_feature_names_out"),
+    )
+}
 numpydoc_show_class_members = False
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
@@ -69,13 +76,16 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 _ATTRIBUTE_IN_A_TYPE = re.compile(r"(?<=[(, ])(\w+)_(?=[,) ])")
+_TYPE = re.compile(r"[\w ]+ of (\w+, of )?shape \(.*\)")
 
 
 def _escape_attributes(app, what, name, obj, options, lines):
     """Keep reST from reading ``n_features_in_`` in a shape as a link."""
     for i, line in enumerate(lines):
         names, colon, kind = line.partition(" : ")
-        if colon:
+        if _TYPE.fullmatch(line):
+            names, colon, kind = "", "", line
+        if kind:
             lines[i] = names + colon + _ATTRIBUTE_IN_A_TYPE.sub(r"\1\_", kind)
 
 
