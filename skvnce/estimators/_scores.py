@@ -12,6 +12,7 @@ from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.algorithms.gaussian import copula, em
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear, nonlinear_columns
 from skvnce.algorithms.gaussian.normal_scores import CellScores, repeated_values
+from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.algorithms.vae import autoencoder, levels
 from skvnce.distributions.cells import Families
 from skvnce.estimators._base import ConstantColumns
@@ -275,8 +276,7 @@ def _chosen(nodes, weights, units, nonlinear):
     scaled = units.scaled(nodes)
     some, hidden = hold_out(nodes, weights, HELD_OUT)
     return copula.choose(
-        scaled,
-        weights,
+        [Rows(scaled, weights)],
         (scaled.take(some), hidden[some], weights[some]),
         [share * nodes.shape[1] for share in (_STRONGEST, *SHARES)],
         nonlinear=nonlinear,
