@@ -18,8 +18,8 @@ from skvnce.distributions.cells import Families
 from skvnce.estimators._base import ConstantColumns
 from skvnce.estimators._blind import normal_without
 from skvnce.estimators._callbacks import rounds_of_tuning
-from skvnce.estimators._gaussian import HELD_OUT, SHARES
 from skvnce.estimators._gaussian_mixed import some_rows
+from skvnce.estimators._gaussian_numbers import SHARES
 from skvnce.estimators._level_scores import (
     JUDGING,
     SHARE,
@@ -34,6 +34,7 @@ from skvnce.estimators._level_scores import (
     widened_marginals,
     without,
 )
+from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._modules import CachedModules
 from skvnce.estimators._possible import possible_values
 from skvnce.estimators._tables import hold_out

@@ -15,8 +15,9 @@ pass over the table, and draws need no other one.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,6 +39,16 @@ class Whole(NamedTuple):
 
     moments: Moments
     total: Tensor
+
+    def to_arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Convert to arrays, which can be stored."""
+        return tuple(part.numpy() for part in (*self.moments, self.total))
+
+    @classmethod
+    def from_arrays(cls, first: np.ndarray, second: np.ndarray, total: object) -> Self:
+        """Convert back."""
+        moments = Moments(torch.as_tensor(first), torch.as_tensor(second))
+        return cls(moments, torch.as_tensor(total))
 
 
 def whole_at(normal: Normal, table: Table) -> Whole:
@@ -73,3 +84,15 @@ class Enlarged:
         return Moments(
             *(a + c * (e - b) + torch.sqrt(c) * (d - e) for a, b, e, d in parts)
         )
+
+
+def posterior_draws(
+    start: Normal, rows: Rows, whole: Whole | None, strength: float, *, n_draws: int
+) -> list[Normal]:
+    """Draw parameters given a table: the rows, or the one that they are a sample of."""
+    if whole is None:
+        return em.posterior_draws(
+            start, rows.data, rows.weights, strength, n_draws=n_draws
+        )
+    drawn, total = Enlarged(rows, start, whole).drawn, whole.total
+    return em.chain_of_draws(start, rows, drawn, total, strength, n_draws=n_draws)

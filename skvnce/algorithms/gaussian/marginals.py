@@ -36,6 +36,7 @@ _N_LEVELS = 12  # number of quantiles that represent a distribution
 _ROUNDS = 50  # maximum number of alternations between marginals and normal
 _CLEAR = 2.0  # number of standard errors of a significant loss
 _WORSE = 1.1  # maximum ratio of squared errors with which marginals are accepted
+_ROUNDING = 1e-9  # relative difference below which gaps are equal
 _ROUGH = 0.03  # tolerance for marginals that are only compared
 
 
@@ -168,9 +169,13 @@ def start(data: Incomplete, weights: Tensor) -> PiecewiseLinear:
 
 
 def _filled_up(knots: Tensor) -> Tensor:
-    """Halve the widest gap until there are enough knots."""
+    """Halve the widest gap until there are enough knots.
+
+    Of gaps that differ by rounding errors only, as between integers, it is the first.
+    """
     while len(knots) < _N_KNOTS:
-        gap = int(knots.diff().argmax())
+        gaps = knots.diff()
+        gap = int((gaps > gaps.max() * (1 - _ROUNDING)).nonzero()[0])
         middle = knots[gap : gap + 2].mean()
         knots = torch.cat([knots[: gap + 1], middle[None], knots[gap + 1 :]])
     return knots

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import NamedTuple, Protocol, Self, TypeVar
 
-import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
@@ -19,8 +18,6 @@ from skvnce.distributions.normal import Batch, arrange
 
 Sums = TypeVar("Sums", Tensor, tuple)
 OfTable = Callable[[Incomplete], Incomplete]
-
-_CELLS_AT_ONCE = 2**22  # maximum number of cells of a part that are arranged together
 
 
 class Rows:
@@ -52,14 +49,6 @@ class Rows:
     def mapped(self, change: OfTable) -> Self:
         """Change the cells of each row."""
         return type(self)(change(self.data), self.weights)
-
-    def slices(self) -> list[Self]:
-        """Split the rows, so that temporary memory is bounded."""
-        n, d = self.data.x.shape
-        size = max(1, _CELLS_AT_ONCE // max(d, 1))
-        firsts = range(0, max(n, 1), size)
-        parts = [slice(first, first + size) for first in firsts]
-        return [type(self)(self.data.take(one), self.weights[one]) for one in parts]
 
 
 class Table(Protocol):
@@ -106,13 +95,9 @@ class Parts(NamedTuple):
 def _of_part(
     of: Callable[[Rows], Sums], changes: tuple[OfTable, ...], part: Rows
 ) -> Sums:
-    found = None
-    for rows in part.slices():
-        for change in changes:
-            rows = rows.mapped(change)
-        sums = of(rows)
-        found = sums if found is None else added(found, sums)
-    return found
+    for change in changes:
+        part = part.mapped(change)
+    return of(part)
 
 
 def added(one: Sums, other: Sums) -> Sums:
@@ -121,11 +106,3 @@ def added(one: Sums, other: Sums) -> Sums:
         return one + other
     sums = [added(a, b) for a, b in zip(one, other, strict=True)]
     return type(one)(*sums) if hasattr(one, "_fields") else tuple(sums)
-
-
-def no_sums(like: Sums) -> Sums:
-    """Make sums over no rows."""
-    if isinstance(like, Tensor):
-        return torch.zeros_like(like)
-    zeros = [no_sums(one) for one in like]
-    return type(like)(*zeros) if hasattr(like, "_fields") else tuple(zeros)
