@@ -102,9 +102,14 @@ def row_lattice(rows: np.ndarray, seed: int) -> Uniforms:
 
 def numbered(rows: np.ndarray) -> np.ndarray:
     """Make uniform numbers that are functions of the numbers of rows; (n,)."""
-    with np.errstate(over="ignore"):
-        bits = _scramble(_GOLDEN * (rows.astype(np.uint64) + np.uint64(1)))
+    bits = mixed(rows.astype(np.uint64))
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def mixed(numbers: np.ndarray) -> np.ndarray:
+    """Map 64-bit integers to others that look random."""
+    with np.errstate(over="ignore"):
+        return _scramble(_GOLDEN * (numbers + np.uint64(1)))
 
 
 def _scramble(bits: np.ndarray) -> np.ndarray:
