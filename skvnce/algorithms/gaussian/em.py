@@ -83,12 +83,18 @@ class Fit(NamedTuple):
         Largest change of a parameter in the last round.
     n_rounds : int
         Number of evaluations of the objective, including those of rejected jumps.
+    point : Normal
+        Where the moments of the last round were computed.
+    moments : Moments
+        Relative to its mean.
     """
 
     normal: Normal
     objectives: list[float]
     change: float
     n_rounds: int
+    point: Normal
+    moments: Moments
 
 
 def e_step(factored: FactoredNormal, rows: Rows) -> tuple[Moments, Tensor]:
@@ -187,7 +193,8 @@ def fit_table(
             before_jump, trail = trail[-1], [extrapolate(*trail)]
     if before_jump is not None:  # the last jump has not been checked
         trail = [before_jump]
-    return Fit(trail[-1], objectives, change, n_round)
+    point = Normal(*factored[:2])
+    return Fit(trail[-1], objectives, change, n_round, point, moments)
 
 
 def distance(one: Normal, other: Normal) -> float:

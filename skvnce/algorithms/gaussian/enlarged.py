@@ -1,20 +1,18 @@
 """Draws of sums over a large table, from draws of some of its rows.
 
-Data augmentation needs, for parameters t near their estimate t0, sums of completed rows
-of the whole table.  Let E(t) be their expectation over a sample of the rows, D(t) the
-sums over the sample with drawn cells, and c the ratio of the weights of table and
-sample.  Then
+Data augmentation needs, for parameters t near their estimate, sums of completed rows
+of the whole table.  Let t0 be the point of the last E-step, E(t) their expectation over
+a sample of the rows, D(t) the sums over the sample with drawn cells, and c the ratio of
+the weights of table and sample.  Then
 
     E_all(t0) + c (E(t) - E(t0)) + sqrt(c) (D(t) - E(t))                           (1)
 
 has the expectation of the sums over the table, up to the error of their change from t0
-to t that the sample makes, and the covariance that it estimates.  Posterior draws
-differ from t0 by the order of their standard error; so the relative error of eq. (1)
-decreases as one over the root of the number of rows of the sample.  E_all(t0) is one
-pass over the table, and draws need no other one.
+to t that the sample makes, and the covariance that it estimates.  That error is t - t0
+times one over the root of the number of rows of the sample.  The last E-step of the fit
+has computed E_all(t0), so draws need no pass over the table.
 """
 
-from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -23,38 +21,35 @@ from torch import Tensor
 
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.gaussian.em import Moments
-from skvnce.algorithms.gaussian.rows import Rows, Table
+from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.distributions.normal import Normal, prepare
 
 
 class Whole(NamedTuple):
-    """Expected sums over a whole table at the estimate, and its weight.
+    """Expected sums over a whole table, and its weight.
 
     Attributes
     ----------
+    point : Normal
+        Near the estimate: t0 of eq. (1).
     moments : Moments
-        Relative to the mean of the estimate.
+        Expected there, relative to its mean.
     total : Tensor of shape ()
     """
 
+    point: Normal
     moments: Moments
     total: Tensor
 
-    def to_arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def to_arrays(self) -> tuple[np.ndarray, ...]:
         """Convert to arrays, which can be stored."""
-        return tuple(part.numpy() for part in (*self.moments, self.total))
+        return tuple(part.numpy() for part in (*self.point, *self.moments, self.total))
 
     @classmethod
-    def from_arrays(cls, first: np.ndarray, second: np.ndarray, total: object) -> Self:
+    def from_arrays(cls, *arrays: np.ndarray) -> Self:
         """Convert back."""
-        moments = Moments(torch.as_tensor(first), torch.as_tensor(second))
-        return cls(moments, torch.as_tensor(total))
-
-
-def whole_at(normal: Normal, table: Table) -> Whole:
-    """Compute the expected sums at the estimate."""
-    moments, _ = table.summed(partial(em.e_step, prepare(normal)))
-    return Whole(moments, table.total)
+        mean, covariance, first, second, total = map(torch.as_tensor, arrays)
+        return cls(Normal(mean, covariance), Moments(first, second), total)
 
 
 class Enlarged:
@@ -64,18 +59,19 @@ class Enlarged:
     ----------
     rows : Rows
         The sample.
-    estimate : Normal
     whole : Whole
-        At the estimate.
     """
 
-    def __init__(self, rows: Rows, estimate: Normal, whole: Whole) -> None:
-        self.rows, self.estimate, self.whole = rows, estimate, whole
-        self.expected, _ = em.e_step(prepare(estimate), rows)
+    def __init__(self, rows: Rows, whole: Whole) -> None:
+        self.rows, self.whole = rows, whole
+        self.expected, _ = em.e_step(prepare(whole.point), rows)
 
     def drawn(self, normal: Normal) -> Moments:
         """Draw sums over the table, relative to the mean of `normal`."""
-        c, shift = self.whole.total / self.rows.total, self.estimate.mean - normal.mean
+        c, shift = (
+            self.whole.total / self.rows.total,
+            self.whole.point.mean - normal.mean,
+        )
         found, _ = em.e_step(prepare(normal), self.rows)
         noise = em.drawn_moments(normal, self.rows.batches, self.rows.weights)
         base = self.whole.moments.shifted(shift, self.whole.total)
@@ -94,5 +90,5 @@ def posterior_draws(
         return em.posterior_draws(
             start, rows.data, rows.weights, strength, n_draws=n_draws
         )
-    drawn, total = Enlarged(rows, start, whole).drawn, whole.total
+    drawn, total = Enlarged(rows, whole).drawn, whole.total
     return em.chain_of_draws(start, rows, drawn, total, strength, n_draws=n_draws)

@@ -10,7 +10,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, step, tell_round
 from skvnce.algorithms.gaussian import calibration, copula, em, steps
 from skvnce.algorithms.gaussian.copula import Copula
-from skvnce.algorithms.gaussian.enlarged import Whole, whole_at
+from skvnce.algorithms.gaussian.enlarged import Whole
 from skvnce.algorithms.gaussian.marginals import scores_of
 from skvnce.algorithms.gaussian.rows import Rows, Table
 
@@ -141,7 +141,8 @@ def _fit_scores(
         told = tell_round if n_left else on_round
         fit = em.fit_table(table, chosen.strength, normal, on_round=told, **effort)
         normal = fit.normal
-    return fit, whole_at(normal, table) if len(tables) > 1 else None
+    whole = Whole(fit.point, fit.moments, table.total)
+    return fit, whole if len(tables) > 1 else None
 
 
 def _limited(model: Copula, limits: Limits) -> Copula:
