@@ -11,6 +11,7 @@ from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
+    shows_progress,
 )
 from skvnce.estimators._cellwise import check_distance, limited_columns, limits_of
 from skvnce.estimators._chunks import in_parts
@@ -21,6 +22,7 @@ from skvnce.estimators._gaussian_mixed import (
     number_of_sweeps,
 )
 from skvnce.estimators._gaussian_numbers import REMEDY, fit_numbers
+from skvnce.estimators._gaussian_online import check_can_continue, learn_more
 from skvnce.estimators._gaussian_parameters import NormalParameters
 from skvnce.estimators._large import (
     is_large,
@@ -371,6 +373,49 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             raise ValueError(_collinear(self)) from error
         self._fit_indicator(X[cells.counted])
         finish()
+        return self
+
+    @keeps_state_on_failure
+    @shows_progress
+    def partial_fit(self, X, y=None, sample_weight=None):
+        """Go on learning from more rows, by online EM.
+
+        The first call is `fit`; it chooses columns, shrinkage, marginals and
+        calibration, and should have some hundred rows.  Each further call is two steps
+        of EM, in which the expected moments of the rows count with weight
+        ``(w / W) ** 0.7``: w is the weight of these rows, W that of all so far (Cappe
+        and Moulines 2009).  The knots of the marginals are kept, and their shares are
+        averaged likewise.  Ranges grow with the observed cells.  `location_`,
+        `scale_`, `calibrated_columns_`, `held_out_gain_` and `marginal_columns_` are
+        those of the first call.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        self : GaussianImputer
+
+        Raises
+        ------
+        ValueError
+            As in `fit`, and if the number of columns changed, or if the first call was
+            a fit to categories or to limits of cells.
+        TypeError
+            As in `fit`.
+        """
+        if not hasattr(self, "mean_"):
+            return self.fit(X, sample_weight=sample_weight)
+        check_can_continue(self)
+        table = self._checked(X)
+        with one_thread():
+            learn_more(self, table, sample_weight)
         return self
 
     def _fit_parts(self, source, sample_weight):

@@ -10,6 +10,7 @@ from skvnce.algorithms.gaussian.fit import Split, fit_copula
 from skvnce.algorithms.gaussian.marginals import nonlinear_columns
 from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.estimators._callbacks import rounds_of_tuning
+from skvnce.estimators._gaussian_online import start_online
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._tables import hold_out, row_folds
 
@@ -57,7 +58,9 @@ def fit_numbers(estimator, cells, tables, on_round):
     estimator.n_tuning_iter_ = rounds_of_tuning()
     estimator.shrinkage_ = float(shares[strengths.index(found.strength)])
     _keep(estimator, found.copula)
-    estimator._keep_for_draws(found.scores, weights, found.strength, found.whole)
+    whole = float(tables[-1].total) if len(tables) > 1 else None
+    estimator._keep_for_draws(found.scores, weights, found.strength, whole)
+    start_online(estimator, found.em, found.copula.marginals, tables[-1].total)
     _report(estimator, found.em, float(tables[-1].total))
     _judge(estimator, cells, found.judged, hidden & some[:, None])
 
@@ -85,6 +88,7 @@ def _fit_constants(estimator, nodes):
     estimator.mean_, estimator.covariance_ = estimator._normal = none, square
     estimator.nonlinear_columns_ = estimator.calibrated_columns_ = none.astype(bool)
     estimator._marginals = estimator._calibration = estimator._training = None
+    estimator._online = None
     estimator._steps, estimator._draws = (none.astype(int), square, square), []
     estimator.loss_curve_, estimator.n_iter_, estimator.n_tuning_iter_ = [], 0, 0
     estimator._check_held_out(nodes, None)

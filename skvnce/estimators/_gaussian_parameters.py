@@ -10,7 +10,7 @@ from skvnce._threads import one_thread
 from skvnce._units import Units
 from skvnce.algorithms.gaussian.calibration import Calibration
 from skvnce.algorithms.gaussian.copula import Copula
-from skvnce.algorithms.gaussian.enlarged import Whole, posterior_draws
+from skvnce.algorithms.gaussian.enlarged import posterior_draws
 from skvnce.algorithms.gaussian.fit import Limits
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear
 from skvnce.algorithms.gaussian.rows import Rows
@@ -52,12 +52,12 @@ class NormalParameters:
         """Draw the parameters at the first call; list of (mean, covariance)."""
         training = self._training
         if self._draws is None and training is not None:
-            table, weights, strength, count, seed, whole = training
+            table, weights, strength, count, seed, total = training
             with one_thread(), seeded(seed):
                 draws = posterior_draws(
                     _normal(*self._normal),
                     Rows(Incomplete.from_array(table), torch.from_numpy(weights)),
-                    whole and Whole.from_arrays(*whole),
+                    total,
                     strength,
                     n_draws=count,
                 )
@@ -65,18 +65,17 @@ class NormalParameters:
             self._training = None
         return self._draws or []
 
-    def _keep_for_draws(self, data, weights, strength, whole=None):
+    def _keep_for_draws(self, data, weights, strength, total=None):
         """Store the data from which the parameters are drawn at the first request.
 
-        If they are a sample of the rows, `whole` has sums over all.
+        If they are a sample of the rows, `total` is the weight of all.
         """
         self._draws = None
         self._training = None
         if self.n_parameter_draws:
             table = (data.to_array(), weights.numpy())
             count, seed = self.n_parameter_draws, seed_from(self.random_state)
-            whole = whole and whole.to_arrays()
-            self._training = (*table, strength, count, seed, whole)
+            self._training = (*table, strength, count, seed, total)
 
     def _normals(self):
         """List the parameters that `sample` uses in turn."""

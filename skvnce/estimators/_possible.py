@@ -86,6 +86,43 @@ class PossibleValues(NamedTuple):
                 high[column] = max(high[column], ends[1])
         return self._replace(low=low, high=high, values=values)
 
+    def extended(self, estimator, X, before, ends):
+        """Extend ranges by as much as the observed ranges grow, and repeated values.
+
+        Parameters
+        ----------
+        estimator : BaseEstimator
+            For errors.
+        X : ndarray of shape (n_samples, n_features)
+            New rows.
+        before, ends : ndarray of shape (2, n_features)
+            Smallest and largest observed cells before, and with the new rows.
+
+        Returns
+        -------
+        PossibleValues
+
+        Raises
+        ------
+        ValueError
+            If new cells are outside the user's bounds.
+        """
+        free = ~self.given
+        _check_inside(estimator, X, np.where(free, [[-np.inf], [np.inf]], self.ranges))
+        low, high = np.where(
+            free, self.ranges + np.nan_to_num(ends - before), self.ranges
+        )
+        low = np.where(free[0] & (ends[0] >= 0), np.maximum(low, 0.0), low)
+        high = np.where(free[1] & (ends[1] <= 0), np.minimum(high, 0.0), high)
+        values = {
+            j: np.union1d(known, X[~np.isnan(X[:, j]), j].astype(np.float64))
+            for j, known in self.values.items()
+        }
+        are_integers = np.all((X == np.round(X)) | np.isnan(X), 0)
+        return PossibleValues(
+            low, high, self.given, values, self.integers & are_integers
+        )
+
     def clipped(self, cells, columns):
         """Clip cells (..., n_columns) of some columns to their ranges."""
         return np.clip(cells, self.low[columns], self.high[columns])

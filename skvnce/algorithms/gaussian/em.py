@@ -7,7 +7,6 @@ independent.  SQUAREM accelerates it (`squarem`).  Data
 augmentation draws from the posterior under the same prior (Schafer 1997, section 5.4).
 """
 
-from collections.abc import Callable
 from functools import partial
 from itertools import count
 from math import ceil, log, pi, sqrt
@@ -313,47 +312,20 @@ def draw_inverse_wishart_root(freedom: Tensor, factor: Tensor) -> Tensor:
 def posterior_draws(
     start: Normal, data: Incomplete, weights: Tensor, strength: float, *, n_draws: int
 ) -> list[Normal]:
-    """Draw parameters given rows in memory by `chain_of_draws`."""
-    rows = Rows(data, weights)
-    drawn = partial(drawn_moments, batches=rows.batches, weights=weights)
-    return chain_of_draws(start, rows, drawn, weights.sum(), strength, n_draws=n_draws)
-
-
-def chain_of_draws(
-    start: Normal,
-    rows: Rows,
-    drawn: Callable[[Normal], Moments],
-    total: Tensor,
-    strength: float,
-    *,
-    n_draws: int,
-) -> list[Normal]:
     """Draw parameters by data augmentation, starting at the mode.
 
     Each step completes the rows by draws, then draws the parameters.  The number of
     steps between draws depends on the rate of EM; burn-in takes twice as many.
-
-    Parameters
-    ----------
-    start : Normal
-    rows : Rows
-        From which the rate is estimated.
-    drawn : callable
-        Draws the sums of completed rows of the table.
-    total : Tensor of shape ()
-        Sum of the weights of the table.
-    strength : float
-    n_draws : int
     """
-    found = []
+    batches, total, found = arrange(*data), weights.sum(), []
     with step("estimating the autocorrelation of parameter draws"):
-        rate = rate_of_em(start, rows.batches, rows.weights, strength)
+        rate = rate_of_em(start, batches, weights, strength)
     n_steps = steps_between_draws(rate)
 
     def moved(normal: Normal, times: int) -> Normal:
         for n_done in range(1, times + 1):
             tell("step", n_done, times)
-            moments = drawn(normal)
+            moments = drawn_moments(normal, batches, weights)
             normal = draw_parameters(normal.mean, moments, total, strength)
         return normal
 

@@ -1,94 +1,64 @@
-"""Draws of sums over a large table, from draws of some of its rows.
+"""Posterior draws of the parameters of a large table, from a sample of its rows.
 
-Data augmentation needs, for parameters t near their estimate, sums of completed rows
-of the whole table.  Let t0 be the point of the last E-step, E(t) their expectation over
-a sample of the rows, D(t) the sums over the sample with drawn cells, and c the ratio of
-the weights of table and sample.  Then
+Let c be the ratio of the weights of table and sample.  The posterior given the sample,
+with c times its weights, has the spread of that given the table, with a relative error
+of one over the root of the number of rows of the sample.  Let ``(m_s, L_s L_s')`` be
+its mode and ``(m_0, L_0 L_0')`` the estimate from all rows.  A draw (m, S) is moved,
 
-    E_all(t0) + c (E(t) - E(t0)) + sqrt(c) (D(t) - E(t))                           (1)
+    m -> m_0 + A (m - m_s),    S -> A S A',    A = L_0 L_s^-1.                     (1)
 
-has the expectation of the sums over the table, up to the error of their change from t0
-to t that the sample makes, and the covariance that it estimates.  That error is t - t0
-times one over the root of the number of rows of the sample.  The last E-step of the fit
-has computed E_all(t0), so draws need no pass over the table.
+So draws need no pass over the table.
 """
 
-from typing import NamedTuple, Self
+from math import sqrt
 
-import numpy as np
 import torch
-from torch import Tensor
 
+from skvnce._progress import step
 from skvnce.algorithms.gaussian import em
-from skvnce.algorithms.gaussian.em import Moments
 from skvnce.algorithms.gaussian.rows import Rows
-from skvnce.distributions.normal import Normal, prepare
+from skvnce.distributions.normal import Normal, cholesky
 
-
-class Whole(NamedTuple):
-    """Expected sums over a whole table, and its weight.
-
-    Attributes
-    ----------
-    point : Normal
-        Near the estimate: t0 of eq. (1).
-    moments : Moments
-        Expected there, relative to its mean.
-    total : Tensor of shape ()
-    """
-
-    point: Normal
-    moments: Moments
-    total: Tensor
-
-    def to_arrays(self) -> tuple[np.ndarray, ...]:
-        """Convert to arrays, which can be stored."""
-        return tuple(part.numpy() for part in (*self.point, *self.moments, self.total))
-
-    @classmethod
-    def from_arrays(cls, *arrays: np.ndarray) -> Self:
-        """Convert back."""
-        mean, covariance, first, second, total = map(torch.as_tensor, arrays)
-        return cls(Normal(mean, covariance), Moments(first, second), total)
-
-
-class Enlarged:
-    """Eq. (1).
-
-    Parameters
-    ----------
-    rows : Rows
-        The sample.
-    whole : Whole
-    """
-
-    def __init__(self, rows: Rows, whole: Whole) -> None:
-        self.rows, self.whole = rows, whole
-        self.expected, _ = em.e_step(prepare(whole.point), rows)
-
-    def drawn(self, normal: Normal) -> Moments:
-        """Draw sums over the table, relative to the mean of `normal`."""
-        c, shift = (
-            self.whole.total / self.rows.total,
-            self.whole.point.mean - normal.mean,
-        )
-        found, _ = em.e_step(prepare(normal), self.rows)
-        noise = em.drawn_moments(normal, self.rows.batches, self.rows.weights)
-        base = self.whole.moments.shifted(shift, self.whole.total)
-        own = self.expected.shifted(shift, self.rows.total)
-        parts = zip(base, own, found, noise, strict=True)
-        return Moments(
-            *(a + c * (e - b) + torch.sqrt(c) * (d - e) for a, b, e, d in parts)
-        )
+_PRECISION = 0.01  # of the mode, in standard errors of a mean
+_MOST_ROUNDS = 1000
 
 
 def posterior_draws(
-    start: Normal, rows: Rows, whole: Whole | None, strength: float, *, n_draws: int
+    estimate: Normal,
+    rows: Rows,
+    total: float | None,
+    strength: float,
+    *,
+    n_draws: int,
 ) -> list[Normal]:
-    """Draw parameters given a table: the rows, or the one that they are a sample of."""
-    if whole is None:
-        return em.posterior_draws(
-            start, rows.data, rows.weights, strength, n_draws=n_draws
-        )
-    drawn, total = Enlarged(rows, whole).drawn, whole.total
-    return em.chain_of_draws(start, rows, drawn, total, strength, n_draws=n_draws)
+    """Draw parameters given a table.
+
+    Parameters
+    ----------
+    estimate : Normal
+        From all rows of the table.
+    rows : Rows
+        Of the table, or a sample of them.
+    total : float or None
+        The weight of the table; None if the rows are the table.
+    strength : float
+        k of the prior, see `em`.
+    n_draws : int
+    """
+    if total is None:
+        given = rows.data, rows.weights, strength
+        return em.posterior_draws(estimate, *given, n_draws=n_draws)
+    given = rows.data, rows.weights * (total / rows.total), strength
+    effort = {"max_iter": _MOST_ROUNDS, "tol": _PRECISION / sqrt(total)}
+    with step("fitting the sample of rows"):
+        own = em.fit_normal(*given, estimate, **effort).normal
+    draws = em.posterior_draws(own, *given, n_draws=n_draws)
+    return [_moved(one, own, estimate) for one in draws]
+
+
+def _moved(draw: Normal, own: Normal, estimate: Normal) -> Normal:
+    """Move a draw by eq. (1)."""
+    roots = cholesky(estimate.covariance), cholesky(own.covariance)
+    turn = torch.linalg.solve_triangular(roots[1], roots[0], upper=False, left=False)
+    mean = estimate.mean + turn @ (draw.mean - own.mean)
+    return Normal(mean, turn @ draw.covariance @ turn.T)

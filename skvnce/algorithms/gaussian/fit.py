@@ -10,7 +10,6 @@ from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, step, tell_round
 from skvnce.algorithms.gaussian import calibration, copula, em, steps
 from skvnce.algorithms.gaussian.copula import Copula
-from skvnce.algorithms.gaussian.enlarged import Whole
 from skvnce.algorithms.gaussian.marginals import scores_of
 from skvnce.algorithms.gaussian.rows import Rows, Table
 
@@ -63,9 +62,8 @@ class FittedCopula(NamedTuple):
         k of the prior, see `em`.
     scores : Incomplete
         Of the rows in memory.
-    whole : Whole or None
-        Sums over the table; None if these rows are all of it.
     em : em.Fit
+        To all rows.
     judged : Copula
         A copula of this kind that is fitted without the held-out cells.
     """
@@ -73,7 +71,6 @@ class FittedCopula(NamedTuple):
     copula: Copula
     strength: float
     scores: Incomplete
-    whole: Whole | None
     em: em.Fit
     judged: Copula
 
@@ -117,7 +114,7 @@ def fit_copula(
     known = {"nonlinear": nonlinear, "values": limits.values}
     chosen = copula.choose(tables, part, strengths, **known, **effort)
     model = _limited(Copula(chosen.start, chosen.marginals), limits)
-    fit, whole = _fit_scores(tables, chosen, on_round, effort)
+    fit = _fit_scores(tables, chosen, on_round, effort)
     scores, _ = model.scores(rows.data)
     part = scores.take(some), rows.data.x[some], rows.weights[some]
     stepped = steps.fit_steps(fit.normal, *part, limits.values)
@@ -127,12 +124,12 @@ def fit_copula(
             fit.normal, *part, folds[some], stepped, model.possible_of
         )
     model, judged = model._replace(calibration=learnt), _limited(chosen.judged, limits)
-    return FittedCopula(model, chosen.strength, scores, whole, fit, judged)
+    return FittedCopula(model, chosen.strength, scores, fit, judged)
 
 
 def _fit_scores(
     tables: Sequence[Table], chosen: copula.Choice, on_round: OnRound, effort: dict
-) -> tuple[em.Fit, Whole | None]:
+) -> em.Fit:
     """Fit the normal distribution to the scores of each table in turn."""
     marginals, normal = chosen.marginals, chosen.start
     for n_left, table in zip(range(len(tables))[::-1], tables, strict=True):
@@ -141,8 +138,7 @@ def _fit_scores(
         told = tell_round if n_left else on_round
         fit = em.fit_table(table, chosen.strength, normal, on_round=told, **effort)
         normal = fit.normal
-    whole = Whole(fit.point, fit.moments, table.total)
-    return fit, whole if len(tables) > 1 else None
+    return fit
 
 
 def _limited(model: Copula, limits: Limits) -> Copula:
