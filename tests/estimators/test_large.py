@@ -290,3 +290,65 @@ def test_a_rare_column_is_named(monkeypatch):
     X[np.flatnonzero(_summary.numbered(np.arange(len(X))) > 0.5)[:2], 4] = 1.0, 2.0
     with pytest.raises(ValueError, match="Column 'x4' has no observed cell in a sampl"):
         GaussianImputer().fit(parts(X))
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("processes")
+def test_a_cluster_of_dask_that_loses_a_worker(tmp_path):
+    """The answer is the same, bit for bit, and that of any number of partitions."""
+    distributed = pytest.importorskip("distributed")
+    dd = pytest.importorskip("dask.dataframe")
+    X = pd.DataFrame(table(), columns=list("abcde"))
+    for number in range(6):
+        part = X[250 * number : 250 * (number + 1)]
+        part.to_parquet(tmp_path / f"{number}.parquet")
+    options = {"n_parameter_draws": 1, "random_state": 0}
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        killer = Killer(client)
+        lazy = dd.read_parquet(tmp_path).map_partitions(killer.mark, meta=X)
+        plain = GaussianImputer(**options).fit(lazy)
+        killer.arm(tmp_path / "armed")
+        found = GaussianImputer(**options).fit(lazy)
+        assert not (tmp_path / "armed").exists()  # a worker was killed
+        filled = found.transform(lazy).compute()
+        coarse = GaussianImputer(**options).fit(dd.from_pandas(X, npartitions=2))
+    for name in FITTED:
+        np.testing.assert_array_equal(getattr(found, name), getattr(plain, name))
+    expected = GaussianImputer(categorical_features=None, **options).fit(X)
+    close(found, expected, X)
+    close(coarse, expected, X)
+    np.testing.assert_allclose(filled, expected.transform(X), rtol=1e-10, atol=1e-12)
+
+
+class Killer:
+    """Kills the worker that reads the fourth partition while a file exists."""
+
+    def __init__(self, client):
+        self.client, self.path = client, None
+
+    def arm(self, path):
+        path.touch()
+        self.client.run(_arm, str(path))
+
+    mark = staticmethod(lambda part: _die_if_armed(part))
+
+
+def _arm(path):
+    import os
+
+    os.environ["SKVNCE_TEST_KILL"] = path
+
+
+def _die_if_armed(part):
+    import os
+
+    path = os.environ.get("SKVNCE_TEST_KILL")
+    if path and part.index[0] >= 750 and os.path.exists(path):
+        os.remove(path)
+        os._exit(1)
+    return part
