@@ -25,6 +25,7 @@ from skvnce.estimators._gaussian_numbers import REMEDY, fit_numbers
 from skvnce.estimators._gaussian_online import check_can_continue, learn_more
 from skvnce.estimators._gaussian_parameters import NormalParameters
 from skvnce.estimators._large import (
+    check_fit,
     is_large,
     read_in_memory,
     read_large,
@@ -345,6 +346,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             refuse_limits(min_value, max_value)
             return self._fit_parts(source, sample_weight)
         given, X = X, incomplete_array(self, X, reset=True)
+        check_fit(X)
         limits = limits_of(self, min_value, max_value, given, X)
         if limits is None and columns_of(self) is None and is_large(X):
             return self._fit_large(read_in_memory(self, X, sample_weight))
