@@ -101,8 +101,7 @@ def in_new_process(*arguments, limit):
     command = [sys.executable, __file__, "--job", *map(str, arguments)]
     command += ["--seconds", str(8 * limit)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    try:
-        options = {"capture_output": True, "text": True, "env": environment}
+    options = {"capture_output": True, "text": True, "env": environment}
     done = subprocess.run(command, check=False, **options)
     if done.returncode:
         print(done.stderr[-500:], file=sys.stderr)
