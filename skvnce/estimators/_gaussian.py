@@ -210,7 +210,8 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
     missing.  If there are nearly as many columns as rows, a small fixed `shrinkage`
     makes the intervals of draws too narrow.  The estimator stores the training table
     until the first call of `sample`, as `KNNImputer` does; with
-    ``n_parameter_draws=0`` it stores no table.
+    ``n_parameter_draws=0`` it stores no table.  Of more than 100,000 rows it stores a
+    sample, by which it also chooses shrinkage, marginals and calibration.
 
     With categories, the chains of `fit` use 10,000 of the rows if there are more,
     chosen at random with probabilities in proportion to their weights.  The
@@ -313,7 +314,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), Chunks, or table of dask
             NaN marks missing cells.  Rows that are entirely missing are ignored.
         y : None
             Ignored.
@@ -344,7 +345,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         source = in_parts(X)
         if source is not None:
             refuse_limits(min_value, max_value)
-            return self._fit_parts(source, sample_weight)
+            return self._fit_large(read_large(self, source, sample_weight))
         given, X = X, incomplete_array(self, X, reset=True)
         check_fit(X)
         limits = limits_of(self, min_value, max_value, given, X)
@@ -419,10 +420,6 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         with one_thread():
             learn_more(self, table, sample_weight)
         return self
-
-    def _fit_parts(self, source, sample_weight):
-        """Fit to a table in parts."""
-        return self._fit_large(read_large(self, source, sample_weight))
 
     def _fit_large(self, large):
         """Fit to a table that is not, or not all, in memory."""
