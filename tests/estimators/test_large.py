@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from skvnce import Chunks, GaussianImputer
+from skvnce import Chunks, GaussianImputer, IncompleteFactorAnalysis
 from skvnce.estimators import _summary
 from skvnce.estimators._tails import heavy_in_sums, heavy_tailed
 
@@ -290,6 +290,29 @@ def test_a_rare_column_is_named(monkeypatch):
     X[np.flatnonzero(_summary.numbered(np.arange(len(X))) > 0.5)[:2], 4] = 1.0, 2.0
     with pytest.raises(ValueError, match="Column 'x4' has no observed cell in a sampl"):
         GaussianImputer().fit(parts(X))
+
+
+@pytest.mark.parametrize("rank", [2, "auto"])
+def test_factor_analysis_is_that_in_memory(rank):
+    X = table()
+    one, other = (IncompleteFactorAnalysis(rank, tol=1e-4) for _ in "ab")
+    one.fit(X), other.fit(parts(X))
+    for name in ("components_", "mean_", "noise_variance_", "loss_curve_"):
+        pair = (getattr(est, name) for est in (one, other))
+        np.testing.assert_allclose(*pair, rtol=1e-8, atol=1e-10, err_msg=name)
+    latents = np.concatenate(list(other.transform(parts(X))))
+    np.testing.assert_allclose(latents, one.transform(X), rtol=1e-6, atol=1e-8)
+    assert other.score(parts(X)) == pytest.approx(one.score(X))
+    half = IncompleteFactorAnalysis(rank, tol=1e-4).fit(parts(X[:700], [0, 700]))
+    assert abs(half.mean_ - one.mean_).max() > 1e-4  # negative control
+
+
+def test_factor_analysis_of_a_sampled_table(monkeypatch):
+    monkeypatch.setattr(_summary, "MOST_ROWS", 400)
+    X = table()
+    one = IncompleteFactorAnalysis(2, tol=1e-4).fit(X)
+    other = IncompleteFactorAnalysis(2, tol=1e-4).fit(parts(X))
+    np.testing.assert_allclose(one.components_, other.components_, rtol=1e-8)
 
 
 @pytest.mark.slow
