@@ -199,7 +199,7 @@ def report(options):
         made_by("growth.py", "One thread; each fit in its own process."),
         setting,
         table(header, growth_rows(found)),
-        *(["![Growth](growth.png)"] if options.picture else []),
+        *(["![Growth](../images/growth.png)"] if options.picture else []),
         "## Physical limits of an E-step",
         limits,
         table(beside, limit_rows(steps, speed)),
