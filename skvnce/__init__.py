@@ -11,6 +11,7 @@ from skvnce._version import __version__
 _HOMES = {
     "ACMWG": "skvnce.estimators._parts",
     "Adam": "skvnce.estimators._parts",
+    "Chunks": "skvnce.estimators._chunks",
     "ConsistentImputer": "skvnce.estimators._consistent",
     "CopulaGraphLearner": "skvnce.estimators._copula_graph",
     "CopulaGraphLearnerCV": "skvnce.estimators._copula_graph_cv",
@@ -45,6 +46,7 @@ _HOMES = {
 __all__ = [
     "ACMWG",
     "Adam",
+    "Chunks",
     "ConsistentImputer",
     "CopulaGraphLearner",
     "CopulaGraphLearnerCV",

@@ -99,6 +99,11 @@ def _refuse_containers(X: ArrayLike, name: str) -> None:
         raise TypeError(
             f"{name} is a LazyFrame, which holds no cells. collect() it first."
         )
+    if kind == "Chunks":
+        raise TypeError(
+            f"{name} is a table in parts, which this method does not read. Call it for "
+            f"each part, for example by {name}.map."
+        )
     if type(first).__module__.split(".")[0] == "torch":
         _refuse_tensors(first, name)
     if isinstance(first, dict) and not hasattr(first, "toarray"):  # dok_array

@@ -100,6 +100,18 @@ def row_lattice(rows: np.ndarray, seed: int) -> Uniforms:
     return uniforms
 
 
+def numbered(rows: np.ndarray) -> np.ndarray:
+    """Make uniform numbers that are functions of the numbers of rows; (n,)."""
+    bits = mixed(rows.astype(np.uint64))
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def mixed(numbers: np.ndarray) -> np.ndarray:
+    """Map 64-bit integers to others that look random."""
+    with np.errstate(over="ignore"):
+        return _scramble(_GOLDEN * (numbers + np.uint64(1)))
+
+
 def _scramble(bits: np.ndarray) -> np.ndarray:
     """Mix 64-bit integers (the finaliser of splitmix64)."""
     bits = (bits ^ (bits >> np.uint64(30))) * _MIX[0]

@@ -104,6 +104,7 @@ PARTS = [one for one in PUBLIC if inspect.isclass(one) and issubclass(one, Part)
 
 def test_all_estimators_are_on_the_page():
     estimators = {one for one in PUBLIC if inspect.isclass(one)} - set(PARTS)
+    estimators -= {skvnce.Chunks}  # a table
     assert set(CLASSES.values()) == estimators
 
 

@@ -7,6 +7,7 @@ and Wu 1998) gives the latents any mean and covariance in the M-step and then re
 them to N(0, I); it is also monotone, and faster.
 """
 
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, step, tell_round
+from skvnce.algorithms.gaussian.rows import Rows, Table
 from skvnce.models.factor_analysis import (
     FactorModel,
     batches,
@@ -107,17 +109,27 @@ def maximise(moments: Moments, floor: float) -> FactorModel:
     return FactorModel(mean, slopes[:, :-1] @ root, noise)
 
 
-def start(data: Incomplete, weights: Tensor, rank: int, floor: float) -> FactorModel:
+def e_step(model: FactorModel, rows: Rows) -> tuple[Moments, Tensor]:
+    """Compute expected moments and the log-likelihood of the rows."""
+    return expected_moments(model, rows.data, rows.weights)
+
+
+def pair_sums(rows: Rows) -> tuple[Tensor, Tensor]:
+    """Sum weights, and products of cells, over rows that observe a pair of columns."""
+    data, weighted = rows.data, rows.weights[:, None]
+    seen = data.observed.to(data.x.dtype)
+    known = data.x.where(data.observed, 0.0)
+    return (seen * weighted).T @ seen, (known * weighted).T @ known
+
+
+def start(table: Table, rank: int, floor: float) -> FactorModel:
     """Compute principal factors of the correlations of pairs of observed cells.
 
     The variance beyond that of the other directions is signal.  It is at least a
     hundredth, because EM cannot leave loadings of zero.
     """
-    seen = data.observed.to(data.x.dtype)
-    known = data.x.where(data.observed, 0.0)
-    weighted = weights[:, None]
-    pairs = (seen * weighted).T @ seen
-    correlation = (known * weighted).T @ known / pairs.where(pairs > 0, 1.0)
+    pairs, products = table.summed(pair_sums)
+    correlation = products / pairs.where(pairs > 0, 1.0)
     values, vectors = torch.linalg.eigh(correlation)
     d = len(values)
     rest = values[: d - rank].clamp(min=0).sum() / max(1, d - rank)
@@ -152,13 +164,26 @@ def fit_factors(
     tol: float,
     on_round: OnRound = tell_round,
 ) -> Fit:
+    """Run `fit_table` on rows in memory: data (n, features) and weights (n,)."""
+    effort = {"floor": floor, "max_iter": max_iter, "tol": tol}
+    return fit_table(Rows(data, weights), rank, on_round=on_round, **effort)
+
+
+def fit_table(
+    table: Table,
+    rank: int,
+    *,
+    floor: float,
+    max_iter: int,
+    tol: float,
+    on_round: OnRound = tell_round,
+) -> Fit:
     """Run EM until a round increases the log-likelihood by less than `tol` nats.
 
     Parameters
     ----------
-    data : Incomplete
+    table : Table
         Columns scaled to unit standard deviation.
-    weights : Tensor of shape (n,)
     rank : int
         Number of latents.
     floor : float
@@ -170,10 +195,10 @@ def fit_factors(
         Called with the round, minus the objective per row, and the increase of the
         objective; stops EM by returning True.
     """
-    model, total, objectives = start(data, weights, rank, floor), weights.sum(), []
+    model, total, objectives = start(table, rank, floor), table.total, []
     rise = inf
     for n_round in range(1, max_iter + 1):
-        moments, log_likelihood = expected_moments(model, data, weights)
+        moments, log_likelihood = table.summed(partial(e_step, model))
         if objectives:
             rise = float(log_likelihood) - objectives[-1]
         objectives.append(float(log_likelihood))

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._progress import step
 from skvnce._warnings import warn_user
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._chunks import Chunks
 from skvnce.estimators._intervals import CellQuantiles
 from skvnce.estimators._output import as_given, tables_as_given, values_of
 from skvnce.estimators._parts import check_parameters
@@ -202,7 +203,12 @@ class IncompleteTransformer(ConstantColumns, TransformerMixin, BaseEstimator):
         -------
         float
         """
-        return float(self.score_samples(X).mean())
+        found = self.score_samples(X)
+        if isinstance(found, Chunks):  # by parts of different sizes
+            sums = np.array([(len(part), part.sum()) for part in found]).sum(0)
+            return float(sums[1] / sums[0])
+        mean = found.mean()
+        return float(mean.compute() if hasattr(mean, "compute") else mean)  # of dask
 
     def __sklearn_tags__(self):
         """Declare that NaN is allowed and that the dtype is preserved."""
@@ -221,10 +227,13 @@ class IncompleteTransformer(ConstantColumns, TransformerMixin, BaseEstimator):
         self._check_parameters()
         return incomplete_array(self, X, reset=False)
 
-    def _keep_possible(self, X, min_value=None, max_value=None):
-        """Determine the possible values of the columns, within the user's bounds."""
+    def _keep_possible(self, X, min_value=None, max_value=None, whole=None):
+        """Determine the possible values of the columns, within the user's bounds.
+
+        X may be a sample of a table of which `whole` is the `Summary`.
+        """
         self._spreads = spreads(self, X)
-        self._set_possible(possible_values(self, X, min_value, max_value))
+        self._set_possible(possible_values(self, X, min_value, max_value, whole))
 
     def _set_possible(self, found):
         self.feature_ranges_ = found.ranges

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from skvnce._containers import cell_errors_named, readable
+from skvnce._random import mixed
 from skvnce.algorithms.noisy_or import Rows
 from skvnce.estimators._validation import column_name
 
@@ -147,6 +148,13 @@ def fingerprints(table):
     on, missing = rng.random((2, table.shape[1]))
     weight = np.where(np.isnan(table.data), missing[table.indices], on[table.indices])
     return _with_data(table, weight).sum(1)[:, None]
+
+
+def key_of_rows(table):
+    """Compute a key of a table that does not depend on the order of its rows; int."""
+    bits = mixed(np.ascontiguousarray(fingerprints(table)[:, 0]).view(np.uint64))
+    with np.errstate(over="ignore"):
+        return int(bits.sum(dtype=np.uint64))
 
 
 def torch_rows(table):

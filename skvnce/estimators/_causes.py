@@ -18,6 +18,7 @@ from skvnce.algorithms import noisy_or
 from skvnce.estimators._binary import (
     STARTS,
     binary_table,
+    key_of_rows,
     observed_counts,
     observed_rows,
     parts_by_length,
@@ -84,6 +85,10 @@ class CauseLearner(
         if not table.shape[0]:
             raise ValueError("X has no observed cell: there is nothing to learn.")
         self.n_samples_seen_ += table.shape[0]
+        key = key_of_rows(table)
+        if key not in self._tables_seen:
+            self._tables_seen = [*self._tables_seen, key]
+            self._n_rows += table.shape[0]
         self.n_observed_ = self.n_observed_ + observed_counts(table)
         if not self.n_observed_.all():
             never = np.flatnonzero(self.n_observed_ == 0)
@@ -100,6 +105,7 @@ class CauseLearner(
         """Start with a new model."""
         self.n_observed_ = np.zeros(self.n_features_in_, dtype=int)
         self.n_samples_seen_ = 0
+        self._n_rows, self._tables_seen = 0, []  # rows of different tables
         self.n_updates_, self.optimizer_state_, self.loss_curve_ = 0, {}, []
         self._made_with = self._sizes()
 

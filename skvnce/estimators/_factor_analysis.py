@@ -14,7 +14,9 @@ from skvnce._threads import threads_for
 from skvnce._units import Units
 from skvnce._warnings import warn_user
 from skvnce.algorithms import factor_analysis
+from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.estimators._base import IncompleteTransformer
+from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -22,6 +24,8 @@ from skvnce.estimators._callbacks import (
     rounds_of_tuning,
     shows_progress,
 )
+from skvnce.estimators._chunks import in_parts
+from skvnce.estimators._large import read_large
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._tables import (
     hold_out,
@@ -169,7 +173,7 @@ class IncompleteFactorAnalysis(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), Chunks, or table of dask
             NaN marks missing cells.  Rows that are entirely missing are ignored.
         y : None
             Ignored.
@@ -199,21 +203,30 @@ class IncompleteFactorAnalysis(
             If EM did not converge, or if a noise variance reached its lower bound.
         """
         self._check_parameters()
-        X = incomplete_array(self, X, reset=True)
-        cells = self._read_cells(X, sample_weight, "no latents can be learned.")
+        source, refusal = in_parts(X), "no latents can be learned."
+        tables = sums = None
+        if source is None:
+            X = incomplete_array(self, X, reset=True)
+            cells = self._read_cells(X, sample_weight, refusal)
+        else:
+            large = read_large(self, source, sample_weight, refusal)
+            cells, tables, sums = large.cells, large.tables, large.sums
         check_rank(self.n_components, len(self.feature_indices_))
         announce(
-            tail_messages(self, cells.table, self.feature_indices_), self.on_misfit
+            tail_messages(self, cells.table, self.feature_indices_, sums),
+            self.on_misfit,
         )
         units = Units(cells.location, cells.scale)
-        weights = torch.from_numpy(cells.weights)
-        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        rows = Rows(units.scaled(cells.nodes), torch.from_numpy(cells.weights))
+        table = rows if tables is None else tables[-1]
+        on_round, finish = report_rounds(self, self.max_iter, X=cells.table)
         with threads_for(len(self.feature_indices_)):
-            found = self._fit_rank(units.scaled(cells.nodes), weights, on_round)
-            self._keep(found, units, cells.weights.sum())
+            found = self._fit_rank(rows, table, on_round)
+            self._keep(found, units, float(table.total))
         finish()
         return self
 
+    @by_parts
     @shows_progress
     def transform(self, X):
         """Compute the posterior means of the latents given the observed cells.
@@ -270,6 +283,7 @@ class IncompleteFactorAnalysis(
         noise = rng.standard_normal((n_rows, self.n_features_in_))
         return self.inverse_transform(latents) + noise * np.sqrt(self.noise_variance_)
 
+    @by_parts
     @shows_progress
     def score_samples(self, X):
         """Compute the log-density of the observed cells of each row, in nats.
@@ -315,7 +329,9 @@ class IncompleteFactorAnalysis(
     def _fate_of_empty(self):
         return "given zero loadings"
 
-    def _fit_rank(self, data, weights, on_round):
+    def _fit_rank(self, rows, table, on_round):
+        """Choose the rank by rows in memory, and fit to a table that they are of."""
+        data, weights = rows.data, rows.weights
         rank, options = self.n_components, {"floor": _FLOOR, "max_iter": self.max_iter}
         if isinstance(rank, str):
             some, hidden = hold_out(data.to_array(), weights, _HELD_OUT)
@@ -328,8 +344,8 @@ class IncompleteFactorAnalysis(
                 **options,
             )
         self.n_tuning_iter_ = rounds_of_tuning()
-        return factor_analysis.fit_factors(
-            data, weights, rank, tol=self.tol, on_round=on_round, **options
+        return factor_analysis.fit_table(
+            table, rank, tol=self.tol, on_round=on_round, **options
         )
 
     def _keep(self, fit, units, total):

@@ -4,31 +4,34 @@ from numbers import Real
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 
 from skvnce._threads import one_thread
-from skvnce._warnings import warn_user
-from skvnce.algorithms.gaussian import copula
-from skvnce.algorithms.gaussian.fit import Split, fit_copula
-from skvnce.algorithms.gaussian.marginals import nonlinear_columns
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
-    rounds_of_tuning,
+    shows_progress,
 )
 from skvnce.estimators._cellwise import check_distance, limited_columns, limits_of
+from skvnce.estimators._chunks import in_parts
 from skvnce.estimators._gaussian_fitted import FittedNormal
 from skvnce.estimators._gaussian_mixed import (
     fit_mixed,
     forget_chain,
     number_of_sweeps,
 )
+from skvnce.estimators._gaussian_numbers import REMEDY, fit_numbers
+from skvnce.estimators._gaussian_online import check_can_continue, learn_more
 from skvnce.estimators._gaussian_parameters import NormalParameters
-from skvnce.estimators._misfit import HELD_OUT
+from skvnce.estimators._large import (
+    check_fit,
+    is_large,
+    read_in_memory,
+    read_large,
+    refuse_limits,
+)
 from skvnce.estimators._possible import PossibleValues
-from skvnce.estimators._tables import hold_out, row_folds
 from skvnce.estimators._validation import (
     AUTO,
     BOUND,
@@ -36,16 +39,11 @@ from skvnce.estimators._validation import (
     ON_MISFIT,
     RANDOM_STATE,
     Number,
+    columns_of,
     incomplete_array,
     integer_from,
     is_level,
     keeps_state_on_failure,
-)
-
-SHARES = [1.0, 0.1, 0.01]  # shrinkage, in rows per column, that "auto" chooses from
-_REMEDY = (
-    'shrinkage="auto", fewer columns, or logarithms of skewed columns may help, and so '
-    "may leaving min_value and max_value at None."
 )
 
 
@@ -212,7 +210,8 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
     missing.  If there are nearly as many columns as rows, a small fixed `shrinkage`
     makes the intervals of draws too narrow.  The estimator stores the training table
     until the first call of `sample`, as `KNNImputer` does; with
-    ``n_parameter_draws=0`` it stores no table.
+    ``n_parameter_draws=0`` it stores no table.  Of more than 100,000 rows it stores a
+    sample, by which it also chooses shrinkage, marginals and calibration.
 
     With categories, the chains of `fit` use 10,000 of the rows if there are more,
     chosen at random with probabilities in proportion to their weights.  The
@@ -245,8 +244,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from skvnce import GaussianImputer
+    >>>     >>> from skvnce import GaussianImputer
     >>> X = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0], [4.0, 8.0], [5.0, np.nan]])
     >>> imputer = GaussianImputer(shrinkage=0.01, random_state=0).fit(X)
     >>> imputer.transform(X)[-1].round(1)
@@ -317,7 +315,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), Chunks, or table of dask
             NaN marks missing cells.  Rows that are entirely missing are ignored.
         y : None
             Ignored.
@@ -345,8 +343,15 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             If a parameter has a wrong type.
         """
         self._check_parameters()
+        source = in_parts(X)
+        if source is not None:
+            refuse_limits(min_value, max_value)
+            return self._fit_large(read_large(self, source, sample_weight))
         given, X = X, incomplete_array(self, X, reset=True)
+        check_fit(X)
         limits = limits_of(self, min_value, max_value, given, X)
+        if limits is None and columns_of(self) is None and is_large(X):
+            return self._fit_large(read_in_memory(self, X, sample_weight))
         cells = self._read_cells(X, sample_weight, limits=limits)
         self._keep_possible(cells.table, self.min_value, self.max_value)
         self._limited_columns = limited_columns(self, limits)
@@ -364,87 +369,79 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             with one_thread():
                 if by_gibbs:
                     fit_mixed(self, cells, on_round)
-                    self._announce_misfit(_REMEDY)
-                elif self.feature_indices_.size:
-                    self._fit_model(cells, on_round)
+                    self._announce_misfit(REMEDY)
                 else:
-                    self._fit_constants(cells.nodes)
+                    fit_numbers(self, cells, None, on_round)
         except torch.linalg.LinAlgError as error:
             check_distance(self, limits, X)
-            raise ValueError(
-                "A covariance matrix is not positive definite: some columns are "
-                f"collinear. Drop some of them, or raise shrinkage={self.shrinkage!r}."
-            ) from error
+            raise ValueError(_collinear(self)) from error
         self._fit_indicator(X[cells.counted])
         finish()
         return self
 
-    def _fit_model(self, cells, on_round):
-        """Choose shrinkage and marginals on held-out cells, then fit to all cells."""
-        nodes, weights = cells.nodes, torch.from_numpy(cells.weights)
-        shares = SHARES if isinstance(self.shrinkage, str) else [self.shrinkage]
-        strengths = [float(share) * nodes.shape[1] for share in shares]
-        some, hidden = hold_out(nodes, weights, HELD_OUT)
-        found = fit_copula(
-            self._units().scaled(nodes),
-            weights,
-            Split(some, hidden, row_folds(nodes)),
-            self._limits(),
-            strengths,
-            nonlinear=self.marginals == "auto",
-            max_iter=self.max_iter,
-            tol=self.tol,
-            on_round=on_round,
-        )
-        self.n_tuning_iter_ = rounds_of_tuning()
-        self.shrinkage_ = float(shares[strengths.index(found.strength)])
-        self._keep(found.copula)
-        self._keep_for_draws(found.scores, weights, found.strength)
-        self._report(found.em, cells.weights.sum())
-        self._judge(cells, found.judged, hidden & some[:, None])
+    @keeps_state_on_failure
+    @shows_progress
+    def partial_fit(self, X, y=None, sample_weight=None):
+        """Go on learning from more rows, by online EM.
 
-    def _keep(self, model):
-        """Set the attributes of the model, in the units of X."""
-        self.mean_, self.covariance_ = self._units().moments(model.normal)
-        self.nonlinear_columns_ = np.zeros(len(self.scale_), dtype=bool)
-        if model.marginals is not None:
-            self.nonlinear_columns_ = nonlinear_columns(model.marginals).numpy()
-        self.calibrated_columns_ = np.zeros(len(self.scale_), dtype=bool)
-        self.calibrated_columns_[model.calibration.columns.numpy()] = True
-        self._normal, self._marginals, self._steps, self._calibration = (
-            part and tuple(value.numpy() for value in part)
-            for part in (model.normal, model.marginals, model.steps, model.calibration)
-        )
+        The first call is `fit`; it chooses columns, shrinkage, marginals and
+        calibration, and should have some hundred rows.  Each further call is two steps
+        of EM, in which the expected moments of the rows count with weight
+        ``(w / W) ** 0.7``: w is the weight of these rows, W that of all so far (Cappe
+        and Moulines 2009).  The knots of the marginals are kept, and their shares are
+        averaged likewise.  Ranges grow with the observed cells.  `location_`,
+        `scale_`, `calibrated_columns_`, `held_out_gain_` and `marginal_columns_` are
+        those of the first call.
 
-    def _fit_constants(self, nodes):
-        """Set the attributes of a model without columns, as all are constant."""
-        none, square = np.zeros(0), np.zeros((0, 0))
-        self.shrinkage_ = np.nan if self.shrinkage == "auto" else float(self.shrinkage)
-        self.mean_, self.covariance_ = self._normal = none, square
-        self.nonlinear_columns_ = self.calibrated_columns_ = none.astype(bool)
-        self._marginals = self._calibration = self._training = None
-        self._steps, self._draws = (none.astype(int), square, square), []
-        self.loss_curve_, self.n_iter_, self.n_tuning_iter_ = [], 0, 0
-        self._check_held_out(nodes, None)
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
 
-    def _judge(self, cells, model, hidden):
-        """Compare the fit without held-out cells with means, and report a misfit."""
+        Returns
+        -------
+        self : GaussianImputer
 
-        def predict(kept, rows):
-            means = copula.cell_means(model, self._units().scaled(kept[rows]))
-            return self._clipped(self._units().restored(means)), {}
+        Raises
+        ------
+        ValueError
+            As in `fit`, and if the number of columns changed, or if the first call was
+            a fit to categories or to limits of cells.
+        TypeError
+            As in `fit`.
+        """
+        if not hasattr(self, "mean_"):
+            return self.fit(X, sample_weight=sample_weight)
+        check_can_continue(self)
+        table = self._checked(X)
+        with one_thread():
+            learn_more(self, table, sample_weight)
+        return self
 
-        held_out = {"weights": cells.weights, "hidden": hidden.numpy()}
-        self._check_held_out(cells.nodes, predict, **held_out)
-        self._announce_misfit(_REMEDY)
+    def _fit_large(self, large):
+        """Fit to a table that is not, or not all, in memory."""
+        cells, self._mixed, self._limited_columns = large.cells, None, ()
+        self._keep_possible(cells.table, self.min_value, self.max_value, large.summary)
+        self.location_, self.scale_ = cells.location, cells.scale
+        forget_chain(self)
+        self._announce_tails(cells.table, self.feature_indices_, large.sums)
+        on_round, finish = report_rounds(self, self.max_iter, X=cells.table)
+        try:
+            with one_thread():
+                fit_numbers(self, cells, large.tables, on_round)
+        except torch.linalg.LinAlgError as error:
+            raise ValueError(_collinear(self)) from error
+        self._fit_indicator(np.where(large.summary.missing, np.nan, 0.0)[None])
+        finish()
+        return self
 
-    def _report(self, fit, total):
-        self.loss_curve_ = [-objective / total for objective in fit.objectives]
-        self.n_iter_ = fit.n_rounds
-        if self.n_iter_ == self.max_iter and fit.change > self.tol:
-            warn_user(
-                f"EM stopped after max_iter={self.max_iter} rounds, but the mean or "
-                f"covariance still changed by {fit.change:.2g} a round. Raise "
-                f"max_iter, shrinkage or tol={self.tol:g}.",
-                ConvergenceWarning,
-            )
+
+def _collinear(estimator):
+    return (
+        "A covariance matrix is not positive definite: some columns are collinear. "
+        f"Drop some of them, or raise shrinkage={estimator.shrinkage!r}."
+    )

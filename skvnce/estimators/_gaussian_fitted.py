@@ -8,6 +8,7 @@ from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.estimators._base import check_sample
+from skvnce.estimators._by_parts import by_parts, samples_by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._cellwise import check_bounds, limits_of, mask_of
@@ -28,6 +29,7 @@ class FittedNormal(CategoryProbabilities, Imputer):
     Their `fit` sets `_normal`, mean and covariance, and `_mixed`, see `mixed_rows`.
     """
 
+    @by_parts
     @shows_progress
     def transform(self, X, *, where=None, min_value=None, max_value=None):
         """Fill missing cells by their conditional means given the observed cells.
@@ -70,6 +72,7 @@ class FittedNormal(CategoryProbabilities, Imputer):
         filled = self._predicted(X, limits).filled
         return self._completed(filled, X, given, wanted)
 
+    @samples_by_parts
     @shows_progress
     def sample(
         self,
@@ -314,6 +317,7 @@ class FittedNormal(CategoryProbabilities, Imputer):
         columns = columns_of(self)
         return decoded(columns, rows) if columns else rows
 
+    @by_parts
     @shows_progress
     def score_samples(self, X):
         """Compute the log-density of the observed cells of each row, in nats.

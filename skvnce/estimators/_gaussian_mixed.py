@@ -136,7 +136,7 @@ def some_rows(weights):
 def _keep(estimator, latents, fit, kinds):
     """Set the attributes of the model."""
     normal, width = fit.average(), len(kinds)
-    estimator._mixed = stored(latents, kinds)
+    estimator._mixed, estimator._online = stored(latents, kinds), None
     estimator._normal = tuple(part.numpy() for part in normal)
     draws = fit.draws if estimator.n_parameter_draws else []
     estimator._draws = [tuple(part.numpy() for part in one) for one in draws]

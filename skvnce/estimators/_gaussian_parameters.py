@@ -8,11 +8,12 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce._units import Units
-from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.gaussian.calibration import Calibration
 from skvnce.algorithms.gaussian.copula import Copula
+from skvnce.algorithms.gaussian.enlarged import posterior_draws
 from skvnce.algorithms.gaussian.fit import Limits
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear
+from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.algorithms.gaussian.steps import Steps
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._callbacks import shows_progress
@@ -51,12 +52,12 @@ class NormalParameters:
         """Draw the parameters at the first call; list of (mean, covariance)."""
         training = self._training
         if self._draws is None and training is not None:
-            table, weights, strength, count, seed = training
+            table, weights, strength, count, seed, total = training
             with one_thread(), seeded(seed):
-                draws = em.posterior_draws(
+                draws = posterior_draws(
                     _normal(*self._normal),
-                    Incomplete.from_array(table),
-                    torch.from_numpy(weights),
+                    Rows(Incomplete.from_array(table), torch.from_numpy(weights)),
+                    total,
                     strength,
                     n_draws=count,
                 )
@@ -64,14 +65,17 @@ class NormalParameters:
             self._training = None
         return self._draws or []
 
-    def _keep_for_draws(self, data, weights, strength):
-        """Store the data from which the parameters are drawn at the first request."""
+    def _keep_for_draws(self, data, weights, strength, total=None):
+        """Store the data from which the parameters are drawn at the first request.
+
+        If they are a sample of the rows, `total` is the weight of all.
+        """
         self._draws = None
         self._training = None
         if self.n_parameter_draws:
             table = (data.to_array(), weights.numpy())
-            count = self.n_parameter_draws
-            self._training = (*table, strength, count, seed_from(self.random_state))
+            count, seed = self.n_parameter_draws, seed_from(self.random_state)
+            self._training = (*table, strength, count, seed, total)
 
     def _normals(self):
         """List the parameters that `sample` uses in turn."""

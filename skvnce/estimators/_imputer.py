@@ -11,6 +11,7 @@ from skvnce._threads import one_thread
 from skvnce.estimators._base import CellSampler, check_sample
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._cellwise import mask_of
+from skvnce.estimators._memory import check_memory
 from skvnce.estimators._reference import fitted_to
 from skvnce.estimators._shift import announce_cuts, shift_of, shifted
 from skvnce.estimators._tables import into_dtype
@@ -195,6 +196,7 @@ class Imputer(CellSampler):
         -------
         ndarray of shape (n_draws, n_samples, n_features_out)
         """
+        _check_draws(n_draws, X)
         filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)
         with one_thread(), seeded(random_state):
             turns = torch.randperm(len(sources)).repeat(n_draws)[:n_draws].numpy()
@@ -224,3 +226,14 @@ class Imputer(CellSampler):
         if self.indicator_ is not None:
             indicators = self.indicator_.transform(checked).astype(filled.dtype)
         return super()._completed(filled, checked, X, where, indicators)
+
+
+def _check_draws(n_draws, X):
+    """Raise an error if completed tables do not fit in memory: twice, at the end."""
+    n, d = X.shape
+    check_memory(
+        2.0 * n_draws * X.nbytes,
+        f"{n_draws:,} completed tables of {n:,} rows and {d:,} columns",
+        "Call sample for parts of the rows or with a smaller n_draws, and use each "
+        "before the next call.",
+    )

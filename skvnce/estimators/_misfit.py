@@ -22,7 +22,7 @@ from skvnce._progress import step
 from skvnce._random import row_keyed
 from skvnce._warnings import warn_user
 from skvnce.estimators._tables import column_moments, distinct_rows, hold_out
-from skvnce.estimators._tails import heavy_tailed
+from skvnce.estimators._tails import heavy_in_sums, heavy_tailed
 from skvnce.estimators._validation import column_name, is_level
 from skvnce.exceptions import MisfitWarning
 
@@ -49,7 +49,7 @@ class HeldOutCheck:
     probabilities of levels), and its `sample` calls `_draw_marginal`.
     """
 
-    def _announce_tails(self, X, columns):
+    def _announce_tails(self, X, columns, sums=None):
         """Warn or raise if a few cells dominate the squared errors of a column.
 
         Parameters
@@ -57,9 +57,11 @@ class HeldOutCheck:
         X : ndarray of shape (n_samples, n_features)
         columns : sequence of int
             Indices of the columns of the model.
+        sums : tuple, default=None
+            If X is a sample of the rows, the other arguments of `heavy_in_sums`.
         """
         if self.on_misfit != "ignore":
-            announce(tail_messages(self, X, columns), self.on_misfit)
+            announce(tail_messages(self, X, columns, sums), self.on_misfit)
 
     def _check_held_out(self, nodes, predict, *, weights=None, hidden=None):
         """Hold out cells, predict them, and set the attributes that result.
@@ -364,9 +366,15 @@ def misfit_messages(estimator, remedy):
     ]
 
 
-def tail_messages(estimator, X, columns):
-    """Describe the columns whose squared errors are dominated by a few cells."""
-    found = heavy_tailed(X, columns)
+def tail_messages(estimator, X, columns, sums=None):
+    """Describe the columns whose squared errors are dominated by a few cells.
+
+    Parameters are those of `HeldOutCheck._announce_tails`.
+    """
+    if sums is None:
+        found = heavy_tailed(X, columns)
+    else:
+        found = heavy_in_sums(X, columns, *sums)
     if not len(found):
         return []
     return [

@@ -229,7 +229,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
             losses = noisy_or.learn(
                 learner,
                 torch_rows(table),
-                penalty=self.alpha / self.n_samples_seen_,
+                penalty=self.alpha / self._n_rows,
                 batch_size=self._rows_of_step(table),
                 learning_rate=self._solver()["learning_rate_init"],
                 max_iter=self.max_iter,
@@ -247,8 +247,8 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         The first call initialises the model from its rows; it should have some hundred
         rows, with ones in each column, because a column that first occurs later is
         learned slowly.  All calls use a constant learning rate; the first call after
-        `fit` restarts Adam.  The prior counts once for all rows so far: rows that
-        are passed again count as new rows, and weaken the prior.  Rows that are
+        `fit` restarts Adam.  The prior counts once for all rows so far; a table that is
+        passed again, in any order of its rows, counts as the same rows.  Rows that are
         entirely missing are ignored.
 
         Parameters
@@ -285,7 +285,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
                     learner,
                     torch_rows(table),
                     adam,
-                    penalty=self.alpha / self.n_samples_seen_,
+                    penalty=self.alpha / self._n_rows,
                     batch_size=self._rows_of_step(table),
                 )
         self.optimizer_state_ = arrays_of(adam)

@@ -86,6 +86,43 @@ class PossibleValues(NamedTuple):
                 high[column] = max(high[column], ends[1])
         return self._replace(low=low, high=high, values=values)
 
+    def extended(self, estimator, X, before, ends):
+        """Extend ranges by as much as the observed ranges grow, and repeated values.
+
+        Parameters
+        ----------
+        estimator : BaseEstimator
+            For errors.
+        X : ndarray of shape (n_samples, n_features)
+            New rows.
+        before, ends : ndarray of shape (2, n_features)
+            Smallest and largest observed cells before, and with the new rows.
+
+        Returns
+        -------
+        PossibleValues
+
+        Raises
+        ------
+        ValueError
+            If new cells are outside the user's bounds.
+        """
+        free = ~self.given
+        _check_inside(estimator, X, np.where(free, [[-np.inf], [np.inf]], self.ranges))
+        low, high = np.where(
+            free, self.ranges + np.nan_to_num(ends - before), self.ranges
+        )
+        low = np.where(free[0] & (ends[0] >= 0), np.maximum(low, 0.0), low)
+        high = np.where(free[1] & (ends[1] <= 0), np.minimum(high, 0.0), high)
+        values = {
+            j: np.union1d(known, X[~np.isnan(X[:, j]), j].astype(np.float64))
+            for j, known in self.values.items()
+        }
+        are_integers = np.all((X == np.round(X)) | np.isnan(X), 0)
+        return PossibleValues(
+            low, high, self.given, values, self.integers & are_integers
+        )
+
     def clipped(self, cells, columns):
         """Clip cells (..., n_columns) of some columns to their ranges."""
         return np.clip(cells, self.low[columns], self.high[columns])
@@ -108,7 +145,7 @@ def nearest(values, cells):
     return values[np.searchsorted(halves, cells)]
 
 
-def possible_values(estimator, X, min_value=None, max_value=None):
+def possible_values(estimator, X, min_value=None, max_value=None, whole=None):
     """Determine the possible values of each column.
 
     Parameters
@@ -123,6 +160,10 @@ def possible_values(estimator, X, min_value=None, max_value=None):
         names (by column name, or by index).  Each is a number, ``"observed"`` or None.
         ``"observed"`` is the smallest or the largest observed value, None is the rule
         of this module, and ``-inf`` and ``inf`` mean no bound.
+    whole : Summary, default=None
+        Of all rows, if X is a sample of them.  Then ranges are the observed ones of all
+        rows, widened by the excess in the sample, and repeated values are those of the
+        sample and the ends of the range.
 
     Returns
     -------
@@ -153,9 +194,11 @@ def possible_values(estimator, X, min_value=None, max_value=None):
         observed = (seen[0], seen[-1]) if len(seen) else (0.0, 0.0)
         if len(seen):
             integers[j] = (seen == np.round(seen)).all()
+            if whole is not None:
+                observed, integers[j] = tuple(whole.ends[:, j]), whole.integers[j]
             if repeats(seen):
-                values[j] = np.unique(seen)
-        ruled = observed if j in values or len(seen) < 2 else widened(seen)
+                values[j] = np.unique(np.append(seen, observed))
+        ruled = observed if j in values or len(seen) < 2 else widened(seen, *observed)
         for side, ends in enumerate(asked):
             end = observed[side] if isinstance(ends[j], str) else ends[j]
             ranges[side, j] = ruled[side] if end is None else end
@@ -163,7 +206,7 @@ def possible_values(estimator, X, min_value=None, max_value=None):
             ranges[:, j] = _of_empty(estimator, j, *(ends[j] for ends in asked))
     for column in np.flatnonzero(given.all(0)):
         _check_order(estimator, column, *ranges[:, column])
-    _check_inside(estimator, X, ranges)
+    _check_inside(estimator, X if whole is None else whole.ends, ranges, whole is None)
     most = np.finfo(X.dtype).max
     ranges = np.where(given, ranges, np.clip(ranges, -most, most))
     return PossibleValues(*ranges, given, values, integers)
@@ -176,9 +219,8 @@ def repeats(values):
     return bool(shared and len(unique) > 1)
 
 
-def widened(values):
-    """Widen the range of sorted values by the rule of this module; (low, high)."""
-    low, high = values[0], values[-1]
+def widened(values, low, high):
+    """Widen a range by the rule of this module, from sorted values; (low, high)."""
     with np.errstate(over="ignore"):
         left = low - WIDENED * mean_excess(-values[::-1])
         right = high + WIDENED * mean_excess(values)
@@ -271,16 +313,20 @@ def _check_order(estimator, column, low, high):
         )
 
 
-def _check_inside(estimator, X, ranges):
-    """Raise an error if observed cells are outside the range of their column."""
+def _check_inside(estimator, X, ranges, has_rows=True):
+    """Raise an error if observed cells are outside the range of their column.
+
+    Without rows, X has the smallest and the largest cells.
+    """
     with np.errstate(over="ignore"):
         low, high = ranges.astype(X.dtype)  # e.g. 0.1 is larger in single precision
     outside = (X < low) | (X > high)
     if outside.any():
         row, column = np.argwhere(outside)[0]
         low, high = ranges[:, column]
+        where = f", row {row}" if has_rows else ""
         raise ValueError(
-            f"X has {X[row, column]} in {column_name(estimator, column)}, row {row}, "
+            f"X has {X[row, column]} in {column_name(estimator, column)}{where}, "
             f"outside its bounds [{low}, {high}]. Widen min_value or max_value, or "
             "mark the cell as missing."
         )

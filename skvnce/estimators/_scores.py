@@ -12,13 +12,14 @@ from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.algorithms.gaussian import copula, em
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear, nonlinear_columns
 from skvnce.algorithms.gaussian.normal_scores import CellScores, repeated_values
+from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.algorithms.vae import autoencoder, levels
 from skvnce.distributions.cells import Families
 from skvnce.estimators._base import ConstantColumns
 from skvnce.estimators._blind import normal_without
 from skvnce.estimators._callbacks import rounds_of_tuning
-from skvnce.estimators._gaussian import HELD_OUT, SHARES
 from skvnce.estimators._gaussian_mixed import some_rows
+from skvnce.estimators._gaussian_numbers import SHARES
 from skvnce.estimators._level_scores import (
     JUDGING,
     SHARE,
@@ -33,6 +34,7 @@ from skvnce.estimators._level_scores import (
     widened_marginals,
     without,
 )
+from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._modules import CachedModules
 from skvnce.estimators._possible import possible_values
 from skvnce.estimators._tables import hold_out
@@ -275,8 +277,7 @@ def _chosen(nodes, weights, units, nonlinear):
     scaled = units.scaled(nodes)
     some, hidden = hold_out(nodes, weights, HELD_OUT)
     return copula.choose(
-        scaled,
-        weights,
+        [Rows(scaled, weights)],
         (scaled.take(some), hidden[some], weights[some]),
         [share * nodes.shape[1] for share in (_STRONGEST, *SHARES)],
         nonlinear=nonlinear,

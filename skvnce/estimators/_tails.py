@@ -56,7 +56,60 @@ def _is_heavy_tailed(values):
         return False
     distance = distance / distance.max()
     typical, square = np.median(distance), np.square(distance)
-    total, fourth = square.sum(), np.square(square).sum()
-    few = total**2 < fourth * max(_CELLS, _SHARE * len(values))
-    large = total > len(square) * (_LARGE * typical) ** 2
+    sums = square.sum(), np.square(square).sum()
+    return _are_dominated(typical, *sums, len(square), len(values))
+
+
+def _are_dominated(typical, total, fourth, n_different, n_observed):
+    """Apply the three conditions of `heavy_tailed`.
+
+    Parameters
+    ----------
+    typical : float
+        Median of the distances.
+    total, fourth : float
+        Sums of their squares and fourth powers.
+    n_different, n_observed : float
+        Number of cells with a distance above 0, and of all.
+    """
+    few = total**2 < fourth * max(_CELLS, _SHARE * n_observed)
+    large = total > n_different * (_LARGE * typical) ** 2
     return bool(few and large and fourth > total * (_FAR * typical) ** 2)
+
+
+def heavy_in_sums(X, columns, location, scale, powers, n_observed):
+    """Find columns as `heavy_tailed` does, from a sample of rows and sums over all.
+
+    Medians are those of the sample.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        The sample.
+    columns : sequence of int
+    location, scale : ndarray of shape (n_columns,)
+        By which cells are standardised.
+    powers : ndarray of shape (4, n_columns)
+        Sums of the first to fourth powers of standardised cells.
+    n_observed : ndarray of int, of shape (n_features,)
+
+    Returns
+    -------
+    ndarray of int
+    """
+    found = []
+    for place, j in enumerate(columns):
+        z = (observed_cells(X[:, j]) - location[place]) / scale[place]
+        middle, n = np.median(z), n_observed[j]
+        distance = abs(z - middle)
+        is_different = distance > 0
+        if is_different.sum() < _FEWEST:
+            continue
+        one, two, three, four = powers[:, place]
+        total = two - 2 * middle * one + n * middle**2
+        fourth = four - 4 * middle * three + 6 * middle**2 * two
+        fourth += n * middle**4 - 4 * middle**3 * one
+        typical = np.median(distance[is_different])
+        if _are_dominated(typical, total, fourth, n * is_different.mean(), n):
+            found.append(j)
+    return np.array(found, dtype=int)

@@ -184,7 +184,7 @@ def incomplete_array(estimator, X, *, reset, like=None):
     if reset:
         if np.isnan(table).all():
             raise ValueError("All columns of X are entirely missing: nothing to learn.")
-        estimator._fitted_ends = _ends(table)
+        estimator._fitted_ends = ends_of(table)
     else:
         _check_not_far(estimator, table)
     return table
@@ -306,7 +306,7 @@ def share_columns(estimator, member):
             setattr(member, name, getattr(estimator, name))
 
 
-def _ends(table):
+def ends_of(table):
     """Find the smallest and the largest cell of each column, NaN if it has none."""
     return np.stack(
         [np.fmin.reduce(table, 0), np.fmax.reduce(table, 0)], dtype=np.float64

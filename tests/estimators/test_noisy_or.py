@@ -438,6 +438,26 @@ def test_the_prior_counts_once_for_all_rows_so_far(X, monkeypatch):
     for part in np.array_split(X, 3):
         model.partial_fit(part)
     np.testing.assert_allclose(penalties, [12 / 20, 12 / 40, 12 / 60])
+    for part in np.array_split(X, 3)[::-1]:  # again, in another order
+        model.partial_fit(part[::-1])
+    np.testing.assert_allclose(penalties[3:], 12 / 60)
+    assert model.n_samples_seen_ == 120
+    other = X[:20].copy()
+    other[0, 0] = 1 - np.nan_to_num(other[0, 0])
+    model.partial_fit(other)  # other rows, a negative control
+    model.partial_fit(np.concatenate([X[:20], X[:20]]))
+    np.testing.assert_allclose(penalties[6:], [12 / 80, 12 / 120])
+
+
+def test_repeated_passes_do_not_weaken_the_prior(X):
+    """In 60 passes it shrinks the weights as it does in one of many steps."""
+    model, weaker = (NoisyOr(3, alpha=30.0, random_state=0) for _ in "ab")
+    for number in range(60):
+        model.partial_fit(X)
+        weaker.partial_fit(X if not number else np.roll(X, number, 1))  # other rows
+    assert weaker._n_rows > 15 * model._n_rows == 15 * len(X)
+    weights = [-np.log1p(-one.components_).sum() for one in (model, weaker)]
+    assert weights[1] > 2 * weights[0]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -4,6 +4,7 @@ A cell is an increasing function of a normal score (`marginals`), and missing ce
 be known to lie between bounds.  Without either it is the normal distribution itself.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from skvnce.algorithms.gaussian.marginals import (
     nonlinear_columns,
     scored,
 )
+from skvnce.algorithms.gaussian.rows import Table
 from skvnce.algorithms.gaussian.steps import Steps
 from skvnce.algorithms.gaussian.truncation import Lattice, ToCells
 from skvnce.distributions.normal import Normal
@@ -171,8 +173,7 @@ class Choice(NamedTuple):
 
 
 def choose(
-    data: Incomplete,
-    weights: Tensor,
+    tables: Sequence[Table],
     part: tuple[Incomplete, Tensor, Tensor],
     strengths: list[float],
     *,
@@ -185,9 +186,9 @@ def choose(
 
     Parameters
     ----------
-    data : Incomplete
-        Columns scaled to unit standard deviation.
-    weights : Tensor of shape (n,)
+    tables : sequence of Table
+        To which the marginals are fitted in turn, each from the fit to the one before.
+        Columns are scaled to unit standard deviation.
     part : tuple
         Some of the rows, the mask of their held-out cells, and their weights.
     strengths : list of float
@@ -199,8 +200,8 @@ def choose(
     values : dict of int to Tensor, or None
         See `choose_marginals`.
     """
-    d, stopping = data.x.shape[1], {"max_iter": max_iter, "tol": tol}
-    start = Normal(torch.zeros(d).to(data.x), torch.eye(d).to(data.x))
+    x, stopping = part[0].x, {"max_iter": max_iter, "tol": tol}
+    start = Normal(x.new_zeros(x.shape[1]), torch.eye(x.shape[1]).to(x))
     strength, start = em.choose_strength(*part, strengths, start, **stopping)
     chosen = None
     if nonlinear:
@@ -209,8 +210,10 @@ def choose(
     if chosen is None:
         return Choice(strength, None, start, Copula(start))
     *begin, last = chosen
-    with step("fitting the marginals"):
-        pieces, start = fit_marginals(data, weights, strength, *begin, tol=_SETTLED)
+    pieces, start = begin
+    for table in tables:
+        with step("fitting the marginals"):
+            pieces, start = fit_marginals(table, strength, pieces, start, tol=_SETTLED)
     return Choice(strength, pieces, start, Copula(last, begin[0]))
 
 

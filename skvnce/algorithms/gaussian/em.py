@@ -3,11 +3,11 @@
 EM (Dempster, Laird and Rubin 1977, section 4.1; Little and Rubin 2019, section 11.2)
 maximises ``sum_i w_i log p(x_i,obs) - k (log|S| + tr S^-1) / 2``.  The penalty is
 equivalent to k rows under which columns, scaled to unit standard deviation, are
-independent.  SQUAREM accelerates it (Varadhan and Roland 2008, Simple and globally
-convergent methods for accelerating the convergence of any EM algorithm).  Data
+independent.  SQUAREM accelerates it (`squarem`).  Data
 augmentation draws from the posterior under the same prior (Schafer 1997, section 5.4).
 """
 
+from functools import partial
 from itertools import count
 from math import ceil, log, pi, sqrt
 from typing import NamedTuple, Self
@@ -17,6 +17,8 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, step, steps, tell, tell_round
+from skvnce.algorithms.gaussian.rows import Rows, Table
+from skvnce.algorithms.gaussian.squarem import extrapolate, squares
 from skvnce.distributions.normal import (
     Batch,
     Covariances,
@@ -54,6 +56,11 @@ class Moments(NamedTuple):
         self.first.add_(weight @ residual)
         self.second.addmm_((residual * weight[:, None]).T, residual)
 
+    def shifted(self, by: Tensor, total: Tensor) -> Self:
+        """Make the sums relative to the mean minus `by`, for rows of weight `total`."""
+        cross = torch.outer(self.first, by) + total / 2 * torch.outer(by, by)
+        return type(self)(self.first + total * by, self.second + cross + cross.T)
+
     def centred(self, total: Tensor, strength: float) -> tuple[Tensor, Tensor]:
         """Compute the average minus the mean, and the scatter around it plus k I."""
         shift = self.first / total
@@ -75,12 +82,23 @@ class Fit(NamedTuple):
         Largest change of a parameter in the last round.
     n_rounds : int
         Number of evaluations of the objective, including those of rejected jumps.
+    point : Normal
+        Where the moments of the last round were computed.
+    moments : Moments
+        Relative to its mean.
     """
 
     normal: Normal
     objectives: list[float]
     change: float
     n_rounds: int
+    point: Normal
+    moments: Moments
+
+
+def e_step(factored: FactoredNormal, rows: Rows) -> tuple[Moments, Tensor]:
+    """Compute expected moments and the log-likelihood of the rows."""
+    return expected_moments(factored, rows.batches, rows.weights)
 
 
 def expected_moments(
@@ -122,6 +140,20 @@ def fit_normal(
     tol: float,
     on_round: OnRound = tell_round,
 ) -> Fit:
+    """Run `fit_table` on rows in memory: data (n, features) and weights (n,)."""
+    rows, effort = Rows(data, weights), {"max_iter": max_iter, "tol": tol}
+    return fit_table(rows, strength, start, on_round=on_round, **effort)
+
+
+def fit_table(
+    table: Table,
+    strength: float,
+    start: Normal,
+    *,
+    max_iter: int,
+    tol: float,
+    on_round: OnRound = tell_round,
+) -> Fit:
     """Run EM until no entry of mean and covariance changes by more than `tol`.
 
     After two steps it extrapolates (`extrapolate`), and rejects the jump if it lowers
@@ -129,9 +161,8 @@ def fit_normal(
 
     Parameters
     ----------
-    data : Incomplete
+    table : Table
         Columns scaled to unit standard deviation.
-    weights : Tensor of shape (n,)
     strength : float
         k, the weight of the prior in rows.
     start : Normal
@@ -141,11 +172,11 @@ def fit_normal(
         Called with the round, minus the objective per row, and the change; stops EM by
         returning True.
     """
-    batches, total = arrange(*data), weights.sum()
+    total = table.total
     objectives, trail, before_jump = [], [start], None
     for n_round in range(1, max_iter + 1):
         factored = prepare(trail[-1])
-        moments, log_likelihood = expected_moments(factored, batches, weights)
+        moments, log_likelihood = table.summed(partial(e_step, factored))
         objective = float(log_likelihood - penalty(factored, strength))
         if before_jump is not None and objective < objectives[-1]:
             trail, before_jump = [before_jump], None
@@ -161,33 +192,13 @@ def fit_normal(
             before_jump, trail = trail[-1], [extrapolate(*trail)]
     if before_jump is not None:  # the last jump has not been checked
         trail = [before_jump]
-    return Fit(trail[-1], objectives, change, n_round)
+    point = Normal(*factored[:2])
+    return Fit(trail[-1], objectives, change, n_round, point, moments)
 
 
 def distance(one: Normal, other: Normal) -> float:
     """Find the largest difference of a parameter."""
     return max(float((a - b).abs().max()) for a, b in zip(one, other, strict=True))
-
-
-def extrapolate(first: Normal, second: Normal, third: Normal) -> Normal:
-    """Extrapolate from three points of EM by SQUAREM's third scheme.
-
-    The step is halved until the covariance is positive definite (Varadhan and Roland
-    2008, eqs. 6-9).
-    """
-    steps = [(b - a, c - b) for a, b, c in zip(first, second, third, strict=True)]
-    before = sum(_squares(r) for r, _ in steps)
-    bend = sum(_squares(v - r) for r, v in steps)
-    length = (before / bend) ** 0.5 if bend else 1.0
-    while length > 1.01:
-        mean, covariance = (
-            a + 2 * length * r + length**2 * (v - r)
-            for a, (r, v) in zip(first, steps, strict=True)
-        )
-        if not torch.linalg.cholesky_ex(covariance).info:
-            return Normal(mean, covariance)
-        length = (length + 1) / 2
-    return third
 
 
 def rate_of_em(
@@ -205,14 +216,10 @@ def rate_of_em(
         tell("round", n_round, 20)
         moments, _ = expected_moments(prepare(point), batches, weights)
         before, point = point, maximise(point, moments, total, strength)
-        sizes.append(sum(_squares(a - b) for a, b in zip(point, before, strict=True)))
+        sizes.append(sum(squares(a - b) for a, b in zip(point, before, strict=True)))
         if n_round > 1 and sizes[-1] <= _CONVERGED**2 * sizes[0]:
             break
     return (sizes[-1] / sizes[-2]) ** 0.5 if sizes[-2] else 0.0
-
-
-def _squares(x: Tensor) -> float:
-    return float(x.square().sum())
 
 
 def log_prob(normal: Normal, data: Incomplete) -> Tensor:

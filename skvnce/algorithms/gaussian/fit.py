@@ -1,5 +1,7 @@
 """Fit a Gaussian copula: choose it on held-out cells, fit it to all, calibrate it."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from torch import Tensor
@@ -8,6 +10,8 @@ from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, step, tell_round
 from skvnce.algorithms.gaussian import calibration, copula, em, steps
 from skvnce.algorithms.gaussian.copula import Copula
+from skvnce.algorithms.gaussian.marginals import scores_of
+from skvnce.algorithms.gaussian.rows import Rows, Table
 
 Pair = tuple[Tensor, Tensor]
 
@@ -49,7 +53,7 @@ class Limits(NamedTuple):
 
 
 class FittedCopula(NamedTuple):
-    """A copula, the scores that its normal distribution was fitted to, and its fit.
+    """A copula, the scores that draws of its parameters use, and its fit.
 
     Attributes
     ----------
@@ -57,7 +61,9 @@ class FittedCopula(NamedTuple):
     strength : float
         k of the prior, see `em`.
     scores : Incomplete
+        Of the rows in memory.
     em : em.Fit
+        To all rows.
     judged : Copula
         A copula of this kind that is fitted without the held-out cells.
     """
@@ -70,8 +76,8 @@ class FittedCopula(NamedTuple):
 
 
 def fit_copula(
-    data: Incomplete,
-    weights: Tensor,
+    rows: Rows,
+    tables: Sequence[Table],
     split: Split,
     limits: Limits,
     strengths: list[float],
@@ -85,10 +91,13 @@ def fit_copula(
 
     Parameters
     ----------
-    data : Incomplete
-        Columns scaled to unit standard deviation.
-    weights : Tensor of shape (n,)
+    rows : Rows
+        Rows in memory, with columns scaled to unit standard deviation.
+    tables : sequence of one or two Tables
+        One that has these rows, all of the table; or the rows themselves, and then the
+        whole table, to which EM continues.
     split : Split
+        Of the rows in memory.
     limits : Limits
     strengths : list of float
         Candidates, in decreasing order.
@@ -101,21 +110,13 @@ def fit_copula(
     """
     some, hidden, folds = split
     effort = {"max_iter": max_iter, "tol": tol}
-    part = data.take(some), hidden[some], weights[some]
-    chosen = copula.choose(
-        data,
-        weights,
-        part,
-        strengths,
-        nonlinear=nonlinear,
-        values=limits.values,
-        **effort,
-    )
+    part = rows.data.take(some), hidden[some], rows.weights[some]
+    known = {"nonlinear": nonlinear, "values": limits.values}
+    chosen = copula.choose(tables, part, strengths, **known, **effort)
     model = _limited(Copula(chosen.start, chosen.marginals), limits)
-    scores, _ = model.scores(data)
-    strength, start = chosen.strength, chosen.start
-    fit = em.fit_normal(scores, weights, strength, start, on_round=on_round, **effort)
-    part = scores.take(some), data.x[some], weights[some]
+    fit = _fit_scores(tables, chosen, on_round, effort)
+    scores, _ = model.scores(rows.data)
+    part = scores.take(some), rows.data.x[some], rows.weights[some]
     stepped = steps.fit_steps(fit.normal, *part, limits.values)
     model = model._replace(normal=fit.normal, steps=stepped)
     with step("calibrating the draws"):
@@ -123,7 +124,21 @@ def fit_copula(
             fit.normal, *part, folds[some], stepped, model.possible_of
         )
     model, judged = model._replace(calibration=learnt), _limited(chosen.judged, limits)
-    return FittedCopula(model, strength, scores, fit, judged)
+    return FittedCopula(model, chosen.strength, scores, fit, judged)
+
+
+def _fit_scores(
+    tables: Sequence[Table], chosen: copula.Choice, on_round: OnRound, effort: dict
+) -> em.Fit:
+    """Fit the normal distribution to the scores of each table in turn."""
+    marginals, normal = chosen.marginals, chosen.start
+    for n_left, table in zip(range(len(tables))[::-1], tables, strict=True):
+        if marginals is not None:
+            table = table.mapped(partial(scores_of, marginals))
+        told = tell_round if n_left else on_round
+        fit = em.fit_table(table, chosen.strength, normal, on_round=told, **effort)
+        normal = fit.normal
+    return fit
 
 
 def _limited(model: Copula, limits: Limits) -> Copula:

@@ -11,6 +11,7 @@ missing at random, within the range of the knots, which are quantiles of the obs
 cells.
 """
 
+from functools import partial
 from math import pi, sqrt
 from typing import NamedTuple, Self
 
@@ -20,6 +21,7 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce._progress import tell
 from skvnce.algorithms.gaussian import em
+from skvnce.algorithms.gaussian.rows import Rows, Table
 from skvnce.algorithms.gaussian.steps import Steps, fit_steps, left_out_moments
 from skvnce.distributions.columns import pick, place
 from skvnce.distributions.normal import Normal
@@ -34,6 +36,7 @@ _N_LEVELS = 12  # number of quantiles that represent a distribution
 _ROUNDS = 50  # maximum number of alternations between marginals and normal
 _CLEAR = 2.0  # number of standard errors of a significant loss
 _WORSE = 1.1  # maximum ratio of squared errors with which marginals are accepted
+_ROUNDING = 1e-9  # relative difference below which gaps are equal
 _ROUGH = 0.03  # tolerance for marginals that are only compared
 
 
@@ -166,9 +169,13 @@ def start(data: Incomplete, weights: Tensor) -> PiecewiseLinear:
 
 
 def _filled_up(knots: Tensor) -> Tensor:
-    """Halve the widest gap until there are enough knots."""
+    """Halve the widest gap until there are enough knots.
+
+    Of gaps that differ by rounding errors only, as between integers, it is the first.
+    """
     while len(knots) < _N_KNOTS:
-        gap = int(knots.diff().argmax())
+        gaps = knots.diff()
+        gap = int((gaps > gaps.max() * (1 - _ROUNDING)).nonzero()[0])
         middle = knots[gap : gap + 2].mean()
         knots = torch.cat([knots[: gap + 1], middle[None], knots[gap + 1 :]])
     return knots
@@ -180,50 +187,69 @@ def _weight_below(values: Tensor, weights: Tensor, knots: Tensor) -> Tensor:
     return weights @ ((values[:, None] < knots).to(weights) + upon)
 
 
-def observed_below(
-    marginals: PiecewiseLinear, data: Incomplete, weights: Tensor
-) -> Tensor:
+def observed_below(knots: Tensor, rows: Rows) -> Tensor:
     """Sum weights of observed cells below each knot: a part of eq. (1).
+
+    Parameters
+    ----------
+    knots : Tensor of shape (features, n_knots)
+    rows : Rows
 
     Returns
     -------
-    Tensor of shape (features, n_knots - 2)
-        Without the far knots.
+    Tensor of shape (features, n_knots)
     """
-    columns = zip(data.x.T, data.observed.T, marginals.knots[:, 1:-1], strict=True)
-    return torch.stack(
-        [_weight_below(x[o], weights[o], knots) for x, o, knots in columns]
+    data, weights = rows.data, rows.weights
+    columns = zip(data.x.T, data.observed.T, knots, strict=True)
+    return torch.stack([_weight_below(x[o], weights[o], own) for x, o, own in columns])
+
+
+def expected_below(scores: Tensor, normal: Normal, rows: Rows) -> Tensor:
+    """Sum expected weights of missing cells below each knot: the rest of eq. (1).
+
+    Parameters
+    ----------
+    scores : Tensor of shape (features, n_knots)
+        Those of the knots.
+    normal : Normal
+    rows : Rows
+        Of scores.
+
+    Returns
+    -------
+    Tensor of shape (features, n_knots)
+    """
+    mean, deviation = em.conditional_moments(normal, rows.data)
+    places, columns = (~rows.data.observed).nonzero(as_tuple=True)
+    mean, deviation = (
+        mean[places, columns],
+        deviation[places, columns].clamp(min=em.LEAST_DEVIATION),
     )
+    found = []
+    for score in scores.T:
+        t = (mean - score[columns]) / deviation
+        lost = rows.weights[places] * torch.erfc(t / sqrt(2)) / 2
+        found.append(torch.zeros_like(score).index_add_(0, columns, lost))
+    return torch.stack(found, 1)
 
 
 def refine(
-    marginals: PiecewiseLinear,
-    normal: Normal,
-    scores: Incomplete,
-    weights: Tensor,
-    below: Tensor,
+    marginals: PiecewiseLinear, normal: Normal, scores: Table, below: Tensor
 ) -> PiecewiseLinear:
     """Update the scores of all knots by eq. (1).
 
     Parameters
     ----------
-    scores : Incomplete
+    marginals : PiecewiseLinear
+    normal : Normal
+    scores : Table
         The table under `marginals`.
     below : Tensor
         Of `observed_below`.
     """
-    mean, deviation = em.conditional_moments(normal, scores)
-    rows, columns = (~scores.observed).nonzero(as_tuple=True)
-    mean, deviation = (
-        mean[rows, columns],
-        deviation[rows, columns].clamp(min=em.LEAST_DEVIATION),
-    )
-    found = []
-    for score in marginals.scores[:, 1:-1].T:
-        t = (mean - score[columns]) / deviation
-        lost = weights[rows] * torch.erfc(t / sqrt(2)) / 2
-        found.append(torch.zeros_like(score).index_add_(0, columns, lost))
-    share = (below + torch.stack(found, 1)) / weights.sum()
+    inner = marginals.scores[:, 1:-1]
+    expected = scores.summed(partial(expected_below, inner, normal))
+    share = (below + expected) / scores.total
     return with_tails(marginals.knots[:, 1:-1], torch.special.ndtri(share))
 
 
@@ -234,9 +260,13 @@ def scored(marginals: PiecewiseLinear, data: Incomplete) -> tuple[Incomplete, Te
     return Incomplete(scores.where(data.observed, 0.0), data.observed), inside
 
 
+def scores_of(marginals: PiecewiseLinear, data: Incomplete) -> Incomplete:
+    """Map a table to scores."""
+    return scored(marginals, data)[0]
+
+
 def fit_marginals(
-    data: Incomplete,
-    weights: Tensor,
+    table: Table,
     strength: float,
     marginals: PiecewiseLinear,
     normal: Normal,
@@ -247,9 +277,8 @@ def fit_marginals(
 
     Parameters
     ----------
-    data : Incomplete
+    table : Table
         Columns scaled to unit standard deviation.
-    weights : Tensor of shape (n,)
     strength : float
         k of the prior, see `gaussian`.
     marginals : PiecewiseLinear
@@ -266,14 +295,12 @@ def fit_marginals(
         Nearly converged on the scores.
     """
     use = nonlinear_columns(marginals)
-    below = observed_below(marginals, data, weights)
+    below = table.summed(partial(observed_below, marginals.knots[:, 1:-1]))
     for n_round in range(1, _ROUNDS + 1):
         tell("round of marginals", n_round, _ROUNDS)
-        scores, _ = scored(marginals, data)
-        normal = em.fit_normal(
-            scores, weights, strength, normal, max_iter=2, tol=tol
-        ).normal
-        before, marginals = marginals, refine(marginals, normal, scores, weights, below)
+        scores = table.mapped(partial(scores_of, marginals))
+        normal = em.fit_table(scores, strength, normal, max_iter=2, tol=tol).normal
+        before, marginals = marginals, refine(marginals, normal, scores, below)
         marginals = choose(use, marginals)
         if float((marginals.scores - before.scores).abs().max()) < tol:
             break
@@ -326,7 +353,8 @@ def choose_marginals(
     kept = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
     lines = linear(data.x.shape[1])
     begin = start(kept, weights)
-    found = fit_marginals(kept, weights, strength, begin, normal, tol=_ROUGH)
+    rows = Rows(kept, weights)
+    found = fit_marginals(rows, strength, begin, normal, tol=_ROUGH)
     losses, squares, drawn, stopping = [], [], [], {"max_iter": max_iter, "tol": tol}
     for marginals, fitted in ((lines, normal), found):
         scores, _ = scored(marginals, kept)

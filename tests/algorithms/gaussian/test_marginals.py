@@ -9,6 +9,7 @@ from scipy.stats import norm
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.gaussian import copula, em, marginals
 from skvnce.algorithms.gaussian.copula import Copula
+from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.distributions.normal import Normal
 
 
@@ -104,7 +105,7 @@ def test_margins_are_those_of_all_rows(missing, seed):
     data = Incomplete.from_array(standardised(X))
     begin = marginals.start(data, ones(data))
     fitted, normal = marginals.fit_marginals(
-        data, ones(data), 0.1, begin, independent(2), tol=5e-3
+        Rows(data, ones(data)), 0.1, begin, independent(2), tol=5e-3
     )
     levels = np.array([0.1, 0.25, 0.5, 0.75])
     exact = np.exp(0.8 * norm.ppf(levels))
@@ -176,7 +177,7 @@ def test_weights_count_rows(seed):
 
     def fitted(data, weights):
         begin = marginals.start(data, weights), independent(2)
-        return marginals.fit_marginals(data, weights, 0.1, *begin, tol=5e-3)[0]
+        return marginals.fit_marginals(Rows(data, weights), 0.1, *begin, tol=5e-3)[0]
 
     pairs = zip(fitted(data, count.double()), fitted(twice, ones(twice)), strict=True)
     for a, b in pairs:

@@ -1,0 +1,232 @@
+"""How do time and memory of fits grow with rows and columns?
+
+    python benchmarks/growth.py [--quick] [--seconds 120] [--rows 1000 10000]
+        [--columns 5 50] [--output FILE --picture FILE]
+
+Each fit runs in a fresh process with one thread, and reports CPU seconds and the memory
+that it adds.  Sizes grow until a fit takes longer than `--seconds`.  Beside them are
+two physical limits, measured on the same machine: the time to read the table once for
+each E-step at the bandwidth of memory, and the time of its floating-point operations at
+the speed of a large matrix product.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+from _memory import now_mib, peak_mib
+from _report import made_by, publish, table
+
+MISSING, RANK = 0.2, 4
+ROWS = [1000, 10_000, 100_000, 1_000_000]
+COLUMNS = [5, 20, 50, 100, 200, 400, 800]
+FIXED_COLUMNS, FIXED_ROWS = 10, 2000
+NAMES = ["GaussianImputer", "IncompleteFactorAnalysis", "CopulaGraphLearner"]
+
+
+def simulate(n, d):
+    rng = np.random.default_rng(0)
+    loadings = rng.normal(size=(RANK, d))
+    X = rng.normal(size=(n, RANK)) @ loadings + rng.normal(size=(n, d))
+    X[rng.random(X.shape) < MISSING] = np.nan
+    return X
+
+
+def fit_once(name, n, d):
+    """Fit in this process; return CPU seconds, MiB and the number of rounds."""
+    import skvnce
+
+    options = {
+        "GaussianImputer": {"marginals": "normal", "random_state": 0},
+        "IncompleteFactorAnalysis": {"n_components": RANK},
+        "CopulaGraphLearner": {"random_state": 0},
+    }
+    estimator, X = getattr(skvnce, name)(**options[name]), simulate(n, d)
+    warnings.simplefilter("ignore")
+    getattr(skvnce, name)(**options[name]).fit(simulate(200, 5))  # imports
+    before, start = now_mib(), time.process_time()
+    estimator.fit(X)
+    seconds = time.process_time() - start
+    rounds = estimator.n_iter_ + getattr(estimator, "n_tuning_iter_", 0)
+    record = {"name": name, "n": n, "d": d, "seconds": seconds}
+    return record | {"mib": peak_mib() - before, "rounds": rounds}
+
+
+def speeds():
+    """Measure flops a second of a matrix product, and bytes a second of a sum."""
+    A, x = np.ones((1500, 1500)), np.ones(2**24)
+    flops = 2 * 1500**3 / least_time(lambda: A @ A)
+    return {"flops": flops, "bytes": x.nbytes / least_time(x.sum)}
+
+
+def least_time(work, repeats=5):
+    found = []
+    for _ in range(repeats):
+        start = time.process_time()
+        work()
+        found.append(time.process_time() - start)
+    return min(found)
+
+
+def e_step_once(n, d):
+    """Time one E-step of EM, and count its operations."""
+    import torch
+
+    from skvnce._incomplete import Incomplete
+    from skvnce.algorithms.gaussian import em
+    from skvnce.algorithms.gaussian.rows import Rows
+    from skvnce.distributions.normal import Normal, prepare
+
+    X = simulate(n, d)
+    X = (X - np.nanmean(X, 0)) / np.nanstd(X, 0)
+    rows = Rows(Incomplete.from_array(X), torch.ones(n, dtype=torch.float64))
+    start = Normal(torch.zeros(d).double(), torch.eye(d).double())
+    normal = em.fit_table(rows, 0.1 * d, start, max_iter=2, tol=0.0).normal
+    seconds = least_time(lambda: em.e_step(prepare(normal), rows), 3)
+    missing = np.isnan(X).sum(1).astype(float)
+    block = np.minimum(missing, d - missing)
+    # two products of the table and a matrix; Cholesky, inverse and solves of a block
+    flops = n * (2 * d**2 + 2 * d**2) + (block**3 + 4 * block**2).sum()
+    return {"n": n, "d": d, "seconds": seconds, "flops": flops, "bytes": 2 * X.nbytes}
+
+
+def in_new_process(*arguments, limit):
+    """Run this script; return its record, or None if it took too much CPU time."""
+    command = [sys.executable, __file__, "--job", *map(str, arguments)]
+    command += ["--seconds", str(8 * limit)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    options = {"capture_output": True, "text": True, "env": environment}
+    done = subprocess.run(command, check=False, **options)
+    if done.returncode:
+        print(done.stderr[-500:], file=sys.stderr)
+        return None
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def series(name, sizes, limit):
+    """Fit to growing tables until one takes longer than the limit."""
+    found = []
+    for n, d in sizes:
+        record = in_new_process(name, n, d, limit=limit)
+        if record is None:
+            break
+        print(record, flush=True)
+        found.append(record)
+        if record["seconds"] > limit:
+            break
+    return found
+
+
+def slope(records, key, value):
+    """Fit the exponent of growth to the larger half of the sizes."""
+    some = records[len(records) // 2 :] if len(records) > 3 else records
+    x, y = (np.log([max(r[k], 1e-3) for r in some]) for k in (key, value))
+    return np.polyfit(x, y, 1)[0] if len(some) > 1 else np.nan
+
+
+def growth_rows(found):
+    for (name, key), records in found.items():
+        sizes = ", ".join(f"{r[key]:,}: {r['seconds']:.2g} s" for r in records)
+        memory = ", ".join(f"{r[key]:,}: {r['mib']:.0f}" for r in records)
+        slopes = [f"{slope(records, key, value):.2f}" for value in ("seconds", "mib")]
+        yield [name, key, sizes, slopes[0], memory, slopes[1]]
+
+
+def limit_rows(steps, speed):
+    for one in steps:
+        flops, moved = one["flops"] / speed["flops"], one["bytes"] / speed["bytes"]
+        ratio = one["seconds"] / max(flops, moved)
+        cells = [f"{1e3 * value:.2f}" for value in (one["seconds"], flops, moved)]
+        yield [f"{one['n']:,}", one["d"], *cells, f"{ratio:.1f}"]
+
+
+def draw(found, path):
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, 2, figsize=(9, 6), layout="constrained")
+    for column, key in enumerate(("n", "d")):
+        for row, value in enumerate(("seconds", "mib")):
+            axis = axes[row, column]
+            for (name, own), records in found.items():
+                if own == key and records:
+                    x, y = zip(*((r[key], r[value]) for r in records), strict=True)
+                    axis.loglog(x, y, "o-", label=name)
+            fixed = (FIXED_COLUMNS, FIXED_ROWS)[column]
+            other = "columns" if key == "n" else "rows"
+            axis.set_xlabel(f"{'rows' if key == 'n' else 'columns'} ({fixed} {other})")
+            axis.set_ylabel("CPU seconds" if value == "seconds" else "MiB added")
+    axes[0, 0].legend()
+    figure.savefig(path, dpi=110)
+
+
+def report(options):
+    small = options.quick
+    rows, columns = options.rows, options.columns
+    if small:
+        rows, columns = ROWS[:2], COLUMNS[:2]
+    found = {}
+    for name in NAMES:
+        sizes = [(n, FIXED_COLUMNS) for n in rows]
+        found[name, "n"] = series(name, sizes, options.seconds)
+        sizes = [(FIXED_ROWS, d) for d in columns]
+        found[name, "d"] = series(name, sizes, options.seconds)
+    speed = in_new_process("speeds", 0, 0, limit=60)
+    sizes = [(2000, 5)] if small else [(20_000, 10), (20_000, 50), (5000, 200)]
+    steps = [in_new_process("e-step", *one, limit=60) for one in sizes]
+    if options.picture:
+        draw(found, options.picture)
+    header = ["estimator", "size", "CPU time", "slope", "MiB added", "slope"]
+    beside = ["rows", "columns", "E-step, ms", "operations, ms", "reading, ms", "ratio"]
+    setting = (
+        f"Normal tables of {RANK} factors, {MISSING:.0%} of the cells missing; n rows "
+        f"with {FIXED_COLUMNS} columns, d columns with {FIXED_ROWS} rows. A series "
+        f"ends where a fit takes longer than {options.seconds:g} s of CPU time. Slopes "
+        "are exponents over the larger half of the sizes."
+    )
+    limits = (
+        f"A large matrix product runs at {speed['flops'] / 1e9:.1f} Gflop/s, and a sum "
+        f"reads {speed['bytes'] / 1e9:.1f} GB/s. The ratio is the time of an E-step "
+        "over the larger of the two limits."
+    )
+    return [
+        "# Growth of time and memory",
+        made_by("growth.py", "One thread; each fit in its own process."),
+        setting,
+        table(header, growth_rows(found)),
+        *(["![Growth](../images/growth.png)"] if options.picture else []),
+        "## Physical limits of an E-step",
+        limits,
+        table(beside, limit_rows(steps, speed)),
+    ]
+
+
+def job(what, n, d):
+    if what == "speeds":
+        return speeds()
+    if what == "e-step":
+        return e_step_once(n, d)
+    return fit_once(what, n, d)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--rows", nargs="+", type=int, default=ROWS)
+    parser.add_argument("--columns", nargs="+", type=int, default=COLUMNS)
+    parser.add_argument("--output")
+    parser.add_argument("--picture")
+    parser.add_argument("--job", nargs=3, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.job:
+        most = int(given.seconds) + 60
+        resource.setrlimit(resource.RLIMIT_CPU, (most, most))
+        print(json.dumps(job(given.job[0], *map(int, given.job[1:]))))
+    else:
+        publish(report(given), given.output)

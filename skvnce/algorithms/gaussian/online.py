@@ -1,0 +1,111 @@
+"""Online EM for a stream of rows (Cappe and Moulines 2009).
+
+With s(y; t) the expected moments of a row given its observed cells and parameters t,
+online EM averages moments instead of parameters: for chunk k with w_k rows,
+
+    S_k = (1 - g_k) S_{k-1} + g_k mean of s(y; t) over the chunk,                  (1)
+    t_k = M-step of S_k,        g_k = (w_k / (w_1 + ... + w_k)) ** 0.7,            (2)
+
+with t = t_{k-1} first, and then once more with the t_k that results.  With chunks of
+equal size ``g_k = k ** -0.7``.  The exponent has to be above 1/2 and at most 1; near 1,
+moments from early parameters are forgotten slowly if much is missing.  The shares of
+rows below the knots of the marginals are averaged likewise.
+
+Cappe and Moulines (2009), On-line expectation-maximization algorithm for latent data
+models, Journal of the Royal Statistical Society B 71, 593-613.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skvnce.algorithms.gaussian import em
+from skvnce.algorithms.gaussian.em import Moments
+from skvnce.algorithms.gaussian.marginals import (
+    PiecewiseLinear,
+    choose,
+    expected_below,
+    nonlinear_columns,
+    observed_below,
+    scores_of,
+    with_tails,
+)
+from skvnce.algorithms.gaussian.rows import Rows
+from skvnce.distributions.normal import Normal, prepare
+
+POWER = 0.7  # of eq. (2)
+N_STEPS = 2  # number of steps of EM for each chunk
+
+
+class Online(NamedTuple):
+    """What online EM knows after some chunks.
+
+    Attributes
+    ----------
+    normal : Normal
+        Of scores.
+    marginals : PiecewiseLinear or None
+        None if cells are scores.
+    moments : Moments
+        S of eq. (1), relative to 0 and for rows of total weight 1.
+    total : Tensor of shape ()
+        Weight of all rows so far.
+    """
+
+    normal: Normal
+    marginals: PiecewiseLinear | None
+    moments: Moments
+    total: Tensor
+
+
+def started(fit: em.Fit, marginals: PiecewiseLinear | None, total: Tensor) -> Online:
+    """Begin with a fit to rows of weight `total`."""
+    sums = fit.moments.shifted(fit.point.mean, total)
+    average = Moments(*(part / total for part in sums))
+    return Online(fit.normal, marginals, average, total)
+
+
+def updated(state: Online, rows: Rows, strength: float) -> tuple[Online, Tensor]:
+    """Learn from a chunk of rows.
+
+    Returns
+    -------
+    Online
+    log_likelihood : Tensor of shape ()
+        Of the scores of the chunk, before it was learned.
+    """
+    total = state.total + rows.total
+    size = (rows.total / total) ** POWER
+    scores, marginals, normal = rows, state.marginals, state.normal
+    if marginals is not None:
+        scores = Rows(scores_of(marginals, rows.data), rows.weights)
+        marginals = _moved(marginals, normal, rows, scores, size)
+    first = None
+    for _ in range(N_STEPS):
+        sums, log_likelihood = em.e_step(prepare(normal), scores)
+        first = log_likelihood if first is None else first
+        sums = sums.shifted(normal.mean, rows.total)
+        pairs = zip(state.moments, sums, strict=True)
+        moments = Moments(*(torch.lerp(a, b / rows.total, size) for a, b in pairs))
+        normal = _maximised(moments, total, strength)
+    return Online(normal, marginals, moments, total), first
+
+
+def _maximised(moments: Moments, total: Tensor, strength: float) -> Normal:
+    """Compute mean and covariance from average moments around 0."""
+    zero = Normal(torch.zeros_like(moments.first), moments.second)
+    sums = Moments(*(total * part for part in moments))
+    return em.maximise(zero, sums, total, strength)
+
+
+def _moved(
+    marginals: PiecewiseLinear, normal: Normal, rows: Rows, scores: Rows, size: Tensor
+) -> PiecewiseLinear:
+    """Average the shares of rows below each knot."""
+    knots, inner = marginals.knots[:, 1:-1], marginals.scores[:, 1:-1]
+    below = observed_below(knots, rows) + expected_below(inner, normal, scores)
+    share = torch.lerp(torch.special.ndtr(inner), below / rows.total, size)
+    moved = with_tails(knots, torch.special.ndtri(share))
+    moved = choose(nonlinear_columns(marginals), moved)
+    return moved._replace(low=marginals.low, high=marginals.high)

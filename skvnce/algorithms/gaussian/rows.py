@@ -1,0 +1,108 @@
+"""Sums over the rows of a table, which is in memory or in parts.
+
+EM uses a table through sums over its rows only.  So each step is a function of `Rows`
+that returns tensors.  `Rows` in memory apply it to themselves, and `Parts` apply it to
+each part of a table and add the results, with any function that maps and reduces: a
+loop over chunks, or a cluster.  The results have the size of the parameters, not that
+of the table.
+"""
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import NamedTuple, Protocol, Self, TypeVar
+
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce.distributions.normal import Batch, arrange
+
+Sums = TypeVar("Sums", Tensor, tuple)
+OfTable = Callable[[Incomplete], Incomplete]
+
+
+class Rows:
+    """Rows in memory, and their weights.
+
+    Parameters
+    ----------
+    data : Incomplete
+    weights : Tensor of shape (n,)
+    """
+
+    def __init__(self, data: Incomplete, weights: Tensor) -> None:
+        self.data, self.weights = data, weights
+
+    @cached_property
+    def batches(self) -> list[Batch]:
+        """Batches of rows with blocks of similar size."""
+        return arrange(*self.data)
+
+    @property
+    def total(self) -> Tensor:
+        """Sum of the weights."""
+        return self.weights.sum()
+
+    def summed(self, of: Callable[["Rows"], Sums]) -> Sums:
+        """Compute sums over the rows."""
+        return of(self)
+
+    def mapped(self, change: OfTable) -> Self:
+        """Change the cells of each row."""
+        return type(self)(change(self.data), self.weights)
+
+
+class Table(Protocol):
+    """Rows of which sums are computed: `Rows` or `Parts`."""
+
+    @property
+    def total(self) -> Tensor:
+        """Sum of the weights."""
+
+    def summed(self, of: Callable[[Rows], Sums]) -> Sums:
+        """Compute sums over the rows; `of` is defined in a module, or a partial."""
+
+    def mapped(self, change: OfTable) -> Self:
+        """Change the cells of each row."""
+
+
+class Parts(NamedTuple):
+    """A table of which one part at a time is in memory.
+
+    Attributes
+    ----------
+    reduce : callable
+        Maps (of, merge) to ``merge(... merge(of(part 1), of(part 2)) ...)``, where the
+        parts are `Rows`, in any grouping that depends on the parts only.
+    total : Tensor of shape ()
+        Sum of the weights.
+    changes : tuple of callable
+        Applied to each part in turn.
+    """
+
+    reduce: Callable[[Callable[[Rows], Sums], Callable[[Sums, Sums], Sums]], Sums]
+    total: Tensor
+    changes: tuple[OfTable, ...] = ()
+
+    def summed(self, of: Callable[[Rows], Sums]) -> Sums:
+        """Compute sums over the rows."""
+        return self.reduce(partial(_of_part, of, self.changes), added)
+
+    def mapped(self, change: OfTable) -> Self:
+        """Change the cells of each row, each time that it is read."""
+        return self._replace(changes=(*self.changes, change))
+
+
+def _of_part(
+    of: Callable[[Rows], Sums], changes: tuple[OfTable, ...], part: Rows
+) -> Sums:
+    for change in changes:
+        part = part.mapped(change)
+    return of(part)
+
+
+def added(one: Sums, other: Sums) -> Sums:
+    """Add tensors, or tuples of tensors, of the same shape."""
+    if isinstance(one, Tensor):
+        return one + other
+    sums = [added(a, b) for a, b in zip(one, other, strict=True)]
+    return type(one)(*sums) if hasattr(one, "_fields") else tuple(sums)

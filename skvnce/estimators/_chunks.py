@@ -1,0 +1,199 @@
+"""Tables in chunks of rows, of which one at a time is in memory."""
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from skvnce.estimators._validation import check_count
+
+ROWS = 100_000  # default number of rows of a chunk
+
+
+class Chunks:
+    """A table as a sequence of chunks of rows, of which one at a time is in memory.
+
+    `GaussianImputer.fit` reads the chunks once in each round of EM; `transform`,
+    `sample` and `score_samples` return chunks that are computed when they are read.
+    The fit does not depend on how the rows are divided into chunks.
+
+    Parameters
+    ----------
+    chunks : sequence
+        Of tables of equal columns, or of functions without arguments that return them.
+        A function is called each time that its chunk is read, and should return the
+        same table each time.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import Chunks, GaussianImputer
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(600, 1)) + rng.normal(size=(600, 3))
+    >>> X[rng.random(X.shape) < 0.2] = np.nan
+    >>> chunks = Chunks([X[:200], X[200:500], X[500:]])
+    >>> imputer = GaussianImputer(random_state=0).fit(chunks)
+    >>> [len(filled) for filled in imputer.transform(chunks)]
+    [200, 300, 100]
+    >>> bool(np.allclose(imputer.mean_, GaussianImputer(random_state=0).fit(X).mean_))
+    True
+    """
+
+    def __init__(self, chunks):
+        if not isinstance(chunks, Sequence):
+            raise TypeError(
+                "chunks must be a sequence, because EM reads it several times, got "
+                f"{type(chunks).__name__}. Pass list(chunks), or a list of functions "
+                "that return chunks."
+            )
+        if not len(chunks):
+            raise ValueError("chunks is empty: nothing to learn.")
+        self._chunks = chunks
+
+    @classmethod
+    def from_array(cls, X, n_rows=ROWS):
+        """Make chunks of consecutive rows of an array, such as a memory-mapped one.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        n_rows : int, default=100_000
+            Number of rows of each chunk, except for the last one.
+
+        Returns
+        -------
+        Chunks
+        """
+        check_count(n_rows, "n_rows")
+        return cls(
+            [
+                partial(_slice, X, slice(first, first + n_rows))
+                for first in range(0, len(X), n_rows)
+            ]
+        )
+
+    @classmethod
+    def from_parquet(cls, path, columns=None):
+        """Make chunks of the row groups of a parquet file; needs pyarrow.
+
+        Parameters
+        ----------
+        path : str or path-like, or list of these
+            Files of equal columns.
+        columns : list of str, default=None
+            The columns to read; None reads all.
+
+        Returns
+        -------
+        Chunks
+            Of pandas data frames.
+        """
+        import pyarrow.parquet as pq
+
+        paths = path if isinstance(path, list | tuple) else [path]
+        return cls(
+            [
+                partial(_row_group, one, group, columns)
+                for one in paths
+                for group in range(pq.ParquetFile(one).metadata.num_row_groups)
+            ]
+        )
+
+    def __len__(self):
+        """Return the number of chunks."""
+        return len(self._chunks)
+
+    def __getitem__(self, number):
+        """Read a chunk."""
+        chunk = self._chunks[number]
+        return chunk() if callable(chunk) else chunk
+
+    def __iter__(self):
+        """Read the chunks in turn."""
+        return (self[number] for number in range(len(self)))
+
+    def map(self, function):
+        """Apply a function to each chunk when it is read.
+
+        Parameters
+        ----------
+        function : callable
+            Maps a chunk to another one.
+
+        Returns
+        -------
+        Chunks
+        """
+        return self._numbered(partial(_without_number, function))
+
+    def _numbered(self, function):
+        """Apply a function of the number of a chunk and the chunk."""
+        numbers = range(len(self))
+        return type(self)([partial(_applied, function, self, k) for k in numbers])
+
+    def _tables(self, function, names):
+        """Apply a function of number and chunk that returns a table."""
+        return self._numbered(function)
+
+    def _numbers(self, function):
+        """Apply a function of number and chunk that returns a number for each row."""
+        return self._numbered(function)
+
+    def _head(self):
+        """Return some rows, to learn the columns from."""
+        return self[0]
+
+    def _weights(self, sample_weight):
+        """Check that there are weights for each chunk."""
+        if sample_weight is None:
+            return None
+        if not isinstance(sample_weight, Chunks):
+            raise TypeError(
+                "sample_weight must be Chunks, with an array of weights for each chunk "
+                f"of X, got {type(sample_weight).__name__}."
+            )
+        if len(sample_weight) != len(self):
+            raise ValueError(
+                f"sample_weight has {len(sample_weight)} chunks, and X has {len(self)}."
+            )
+        return sample_weight
+
+    def _reduced(self, of, merge, weights=None):
+        """Apply a function of number, chunk and weights to all, and merge in order."""
+        found = None
+        for number, chunk in enumerate(self):
+            value = of(number, chunk, weights and weights[number])
+            found = value if number == 0 else merge(found, value)
+        return found
+
+
+def _slice(X, rows):
+    return np.asarray(X[rows])
+
+
+def _row_group(path, group, columns):
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(path).read_row_group(group, columns=columns).to_pandas()
+
+
+def _without_number(function, number, chunk):
+    return function(chunk)
+
+
+def _applied(function, chunks, number):
+    return function(number, chunks[number])
+
+
+def in_parts(X):
+    """Return a table in parts, `Chunks` or of dask, and None for a table in memory."""
+    if isinstance(X, Chunks):
+        return X
+    if type(X).__module__.split(".")[0] in {"dask", "dask_expr"} and "dask" in (
+        sys.modules
+    ):
+        from skvnce.estimators._dask import DaskTable
+
+        return DaskTable.of(X)
+    return None

@@ -1,0 +1,294 @@
+"""Fits to tables in parts: what is read of them, and sums over their rows.
+
+`fit` reads a table in parts several times.  The first time it learns means, standard
+deviations and ranges of the columns; the second time it gathers the rows that it keeps
+in memory, see `_summary`; then it reads once in each round of EM.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from skvnce._columns import refuse_categories
+from skvnce._containers import readable
+from skvnce._progress import step
+from skvnce._units import Units
+from skvnce.algorithms.gaussian.rows import Parts, Rows, added
+from skvnce.estimators._base import ModelCells
+from skvnce.estimators._chunks import Chunks
+from skvnce.estimators._memory import check_memory
+from skvnce.estimators._summary import (
+    Gathered,
+    Summary,
+    gathered,
+    rows_in_memory,
+    summarised,
+)
+from skvnce.estimators._validation import check_deviations, incomplete_array
+
+_COPIES = 4  # of a table in memory that EM keeps: cells, masks, batches of both
+_CELLS_AT_ONCE = 2**22  # maximum number of cells of a part that are used at once
+
+
+class TableReader(BaseEstimator):
+    """Reads the parts of a table of numbers; errors name the part.
+
+    Parameters
+    ----------
+    head : array-like of shape (n_samples, n_features)
+        Some rows, to learn the columns from.
+    """
+
+    def __init__(self, head):
+        refuse_categories(head)
+        validate_data(self, readable(head), skip_check_array=True)
+        self._fitted_ends = np.full((2, self.n_features_in_), np.nan)
+
+    def read(self, number, X, weights=None):
+        """Validate a part; return its cells (n, n_features) and weights (n,)."""
+        if not len(X):
+            return np.zeros((0, self.n_features_in_)), np.zeros(0)
+        try:
+            table = incomplete_array(self, X, reset=False)
+            weights = _check_sample_weight(
+                readable(weights, "sample_weight"),
+                table,
+                dtype=np.float64,
+                ensure_non_negative=True,
+            )
+        except (TypeError, ValueError) as error:
+            where = f"Part {number} of X (the first is 0)"
+            raise type(error)(f"{where}: {error}") from error
+        return table, weights
+
+
+class LargeTable(NamedTuple):
+    """What is known about a table in parts.
+
+    Attributes
+    ----------
+    cells : ModelCells
+        Of the rows in memory; location and scale are those of all rows.
+    summary : Summary
+    powers : ndarray of shape (4, n_nodes)
+        See `Gathered`.
+    tables : list of Table
+        The rows in memory, if they are not all, and the table; scaled.
+    """
+
+    cells: ModelCells
+    summary: Summary
+    powers: np.ndarray
+    tables: list
+
+    @property
+    def sums(self):
+        """Return what `heavy_in_sums` needs; None if all rows are in memory."""
+        if len(self.tables) == 1:
+            return None
+        cells, summary = self.cells, self.summary
+        return cells.location, cells.scale, self.powers, summary.n_observed
+
+
+class AsRead:
+    """Reads parts of a table that has been validated."""
+
+    def read(self, number, X, weights):
+        """Return the part."""
+        return X, weights
+
+
+def check_fit(X):
+    """Raise an error if a fit to an array (n, n_features) does not fit in memory."""
+    n, d = X.shape
+    check_memory(
+        float(_COPIES) * n * d * 8,
+        f"Tables of {n:,} rows and {d:,} columns, of which a fit makes {_COPIES},",
+        "Fit to the table in parts: skvnce.Chunks.from_array(X), or a data frame of "
+        "dask.",
+    )
+
+
+def is_large(X):
+    """Return whether a table is too large to be tuned by all of its rows."""
+    return len(X) > rows_in_memory(X.shape[1])
+
+
+def refuse_limits(min_value, max_value):
+    """Raise an error for limits of single cells of a table in parts."""
+    if min_value is not None or max_value is not None:
+        raise ValueError(
+            "Limits of single cells, min_value and max_value of fit, are not available "
+            "for a table in parts. Fit to a sample of its rows in memory."
+        )
+
+
+def read_large(estimator, source, sample_weight=None, refusal=None):
+    """Read a table in parts, and choose the columns of the model.
+
+    Sets the attributes of the estimator that describe the columns.
+
+    Parameters
+    ----------
+    estimator : IncompleteTransformer
+    source : Chunks or DaskTable
+    sample_weight : Chunks, collection of dask, or None
+        With the parts of X.
+    refusal : str, default=None
+        See `ConstantColumns._split_constants`.
+
+    Returns
+    -------
+    LargeTable
+    """
+    reader = TableReader(source._head())
+    _keep_names(estimator, reader)
+    return _read(estimator, source, source._weights(sample_weight), reader, refusal)
+
+
+def read_in_memory(estimator, X, sample_weight=None, refusal=None):
+    """Read a validated array (n, n_features) as `read_large` reads a table in parts."""
+    weights = _check_sample_weight(
+        readable(sample_weight, "sample_weight"),
+        X,
+        dtype=np.float64,
+        ensure_non_negative=True,
+    )
+    size = max(1, _CELLS_AT_ONCE // X.shape[1])
+    parts = (Chunks.from_array(part, size) for part in (X, weights))
+    large = _read(estimator, *parts, AsRead(), refusal)
+    nodes = X[:, estimator.feature_indices_].astype(np.float64)
+    kept = (weights > 0) & ~np.isnan(nodes).all(1)
+    units = Units(large.cells.location, large.cells.scale)
+    rows = Rows(units.scaled(nodes[kept]), torch.from_numpy(weights[kept]))
+    return large._replace(tables=[*large.tables[:-1], rows])
+
+
+def _read(estimator, source, weights, reader, refusal):
+    with step("reading the table"):
+        of = partial(_summary_of, reader)
+        summary = source._reduced(of, Summary.merged, weights)
+    _choose_columns(estimator, summary, refusal)
+    columns = estimator.feature_indices_
+    location, scale = summary.mean[columns], _deviations(summary)[columns]
+    check_deviations(estimator, columns, scale)
+    firsts = np.cumsum([0, *summary.n_rows])
+    share = rows_in_memory(estimator.n_features_in_) / firsts[-1]
+    of = partial(_gathered_of, reader, firsts, share, columns, location, scale)
+    with step("gathering rows"):
+        found = source._reduced(of, Gathered.merged, weights)
+    cells = _cells(estimator, found, location, scale)
+    units = Units(location, scale)
+    reduced = partial(_reduced_rows, source, weights, reader, columns, units)
+    tables = [Parts(reduced, torch.tensor(found.total, dtype=torch.float64))]
+    if share < 1:
+        rows = Rows(units.scaled(cells.nodes), torch.from_numpy(cells.weights))
+        tables.insert(0, rows)
+    return LargeTable(cells, summary, found.powers, tables)
+
+
+def _keep_names(estimator, reader):
+    """Set the attributes that `incomplete_array` sets for tables in memory."""
+    vars(estimator).pop("categories_", None)
+    vars(estimator).pop("feature_names_in_", None)
+    estimator._columns = None
+    estimator.n_features_in_ = reader.n_features_in_
+    if hasattr(reader, "feature_names_in_"):
+        estimator.feature_names_in_ = reader.feature_names_in_
+
+
+def _choose_columns(estimator, summary, refusal):
+    ends = summary.ends
+    if sum(summary.n_rows) < 2:
+        raise ValueError(
+            f"Found array with {sum(summary.n_rows)} sample(s) in all parts of X while "
+            "a minimum of 2 is required."
+        )
+    if not summary.n_observed.any():
+        raise ValueError(
+            "No row of X has an observed cell and a positive weight: nothing to learn."
+        )
+    estimator._fitted_ends = ends
+    estimator.feature_indices_ = estimator._observed_columns(ends)
+    estimator._split_constants(ends, refusal)
+
+
+def _deviations(summary):
+    weight = np.where(summary.weight > 0, summary.weight, 1.0)
+    return np.sqrt(summary.square / weight)
+
+
+def _cells(estimator, found, location, scale):
+    """Make `ModelCells` of the rows in memory."""
+    columns, X = estimator.feature_indices_, found.X
+    kept = (found.weights > 0) & ~np.isnan(X).all(1)
+    table, weights = X[kept], found.weights[kept]
+    nodes = table[:, columns].astype(np.float64)
+    seen = ~np.isnan(nodes).all(1)
+    nodes, weights = nodes[seen], weights[seen]
+    empty = np.isnan(nodes).all(0) if len(columns) else np.zeros(0, dtype=bool)
+    if empty.any():
+        name = estimator._names_in()[columns[empty][0]]
+        raise ValueError(
+            f"Column {name!r} has no observed cell in a sample of {len(X)} rows, by "
+            "which the model is tuned. Drop the column: too little is observed to "
+            "impute it."
+        )
+    counted = found.weights > 0
+    return ModelCells(table, nodes, weights, location, scale, counted)
+
+
+def _slices(X, weights):
+    size = max(1, _CELLS_AT_ONCE // max(X.shape[1], 1))
+    for first in range(0, max(len(X), 1), size):
+        part = slice(first, first + size)
+        yield X[part], weights[part]
+
+
+def _merged(values, merge):
+    found = None
+    for value in values:
+        found = value if found is None else merge(found, value)
+    return found
+
+
+def _summary_of(reader, number, chunk, weights):
+    X, weights = reader.read(number, chunk, weights)
+    parts = (summarised(*part) for part in _slices(X, weights))
+    return _merged(parts, Summary.merged)._replace(n_rows=(len(X),))
+
+
+def _gathered_of(reader, firsts, share, columns, location, scale, number, *chunk):
+    X, weights = reader.read(number, *chunk)
+    n_rows = firsts[number + 1] - firsts[number]
+    if len(X) != n_rows:
+        raise ValueError(
+            f"Part {number} of X had {n_rows} rows when it was first read, and now "
+            f"{len(X)}. Parts must be the same each time."
+        )
+    first, found = firsts[number], []
+    for part in _slices(X, weights):
+        found.append(gathered(*part, first, share, columns, location, scale))
+        first += len(part[0])
+    return _merged(found, Gathered.merged)
+
+
+def _reduced_rows(source, weights, reader, columns, units, of, merge):
+    """Map rows to sums, and merge them: `Parts.reduce`."""
+    sums = partial(_sums_of, reader, columns, units, of)
+    return source._reduced(sums, merge, weights)
+
+
+def _sums_of(reader, columns, units, of, number, chunk, weights):
+    X, weights = reader.read(number, chunk, weights)
+
+    def sums(X, weights):
+        nodes = X[:, columns].astype(np.float64)
+        kept = (weights > 0) & ~np.isnan(nodes).all(1)
+        return of(Rows(units.scaled(nodes[kept]), torch.from_numpy(weights[kept])))
+
+    return _merged((sums(*part) for part in _slices(X, weights)), added)

@@ -1,0 +1,174 @@
+"""What a table in parts is like: sums over its rows, and a sample of them.
+
+A table of up to `rows_in_memory` rows is gathered, and a larger one is sampled: the row
+i is chosen if a hash of i is below a limit.  So the sample depends on the order of the
+rows, and not on their division into parts.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skvnce._random import numbered
+
+MOST_ROWS = 100_000  # rows from which shrinkage, marginals and calibration are chosen
+MOST_CELLS = 2**25  # cells of these rows: 256 MiB
+
+
+def rows_in_memory(n_features):
+    """Return the number of rows up to which a table in parts is gathered."""
+    return min(MOST_ROWS, max(1, MOST_CELLS // n_features))
+
+
+class Summary(NamedTuple):
+    """Sums over rows, or over those of some parts.
+
+    Attributes
+    ----------
+    n_rows : tuple of int
+        Number of rows of each part.
+    weight : ndarray of shape (n_features,)
+        Sum of the weights of the observed cells of each column.
+    n_observed : ndarray of int, of shape (n_features,)
+        In rows of positive weight, as in what follows.
+    mean, square : ndarray of shape (n_features,)
+        Weighted means of observed cells, and sums of squared deviations from them.
+    low, high : ndarray of shape (n_features,)
+        Smallest and largest observed cells; NaN without one.
+    integers, missing : ndarray of bool, of shape (n_features,)
+        Whether all observed cells are integers, and whether a cell is missing.
+    is_single : bool
+        Whether the table is of single precision.
+    """
+
+    n_rows: tuple
+    weight: np.ndarray
+    n_observed: np.ndarray
+    mean: np.ndarray
+    square: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    integers: np.ndarray
+    missing: np.ndarray
+    is_single: bool
+
+    @property
+    def ends(self):
+        """Smallest and largest observed cells; (2, n_features)."""
+        return np.stack([self.low, self.high]).astype(np.float64)
+
+    def merged(self, other):
+        """Merge with the summary of the next parts (Chan, Golub and LeVeque 1983)."""
+        weight = self.weight + other.weight
+        safe = np.where(weight > 0, weight, 1.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            gap = other.mean - self.mean
+            mean = self.mean + gap * other.weight / safe
+            mean = np.where(self.weight > 0, mean, other.mean)
+            between = gap**2 * self.weight * other.weight / safe
+        return Summary(
+            self.n_rows + other.n_rows,
+            weight,
+            self.n_observed + other.n_observed,
+            mean,
+            self.square + other.square + between,
+            np.fmin(self.low, other.low),
+            np.fmax(self.high, other.high),
+            self.integers & other.integers,
+            self.missing | other.missing,
+            self.is_single and other.is_single,
+        )
+
+
+def summarised(X, weights):
+    """Summarise the rows of a part.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, n_features)
+    weights : ndarray of shape (n,)
+
+    Returns
+    -------
+    Summary
+    """
+    counted = X[weights > 0]
+    weights = weights[weights > 0]
+    seen = ~np.isnan(counted)
+    weight = weights @ seen
+    known = np.where(seen, counted, 0.0).astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = weights @ known / np.where(weight > 0, weight, 1.0)
+        square = weights @ np.where(seen, known - mean, 0.0) ** 2
+    none = np.full((1, X.shape[1]), np.nan)  # for parts without rows
+    low, high = (
+        ufunc.reduce(np.concatenate([counted, none])) for ufunc in (np.fmin, np.fmax)
+    )
+    return Summary(
+        (len(X),),
+        weight,
+        seen.sum(0),
+        mean,
+        square,
+        low,
+        high,
+        (known == np.round(known)).all(0),
+        (~seen).any(0),
+        X.dtype == np.float32,
+    )
+
+
+class Gathered(NamedTuple):
+    """Rows in memory, and sums over all rows.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, n_features)
+    weights : ndarray of shape (n,)
+    total : float
+        Weight of the rows that have an observed cell of the model.
+    powers : ndarray of shape (4, n_features)
+        Sums of the first to fourth powers of standardised observed cells.
+    """
+
+    X: np.ndarray
+    weights: np.ndarray
+    total: float
+    powers: np.ndarray
+
+    def merged(self, other):
+        """Merge with what the next parts gave."""
+        rows = np.concatenate([self.X, other.X])
+        weights = np.concatenate([self.weights, other.weights])
+        powers = self.powers + other.powers
+        return Gathered(rows, weights, self.total + other.total, powers)
+
+
+def gathered(X, weights, first, share, columns, location, scale):
+    """Choose rows of a part, and compute sums over all of them.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, n_features)
+    weights : ndarray of shape (n,)
+    first : int
+        The number of the first of these rows in the table.
+    share : float
+        Share of the rows to choose; 1 chooses all.
+    columns : ndarray of int, of shape (n_nodes,)
+        Those of the model.
+    location, scale : ndarray of shape (n_nodes,)
+    """
+    numbers = np.arange(first, first + len(X))
+    chosen = np.ones(len(X), dtype=bool) if share >= 1 else numbered(numbers) < share
+    nodes = X[:, columns]
+    counted = weights > 0
+    known = counted & ~np.isnan(nodes).all(1) if len(columns) else counted & False
+    powers = np.zeros((4, len(columns)))
+    if share < 1:
+        z = np.nan_to_num((nodes[counted].astype(np.float64) - location) / scale)
+        power = z.copy()
+        for k in range(4):
+            powers[k] = power.sum(0)
+            power *= z
+    return Gathered(X[chosen], weights[chosen], weights[known].sum(), powers)

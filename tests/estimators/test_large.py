@@ -1,0 +1,377 @@
+"""Tables in parts: the same answers as in memory, however the rows are divided."""
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from skvnce import Chunks, GaussianImputer, IncompleteFactorAnalysis
+from skvnce.estimators import _summary
+from skvnce.estimators._tails import heavy_in_sums, heavy_tailed
+
+FITTED = ("mean_", "covariance_", "feature_ranges_", "location_", "scale_")
+FITTED += ("held_out_gain_", "loss_curve_", "nonlinear_columns_", "n_iter_")
+FITTED += ("calibrated_columns_", "shrinkage_")
+LAST = [0, 70, 70, 900, 1500]  # ends of parts, of which one is empty
+
+
+def table(n=1500, seed=0):
+    """Make skewed, rounded and normal columns."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2)) @ rng.normal(size=(2, 5)) + rng.normal(size=(n, 5))
+    X[:, 0], X[:, 1] = np.exp(X[:, 0] / 3), np.round(X[:, 1])
+    X[rng.random(X.shape) < 0.2] = np.nan
+    X[:3] = np.nan
+    return X
+
+
+def parts(X, ends=LAST):
+    return Chunks([X[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)])
+
+
+def close(one, other, X):
+    """Compare two fits, what they fill and what they draw."""
+    for name in FITTED:
+        pair = (np.asarray(getattr(est, name), float) for est in (one, other))
+        np.testing.assert_allclose(*pair, rtol=1e-10, atol=1e-12, err_msg=name)
+    np.testing.assert_allclose(
+        one.transform(X), other.transform(X), rtol=1e-9, atol=1e-12
+    )
+    pair = (est.sample(X, 2, random_state=0, as_array=True) for est in (one, other))
+    np.testing.assert_allclose(*pair, rtol=1e-6, atol=1e-10)
+
+
+@pytest.fixture(params=[100_000, 400], ids=["all", "sampled"])
+def most_rows(request, monkeypatch):
+    """Limit the rows in memory, so that a table has more, or not."""
+    monkeypatch.setattr(_summary, "MOST_ROWS", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("marginals", ["normal", "auto"])
+def test_fit_is_that_in_memory(marginals, most_rows):
+    X = table()
+    imputer = GaussianImputer(marginals=marginals, n_parameter_draws=2, random_state=0)
+    expected = imputer.fit(X)
+    found = GaussianImputer(**imputer.get_params()).fit(parts(X))
+    close(found, expected, X)
+    assert expected.nonlinear_columns_.any() == (marginals == "auto")
+    other = GaussianImputer(**imputer.get_params()).fit(parts(X[:1200], [0, 1200]))
+    assert abs(other.mean_ - expected.mean_).max() > 1e-4  # negative control
+
+
+def test_division_into_parts_does_not_matter(most_rows):
+    X = table()
+    one, other = (
+        GaussianImputer(n_parameter_draws=2, random_state=0).fit(parts(X, ends))
+        for ends in ([0, 1500], [0, 1, 500, 501, 1500])
+    )
+    close(one, other, X)
+
+
+def test_weights_in_parts(most_rows):
+    X, rng = table(), np.random.default_rng(1)
+    weights = rng.integers(0, 3, len(X)).astype(float)
+    one, other = (GaussianImputer(n_parameter_draws=1, random_state=0) for _ in "ab")
+    one.fit(X, sample_weight=weights)
+    other.fit(parts(X), sample_weight=parts(weights))
+    close(one, other, X)
+    plain = GaussianImputer(n_parameter_draws=1, random_state=0).fit(X)
+    assert abs(plain.mean_ - one.mean_).max() > 1e-4  # negative control
+
+
+@pytest.mark.parametrize("kind", ["frame", "array"])
+def test_dask_fits_and_fills_as_in_memory(kind, most_rows):
+    dd, da = pytest.importorskip("dask.dataframe"), pytest.importorskip("dask.array")
+    X = table()
+    if kind == "frame":
+        X = pd.DataFrame(X, columns=list("abcde"))
+        lazy = dd.from_pandas(X, npartitions=4)
+    else:
+        lazy = da.from_array(X, chunks=(400, 2))
+    one, other = (
+        GaussianImputer(
+            n_parameter_draws=2, categorical_features=None, random_state=0
+        ).fit(given)
+        for given in (X, lazy)
+    )
+    close(one, other, X)
+    filled = other.transform(lazy)
+    assert hasattr(filled, "dask") and type(filled) is type(lazy)
+    exact = {"rtol": 1e-10, "atol": 1e-12}
+    np.testing.assert_allclose(filled.compute(), one.transform(X), **exact)
+    scores = other.score_samples(lazy).compute()
+    np.testing.assert_allclose(scores, one.score_samples(X), rtol=1e-9, atol=1e-9)
+    assert other.score(lazy) == pytest.approx(one.score(X))
+    if kind == "frame":
+        assert list(filled.columns) == list(X.columns)
+        assert filled.compute().index.equals(X.index)
+        assert list(other.feature_names_in_) == list(X.columns)
+
+
+def test_methods_of_rows_are_lazy():
+    """A part is read when its result is."""
+    X, read = table(), []
+
+    def chunk(rows):
+        read.append(rows)
+        return X[rows]
+
+    imputer = GaussianImputer(n_parameter_draws=2, random_state=0).fit(X)
+    halves = slice(0, 700), slice(700, 1500)
+    chunks = Chunks([partial(chunk, rows) for rows in halves])
+    filled, scores = imputer.transform(chunks), imputer.score_samples(chunks)
+    assert read == [] and len(filled) == len(scores) == 2
+    np.testing.assert_allclose(filled[1], imputer.transform(X)[700:])
+    assert read == [halves[1]]
+    np.testing.assert_allclose(
+        np.concatenate(list(scores)), imputer.score_samples(X), atol=1e-12
+    )
+    assert imputer.score(chunks) == pytest.approx(imputer.score(X))
+
+
+def test_draws_of_parts_have_the_parameters_of_their_table(monkeypatch):
+    X = table()
+    imputer = GaussianImputer(n_parameter_draws=3, random_state=0).fit(X)
+    first, second = imputer.sample(parts(X), 2, random_state=1)
+    again = imputer.sample(parts(X), 2, random_state=1)[0]
+    for one, same, other in zip(first, again, second, strict=True):
+        np.testing.assert_array_equal(one, same)
+        assert not len(one) or (one != other).any()
+    whole = np.concatenate(list(first))
+    seen = ~np.isnan(X)
+    assert whole.shape == X.shape and (whole[seen] == X[seen]).all()
+    assert not np.isnan(whole).any()
+    used = []
+    plain = GaussianImputer.sample.__wrapped__
+
+    def watched(self, X, *args, **kwargs):
+        used.append(self._draws[0][0])
+        return plain(self, X, *args, **kwargs)
+
+    monkeypatch.setattr(GaussianImputer, "sample", watched)
+    list(first), list(second)
+    means = np.array(used).reshape(2, 3, -1)
+    assert len(used) == 6  # not for the empty part
+    assert (means == means[:, :1]).all() and (means[0] != means[1]).any()
+
+
+def test_ranges_are_those_of_all_rows(monkeypatch):
+    monkeypatch.setattr(_summary, "MOST_ROWS", 100)
+    X = table()
+    far = np.flatnonzero(_summary.numbered(np.arange(len(X))) > 0.5)[0]
+    X[far, 2], X[far, 1] = -50.0, 0.5  # of a row that is not in the sample
+    imputer = GaussianImputer(min_value={0: "observed"}, random_state=0)
+    imputer.fit(parts(X))
+    assert imputer.feature_ranges_[0, 2] < -50
+    assert imputer.feature_ranges_[0, 0] == np.nanmin(X[:, 0])
+    *_, integers = imputer._possible
+    assert not integers[1]
+    with pytest.raises(ValueError, match="X has -50.0 in column 2, outside"):
+        GaussianImputer(min_value={2: -40.0}).fit(parts(X))
+
+
+def test_tails_in_sums():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.exp(2.5 * rng.normal(size=2000)), rng.normal(size=2000)])
+    X[5, 1] = np.nan
+    location, scale = np.nanmean(X, 0), np.nanstd(X, 0)
+    z = np.nan_to_num((X - location) / scale)
+    powers = np.array([(z**k).sum(0) for k in (1, 2, 3, 4)])
+    count = (~np.isnan(X)).sum(0)
+    found = heavy_in_sums(X, [0, 1], location, scale, powers, count)
+    assert found.tolist() == heavy_tailed(X, [0, 1]).tolist() == [0]
+
+
+def test_parts_are_read_with_errors_that_name_them():
+    X = table()
+    wrong = X.copy()
+    wrong[1000, 3] = np.inf
+    imputer = GaussianImputer()
+    with pytest.raises(ValueError, match=r"Part 3 of X .*row 100"):
+        imputer.fit(parts(wrong))
+    assert not hasattr(imputer, "n_features_in_")
+    with pytest.raises(ValueError, match="Part 1 of X .*4 features"):
+        imputer.fit(Chunks([X[:100], X[100:, :4]]))
+    with pytest.raises(ValueError, match="nothing to learn"):
+        imputer.fit(Chunks([X[:2], X[:3]]))
+    with pytest.raises(ValueError, match="minimum of 2"):
+        imputer.fit(Chunks([X[10:11]]))
+    with pytest.raises(ValueError, match="not available for a table in parts"):
+        imputer.fit(parts(X), min_value={0: 1.0})
+    with pytest.raises(TypeError, match="sample_weight must be Chunks"):
+        imputer.fit(parts(X), sample_weight=np.ones(len(X)))
+    with pytest.raises(ValueError, match="sample_weight has 1 chunks, and X has 4"):
+        imputer.fit(parts(X), sample_weight=Chunks([np.ones(70)]))
+    with pytest.raises(NotFittedError):
+        imputer.transform(parts(X))
+    imputer.fit(parts(X))
+    with pytest.raises(ValueError, match="where is not available"):
+        imputer.transform(parts(X), where=np.ones(X.shape, dtype=bool))
+    with pytest.raises(TypeError, match="table in parts"):
+        imputer.interval(parts(X))
+
+
+def test_parts_must_stay_the_same():
+    X, counter = table(), iter(range(1000, 1500, 100))
+    growing = Chunks([X[:500], lambda: X[: next(counter)]])
+    with pytest.raises(ValueError, match="had 1[01]00 rows when it was first read"):
+        GaussianImputer().fit(growing)
+
+
+def test_chunks_are_a_sequence():
+    X = table()
+    with pytest.raises(TypeError, match="must be a sequence"):
+        Chunks(iter([X]))
+    with pytest.raises(ValueError, match="chunks is empty"):
+        Chunks([])
+    chunks = Chunks.from_array(X, 400)
+    assert [len(chunk) for chunk in chunks] == [400, 400, 400, 300]
+    np.testing.assert_array_equal(np.concatenate(list(chunks)), X)
+    assert [one for one in chunks.map(len)] == [400, 400, 400, 300]
+
+
+def test_row_groups_of_parquet(tmp_path):
+    pytest.importorskip("pyarrow")
+    X = pd.DataFrame(table(), columns=list("abcde"))
+    X.to_parquet(tmp_path / "one.parquet", row_group_size=400)
+    X.to_parquet(tmp_path / "two.parquet", row_group_size=1000)
+    chunks = Chunks.from_parquet(tmp_path / "one.parquet", columns=["a", "c"])
+    assert [len(chunk) for chunk in chunks] == [400, 400, 400, 300]
+    pd.testing.assert_frame_equal(pd.concat(chunks, ignore_index=True), X[["a", "c"]])
+    both = Chunks.from_parquet([tmp_path / "one.parquet", tmp_path / "two.parquet"])
+    assert len(both) == 6
+    fitted = GaussianImputer(random_state=0).fit(both)
+    twice = pd.concat([X, X]).to_numpy()
+    expected = GaussianImputer(random_state=0).fit(twice)
+    np.testing.assert_allclose(fitted.mean_, expected.mean_, rtol=1e-10)
+
+
+def test_an_array_on_disk_is_fitted(tmp_path):
+    X = table()
+    np.save(tmp_path / "table.npy", X)
+    mapped = np.load(tmp_path / "table.npy", mmap_mode="r")
+    found = GaussianImputer(random_state=0).fit(Chunks.from_array(mapped, 400))
+    expected = GaussianImputer(random_state=0).fit(X)
+    np.testing.assert_allclose(found.covariance_, expected.covariance_, rtol=1e-10)
+
+
+def test_single_precision_is_kept():
+    X = table().astype(np.float32)
+    imputer = GaussianImputer(random_state=0).fit(parts(X))
+    assert imputer.transform(X).dtype == np.float32
+    close(imputer, GaussianImputer(random_state=0).fit(X), X)
+
+
+def test_empty_and_constant_columns_and_indicators(most_rows):
+    X = np.column_stack([table(), np.full(1500, np.nan), np.full(1500, 3.0)])
+    X[::7, 6] = np.nan
+    options = {"add_indicator": True, "keep_empty_features": True, "random_state": 0}
+    with pytest.warns(UserWarning) as told:
+        one = GaussianImputer(**options).fit(X)
+    with pytest.warns(UserWarning) as heard:
+        other = GaussianImputer(**options).fit(parts(X))
+    assert [str(w.message) for w in told] == [str(w.message) for w in heard]
+    assert one.constants_ == other.constants_ == {6: 3.0}
+    np.testing.assert_allclose(
+        one.transform(X), other.transform(X), rtol=1e-9, atol=1e-12
+    )
+    with pytest.warns(UserWarning, match="No column is left"):
+        alone = GaussianImputer().fit(parts(X[:, 6:]))
+    assert (alone.transform(X[:, 6:]) == 3.0).all()
+
+
+def test_a_rare_column_is_named(monkeypatch):
+    monkeypatch.setattr(_summary, "MOST_ROWS", 100)
+    X = table()
+    X[:, 4] = np.nan
+    X[np.flatnonzero(_summary.numbered(np.arange(len(X))) > 0.5)[:2], 4] = 1.0, 2.0
+    with pytest.raises(ValueError, match="Column 'x4' has no observed cell in a sampl"):
+        GaussianImputer().fit(parts(X))
+
+
+@pytest.mark.parametrize("rank", [2, "auto"])
+def test_factor_analysis_is_that_in_memory(rank):
+    X = table()
+    one, other = (IncompleteFactorAnalysis(rank, tol=1e-4) for _ in "ab")
+    one.fit(X), other.fit(parts(X))
+    for name in ("components_", "mean_", "noise_variance_", "loss_curve_"):
+        pair = (getattr(est, name) for est in (one, other))
+        np.testing.assert_allclose(*pair, rtol=1e-8, atol=1e-10, err_msg=name)
+    latents = np.concatenate(list(other.transform(parts(X))))
+    np.testing.assert_allclose(latents, one.transform(X), rtol=1e-6, atol=1e-8)
+    assert other.score(parts(X)) == pytest.approx(one.score(X))
+    half = IncompleteFactorAnalysis(rank, tol=1e-4).fit(parts(X[:700], [0, 700]))
+    assert abs(half.mean_ - one.mean_).max() > 1e-4  # negative control
+
+
+def test_factor_analysis_of_a_sampled_table(monkeypatch):
+    monkeypatch.setattr(_summary, "MOST_ROWS", 400)
+    X = table()
+    one = IncompleteFactorAnalysis(2, tol=1e-4).fit(X)
+    other = IncompleteFactorAnalysis(2, tol=1e-4).fit(parts(X))
+    np.testing.assert_allclose(one.components_, other.components_, rtol=1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("processes")
+def test_a_cluster_of_dask_that_loses_a_worker(tmp_path):
+    """The answer is the same, bit for bit, and that of any number of partitions."""
+    distributed = pytest.importorskip("distributed")
+    dd = pytest.importorskip("dask.dataframe")
+    X = pd.DataFrame(table(), columns=list("abcde"))
+    for number in range(6):
+        part = X[250 * number : 250 * (number + 1)]
+        part.to_parquet(tmp_path / f"{number}.parquet")
+    options = {"n_parameter_draws": 1, "random_state": 0}
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        killer = Killer(client)
+        lazy = dd.read_parquet(tmp_path).map_partitions(killer.mark, meta=X)
+        plain = GaussianImputer(**options).fit(lazy)
+        killer.arm(tmp_path / "armed")
+        found = GaussianImputer(**options).fit(lazy)
+        assert not (tmp_path / "armed").exists()  # a worker was killed
+        filled = found.transform(lazy).compute()
+        coarse = GaussianImputer(**options).fit(dd.from_pandas(X, npartitions=2))
+    for name in FITTED:
+        np.testing.assert_array_equal(getattr(found, name), getattr(plain, name))
+    expected = GaussianImputer(categorical_features=None, **options).fit(X)
+    close(found, expected, X)
+    close(coarse, expected, X)
+    np.testing.assert_allclose(filled, expected.transform(X), rtol=1e-10, atol=1e-12)
+
+
+class Killer:
+    """Kills the worker that reads the fourth partition while a file exists."""
+
+    def __init__(self, client):
+        self.client, self.path = client, None
+
+    def arm(self, path):
+        path.touch()
+        self.client.run(_arm, str(path))
+
+    mark = staticmethod(lambda part: _die_if_armed(part))
+
+
+def _arm(path):
+    import os
+
+    os.environ["SKVNCE_TEST_KILL"] = path
+
+
+def _die_if_armed(part):
+    import os
+
+    path = os.environ.get("SKVNCE_TEST_KILL")
+    if path and part.index[0] >= 750 and os.path.exists(path):
+        os.remove(path)
+        os._exit(1)
+    return part
