@@ -33,6 +33,7 @@ from skvnce.samplers.resampling import counted, normalised
 from skvnce.training.adam import descend, named_leaves
 from skvnce.training.averaging import Averaged
 from skvnce.training.best import Best
+from skvnce.training.flat_adam import FlatAdam, Schedule
 from skvnce.training.rounds import MAX_NORM, cooling_after, rows_of
 from skvnce.variational.anchored import Anchor, AnchoredEncoder
 from skvnce.variational.base import Uniforms, draw_latents, stream
@@ -192,24 +193,22 @@ def train(
     rate = training.learning_rate
     networks = [leaf for name, leaf in named if ".network." in name]
     linear = [leaf for name, leaf in named if ".network." not in name]
-    optimiser = torch.optim.AdamW(
+    optimiser = FlatAdam(
         [
             {"params": networks, "weight_decay": training.weight_decay},
-            {"params": linear, "weight_decay": 0.0, "lr": 0.3 * rate},
+            {"params": linear, "lr": 0.3 * rate},
         ],
         lr=rate,
-        fused=True,
     )
-    optimiser.register_step_post_hook(lambda *_: on_step())
-    schedule = cooling_after(n_rounds)
     return descend(
         loss,
         named,
         lambda: rows_of(weights, training.batch_size),
         optimiser=optimiser,
-        schedule=torch.optim.lr_scheduler.LambdaLR(optimiser, schedule),
+        schedule=Schedule(optimiser, cooling_after(n_rounds)),
         max_iter=n_rounds + n_cooling,
         on_epoch=on_round,
+        on_step=on_step,
         max_norm=MAX_NORM,
     )
 
