@@ -38,9 +38,9 @@ from skvnce.training.rounds import COOLING
 
 SOLVER = {  # the values of the fields that are "auto"
     "batch_size": 128,
-    "learning_rate_init": 1e-3,
+    "learning_rate_init": 4e-3,
     "weight_decay": 0.05,
-    "n_iter_no_change": 6,
+    "n_iter_no_change": 5,
     "validation_fraction": 0.1,
 }
 _MIXED = 5  # number of posterior components for objectives with mixtures

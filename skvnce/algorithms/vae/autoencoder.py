@@ -19,12 +19,14 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import tell
 from skvnce.algorithms.vae.levels import LevelPosterior, anchor_of, sites
 from skvnce.distributions import continuous_bernoulli as unit
-from skvnce.distributions.cells import Families
+from skvnce.distributions.cells import Cells, Families
+from skvnce.distributions.observed_sum import Intervals
 from skvnce.models.factor_analysis import FactorModel, infer
 from skvnce.models.networks import ResidualPerceptron
 from skvnce.models.vae import VariationalAutoencoderModel
@@ -39,7 +41,8 @@ from skvnce.variational.anchored import Anchor, AnchoredEncoder
 from skvnce.variational.base import Uniforms, draw_latents, stream
 
 FLOOR = 0.03  # minimum standard deviation of a score given the latents
-_VALIDATED = 64  # number of draws for predictions of held-out cells
+_VALIDATED = 32  # number of draws for predictions of held-out cells
+_KEPT = 2**25  # maximum size of the linear part of the posteriors of all rows
 _AT_ONCE = 2**21  # maximum size of the draws of a chunk of rows
 
 
@@ -61,6 +64,68 @@ class Autoencoder(NamedTuple):
     def evaluated(self) -> "Autoencoder":
         """Turn off dropout and gradients."""
         return Autoencoder(*(part.eval().requires_grad_(False) for part in self))
+
+
+class KnownRows(NamedTuple):
+    """A model of rows whose cells are known, for the protocol of models.
+
+    Attributes
+    ----------
+    model : VariationalAutoencoderModel
+    cells : Intervals
+        Of these rows.
+    """
+
+    model: VariationalAutoencoderModel
+    cells: Intervals
+
+    def prior(self) -> Distribution:
+        """Return p(z), of event shape (latents,)."""
+        return self.model.prior()
+
+    def likelihood(self, z: Tensor) -> Cells:
+        """Return p(x_j | z) of all j; (*batch, latents) -> batch (*batch, features)."""
+        return self.model.likelihood(z).given(self.cells)
+
+
+class Batches:
+    """Model and encoder for batches of rows; what does not change is computed once.
+
+    Training changes neither the posteriors of the linear model, which take a
+    factorisation for each row, nor the intervals of rounded cells.  Tables of many rows
+    and latents are not kept.
+
+    Parameters
+    ----------
+    auto : Autoencoder
+    data : Incomplete
+    """
+
+    def __init__(self, auto: Autoencoder, data: Incomplete) -> None:
+        self.auto, self.data, self._anchor, self._cells = auto, data, None, None
+        k = auto.model.prior().event_shape[0]
+        fits = data.x.numel() + len(data.x) * k * (k + 1) <= _KEPT
+        if fits and getattr(auto.posterior, "has_fixed_anchor", False):
+            with torch.no_grad():
+                self._anchor = auto.posterior.infer(*data)
+        if isinstance(auto.model, VariationalAutoencoderModel):
+            self._cells = auto.model.families.intervals(data.x)
+
+    def of(self, rows: Tensor | slice) -> tuple[Autoencoder, Incomplete]:
+        """Return them and the rows; they may be called with these rows only."""
+        model, posterior = self.auto
+        if self._anchor is not None:
+            anchor = Anchor(*(part[rows] for part in self._anchor))
+            posterior = partial(_at, posterior, anchor)
+        if self._cells is not None:
+            model = KnownRows(model, self._cells.take(rows))
+        return Autoencoder(model, posterior), self.data.take(rows)
+
+
+def _at(
+    posterior: AnchoredEncoder, anchor: Anchor, x: Tensor, observed: Tensor
+) -> Distribution:
+    return posterior.at(anchor, observed)
 
 
 class Architecture(NamedTuple):
