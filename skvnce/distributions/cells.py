@@ -21,7 +21,7 @@ distribution function, eq. (36), for the quantiles of (1); Heitjan and Rubin (19
 Ignorability and coarse data, for (2).
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -67,6 +67,22 @@ class Families(NamedTuple):
     unit: Tensor = torch.zeros(0, dtype=torch.long)
     ends: Tensor = torch.zeros(0, 2, dtype=torch.float64)
     levels: tuple[Levels, ...] = ()
+
+    def on(self, device: torch.device) -> Self:
+        """Return the tables on a device.
+
+        Raises
+        ------
+        NotImplementedError
+            For columns of categories, unless they are there.
+        """
+        if self.student.device == device:
+            return self
+        if self.levels:
+            raise NotImplementedError("Categories are trained on the CPU only.")
+        return type(self)(
+            *(part.to(device) if isinstance(part, Tensor) else part for part in self)
+        )
 
     def n_columns(self, n_outputs: int) -> int:
         """Return the number of columns of a model with some number of outputs."""

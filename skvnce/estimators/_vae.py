@@ -100,7 +100,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         that are held out to choose the number of rounds.  Afterwards the same number of
         rounds, at most six, uses all cells with a decreasing learning rate.  With 0,
         `max_iter` rounds on all cells precede them.
-    max_iter : int, default=24
+    max_iter : int, default=18
         Maximum number of rounds of 50 steps; 0 keeps the linear model.
     n_importance_samples : int, default=256
         Number of draws of the latents in `transform` and `score_samples`; the lower
@@ -224,7 +224,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         hidden_layer_sizes=(64,),
         dropout=0.1,
         solver="auto",
-        max_iter=24,
+        max_iter=18,
         n_importance_samples=256,
         on_misfit="warn",
         categorical_features="from_dtype",

@@ -60,7 +60,8 @@ class ResidualPerceptron(nn.Module):
         if not self.training or not rate:
             return None
         n = x.shape[-2] if x.dim() > 1 else 1
-        return (x.new_empty(n, size).uniform_() >= rate).to(x).div_(1 - rate)
+        kept = torch.rand(n, size, dtype=x.dtype) >= rate  # the same on each device
+        return kept.to(x).div_(1 - rate)
 
 
 def _block(size: int, dropout: float) -> nn.Sequential:

@@ -13,6 +13,8 @@ Kingma and Welling (2014), Auto-encoding variational Bayes; Rezende, Mohamed and
 Wierstra (2014); Simkus et al. (2023), appendix J, for the linear model.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
@@ -55,6 +57,14 @@ class VariationalAutoencoderModel(nn.Module):
         self.free_scale = nn.Parameter(_unbounded(scale, floor))
         self.network, self.families, self.floor = network, families, floor
         self.register_buffer("origin", torch.zeros(loadings.shape[1]).to(loadings))
+
+    def _apply(
+        self, fn: Callable[[Tensor], Tensor], recurse: bool = True
+    ) -> "VariationalAutoencoderModel":
+        """Move the tables of the families with the parameters; types stay."""
+        super()._apply(fn, recurse)
+        self.families = self.families.on(self.origin.device)
+        return self
 
     @property
     def sizes(self) -> tuple[int, int, list[int]]:

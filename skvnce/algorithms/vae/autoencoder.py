@@ -61,6 +61,10 @@ class Autoencoder(NamedTuple):
     model: VariationalAutoencoderModel
     posterior: AnchoredEncoder
 
+    def on(self, device: torch.device) -> "Autoencoder":
+        """Move to a device, in place."""
+        return Autoencoder(*(part.to(device) for part in self))
+
     def evaluated(self) -> "Autoencoder":
         """Turn off dropout and gradients."""
         return Autoencoder(*(part.eval().requires_grad_(False) for part in self))
@@ -268,7 +272,7 @@ def train(
     return descend(
         loss,
         named,
-        lambda: rows_of(weights, training.batch_size),
+        lambda: rows_of(weights, training.batch_size, device=named[0][1].device),
         optimiser=optimiser,
         schedule=Schedule(optimiser, cooling_after(n_rounds)),
         max_iter=n_rounds + n_cooling,
@@ -316,7 +320,8 @@ def train_while_better(
     if not len(rows):
         return 0
     part, hidden = data.take(rows), held_out[rows]
-    shares = (weights[rows] / weights[rows].sum()).to(data.x)
+    chosen = weights[rows.to(weights.device)]
+    shares = (chosen / chosen.sum()).to(data.x)
     start = held_out_log_prob(auto, part, hidden)
     averaged = Averaged([*auto, *parts.values()])
     mean = Autoencoder(*averaged.modules[:2])
