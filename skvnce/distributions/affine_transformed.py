@@ -95,7 +95,7 @@ class AffineTransformed(Distribution):
     def _turned(self, v: Tensor) -> Tensor:
         """Multiply by the root of each row, shared by the sample dimensions."""
         batch = self.root.shape[:-1]
-        if batch[-1] <= _NARROW:
+        if batch[-1] <= _NARROW or not v.numel():
             return (self.root * v.unsqueeze(-2)).sum(-1)
         columns = v.reshape(-1, *batch).movedim(0, -2)
         return (columns @ self.root.mT).movedim(-2, 0).reshape(v.shape)

@@ -52,12 +52,12 @@ class ResidualPerceptron(nn.Module):
         ]
         weights = [part for one in (*linear, self.last) for part in one.parameters()]
         found = _Residual.apply(x.reshape(-1, x.shape[-1]), kept, *weights)
-        return found.view(*x.shape[:-1], -1)
+        return found.view(*x.shape[:-1], self.last.out_features)
 
     def _kept(self, block: nn.Sequential, x: Tensor) -> Tensor | None:
         """Draw the factors of the units of a block, (n, width); None for ones."""
         rate, size = block[3].p, block[1].out_features
-        if not self.training or not rate:
+        if not self.training or not rate or not x.numel():
             return None
         n = x.shape[-2] if x.dim() > 1 else 1
         kept = torch.rand(n, size, dtype=x.dtype) >= rate  # the same on each device
