@@ -27,6 +27,18 @@ from threadpoolctl import threadpool_limits
 
 from skvnce import LAIRImputer
 
+GOAL = 15  # times the CPU time of IterativeImputer
+WITHOUT_HELP = """## What did not help
+
+- Stopping after three rounds without a better value, with 16 draws for the prediction
+  of held-out cells: on wine_red it kept the linear model (CRPS 0.381 instead of 0.371).
+- Ten instead of 20 iterations of LAIR in `transform`: half its time, but an RMSE of
+  gas_turbine and diabetes that is 0.4 % and 0.7 % higher.
+- Means by importance sampling from the encoder instead of LAIR: at equal CPU time the
+  RMSE is the same or higher, because the effective size is a tenth of the draws on
+  miniboone.
+- Batched products of small matrices for up to 12 latents: sums of products are faster.
+"""
 SCORES = ("rmse", "crps", "energy")
 KEY = ("label", "table", "mechanism", "seed")
 
@@ -105,7 +117,15 @@ def report(results, options):
     for mechanism in options.mechanisms:
         pairs = list(pairs_of(results, mechanism, options.compare))
         if pairs:
-            yield f"## {mechanism}\n\n{_costs(pairs)}\n\n{_qualities(pairs)}"
+            yield f"## {mechanism}\n\n{_costs(pairs)}\n\n{_goal(pairs)}"
+            yield _qualities(pairs)
+    yield WITHOUT_HELP
+
+
+def _goal(pairs):
+    mean = geometric_mean(ratio(after) for _, after in pairs)
+    verdict = "met" if mean <= GOAL else "**missed**"
+    return f"Goal: at most {GOAL} times IterativeImputer. {verdict}: {mean:.1f}."
 
 
 def _costs(pairs):
