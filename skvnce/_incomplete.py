@@ -37,6 +37,10 @@ class Incomplete(NamedTuple):
         """Return `x` with the observed cells restored exactly."""
         return torch.where(self.observed, self.x, x)
 
+    def on(self, device: torch.device) -> Self:
+        """Return the table on a device."""
+        return type(self)(self.x.to(device), self.observed.to(device))
+
     def take(self, rows: Tensor | slice) -> Self:
         """Return the given rows."""
         return type(self)(self.x[rows], self.observed[rows])

@@ -38,7 +38,7 @@ from skvnce.models.noisy_or_bounds import (
     tighter_line,
     upper_bound,
 )
-from skvnce.training.adam import descend, named_leaves, train
+from skvnce.training.adam import Optimiser, descend, named_leaves, train
 from skvnce.variational.binary_causes import CauseNetwork, LineNetwork, RowNetwork
 
 _HOTTEST, _COLDEST = 0.5, 0.2  # temperatures of the relaxed draws
@@ -361,7 +361,7 @@ def learn(
 def learn_once(
     learner: Learner,
     table: Rows,
-    optimiser: torch.optim.Optimizer,
+    optimiser: Optimiser,
     *,
     penalty: float,
     batch_size: int,

@@ -10,6 +10,8 @@ from torch.distributions import Distribution, constraints
 
 from skvnce.distributions.quantiles import draw
 
+_NARROW = 12  # number of latents up to which sums of products are faster
+
 
 class AffineTransformed(Distribution):
     """The distribution of loc + root v, of event shape (latents,).
@@ -28,6 +30,7 @@ class AffineTransformed(Distribution):
 
     def __init__(self, base: Distribution, loc: Tensor, root: Tensor) -> None:
         self.base, self.loc, self.root = base, loc, root
+        self._last: tuple[Tensor, Tensor] | None = None  # a draw z and its v
         super().__init__(base.batch_shape, base.event_shape, validate_args=False)
 
     @property
@@ -63,18 +66,36 @@ class AffineTransformed(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Compute log q(z); (*sample, *batch, latents) -> (*sample, *batch)."""
+        log_det = self.root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return self.base.log_prob(self.source(value)) - log_det
+
+    def source(self, value: Tensor) -> Tensor:
+        """Return the v of z, (*sample, *batch, latents).
+
+        That of the last draw is known.  If loc and root have no gradient, all gradients
+        of a draw pass through it.
+        """
+        if self._last is not None and value is self._last[0]:
+            return self._last[1]
         apart = value - self.loc
         n_sample = apart.dim() - self.loc.dim()  # its dimensions share one root
         sample = apart.shape[:n_sample]
         columns = apart.reshape(-1, *apart.shape[n_sample:]).movedim(0, -1)
         v = torch.linalg.solve_triangular(self.root, columns, upper=True)
-        v = v.movedim(-1, 0).reshape(*sample, *v.shape[:-1])
-        log_det = self.root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        return self.base.log_prob(v) - log_det
+        return v.movedim(-1, 0).reshape(*sample, *v.shape[:-1])
 
     def at_uniform(self, uniform: Tensor) -> Tensor:
         """Map uniform numbers (*sample, *batch, latents + 1) to draws."""
-        return self.loc + self._turned(draw(self.base, uniform))
+        v = draw(self.base, uniform)
+        z = self.loc + self._turned(v)
+        if not (self.loc.requires_grad or self.root.requires_grad):
+            self._last = z, v
+        return z
 
     def _turned(self, v: Tensor) -> Tensor:
-        return (self.root @ v.unsqueeze(-1)).squeeze(-1)
+        """Multiply by the root of each row, shared by the sample dimensions."""
+        batch = self.root.shape[:-1]
+        if batch[-1] <= _NARROW or not v.numel():
+            return (self.root * v.unsqueeze(-2)).sum(-1)
+        columns = v.reshape(-1, *batch).movedim(0, -2)
+        return (columns @ self.root.mT).movedim(-2, 0).reshape(v.shape)

@@ -15,6 +15,7 @@ from skvnce.distributions.implicit import with_gradient
 
 _TAIL = 35.0  # beyond it erfc underflows; the excess over the bound is exponential
 _END = 50.0  # standard deviations beyond which the density of a normal is negligible
+_UNDERFLOW = {torch.float32: -12.0, torch.float64: -35.0}  # of erfc, by type
 _NARROW = 1e-5  # width times the slope of the density, below which it is uniform
 
 
@@ -115,10 +116,27 @@ class BoundedNormal(Distribution):
 
 
 def log_interval(a: Tensor, b: Tensor) -> Tensor:
-    """Compute log(Phi(b) - Phi(a)), in the tail in which no digits cancel."""
+    """Compute log(Phi(b) - Phi(a)), in the tail in which no digits cancel.
+
+    Where Phi(b) would underflow it is computed from logarithms, which are slow.
+    """
     a, b = a.clamp(-_END, _END), b.clamp(-_END, _END)
     upper = a > 0
     a, b = torch.where(upper, -b, a), torch.where(upper, -a, b)
+    far = b < _UNDERFLOW[a.dtype]
+    if not far.any():
+        return _log_difference(a, b)
+    near = _log_difference(a.where(~far, -1.0), b.where(~far, 1.0))
+    return near.masked_scatter(far, _log_interval_of_tail(a[far], b[far]))
+
+
+def _log_difference(a: Tensor, b: Tensor) -> Tensor:
+    above, below = _upper(-b), _upper(-a)
+    least = torch.finfo(a.dtype).eps
+    return torch.maximum(above - below, least * above).log()
+
+
+def _log_interval_of_tail(a: Tensor, b: Tensor) -> Tensor:
     above, below = log_ndtr(b), log_ndtr(a)
     least = torch.finfo(a.dtype).eps
     return above + torch.log1p(-torch.exp((below - above).clamp(max=-least)))

@@ -21,7 +21,7 @@ distribution function, eq. (36), for the quantiles of (1); Heitjan and Rubin (19
 Ignorability and coarse data, for (2).
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -32,6 +32,7 @@ from skvnce.distributions import continuous_bernoulli as unit
 from skvnce.distributions.bounded_normal import log_interval
 from skvnce.distributions.columns import pick, place
 from skvnce.distributions.levels import Levels
+from skvnce.distributions.observed_sum import Intervals, observed_sum
 
 _DEGREES = 4.0
 
@@ -67,6 +68,22 @@ class Families(NamedTuple):
     ends: Tensor = torch.zeros(0, 2, dtype=torch.float64)
     levels: tuple[Levels, ...] = ()
 
+    def on(self, device: torch.device) -> Self:
+        """Return the tables on a device.
+
+        Raises
+        ------
+        NotImplementedError
+            For columns of categories, unless they are there.
+        """
+        if self.student.device == device:
+            return self
+        if self.levels:
+            raise NotImplementedError("Categories are trained on the CPU only.")
+        return type(self)(
+            *(part.to(device) if isinstance(part, Tensor) else part for part in self)
+        )
+
     def n_columns(self, n_outputs: int) -> int:
         """Return the number of columns of a model with some number of outputs."""
         return n_outputs - sum(family.n_more for family in self.levels)
@@ -89,6 +106,22 @@ class Families(NamedTuple):
         low, high = self._ends(x[..., self.rounded])
         level = low + (high - low) * uniform[..., self.rounded]
         return x.index_copy(-1, self.rounded, level.to(x))
+
+    def intervals(self, x: Tensor) -> Intervals | None:
+        """Return what is known of cells (*rows, features).
+
+        None if columns are neither normal nor rounded.
+        """
+        at = self.rounded
+        if any(map(len, (self.student, self.bernoulli, self.unit, self.levels))):
+            return None
+        kind = torch.zeros(x.shape[-1], dtype=torch.bool, device=x.device)
+        if not len(at):
+            return Intervals(x, x, kind, 0)
+        low, high = (end.to(x) for end in self._ends(x[..., at]))
+        if len(at) < len(kind):  # else all columns, in their order
+            low, high = (x.index_copy(-1, at, end) for end in (low, high))
+        return Intervals(low, high, kind.index_fill(0, at, True), len(at))
 
     def log_width(self, x: Tensor, observed: Tensor) -> Tensor:
         """Sum logs of the distances of these edges over observed cells; (*batch,)."""
@@ -139,6 +172,7 @@ class Cells(Distribution):
         self.outputs, self.families = (loc, scale), families
         width = families.n_columns(loc.shape[-1])
         self.loc, self.scale = loc[..., :width], scale[..., :width]
+        self._known: Intervals | None = None
         super().__init__(self.loc.shape, validate_args=False)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -149,6 +183,8 @@ class Cells(Distribution):
         value : Tensor that broadcasts to (*batch, features)
         """
         families, loc, scale = self.families, self.loc, self.scale
+        if len(families.rounded) == loc.shape[-1]:  # in their order
+            return self._log_rounded(value, slice(None))
         found = Normal(loc, scale, validate_args=False).log_prob(value)
         if len(families.student):
             at = families.student
@@ -161,10 +197,7 @@ class Cells(Distribution):
             found = found.index_copy(-1, at, logsigmoid(sign * loc[..., at]))
         if len(families.rounded):
             at = families.rounded
-            left = families.places(value[..., at])
-            ends = (pick(families.edges, left + k).to(value) for k in (0, 1))
-            inside = log_interval(*((e - loc[..., at]) / scale[..., at] for e in ends))
-            found = found.index_copy(-1, at, inside)
+            found = found.index_copy(-1, at, self._log_rounded(value, at))
         if len(families.unit):
             at = families.unit
             low, width = self._span(value)
@@ -175,6 +208,35 @@ class Cells(Distribution):
             inside = levels.log_prob(value[..., at], *self.outputs)
             found = found.index_copy(-1, at, inside)
         return found
+
+    def given(self, cells: Intervals | None) -> "Cells":
+        """Keep what is known of the rows that `sum_observed` will be called with."""
+        self._known = cells
+        return self
+
+    def sum_observed(self, x: Tensor, observed: Tensor) -> Tensor:
+        """Sum log-densities over observed cells; (*batch,).
+
+        Parameters
+        ----------
+        x : Tensor that broadcasts to (*batch, features)
+            Values under the mask may be anything, NaN included.
+        observed : Tensor of bool, that broadcasts likewise
+        """
+        cells = self._known
+        if cells is None and type(self) is Cells and not x.requires_grad:
+            cells = self.families.intervals(x.where(observed, 0.0))
+        if cells is None:
+            inside = self.log_prob(x.where(observed, 1.0))
+            return inside.where(observed, 0.0).sum(-1)
+        return observed_sum(self.loc, self.scale, cells, observed)
+
+    def _log_rounded(self, value: Tensor, at: Tensor | slice) -> Tensor:
+        """Compute log-probabilities of the cells of rounded columns, eq. (2)."""
+        edges, loc, scale = self.families.edges, self.loc[..., at], self.scale[..., at]
+        left = self.families.places(value[..., at])
+        ends = (pick(edges, left + k).to(value) for k in (0, 1))
+        return log_interval(*((end - loc) / scale for end in ends))
 
     def icdf(self, value: Tensor) -> Tensor:
         """Compute quantiles; (*sample, *batch, features)."""

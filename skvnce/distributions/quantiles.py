@@ -69,6 +69,6 @@ def draw(q: Distribution, uniform: Tensor) -> Tensor:
     -------
     Tensor of shape (*sample, *batch, latents)
     """
-    if isinstance(q, Independent):
+    if isinstance(q, Independent) and not hasattr(q, "at_uniform"):
         return at_quantiles(q.base_dist, uniform[..., :-1])
     return q.at_uniform(uniform)

@@ -6,6 +6,7 @@ from copy import copy, deepcopy
 import numpy as np
 import torch
 
+from skvnce._device import resolve_device
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce._threads import one_thread
@@ -38,10 +39,11 @@ from skvnce.training.rounds import COOLING
 
 SOLVER = {  # the values of the fields that are "auto"
     "batch_size": 128,
-    "learning_rate_init": 1e-3,
+    "learning_rate_init": 4e-3,
     "weight_decay": 0.05,
-    "n_iter_no_change": 6,
+    "n_iter_no_change": 5,
     "validation_fraction": 0.1,
+    "device": "cpu",
 }
 _MIXED = 5  # number of posterior components for objectives with mixtures
 
@@ -112,9 +114,12 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         fitted = self._autoencoder()
         data, _ = self._cell_scores().scores(Incomplete.from_array(nodes))
         with self._trains():
+            device = self._device()
             auto = autoencoder.Autoencoder(*(deepcopy(part).float() for part in fitted))
+            auto = auto.on(device)
             auto.posterior.requires_grad_().train()
-            data, training = Incomplete(data.x.float(), data.observed), self._training()
+            data = Incomplete(data.x.float(), data.observed).on(device)
+            training = self._training()
             autoencoder.train(
                 auto,
                 encoder_loss(self.algorithm, auto, data, training),
@@ -152,7 +157,8 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
 
         def show(hidden):
             if on_chosen is not None and hidden.any():
-                found = self._without(hidden, auto, data, weights, normal, linear)
+                here = deepcopy(auto).on(data.x.device)
+                found = self._without(hidden, here, data, weights, normal, linear)
                 on_chosen(Blind(found, nodes, hidden.numpy()))
 
         self._train(auto, data, nodes, weights, on_round, show)
@@ -175,7 +181,9 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         """Train in rounds."""
         fields = self._solver()
         share, patience = fields["validation_fraction"], fields["n_iter_no_change"]
-        single = Incomplete(data.x.float(), data.observed)
+        device = self._device()
+        auto = auto.on(device)
+        single = Incomplete(data.x.float(), data.observed).on(device)
         algorithm, training = ALGORITHMS[self.algorithm], self._training()
         sizes = self._architecture()
         rounds = Rounds(auto, single, weights, algorithm, training, sizes)
@@ -183,7 +191,8 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         def while_better(judged):
             _, hidden = hold_out(nodes, weights, share)
             limits = {"max_rounds": self.max_iter, "patience": patience}
-            n_rounds = rounds.while_better(hidden, **limits, on_round=judged)
+            there = hidden.to(device)
+            n_rounds = rounds.while_better(there, **limits, on_round=judged)
             on_chosen(hidden)
             return n_rounds
 
@@ -193,6 +202,18 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
     def _solver(self):
         """Return the fields of the solver."""
         return fields_of(self.solver, "solver", SOLVER)
+
+    def _device(self):
+        name = self._solver()["device"]
+        device = resolve_device(name, "solver.device")
+        if device.type != "cpu" and is_level(self).any():
+            if name == "auto":
+                return torch.device("cpu")
+            raise ValueError(
+                f"solver.device={name!r}, but columns of categories are trained on the "
+                "CPU only. Pass 'cpu' or 'auto', or encode them."
+            )
+        return device
 
     def _training(self):
         fields = self._solver()

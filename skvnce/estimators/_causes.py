@@ -31,6 +31,7 @@ from skvnce.estimators._parts import fields_of
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._validation import column_name
 from skvnce.models.noisy_or import NoisyOrModel, gather
+from skvnce.training.flat_adam import FlatAdam
 from skvnce.variational.binary_causes import RowNetwork
 
 _SOLVER = {"batch_size": "auto", "learning_rate_init": 0.02}
@@ -182,12 +183,13 @@ class CauseLearner(
     def _optimizer(self, learner):
         """Rebuild Adam from its state."""
         leaves = [leaf for _, leaf in learner.named_parameters()]
-        adam = torch.optim.Adam(leaves, lr=self._solver()["learning_rate_init"])
-        state = {}
+        adam = FlatAdam(leaves, lr=self._solver()["learning_rate_init"])
+        state = [{} for _ in leaves]
         for name, value in self.optimizer_state_.items():
             place, _, key = name.partition(".")
-            state.setdefault(int(place), {})[key] = torch.tensor(value)
-        adam.load_state_dict({**adam.state_dict(), "state": state})
+            state[int(place)][key] = torch.tensor(value)
+        if self.optimizer_state_:
+            adam.restore(state)
         return adam
 
     def _keep(self, learner, losses, table):
@@ -253,6 +255,6 @@ def arrays_of(optimizer):
     """Convert the state of an optimiser to arrays, named place.key."""
     return {
         f"{place}.{key}": value.numpy().copy()
-        for place, entry in optimizer.state_dict()["state"].items()
+        for place, entry in enumerate(optimizer.state())
         for key, value in entry.items()
     }

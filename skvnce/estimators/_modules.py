@@ -9,7 +9,9 @@ from skvnce._forks import PROCESS
 
 def state_of(module):
     """Convert the state of a module to arrays."""
-    return {name: value.numpy().copy() for name, value in module.state_dict().items()}
+    return {
+        name: value.cpu().numpy().copy() for name, value in module.state_dict().items()
+    }
 
 
 def load_state(module, state):

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import (
     validate_parameter_constraints,
 )
 
+from skvnce._device import DEVICES
 from skvnce.algorithms.vae import sampling
 from skvnce.estimators._validation import AUTO, Number, integer_from
 
@@ -41,6 +42,10 @@ class Adam(Part):
     validation_fraction : "auto" or float, default="auto"
         Share of the observed cells that are held out to choose the number of rounds;
         not for `VNCEEstimator` and `NoisyOr`.
+    device : {"cpu", "cuda", "auto"}, default="cpu"
+        Where torch trains; only for `VariationalAutoencoder`.  ``"auto"`` is CUDA where
+        there is a device, else the CPU.  Random numbers are the same on each device,
+        and the fitted model is used on the CPU.
 
     Examples
     --------
@@ -55,6 +60,7 @@ class Adam(Part):
         "weight_decay": [AUTO, Number(Real, 0, None, closed="left")],
         "n_iter_no_change": [AUTO, integer_from(1)],
         "validation_fraction": [AUTO, Number(Real, 0, 1, closed="left")],
+        "device": [StrOptions(set(DEVICES))],
     }
 
     def __init__(
@@ -64,12 +70,14 @@ class Adam(Part):
         weight_decay="auto",
         n_iter_no_change="auto",
         validation_fraction="auto",
+        device="cpu",
     ):
         self.batch_size = batch_size
         self.learning_rate_init = learning_rate_init
         self.weight_decay = weight_decay
         self.n_iter_no_change = n_iter_no_change
         self.validation_fraction = validation_fraction
+        self.device = device
 
 
 class LBFGS(Part):
@@ -245,7 +253,7 @@ def _check_fields(holder: BaseEstimator, caller: str, prefix: str) -> None:
 def fields_of(
     part: Part | str, slot: str, defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Get the fields of a part, with defaults of the estimator instead of "auto".
+    """Get the fields of a part, with defaults of the estimator for what is not set.
 
     Parameters
     ----------
@@ -259,17 +267,19 @@ def fields_of(
     Raises
     ------
     ValueError
-        If a field that is not used is not "auto".
+        If a field that is not used is set.
     """
     given = {} if isinstance(part, str) else part.get_params(deep=False)
+    usual = {} if isinstance(part, str) else type(part)().get_params(deep=False)
     set_ = {
         name: value
         for name, value in given.items()
-        if not (isinstance(value, str) and value == "auto")
+        if not (isinstance(value, str) and value == usual[name])
     }
     for name in set_:
         if name not in defaults:
             raise ValueError(
-                f"{slot}.{name}={set_[name]!r} is not used here: leave it at 'auto'."
+                f"{slot}.{name}={set_[name]!r} is not used here: leave it at "
+                f"{usual[name]!r}."
             )
     return {**defaults, **set_}

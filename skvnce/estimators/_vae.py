@@ -93,14 +93,14 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     solver : "auto" or Adam, default="auto"
         AdamW, with averages of the parameters over about the last 200 steps.  The
         fields of `Adam` that are ``"auto"`` have these values: ``batch_size=128``;
-        ``learning_rate_init=1e-3`` for the networks, and 0.3 times as large for the
-        linear part; ``weight_decay=0.05``; ``n_iter_no_change=6``: training stops after
+        ``learning_rate_init=4e-3`` for the networks, and 0.3 times as large for the
+        linear part; ``weight_decay=0.05``; ``n_iter_no_change=5``: training stops after
         this number of rounds without a better prediction of held-out cells, and returns
         to the best round; ``validation_fraction=0.1``: the share of the observed cells
         that are held out to choose the number of rounds.  Afterwards the same number of
         rounds, at most six, uses all cells with a decreasing learning rate.  With 0,
         `max_iter` rounds on all cells precede them.
-    max_iter : int, default=40
+    max_iter : int, default=18
         Maximum number of rounds of 50 steps; 0 keeps the linear model.
     n_importance_samples : int, default=256
         Number of draws of the latents in `transform` and `score_samples`; the lower
@@ -224,7 +224,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         hidden_layer_sizes=(64,),
         dropout=0.1,
         solver="auto",
-        max_iter=40,
+        max_iter=18,
         n_importance_samples=256,
         on_misfit="warn",
         categorical_features="from_dtype",

@@ -85,7 +85,8 @@ def observed_log_prob(dist: Distribution, x: Tensor, observed: Tensor) -> Tensor
     Parameters
     ----------
     dist : Distribution of batch shape (features,) or (*batch, features)
-        May have ``log_inside``, log-probabilities of the bounds of missing features.
+        May have ``log_inside``, log-probabilities of the bounds of missing features, or
+        the method ``sum_observed(x, observed)``, which computes the sum itself.
     x : Tensor of shape (*batch, features)
         Values under the mask may be anything, NaN included.
     observed : Tensor of bool, of shape (*batch, features)
@@ -94,6 +95,8 @@ def observed_log_prob(dist: Distribution, x: Tensor, observed: Tensor) -> Tensor
     -------
     Tensor of shape (*batch,)
     """
+    if hasattr(dist, "sum_observed"):
+        return dist.sum_observed(x, observed)
     inside = dist.log_prob(x.where(observed, x.new_ones(())))
     outside = getattr(dist, "log_inside", x.new_zeros(()))
     return inside.where(observed, outside).sum(-1)

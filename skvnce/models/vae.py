@@ -13,12 +13,14 @@ Kingma and Welling (2014), Auto-encoding variational Bayes; Rezende, Mohamed and
 Wierstra (2014); Simkus et al. (2023), appendix J, for the linear model.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
-from torch.distributions import Independent, Normal
-from torch.nn.functional import softplus
+from torch.nn.functional import linear, softplus
 
 from skvnce.distributions.cells import Cells, Families
+from skvnce.distributions.diagonal_normal import DiagonalNormal
 
 _STEEPEST = 3.0  # bound of |g|
 
@@ -56,22 +58,28 @@ class VariationalAutoencoderModel(nn.Module):
         self.network, self.families, self.floor = network, families, floor
         self.register_buffer("origin", torch.zeros(loadings.shape[1]).to(loadings))
 
+    def _apply(
+        self, fn: Callable[[Tensor], Tensor], recurse: bool = True
+    ) -> "VariationalAutoencoderModel":
+        """Move the tables of the families with the parameters; types stay."""
+        super()._apply(fn, recurse)
+        self.families = self.families.on(self.origin.device)
+        return self
+
     @property
     def sizes(self) -> tuple[int, int, list[int]]:
         """Numbers of columns and latents, and of outputs of the hidden layers."""
         widths = [block[-1].out_features for block in self.network.blocks]
         return *self.loadings.shape, widths
 
-    def prior(self) -> Independent:
+    def prior(self) -> DiagonalNormal:
         """Return p(z), of event shape (latents,)."""
-        ones = torch.ones_like(self.origin)
-        standard = Normal(self.origin, ones, validate_args=False)
-        return Independent(standard, 1, validate_args=False)
+        return DiagonalNormal(self.origin, torch.ones_like(self.origin))
 
     def likelihood(self, z: Tensor) -> Cells:
         """Return p(x_j | z) of all j; (*batch, latents) -> batch (*batch, features)."""
         f, g = self.network(z).chunk(2, -1)
-        loc = self.mean + z @ self.loadings.T + f
+        loc = linear(z, self.loadings, self.mean) + f
         g = _STEEPEST * torch.tanh(g / _STEEPEST)
         scale = self.floor * torch.exp(softplus(self.free_scale + g))
         return Cells(loc, scale, self.families)

@@ -74,7 +74,8 @@ def miss_iwae(
     """Estimate the importance-weighted bound by draws of q, eq. (7) of the paper.
 
     The gradient of the posterior is doubly reparametrised (Tucker et al. 2019): it
-    passes through each draw, times its squared normalised weight.  That of the model is
+    passes through each draw, times its squared normalised weight.  (A posterior with
+    `source` passes all of it through a tensor before the draw.)  That of the model is
     the standard one.  Parameters and returned values are those of `miss_vae`; one
     normal gives MIWAE, a mixture MissIWAE.
 
@@ -88,7 +89,8 @@ def miss_iwae(
     log_weight = log_joint(model, x, observed, z) - frozen(q).log_prob(z)
     if z.requires_grad:
         weight = log_weight.detach().softmax(0).unsqueeze(-1)
-        z.register_hook(lambda gradient: weight * gradient)  # has one factor already
+        source = q.source(z) if hasattr(q, "source") else z
+        source.register_hook(lambda gradient: weight * gradient)  # has a factor already
     return iwelbo(log_weight)
 
 

@@ -1,12 +1,14 @@
 """The only loop over epochs: Adam on mini-batches (Kingma and Ba 2015)."""
 
 from collections.abc import Callable, Iterable
-from math import inf
+from math import cos, inf, pi
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from skvnce._progress import tell
+from skvnce.training.flat_adam import FlatAdam, Schedule
 
 
 class Diverged(ArithmeticError):
@@ -15,6 +17,18 @@ class Diverged(ArithmeticError):
 
 class NotFinite(Diverged):
     """The loss, or a gradient, is NaN or infinite."""
+
+
+class Optimiser(Protocol):
+    """What makes steps: `FlatAdam`, or an optimiser of torch."""
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        ...
+
+    def step(self) -> None:
+        """Make a step along the gradients, in place."""
+        ...
 
 
 def train(
@@ -57,8 +71,8 @@ def train(
         The message names the parameters whose gradient is not finite.
     """
     named = list(parameters)
-    optimiser = torch.optim.Adam([leaf for _, leaf in named], lr=learning_rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max_iter)
+    optimiser = FlatAdam([leaf for _, leaf in named], lr=learning_rate)
+    schedule = Schedule(optimiser, lambda n: (1 + cos(pi * n / max_iter)) / 2)
     return descend(
         loss,
         named,
@@ -75,10 +89,11 @@ def descend(
     named: list[tuple[str, Tensor]],
     batches: Callable[[], Iterable[Tensor]],
     *,
-    optimiser: torch.optim.Optimizer,
+    optimiser: Optimiser,
     max_iter: int,
-    schedule: torch.optim.lr_scheduler.LRScheduler | None = None,
+    schedule: Schedule | None = None,
     on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
+    on_step: Callable[[], None] = lambda: None,
     max_norm: float = inf,
 ) -> list[float]:
     """Make the steps of an optimiser, in place; `train` is a simple special case.
@@ -91,14 +106,15 @@ def descend(
         Parameters of the optimiser.
     batches : callable
         Returns the batches of indices of an epoch.
-    optimiser
-        A torch optimiser.
+    optimiser : Optimiser
     max_iter : int
         Number of epochs.
     schedule : optional
-        A torch scheduler, whose step is called after each epoch.
+        A `Schedule` or a scheduler of torch, whose step is called after each epoch.
     on_epoch : callable
         Called with the epoch and its mean loss; stops by returning True.
+    on_step : callable
+        Called after each step.
     max_norm : float
         Gradients are clipped to this norm.
 
@@ -112,24 +128,29 @@ def descend(
     NotFinite
         The message names the parameters whose gradient is not finite.
     """
-    losses, leaves = [], [leaf for _, leaf in named]
+    losses, clipped = [], max_norm < inf
     for epoch in range(1, max_iter + 1):
-        total, count = 0.0, 0
+        values, sizes = [], []
         for n_batch, rows in enumerate(batches(), 1):
             tell("batch", n_batch)
             optimiser.zero_grad()
             value = loss(rows)
             if value.requires_grad:  # some batches may not depend on any parameter
                 value.backward()
-            _check_finite(value, named)
-            if max_norm < inf:
-                torch.nn.utils.clip_grad_norm_(leaves, max_norm)
-            optimiser.step()
-            total += float(value.detach()) * len(rows)
-            count += len(rows)
+                gradients = _gradients(optimiser, named)
+                norm = _norm(gradients)
+                _check_finite(value, norm, named)
+                if clipped:
+                    torch._foreach_mul_(gradients, (max_norm / norm).clamp(max=1.0))
+                optimiser.step()
+            else:
+                _check_finite(value, value, named)
+            on_step()
+            values.append(value.detach())
+            sizes.append(len(rows))
         if schedule is not None:
             schedule.step()
-        losses.append(total / count)
+        losses.append(_weighted_mean(values, sizes))
         if on_epoch(epoch, losses[-1]):
             break
     return losses
@@ -144,8 +165,28 @@ def named_leaves(parts: dict[str, nn.Module]) -> list[tuple[str, Tensor]]:
     ]
 
 
-def _check_finite(value: Tensor, named: list[tuple[str, Tensor]]) -> None:
+def _gradients(optimiser: Optimiser, named: list[tuple[str, Tensor]]) -> list[Tensor]:
+    """Get all gradients, as few vectors if the optimiser has them so."""
+    if isinstance(optimiser, FlatAdam):
+        return optimiser.gradients
+    return [leaf.grad for _, leaf in named if leaf.grad is not None]
+
+
+def _norm(gradients: list[Tensor]) -> Tensor:
+    """Compute the norm of all gradients."""
+    norms = torch.stack([torch.linalg.vector_norm(one) for one in gradients])
+    return torch.linalg.vector_norm(norms)
+
+
+def _weighted_mean(values: list[Tensor], sizes: list[int]) -> float:
+    pairs = zip(values, sizes, strict=True)
+    return sum(float(value) * size for value, size in pairs) / sum(sizes)
+
+
+def _check_finite(value: Tensor, norm: Tensor, named: list[tuple[str, Tensor]]) -> None:
     """Raise an error if the loss or a gradient is not finite."""
+    if (value.detach() + norm).isfinite():
+        return
     bad = [
         name
         for name, leaf in named

@@ -35,14 +35,16 @@ class Averaged:
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         self._followed = list(modules)
         self.modules = [deepcopy(module) for module in self._followed]
+        self._averages, self._values = (
+            [leaf for module in modules for leaf in module.parameters()]
+            for modules in (self.modules, self._followed)
+        )
 
     @torch.no_grad()
     def update(self) -> None:
         """Move the averages by a share of 1 / 200 towards the modules' parameters."""
-        for mean, module in zip(self.modules, self._followed, strict=True):
-            averages, values = list(mean.parameters()), list(module.parameters())
-            if averages:
-                torch._foreach_lerp_(averages, values, 1 / _SPAN)
+        if self._averages:
+            torch._foreach_lerp_(self._averages, self._values, 1 / _SPAN)
 
     def replace(self) -> None:
         """Copy the averaged parameters to the modules."""

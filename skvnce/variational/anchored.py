@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Independent, Normal
 
 from skvnce.distributions.affine_transformed import AffineTransformed
+from skvnce.distributions.diagonal_normal import DiagonalNormal
 from skvnce.distributions.normal_mixture import NormalMixture
 
 _WIDEST = 2.0  # bound of |log-scale|
@@ -72,16 +72,25 @@ class AnchoredEncoder(nn.Module):
     def forward(self, x: Tensor, observed: Tensor) -> AffineTransformed:
         """Return q(z | x_obs); event shape (latents,), batch shape (*batch,)."""
         observed = observed.expand(x.shape)
-        anchor = self.infer(x, observed)
-        seen = torch.cat([anchor.filled, observed.to(x), anchor.mean], -1)
+        return self.at(self.infer(x, observed), observed)
+
+    @property
+    def has_fixed_anchor(self) -> bool:
+        """Whether the linear model stays as it is, so that anchors can be kept."""
+        parts = self.infer.parameters() if isinstance(self.infer, nn.Module) else ()
+        return not any(part.requires_grad for part in parts)
+
+    def at(self, anchor: Anchor, observed: Tensor) -> AffineTransformed:
+        """Return q(z | x_obs) given the posterior of the linear model."""
+        seen = torch.cat([anchor.filled, observed.to(anchor.mean), anchor.mean], -1)
         outputs, k = self.network(seen), self.n_components
         logits, inside = outputs[..., : k - 1], outputs[..., k - 1 :]
         shift, free = inside.unflatten(-1, (k, -1)).chunk(2, -1)
         scale = torch.exp(_WIDEST * torch.tanh(free / _WIDEST))
         shift = shift + self.start
         if k == 1:
-            v = Normal(shift.squeeze(-2), scale.squeeze(-2), validate_args=False)
-            return AffineTransformed(Independent(v, 1), anchor.mean, anchor.root)
+            v = DiagonalNormal(shift.squeeze(-2), scale.squeeze(-2))
+            return AffineTransformed(v, anchor.mean, anchor.root)
         logits = torch.cat([logits, torch.zeros_like(logits[..., :1])], -1)
         mixture = NormalMixture(logits, shift, scale, validate_args=False)
         return AffineTransformed(mixture, anchor.mean, anchor.root)

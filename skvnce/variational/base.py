@@ -146,8 +146,8 @@ def stream(seed: int) -> Uniforms:
 
 
 def global_stream(step: int, template: Tensor) -> Tensor:
-    """Draw uniform numbers from torch's global stream."""
-    return torch.rand_like(template)
+    """Draw uniform numbers from torch's global stream, the same on each device."""
+    return torch.rand(template.shape, dtype=template.dtype).to(template.device)
 
 
 def draw_latents(

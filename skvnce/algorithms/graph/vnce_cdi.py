@@ -28,6 +28,7 @@ from skvnce.models.base import observed_log_prob
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.objectives.vnce import data_loss
 from skvnce.training.adam import descend
+from skvnce.training.flat_adam import FlatAdam
 from skvnce.variational.affine_conditionals import AffineConditionals
 from skvnce.variational.base import Draws, repeated
 
@@ -84,7 +85,7 @@ class State(NamedTuple):
 
     x: Tensor
     q: AffineConditionals
-    optimiser: torch.optim.Optimizer
+    optimiser: FlatAdam
 
 
 def vnce_cdi(
@@ -132,7 +133,7 @@ def vnce_cdi(
 
     def init() -> State:
         q = AffineConditionals(noise, observed_mean(data.x, observed))
-        optimiser = torch.optim.Adam(q.parameters(), lr=learning_rate)
+        optimiser = FlatAdam(q.parameters(), lr=learning_rate)
         x = data.with_values(noise.sample((len(data.x),)))
         return State(x, q, optimiser)
 

@@ -19,12 +19,14 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import tell
 from skvnce.algorithms.vae.levels import LevelPosterior, anchor_of, sites
 from skvnce.distributions import continuous_bernoulli as unit
-from skvnce.distributions.cells import Families
+from skvnce.distributions.cells import Cells, Families
+from skvnce.distributions.observed_sum import Intervals
 from skvnce.models.factor_analysis import FactorModel, infer
 from skvnce.models.networks import ResidualPerceptron
 from skvnce.models.vae import VariationalAutoencoderModel
@@ -33,12 +35,14 @@ from skvnce.samplers.resampling import counted, normalised
 from skvnce.training.adam import descend, named_leaves
 from skvnce.training.averaging import Averaged
 from skvnce.training.best import Best
+from skvnce.training.flat_adam import FlatAdam, Schedule
 from skvnce.training.rounds import MAX_NORM, cooling_after, rows_of
 from skvnce.variational.anchored import Anchor, AnchoredEncoder
 from skvnce.variational.base import Uniforms, draw_latents, stream
 
 FLOOR = 0.03  # minimum standard deviation of a score given the latents
-_VALIDATED = 64  # number of draws for predictions of held-out cells
+_VALIDATED = 32  # number of draws for predictions of held-out cells
+_KEPT = 2**25  # maximum size of the linear part of the posteriors of all rows
 _AT_ONCE = 2**21  # maximum size of the draws of a chunk of rows
 
 
@@ -57,9 +61,75 @@ class Autoencoder(NamedTuple):
     model: VariationalAutoencoderModel
     posterior: AnchoredEncoder
 
+    def on(self, device: torch.device) -> "Autoencoder":
+        """Move to a device, in place."""
+        return Autoencoder(*(part.to(device) for part in self))
+
     def evaluated(self) -> "Autoencoder":
         """Turn off dropout and gradients."""
         return Autoencoder(*(part.eval().requires_grad_(False) for part in self))
+
+
+class KnownRows(NamedTuple):
+    """A model of rows whose cells are known, for the protocol of models.
+
+    Attributes
+    ----------
+    model : VariationalAutoencoderModel
+    cells : Intervals
+        Of these rows.
+    """
+
+    model: VariationalAutoencoderModel
+    cells: Intervals
+
+    def prior(self) -> Distribution:
+        """Return p(z), of event shape (latents,)."""
+        return self.model.prior()
+
+    def likelihood(self, z: Tensor) -> Cells:
+        """Return p(x_j | z) of all j; (*batch, latents) -> batch (*batch, features)."""
+        return self.model.likelihood(z).given(self.cells)
+
+
+class Batches:
+    """Model and encoder for batches of rows; what does not change is computed once.
+
+    Training changes neither the posteriors of the linear model, which take a
+    factorisation for each row, nor the intervals of rounded cells.  Tables of many rows
+    and latents are not kept.
+
+    Parameters
+    ----------
+    auto : Autoencoder
+    data : Incomplete
+    """
+
+    def __init__(self, auto: Autoencoder, data: Incomplete) -> None:
+        self.auto, self.data, self._anchor, self._cells = auto, data, None, None
+        k = auto.model.prior().event_shape[0]
+        fits = data.x.numel() + len(data.x) * k * (k + 1) <= _KEPT
+        if fits and getattr(auto.posterior, "has_fixed_anchor", False):
+            with torch.no_grad():
+                self._anchor = auto.posterior.infer(*data)
+        if isinstance(auto.model, VariationalAutoencoderModel):
+            self._cells = auto.model.families.intervals(data.x)
+
+    def of(self, rows: Tensor | slice) -> tuple[Autoencoder, Incomplete]:
+        """Return them and the rows; they may be called with these rows only."""
+        model, posterior = self.auto
+        if self._anchor is not None:
+            anchor = Anchor(*(part[rows] for part in self._anchor))
+            posterior = partial(_at, posterior, anchor)
+        if self._cells is not None:
+            model = KnownRows(model, self._cells.take(rows))
+        return Autoencoder(model, posterior), self.data.take(rows)
+
+
+def _at(
+    posterior: AnchoredEncoder, anchor: Anchor, x: Tensor, observed: Tensor
+) -> Distribution:
+    return posterior.at(anchor, observed)
 
 
 class Architecture(NamedTuple):
@@ -192,24 +262,22 @@ def train(
     rate = training.learning_rate
     networks = [leaf for name, leaf in named if ".network." in name]
     linear = [leaf for name, leaf in named if ".network." not in name]
-    optimiser = torch.optim.AdamW(
+    optimiser = FlatAdam(
         [
             {"params": networks, "weight_decay": training.weight_decay},
-            {"params": linear, "weight_decay": 0.0, "lr": 0.3 * rate},
+            {"params": linear, "lr": 0.3 * rate},
         ],
         lr=rate,
-        fused=True,
     )
-    optimiser.register_step_post_hook(lambda *_: on_step())
-    schedule = cooling_after(n_rounds)
     return descend(
         loss,
         named,
-        lambda: rows_of(weights, training.batch_size),
+        lambda: rows_of(weights, training.batch_size, device=named[0][1].device),
         optimiser=optimiser,
-        schedule=torch.optim.lr_scheduler.LambdaLR(optimiser, schedule),
+        schedule=Schedule(optimiser, cooling_after(n_rounds)),
         max_iter=n_rounds + n_cooling,
         on_epoch=on_round,
+        on_step=on_step,
         max_norm=MAX_NORM,
     )
 
@@ -252,7 +320,8 @@ def train_while_better(
     if not len(rows):
         return 0
     part, hidden = data.take(rows), held_out[rows]
-    shares = (weights[rows] / weights[rows].sum()).to(data.x)
+    chosen = weights[rows.to(weights.device)]
+    shares = (chosen / chosen.sum()).to(data.x)
     start = held_out_log_prob(auto, part, hidden)
     averaged = Averaged([*auto, *parts.values()])
     mean = Autoencoder(*averaged.modules[:2])

@@ -28,7 +28,12 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vae.autoencoder import NO_PARTS, Autoencoder, Training
+from skvnce.algorithms.vae.autoencoder import (
+    NO_PARTS,
+    Autoencoder,
+    Batches,
+    Training,
+)
 from skvnce.algorithms.vae.completed import Completed
 from skvnce.algorithms.vgi import block
 from skvnce.distributions.cells import ScoredCells
@@ -68,10 +73,11 @@ def bound_loss(
     bound: Bound, auto: Autoencoder, parts: Parts, data: Incomplete, training: Training
 ) -> Loss:
     """Make the loss of a bound that takes rows with missing values."""
+    batches = Batches(auto, data)
 
     def loss(rows: Tensor) -> Tensor:
-        x, observed = data.take(rows)
-        return -bound(*auto, x, observed, global_stream, training.n_draws).mean()
+        parts, part = batches.of(rows)
+        return -bound(*parts, *part, global_stream, training.n_draws).mean()
 
     return loss
 

@@ -57,11 +57,14 @@ class Rule(NamedTuple):
     n_particles, n_proposals : int
         Numbers of tables that are encoded, and of latents that are proposed, in each
         row and step.  Chains have one of both for each draw, which do not count here.
+    n_start : int
+        Number of latents for each draw at the start or at the end.
     """
 
     draws: Callable[[Autoencoder, Incomplete, int, int, Streams], Drawn]
     n_particles: int = 1
     n_proposals: int = 1
+    n_start: int = _PROPOSED
 
 
 def by_lair(
@@ -103,7 +106,8 @@ def by_lair(
         )
         return Drawn(pooled_draws(auto.model, data, pool, streams(2)), pool.mean)
 
-    return Rule(draws, n_particles, n_particles + n_replenish)
+    n_proposals = max(n_particles + n_replenish, _PROPOSED * n_particles)
+    return Rule(draws, n_particles, n_proposals, n_start=1)
 
 
 # of an autoencoder, to the distribution of additional proposals of `lair`
@@ -245,6 +249,7 @@ def rough_mean(
 def chunks(auto: Autoencoder, n: int, n_draws: int, rule: Rule) -> Iterator[slice]:
     """Split n rows into chunks whose draws are bounded in memory."""
     d, k, hidden = auto.model.sizes
-    wide = max(rule.n_proposals, _PROPOSED * n_draws)
-    numbers = wide * (4 * d + max(hidden) + (rule.n_particles + 1) * k)
-    return slices(n, max(1, _AT_ONCE // numbers))
+    one = 4 * d + max(hidden) + k
+    moved = rule.n_proposals * (one + rule.n_particles * k)
+    drawn = rule.n_start * n_draws * (one + k)
+    return slices(n, max(1, _AT_ONCE // max(moved, drawn)))

@@ -14,7 +14,6 @@ estimation from incomplete data, sections 3.4 and 5.3, algorithm 1.
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from skvnce._incomplete import Incomplete
@@ -24,6 +23,7 @@ from skvnce.samplers.base import Sampler
 from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
 from skvnce.samplers.variational_block_gibbs import variational_block_gibbs
 from skvnce.training.adam import descend
+from skvnce.training.flat_adam import FlatAdam
 from skvnce.variational.base import global_stream
 
 
@@ -180,7 +180,7 @@ def train(
         loss,
         named,
         batches,
-        optimiser=torch.optim.Adam([leaf for _, leaf in named], lr=learning_rate),
+        optimiser=FlatAdam([leaf for _, leaf in named], lr=learning_rate),
         max_iter=n_epochs,
         on_epoch=count,
     )

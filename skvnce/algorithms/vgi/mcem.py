@@ -22,6 +22,7 @@ from skvnce.samplers.base import Sampler, run_chain
 from skvnce.samplers.projected_latent import projected_latent
 from skvnce.samplers.variational_gibbs import Hypercube
 from skvnce.training.adam import descend
+from skvnce.training.flat_adam import FlatAdam, Schedule
 
 _ROWS = 2048  # number of rows, over all chains, that are updated at a time
 
@@ -159,7 +160,7 @@ def train(
         return batches()
 
     named = list(model.named_parameters())
-    optimiser = torch.optim.AdamW(
+    optimiser = FlatAdam(
         [leaf for _, leaf in named],
         lr=settings.learning_rate,
         weight_decay=settings.weight_decay,
@@ -169,7 +170,7 @@ def train(
         named,
         renewed,
         optimiser=optimiser,
-        schedule=torch.optim.lr_scheduler.LambdaLR(optimiser, schedule),
+        schedule=Schedule(optimiser, schedule),
         max_iter=n_epochs,
         on_epoch=on_epoch,
         max_norm=max_norm,

@@ -31,6 +31,7 @@ from skvnce.samplers.variational_gibbs import (
     variational_gibbs,
 )
 from skvnce.training.adam import descend, named_leaves
+from skvnce.training.flat_adam import FlatAdam, Schedule
 
 
 class Pair(NamedTuple):
@@ -179,9 +180,7 @@ def warm_up_conditionals(
         loss,
         named,
         epochs(len(observed), batch_size),
-        optimiser=torch.optim.Adam(
-            [leaf for _, leaf in named], lr=learning_rate, amsgrad=True
-        ),
+        optimiser=FlatAdam([leaf for _, leaf in named], lr=learning_rate, amsgrad=True),
         max_iter=n_epochs,
         on_epoch=on_epoch,
     )
@@ -202,7 +201,7 @@ def warm_up_model(
         lambda rows: -model.log_prob(chains.take(rows)).mean(),
         named,
         epochs(len(chains.data.x), batch_size),
-        optimiser=torch.optim.Adam([leaf for _, leaf in named], lr=learning_rate),
+        optimiser=FlatAdam([leaf for _, leaf in named], lr=learning_rate),
         max_iter=n_epochs,
         on_epoch=on_epoch,
     )
@@ -287,7 +286,7 @@ def train(
     list of float
         Mean losses, minus J, of the epochs.
     """
-    optimiser = torch.optim.AdamW(
+    optimiser = FlatAdam(
         [
             *_model_groups(pair.model, settings),
             {
@@ -298,16 +297,16 @@ def train(
             },
         ]
     )
-    optimiser.register_step_post_hook(lambda *_: on_step())
     visit = visit_loss(pair, chains, settings)
     return descend(
         visit if aside is None else lambda rows: visit(rows) + aside(rows),
         pair.named_parameters(),
         batches or epochs(len(chains.data.x), settings.batch_size),
         optimiser=optimiser,
-        schedule=torch.optim.lr_scheduler.LambdaLR(optimiser, schedule),
+        schedule=Schedule(optimiser, schedule),
         max_iter=n_epochs,
         on_epoch=on_epoch,
+        on_step=on_step,
         max_norm=max_norm,
     )
 

@@ -430,3 +430,26 @@ def test_a_linear_model_is_hardly_changed(seed):
 def test_curves_are_worth_training(kind, seed):
     """The control of the test above: .05 nats at least."""
     assert gain_on_new_rows(kind, seed) > 0.02
+
+
+# What training computes once
+
+
+@pytest.mark.parametrize("most", [10**9, 0])
+def test_batches_are_what_the_modules_say_of_their_rows(most, seed, monkeypatch):
+    """Whether the posteriors of the linear model are kept, or are too large."""
+    monkeypatch.setattr(autoencoder, "_KEPT", most)
+    data = table(linear, seed)
+    auto = Autoencoder(*(part.double() for part in started(data)[0]))
+    rows = torch.tensor([3, 0, 40])
+    batches = autoencoder.Batches(auto, data)
+    assert (batches._anchor is None) == (most == 0)
+    (model, posterior), part = batches.of(rows)
+    assert torch.equal(part.x, data.x[rows])
+    z = torch.zeros(len(rows), 1).double()
+    found, expected = posterior(*part), auto.posterior(*data.take(rows))
+    torch.testing.assert_close(found.log_prob(z), expected.log_prob(z))
+    other = auto.posterior(*data.take(rows + 1))
+    assert not torch.allclose(other.log_prob(z), expected.log_prob(z))
+    seen = [m.likelihood(z).sum_observed(*part) for m in (model, auto.model)]
+    torch.testing.assert_close(*seen)

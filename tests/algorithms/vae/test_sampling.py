@@ -255,9 +255,10 @@ def test_chunks_split_the_rows(n, n_draws, monkeypatch):
     monkeypatch.setattr("skvnce.algorithms.vae.sampling._AT_ONCE", 2**16)
     found = [np.arange(n)[rows] for rows in chunks(autoencoder(), n, n_draws, EFFORT)]
     assert np.concatenate([[], *found]).tolist() == list(range(n))
-    proposals = max(21, 4 * n_draws)
+    proposals = max(21, 4 * 20)  # of an iteration, and where the 20 particles start
     for part in found:  # densities of all proposals, and cells of all draws
         assert len(part) * proposals * max(4, 20 * 2) <= 2**16
+        assert len(part) * n_draws * 4 <= 2**16
     if n_draws == 200:
         assert len(found) > 1
 
