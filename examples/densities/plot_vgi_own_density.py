@@ -83,8 +83,8 @@ print(
 # %%
 # Those of rows with missing cells are exact for `GaussianImputer`.  `VGIImputer`
 # estimates them by importance sampling and returns standard errors, of which we print
-# the median.  Where an error is near 1, a single draw decides, and the estimate is of no
-# use: it is far too low.
+# the median.  Where an error is near 1, a single draw decides, and the estimate is of
+# no use: it is far too low.
 
 incomplete = test[test.isna().any(axis=1)]
 _, error = own.score_samples(incomplete, return_std=True)

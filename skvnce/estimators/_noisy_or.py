@@ -406,8 +406,8 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         -------
         torch.nn.Module
             A copy in double precision and without gradients, with ``causes()``: weights
-            ``-log(1 - components_)`` of shape (n_features_in_, n_components_), leaks
-            ``-log(1 - leak_)``, and logits of `prior_`.  Columns that were never
+            ``-log(1 - components_)`` of shape ``(n_features_in_, n_components_)``,
+            leaks ``-log(1 - leak_)``, and logits of `prior_`.  Columns that were never
             observed have initial values.
         """
         check_is_fitted(self)
