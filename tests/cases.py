@@ -1,5 +1,6 @@
 """THE list: what is added here is tested for everything."""
 
+import pytest
 from energies import Bell, Blob, Factor
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -131,5 +132,8 @@ SMALL_IMPUTERS = [
     GaussianImputer(random_state=0),
     ForestImputer(n_estimators=6, random_state=0),
     LAIRImputer(VariationalAutoencoder(max_iter=2), n_draws=4, random_state=0),
-    VGIImputer(IncompleteDensity("vae", max_iter=2), n_draws=4, random_state=0),
+    pytest.param(
+        VGIImputer(IncompleteDensity("vae", max_iter=2), n_draws=4, random_state=0),
+        marks=pytest.mark.slow,
+    ),
 ]

@@ -168,10 +168,11 @@ class Imputer(CellSampler):
 
         Columns that were entirely missing at `fit` have none.
         """
-        never = np.isnan(self._fitted_ends).all(0)
-        codes = np.nan_to_num(self._constants_filled(X)).astype(int)
+        never, cells = np.isnan(self._fitted_ends).all(0), self._constants_filled(X)
         return {
-            place: np.eye(len(column.levels))[codes[:, place]]
+            place: np.eye(len(column.levels))[
+                np.nan_to_num(cells[:, place]).astype(int)
+            ]
             for place, column in enumerate(columns_of(self) or ())
             if column.levels and not never[place]
         }

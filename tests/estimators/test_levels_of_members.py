@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 MAKERS = [
     pytest.param(test_lair_mixed.imputer, id="LAIR"),
-    pytest.param(test_vgi_mixed.imputer, id="VGI"),
+    pytest.param(test_vgi_mixed.imputer, id="VGI", marks=pytest.mark.slow),
 ]
 
 

@@ -119,6 +119,7 @@ def test_chains_contain_levels(brief, monkeypatch):
     assert (chains.n_outside[1:] == 0).all() and (chains.n_drawn[1:] > 0).all()
 
 
+@pytest.mark.slow
 def test_fine_tuning_keeps_levels(fitted):
     model, X, _, _ = fitted
     other = pickle.loads(pickle.dumps(model)).partial_fit(X[X["colour"] != "red"])
