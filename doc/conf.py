@@ -15,6 +15,7 @@ release = version = __version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "sphinx-mathjax-offline",
@@ -37,6 +38,11 @@ autosummary_context = {
 }
 numpydoc_show_class_members = False
 exclude_patterns = ["_build"]
+# Read from a file, so that the build needs no network: from Debian's package
+# python-sklearn-doc 1.2, of which the links below use names that have not changed.
+intersphinx_mapping = {
+    "sklearn": ("https://scikit-learn.org/stable", "_inventories/scikit-learn.inv")
+}
 templates_path = ["_templates"]
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
