@@ -123,7 +123,7 @@ def test_proposals_are_the_posteriors_of_a_linear_model(seed):
     covariance = loadings @ loadings.T + noise**2 * torch.eye(D)
     exact = torch.distributions.MultivariateNormal(torch.zeros(D), covariance)
     x = exact.sample((ROWS,))
-    sizes = study.QUICK._replace(refit=100, rowwise=200)
+    sizes = study.QUICK._replace(refit=100, rowwise=600)
     q = study.proposals(model, x, sizes)
     found = study.log_likelihood(model, q, x, 2000)[0, 0].float()
     assert (found - exact.log_prob(x)).abs().median() < 0.2

@@ -16,7 +16,6 @@ from skvnce.algorithms.graph.em import (
     Penalty,
     Theta,
     coarse,
-    completed_by_gibbs,
     learn_graph,
     observed_mean,
     off_diagonal,
@@ -84,7 +83,6 @@ class Pilot(NamedTuple):
 def pilot(data: Incomplete, start: Theta, centre: Tensor, ridge: float) -> Pilot:
     """Fit a few rounds without a ridge of b."""
     method = coarse(score_matching(data, centre, fit_linear=True))
-    method = method._replace(e_step=completed_by_gibbs(data, n_chains=1))
     with step("fitting a pilot that chooses the ridge of b"):
         fit = learn_graph(
             method,
@@ -97,8 +95,7 @@ def pilot(data: Incomplete, start: Theta, centre: Tensor, ridge: float) -> Pilot
     covariance = torch.atleast_2d(fit.completed.T.cov())
     theta = uncentre(fit.theta, centre)
     ridge_linear = ridge_of_linear(data, theta, covariance, ridge)
-    pair = fit.state.x.expand(2, *data.x.shape)
-    state = None if method.e_step.once else fit.state._replace(x=pair)
+    state = None if method.e_step.once else fit.state
     return Pilot(fit.theta, state, ridge_linear)
 
 
