@@ -244,7 +244,8 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
 
     Examples
     --------
-    >>>     >>> from skvnce import GaussianImputer
+    >>> import numpy as np
+    >>> from skvnce import GaussianImputer
     >>> X = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0], [4.0, 8.0], [5.0, np.nan]])
     >>> imputer = GaussianImputer(shrinkage=0.01, random_state=0).fit(X)
     >>> imputer.transform(X)[-1].round(1)
