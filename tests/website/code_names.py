@@ -29,6 +29,7 @@ FILE = re.compile(r"[\w./*-]+/[\w.*-]+\.(?:py|rst|md|toml)")
 #: Names that pages use and that are not skvnce's or scikit-learn's.
 ELSEWHERE = {
     "DataFrame": "pandas",
+    "LocalCluster": "distributed",
     "ImputationKernel": "miceforest",
     "complete_data": "miceforest",
     "impute_new_data": "miceforest",
