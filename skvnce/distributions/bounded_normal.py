@@ -14,7 +14,8 @@ from torch.special import log_ndtr
 from skvnce.distributions.implicit import with_gradient
 
 _TAIL = 35.0  # beyond it erfc underflows; the excess over the bound is exponential
-_END = 50.0  # standard deviations beyond which the density of a normal is negligible
+# standard deviations beyond which the density of a normal is negligible
+FARTHEST = _END = 50.0
 _UNDERFLOW = {torch.float32: -12.0, torch.float64: -35.0}  # of erfc, by type
 _NARROW = 1e-5  # width times the slope of the density, below which it is uniform
 

@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from skvnce.distributions.bounded_normal import log_interval
+from skvnce.distributions.bounded_normal import FARTHEST, log_interval
 
 _CONSTANT = log(2 * pi) / 2
 
@@ -107,12 +107,18 @@ def _slopes(
     a: Tensor, b: Tensor, log_prob: Tensor, cells: Intervals
 ) -> tuple[Tensor, Tensor]:
     """Compute scale times the derivatives in loc and in scale, eqs. (2) and (3)."""
+    normal = a, a.square() - 1
     if not cells.n_rounded:
-        return a, a.square() - 1
-    at_a, at_b = ((t.square() / -2 - _CONSTANT - log_prob).exp() for t in (a, b))
+        return normal
+    # `log_interval` is constant beyond FARTHEST
+    near = [t.abs() <= FARTHEST for t in (a, b)]
+    a, b = (t.clamp(-FARTHEST, FARTHEST) for t in (a, b))
+    at_a, at_b = (
+        (t.square() / -2 - _CONSTANT - log_prob).exp().where(inside, 0.0)
+        for t, inside in zip((a, b), near, strict=True)
+    )
     rounded = at_a - at_b, a * at_a - b * at_b
     if not cells.n_normal:
         return rounded
-    normal = a, a.square() - 1
     pairs = zip(rounded, normal, strict=True)
     return tuple(one.where(cells.rounded, other) for one, other in pairs)
