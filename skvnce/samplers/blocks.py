@@ -145,8 +145,11 @@ def missing_of(observed: Tensor) -> Missing:
 def _distinct(missing: Tensor) -> tuple[Tensor, Tensor]:
     """Find the distinct rows of bool: the index of each row, and one row of each."""
     bits = 2 ** torch.arange(62)
-    words = [(part * bits[: part.shape[1]]).sum(1) for part in missing.split(62, 1)]
-    found, which = torch.unique(torch.stack(words, 1), dim=0, return_inverse=True)
+    which = torch.zeros(len(missing), dtype=torch.int64)
+    for part in missing.split(62, 1):  # `unique` of one number a row is much faster
+        word = (part * bits[: part.shape[1]]).sum(1)
+        found, place = torch.unique(word, return_inverse=True)
+        found, which = torch.unique(which * len(found) + place, return_inverse=True)
     first = torch.zeros(len(found), dtype=torch.int64)
     return which, first.scatter_(0, which, torch.arange(len(which)))
 
