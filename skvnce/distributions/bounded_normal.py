@@ -15,7 +15,7 @@ from skvnce.distributions.implicit import with_gradient
 
 _TAIL = 35.0  # beyond it erfc underflows; the excess over the bound is exponential
 # standard deviations beyond which the density of a normal is negligible
-FARTHEST = _END = 50.0
+FARTHEST = 50.0
 _UNDERFLOW = {torch.float32: -12.0, torch.float64: -35.0}  # of erfc, by type
 _NARROW = 1e-5  # width times the slope of the density, below which it is uniform
 
@@ -88,7 +88,7 @@ class BoundedNormal(Distribution):
         log_z = log_interval(a, b)
         unit = Normal(torch.zeros_like(a), torch.ones_like(a), validate_args=False)
         edges = [
-            t.clamp(-_END, _END) * (unit.log_prob(t.clamp(-_END, _END)) - log_z).exp()
+            t.clamp(-FARTHEST, FARTHEST) * (unit.log_prob(t.clamp(-FARTHEST, FARTHEST)) - log_z).exp()
             for t in (a, b)
         ]
         return (
@@ -121,7 +121,7 @@ def log_interval(a: Tensor, b: Tensor) -> Tensor:
 
     Where Phi(b) would underflow it is computed from logarithms, which are slow.
     """
-    a, b = a.clamp(-_END, _END), b.clamp(-_END, _END)
+    a, b = a.clamp(-FARTHEST, FARTHEST), b.clamp(-FARTHEST, FARTHEST)
     upper = a > 0
     a, b = torch.where(upper, -b, a), torch.where(upper, -a, b)
     far = b < _UNDERFLOW[a.dtype]
