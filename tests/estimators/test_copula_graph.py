@@ -258,8 +258,9 @@ def test_heavy_tails_do_not_hide_an_edge():
         learner = CopulaGraphLearner(0.1, random_state=0).fit(X)
     # that of other estimators: it is wrong for a graph that logarithms do not change
     assert not [one for one in issued if "far from the others" in str(one.message)]
-    with pytest.warns(MisfitWarning, match="far from the others"):
-        TruncatedGaussianGraphLearner(max_iter=20, random_state=0).fit(abs(X))
+    other = TruncatedGaussianGraphLearner(on_misfit="raise", random_state=0)
+    with pytest.raises(ValueError, match="far from the others"):
+        other.fit(abs(X))
     assert learner.associations_[0, 1] > 0.4
     assert np.count_nonzero(learner.associations_) == 2
     assert abs(np.corrcoef(X.T)[0, 1]) < 0.4
