@@ -8,10 +8,12 @@ from sklearn.exceptions import ConvergenceWarning
 from skvnce._columns import FROM_DTYPE
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step
+from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.algorithms.graph import copula
-from skvnce.algorithms.graph.edge_probability import edge_probabilities
+from skvnce.algorithms.graph.copula_scores import edge_scores
+from skvnce.algorithms.graph.edge_probability import probabilities_of_scores
 from skvnce.estimators._callbacks import (
     reports_fit,
 )
@@ -27,12 +29,12 @@ from skvnce.estimators._validation import (
     Number,
     incomplete_array,
     integer_from,
-    is_level,
     keeps_state_on_failure,
     level_counts,
 )
 
 _ROUNDS = 10  # rounds of EM after which the held-out cells have little influence
+_SEED = 0  # of draws that should be the same with and without a search for alpha
 _REMEDY = "ForestImputer or LAIRImputer may fill missing cells better."
 
 
@@ -109,12 +111,11 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     edge_strengths_ : ndarray of shape (n_nodes, n_nodes)
         Absolute values of `associations_`.
     edge_probabilities_ : ndarray of shape (n_nodes, n_nodes)
-        Posterior probability of each edge, under a mixture of a null component and two
-        slabs that is fitted to the signed strengths of all pairs, estimated without the
-        L1 penalty; pairs with nominal columns have a mixture of their own.  Zero on the
-        diagonal, and for all pairs of a mixture that fits hardly better than one normal
-        distribution.  In 1 of 100 tables of 200 rows and 10 independent columns one
-        exceeded 0.5.
+        Posterior probability of each edge, whatever `alpha` is.  Scores of all pairs
+        are standard normal without an edge; a mixture of this null and of two slabs is
+        fitted to them, or of one slab to those of pairs with a nominal column of more
+        than two levels.  Zero on the diagonal, and for all pairs of a mixture that
+        fits hardly better than the null.
     precision_ : ndarray of shape (n_latents, n_latents)
         Precision matrix of the latent variables.
     mean_, covariance_ : ndarray of shape (n_latents,) and (n_latents, n_latents)
@@ -185,7 +186,9 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     (2012), High-dimensional semiparametric Gaussian copula graphical models; Hoff
     (2007), Extending the rank likelihood for semiparametric copula estimation; Albert
     and Chib (1993), Bayesian analysis of binary and polychotomous response data;
-    Dempster (1972), Covariance selection; Meinshausen (2007), Relaxed lasso.
+    Dempster (1972), Covariance selection; Meinshausen (2007), Relaxed lasso; Jankova
+    and van de Geer (2015), Confidence intervals for high-dimensional inverse
+    covariance estimation.
 
     Examples
     --------
@@ -267,9 +270,10 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     def _fit_graph(self, data, on_round):
         """Pose and solve the problem, and check the result."""
         problem = self._pose(data)
-        fit = problem.learn(float(self.alpha), on_round=on_round, **self._effort(data))
+        first = problem.first(on_round=on_round, **self._effort(data))
+        fit = problem.chosen(first, first.theta, float(self.alpha))
         self._keep(fit, problem, data)
-        self._keep_probabilities(fit, problem)
+        self._keep_probabilities(first, problem)
         self._judge(problem, data, fit.theta)
 
     def _validated(self, X):
@@ -279,7 +283,6 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     def _read(self, X):
         """Choose the columns, and return the rows that have observed cells."""
         cells = self._read_cells(X)
-        self._announce_tails(cells.table, self.feature_indices_[~is_level(self)])
         self._keep_possible(cells.table)
         return Incomplete.from_array(cells.nodes)
 
@@ -332,13 +335,12 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
         self.change_ = self.optimality_gap_ = 0.0
         self._check_held_out(square, None)
 
-    def _keep_probabilities(self, fit, problem):
-        """Estimate the probabilities of edges from a fit without an L1 penalty."""
-        with step("estimating edge probabilities"):
-            strengths = copula.edge_scores(problem, fit)
-            grouped = problem.blocks.sizes > 1
-            self.edge_probabilities_ = edge_probabilities(
-                strengths, grouped[:, None] | grouped
+    def _keep_probabilities(self, first, problem):
+        """Estimate the probabilities of edges from the fit before edges are chosen."""
+        grouped = problem.blocks.sizes > 1
+        with step("estimating edge probabilities"), seeded(_SEED):
+            self.edge_probabilities_ = probabilities_of_scores(
+                edge_scores(problem, first), grouped[:, None] | grouped
             ).numpy()
 
     def _judge(self, problem, data, theta, strength="alpha"):

@@ -1,6 +1,7 @@
 """Graphs of columns of any kind: what the graph depends on, and what it recovers."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -252,7 +253,14 @@ def test_heavy_tails_do_not_hide_an_edge():
     rng = np.random.default_rng(0)
     z = rng.multivariate_normal([0, 0, 0], [[1, 0.6, 0], [0.6, 1, 0], [0, 0, 1]], 400)
     X = np.sign(z) * np.exp(3 * abs(z))
-    learner = learned(X, None, alpha=0.1)
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always")
+        learner = CopulaGraphLearner(0.1, random_state=0).fit(X)
+    # that of other estimators: it is wrong for a graph that logarithms do not change
+    assert not [one for one in issued if "far from the others" in str(one.message)]
+    other = TruncatedGaussianGraphLearner(on_misfit="raise", random_state=0)
+    with pytest.raises(ValueError, match="far from the others"):
+        other.fit(abs(X))
     assert learner.associations_[0, 1] > 0.4
     assert np.count_nonzero(learner.associations_) == 2
     assert abs(np.corrcoef(X.T)[0, 1]) < 0.4
@@ -287,16 +295,16 @@ def test_a_harmful_model_is_replaced_by_means():
 
 
 def test_edge_probabilities_of_noise_are_small():
-    """In 1 of 100 such tables one exceeds one half; more than 2 of 12: 2e-4."""
+    """In none of 300 such tables one exceeded one half; 1 of 100 in 2 of 12: .006."""
     alarms = 0
     for seed in range(12):
         X, categories, _ = mixed_table(200, 10, [7, seed], missing=0.3 * (seed % 2))
         learner = learned(shuffled(X, seed), categories, alpha=0.1)
         alarms += (learner.edge_probabilities_ > 0.5).any()
-    assert alarms <= 2
+    assert alarms <= 1
     X, categories, edges = mixed_table(1500, 10, 0)
     found = learned(X, categories, alpha=0.05).edge_probabilities_[edges]
-    assert (found > 0.5).mean() > 0.3
+    assert (found > 0.5).mean() > 0.8
 
 
 def test_the_learner_of_non_negative_columns_names_this_one():

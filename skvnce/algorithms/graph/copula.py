@@ -174,11 +174,6 @@ class Problem(NamedTuple):
         theta = self.estimate(first, fit.theta)
         return fit._replace(theta=theta, losses=first.losses)
 
-    def learn(self, alpha: float, **effort: object) -> em.Fit:
-        """Estimate the moments, choose edges, and fit the model to them."""
-        first = self.first(**effort)
-        return self.chosen(first, first.theta, alpha)
-
     def estimate(self, first: em.Fit, theta: Theta) -> Theta:
         """Compute the maximum of the likelihood given the edges of theta."""
         edges = self.method.family.strengths(theta) != 0
@@ -213,25 +208,6 @@ class Problem(NamedTuple):
     def criterion(self, fit: em.Fit) -> "Criterion":
         """Return the extended BIC of graphs, given the moments of a fit."""
         return Criterion(self, fit.summary)
-
-
-def edge_scores(problem: Problem, fit: em.Fit) -> Tensor:
-    """Compute scores of edges without a penalty; (columns, columns).
-
-    Without an edge they are nearly standard normal.  Those of columns with one latent
-    variable are signed: strengths times ``sqrt(n v_i v_j)``.  The squares of the
-    others, sums of f squares, are transformed as by Wilson and Hilferty (1931).
-    """
-    free = problem.blocks.free
-    every = em.off_diagonal(len(free)) > 0
-    theta = problem.fitted(fit.summary, fit.theta, every, TOL[1]).theta
-    known = problem.n_rows**0.5 * (problem.information / free)
-    found = problem.method.family.strengths(theta)
-    found = found * torch.outer(known, known).sqrt()
-    f = torch.outer(free, free)
-    chi = torch.minimum(free[:, None], free) * found.square()
-    score = ((chi / f).pow(1 / 3) - 1 + 2 / (9 * f)) / (2 / (9 * f)).sqrt()
-    return torch.where(f > 1, score, found).fill_diagonal_(0.0)
 
 
 class Criterion(NamedTuple):

@@ -129,6 +129,18 @@ def associations(precision: Tensor, blocks: Blocks) -> Tensor:
     """
     if blocks.are_single:
         return em.associations(precision)
+    canonical = whitened(precision, precision, blocks)
+    most = torch.minimum(blocks.free[:, None], blocks.free)
+    found = blocks.norms(canonical) / most.sqrt()
+    single = blocks.sizes == 1
+    signs = -blocks.sums(canonical).sign()
+    found = torch.where(single[:, None] & single, signs * found, found)
+    found = (found + found.T) / 2  # equal up to rounding
+    return found.clamp(-1, 1).fill_diagonal_(0.0)
+
+
+def whitened(matrix: Tensor, precision: Tensor, blocks: Blocks) -> Tensor:
+    """Divide a matrix by the roots of the diagonal blocks of a precision matrix."""
     white = precision.new_zeros(precision.shape)
     ends = blocks.sizes.cumsum(0).tolist()
     for size, end in zip(blocks.sizes.tolist(), ends, strict=True):
@@ -138,11 +150,4 @@ def associations(precision: Tensor, blocks: Blocks) -> Tensor:
             root, torch.eye(size).to(root), upper=False
         )
         white[part, part] = inverse
-    canonical = white @ precision @ white.T
-    most = torch.minimum(blocks.free[:, None], blocks.free)
-    found = blocks.norms(canonical) / most.sqrt()
-    single = blocks.sizes == 1
-    signs = -blocks.sums(canonical).sign()
-    found = torch.where(single[:, None] & single, signs * found, found)
-    found = (found + found.T) / 2  # equal up to rounding
-    return found.clamp(-1, 1).fill_diagonal_(0.0)
+    return white @ matrix @ white.T

@@ -166,7 +166,8 @@ def test_complete_numbers_give_the_graph_of_normal_scores(seed):
     alpha = 0.15
     with seeded(seed):
         problem = copula.pose(Incomplete.from_array(x), ["numeric"] * 6, [0] * 6)
-        fit = problem.learn(alpha, max_iter=50, tol=1e-3)
+        first = problem.first(max_iter=50, tol=1e-3)
+        fit = problem.chosen(first, first.theta, alpha)
     assert len(fit.losses) == 1
     scores = stats.norm.ppf((stats.rankdata(x, axis=0) - 0.5) / 300)
     S = np.corrcoef(scores.T)
