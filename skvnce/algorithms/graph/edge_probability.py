@@ -11,6 +11,7 @@ the edges, are estimated from the values.  The null has its own mean, because mi
 values and penalties shift all values of a table slightly in one direction.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ _NULL = 0.5  # minimum share of the null
 _MAD = 0.6745  # median absolute deviation of a standard normal
 _SIDE = np.array([0.0, 1.0, -1.0])  # of the null on which a component lies
 _TINY = 1e-300  # share of a component that is not used
+_TOL = 1e-4  # gain of a round in the log-likelihood of all values, in nats
+_FAR = 300.0  # largest logarithm of an extrapolated deviation
 
 
 class Mixture(NamedTuple):
@@ -42,73 +45,122 @@ def log_joint(w: Tensor, mixture: Mixture) -> Tensor:
     return log_scale[:, None] - z.square() / 2
 
 
-def fit_mixture(w: Tensor, max_iter: int = 500, tol: float = 1e-8) -> Mixture:
+def fit_mixture(w: Tensor, max_iter: int = 500, tol: float = _TOL) -> Mixture:
     """Fit eq. (1) by EM; (n,) -> Mixture.
 
     It starts with a null as wide as the bulk of the values.
     """
     middle = w.median()
     bulk = ((w - middle).abs().median() / _MAD).clamp(min=1e-12)
-    mixture = Mixture(
-        w.new_tensor([0.8, 0.1, 0.1]),
-        middle + bulk * w.new_tensor([0.0, 3.0, -3.0]),
-        bulk.expand(3).clone(),
+    start = _Point(
+        np.array([0.8, 0.1, 0.1]),
+        (middle + 3 * bulk * torch.from_numpy(_SIDE)).numpy(),
+        bulk.expand(3).numpy(),
     )
-    found = _climbed(w.numpy(), *(part.numpy() for part in mixture), max_iter, tol)
-    return Mixture(*(torch.from_numpy(part) for part in found))
+    return _climbed(w, start, _free(float(bulk) * 1e-3), max_iter, tol)
 
 
 def fit_slabs(
-    w: Tensor, signed: bool, max_iter: int = 500, tol: float = 1e-8
+    w: Tensor, signed: bool, max_iter: int = 500, tol: float = _TOL
 ) -> Mixture:
     """Fit eq. (1) with the null N(0, 1); without a negative slab if not `signed`."""
     share = np.array([0.8, 0.1, 0.1] if signed else [0.8, 0.2, 0.0])
-    start = share, 3 * _SIDE, np.ones(3)
-    found = _climbed(w.numpy(), *start, max_iter, tol, is_known=True)
-    return Mixture(*(torch.from_numpy(part) for part in found))
+    start = _Point(share, 3 * _SIDE, np.ones(3))
+    return _climbed(w, start, _beside_standard_normal, max_iter, tol)
+
+
+class _Point(NamedTuple):
+    """A mixture in numpy, whose calls on few numbers are faster."""
+
+    share: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray
+
+
+_Constrain = Callable[[_Point], _Point]
+
+
+def _free(least: float) -> _Constrain:
+    """Make the constraints of eq. (1), with deviations of at least `least`."""
+
+    def constrained(point: _Point) -> _Point:
+        share, mean, deviation = point
+        slabs = share[1:] * (1 - max(share[0], _NULL)) / share[1:].sum()
+        deviation = np.maximum(deviation, least)
+        return _ordered(np.array([1 - slabs.sum(), *slabs]), mean, deviation)
+
+    return constrained
+
+
+def _beside_standard_normal(point: _Point) -> _Point:
+    """Keep the null N(0, 1), with any share."""
+    mean, deviation = (part.copy() for part in point[1:])
+    mean[0], deviation[0] = 0.0, 1.0
+    return _ordered(point.share, mean, deviation)
+
+
+def _ordered(share: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> _Point:
+    """Put each slab on its side of the null, and make it at least as wide."""
+    mean = mean[0] + _SIDE * np.maximum(_SIDE * (mean - mean[0]), 0)
+    return _Point(share, mean, np.maximum(deviation, deviation[0]))
 
 
 def _climbed(
-    w: np.ndarray,
-    share: np.ndarray,
-    mean: np.ndarray,
-    deviation: np.ndarray,
-    max_iter: int,
-    tol: float,
-    is_known: bool = False,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Make the rounds of EM; in numpy, whose calls on few numbers are faster.
-
-    If the null is known it keeps its mean and deviation, and has any share.
-    """
-    null, least = (mean[0], deviation[0]), deviation[0] * 1e-3
-    used, fewest = share > 0, 0.0 if is_known else _NULL
-    before = -np.inf
-    for _ in range(max_iter):
-        z = (w - mean[:, None]) / deviation[:, None]
-        joint = np.log(np.maximum(share, _TINY) / deviation)[:, None] - z * z / 2
-        top = joint.max(0)
-        weight = np.exp(joint - top)
-        density = weight.sum(0)
-        log_likelihood = (np.log(density) + top).mean()
-        if log_likelihood - before < tol:
+    w: Tensor, start: _Point, constrained: _Constrain, max_iter: int, tol: float
+) -> Mixture:
+    """Make rounds of EM, of which each third starts at an extrapolated point."""
+    values, first, longest = w.numpy(), start, 4.0
+    for _ in range(0, max_iter, 3):
+        before, second = _round(values, first, constrained)
+        reached, third = _round(values, second, constrained)
+        if len(values) * (reached - before) < tol:
             break
-        before = log_likelihood
-        weight /= density
-        total = np.maximum(weight.sum(1), 1e-9)
-        mean = weight @ w / total
-        if is_known:
-            mean[0] = null[0]
-        mean = mean[0] + _SIDE * np.maximum(_SIDE * (mean - mean[0]), 0)
-        variance = (weight * (w - mean[:, None]) ** 2).sum(1) / total
-        deviation = np.maximum(np.sqrt(variance), least)
-        if is_known:
-            deviation[0] = null[1]
-        deviation = np.maximum(deviation, deviation[0])
-        share = total * used / (total * used).sum()
-        slabs = share[1:] * (1 - max(share[0], fewest)) / share[1:].sum()
-        share = np.array([1 - slabs.sum(), *slabs])
-    return share, mean, deviation
+        ahead = constrained(_extrapolated(first, second, third, longest))
+        found, following = _round(values, ahead, constrained)
+        better = found > reached
+        first, longest = (following, 2 * longest) if better else (third, longest / 2)
+    return Mixture(*(torch.from_numpy(part) for part in second))
+
+
+def _round(
+    w: np.ndarray, point: _Point, constrained: _Constrain
+) -> tuple[float, _Point]:
+    """Compute the mean log-likelihood of a point, and the next one of EM."""
+    share, mean, deviation = point
+    z = (w - mean[:, None]) / deviation[:, None]
+    joint = np.log(np.maximum(share, _TINY) / deviation)[:, None] - z * z / 2
+    top = joint.max(0)
+    weight = np.exp(joint - top)
+    density = weight.sum(0)
+    log_likelihood = float((np.log(density) + top).mean())
+    weight /= density
+    total = np.maximum(weight.sum(1), 1e-9)
+    mean = weight @ w / total
+    variance = (weight * (w - mean[:, None]) ** 2).sum(1) / total
+    share = total * (share > 0) / (total * (share > 0)).sum()
+    return log_likelihood, constrained(_Point(share, mean, np.sqrt(variance)))
+
+
+def _extrapolated(
+    first: _Point, second: _Point, third: _Point, longest: float
+) -> _Point:
+    """Extrapolate from three points of EM by SQUAREM's third scheme.
+
+    Varadhan and Roland (2008), Simple and globally convergent methods for accelerating
+    the convergence of any EM algorithm; in logarithms of shares and deviations.
+    """
+    points = np.array(
+        [
+            (np.log(np.maximum(share, _TINY)), mean, np.log(deviation))
+            for share, mean, deviation in (first, second, third)
+        ]
+    )
+    step, bend = points[1] - points[0], points[2] - 2 * points[1] + points[0]
+    length = ((step**2).sum() / max((bend**2).sum(), _TINY)) ** 0.5
+    length = max(min(length, longest), 1.0)
+    share, mean, deviation = points[0] + 2 * length * step + length**2 * bend
+    share = np.exp(share - share.max()) * (third.share > 0)
+    return _Point(share / share.sum(), mean, np.exp(deviation.clip(-_FAR, _FAR)))
 
 
 def edge_probabilities(strengths: Tensor) -> Tensor:
