@@ -88,8 +88,8 @@ class BoundedNormal(Distribution):
         log_z = log_interval(a, b)
         unit = Normal(torch.zeros_like(a), torch.ones_like(a), validate_args=False)
         edges = [
-            t.clamp(-FARTHEST, FARTHEST) * (unit.log_prob(t.clamp(-FARTHEST, FARTHEST)) - log_z).exp()
-            for t in (a, b)
+            t * (unit.log_prob(t) - log_z).exp()
+            for t in (a.clamp(-FARTHEST, FARTHEST), b.clamp(-FARTHEST, FARTHEST))
         ]
         return (
             log(2 * pi) / 2 + 0.5 + self.scale.log() + log_z + (edges[0] - edges[1]) / 2
