@@ -12,7 +12,7 @@ quarters of frames that they have not seen.
 # The data
 # --------
 # The Frey faces: 1965 frames of 28 x 20 grey values.  To be quick we cut off a margin
-# of two pixels, average blocks of 2 x 2, and take every fifth frame.  A random choice
+# of two pixels, average blocks of 2 x 2, and take every sixth frame.  A random choice
 # of test frames would leak, for neighbours in a video are nearly the same; so the last
 # fifth of the video is the test, and twenty frames before it are left out.
 
@@ -30,8 +30,8 @@ from skvnce.metrics import coverage, crps, imputation_rmse
 
 inner = load_frey_faces().data.reshape(-1, 28, 20)[:, 2:26, 2:18]
 frames = inner.reshape(-1, 12, 2, 8, 2).mean((2, 4)) / 255
-X = np.concatenate([frames[:1580:5], frames[1600::5]]).reshape(-1, 96)
-test = np.arange(len(X)) >= 316
+X = np.concatenate([frames[:1580:6], frames[1600::6]]).reshape(-1, 96)
+test = np.arange(len(X)) >= 264
 
 rng = np.random.default_rng(0)
 quarters = rng.permuted(np.tile([True, True, False, False], (len(X), 1)), axis=1)
@@ -100,14 +100,13 @@ for (title, rows), column in zip(pictures.items(), axes.T, strict=True):
 plt.show()
 
 # %%
-# What the numbers show.  The autoencoders' means are nearer to the hidden pixels than
-# those of the normal distribution, their draws are about as near (CRPS).
+# What the numbers show.  The autoencoders' means are a little nearer to the hidden
+# pixels than those of the normal distribution; their draws are farther (CRPS).
 #
-# But of their intervals that should cover 90 % little more than half do, and those of
-# the normal distribution are right, as its draws carry the uncertainty of all
-# parameters.  Held-out cells choose the number of rounds, and these are single pixels,
-# whose neighbours are there; a quarter is harder to tell, and training goes on for too
-# long.  So we stop after six rounds at most, and train two autoencoders: one alone
-# covers less and is farther off, and four take twice the time and cover less than two
-# thirds.  For a picture take these means; for intervals with few rows, the normal
-# distribution.
+# Of their intervals that should cover 90 % only half do, and those of the normal
+# distribution are right, as its draws carry the uncertainty of all parameters.
+# Held-out cells choose the number of rounds, and these are single pixels, whose
+# neighbours are there; a quarter is harder to tell, and training goes on for too long.
+# So we stop after six rounds at most, and train two autoencoders: one alone covers
+# less and is farther off, and four take twice the time and cover less than two thirds.
+# For a picture take these means; for intervals with few rows, the normal distribution.
