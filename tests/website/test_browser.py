@@ -49,6 +49,8 @@ PAGES = [
     "auto_examples/graphs/plot_sachs.html",
     "benchmarks/index.html",
     "benchmarks/imputation.html",
+    "benchmarks/mixed.html",
+    "benchmarks/pooling_coverage.html",
     "benchmarks/safety.html",
     "developer/index.html",
     "developer/conventions.html",
