@@ -72,6 +72,7 @@ html_favicon = "_static/favicon.svg"
 html_context = {"default_mode": "auto"}
 html_static_path = ["_static"]
 html_css_files = ["skvnce.css"]
+html_js_files = ["breaks.js"]
 html_show_sourcelink = False
 html_theme_options = {
     "header_links_before_dropdown": 5,
