@@ -40,6 +40,8 @@ def _sets(graph, missing):
 
 _SETS = ("complete", "30 % MCAR", "30 % MAR", "50 % MCAR")
 _TOPICS = "Topics of NeurIPS titles, 1987-2016 (6519 titles of 1220 words, K = 20)"
+_QUADRANTS = ("1 hidden", "2 hidden", "3 hidden")
+_BOUNDS = "Short: all nine methods (figure 2)"
 _HIDDEN = ("0% missing", "30% missing", "50% missing")
 
 PICTURES = {
@@ -233,5 +235,38 @@ PICTURES = {
             )
         ),
         ".",
+    ),
+    "vae_omniglot": Picture(
+        "F1 of the hidden pixels of images with one, two or three hidden quadrants; "
+        "more is better. Blue: the samplers of Simkus and Gutmann (2023)",
+        (
+            Panel(
+                "F1 of hidden pixels",
+                "sampler",
+                tuple(Series(c, "F1", c) for c in _QUADRANTS),
+            ),
+        ),
+        "AC-MWG|LAIR",
+    ),
+    "vae_bounds": Picture(
+        "Log-likelihood of complete rows, in nats, medians of five seeds, of "
+        "autoencoders fitted by nine bounds; more is better",
+        (Panel("log-likelihood", "method", (Series("median", _BOUNDS, "median"),)),),
+        ".",
+    ),
+    "vgi_factor_analysis": Picture(
+        "Distance of the fitted factor analysis from the true one, by share of missing "
+        "cells (blue: skvnce); less is better",
+        (
+            Panel(
+                "KL(truth, fit), 1e-3",
+                "KL(truth, fit), 1e-3",
+                tuple(
+                    Series(c, "Accuracy (figures 3 and 4)", c)
+                    for c in ("1/6", "3/6", "5/6")
+                ),
+                log=True,
+            ),
+        ),
     ),
 }

@@ -142,6 +142,8 @@ def _fill(ax, panel, rows, ours):
             ax.plot([], [], MARKERS[i], color="0.4", ms=5, label=one.name)
     if panel.log:
         ax.set_xscale("log")
+    else:
+        ax.locator_params(axis="x", nbins=6)
     if panel.reference is not None:
         ax.axvline(panel.reference, color="0.5", lw=1, zorder=0)
     ax.set_yticks(range(len(rows)), [_shortened(row.name) for row in rows])
