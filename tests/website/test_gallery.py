@@ -13,7 +13,7 @@ EXAMPLES = sorted((ROOT / "examples").rglob("plot_*.py"))
 THUMBNAIL = re.compile(
     r'thumbcontainer"[^>]*><img [^>]*src="([^"]+)"[^>]*/?>.{0,600}?href="([^"#]+)', re.S
 )
-# An example should take at most 20 s on a machine of two cores.  The slowest took 15 s
+# An example should take at most 20 s on a machine of two cores.  The slowest took 16 s
 # of CPU time there.  On a slower machine, set the limit in the variable.
 CPU_SECONDS = float(os.environ.get("SKVNCE_GALLERY_SECONDS", 20))
 FIELDS = ("When to use it", "In two lines", "How to check it", "Mathematics", "Papers")
