@@ -7,6 +7,9 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from _picture_list import PICTURES
+from _pictures import illustrated
+
 _PACKAGES = ("scikit-learn", "torch", "numpy")
 
 
@@ -35,9 +38,10 @@ def table(header, rows):
 
 
 def publish(parts, output):
-    """Print a report, and write it to a file if one is named."""
+    """Print a report; write it to a file if one is named, with the picture it has."""
     text = "\n\n".join(parts) + "\n"
     print(text)
     if output:
         Path(output).parent.mkdir(parents=True, exist_ok=True)
+        text = illustrated(text, output, PICTURES)
         Path(output).write_text(text, encoding="utf-8")

@@ -4,11 +4,15 @@ The build runs the examples; ``-D plot_gallery=0`` leaves them out.
 """
 
 import re
+import sys
+from pathlib import Path
 
 # The gallery looks at what the examples import, also where it does not run them.
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 
 from skvnce import __version__
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "skvnce"
 release = version = __version__
@@ -54,6 +58,8 @@ sphinx_gallery_conf = {
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("skvnce",),
     "abort_on_example_error": True,
+    "reset_modules": ("matplotlib", "seaborn", "gallery_times.record"),
+    "reset_modules_order": "both",
     "parallel": 2,
     # What a call for a legend or a title returns is not shown.
     "capture_repr": ("_repr_html_",),
@@ -66,6 +72,7 @@ html_favicon = "_static/favicon.svg"
 html_context = {"default_mode": "auto"}
 html_static_path = ["_static"]
 html_css_files = ["skvnce.css"]
+html_js_files = ["breaks.js"]
 html_show_sourcelink = False
 html_theme_options = {
     "header_links_before_dropdown": 5,

@@ -210,9 +210,9 @@ def learn_graph(table, picture):
     n_other = np.count_nonzero(np.triu(filled, 1))
     print(f"The mean-filled graph keeps {n_other} of {pairs} edges.\n")
     show_scores(table, learner.alpha_)
-    GraphDisplay.from_estimator(learner, max_edges=N_DRAWN).figure_.savefig(
-        picture, dpi=150
-    )
+    figure = GraphDisplay.from_estimator(learner, max_edges=N_DRAWN).figure_
+    figure.set_size_inches(5.6, 5.6)  # names stay legible in a column of a page
+    figure.savefig(picture, dpi=200)
     print(f"The strongest {N_DRAWN} edges are drawn in {picture}.")
 
 

@@ -60,8 +60,8 @@ class Mixture(torch.nn.Module):
 # when to stop.  With much larger steps a part may collapse onto a few rows.
 
 train, test = X[::2], X[1::2]
-solver = Adam(learning_rate_init=0.005, validation_fraction=0)
-own = VGIImputer(IncompleteDensity(Mixture, solver=solver, max_iter=40), random_state=0)
+solver = Adam(learning_rate_init=0.01, validation_fraction=0)
+own = VGIImputer(IncompleteDensity(Mixture, solver=solver, max_iter=20), random_state=0)
 imputers = {"GaussianImputer": GaussianImputer(random_state=0), "own density": own}
 for imputer in imputers.values():
     imputer.fit(train)

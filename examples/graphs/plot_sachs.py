@@ -61,7 +61,7 @@ def learn(X):
     learner = TruncatedGaussianGraphLearner(random_state=0)
     with warnings.catch_warnings():  # the raw columns are as skewed as said above
         warnings.simplefilter("ignore", MisfitWarning)
-        return GridSearchCV(learner, grid, cv=3, n_jobs=2).fit(X).best_estimator_
+        return GridSearchCV(learner, grid, cv=2).fit(X).best_estimator_
 
 
 def mean_filled_lasso(X):

@@ -312,9 +312,26 @@ class GraphSearch(CallbackSupportMixin):
             warn_user(
                 f"selection={self.selection!r} chose the {end} alpha of the path, "
                 f"{alpha:.3g} (number of edges: {links}). The best alpha may lie "
-                "beyond: pass alphas with a wider range, or use another selection.",
+                f"beyond: {self._wider_path(sparser)}",
                 UserWarning,
             )
+
+    def _wider_path(self, sparser):
+        """Say what to do if the chosen alpha is at an end of the path."""
+        first, last = self.alphas_[[0, -1]]
+        if sparser:
+            return (
+                "pass an integer as alphas, for a path that begins with the empty "
+                f"graph, or values above {first:.3g}."
+            )
+        wider = f"alphas=[*np.geomspace({first:.3g}, {last / 100:.3g}, 30), 0]"
+        advice = f"pass smaller values as well, {wider}, where 0 is no L1 penalty"
+        if self.selection in ("cv", "cv-1se"):
+            advice += (
+                ". The score rates predictions, and may be best with all edges: to "
+                "find edges, set selection='ebic'"
+            )
+        return advice + "."
 
     def _check_parameters(self):
         """Check parameters; return the decreasing alphas, or the number of alphas."""

@@ -1,5 +1,6 @@
 """The path of penalties, and the rules that choose on it."""
 
+import re
 import warnings
 from copy import deepcopy
 from functools import cache
@@ -239,15 +240,34 @@ def test_it_completes_tables(data):
 
 
 @pytest.mark.parametrize(
-    ("alphas", "gamma", "end"),
-    [([0.5, 0.05], 0, "smallest"), ([0.05, 0.02], 100, "largest")],
+    ("alphas", "gamma", "end", "remedy"),
+    [
+        ([0.5, 0.05], 0, "smallest", r"pass smaller values as well, alphas=\["),
+        ([0.05, 0.02], 100, "largest", "pass an integer as alphas, .* above 0.05"),
+    ],
 )
-def test_the_edge_of_the_grid_is_told(alphas, gamma, end, data):
+def test_the_edge_of_the_grid_is_told(alphas, gamma, end, remedy, data):
     learner = TruncatedGaussianGraphLearnerCV(
         alphas=alphas, gamma=gamma, random_state=0
     )
-    with pytest.warns(UserWarning, match=f"the {end} alpha of the path"):
+    with pytest.warns(UserWarning, match=f"the {end} alpha of the path.*{remedy}"):
         learner.fit(data[0])
+
+
+@pytest.mark.parametrize("selection", ["ebic", "cv"])
+def test_the_wider_path_of_the_warning_contains_the_choice(selection, data):
+    learner = TruncatedGaussianGraphLearnerCV(
+        alphas=[0.5, 0.3], selection=selection, random_state=0
+    )
+    with pytest.warns(UserWarning, match="the smallest alpha of the path") as told:
+        learner.fit(data[0])
+    [message] = [str(w.message) for w in told]
+    assert ("set selection='ebic'" in message) == (selection == "cv")
+    [inside] = re.findall(r"np\.geomspace\((.*?)\), 0\]", message)
+    first, last, n_alphas = (float(number) for number in inside.split(", "))
+    wider = [*np.geomspace(first, last, int(n_alphas)), 0]
+    learner.set_params(alphas=wider).fit(data[0])  # warnings are errors
+    assert 0 <= learner.alpha_ < 0.3
 
 
 def test_jobs_change_nothing(data, by_rule):

@@ -49,12 +49,26 @@ PAGES = [
     "auto_examples/graphs/plot_sachs.html",
     "benchmarks/index.html",
     "benchmarks/imputation.html",
+    "benchmarks/mixed.html",
+    "benchmarks/pooling_coverage.html",
     "benchmarks/safety.html",
     "developer/index.html",
     "developer/conventions.html",
     "genindex.html",
     "search.html",
 ]
+
+
+# The words of names in the heading, and the lines on which each stands.
+LINES = """
+const range = document.createRange();
+const texts = [...document.querySelector("h1").childNodes]
+    .filter(node => node.nodeType === Node.TEXT_NODE && !node.data.includes(" "));
+return texts.map(text => {
+    range.selectNode(text);
+    return [text.data, [...range.getClientRects()].map(box => box.top)];
+});
+"""
 
 
 class _Handler(SimpleHTTPRequestHandler):
@@ -200,6 +214,16 @@ def test_mathematics_is_rendered(site, browser):
     assert formulas > 5
     assert len(browser.find_elements("css selector", "mjx-container")) >= formulas
     assert not browser.find_elements("css selector", "mjx-merror")
+
+
+def test_long_names_in_headings_break_between_words(site, browser):
+    chromium.resize(browser, 400)
+    chromium.load(browser, site + "user_guide/graph.html")
+    words = browser.execute_script(LINES)
+    assert [word for word, _ in words] == ["Gaussian", "Graph", "Learner"]
+    assert all(len(lines) == 1 for _, lines in words)
+    assert len({lines[0] for _, lines in words}) > 1
+    assert heading(browser).endswith(": TruncatedGaussianGraphLearner")
 
 
 def test_mode_button_changes_the_colours(site, browser):

@@ -1,5 +1,6 @@
 """The gallery of the built site: thumbnails, mini galleries, summaries of pages."""
 
+import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -12,6 +13,9 @@ EXAMPLES = sorted((ROOT / "examples").rglob("plot_*.py"))
 THUMBNAIL = re.compile(
     r'thumbcontainer"[^>]*><img [^>]*src="([^"]+)"[^>]*/?>.{0,600}?href="([^"#]+)', re.S
 )
+# An example should take at most 20 s on a machine of two cores.  The slowest took 16 s
+# of CPU time there.  On a slower machine, set the limit in the variable.
+CPU_SECONDS = float(os.environ.get("SKVNCE_GALLERY_SECONDS", 20))
 FIELDS = ("When to use it", "In two lines", "How to check it", "Mathematics", "Papers")
 SUMMARISED = sorted(
     path.stem
@@ -59,6 +63,26 @@ def test_thumbnails_show_something(default):
     if all(p.exists() and p.read_bytes() == default for p in pictures):
         pytest.skip("the gallery was built without running it")
     assert not pale(pictures, default)
+
+
+def slow(folder, limit):
+    """Return the examples that took more CPU seconds than the limit, and theirs."""
+    recorded = {p.stem: float(p.read_text()) for p in folder.glob("*.txt")}
+    return {name: seconds for name, seconds in recorded.items() if seconds > limit}
+
+
+def test_examples_take_at_most_20_seconds():
+    folder = ROOT / "doc" / "generated" / "cpu_seconds"
+    if not folder.exists():
+        pytest.skip("the gallery was built without running it")
+    assert {p.stem for p in folder.glob("*.txt")} >= {path.stem for path in EXAMPLES}
+    assert not slow(folder, CPU_SECONDS)
+
+
+def test_slow_examples_are_found(tmp_path):
+    (tmp_path / "plot_quick.txt").write_text("19.9\n")
+    (tmp_path / "plot_slow.txt").write_text("20.1\n")
+    assert slow(tmp_path, 20) == {"plot_slow": 20.1}
 
 
 @pytest.mark.parametrize(
