@@ -315,3 +315,5 @@ def test_the_learner_of_non_negative_columns_names_this_one():
         other.fit(X)
     with pytest.raises(ValueError, match="CopulaGraphLearner learns a graph"):
         other.fit(X - 1)
+    with pytest.raises(ValueError, match="for a graph, CopulaGraphLearner"):
+        other.fit(pd.DataFrame({"x": X[:, 0], "answer": ["yes", "no"] * 100}))
