@@ -138,6 +138,18 @@ def test_associations_of_single_latents_are_partial_correlations(seed):
     assert (found.diagonal() == 0).all()
 
 
+def test_associations_of_blocks_average_canonical_correlations(seed):
+    """One with a number, and two for three and four levels, which have three."""
+    K = random_precision(8, seed).numpy()
+    blocks = Blocks.of(torch.tensor([1, 3, 4]))
+    found = copula_m_step.associations(torch.tensor(K), blocks).numpy()
+    one, three, four = slice(0, 1), slice(1, 4), slice(4, 8)
+    for i, j, a, b, m in (0, 1, one, three, 1), (1, 2, three, four, 2):
+        squares = np.linalg.solve(K[a, a], K[a, b]) @ np.linalg.solve(K[b, b], K[b, a])
+        assert found[i, j] == pytest.approx(min(1, (np.trace(squares) / m) ** 0.5))
+    assert 0 < found[0, 1] < 1
+
+
 def test_associations_of_blocks_are_invariant(seed):
     """To linear maps of the latents of a column, such as an order of its levels."""
     sizes = [1, 3, 1, 4]
