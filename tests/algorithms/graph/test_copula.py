@@ -117,6 +117,17 @@ def test_means_of_nominal_latents_have_no_edges(seed):
         assert abs(precision[block, others]).max() > 0.01
 
 
+def test_the_loss_is_that_of_latent_variables_in_their_units(seed):
+    """``tr(S K) - log det K``, without a penalty."""
+    S = torch.linalg.inv(random_precision(4, seed)) * 7
+    weight = torch.zeros(4, 4).double()
+    step = copula_m_step.m_step(Blocks.of(torch.ones(4, dtype=torch.long)))
+    start = copula_m_step.Theta.independent(4)
+    normal, penalty = Normal(start.mean, S), copula_m_step.Penalty(weight, weight)
+    found = step.solve(normal, start, penalty, 1e-9)
+    assert found.loss == pytest.approx(4 + float(S.logdet()), abs=1e-6)
+
+
 def random_precision(d, seed):
     rng = np.random.default_rng(seed)
     a = rng.normal(size=(d, 2 * d))
