@@ -125,12 +125,3 @@ def test_small_scores_without_a_sign_are_no_edges(seed):
     assert (signed[0, 2:4] > 0.9).all() and (signed[4, 5:8] > 0.9).all()
     assert torch.equal(found, found.T) and (found.diagonal() == 0).all()
     assert not probabilities_of_scores(w.clamp(-2.5, 2.5), ~every).any()
-
-
-def test_most_pairs_may_have_an_edge(seed):
-    """As the null is known, its share may be below one half; here it is 0.1."""
-    d, rng = 20, np.random.default_rng(seed)
-    w = np.triu(rng.normal(3, 1, size=(d, d)) * (rng.uniform(size=(d, d)) < 0.9), 1)
-    w = torch.tensor(w + w.T)
-    found = probabilities_of_scores(w, torch.zeros(d, d, dtype=torch.bool))
-    assert 0.75 < float(found.sum()) / (d * (d - 1)) < 0.99
