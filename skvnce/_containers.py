@@ -282,8 +282,8 @@ def _culprit(
     if "could not convert" in message:
         return is_unreadable_text, (
             "Drop or encode text columns, for example with a ColumnTransformer, or use "
-            "GaussianImputer or LAIRImputer with categorical_features; mark missing "
-            "values by NaN."
+            "GaussianImputer, LAIRImputer or, for a graph, CopulaGraphLearner with "
+            "categorical_features; mark missing values by NaN."
         )
     if "NAType" in message:
         return _is_na, "Mark missing cells by NaN."

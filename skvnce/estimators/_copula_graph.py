@@ -170,9 +170,11 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     Edges are chosen by the graphical lasso with the weights ``alpha * sqrt(f_i * f_j)``
     times the average of ``information_ / f``, where f is one less than the number of
     levels of a nominal column and 1 otherwise.  The block of a nominal column is zero
-    or not as a whole (group lasso).  `precision_` maximises the likelihood given the
-    edges (covariance selection; the relaxed lasso), with a prior of a hundredth of a
-    row for each latent variable, so that the maximum exists.  Nothing else holds back
+    or not as a whole (group lasso).  `precision_` maximises the likelihood of the
+    moments of EM given the edges (covariance selection; the relaxed lasso), with a
+    prior of a hundredth of a row for each latent variable, so that the maximum exists.
+    These moments have a light penalty, so that associations of columns with few values
+    or many missing cells are too small; see the user guide.  Nothing else holds back
     a dense graph of many columns: choose `alpha` by cross-validation to predict.
 
     The distributions of single columns are estimated from their observed cells before

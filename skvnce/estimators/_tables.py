@@ -43,7 +43,7 @@ def column_moments(nodes, weights):
     """Compute weighted means and standard deviations of the observed cells."""
     seen = ~np.isnan(nodes) * weights[:, None]
     total = seen.sum(0)
-    with np.errstate(over="ignore"):  # the check of the scale finds overflows
+    with np.errstate(over="ignore", invalid="ignore"):  # the check of the scale follows
         mean = np.nansum(nodes * seen, 0) / total
         return mean, np.sqrt(np.nansum((nodes - mean) ** 2 * seen, 0) / total)
 
@@ -51,7 +51,8 @@ def column_moments(nodes, weights):
 def constant_columns(nodes):
     """Return which columns have observed cells that are equal, up to rounding."""
     low, high = np.fmin.reduce(nodes, 0), np.fmax.reduce(nodes, 0)
-    return high - low <= 1e-13 * np.maximum(abs(low), abs(high))
+    with np.errstate(over="ignore"):  # an infinite range is none of a constant
+        return high - low <= 1e-13 * np.maximum(abs(low), abs(high))
 
 
 def distinct_rows(rows):

@@ -236,7 +236,8 @@ def _numbers(estimator, X, reset):
     """Validate a table of numbers."""
     cells = readable(X)
     _check_two_dimensional(cells)
-    with cell_errors_named(X):
+    # scikit-learn adds all cells, which may overflow in both directions
+    with cell_errors_named(X), np.errstate(invalid="ignore"):
         table = validate_data(
             estimator,
             cells,

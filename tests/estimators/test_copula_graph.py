@@ -315,3 +315,14 @@ def test_the_learner_of_non_negative_columns_names_this_one():
         other.fit(X)
     with pytest.raises(ValueError, match="CopulaGraphLearner learns a graph"):
         other.fit(X - 1)
+    with pytest.raises(ValueError, match="for a graph, CopulaGraphLearner"):
+        other.fit(pd.DataFrame({"x": X[:, 0], "answer": ["yes", "no"] * 100}))
+
+
+def test_cells_at_the_end_of_float64_are_an_error_without_other_warnings():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    X[:, 1] = np.sign(X[:, 1]) * 1e308
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="column 1 has values whose squares"):
+            CopulaGraphLearner().fit(X)

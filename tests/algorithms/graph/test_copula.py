@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from copula_graph_tables import column
-from scipy import stats
+from scipy import optimize, stats
 from sklearn.covariance import graphical_lasso
 
 from skvnce._incomplete import Incomplete
@@ -117,6 +117,17 @@ def test_means_of_nominal_latents_have_no_edges(seed):
         assert abs(precision[block, others]).max() > 0.01
 
 
+def test_the_loss_is_that_of_latent_variables_in_their_units(seed):
+    """``tr(S K) - log det K``, without a penalty."""
+    S = torch.linalg.inv(random_precision(4, seed)) * 7
+    weight = torch.zeros(4, 4).double()
+    step = copula_m_step.m_step(Blocks.of(torch.ones(4, dtype=torch.long)))
+    start = copula_m_step.Theta.independent(4)
+    normal, penalty = Normal(start.mean, S), copula_m_step.Penalty(weight, weight)
+    found = step.solve(normal, start, penalty, 1e-9)
+    assert found.loss == pytest.approx(4 + float(S.logdet()), abs=1e-6)
+
+
 def random_precision(d, seed):
     rng = np.random.default_rng(seed)
     a = rng.normal(size=(d, 2 * d))
@@ -138,6 +149,18 @@ def test_associations_of_single_latents_are_partial_correlations(seed):
     assert (found.diagonal() == 0).all()
 
 
+def test_associations_of_blocks_average_canonical_correlations(seed):
+    """One with a number, and two for three and four levels, which have three."""
+    K = random_precision(8, seed).numpy()
+    blocks = Blocks.of(torch.tensor([1, 3, 4]))
+    found = copula_m_step.associations(torch.tensor(K), blocks).numpy()
+    one, three, four = slice(0, 1), slice(1, 4), slice(4, 8)
+    for i, j, a, b, m in (0, 1, one, three, 1), (1, 2, three, four, 2):
+        squares = np.linalg.solve(K[a, a], K[a, b]) @ np.linalg.solve(K[b, b], K[b, a])
+        assert found[i, j] == pytest.approx(min(1, (np.trace(squares) / m) ** 0.5))
+    assert 0 < found[0, 1] < 1
+
+
 def test_associations_of_blocks_are_invariant(seed):
     """To linear maps of the latents of a column, such as an order of its levels."""
     sizes = [1, 3, 1, 4]
@@ -156,6 +179,40 @@ def test_associations_of_blocks_are_invariant(seed):
     assert not torch.allclose(found, other, atol=1e-3)
     assert (found[1] >= 0).all() and (found[3] >= 0).all()
     assert torch.equal(found, found.T)
+
+
+def tetrachoric(x):
+    """Maximise the likelihood of the correlation behind two columns of zeros and ones.
+
+    The thresholds are those of the shares of ones.
+    """
+    share = 1 - x.mean(0)
+    ends = stats.norm.ppf(share)
+    counts = np.bincount((2 * x[:, 0] + x[:, 1]).astype(int), minlength=4)
+
+    def loss(r):
+        low = stats.multivariate_normal([0, 0], [[1, r], [r, 1]]).cdf(ends)
+        p = [low, share[0] - low, share[1] - low, 1 - share.sum() + low]
+        return -counts @ np.log(p)
+
+    return optimize.minimize_scalar(loss, bounds=(-0.99, 0.99), method="bounded").x
+
+
+@pytest.mark.parametrize("r", [0.5, -0.7])
+def test_two_binary_columns_have_nearly_the_tetrachoric_correlation(r, seed):
+    """The light penalty shrinks it by about 0.02, see the guide; phi is 0.3 or -0.5."""
+    rng = np.random.default_rng(seed)
+    z = rng.multivariate_normal([0, 0], [[1, r], [r, 1]], 2000)
+    x = (z > [0.3, -0.2]).astype(float)
+    with seeded(seed):
+        problem = copula.pose(Incomplete.from_array(x), ["nominal"] * 2, [2, 2])
+        first = problem.first(max_iter=100, tol=1e-3)
+    fit = problem.chosen(first, first.theta, 0.0)
+    found = float(problem.method.family.strengths(fit.theta)[0, 1])
+    exact = tetrachoric(x)
+    assert abs(found - exact) < 0.06
+    assert abs(found) < abs(exact) + 0.02
+    assert abs(np.corrcoef(x.T)[0, 1] - exact) > 0.12
 
 
 def test_complete_numbers_give_the_graph_of_normal_scores(seed):

@@ -1,0 +1,75 @@
+"""The price of an edge in the extended BIC, and the light penalty of EM, by hand."""
+
+from math import inf, log
+
+import numpy as np
+import pytest
+import torch
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import seeded
+from skvnce.algorithms.graph import copula
+
+N = 300
+
+
+def posed(seed, n=N):
+    """Pose a problem of two numbers and two nominal columns, of three and four levels.
+
+    All are independent but the numbers.
+    """
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 4))
+    x[:, 1] += x[:, 0]
+    x[:, 2], x[:, 3] = rng.integers(3, size=n), rng.integers(4, size=n)
+    kinds = ["numeric", "numeric", "nominal", "nominal"]
+    with seeded(seed):
+        problem = copula.pose(Incomplete.from_array(x), kinds, [1, 1, 3, 4])
+        return problem, problem.first(max_iter=20, tol=1e-3)
+
+
+def with_edges(problem, first, *pairs):
+    """Fit the model to some edges."""
+    edges = torch.zeros(4, 4, dtype=torch.bool)
+    for i, j in pairs:
+        edges[i, j] = edges[j, i] = True
+    return problem.fitted(first.summary, first.theta, edges, 1e-8).theta
+
+
+@pytest.mark.parametrize(
+    ("pair", "parameters"), [((0, 1), 1), ((1, 2), 2), ((0, 3), 3), ((2, 3), 6)]
+)
+def test_an_edge_costs_its_parameters(pair, parameters, seed):
+    problem, first = posed(seed)
+    criterion = problem.criterion(first)
+    empty, theta = with_edges(problem, first), with_edges(problem, first, pair)
+    price = criterion(theta, 1.0) - criterion(theta, 0.0)
+    assert price == pytest.approx(4 * log(4) * parameters, abs=0.1)
+    assert criterion(empty, 1.0) == pytest.approx(criterion(empty, 0.0), abs=0.1)
+    edges = problem.method.family.strengths(theta) != 0
+    gain = [
+        N * problem.fitted(first.summary, one, kept, 1e-8).loss
+        for one, kept in ((theta, edges), (empty, edges & False))
+    ]
+    found = criterion(theta, 0.0) - criterion(empty, 0.0)
+    expected = gain[0] - gain[1] + log(N) * parameters
+    assert found == pytest.approx(expected, abs=0.2)
+
+
+def test_more_neighbours_than_a_tenth_of_the_informative_rows_are_refused(seed):
+    """Nominal columns say less than their rows: 20 rows count as fewer than 15."""
+    problem, first = posed(seed, n=20)
+    pairs = [(0, 1), (1, 2), (2, 3)]  # 1.5 neighbours on average
+    known = 20 * float((problem.information / problem.blocks.free).mean()) ** 2
+    assert known < 15 < 20
+    criterion = problem.criterion(first)
+    assert criterion(with_edges(problem, first, *pairs), 0.0) == inf
+    assert criterion(with_edges(problem, first), 0.0) < inf
+
+
+def test_the_light_penalty_falls_with_rows_and_grows_with_information(seed):
+    problem, _ = posed(seed)
+    root = problem.information.sqrt()
+    expected = 0.75 * (log(4) / N) ** 0.5 * torch.outer(root, root)
+    found = problem.light_penalty().weight
+    torch.testing.assert_close(found, expected.fill_diagonal_(0.0))
