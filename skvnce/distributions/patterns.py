@@ -185,14 +185,17 @@ class Conditioned(NamedTuple):
         inverse, pairs, _ = self.blocks
         total.add(inverse * shares, pairs, weight.sum(), by_observed=group.by_observed)
 
-    def variance(self) -> Tensor:
-        """Compute the variance of each missing cell, 0 of others; (n, features).
-
-        Of groups whose blocks are P_mm.
-        """
-        own = self.blocks.inverse.diagonal().contiguous()
-        columns, found = map(self.group.of_rows, (self.group.block, own))
-        return self.group._put(torch.zeros_like(self.completed), columns, found)
+    def variance(self, normal: FactoredNormal) -> Tensor:
+        """Compute the variance of each missing cell, 0 of others; (n, features)."""
+        group, inverse = self.group, self.blocks.inverse
+        if group.by_observed:
+            S = torch.nn.functional.pad(normal.covariance, (0, 0, 0, 1))[group.block]
+            own = (S * (self.blocks.by_pattern() @ S)).sum(1)
+            variance = (normal.covariance.diagonal() - own).clamp_(min=0)
+            return group.of_rows(variance).where(group.seen == 0, 0.0)
+        own = group.of_rows(inverse.diagonal().contiguous())
+        columns = group.of_rows(group.block)
+        return group._put(torch.zeros_like(self.completed), columns, own)
 
 
 def _gathered(matrix: Tensor, block: Tensor, pairs: Tensor) -> Tensor:

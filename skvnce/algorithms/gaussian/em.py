@@ -264,7 +264,7 @@ def conditional_moments(normal: Normal, data: Incomplete) -> tuple[Tensor, Tenso
     for group in grouped(*data, kinds=1):
         found = group.condition(factored)
         mean[group.rows] = normal.mean + found.completed
-        deviation[group.rows] = found.variance().sqrt()
+        deviation[group.rows] = found.variance(factored).sqrt()
     return data.with_values(mean), deviation
 
 
