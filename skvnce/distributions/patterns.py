@@ -28,7 +28,7 @@ from torch import Tensor
 from skvnce.distributions.normal import Covariances, FactoredNormal, cholesky
 
 _CELLS_AT_ONCE = 2**16  # maximum size of a group: 0.5 MiB fits into the cache
-_WIDEST_SWEPT = 16  # width of blocks up to which sweeps are faster than LAPACK
+_WIDEST_SWEPT = 12  # width of blocks up to which sweeps are faster than LAPACK
 _BITS = 24  # columns of a mask that a number of single precision describes
 
 
@@ -131,22 +131,29 @@ class Blocks(NamedTuple):
         block : Tensor of int64, of shape (n, width)
             Columns of the blocks; `features` is a column of the identity.
         """
-        d, block = len(matrix), block.T.contiguous()
-        pairs = ((d + 1) * block)[:, None] + block
-        blocks = _gathered(matrix, block, pairs)
-        if len(block) <= _WIDEST_SWEPT:
+        if block.shape[1] <= _WIDEST_SWEPT:
+            columns = block.T.contiguous()
+            pairs = _pairs(columns[:, None], columns, len(matrix))
+            blocks = _gathered(matrix, pairs)
+            blocks.diagonal().add_(block == len(matrix))
             pivots = _sweep(blocks)
             if (pivots > 0).all():
                 return cls(blocks, pairs, pivots.log().sum(0))
-            blocks = _gathered(matrix, block, pairs)
-        factor = cholesky(blocks.permute(2, 0, 1))
-        log_det = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        inverse = torch.cholesky_inverse(factor)
-        return cls(inverse.permute(1, 2, 0), pairs, log_det)
+        pairs = _pairs(block[:, :, None], block[:, None], len(matrix))
+        blocks = _gathered(matrix, pairs)
+        blocks.diagonal(dim1=1, dim2=2).add_(block == len(matrix))
+        root, log_det = _inverse_roots(blocks)
+        inverse = torch.bmm(root.mT, root)
+        return cls(inverse.permute(1, 2, 0), pairs.permute(1, 2, 0), log_det)
 
     def by_pattern(self) -> Tensor:
         """Return the inverses; (n, width, width)."""
         return self.inverse.permute(2, 0, 1).contiguous()
+
+    def add(self, total: Covariances, weight: Tensor, *, by_observed: bool) -> None:
+        """Add inverses of weights (n,)."""
+        terms, pairs = map(_flat, (self.inverse * weight, self.pairs))
+        total.add(terms, pairs, weight.sum(), by_observed=by_observed)
 
 
 class Conditioned(NamedTuple):
@@ -182,8 +189,7 @@ class Conditioned(NamedTuple):
         group = self.group
         shares = weight.new_zeros(len(group.block))
         shares.index_add_(0, group.pattern, weight)
-        inverse, pairs, _ = self.blocks
-        total.add(inverse * shares, pairs, weight.sum(), by_observed=group.by_observed)
+        self.blocks.add(total, shares, by_observed=group.by_observed)
 
     def variance(self, normal: FactoredNormal) -> Tensor:
         """Compute the variance of each missing cell, 0 of others; (n, features)."""
@@ -198,12 +204,26 @@ class Conditioned(NamedTuple):
         return group._put(torch.zeros_like(self.completed), columns, own)
 
 
-def _gathered(matrix: Tensor, block: Tensor, pairs: Tensor) -> Tensor:
-    """Gather the blocks of columns (width, n); (width, width, n)."""
-    wide = torch.nn.functional.pad(matrix, (0, 1, 0, 1))
-    found = wide.view(-1).take(pairs)
-    found.diagonal().add_((block == len(matrix)).T)
-    return found
+def _pairs(rows: Tensor, columns: Tensor, d: int) -> Tensor:
+    return (d + 1) * rows + columns
+
+
+def _gathered(matrix: Tensor, pairs: Tensor) -> Tensor:
+    """Gather cells of a matrix with one more row and column, of zeros."""
+    return torch.nn.functional.pad(matrix, (0, 1, 0, 1)).view(-1).take(pairs)
+
+
+def _flat(cells: Tensor) -> Tensor:
+    """Flatten (width, width, n) in the order of memory, in which n is first or last."""
+    return (cells if cells.is_contiguous() else cells.permute(2, 0, 1)).flatten()
+
+
+def _inverse_roots(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """Invert Cholesky factors of matrices (n, width, width); also log-determinants."""
+    factor = cholesky(blocks)
+    eye = torch.eye(blocks.shape[1], dtype=blocks.dtype)
+    log_det = 2 * factor.diagonal(dim1=1, dim2=2).log().sum(1)
+    return torch.linalg.solve_triangular(factor, eye, upper=False), log_det
 
 
 def _sweep(blocks: Tensor) -> Tensor:
