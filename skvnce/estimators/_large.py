@@ -275,8 +275,10 @@ def _sums_of(reader, columns, units, of, number, chunk, weights):
     X, weights = reader.read(number, chunk, weights)
 
     def sums(X, weights):
-        nodes = X[:, columns].astype(np.float64)
+        nodes = X if len(columns) == X.shape[1] else X[:, columns]
         kept = (weights > 0) & ~np.isnan(nodes).all(1)
-        return of(Rows(units.scaled(nodes[kept]), torch.from_numpy(weights[kept])))
+        if not kept.all():
+            nodes, weights = nodes[kept], weights[kept]
+        return of(Rows(units.scaled(nodes), torch.tensor(weights)))
 
     return _merged((sums(*part) for part in _slices(X, weights)), added)
