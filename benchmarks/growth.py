@@ -1,13 +1,15 @@
 """How do time and memory of fits grow with rows and columns?
 
     python benchmarks/growth.py [--quick] [--seconds 120] [--rows 1000 10000]
-        [--columns 5 50] [--names NoisyOr] [--output FILE --picture FILE]
+        [--columns 5 50] [--names NoisyOr] [--records FILE]
+        [--output FILE --picture FILE]
 
 Each fit runs in a fresh process with one thread, and reports CPU seconds and the memory
 that it adds.  Sizes grow as long as the next fit is expected to take less than
-`--seconds`.  Beside them are two physical limits, measured on the same machine: the
-time to read the table once for each E-step at the bandwidth of memory, and the time of
-its floating-point operations at the speed of a large matrix product.
+`--seconds`.  What is in the file `--records` is not measured again.  Beside them are
+two physical limits, measured on the same machine: the time to read the table once for
+each E-step at the bandwidth of memory, and the time of its floating-point operations at
+the speed of a large matrix product.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 from _memory import now_mib, peak_mib
@@ -133,16 +136,28 @@ def in_new_process(*arguments, limit):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def series(name, sizes, limit):
+def measured(name, n, d, limit, path):
+    """Look up a measurement, or make it and append it to the file."""
+    lines = path.read_text().splitlines() if path and path.exists() else []
+    known = {tuple(key): record for key, record in map(json.loads, lines)}
+    if (name, n, d) in known or not limit:
+        return known.get((name, n, d))
+    record = in_new_process(name, n, d, limit=limit)
+    print(record, flush=True)
+    if record and path:
+        with path.open("a") as file:
+            print(json.dumps([[name, n, d], record]), file=file)
+    return record
+
+
+def series(name, sizes, limit, path):
     """Fit to growing tables, as long as the next fit is expected to be within it."""
     found = []
     for n, d in sizes:
-        if found and expected(found, n * d) > limit:
-            break
-        record = in_new_process(name, n, d, limit=limit)
+        fits = not found or expected(found, n * d) <= limit
+        record = measured(name, n, d, limit if fits else 0, path)
         if record is None:
             break
-        print(record, flush=True)
         found.append(record)
     return found
 
@@ -208,15 +223,15 @@ def report(options):
     rows, columns = options.rows, options.columns
     if small:
         rows, columns = ROWS[:2], COLUMNS[:2]
+    speed = measured("speeds", 0, 0, 60, options.records)
+    sizes = [(2000, 5)] if small else E_STEPS
+    steps = [measured("e-step", *one, 60, options.records) for one in sizes]
     found = {}
     for name in options.names:
         sizes = [(n, FIXED_COLUMNS) for n in rows]
-        found[name, "n"] = series(name, sizes, options.seconds)
+        found[name, "n"] = series(name, sizes, options.seconds, options.records)
         sizes = [(FIXED_ROWS, d) for d in columns]
-        found[name, "d"] = series(name, sizes, options.seconds)
-    speed = in_new_process("speeds", 0, 0, limit=60)
-    sizes = [(2000, 5)] if small else E_STEPS
-    steps = [in_new_process("e-step", *one, limit=60) for one in sizes]
+        found[name, "d"] = series(name, sizes, options.seconds, options.records)
     if options.picture:
         draw(found, options.picture)
     header = ["estimator", "size", "CPU time", "slope", "MiB added", "slope"]
@@ -260,6 +275,7 @@ if __name__ == "__main__":
     parser.add_argument("--rows", nargs="+", type=int, default=ROWS)
     parser.add_argument("--columns", nargs="+", type=int, default=COLUMNS)
     parser.add_argument("--names", nargs="+", default=list(OPTIONS), choices=OPTIONS)
+    parser.add_argument("--records", type=Path)
     parser.add_argument("--output")
     parser.add_argument("--picture")
     parser.add_argument("--job", nargs=3, help=argparse.SUPPRESS)
