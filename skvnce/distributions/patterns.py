@@ -83,6 +83,14 @@ class Group(NamedTuple):
             return values
         return values.index_select(0, self.pattern)
 
+    def of_patterns(self, weight: Tensor) -> Tensor:
+        """Sum weights of rows (n,) over the rows of each pattern; (n_patterns,)."""
+        return weight.new_zeros(len(self.block)).index_add_(0, self.pattern, weight)
+
+    def first_rows(self) -> Tensor:
+        """Return the place of the first row of each pattern; (n_patterns,)."""
+        return torch.searchsorted(self.pattern, torch.arange(len(self.block)))
+
     def _solved(self, blocks: "Blocks", columns: Tensor, right: Tensor) -> Tensor:
         """Multiply the cells of the block of each row by its inverse; (n, width)."""
         if self._is_padded:
@@ -187,8 +195,7 @@ class Conditioned(NamedTuple):
     def add_covariances(self, total: Covariances, weight: Tensor) -> None:
         """Add the covariances of rows of weights (n,)."""
         group = self.group
-        shares = weight.new_zeros(len(group.block))
-        shares.index_add_(0, group.pattern, weight)
+        shares = group.of_patterns(weight)
         self.blocks.add(total, shares, by_observed=group.by_observed)
 
     def variance(self, normal: FactoredNormal) -> Tensor:
