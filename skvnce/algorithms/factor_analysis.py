@@ -81,7 +81,7 @@ def e_step(model: FactorModel, rows: Rows) -> tuple[Moments, Tensor]:
         zeros(k + 1, k + 1), zeros(d, k + 1, k + 1), zeros(d, k + 1), zeros(d)
     )
     log_likelihood = zeros(())
-    for group in rows.groups:
+    for group in rows.wide_groups:
         weight = rows.weights.index_select(0, group.rows)
         log_likelihood += _add_group(moments, model, group, weight)
     return moments, log_likelihood

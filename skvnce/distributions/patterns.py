@@ -248,7 +248,9 @@ def _sweep(blocks: Tensor) -> Tensor:
     return pivots
 
 
-def grouped(x: Tensor, observed: Tensor, *, kinds: int = 2) -> list[Group]:
+def grouped(
+    x: Tensor, observed: Tensor, *, kinds: int = 2, width: int | None = None
+) -> list[Group]:
     """Group rows by pattern, and patterns by the size of their block.
 
     Parameters
@@ -258,6 +260,9 @@ def grouped(x: Tensor, observed: Tensor, *, kinds: int = 2) -> list[Group]:
     observed : Tensor of bool, of shape (n, features)
     kinds : int
         1 for blocks of missing columns alone, 2 for the smaller block.
+    width : int or None
+        Width of the matrices of a row, which bound the size of a group; None is that of
+        its block.
     """
     masks, pattern = _patterns(observed)
     d = observed.shape[1]
@@ -271,7 +276,8 @@ def grouped(x: Tensor, observed: Tensor, *, kinds: int = 2) -> list[Group]:
     pattern, rows = pattern.sort(stable=True)
     n_first = int(by_observed.sum())  # patterns by observed columns come first
     found = []
-    for cut in _cuts(pattern, sizes, n_first, d):
+    widths = sizes if width is None else torch.full_like(sizes, width)
+    for cut in _cuts(pattern, widths, n_first, d):
         own = order[pattern[cut.start] : pattern[cut.stop - 1] + 1]
         part = rows[cut]
         mask = observed.index_select(0, part)
@@ -305,12 +311,12 @@ def _patterns(observed: Tensor) -> tuple[Tensor, Tensor]:
     return observed[some], pattern
 
 
-def _cuts(pattern: Tensor, sizes: Tensor, n_first: int, d: int) -> list[slice]:
+def _cuts(pattern: Tensor, widths: Tensor, n_first: int, d: int) -> list[slice]:
     """Cut sorted rows into slices of bounded size, with patterns of one kind."""
     found, first = [], 0
     border = int(torch.searchsorted(pattern, n_first))
     while first < len(pattern):
-        width = int(sizes[pattern[first]])
+        width = int(widths[pattern[first]])
         end = border if first < border else len(pattern)
         last = min(end, first + max(1, _CELLS_AT_ONCE // max(d, width**2)))
         found.append(slice(first, last))

@@ -37,6 +37,11 @@ class Rows:
         """Groups of rows by pattern, with blocks of similar size."""
         return grouped(*self.data)
 
+    @cached_property
+    def wide_groups(self) -> list[Group]:
+        """Groups of rows by pattern, whose size does not depend on that of blocks."""
+        return grouped(*self.data, width=1)
+
     @property
     def total(self) -> Tensor:
         """Sum of the weights."""
