@@ -91,9 +91,9 @@ def test_groups_are_bounded(x, observed, monkeypatch):
     for group, width in zip(found, widths, strict=True):
         assert len(group.rows) == 1 or len(group.rows) * max(width**2, D) <= 20
     assert max(widths) <= (D + 1) // 2
-    wider = patterns.grouped(x, observed, width=1)
-    assert max(len(group.rows) for group in wider) == 20 // D
-    assert len(wider) < len(found)
+    smaller = patterns.grouped(x, observed, width=3)
+    most = [max(len(group.rows) for group in groups) for groups in (found, smaller)]
+    assert most == [20 // D, 20 // 3**2]
 
 
 @pytest.mark.parametrize("d", [24, 25, 60])
