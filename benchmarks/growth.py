@@ -214,7 +214,8 @@ def draw(found, path):
             other = "columns" if key == "n" else "rows"
             axis.set_xlabel(f"{'rows' if key == 'n' else 'columns'} ({fixed} {other})")
             axis.set_ylabel("CPU seconds" if value == "seconds" else "MiB added")
-    axes[0, 0].legend()
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3)
     figure.savefig(path, dpi=110)
 
 
