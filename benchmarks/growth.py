@@ -1,10 +1,12 @@
 """How do time and memory of fits grow with rows and columns?
 
     python benchmarks/growth.py [--quick] [--seconds 120] [--rows 1000 10000]
-        [--columns 5 50] [--output FILE --picture FILE]
+        [--columns 5 50] [--names NoisyOr] [--records FILE]
+        [--output FILE --picture FILE]
 
 Each fit runs in a fresh process with one thread, and reports CPU seconds and the memory
-that it adds.  Sizes grow until a fit takes longer than `--seconds`.  Beside them are
+that it adds.  Sizes grow as long as the next fit is expected to take less than
+`--seconds`.  What is in the file `--records` is not measured again.  Beside them are
 two physical limits, measured on the same machine: the time to read the table once for
 each E-step at the bandwidth of memory, and the time of its floating-point operations at
 the speed of a large matrix product.
@@ -18,6 +20,7 @@ import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 from _memory import now_mib, peak_mib
@@ -27,7 +30,14 @@ MISSING, RANK = 0.2, 4
 ROWS = [1000, 10_000, 100_000, 1_000_000]
 COLUMNS = [5, 20, 50, 100, 200, 400, 800]
 FIXED_COLUMNS, FIXED_ROWS = 10, 2000
-NAMES = ["GaussianImputer", "IncompleteFactorAnalysis", "CopulaGraphLearner"]
+OPTIONS = {
+    "GaussianImputer": {"marginals": "normal", "random_state": 0},
+    "IncompleteFactorAnalysis": {"n_components": RANK},
+    "TruncatedGaussianGraphLearner": {"random_state": 0},
+    "CopulaGraphLearner": {"random_state": 0},
+    "NoisyOr": {"n_components": RANK, "random_state": 0},
+}
+E_STEPS = [(20_000, 10), (200_000, 20), (20_000, 50), (5000, 200)]
 
 
 def simulate(n, d):
@@ -38,24 +48,29 @@ def simulate(n, d):
     return X
 
 
+def table_for(name, n, d):
+    """Simulate any numbers, positive ones, or zeros and ones."""
+    X = simulate(n, d)
+    if name == "TruncatedGaussianGraphLearner":
+        return abs(X)
+    if name == "NoisyOr":
+        return np.where(np.isnan(X), np.nan, X > 1)
+    return X
+
+
 def fit_once(name, n, d):
     """Fit in this process; return CPU seconds, MiB and the number of rounds."""
     import skvnce
 
-    options = {
-        "GaussianImputer": {"marginals": "normal", "random_state": 0},
-        "IncompleteFactorAnalysis": {"n_components": RANK},
-        "CopulaGraphLearner": {"random_state": 0},
-    }
-    estimator, X = getattr(skvnce, name)(**options[name]), simulate(n, d)
+    estimator, X = getattr(skvnce, name)(**OPTIONS[name]), table_for(name, n, d)
     warnings.simplefilter("ignore")
-    getattr(skvnce, name)(**options[name]).fit(simulate(200, 5))  # imports
+    getattr(skvnce, name)(**OPTIONS[name]).fit(table_for(name, 200, 5))  # imports
     before, start = now_mib(), time.process_time()
     estimator.fit(X)
     seconds = time.process_time() - start
-    rounds = estimator.n_iter_ + getattr(estimator, "n_tuning_iter_", 0)
+    rounds = np.sum(estimator.n_iter_) + getattr(estimator, "n_tuning_iter_", 0)
     record = {"name": name, "n": n, "d": d, "seconds": seconds}
-    return record | {"mib": peak_mib() - before, "rounds": rounds}
+    return record | {"mib": peak_mib() - before, "rounds": int(rounds)}
 
 
 def speeds():
@@ -66,12 +81,19 @@ def speeds():
 
 
 def least_time(work, repeats=5):
-    found = []
-    for _ in range(repeats):
-        start = time.process_time()
+    """Measure CPU seconds of calls that together take at least a fifth of a second."""
+    n_calls, found = 1, [0.0]
+    while found[-1] < 0.2:
+        n_calls *= 2
+        found.append(_seconds(work, n_calls))
+    return min(_seconds(work, n_calls) for _ in range(repeats)) / n_calls
+
+
+def _seconds(work, n_calls):
+    start = time.process_time()
+    for _ in range(n_calls):
         work()
-        found.append(time.process_time() - start)
-    return min(found)
+    return time.process_time() - start
 
 
 def e_step_once(n, d):
@@ -89,17 +111,22 @@ def e_step_once(n, d):
     start = Normal(torch.zeros(d).double(), torch.eye(d).double())
     normal = em.fit_table(rows, 0.1 * d, start, max_iter=2, tol=0.0).normal
     seconds = least_time(lambda: em.e_step(prepare(normal), rows), 3)
-    missing = np.isnan(X).sum(1).astype(float)
-    block = np.minimum(missing, d - missing)
-    # two products of the table and a matrix; Cholesky, inverse and solves of a block
-    flops = n * (2 * d**2 + 2 * d**2) + (block**3 + 4 * block**2).sum()
-    return {"n": n, "d": d, "seconds": seconds, "flops": flops, "bytes": 2 * X.nbytes}
+    masks = np.isnan(X)
+    # two products of the table and a matrix, one of each row and the inverse of a
+    # block, and one Cholesky factorisation and inverse for each pattern
+    block, own = (
+        np.minimum(mask.sum(1), (~mask).sum(1)).astype(float)
+        for mask in (masks, np.unique(masks, axis=0))
+    )
+    flops = n * (2 * d**2 + 2 * d**2) + (2 * block**2).sum() + (own**3).sum()
+    shares = {"patterns": len(own), "flops": flops, "bytes": X.nbytes}
+    return {"n": n, "d": d, "seconds": seconds, **shares}
 
 
 def in_new_process(*arguments, limit):
     """Run this script; return its record, or None if it took too much CPU time."""
     command = [sys.executable, __file__, "--job", *map(str, arguments)]
-    command += ["--seconds", str(8 * limit)]
+    command += ["--seconds", str(4 * limit)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     options = {"capture_output": True, "text": True, "env": environment}
     done = subprocess.run(command, check=False, **options)
@@ -109,18 +136,43 @@ def in_new_process(*arguments, limit):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def series(name, sizes, limit):
-    """Fit to growing tables until one takes longer than the limit."""
+def measured(name, n, d, limit, path):
+    """Look up a measurement, or make it and append it to the file."""
+    lines = path.read_text().splitlines() if path and path.exists() else []
+    known = {tuple(key): record for key, record in map(json.loads, lines)}
+    if (name, n, d) in known or not limit:
+        return known.get((name, n, d))
+    record = in_new_process(name, n, d, limit=limit)
+    print(record, flush=True)
+    if record and path:
+        with path.open("a") as file:
+            print(json.dumps([[name, n, d], record]), file=file)
+    return record
+
+
+def series(name, sizes, limit, path):
+    """Fit to growing tables, as long as the next fit is expected to be within it."""
     found = []
     for n, d in sizes:
-        record = in_new_process(name, n, d, limit=limit)
+        fits = not found or expected(found, n * d) <= limit
+        record = measured(name, n, d, limit if fits else 0, path)
         if record is None:
             break
-        print(record, flush=True)
         found.append(record)
-        if record["seconds"] > limit:
-            break
     return found
+
+
+def expected(records, n_cells):
+    """Extrapolate the seconds of the last fit, at least in proportion to the cells."""
+    cells, seconds = (
+        [r["n"] * r["d"] for r in records],
+        [r["seconds"] for r in records],
+    )
+    power = 1.0
+    if len(records) > 1:
+        last = np.diff(np.log(seconds[-2:]))[0] / np.diff(np.log(cells[-2:]))[0]
+        power = max(power, last)
+    return seconds[-1] * (n_cells / cells[-1]) ** power
 
 
 def slope(records, key, value):
@@ -143,7 +195,8 @@ def limit_rows(steps, speed):
         flops, moved = one["flops"] / speed["flops"], one["bytes"] / speed["bytes"]
         ratio = one["seconds"] / max(flops, moved)
         cells = [f"{1e3 * value:.2f}" for value in (one["seconds"], flops, moved)]
-        yield [f"{one['n']:,}", one["d"], *cells, f"{ratio:.1f}"]
+        sizes = [f"{one['n']:,}", one["d"], f"{one['patterns']:,}"]
+        yield [*sizes, *cells, f"{ratio:.1f}"]
 
 
 def draw(found, path):
@@ -161,7 +214,8 @@ def draw(found, path):
             other = "columns" if key == "n" else "rows"
             axis.set_xlabel(f"{'rows' if key == 'n' else 'columns'} ({fixed} {other})")
             axis.set_ylabel("CPU seconds" if value == "seconds" else "MiB added")
-    axes[0, 0].legend()
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3)
     figure.savefig(path, dpi=110)
 
 
@@ -169,25 +223,26 @@ def report(options):
     small = options.quick
     rows, columns = options.rows, options.columns
     if small:
-        rows, columns = ROWS[:2], COLUMNS[:2]
+        rows, columns = [500, 1000], COLUMNS[:1]
+    speed = measured("speeds", 0, 0, 60, options.records)
+    sizes = [(2000, 5)] if small else E_STEPS
+    steps = [measured("e-step", *one, 60, options.records) for one in sizes]
     found = {}
-    for name in NAMES:
+    for name in options.names:
         sizes = [(n, FIXED_COLUMNS) for n in rows]
-        found[name, "n"] = series(name, sizes, options.seconds)
+        found[name, "n"] = series(name, sizes, options.seconds, options.records)
         sizes = [(FIXED_ROWS, d) for d in columns]
-        found[name, "d"] = series(name, sizes, options.seconds)
-    speed = in_new_process("speeds", 0, 0, limit=60)
-    sizes = [(2000, 5)] if small else [(20_000, 10), (20_000, 50), (5000, 200)]
-    steps = [in_new_process("e-step", *one, limit=60) for one in sizes]
+        found[name, "d"] = series(name, sizes, options.seconds, options.records)
     if options.picture:
         draw(found, options.picture)
     header = ["estimator", "size", "CPU time", "slope", "MiB added", "slope"]
-    beside = ["rows", "columns", "E-step, ms", "operations, ms", "reading, ms", "ratio"]
+    beside = ["rows", "columns", "patterns", "E-step, ms"]
+    beside += ["operations, ms", "reading, ms", "ratio"]
     setting = (
         f"Normal tables of {RANK} factors, {MISSING:.0%} of the cells missing; n rows "
         f"with {FIXED_COLUMNS} columns, d columns with {FIXED_ROWS} rows. A series "
-        f"ends where a fit takes longer than {options.seconds:g} s of CPU time. Slopes "
-        "are exponents over the larger half of the sizes."
+        f"ends where the next fit would take longer than {options.seconds:g} s of CPU "
+        "time. Slopes are exponents over the larger half of the sizes."
     )
     limits = (
         f"A large matrix product runs at {speed['flops'] / 1e9:.1f} Gflop/s, and a sum "
@@ -220,6 +275,8 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--rows", nargs="+", type=int, default=ROWS)
     parser.add_argument("--columns", nargs="+", type=int, default=COLUMNS)
+    parser.add_argument("--names", nargs="+", default=list(OPTIONS), choices=OPTIONS)
+    parser.add_argument("--records", type=Path)
     parser.add_argument("--output")
     parser.add_argument("--picture")
     parser.add_argument("--job", nargs=3, help=argparse.SUPPRESS)

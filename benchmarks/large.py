@@ -134,9 +134,16 @@ def measure(folder, out, client):
     return imputer
 
 
+def number_of(path):
+    """Read the number of a part in names such as 00012.parquet and part.12.parquet."""
+    return int(path.stem.split(".")[-1])
+
+
 def check_filled(folder, out):
     """Compare observed cells, and count missing ones, in the first and last parts."""
-    given, filled = (sorted(Path(one).glob("*.parquet")) for one in (folder, out))
+    given, filled = (
+        sorted(Path(one).glob("*.parquet"), key=number_of) for one in (folder, out)
+    )
     assert len(given) == len(filled)
     for place in (0, -1):
         X, Y = pd.read_parquet(given[place]), pd.read_parquet(filled[place])

@@ -101,8 +101,9 @@ def _refuse_containers(X: ArrayLike, name: str) -> None:
         )
     if kind == "Chunks":
         raise TypeError(
-            f"{name} is a table in parts, which this method does not read. Call it for "
-            f"each part, for example by {name}.map."
+            f"{name} is a table in parts, which this method does not read. Fit to a "
+            f"sample of its rows; call other methods for each part, for example by "
+            f"{name}.map."
         )
     if type(first).__module__.split(".")[0] == "torch":
         _refuse_tensors(first, name)

@@ -23,7 +23,11 @@ class Units(NamedTuple):
 
     def scaled(self, nodes: np.ndarray) -> Incomplete:
         """Convert a table (n, features) with NaN, in the units of the user."""
-        return Incomplete.from_array((nodes - self.location) / self.scale)
+        x = np.ascontiguousarray(nodes - self.location)
+        x /= self.scale
+        x = torch.from_numpy(x)
+        observed = ~x.isnan()
+        return Incomplete(x.masked_fill_(~observed, 0.0), observed)
 
     def restored(self, x: Tensor) -> np.ndarray:
         """Convert rows (*batch, features) back."""

@@ -8,7 +8,7 @@ them to N(0, I); it is also monotone, and faster.
 """
 
 from functools import partial
-from math import inf
+from math import inf, log, pi
 from typing import NamedTuple
 
 import torch
@@ -17,11 +17,14 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, step, tell_round
 from skvnce.algorithms.gaussian.rows import Rows, Table
+from skvnce.distributions.patterns import Group
 from skvnce.models.factor_analysis import (
     FactorModel,
     batches,
     infer,
+    log_det_of,
     log_prob_observed,
+    precisions,
 )
 
 
@@ -67,25 +70,50 @@ def expected_moments(
     model: FactorModel, data: Incomplete, weights: Tensor
 ) -> tuple[Moments, Tensor]:
     """Compute expected moments and the log-likelihood of the rows: the E-step."""
+    return e_step(model, Rows(data, weights))
+
+
+def e_step(model: FactorModel, rows: Rows) -> tuple[Moments, Tensor]:
+    """Compute expected moments and the log-likelihood of the rows."""
     d, k = model.loadings.shape
-    latent = data.x.new_zeros(k + 1, k + 1)
-    normal = data.x.new_zeros(d, (k + 1) ** 2)
-    cross, square = data.x.new_zeros(d, k + 1), data.x.new_zeros(d)
-    log_likelihood = data.x.new_zeros(())
-    for rows in batches(model, len(data.x)):
-        x, observed, weight = data.x[rows], data.observed[rows], weights[rows]
-        log_prob, found = log_prob_observed(model, x, observed)
-        log_likelihood += log_prob @ weight
-        u = torch.cat([found.mean, torch.ones_like(found.mean[:, :1])], 1)
-        products = u[:, :, None] * u[:, None, :]  # (n, k + 1, k + 1)
-        products[:, :k, :k] += found.covariance()
-        seen = observed * weight[:, None]
-        known = x.where(observed, 0.0)
-        latent += torch.tensordot(weight, products, 1)
-        normal += seen.T @ products.flatten(1)
-        cross += (known * seen).T @ u
-        square += (known.square() * seen).sum(0)
-    return Moments(latent, normal.view(d, k + 1, k + 1), cross, square), log_likelihood
+    zeros = partial(torch.zeros, dtype=model.mean.dtype)
+    moments = Moments(
+        zeros(k + 1, k + 1), zeros(d, k + 1, k + 1), zeros(d, k + 1), zeros(d)
+    )
+    log_likelihood = zeros(())
+    for group in rows.wide_groups:
+        weight = rows.weights.index_select(0, group.rows)
+        log_likelihood += _add_group(moments, model, group, weight)
+    return moments, log_likelihood
+
+
+def _add_group(
+    moments: Moments, model: FactorModel, group: Group, weight: Tensor
+) -> Tensor:
+    """Add a group of rows to the moments; return its log-likelihood.
+
+    Rows of the same pattern have the same covariance of the latents.
+    """
+    first = group.first_rows()
+    masks, shares = group.seen.index_select(0, first), group.of_patterns(weight)
+    factor = torch.linalg.cholesky(precisions(model, masks))
+    covariance = torch.cholesky_inverse(factor)
+    residual = torch.addcmul(group.x, group.seen, model.mean, value=-1)
+    field = residual @ (model.loadings / model.noise_variance[:, None])
+    mean = torch.bmm(group.of_rows(covariance), field[:, :, None])[:, :, 0]
+    u = torch.nn.functional.pad(mean, (0, 1), value=1.0)
+    weighted = u * weight[:, None]
+    products = weighted[:, :, None] * u[:, None, :]  # (n, k + 1, k + 1)
+    products[first, :-1, :-1] += covariance * shares[:, None, None]
+    moments.latent.add_(products.sum(0))
+    normal = group.seen.T @ products.flatten(1)
+    moments.normal.add_(normal.view_as(moments.normal))
+    moments.cross.add_(group.x.T @ weighted)
+    moments.square.add_(weight @ group.x.square())
+    residual.sub_(mean @ model.loadings.T).mul_(group.seen)
+    square = residual.square() @ (1 / model.noise_variance) + mean.square().sum(1)
+    constant = masks @ (model.noise_variance.log() + log(2 * pi)) + log_det_of(factor)
+    return -(square @ weight + constant @ shares) / 2
 
 
 def maximise(moments: Moments, floor: float) -> FactorModel:
@@ -107,11 +135,6 @@ def maximise(moments: Moments, floor: float) -> FactorModel:
     root = torch.linalg.cholesky(second - torch.outer(average, average))
     mean = slopes[:, -1] + slopes[:, :-1] @ average
     return FactorModel(mean, slopes[:, :-1] @ root, noise)
-
-
-def e_step(model: FactorModel, rows: Rows) -> tuple[Moments, Tensor]:
-    """Compute expected moments and the log-likelihood of the rows."""
-    return expected_moments(model, rows.data, rows.weights)
 
 
 def pair_sums(rows: Rows) -> tuple[Tensor, Tensor]:

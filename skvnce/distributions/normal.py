@@ -113,17 +113,6 @@ class Batch(NamedTuple):
         wide = values.new_zeros(*values.shape[:-1], d + width)
         return wide.scatter_(-1, self.block.expand(values.shape), values)[..., :d]
 
-    def add_blocks(self, total: Tensor, blocks: Tensor) -> None:
-        """Add blocks (n, width, width) at their positions.
-
-        The last row and column of `total`, (features + 1, features + 1), receive those
-        of the identity.
-        """
-        size = len(total)
-        block = self.block.clamp(max=size - 1)
-        pairs = size * block[:, :, None] + block[:, None, :]
-        total.view(-1).scatter_add_(0, pairs.flatten(), blocks.flatten())
-
 
 class ByMissing(NamedTuple):
     """Rows of a batch by eqs. (2) and (4).
@@ -257,7 +246,8 @@ class Covariances(NamedTuple):
     Attributes
     ----------
     by_missing : Tensor of shape (features + 1, features + 1)
-        Of P_mm^-1 at its columns, over the rows of `ByMissing` (`Batch.add_blocks`).
+        Of P_mm^-1 at its columns, over the rows of `ByMissing`.  The last row and
+        column receive those of the identity.
     by_observed : Tensor of shape (features + 1, features + 1)
         Of S_oo^-1 over those of `ByObserved`.
     weight : Tensor of shape ()
@@ -277,13 +267,21 @@ class Covariances(NamedTuple):
 
     def added(self, found: ByMissing | ByObserved, weight: Tensor) -> Self:
         """Add the rows of a batch, in place; weight (n,)."""
+        block = found.batch.block.clamp(max=len(self.by_missing) - 1)
+        pairs = len(self.by_missing) * block[:, :, None] + block[:, None, :]
+        terms = torch.cholesky_inverse(found.factor).mul_(weight[:, None, None])
         by_observed = isinstance(found, ByObserved)
-        inverse = torch.cholesky_inverse(found.factor).mul_(weight[:, None, None])
-        total = self.by_observed if by_observed else self.by_missing
-        found.batch.add_blocks(total, inverse)
-        if by_observed:
-            self.weight.add_(weight.sum())
+        self.add(terms, pairs, weight.sum(), by_observed=by_observed)
         return self
+
+    def add(
+        self, terms: Tensor, pairs: Tensor, weight: Tensor, *, by_observed: bool
+    ) -> None:
+        """Add weighted inverses of blocks at positions in the sum, in place."""
+        total = self.by_observed if by_observed else self.by_missing
+        total.view(-1).scatter_add_(0, pairs.flatten(), terms.flatten())
+        if by_observed:
+            self.weight.add_(weight)
 
     def total(self, normal: FactoredNormal) -> Tensor:
         """Sum all covariances; (features, features).

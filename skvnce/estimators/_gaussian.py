@@ -21,16 +21,21 @@ from skvnce.estimators._gaussian_mixed import (
     forget_chain,
     number_of_sweeps,
 )
-from skvnce.estimators._gaussian_numbers import REMEDY, fit_numbers
-from skvnce.estimators._gaussian_online import check_can_continue, learn_more
+from skvnce.estimators._gaussian_numbers import REMEDY, collinear, fit_numbers
+from skvnce.estimators._gaussian_online import (
+    check_can_continue,
+    go_on,
+    keep_first_rows,
+)
 from skvnce.estimators._gaussian_parameters import NormalParameters
 from skvnce.estimators._large import (
-    check_fit,
+    COPIES,
     is_large,
     read_in_memory,
     read_large,
     refuse_limits,
 )
+from skvnce.estimators._memory import IN_PARTS, check_fit
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._validation import (
     AUTO,
@@ -349,7 +354,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             refuse_limits(min_value, max_value)
             return self._fit_large(read_large(self, source, sample_weight))
         given, X = X, incomplete_array(self, X, reset=True)
-        check_fit(X)
+        check_fit(X.shape, COPIES, IN_PARTS)
         limits = limits_of(self, min_value, max_value, given, X)
         if limits is None and columns_of(self) is None and is_large(X):
             return self._fit_large(read_in_memory(self, X, sample_weight))
@@ -375,7 +380,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
                     fit_numbers(self, cells, None, on_round)
         except torch.linalg.LinAlgError as error:
             check_distance(self, limits, X)
-            raise ValueError(_collinear(self)) from error
+            raise ValueError(collinear(self)) from error
         self._fit_indicator(X[cells.counted])
         finish()
         return self
@@ -386,13 +391,15 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         """Go on learning from more rows, by online EM.
 
         The first call is `fit`; it chooses columns, shrinkage, marginals and
-        calibration, and should have some hundred rows.  Each further call is two steps
-        of EM, in which the expected moments of the rows count with weight
-        ``(w / W) ** 0.7``: w is the weight of these rows, W that of all so far (Cappe
-        and Moulines 2009).  The knots of the marginals are kept, and their shares are
-        averaged likewise.  Ranges grow with the observed cells.  `location_`,
-        `scale_`, `calibrated_columns_`, `held_out_gain_` and `marginal_columns_` are
-        those of the first call.
+        calibration.  Up to 20,000 rows are kept (fewer if there are more than 335
+        columns), and when their number has doubled since the last fit, the fit is
+        repeated with all rows so far.  Every other call is two steps of EM, in which
+        the expected moments of the rows count with weight ``(w / W) ** 0.7``: w is the
+        weight of these rows, W that of all so far (Cappe and Moulines 2009).  The knots
+        of the marginals are kept, and their shares are averaged likewise.  Ranges grow
+        with the observed cells.  `location_`, `scale_`, `calibrated_columns_`,
+        `held_out_gain_` and `marginal_columns_` are those of the last fit.  After a
+        call of `fit` itself, its choices are final.
 
         Parameters
         ----------
@@ -416,11 +423,13 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             As in `fit`.
         """
         if not hasattr(self, "mean_"):
-            return self.fit(X, sample_weight=sample_weight)
+            self.fit(X, sample_weight=sample_weight)
+            keep_first_rows(self, X, sample_weight)
+            return self
         check_can_continue(self)
         table = self._checked(X)
         with one_thread():
-            learn_more(self, table, sample_weight)
+            go_on(self, table, sample_weight)
         return self
 
     def _fit_large(self, large):
@@ -435,14 +444,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             with one_thread():
                 fit_numbers(self, cells, large.tables, on_round)
         except torch.linalg.LinAlgError as error:
-            raise ValueError(_collinear(self)) from error
+            raise ValueError(collinear(self)) from error
         self._fit_indicator(np.where(large.summary.missing, np.nan, 0.0)[None])
         finish()
         return self
-
-
-def _collinear(estimator):
-    return (
-        "A covariance matrix is not positive definite: some columns are collinear. "
-        f"Drop some of them, or raise shrinkage={estimator.shrinkage!r}."
-    )

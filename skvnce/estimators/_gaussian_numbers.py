@@ -117,3 +117,11 @@ def _report(estimator, fit, total):
             f"max_iter, shrinkage or tol={estimator.tol:g}.",
             ConvergenceWarning,
         )
+
+
+def collinear(estimator):
+    """Explain a covariance matrix that cannot be factorised."""
+    return (
+        "A covariance matrix is not positive definite: some columns are collinear. "
+        f"Drop some of them, or raise shrinkage={estimator.shrinkage!r}."
+    )

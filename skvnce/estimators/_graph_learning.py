@@ -2,7 +2,10 @@
 
 from skvnce._random import seeded
 from skvnce.estimators._callbacks import CallbackSupportMixin, report_rounds
+from skvnce.estimators._memory import check_fit
 from skvnce.estimators._rounds import failures_named
+
+_COPIES = 8  # of a table: cells, masks, draws, limits, and statistics of rows
 
 
 class GraphLearning(CallbackSupportMixin):
@@ -15,7 +18,9 @@ class GraphLearning(CallbackSupportMixin):
     def _fit_to(self, X):
         """Check the parameters and the table, and learn the graph; returns self."""
         self._check_parameters()
-        data = self._read(self._validated(X))
+        table = self._validated(X)
+        check_graph_fit(table)
+        data = self._read(table)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
             if self.feature_indices_.size:
@@ -32,3 +37,8 @@ class GraphLearning(CallbackSupportMixin):
     def _tolerance(self, data):
         """Return the change of an edge strength at which EM stops."""
         return self.tol
+
+
+def check_graph_fit(table):
+    """Raise an error if a graph of a table (n, n_features) does not fit in memory."""
+    check_fit(table.shape, _COPIES, "Fit to a sample of the rows.")

@@ -20,7 +20,6 @@ from skvnce._units import Units
 from skvnce.algorithms.gaussian.rows import Parts, Rows, added
 from skvnce.estimators._base import ModelCells
 from skvnce.estimators._chunks import Chunks
-from skvnce.estimators._memory import check_memory
 from skvnce.estimators._summary import (
     Gathered,
     Summary,
@@ -30,7 +29,7 @@ from skvnce.estimators._summary import (
 )
 from skvnce.estimators._validation import check_deviations, incomplete_array
 
-_COPIES = 4  # of a table in memory that EM keeps: cells, masks, batches of both
+COPIES = 4  # of a table in memory that EM keeps: cells, masks, batches of both
 _CELLS_AT_ONCE = 2**22  # maximum number of cells of a part that are used at once
 
 
@@ -100,17 +99,6 @@ class AsRead:
     def read(self, number, X, weights):
         """Return the part."""
         return X, weights
-
-
-def check_fit(X):
-    """Raise an error if a fit to an array (n, n_features) does not fit in memory."""
-    n, d = X.shape
-    check_memory(
-        float(_COPIES) * n * d * 8,
-        f"Tables of {n:,} rows and {d:,} columns, of which a fit makes {_COPIES},",
-        "Fit to the table in parts: skvnce.Chunks.from_array(X), or a data frame of "
-        "dask.",
-    )
 
 
 def is_large(X):
@@ -287,8 +275,10 @@ def _sums_of(reader, columns, units, of, number, chunk, weights):
     X, weights = reader.read(number, chunk, weights)
 
     def sums(X, weights):
-        nodes = X[:, columns].astype(np.float64)
+        nodes = X if len(columns) == X.shape[1] else X[:, columns]
         kept = (weights > 0) & ~np.isnan(nodes).all(1)
-        return of(Rows(units.scaled(nodes[kept]), torch.from_numpy(weights[kept])))
+        if not kept.all():
+            nodes, weights = nodes[kept], weights[kept]
+        return of(Rows(units.scaled(nodes), torch.tensor(weights)))
 
     return _merged((sums(*part) for part in _slices(X, weights)), added)

@@ -9,6 +9,11 @@ _CGROUPS = (
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
 
+_N_MATRICES = 4  # covariance, precision, root, moments, or others of their size
+IN_PARTS = (  # remedy of estimators that read tables in parts
+    "Fit to the table in parts: skvnce.Chunks.from_array(X), or a data frame of dask."
+)
+
 
 def memory_limit():
     """Return the memory of the machine, or of its container, in bytes; inf if unknown.
@@ -27,6 +32,30 @@ def memory_limit():
         if found.isdigit():
             limit = min(limit, int(found))
     return limit
+
+
+def check_fit(shape, n_copies, remedy):
+    """Raise an error if a fit to a table does not fit in memory.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Numbers of rows and columns.
+    n_copies : int
+        Number of tables of this size that are in memory together, at least.
+    remedy : str
+
+    Raises
+    ------
+    MemoryError
+    """
+    n, d = shape
+    check_memory(
+        8.0 * d * (n_copies * n + _N_MATRICES * d),
+        f"The {n_copies} copies of a table of {n:,} rows and {d:,} columns that a fit "
+        f"makes, and {_N_MATRICES} matrices of all pairs of columns,",
+        remedy,
+    )
 
 
 def check_memory(n_bytes, what, remedy):

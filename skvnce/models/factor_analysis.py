@@ -72,6 +72,16 @@ class Posterior(NamedTuple):
         return torch.cholesky_inverse(self.factor)
 
 
+def precisions(model: FactorModel, seen: Tensor) -> Tensor:
+    """Compute A of eq. (1) for masks of ones and zeros (n, features); (n, k, k)."""
+    k = model.loadings.shape[1]
+    scaled = model.loadings / model.noise_variance[:, None]
+    products = (scaled[:, :, None] * model.loadings[:, None, :]).flatten(1)
+    found = (seen @ products).view(-1, k, k)
+    found.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    return found
+
+
 def infer(
     model: FactorModel,
     x: Tensor,
@@ -93,11 +103,8 @@ def infer(
     -------
     Posterior
     """
-    k = model.loadings.shape[1]
+    precision = precisions(model, observed.to(x.dtype))
     scaled = model.loadings / model.noise_variance[:, None]
-    products = (scaled[:, :, None] * model.loadings[:, None, :]).flatten(1)
-    precision = (observed.to(x.dtype) @ products).view(-1, k, k)
-    precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
     field = (x - model.mean).where(observed, 0.0) @ scaled
     if more is not None:
         precision, field = precision + more[0], field + more[1]
@@ -121,8 +128,13 @@ def log_prob_observed(
     residual = (x - model.mean - found.mean @ model.loadings.T).where(observed, 0.0)
     square = residual.square() @ (1 / model.noise_variance)
     constant = observed.to(x.dtype) @ (model.noise_variance.log() + log(2 * pi))
-    log_det = 2 * found.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    log_det = log_det_of(found.factor)
     return -(square + found.mean.square().sum(-1) + constant + log_det) / 2, found
+
+
+def log_det_of(factor: Tensor) -> Tensor:
+    """Compute log|A| from Cholesky factors (n, k, k) of A; (n,)."""
+    return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
 def batches(model: FactorModel, n: int) -> Iterator[slice]:

@@ -2,8 +2,18 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
-from skvnce import Chunks, ForestImputer, GaussianImputer
+from skvnce import (
+    Chunks,
+    CopulaGraphLearner,
+    CopulaGraphLearnerCV,
+    ForestImputer,
+    GaussianImputer,
+    IncompleteFactorAnalysis,
+    TruncatedGaussianGraphLearner,
+    TruncatedGaussianGraphLearnerCV,
+)
 from skvnce.estimators import _memory
 
 
@@ -25,16 +35,32 @@ def test_the_limit_is_that_of_the_machine_or_its_container(monkeypatch, tmp_path
     assert _memory.memory_limit() >= here
 
 
-def test_a_fit_that_cannot_fit(X, monkeypatch):
-    imputer = GaussianImputer(random_state=0)
-    monkeypatch.setattr(_memory, "memory_limit", lambda: 4 * X.nbytes - 1)
-    message = "Tables of 200 rows and 3 columns.*skvnce.Chunks.from_array"
+IN_PARTS = [GaussianImputer(random_state=0), IncompleteFactorAnalysis(1)]
+GRAPHS = [TruncatedGaussianGraphLearner(), CopulaGraphLearner()]
+SEARCHES = [TruncatedGaussianGraphLearnerCV(cv=2), CopulaGraphLearnerCV(cv=2)]
+
+
+@pytest.mark.parametrize("estimator", [*IN_PARTS, *GRAPHS, *SEARCHES])
+def test_a_fit_that_cannot_fit(estimator, X, monkeypatch):
+    X, in_parts = abs(X), estimator in IN_PARTS
+    needed = (4 if in_parts else 8) * X.nbytes + 4 * 9 * 8
+    monkeypatch.setattr(_memory, "memory_limit", lambda: needed - 1)
+    remedy = "skvnce.Chunks.from_array" if in_parts else "sample of the rows"
+    message = f"table of 200 rows and 3 columns .* matrices of all pairs.*{remedy}"
     with pytest.raises(MemoryError, match=message):
-        imputer.fit(X)
-    assert not hasattr(imputer, "n_features_in_")
-    imputer.fit(Chunks.from_array(X, 50))
-    monkeypatch.setattr(_memory, "memory_limit", lambda: 4 * X.nbytes)
-    imputer.fit(X)  # negative control
+        estimator.fit(X)
+    assert not hasattr(estimator, "n_features_in_")
+    if in_parts:
+        clone(estimator).fit(Chunks.from_array(X, 50))
+    monkeypatch.setattr(_memory, "memory_limit", lambda: needed)
+    clone(estimator).fit(X)  # negative control
+
+
+def test_a_fit_to_many_columns_that_cannot_fit(monkeypatch):
+    X = np.ones((2, 1000))
+    monkeypatch.setattr(_memory, "memory_limit", lambda: 2**24)
+    with pytest.raises(MemoryError, match="2 rows and 1,000 columns"):
+        GaussianImputer().fit(X)
 
 
 @pytest.mark.parametrize("kind", [GaussianImputer, ForestImputer])

@@ -14,6 +14,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._progress import step
 from skvnce.algorithms.gaussian import em, truncation
 from skvnce.algorithms.gaussian.calibration import Calibration
+from skvnce.algorithms.gaussian.continued import continue_marginals
 from skvnce.algorithms.gaussian.marginals import (
     PiecewiseLinear,
     choose_marginals,
@@ -211,9 +212,9 @@ def choose(
         return Choice(strength, None, start, Copula(start))
     *begin, last = chosen
     pieces, start = begin
-    for table in tables:
+    for fit, table in zip((fit_marginals, continue_marginals), tables, strict=False):
         with step("fitting the marginals"):
-            pieces, start = fit_marginals(table, strength, pieces, start, tol=_SETTLED)
+            pieces, start = fit(table, strength, pieces, start, tol=_SETTLED)
     return Choice(strength, pieces, start, Copula(last, begin[0]))
 
 
@@ -235,7 +236,9 @@ def conditional_mean(copula: Copula, data: Incomplete, lattice: Lattice) -> Tens
         filled = em.conditional_mean(copula.normal, scores)
     else:
         moments = em.conditional_moments(copula.normal, scores)
-        filled = moments[0] if lines is None else lines.expectation(*moments)
+        filled = moments[0]
+        if lines is not None:
+            filled = lines.expectation_of(~data.observed, *moments)
     if copula.calibrates:
         filled = filled + copula.calibration.mean_shift(*moments, copula.cells_of)
     if copula.bounds is not None:

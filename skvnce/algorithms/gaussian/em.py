@@ -7,6 +7,7 @@ independent.  SQUAREM accelerates it (`squarem`).  Data
 augmentation draws from the posterior under the same prior (Schafer 1997, section 5.4).
 """
 
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 from math import ceil, log, pi, sqrt
@@ -28,9 +29,14 @@ from skvnce.distributions.normal import (
     cholesky,
     prepare,
 )
+from skvnce.distributions.patterns import Conditioned, Group, grouped
 
 LEAST_DEVIATION = 1e-12  # minimum standard deviation of a prediction, as a divisor
 _CONVERGED = 1e-10  # ratio of a step of EM to the first one
+
+
+def ignore(found: Conditioned, weight: Tensor) -> None:
+    """Do nothing with a group."""
 
 
 class Moments(NamedTuple):
@@ -98,21 +104,31 @@ class Fit(NamedTuple):
 
 def e_step(factored: FactoredNormal, rows: Rows) -> tuple[Moments, Tensor]:
     """Compute expected moments and the log-likelihood of the rows."""
-    return expected_moments(factored, rows.batches, rows.weights)
+    return expected_moments(factored, rows.groups, rows.weights)
 
 
 def expected_moments(
-    factored: FactoredNormal, batches: list[Batch], weights: Tensor
+    factored: FactoredNormal,
+    groups: Iterable[Group],
+    weights: Tensor,
+    on_group: Callable[[Conditioned, Tensor], None] = ignore,
 ) -> tuple[Moments, Tensor]:
-    """Compute expected moments and the log-likelihood of the rows: the E-step."""
+    """Compute expected moments and the log-likelihood of the rows: the E-step.
+
+    `on_group` is called with each group given its observed cells, and its weights.
+    """
     moments = Moments.zeros(len(factored.mean))
     covariances = Covariances.of(factored.covariance)
     log_likelihood = torch.zeros((), dtype=torch.float64)
-    for batch in batches:
-        found, weight = batch.condition(factored), weights[batch.rows]
-        log_likelihood += found.log_prob @ weight
-        moments.add(found.completed(), weight)
-        covariances.added(found, weight)
+    for group in groups:
+        found = group.condition(factored)
+        weight = weights.index_select(0, group.rows)
+        log_likelihood += found.constants() @ weight
+        moments.add(found.completed, weight)
+        found.add_covariances(covariances, weight)
+        on_group(found, weight)
+    # the sum of the quadratic forms, see `patterns`
+    log_likelihood -= (factored.precision * moments.second).sum() / 2
     moments.second.add_(covariances.total(factored))
     return moments, log_likelihood
 
@@ -202,19 +218,19 @@ def distance(one: Normal, other: Normal) -> float:
 
 
 def rate_of_em(
-    normal: Normal, batches: list[Batch], weights: Tensor, strength: float
+    normal: Normal, data: Incomplete, weights: Tensor, strength: float
 ) -> float:
     """Find the rate at which EM converges, from twenty steps after a random deviation.
 
     Near the maximum it is the largest fraction of missing information.  Fewer steps are
     made if little is missing: after convergence, steps are rounding errors.
     """
-    total, sizes = weights.sum(), []
-    moments = drawn_moments(normal, batches, weights)
+    total, groups, sizes = weights.sum(), grouped(*data), []
+    moments = drawn_moments(normal, arrange(*data), weights)
     point = draw_parameters(normal.mean, moments, total, strength)
     for n_round in range(1, 21):
         tell("round", n_round, 20)
-        moments, _ = expected_moments(prepare(point), batches, weights)
+        moments, _ = expected_moments(prepare(point), groups, weights)
         before, point = point, maximise(point, moments, total, strength)
         sizes.append(sum(squares(a - b) for a, b in zip(point, before, strict=True)))
         if n_round > 1 and sizes[-1] <= _CONVERGED**2 * sizes[0]:
@@ -225,16 +241,16 @@ def rate_of_em(
 def log_prob(normal: Normal, data: Incomplete) -> Tensor:
     """Compute log p(x_obs) of each row; (n,)."""
     factored, result = prepare(normal), data.x.new_zeros(len(data.x))
-    for batch in arrange(*data):
-        result[batch.rows] = batch.condition(factored).log_prob
+    for group in grouped(*data):
+        result[group.rows] = group.condition(factored).log_prob(factored)
     return result
 
 
 def conditional_mean(normal: Normal, data: Incomplete) -> Tensor:
     """Fill missing cells by E[x_mis | x_obs]; (n, features)."""
     factored, mean = prepare(normal), torch.zeros_like(data.x)
-    for batch in arrange(*data):
-        mean[batch.rows] = normal.mean + batch.condition(factored).completed()
+    for group in grouped(*data):
+        mean[group.rows] = normal.mean + group.condition(factored).completed
     return data.with_values(mean)
 
 
@@ -245,10 +261,10 @@ def conditional_moments(normal: Normal, data: Incomplete) -> tuple[Tensor, Tenso
     """
     factored = prepare(normal)
     mean, deviation = torch.zeros_like(data.x), torch.zeros_like(data.x)
-    for batch in arrange(*data, kinds=1):
-        found = batch.condition(factored)
-        mean[batch.rows] = normal.mean + found.completed()
-        deviation[batch.rows] = found.variance().sqrt()
+    for group in grouped(*data, kinds=1):
+        found = group.condition(factored)
+        mean[group.rows] = normal.mean + found.completed
+        deviation[group.rows] = found.variance(factored).sqrt()
     return data.with_values(mean), deviation
 
 
@@ -319,7 +335,7 @@ def posterior_draws(
     """
     batches, total, found = arrange(*data), weights.sum(), []
     with step("estimating the autocorrelation of parameter draws"):
-        rate = rate_of_em(start, batches, weights, strength)
+        rate = rate_of_em(start, data, weights, strength)
     n_steps = steps_between_draws(rate)
 
     def moved(normal: Normal, times: int) -> Normal:

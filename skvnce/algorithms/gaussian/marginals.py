@@ -24,7 +24,8 @@ from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.gaussian.rows import Rows, Table
 from skvnce.algorithms.gaussian.steps import Steps, fit_steps, left_out_moments
 from skvnce.distributions.columns import pick, place
-from skvnce.distributions.normal import Normal
+from skvnce.distributions.normal import FactoredNormal, Normal, prepare
+from skvnce.distributions.patterns import Conditioned
 from skvnce.distributions.quantiles import midpoint_levels, quantile_loss
 
 _N_KNOTS = 9
@@ -37,6 +38,7 @@ _ROUNDS = 50  # maximum number of alternations between marginals and normal
 _CLEAR = 2.0  # number of standard errors of a significant loss
 _WORSE = 1.1  # maximum ratio of squared errors with which marginals are accepted
 _ROUNDING = 1e-9  # relative difference below which gaps are equal
+_ROWS_AT_ONCE = 2**12  # rows of a table that fit into the cache
 _ROUGH = 0.03  # tolerance for marginals that are only compared
 
 
@@ -80,6 +82,15 @@ class PiecewiseLinear(NamedTuple):
         total = total + slopes[:, 0] * _mean_above(first - mean, deviation)
         total = total - slopes[:, -1] * _mean_above(mean - last, deviation)
         return total.clamp(self.low, self.high)
+
+    def expectation_of(self, where: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+        """Compute `expectation` where a mask (n, features) is true, else the mean."""
+        found = mean.clone()
+        for j, rows in enumerate(where.T):
+            own = PiecewiseLinear(*(part[j : j + 1] for part in self))
+            given = mean[rows, j, None], deviation[rows, j, None]
+            found[rows, j] = own.expectation(*given)[:, 0]
+        return found
 
     def inverse_of(self, columns: Tensor, score: Tensor) -> Tensor:
         """Map scores (*batch, cells) to cells of the columns (cells,)."""
@@ -199,9 +210,13 @@ def observed_below(knots: Tensor, rows: Rows) -> Tensor:
     -------
     Tensor of shape (features, n_knots)
     """
-    data, weights = rows.data, rows.weights
-    columns = zip(data.x.T, data.observed.T, knots, strict=True)
-    return torch.stack([_weight_below(x[o], weights[o], own) for x, o, own in columns])
+    signs = torch.zeros_like(knots)
+    for part in range(0, len(rows.data.x), _ROWS_AT_ONCE):
+        x, observed = rows.data.take(slice(part, part + _ROWS_AT_ONCE))
+        x, weights = x.where(observed, torch.inf), rows.weights[part:][: len(x)]
+        for k, knot in enumerate(knots.T.contiguous()):
+            signs[:, k] += weights @ (knot - x).sign_()
+    return (rows.total + signs) / 2
 
 
 def expected_below(scores: Tensor, normal: Normal, rows: Rows) -> Tensor:
@@ -219,18 +234,37 @@ def expected_below(scores: Tensor, normal: Normal, rows: Rows) -> Tensor:
     -------
     Tensor of shape (features, n_knots)
     """
-    mean, deviation = em.conditional_moments(normal, rows.data)
-    places, columns = (~rows.data.observed).nonzero(as_tuple=True)
-    mean, deviation = (
-        mean[places, columns],
-        deviation[places, columns].clamp(min=em.LEAST_DEVIATION),
-    )
-    found = []
-    for score in scores.T:
-        t = (mean - score[columns]) / deviation
-        lost = rows.weights[places] * torch.erfc(t / sqrt(2)) / 2
-        found.append(torch.zeros_like(score).index_add_(0, columns, lost))
-    return torch.stack(found, 1)
+    found = torch.zeros_like(scores)
+    factored = prepare(normal)
+    for group in rows.groups:
+        weight = rows.weights.index_select(0, group.rows)
+        add_expected(found, scores, factored, group.condition(factored), weight)
+    return found
+
+
+def add_expected(
+    total: Tensor,
+    scores: Tensor,
+    normal: FactoredNormal,
+    found: Conditioned,
+    weight: Tensor,
+) -> None:
+    """Add the expected weights of the missing cells of a group, see `expected_below`.
+
+    Parameters
+    ----------
+    total, scores : Tensor of shape (features, n_knots)
+    normal : FactoredNormal
+    found : Conditioned
+    weight : Tensor of shape (n,)
+    """
+    rows, columns = (found.group.seen == 0).nonzero(as_tuple=True)
+    mean = normal.mean[columns] + found.completed[rows, columns]
+    variance = found.variance(normal)[rows, columns]
+    deviation = variance.sqrt().clamp_(min=em.LEAST_DEVIATION)
+    t = (mean[:, None] - scores[columns]).div_(sqrt(2) * deviation[:, None])
+    lost = t.erfc_().mul_(weight[rows, None] / 2)
+    total.index_add_(0, columns, lost)
 
 
 def refine(
@@ -261,8 +295,14 @@ def scored(marginals: PiecewiseLinear, data: Incomplete) -> tuple[Incomplete, Te
 
 
 def scores_of(marginals: PiecewiseLinear, data: Incomplete) -> Incomplete:
-    """Map a table to scores."""
-    return scored(marginals, data)[0]
+    """Map a table to scores, as a sum of ramps that begin at the knots."""
+    knots, scores = marginals[:2]
+    slopes = scores.diff() / knots.diff()
+    found = scores[:, 0] + slopes[:, 0] * (data.x - knots[:, 0])
+    ramps = zip(knots.T[1:-1].contiguous(), slopes.diff().T.contiguous(), strict=True)
+    for knot, change in ramps:
+        found.addcmul_((data.x - knot).relu_(), change)
+    return Incomplete(found.where(data.observed, 0.0), data.observed)
 
 
 def fit_marginals(

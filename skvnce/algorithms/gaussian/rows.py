@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, Self, TypeVar
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce.distributions.normal import Batch, arrange
+from skvnce.distributions.patterns import Group, grouped
 
 Sums = TypeVar("Sums", Tensor, tuple)
 OfTable = Callable[[Incomplete], Incomplete]
@@ -33,9 +33,14 @@ class Rows:
         self.data, self.weights = data, weights
 
     @cached_property
-    def batches(self) -> list[Batch]:
-        """Batches of rows with blocks of similar size."""
-        return arrange(*self.data)
+    def groups(self) -> list[Group]:
+        """Groups of rows by pattern, with blocks of similar size."""
+        return grouped(*self.data)
+
+    @cached_property
+    def wide_groups(self) -> list[Group]:
+        """Groups of rows by pattern, whose size does not depend on that of blocks."""
+        return grouped(*self.data, width=1)
 
     @property
     def total(self) -> Tensor:
@@ -46,9 +51,29 @@ class Rows:
         """Compute sums over the rows."""
         return of(self)
 
-    def mapped(self, change: OfTable) -> Self:
-        """Change the cells of each row."""
-        return type(self)(change(self.data), self.weights)
+    def mapped(self, change: OfTable) -> "Rows":
+        """Change the values of observed cells."""
+        return _Changed(self, change)
+
+
+class _Changed(Rows):
+    """Rows whose cells are changed when they are used, group by group in the cache."""
+
+    def __init__(self, rows: Rows, change: OfTable) -> None:
+        self._rows, self._change, self.weights = rows, change, rows.weights
+
+    @cached_property
+    def data(self) -> Incomplete:
+        """The changed cells."""
+        return self._change(self._rows.data)
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The groups of the rows; values have no influence on patterns."""
+        return [
+            group._replace(x=self._change(Incomplete(group.x, group.seen > 0)).x)
+            for group in self._rows.groups
+        ]
 
 
 class Table(Protocol):

@@ -249,7 +249,7 @@ def test_rounding_is_no_rate_of_em(share, seed):
         seen[: int(200 * share), 0] = False
         data, ones = Incomplete(x.where(seen, 0.0), seen), torch.ones(200).double()
         with seeded(table):
-            rate = em.rate_of_em(START, arrange(*data), ones, 0.1)
+            rate = em.rate_of_em(START, data, ones, 0.1)
         assert em.steps_between_draws(rate) == 1
 
 

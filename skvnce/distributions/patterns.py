@@ -1,0 +1,335 @@
+"""Means and covariances of missing cells, with one inverse for each pattern of a table.
+
+Rows that miss the same columns share a block of `normal`, S_oo or P_mm, and its
+inverse.  So a table needs as many inverses as it has patterns.  Each row costs products
+with matrices of all columns, and one with the inverse of its pattern.
+
+Let c be a row minus the mean, in which the conditional means replace missing cells, and
+r its observed cells.  Then
+
+    r' S_oo^-1 r = c' P c                                                          (1)
+
+so that the quadratic forms of log-densities sum to the product of P with the sum of
+``c c'``, which EM needs anyway.
+
+Small blocks are inverted by sweeps (Goodnight 1979), each for many patterns at once;
+larger ones by LAPACK.
+
+Goodnight (1979), A tutorial on the SWEEP operator, The American Statistician 33,
+149-158.
+"""
+
+from math import log, pi
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from skvnce.distributions.normal import Covariances, FactoredNormal, cholesky
+
+_CELLS_AT_ONCE = 2**16  # maximum size of a group: 0.5 MiB fits into the cache
+_WIDEST_SWEPT = 12  # width of blocks up to which sweeps are faster than LAPACK
+_BITS = 24  # columns of a mask that a number of single precision describes
+
+
+class Group(NamedTuple):
+    """Rows of patterns with blocks of similar size.
+
+    Attributes
+    ----------
+    rows : Tensor of int64, of shape (n,)
+        Their indices in the table.
+    x : Tensor of shape (n, features)
+        Zero where missing.
+    seen : Tensor of shape (n, features)
+        1 where observed, else 0.
+    pattern : Tensor of int64, of shape (n,)
+        The pattern of each row, in increasing order.
+    block : Tensor of int64, of shape (n_patterns, width)
+        The columns of the block of each pattern.  Narrower blocks are filled up with
+        `features`.
+    n_observed : Tensor of shape (n_patterns,)
+    by_observed : bool
+        Whether blocks are S_oo; else they are P_mm.
+    """
+
+    rows: Tensor
+    x: Tensor
+    seen: Tensor
+    pattern: Tensor
+    block: Tensor
+    n_observed: Tensor
+    by_observed: bool
+
+    def condition(self, normal: FactoredNormal) -> "Conditioned":
+        """Compute the distributions of the missing cells."""
+        residual = torch.addcmul(self.x, self.seen, normal.mean, value=-1)
+        columns = self.of_rows(self.block)
+        if self.by_observed:
+            blocks = Blocks.of(normal.covariance, self.block)
+            solved = self._solved(blocks, columns, residual)
+            weights = self._put(torch.zeros_like(residual), columns, solved)
+            filled = weights @ normal.covariance
+            completed = torch.where(self.seen > 0, residual, filled)
+            return Conditioned(self, completed, blocks, blocks.log_det)
+        blocks = Blocks.of(normal.precision, self.block)
+        solved = self._solved(blocks, columns, residual @ normal.precision)
+        completed = self._put(residual, columns, solved.neg_())
+        return Conditioned(self, completed, blocks, normal.log_det + blocks.log_det)
+
+    def of_rows(self, values: Tensor) -> Tensor:
+        """Look up values of patterns (n_patterns, ...) for each row; (n, ...)."""
+        if len(values) == len(self.pattern):  # each row has its own
+            return values
+        return values.index_select(0, self.pattern)
+
+    def of_patterns(self, weight: Tensor) -> Tensor:
+        """Sum weights of rows (n,) over the rows of each pattern; (n_patterns,)."""
+        return weight.new_zeros(len(self.block)).index_add_(0, self.pattern, weight)
+
+    def first_rows(self) -> Tensor:
+        """Return the place of the first row of each pattern; (n_patterns,)."""
+        return torch.searchsorted(self.pattern, torch.arange(len(self.block)))
+
+    def _solved(self, blocks: "Blocks", columns: Tensor, right: Tensor) -> Tensor:
+        """Multiply the cells of the block of each row by its inverse; (n, width)."""
+        if self._is_padded:
+            right = torch.nn.functional.pad(right, (0, 1))
+        cells = right.gather(1, columns)[:, :, None]
+        return torch.bmm(self.of_rows(blocks.by_pattern()), cells)[:, :, 0]
+
+    def _put(self, x: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+        """Put values (n, width) into their columns of x (n, features), maybe in place.
+
+        Rows with the same pattern have the same columns.
+        """
+        if not self._is_padded:
+            return x.scatter_(1, columns, values)
+        wide = torch.nn.functional.pad(x, (0, 1))
+        return wide.scatter_(1, columns, values)[:, :-1]
+
+    @property
+    def _is_padded(self) -> bool:
+        width = self.block.shape[1]
+        return width > 0 and int(self.block[-1, -1]) == self.x.shape[1]
+
+
+class Blocks(NamedTuple):
+    """Inverses of blocks of a matrix.
+
+    Attributes
+    ----------
+    inverse : Tensor of shape (width, width, n)
+    pairs : Tensor of int64, of shape (width, width, n)
+        Their positions in a matrix with one more row and column, for padding.
+    log_det : Tensor of shape (n,)
+    """
+
+    inverse: Tensor
+    pairs: Tensor
+    log_det: Tensor
+
+    @classmethod
+    def of(cls, matrix: Tensor, block: Tensor) -> Self:
+        """Invert blocks of a positive definite matrix.
+
+        Parameters
+        ----------
+        matrix : Tensor of shape (features, features)
+        block : Tensor of int64, of shape (n, width)
+            Columns of the blocks; `features` is a column of the identity.
+        """
+        if block.shape[1] <= _WIDEST_SWEPT:
+            columns = block.T.contiguous()
+            pairs = _pairs(columns[:, None], columns, len(matrix))
+            blocks = _gathered(matrix, pairs)
+            blocks.diagonal().add_(block == len(matrix))
+            pivots = _sweep(blocks)
+            if (pivots > 0).all():
+                return cls(blocks, pairs, pivots.log().sum(0))
+        pairs = _pairs(block[:, :, None], block[:, None], len(matrix))
+        blocks = _gathered(matrix, pairs)
+        blocks.diagonal(dim1=1, dim2=2).add_(block == len(matrix))
+        root, log_det = _inverse_roots(blocks)
+        inverse = torch.bmm(root.mT, root)
+        return cls(inverse.permute(1, 2, 0), pairs.permute(1, 2, 0), log_det)
+
+    def by_pattern(self) -> Tensor:
+        """Return the inverses; (n, width, width)."""
+        return self.inverse.permute(2, 0, 1).contiguous()
+
+    def add(self, total: Covariances, weight: Tensor, *, by_observed: bool) -> None:
+        """Add inverses of weights (n,)."""
+        terms, pairs = map(_flat, (self.inverse * weight, self.pairs))
+        total.add(terms, pairs, weight.sum(), by_observed=by_observed)
+
+
+class Conditioned(NamedTuple):
+    """The rows of a group given their observed cells.
+
+    Attributes
+    ----------
+    group : Group
+    completed : Tensor of shape (n, features)
+        Rows minus the mean, in which conditional means replace missing cells.
+    blocks : Blocks
+    log_det : Tensor of shape (n_patterns,)
+        Of S_oo.
+    """
+
+    group: Group
+    completed: Tensor
+    blocks: Blocks
+    log_det: Tensor
+
+    def log_prob(self, normal: FactoredNormal) -> Tensor:
+        """Compute log p(x_o) of each row by eq. (1); (n,)."""
+        square = ((self.completed @ normal.precision) * self.completed).sum(1)
+        return self.constants() - square / 2
+
+    def constants(self) -> Tensor:
+        """Compute log p(x_o) without its quadratic form; (n,)."""
+        constant = self.log_det + log(2 * pi) * self.group.n_observed
+        return self.group.of_rows(constant / -2)
+
+    def add_covariances(self, total: Covariances, weight: Tensor) -> None:
+        """Add the covariances of rows of weights (n,)."""
+        group = self.group
+        shares = group.of_patterns(weight)
+        self.blocks.add(total, shares, by_observed=group.by_observed)
+
+    def variance(self, normal: FactoredNormal) -> Tensor:
+        """Compute the variance of each missing cell, 0 of others; (n, features)."""
+        group, inverse = self.group, self.blocks.inverse
+        if group.by_observed:
+            S = torch.nn.functional.pad(normal.covariance, (0, 0, 0, 1))[group.block]
+            own = (S * (self.blocks.by_pattern() @ S)).sum(1)
+            variance = (normal.covariance.diagonal() - own).clamp_(min=0)
+            return group.of_rows(variance).where(group.seen == 0, 0.0)
+        own = group.of_rows(inverse.diagonal().contiguous())
+        columns = group.of_rows(group.block)
+        return group._put(torch.zeros_like(self.completed), columns, own)
+
+
+def _pairs(rows: Tensor, columns: Tensor, d: int) -> Tensor:
+    return (d + 1) * rows + columns
+
+
+def _gathered(matrix: Tensor, pairs: Tensor) -> Tensor:
+    """Gather cells of a matrix with one more row and column, of zeros."""
+    return torch.nn.functional.pad(matrix, (0, 1, 0, 1)).view(-1).take(pairs)
+
+
+def _flat(cells: Tensor) -> Tensor:
+    """Flatten (width, width, n) in the order of memory, in which n is first or last."""
+    return (cells if cells.is_contiguous() else cells.permute(2, 0, 1)).flatten()
+
+
+def _inverse_roots(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """Invert Cholesky factors of matrices (n, width, width); also log-determinants."""
+    factor = cholesky(blocks)
+    eye = torch.eye(blocks.shape[1], dtype=blocks.dtype)
+    log_det = 2 * factor.diagonal(dim1=1, dim2=2).log().sum(1)
+    return torch.linalg.solve_triangular(factor, eye, upper=False), log_det
+
+
+def _sweep(blocks: Tensor) -> Tensor:
+    """Invert matrices (width, width, n) in place; return their pivots (width, n)."""
+    pivots = blocks.new_empty(len(blocks), blocks.shape[-1])
+    for k, pivot in enumerate(pivots):
+        row = blocks[k].clone()
+        pivot.copy_(row[k])
+        share = row / pivot
+        blocks.addcmul_(row[:, None], share, value=-1)
+        blocks[k] = share
+        blocks[:, k] = share
+        torch.reciprocal(pivot, out=blocks[k, k]).neg_()
+    blocks.neg_()
+    return pivots
+
+
+def grouped(
+    x: Tensor, observed: Tensor, *, kinds: int = 2, width: int | None = None
+) -> list[Group]:
+    """Group rows by pattern, and patterns by the size of their block.
+
+    Parameters
+    ----------
+    x : Tensor of shape (n, features)
+        Values under the mask are not used.
+    observed : Tensor of bool, of shape (n, features)
+    kinds : int
+        1 for blocks of missing columns alone, 2 for the smaller block.
+    width : int or None
+        Width of the matrices of a row, which bound the size of a group; None is that of
+        its block.
+    """
+    masks, pattern = _patterns(observed)
+    d = observed.shape[1]
+    by_observed = (~masks).sum(1) * 2 > d
+    if kinds == 1:
+        by_observed = torch.zeros_like(by_observed)
+    inside = masks == by_observed[:, None]
+    sizes = inside.sum(1)
+    order = (sizes + (d + 1) * by_observed).argsort(descending=True, stable=True)
+    sizes, pattern = sizes[order], order.argsort()[pattern]
+    pattern, rows = pattern.sort(stable=True)
+    n_first = int(by_observed.sum())  # patterns by observed columns come first
+    found = []
+    widths = sizes if width is None else torch.full_like(sizes, width)
+    for cut in _cuts(pattern, widths, n_first, d):
+        own = order[pattern[cut.start] : pattern[cut.stop - 1] + 1]
+        part = rows[cut]
+        mask = observed.index_select(0, part)
+        found.append(
+            Group(
+                part,
+                x.index_select(0, part).where(mask, 0.0),
+                mask.to(x),
+                pattern[cut] - pattern[cut.start],
+                _columns(inside[own]),
+                masks[own].sum(1).to(x),
+                bool(by_observed[own[0]]),
+            )
+        )
+    return found
+
+
+def _patterns(observed: Tensor) -> tuple[Tensor, Tensor]:
+    """Find the different rows (n_patterns, features) of a mask, and each row's (n,)."""
+    n, d = observed.shape
+    pattern = torch.zeros(n, dtype=torch.long)
+    for first in range(0, d, _BITS):
+        part = observed[:, first : first + _BITS].float()
+        number = (part @ 2.0 ** torch.arange(part.shape[1])).long()
+        if first:
+            number = number.unique(return_inverse=True)[1]
+            number = number + n * pattern
+        pattern = number.unique(return_inverse=True)[1]
+    some = pattern.new_zeros(int(pattern.max()) + 1 if n else 0)
+    some[pattern] = torch.arange(n)
+    return observed[some], pattern
+
+
+def _cuts(pattern: Tensor, widths: Tensor, n_first: int, d: int) -> list[slice]:
+    """Cut sorted rows into slices of bounded size, with patterns of one kind."""
+    found, first = [], 0
+    border = int(torch.searchsorted(pattern, n_first))
+    while first < len(pattern):
+        width = int(widths[pattern[first]])
+        end = border if first < border else len(pattern)
+        last = min(end, first + max(1, _CELLS_AT_ONCE // max(d, width**2)))
+        found.append(slice(first, last))
+        first = last
+    return found
+
+
+def _columns(inside: Tensor) -> Tensor:
+    """List the columns in each row of a mask (n, features), then `features`."""
+    n, d = inside.shape
+    counts = inside.sum(1)
+    rows, columns = inside.nonzero(as_tuple=True)
+    place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
+    found = torch.full((n, int(counts.max())), d)
+    found[rows, place] = columns
+    return found
