@@ -228,8 +228,9 @@ class Criterion(NamedTuple):
 
         D is the deviance per row with the edges of theta refitted without a penalty, p
         the number of their parameters, ``(k_i - 1) (k_j - 1)`` for nominal columns of
-        k_i and k_j levels.  It is infinite if columns have on average more than one
-        neighbour for each ten rows' worth of information.
+        k_i and k_j levels.  Parameters of edges about which the cells say less than
+        half of the average count more (`edge_weights`).  It is infinite if columns have
+        on average more than one neighbour for each ten rows' worth of information.
         """
         problem, n = self.problem, self.problem.n_rows
         free, d = problem.blocks.free, len(problem.blocks.free)
@@ -240,9 +241,24 @@ class Criterion(NamedTuple):
             return inf
         accuracy = 0.1 / (n * len(theta.mean))
         loss = problem.fitted(self.normal, theta, edges, accuracy).loss
-        parameters = float((torch.outer(free, free) * edges).sum()) / 2
+        each = torch.outer(free, free) * edge_weights(share)
+        parameters = float((each * edges).sum()) / 2
         price = log(n) + 4 * gamma * log(d)
         return n * loss + parameters * price
+
+
+def edge_weights(share: Tensor) -> Tensor:
+    """Weigh the parameters of edges in the criterion, ``max(1, m^2 / (2 s_i s_j))``.
+
+    The deviance counts all rows.  If few rows observe a column, its edges are estimated
+    from these, and change the deviance by about ``1 / (s_i s_j)`` without an edge.
+
+    Parameters
+    ----------
+    share : Tensor of shape (columns,)
+        s, the information of a column in that of an observed number; m is its mean.
+    """
+    return (share.mean() ** 2 / (2 * torch.outer(share, share))).clamp(min=1)
 
 
 def pose(data: Incomplete, kinds: list[str], n_levels: list[int]) -> Problem:
