@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_lattice
+from skvnce._random import row_lattice, shifted_lattice
 from skvnce.algorithms.vae import autoencoder, sampling
 from skvnce.distributions.quantiles import midpoint_levels
 from skvnce.models.bounded import BoundedModel
@@ -39,15 +39,39 @@ def predict_by(rule, n_steps, member, nodes, n_draws, numbers, bounds):
     """
     auto, scores = member._autoencoder(), member._cell_scores()
     target = _bounded(member, bounds)
-    drawn, probabilities = np.empty((n_draws, *nodes.shape)), []
+    drawn, probabilities = [], []
     with torch.no_grad():
         for rows in sampling.chunks(auto, len(nodes), n_draws, rule):
             data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
             streams = numbers(nodes[rows])
             found = rule.draws(target, data, int(n_draws), n_steps, streams)
-            drawn[:, rows] = scores.cells(found.tables).numpy()
+            drawn.append(scores.cells(found.tables).numpy())
             probabilities.append(found.probabilities)
-    return drawn, _by_column(auto, probabilities)
+    return np.concatenate(drawn, 1), _by_column(auto, probabilities)
+
+
+def for_means(rule):
+    """Return a rule whose draws have the same means at a lower cost, if there is one.
+
+    Parameters
+    ----------
+    rule : sampling.Rule
+
+    Returns
+    -------
+    sampling.Rule
+        Its draws are for means only, and their number may be another.
+    """
+    if rule.evenly is None:
+        return rule
+
+    def draws(auto, data, n_draws, n_steps, streams):
+        def even(purpose):
+            return shifted_lattice(streams(purpose))
+
+        return rule.evenly(auto, data, n_draws, n_steps, even)
+
+    return rule._replace(draws=draws)
 
 
 def _by_column(auto, probabilities):

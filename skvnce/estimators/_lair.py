@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._progress import steps
 from skvnce.algorithms.vae import sampling
-from skvnce.estimators._autoencoder_draws import mean_by, predict_by
+from skvnce.estimators._autoencoder_draws import for_means, mean_by, predict_by
 from skvnce.estimators._blind import Blind
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -338,11 +338,15 @@ class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
         return found
 
     def _drawn(self, member, nodes, n_draws, numbers):
-        return self._summed(member, nodes, n_draws, numbers)[0]
+        return self._by(self._rule(), member, nodes, n_draws, numbers)[0]
 
     def _summed(self, member, nodes, n_draws, numbers):
-        rule, bounds = self._rule(), self._bounds_of_nodes()
-        steps = int(self.n_steps)
+        rule = self._rule()
+        rule = for_means(rule) if self.strategy == "mean" else rule
+        return self._by(rule, member, nodes, n_draws, numbers)
+
+    def _by(self, rule, member, nodes, n_draws, numbers):
+        steps, bounds = int(self.n_steps), self._bounds_of_nodes()
         return predict_by(rule, steps, member, nodes, n_draws, numbers, bounds)
 
     def _rough_mean(self, member, nodes):

@@ -92,6 +92,16 @@ class KnownRows(NamedTuple):
         return self.model.likelihood(z).given(self.cells)
 
 
+def of_known(model: nn.Module, x: Tensor) -> nn.Module | KnownRows:
+    """Return a model for rows x (n, features) only, which is faster for rounded cells.
+
+    Other models than `VariationalAutoencoderModel` are returned as they are.
+    """
+    if not isinstance(model, VariationalAutoencoderModel):
+        return model
+    return KnownRows(model, model.families.intervals(x))
+
+
 class Batches:
     """Model and encoder for batches of rows; what does not change is computed once.
 
