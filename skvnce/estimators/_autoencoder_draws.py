@@ -50,8 +50,8 @@ def predict_by(rule, n_steps, member, nodes, n_draws, numbers, bounds):
     return np.concatenate(drawn, 1), _by_column(auto, probabilities)
 
 
-def for_means(rule):
-    """Return a rule whose draws have the same means at a lower cost, if there is one.
+def evenly(rule):
+    """Return a rule of draws that are spread evenly, if there is one.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def for_means(rule):
     Returns
     -------
     sampling.Rule
-        Its draws are for means only, and their number may be another.
+        Its draws represent the distribution of each cell, but are dependent.
     """
     if rule.evenly is None:
         return rule
@@ -71,7 +71,7 @@ def for_means(rule):
 
         return rule.evenly(auto, data, n_draws, n_steps, even)
 
-    return rule._replace(draws=draws)
+    return rule._replace(draws=draws, n_start=2)
 
 
 def _by_column(auto, probabilities):

@@ -15,6 +15,7 @@ from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.vae.autoencoder import Autoencoder, of_known, slices, weigh
+from skvnce.distributions.cells import Cells
 from skvnce.samplers.ac_mwg import ac_mwg
 from skvnce.samplers.base import Sampler, State, run_chain
 from skvnce.samplers.lair import Proposals, lair
@@ -27,9 +28,10 @@ from skvnce.samplers.resampling import normalised, resample, take
 from skvnce.variational.base import Uniforms, at_quantiles, draw
 
 _PROPOSED = 4  # number of proposals for each draw at which a chain starts
+_PER_DRAW = 1.5  # number of proposals for each draw that is spread evenly
+_LEAST = 12  # number of iterations for them, unless `n_steps` is smaller
 _WARM = 4  # number of particles of each chain in a warm-up
 _AT_ONCE = 2**22  # maximum size of a chunk of rows
-_EVENLY = 64  # number of draws of a mean, a power of two
 
 # of a number: uniform numbers that are independent of those of other numbers
 Streams = Callable[[int], Uniforms]
@@ -58,8 +60,7 @@ class Rule(NamedTuple):
     draws : callable
         (auto, data, n_draws, n_steps, streams) to `Drawn`.
     evenly : callable or None
-        The same, with equal weights, but for means only: the draws are spread evenly
-        over the distribution, and their number may differ from `n_draws`.
+        The same, with dependent draws that are spread evenly over the distribution.
     n_particles, n_proposals : int
         Numbers of tables that are encoded, and of latents that are proposed, in each
         row and step.  Chains have one of both for each draw, which do not count here.
@@ -113,7 +114,8 @@ def by_lair(
         n_steps: int,
         streams: Streams,
     ) -> Drawn:
-        enough = ceil(n_draws / (n_particles + n_replenish))
+        enough = ceil(_PER_DRAW * n_draws / (n_particles + n_replenish))
+        enough = max(_LEAST, enough)
         sampler, state = started(auto, data, streams)
         proposed = []
 
@@ -121,7 +123,7 @@ def by_lair(
             proposed.append(info)
 
         run_chain(sampler, state, data, min(n_steps, enough), keep)
-        return spread_evenly(auto, data, proposed, streams)
+        return spread_evenly(auto, data, n_draws, proposed, streams)
 
     def started(
         auto: Autoencoder, data: Incomplete, streams: Streams
@@ -148,24 +150,37 @@ def constant(value: Distribution) -> Callable[[Incomplete], Distribution]:
 
 @torch.no_grad()
 def spread_evenly(
-    auto: Autoencoder, data: Incomplete, proposed: list[Proposals], streams: Streams
+    auto: Autoencoder,
+    data: Incomplete,
+    n_draws: int,
+    proposed: list[Proposals],
+    streams: Streams,
 ) -> Drawn:
-    """Represent the proposals of all iterations by few draws of equal weight.
+    """Represent the proposals of all iterations by draws of equal weight.
 
-    Latents are resampled systematically (Kitagawa 1996), and cells are drawn by the
-    numbers ``streams(2)``, preferably evenly distributed over the draws.
+    Latents are resampled systematically (Kitagawa 1996), and cells are drawn by
+    uniform numbers that are preferably distributed evenly over the draws, too.
     """
-    z, log_weight = (
-        torch.cat([getattr(one, name) for one in proposed])
-        for name in ("z", "log_weight")
-    )
+    log_weight = torch.cat([one.log_weight for one in proposed])
     first = streams(1)(0, data.x[None, :, :1]).squeeze(-1)
-    levels = (torch.arange(_EVENLY).to(first)[:, None] + first) / _EVENLY
-    chosen = take(z, resample(log_weight, levels))
-    uniform = streams(2)(0, data.x.expand(_EVENLY, *data.x.shape))
+    levels = (torch.arange(n_draws).to(first)[:, None] + first) / n_draws
+    cells = _cells_at(auto, proposed, resample(log_weight, levels))
+    uniform = streams(2)(0, data.x.expand(n_draws, *data.x.shape))
     weight = normalised(log_weight).unsqueeze(-1)
-    probabilities = (weight * level_probabilities(auto, z)).sum(0)
-    return Drawn(decode(auto.model, data, chosen, uniform), probabilities)
+    values = torch.cat([level_probabilities(auto, one.z) for one in proposed])
+    tables = data.with_values(at_quantiles(cells, uniform))
+    return Drawn(tables, (weight * values).sum(0))
+
+
+def _cells_at(
+    auto: Autoencoder, proposed: list[Proposals], index: Tensor
+) -> Distribution:
+    """Return p(x_j | z) at some of the proposals; (n_draws, n, features)."""
+    if all(type(one.cells) is Cells for one in proposed):
+        pairs = zip(*(one.cells.outputs for one in proposed), strict=True)
+        outputs = (take(torch.cat(parts), index) for parts in pairs)
+        return Cells(*outputs, proposed[0].cells.families)
+    return auto.model.likelihood(take(torch.cat([one.z for one in proposed]), index))
 
 
 # of an autoencoder, to the distribution of additional proposals of `lair`
