@@ -43,10 +43,10 @@ def predict_by(rule, n_steps, member, nodes, n_draws, numbers, bounds):
     with torch.no_grad():
         for rows in sampling.chunks(auto, len(nodes), n_draws, rule):
             data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
-            streams = numbers(nodes[rows])
+            data, streams = data.on(auto.device), numbers(nodes[rows])
             found = rule.draws(target, data, int(n_draws), n_steps, streams)
-            drawn.append(scores.cells(found.tables).numpy())
-            probabilities.append(found.probabilities)
+            drawn.append(scores.cells(found.tables.cpu()).numpy())
+            probabilities.append(found.probabilities.cpu())
     return np.concatenate(drawn, 1), _by_column(auto, probabilities)
 
 
@@ -101,7 +101,8 @@ def mean_by(member, nodes, bounds):
         For each column of categories.
     """
     target, scores = _bounded(member, bounds), member._cell_scores()
-    order = torch.from_numpy(np.random.default_rng(0).permutation(_ROUGH))
+    device = member._autoencoder().device
+    order = torch.from_numpy(np.random.default_rng(0).permutation(_ROUGH)).to(device)
     means, levels = [np.empty((0, nodes.shape[1]))], []
     for rows in autoencoder.chunks(member._autoencoder(), len(nodes), _ROUGH):
         data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
@@ -110,9 +111,12 @@ def mean_by(member, nodes, bounds):
             evenly = row_lattice(part, purpose)  # each purpose has the same points, but
             return (lambda *a: evenly(*a)[order]) if purpose else evenly  # in new order
 
-        found = sampling.rough_mean(target, data, scores.cells, streams, _ROUGH)
-        means.append(found[0].numpy())
-        levels.append(found[1])
+        def to_cells(drawn):
+            return scores.cells(drawn.cpu()).to(device)
+
+        found = sampling.rough_mean(target, data.on(device), to_cells, streams, _ROUGH)
+        means.append(found[0].cpu().numpy())
+        levels.append(found[1].cpu())
     return np.concatenate(means), _by_column(target, levels)
 
 
@@ -122,7 +126,8 @@ def _bounded(member, bounds):
     places, low, high = member._score_bounds(bounds)
     if not len(places):
         return auto
-    return auto._replace(model=BoundedModel(auto.model, places, low, high))
+    ends = (part.to(auto.device) for part in (places, low, high))
+    return auto._replace(model=BoundedModel(auto.model, *ends))
 
 
 def mean_given(member, Z):
@@ -138,10 +143,11 @@ def mean_given(member, Z):
     ndarray of shape (n, n_nodes)
         In the units of X; codes of levels.
     """
-    cells = member._autoencoder().model.likelihood(torch.tensor(Z).double())
+    auto, scores = member._autoencoder(), member._cell_scores()
+    cells = auto.model.likelihood(torch.tensor(Z).double().to(auto.device))
     levels = midpoint_levels(_LEVELS, cells.loc)
     drawn = (cells.icdf(level.expand(cells.loc.shape)) for level in levels)
-    mean = sum(map(member._cell_scores().cells, drawn)) / _LEVELS
+    mean = sum(scores.cells(one.cpu()) for one in drawn) / _LEVELS
     for node, block in cells.families.level_blocks().items():
         mean[:, node] = cells.level_probabilities[:, block].argmax(1).to(mean)
     return mean.numpy()

@@ -82,10 +82,9 @@ class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
         `transform` by LAIR needs fewer: 12, or as many as make 1.5 proposals for each
         draw.
     n_draws : int, default=200
-        Number of draws that `transform` summarises.  By LAIR they are spread evenly over
-        the distribution: their means have smaller errors than those of independent
-        draws.  If it is smaller than the number
-        of members, some members are not used.
+        Number of draws that `transform` summarises.  By LAIR they are spread evenly
+        over the distribution: their means have smaller errors than those of independent
+        draws.  If it is smaller than the number of members, some members are not used.
     min_value, max_value : float, array-like of shape (n_features,), dict, \
             "observed" or None, default=None
         Bounds of imputed cells: a number for all columns, one bound for each column, or

@@ -35,6 +35,7 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
     latent_array,
 )
+from skvnce.variational.base import global_stream
 
 
 class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder):
@@ -400,11 +401,11 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         """
         check_is_fitted(self)
         check_count(n_rows, "n_rows")
-        model = self._autoencoder().model
+        auto = self._autoencoder()
         with one_thread(), seeded(random_state):
             z = torch.randn(n_rows, self.n_components_, dtype=torch.float64)
-            cells = model.likelihood(z)
-            scores = at_quantiles(cells, torch.rand_like(cells.loc))
+            cells = auto.model.likelihood(z.to(auto.device))
+            scores = at_quantiles(cells, global_stream(0, cells.loc)).cpu()
         return self._widened(self._cell_scores().cells(scores).numpy())
 
     def to_torch(self):
@@ -413,10 +414,10 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         Returns
         -------
         torch.nn.Module
-            A copy, with ``prior()`` and ``likelihood(z)``.
+            A copy on the CPU, with ``prior()`` and ``likelihood(z)``.
         """
         check_is_fitted(self)
-        return deepcopy(self._autoencoder().model)
+        return deepcopy(self._autoencoder().model).cpu()
 
     @property
     def _n_features_out(self):

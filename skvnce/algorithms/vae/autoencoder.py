@@ -61,6 +61,14 @@ class Autoencoder(NamedTuple):
     model: VariationalAutoencoderModel
     posterior: AnchoredEncoder
 
+    @property
+    def device(self) -> torch.device:
+        """The device of the parameters; the CPU if there are none."""
+        leaves = (
+            leaf for part in self for leaf in (*part.parameters(), *part.buffers())
+        )
+        return next(leaves, torch.zeros(0)).device
+
     def on(self, device: torch.device) -> "Autoencoder":
         """Move to a device, in place."""
         return Autoencoder(*(part.to(device) for part in self))
