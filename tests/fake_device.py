@@ -9,6 +9,7 @@ the numbers of the CPU, and fail where a tensor has been left behind.
 from contextlib import contextmanager
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -47,7 +48,9 @@ class FakeTensor(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        """Let the setter of `data` replace the numbers, too."""
+        """Let the setter of `data` replace the numbers, too, and `tolist` work."""
+        if func == torch.Tensor.tolist:
+            return args[0].inner.tolist()
         with torch._C.DisableTorchFunctionSubclass():
             found = func(*args, **(kwargs or {}))
         if func == torch.Tensor.data.__set__:
@@ -105,8 +108,18 @@ class _Mode(TorchDispatchMode):
         return computed(func, args, kwargs or {})
 
 
+class _Constants(TorchFunctionMode):
+    """Let `torch.tensor` make tensors on the device, which does not dispatch."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is torch.tensor and kwargs.get("device") == FAKE:
+            return func(*args, **{**kwargs, "device": "cpu"}).to(FAKE)
+        return func(*args, **kwargs)
+
+
 @contextmanager
 def fake_device():
     """Let tensors be made on the fake device."""
-    with _Mode():
+    with _Mode(), _Constants():
         yield FAKE
