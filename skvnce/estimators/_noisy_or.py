@@ -80,7 +80,8 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
     solver : "auto" or Adam, default="auto"
         Adam.  Its fields that are ``"auto"`` have these values: ``batch_size`` is a
         twentieth of the rows, from 16 to 128; ``learning_rate_init=0.02``, which `fit`
-        reduces to 0 along half a cosine.  The other fields are not used.
+        reduces to 0 along half a cosine.  `device` is where it trains and is used.  The
+        other fields are not used.
     max_iter : int, default=100
         Number of passes over the rows.
     random_state : int, RandomState instance, Generator or None, default=None
