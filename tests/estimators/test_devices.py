@@ -1,6 +1,7 @@
 """Estimators whose training and use are on a device; see `fake_device`."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from skvnce import (
 )
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.noisy_or import INFERENCES, Rows
+from skvnce.algorithms.vae.sampling import SAMPLERS
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
@@ -46,9 +48,13 @@ def solver(name, **fields):
     return Adam(batch_size=16, device=name, **fields)
 
 
-def vae(name):
+def vae(name, algorithm="miwae"):
     return VariationalAutoencoder(
-        solver=solver(name), max_iter=1, n_importance_samples=8, random_state=0
+        algorithm=algorithm,
+        solver=solver(name),
+        max_iter=1,
+        n_importance_samples=8,
+        random_state=0,
     )
 
 
@@ -64,6 +70,17 @@ def noisy_or(algorithm):
         )
 
     return made
+
+
+def lair(sampler, name):
+    return LAIRImputer(
+        vae(name),
+        sampler=sampler,
+        n_steps=2,
+        n_draws=8,
+        min_value=-9.0,
+        random_state=0,
+    )
 
 
 class Decoder(torch.nn.Module):
@@ -105,11 +122,12 @@ def own(name, encoder=Encoder):
 
 ESTIMATORS = {
     "TorchVAE": own,
-    "VAE": vae,
+    **{
+        f"VAE {algorithm}": partial(vae, algorithm=algorithm)
+        for algorithm in ("miwae", "miss-svae", "miss-iwae", "demiss-vae", "vbgi-vae")
+    },
     **{f"NoisyOr {name}": noisy_or(name) for name in INFERENCES},
-    "LAIR": lambda name: LAIRImputer(
-        vae(name), n_steps=2, n_draws=8, min_value=-9.0, random_state=0
-    ),
+    **{f"LAIR {sampler}": partial(lair, sampler) for sampler in SAMPLERS},
 }
 USES = {
     "transform": lambda model, X: model.transform(X),
