@@ -6,8 +6,9 @@ import torch
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_lattice, shifted_lattice
 from skvnce.algorithms.vae import autoencoder, sampling
-from skvnce.distributions.quantiles import midpoint_levels
+from skvnce.distributions.quantiles import at_quantiles, midpoint_levels
 from skvnce.models.bounded import BoundedModel
+from skvnce.variational.base import global_stream
 
 _ROUGH = 32  # number of draws of an approximate mean, a power of two
 _LEVELS = 32  # number of quantiles that represent a cell
@@ -128,6 +129,15 @@ def _bounded(member, bounds):
         return auto
     ends = (part.to(auto.device) for part in (places, low, high))
     return auto._replace(model=BoundedModel(auto.model, *ends))
+
+
+def new_rows(member, n_rows):
+    """Draw rows of nodes by torch's global stream; (n_rows, n_nodes)."""
+    auto = member._autoencoder()
+    z = torch.randn(n_rows, member.n_components_, dtype=torch.float64)
+    cells = auto.model.likelihood(z.to(auto.device))
+    scores = at_quantiles(cells, global_stream(0, cells.loc)).cpu()
+    return member._cell_scores().cells(scores).numpy()
 
 
 def mean_given(member, Z):
