@@ -90,12 +90,17 @@ def row_lattice(rows: np.ndarray, seed: int) -> Uniforms:
     Means over the first dimension converge faster than with independent numbers,
     especially if its size is a power of two.
     """
-    shift = row_keyed(rows, seed)
+    return shifted_lattice(row_keyed(rows, seed))
+
+
+def shifted_lattice(shift: Uniforms) -> Uniforms:
+    """Make evenly distributed uniform numbers: Sobol points, with given shifts."""
 
     def uniforms(step: int, x: Tensor) -> Tensor:
         points = SobolEngine(x.shape[-1]).draw(len(x), dtype=torch.float64)
         points = points.view(len(x), *[1] * (x.dim() - 2), -1)
-        return ((shift(step, x[:1]) + points) % 1.0).to(x)
+        first = shift(step, x[:1])
+        return ((first + points.to(first.device)) % 1.0).to(x)
 
     return uniforms
 

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from skvnce import Adam, LAIRImputer, NoisyOr, VariationalAutoencoder
+from skvnce import (
+    Adam,
+    IncompleteDensity,
+    LAIRImputer,
+    VariationalAutoencoder,
+    VGIImputer,
+    VNCEEstimator,
+)
 from skvnce._device import resolve_device
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
@@ -105,9 +112,12 @@ def test_estimators_say_that_there_is_no_gpu():
 def test_wrong_devices_are_refused():
     with pytest.raises(ValueError, match=r"'solver\.device' parameter"):
         VariationalAutoencoder(solver=Adam(device="tpu")).fit(rows(0))
-    table = (rows(0, 30) > 0).astype(float)
-    with pytest.raises(ValueError, match="device='auto' is not used here"):
-        NoisyOr(2, solver=Adam(device="auto"), max_iter=1).fit(table)
+    for refusing in (
+        VNCEEstimator(solver=Adam(device="auto"), max_iter=1),
+        VGIImputer(IncompleteDensity(solver=Adam(device="auto")), random_state=0),
+    ):
+        with pytest.raises(ValueError, match="device='auto' is not used here"):
+            refusing.fit(rows(0))
 
 
 def test_auto_fits_as_the_cpu_does():

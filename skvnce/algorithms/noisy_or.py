@@ -21,7 +21,7 @@ reparameterization with Gumbel-softmax.
 
 from collections.abc import Callable
 from math import exp
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -66,10 +66,15 @@ class Rows(NamedTuple):
     columns: Tensor
     on: Tensor
 
+    def on_device(self, device: torch.device) -> Self:
+        """Return the table on a device."""
+        return type(self)(*(part.to(device) for part in self))
+
     def cells(self, rows: Tensor, dtype: torch.dtype = torch.float32) -> Cells:
         """List the cells of some rows, padded to the longest row."""
+        rows = rows.to(self.start.device)
         first, count = self.start[rows], self.start[rows + 1] - self.start[rows]
-        place = torch.arange(max(1, int(count.max())))
+        place = torch.arange(max(1, int(count.max())), device=rows.device)
         inside = place < count[:, None]
         place = (first[:, None] + place).where(inside, 0)
         if not len(self.columns):
@@ -115,7 +120,7 @@ class Relaxation:
         """Draw at the temperature of this step; (n_draws, n, causes)."""
         temperature = max(_COLDEST, _HOTTEST * exp(-_COOLING * self.n_steps))
         self.n_steps += 1
-        noise = torch.rand(self.n_draws, *logit.shape, dtype=logit.dtype)
+        noise = torch.rand(self.n_draws, *logit.shape, dtype=logit.dtype).to(logit)
         tiny = torch.finfo(logit.dtype).eps
         return ((logit + noise.logit(eps=tiny)) / temperature).sigmoid()
 

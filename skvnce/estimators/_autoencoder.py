@@ -6,7 +6,7 @@ from copy import copy, deepcopy
 import numpy as np
 import torch
 
-from skvnce._device import resolve_device
+from skvnce._device import device_in_use, resolve_device
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce._threads import one_thread
@@ -215,6 +215,12 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
             )
         return device
 
+    def _device_in_use(self):
+        """Return the device of `transform`, `sample` and `score_samples`."""
+        if is_level(self).any():
+            return torch.device("cpu")
+        return device_in_use(self._solver()["device"])
+
     def _training(self):
         fields = self._solver()
         return autoencoder.Training(
@@ -253,4 +259,4 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
             for part, state in zip(auto, states, strict=True):
                 load_state(part.double(), state)
             self._cache.append(auto.evaluated())
-        return self._cache[0]
+        return self._cache[0].on(self._device_in_use())

@@ -4,10 +4,11 @@ import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_lattice
+from skvnce._random import row_lattice, shifted_lattice
 from skvnce.algorithms.vae import autoencoder, sampling
-from skvnce.distributions.quantiles import midpoint_levels
+from skvnce.distributions.quantiles import at_quantiles, midpoint_levels
 from skvnce.models.bounded import BoundedModel
+from skvnce.variational.base import global_stream
 
 _ROUGH = 32  # number of draws of an approximate mean, a power of two
 _LEVELS = 32  # number of quantiles that represent a cell
@@ -39,15 +40,39 @@ def predict_by(rule, n_steps, member, nodes, n_draws, numbers, bounds):
     """
     auto, scores = member._autoencoder(), member._cell_scores()
     target = _bounded(member, bounds)
-    drawn, probabilities = np.empty((n_draws, *nodes.shape)), []
+    drawn, probabilities = [], []
     with torch.no_grad():
         for rows in sampling.chunks(auto, len(nodes), n_draws, rule):
             data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
-            streams = numbers(nodes[rows])
+            data, streams = data.on(auto.device), numbers(nodes[rows])
             found = rule.draws(target, data, int(n_draws), n_steps, streams)
-            drawn[:, rows] = scores.cells(found.tables).numpy()
-            probabilities.append(found.probabilities)
-    return drawn, _by_column(auto, probabilities)
+            drawn.append(scores.cells(found.tables.cpu()).numpy())
+            probabilities.append(found.probabilities.cpu())
+    return np.concatenate(drawn, 1), _by_column(auto, probabilities)
+
+
+def evenly(rule):
+    """Return a rule of draws that are spread evenly, if there is one.
+
+    Parameters
+    ----------
+    rule : sampling.Rule
+
+    Returns
+    -------
+    sampling.Rule
+        Its draws represent the distribution of each cell, but are dependent.
+    """
+    if rule.evenly is None:
+        return rule
+
+    def draws(auto, data, n_draws, n_steps, streams):
+        def even(purpose):
+            return shifted_lattice(streams(purpose))
+
+        return rule.evenly(auto, data, n_draws, n_steps, even)
+
+    return rule._replace(draws=draws, n_start=2)
 
 
 def _by_column(auto, probabilities):
@@ -77,7 +102,8 @@ def mean_by(member, nodes, bounds):
         For each column of categories.
     """
     target, scores = _bounded(member, bounds), member._cell_scores()
-    order = torch.from_numpy(np.random.default_rng(0).permutation(_ROUGH))
+    device = member._autoencoder().device
+    order = torch.from_numpy(np.random.default_rng(0).permutation(_ROUGH)).to(device)
     means, levels = [np.empty((0, nodes.shape[1]))], []
     for rows in autoencoder.chunks(member._autoencoder(), len(nodes), _ROUGH):
         data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
@@ -86,9 +112,12 @@ def mean_by(member, nodes, bounds):
             evenly = row_lattice(part, purpose)  # each purpose has the same points, but
             return (lambda *a: evenly(*a)[order]) if purpose else evenly  # in new order
 
-        found = sampling.rough_mean(target, data, scores.cells, streams, _ROUGH)
-        means.append(found[0].numpy())
-        levels.append(found[1])
+        def to_cells(drawn):
+            return scores.cells(drawn.cpu()).to(device)
+
+        found = sampling.rough_mean(target, data.on(device), to_cells, streams, _ROUGH)
+        means.append(found[0].cpu().numpy())
+        levels.append(found[1].cpu())
     return np.concatenate(means), _by_column(target, levels)
 
 
@@ -98,7 +127,17 @@ def _bounded(member, bounds):
     places, low, high = member._score_bounds(bounds)
     if not len(places):
         return auto
-    return auto._replace(model=BoundedModel(auto.model, places, low, high))
+    ends = (part.to(auto.device) for part in (places, low, high))
+    return auto._replace(model=BoundedModel(auto.model, *ends))
+
+
+def new_rows(member, n_rows):
+    """Draw rows of nodes by torch's global stream; (n_rows, n_nodes)."""
+    auto = member._autoencoder()
+    z = torch.randn(n_rows, member.n_components_, dtype=torch.float64)
+    cells = auto.model.likelihood(z.to(auto.device))
+    scores = at_quantiles(cells, global_stream(0, cells.loc)).cpu()
+    return member._cell_scores().cells(scores).numpy()
 
 
 def mean_given(member, Z):
@@ -114,10 +153,11 @@ def mean_given(member, Z):
     ndarray of shape (n, n_nodes)
         In the units of X; codes of levels.
     """
-    cells = member._autoencoder().model.likelihood(torch.tensor(Z).double())
+    auto, scores = member._autoencoder(), member._cell_scores()
+    cells = auto.model.likelihood(torch.tensor(Z).double().to(auto.device))
     levels = midpoint_levels(_LEVELS, cells.loc)
     drawn = (cells.icdf(level.expand(cells.loc.shape)) for level in levels)
-    mean = sum(map(member._cell_scores().cells, drawn)) / _LEVELS
+    mean = sum(scores.cells(one.cpu()) for one in drawn) / _LEVELS
     for node, block in cells.families.level_blocks().items():
         mean[:, node] = cells.level_probabilities[:, block].argmax(1).to(mean)
     return mean.numpy()

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._device import device_in_use, resolve_device
 from skvnce._progress import step, tell
 from skvnce._random import seeded
 from skvnce._threads import one_thread
@@ -34,7 +35,7 @@ from skvnce.models.noisy_or import NoisyOrModel, gather
 from skvnce.training.flat_adam import FlatAdam
 from skvnce.variational.binary_causes import RowNetwork
 
-_SOLVER = {"batch_size": "auto", "learning_rate_init": 0.02}
+_SOLVER = {"batch_size": "auto", "learning_rate_init": 0.02, "device": "cpu"}
 _MOST_NAMES = 10  # maximum number of column names in a warning
 _CHUNK = 2**20  # maximum size of an array of a chunk of rows
 
@@ -130,6 +131,13 @@ class CauseLearner(
         """Return the fields of the solver; `batch_size` may be "auto"."""
         return fields_of(self.solver, "solver", _SOLVER)
 
+    def _placed(self, learner, table):
+        """Move a learner to the device of training, in place, and the rows."""
+        device = resolve_device(self._solver()["device"], "solver.device")
+        learner.model.to(device)
+        learner.inference.network.to(device)
+        return torch_rows(table).on_device(device)
+
     def _rows_of_step(self, table):
         size = self._solver()["batch_size"]
         if not isinstance(size, str):
@@ -202,7 +210,7 @@ class CauseLearner(
         self.model_state_ = state_of(learner.model)
         self.posterior_state_ = state_of(learner.inference.network)
         self._cache = []
-        causes = learner.model.double().causes()
+        causes = learner.model.cpu().double().causes()
         weight, leak, prior_logit = (part.detach() for part in causes)
         never = self.n_observed_ == 0
         self.components_ = -np.expm1(-weight.T.numpy())
@@ -218,7 +226,10 @@ class CauseLearner(
         The function uses `n_draws` draws of the causes of each row.
         """
         model, inference = self._evaluated()
-        never = torch.from_numpy(self.n_observed_ == 0)
+        device = device_in_use(self._solver()["device"])
+        model.to(device)
+        inference.network.to(device)
+        never = torch.from_numpy(self.n_observed_ == 0).to(device)
         k, hidden = self.n_components_, self._made_with["hidden_layer_sizes"]
         costs = max(n_draws, k, *hidden), n_draws * k
         found, order = [], []
@@ -229,10 +240,11 @@ class CauseLearner(
                 tell("rows", sum(map(len, order)) + len(places), table.shape[0])
                 part = table[places]
                 rows = torch.arange(len(places))
-                cells = torch_rows(part).cells(rows, torch.float64)
+                listed = torch_rows(part).on_device(device)
+                cells = listed.cells(rows, torch.float64)
                 evidence = gather(causes, cells)
                 logit = inference.posterior(evidence, cells)
-                found.append(function(evidence, logit, part))
+                found.append(function(evidence, logit, part).cpu())
                 order.append(torch.from_numpy(places))
         joined = torch.cat(found)
         return torch.empty_like(joined).index_copy_(0, torch.cat(order), joined).numpy()
@@ -254,7 +266,7 @@ class CauseLearner(
 def arrays_of(optimizer):
     """Convert the state of an optimiser to arrays, named place.key."""
     return {
-        f"{place}.{key}": value.numpy().copy()
+        f"{place}.{key}": value.cpu().numpy().copy()
         for place, entry in enumerate(optimizer.state())
         for key, value in entry.items()
     }

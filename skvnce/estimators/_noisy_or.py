@@ -15,7 +15,6 @@ from skvnce.estimators._binary import (
     STARTS,
     binary_table,
     fingerprints,
-    torch_rows,
 )
 from skvnce.estimators._callbacks import report_rounds, reports_fit, shows_progress
 from skvnce.estimators._causes import CauseLearner, arrays_of
@@ -81,7 +80,8 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
     solver : "auto" or Adam, default="auto"
         Adam.  Its fields that are ``"auto"`` have these values: ``batch_size`` is a
         twentieth of the rows, from 16 to 128; ``learning_rate_init=0.02``, which `fit`
-        reduces to 0 along half a cosine.  The other fields are not used.
+        reduces to 0 along half a cosine.  `device` is where it trains and is used.  The
+        other fields are not used.
     max_iter : int, default=100
         Number of passes over the rows.
     random_state : int, RandomState instance, Generator or None, default=None
@@ -228,7 +228,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
             learner = self._started(table)
             losses = noisy_or.learn(
                 learner,
-                torch_rows(table),
+                self._placed(learner, table),
                 penalty=self.alpha / self._n_rows,
                 batch_size=self._rows_of_step(table),
                 learning_rate=self._solver()["learning_rate_init"],
@@ -279,11 +279,12 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         table = self._observed(table)
         with self._training():
             learner = self._started(table) if first else self._rebuilt()
+            rows = self._placed(learner, table)
             adam = self._optimizer(learner)
             with step("learning from the rows"):
                 loss = noisy_or.learn_once(
                     learner,
-                    torch_rows(table),
+                    rows,
                     adam,
                     penalty=self.alpha / self._n_rows,
                     batch_size=self._rows_of_step(table),
@@ -411,7 +412,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
             observed have initial values.
         """
         check_is_fitted(self)
-        return deepcopy(self._evaluated().model).requires_grad_(False)
+        return deepcopy(self._evaluated().model).cpu().requires_grad_(False)
 
     def top_terms(self, n_terms=10, feature_names=None):
         """List the columns that each cause turns on with the highest probabilities.

@@ -43,9 +43,11 @@ class Adam(Part):
         Share of the observed cells that are held out to choose the number of rounds;
         not for `VNCEEstimator` and `NoisyOr`.
     device : {"cpu", "cuda", "auto"}, default="cpu"
-        Where torch trains; only for `VariationalAutoencoder`.  ``"auto"`` is CUDA where
-        there is a device, else the CPU.  Random numbers are the same on each device,
-        and the fitted model is used on the CPU.
+        Where torch trains, and where the fitted model is used; only for
+        `VariationalAutoencoder`, also inside `LAIRImputer`, and for `NoisyOr`.
+        ``"auto"`` is CUDA where there is a device, else the CPU.  Random numbers are
+        the same on each device, and fitted attributes are on the CPU: where torch finds
+        no CUDA device, a fitted model uses the CPU.
 
     Examples
     --------

@@ -305,12 +305,13 @@ def by_encoder(member, X, n_draws, function):
         Sums of the log-slopes of the scores over each row.
     """
     auto, scores = member._autoencoder(), member._cell_scores()
-    nodes = X[:, member.feature_indices_].astype(np.float64)
+    nodes, device = X[:, member.feature_indices_].astype(np.float64), auto.device
     found, slopes = [], []
     with one_thread(), torch.no_grad():
         for rows in autoencoder.chunks(auto, len(nodes), n_draws):
             data, log_slopes = scores.scores(Incomplete.from_array(nodes[rows]))
-            found.append(function(auto, data, row_lattice(nodes[rows], 0), n_draws))
+            numbers = row_lattice(nodes[rows], 0)
+            found.append(function(auto, data.on(device), numbers, n_draws).cpu())
             slopes.append(log_slopes)
     return torch.cat(found).numpy(), torch.cat(slopes).numpy()
 

@@ -2,14 +2,17 @@
 
 import numpy as np
 import torch
+from sklearn.utils._param_validation import StrOptions
 from torch import nn
 
+from skvnce._device import DEVICES, device_in_use, resolve_device
 from skvnce.algorithms.gaussian.normal_scores import CellScores
 from skvnce.algorithms.vae import autoencoder
+from skvnce.estimators._modules import filled_once
 from skvnce.estimators._parts import Part
 from skvnce.estimators._scores import scored_by_encoder
 from skvnce.estimators._validation import integer_from
-from skvnce.models.own_vae import own_autoencoder
+from skvnce.models.own_vae import moved_to, own_autoencoder
 
 
 class TorchVAE(Part):
@@ -30,6 +33,11 @@ class TorchVAE(Part):
         rows that contain 0 where `observed` is False.
     n_importance_samples : int, default=256
         Number of draws in `score_samples`.
+    device : {"cpu", "cuda", "auto"}, default="cpu"
+        Where the modules are evaluated; ``"auto"`` is CUDA where there is a device,
+        else the CPU.  All their tensors must be parameters or buffers, or be made on
+        the device of the input.  A fitted imputer whose device is ``"cuda"`` uses the
+        CPU on machines without one.
 
     Examples
     --------
@@ -55,12 +63,14 @@ class TorchVAE(Part):
         "model": [nn.Module],
         "posterior": [nn.Module],
         "n_importance_samples": [integer_from(2)],
+        "device": [StrOptions(set(DEVICES))],
     }
 
-    def __init__(self, model, posterior, n_importance_samples=256):
+    def __init__(self, model, posterior, n_importance_samples=256, device="cpu"):
         self.model = model
         self.posterior = posterior
         self.n_importance_samples = n_importance_samples
+        self.device = device
 
 
 class TorchMember:
@@ -78,9 +88,24 @@ class TorchMember:
         self.n_importance_samples = int(part.n_importance_samples)
         modules = own_autoencoder(part.model, part.posterior, n_features)
         self._modules = autoencoder.Autoencoder(*modules)
+        self._device, self._moved = part.device, []
+        resolve_device(part.device, "model.device")
+        self._autoencoder()
 
+    def __getstate__(self):
+        """Leave copies on other devices out of pickles."""
+        return {**vars(self), "_moved": []}
+
+    @filled_once
     def _autoencoder(self):
-        return self._modules
+        device = device_in_use(self._device)
+        if device.type == "cpu":
+            return self._modules
+        if not self._moved:
+            self._moved.append(
+                autoencoder.Autoencoder(*moved_to(*self._modules, device))
+            )
+        return self._moved[0]
 
     def _cell_scores(self):
         """Make the map from cells to scores, which leaves them as they are."""

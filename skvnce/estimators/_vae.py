@@ -4,7 +4,6 @@ from copy import deepcopy
 from numbers import Real
 
 import numpy as np
-import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -13,9 +12,8 @@ from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.vae import autoencoder
 from skvnce.algorithms.vae.losses import ALGORITHMS
-from skvnce.distributions.quantiles import at_quantiles
 from skvnce.estimators._autoencoder import TrainedAutoencoder
-from skvnce.estimators._autoencoder_draws import mean_given
+from skvnce.estimators._autoencoder_draws import mean_given, new_rows
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._parts import Adam
@@ -400,12 +398,8 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         """
         check_is_fitted(self)
         check_count(n_rows, "n_rows")
-        model = self._autoencoder().model
         with one_thread(), seeded(random_state):
-            z = torch.randn(n_rows, self.n_components_, dtype=torch.float64)
-            cells = model.likelihood(z)
-            scores = at_quantiles(cells, torch.rand_like(cells.loc))
-        return self._widened(self._cell_scores().cells(scores).numpy())
+            return self._widened(new_rows(self, n_rows))
 
     def to_torch(self):
         """Return the fitted decoder of the scores of the columns in `feature_indices_`.
@@ -413,10 +407,10 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         Returns
         -------
         torch.nn.Module
-            A copy, with ``prior()`` and ``likelihood(z)``.
+            A copy on the CPU, with ``prior()`` and ``likelihood(z)``.
         """
         check_is_fitted(self)
-        return deepcopy(self._autoencoder().model)
+        return deepcopy(self._autoencoder().model).cpu()
 
     @property
     def _n_features_out(self):

@@ -13,7 +13,7 @@ from skvnce._progress import steps
 from skvnce._random import seed_from
 from skvnce._warnings import warn_user
 from skvnce.algorithms.vae import sampling
-from skvnce.estimators._autoencoder_draws import mean_by, predict_by
+from skvnce.estimators._autoencoder_draws import evenly, mean_by, predict_by
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -406,7 +406,8 @@ class VGIImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
 
     def _drawn(self, member, nodes, n_draws, numbers):
         if member._has_encoder():
-            return self._by_encoder(member, nodes, n_draws, numbers)[0]
+            rule = sampling.by_lair()
+            return self._by_encoder(rule, member, nodes, n_draws, numbers)[0]
         sizes = {"n_chains": n_draws, "n_sweeps": self.n_steps, "n_kept": 1}
         return drawn_by_chains(member, nodes, numbers, **sizes)
 
@@ -418,14 +419,14 @@ class VGIImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
 
     def _summed(self, member, nodes, n_draws, numbers):
         if member._has_encoder():
-            return self._by_encoder(member, nodes, n_draws, numbers)
+            rule = evenly(sampling.by_lair())
+            return self._by_encoder(rule, member, nodes, n_draws, numbers)
         n_chains = min(n_draws, SUMMED)
         sizes = {"n_chains": n_chains, "n_kept": -(-n_draws // n_chains)}
         drawn = drawn_by_chains(member, nodes, numbers, n_sweeps=self.n_steps, **sizes)
         return drawn[:n_draws], {}
 
-    def _by_encoder(self, member, nodes, n_draws, numbers):
+    def _by_encoder(self, rule, member, nodes, n_draws, numbers):
         """Draw cells by LAIR; also probabilities of levels, see `_summed`."""
-        rule, bounds = sampling.by_lair(), self._bounds_of_nodes()
-        steps = int(self.n_steps)
+        steps, bounds = int(self.n_steps), self._bounds_of_nodes()
         return predict_by(rule, steps, member, nodes, n_draws, numbers, bounds)

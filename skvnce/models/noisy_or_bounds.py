@@ -65,7 +65,7 @@ def tighter_line(evidence: Evidence, psi: Tensor) -> Tensor:
     target = slope(activation(evidence, q))
     ways = torch.stack([torch.lerp(psi, target, share) for share in _SHARES])
     bounds = torch.stack([upper_bound(evidence, way) for way in ways])
-    return ways[bounds.argmin(0), torch.arange(len(psi))]
+    return ways[bounds.argmin(0), torch.arange(len(psi), device=psi.device)]
 
 
 def chord(evidence: Evidence, r: Tensor) -> Tensor:

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from skvnce.distributions.quantiles import at_quantiles, draw
+
 
 class OwnDecoder(nn.Module):
     """A user's p(z) and p(x | z).
@@ -41,7 +43,7 @@ class OwnDecoder(nn.Module):
 def own_autoencoder(
     model: nn.Module, posterior: nn.Module, n_features: int
 ) -> tuple[OwnDecoder, nn.Module]:
-    """Check a user's model and encoder; return copies in double precision.
+    """Check a user's model and encoder; return copies in double precision on the CPU.
 
     Raises
     ------
@@ -56,11 +58,42 @@ def own_autoencoder(
     for name in ("prior", "likelihood"):
         if not callable(getattr(model, name, None)):
             raise TypeError(f"{type(model).__name__} has no method {name}.")
-    parts = (deepcopy(part).double().eval() for part in (model, posterior))
+    parts = (deepcopy(part).cpu().double().eval() for part in (model, posterior))
     decoder, encoder = (part.requires_grad_(False) for part in parts)
     found = OwnDecoder(decoder, n_features)
     _check_shapes(found, encoder, n_features)
     return found, encoder
+
+
+def moved_to(
+    decoder: OwnDecoder, encoder: nn.Module, device: torch.device
+) -> tuple[OwnDecoder, nn.Module]:
+    """Copy checked modules to a device, and check them there.
+
+    Raises
+    ------
+    ValueError
+        If they have tensors that torch cannot move.
+    """
+    found = tuple(deepcopy(part).to(device) for part in (decoder, encoder))
+    try:
+        prior = found[0].prior()
+        width = prior.event_shape[0]
+        half = torch.full((2, 3, width + 1), 0.5, dtype=torch.float64).to(device)
+        z = draw(prior, half)
+        prior.log_prob(z)
+        cells = found[0].likelihood(z)
+        x = at_quantiles(cells, half[..., :1].expand(2, 3, found[0].n_features))
+        cells.log_prob(x)
+        q = found[1](x, torch.ones_like(x).bool())
+        q.log_prob(draw(q, half))
+    except RuntimeError as error:
+        raise ValueError(
+            f"model or posterior cannot run on the device {device}: {error} Register "
+            "all tensors as parameters or buffers, and make others on the device of "
+            "the input; or pass device='cpu'."
+        ) from error
+    return found
 
 
 def _evaluated(encoder: nn.Module, x: Tensor, observed: Tensor) -> Distribution:

@@ -34,11 +34,14 @@ class Proposals(NamedTuple):
     log_weight : Tensor of shape (K + R, *chains, n)
         Eq. (6): their mean (not that of logarithms) is an unbiased estimate of
         p(x_obs).
+    cells : Distribution of batch shape (K + R, *chains, n, features)
+        p(x_j | z) at the proposals.
     """
 
     effective_size: Tensor
     z: Tensor
     log_weight: Tensor
+    cells: Distribution
 
 
 def lair(
@@ -104,11 +107,12 @@ def lair(
         number = state.step + FIRST
         u_z, u_x, (u_index,) = columns(uniforms, number, model, data, chains, 1)
         z, log_prior, log_q = propose(state.x, data, u_z)
-        log_likelihood = observed_log_prob(model.likelihood(z), *data)
+        cells = model.likelihood(z)
+        log_likelihood = observed_log_prob(cells, *data)
         log_weight = log_likelihood + log_prior - log_q  # eq. (6)
         kept = take(z, resample(log_weight, u_index[:k]))
         x = decode(model, data, kept, u_x[:k])
-        info = Proposals(effective_size(log_weight), z, log_weight)
+        info = Proposals(effective_size(log_weight), z, log_weight, cells)
         return State(x, state.step + 1), info
 
     return Sampler(init, step)

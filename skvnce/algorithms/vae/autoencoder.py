@@ -61,6 +61,14 @@ class Autoencoder(NamedTuple):
     model: VariationalAutoencoderModel
     posterior: AnchoredEncoder
 
+    @property
+    def device(self) -> torch.device:
+        """The device of the parameters; the CPU if there are none."""
+        leaves = (
+            leaf for part in self for leaf in (*part.parameters(), *part.buffers())
+        )
+        return next(leaves, torch.zeros(0)).device
+
     def on(self, device: torch.device) -> "Autoencoder":
         """Move to a device, in place."""
         return Autoencoder(*(part.to(device) for part in self))
@@ -90,6 +98,16 @@ class KnownRows(NamedTuple):
     def likelihood(self, z: Tensor) -> Cells:
         """Return p(x_j | z) of all j; (*batch, latents) -> batch (*batch, features)."""
         return self.model.likelihood(z).given(self.cells)
+
+
+def of_known(model: nn.Module, x: Tensor) -> nn.Module | KnownRows:
+    """Return a model for rows x (n, features) only, which is faster for rounded cells.
+
+    Other models than `VariationalAutoencoderModel` are returned as they are.
+    """
+    if not isinstance(model, VariationalAutoencoderModel):
+        return model
+    return KnownRows(model, model.families.intervals(x))
 
 
 class Batches:

@@ -6,16 +6,19 @@ importance weights.
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from math import ceil
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vae.autoencoder import Autoencoder, slices, weigh
+from skvnce.algorithms.vae.autoencoder import Autoencoder, of_known, slices, weigh
+from skvnce.distributions.cells import Cells
 from skvnce.samplers.ac_mwg import ac_mwg
 from skvnce.samplers.base import Sampler, State, run_chain
-from skvnce.samplers.lair import lair
+from skvnce.samplers.lair import Proposals, lair
 from skvnce.samplers.latent import decode, encode
 from skvnce.samplers.metropolis_within_gibbs import mwg
 from skvnce.samplers.pooled import draws as pooled_draws
@@ -25,6 +28,8 @@ from skvnce.samplers.resampling import normalised, resample, take
 from skvnce.variational.base import Uniforms, at_quantiles, draw
 
 _PROPOSED = 4  # number of proposals for each draw at which a chain starts
+_PER_DRAW = 1.5  # number of proposals for each draw that is spread evenly
+_LEAST = 12  # number of iterations for them, unless `n_steps` is smaller
 _WARM = 4  # number of particles of each chain in a warm-up
 _AT_ONCE = 2**22  # maximum size of a chunk of rows
 
@@ -54,6 +59,8 @@ class Rule(NamedTuple):
     ----------
     draws : callable
         (auto, data, n_draws, n_steps, streams) to `Drawn`.
+    evenly : callable or None
+        The same, with dependent draws that are spread evenly over the distribution.
     n_particles, n_proposals : int
         Numbers of tables that are encoded, and of latents that are proposed, in each
         row and step.  Chains have one of both for each draw, which do not count here.
@@ -65,6 +72,7 @@ class Rule(NamedTuple):
     n_particles: int = 1
     n_proposals: int = 1
     n_start: int = _PROPOSED
+    evenly: Callable[[Autoencoder, Incomplete, int, int, Streams], Drawn] | None = None
 
 
 def by_lair(
@@ -87,17 +95,10 @@ def by_lair(
         n_steps: int,
         streams: Streams,
     ) -> Drawn:
-        sampler = lair(
-            *auto,
-            n_particles=n_particles,
-            n_replenish=n_replenish,
-            replenish=REPLENISH[replenish](auto),
-            uniforms=streams(0),
-        )
-        x = start(auto, data, n_particles, streams)
+        sampler, state = started(auto, data, streams)
         _, pool = run_pooled(
             sampler,
-            sampler.init(data, x),
+            state,
             data,
             partial(level_probabilities, auto),
             n_steps=n_steps,
@@ -106,8 +107,80 @@ def by_lair(
         )
         return Drawn(pooled_draws(auto.model, data, pool, streams(2)), pool.mean)
 
+    def evenly(
+        auto: Autoencoder,
+        data: Incomplete,
+        n_draws: int,
+        n_steps: int,
+        streams: Streams,
+    ) -> Drawn:
+        enough = ceil(_PER_DRAW * n_draws / (n_particles + n_replenish))
+        enough = max(_LEAST, enough)
+        sampler, state = started(auto, data, streams)
+        proposed = []
+
+        def keep(state: State, info: Proposals) -> None:
+            proposed.append(info)
+
+        run_chain(sampler, state, data, min(n_steps, enough), keep)
+        return spread_evenly(auto, data, n_draws, proposed, streams)
+
+    def started(
+        auto: Autoencoder, data: Incomplete, streams: Streams
+    ) -> tuple[Sampler, State]:
+        fresh = REPLENISH[replenish](auto)
+        sampler = lair(
+            of_known(auto.model, data.x),
+            auto.posterior,
+            n_particles=n_particles,
+            n_replenish=n_replenish,
+            replenish=fresh and constant(fresh(data)),
+            uniforms=streams(0),
+        )
+        return sampler, sampler.init(data, start(auto, data, n_particles, streams))
+
     n_proposals = max(n_particles + n_replenish, _PROPOSED * n_particles)
-    return Rule(draws, n_particles, n_proposals, n_start=1)
+    return Rule(draws, n_particles, n_proposals, n_start=1, evenly=evenly)
+
+
+def constant(value: Distribution) -> Callable[[Incomplete], Distribution]:
+    """Return a function of tables that is constant."""
+    return lambda data: value
+
+
+@torch.no_grad()
+def spread_evenly(
+    auto: Autoencoder,
+    data: Incomplete,
+    n_draws: int,
+    proposed: list[Proposals],
+    streams: Streams,
+) -> Drawn:
+    """Represent the proposals of all iterations by draws of equal weight.
+
+    Latents are resampled systematically (Kitagawa 1996), and cells are drawn by
+    uniform numbers that are preferably distributed evenly over the draws, too.
+    """
+    log_weight = torch.cat([one.log_weight for one in proposed])
+    first = streams(1)(0, data.x[None, :, :1]).squeeze(-1)
+    levels = (torch.arange(n_draws).to(first)[:, None] + first) / n_draws
+    cells = _cells_at(auto, proposed, resample(log_weight, levels))
+    uniform = streams(2)(0, data.x.expand(n_draws, *data.x.shape))
+    weight = normalised(log_weight).unsqueeze(-1)
+    values = torch.cat([level_probabilities(auto, one.z) for one in proposed])
+    tables = data.with_values(at_quantiles(cells, uniform))
+    return Drawn(tables, (weight * values).sum(0))
+
+
+def _cells_at(
+    auto: Autoencoder, proposed: list[Proposals], index: Tensor
+) -> Distribution:
+    """Return p(x_j | z) at some of the proposals; (n_draws, n, features)."""
+    if all(type(one.cells) is Cells for one in proposed):
+        pairs = zip(*(one.cells.outputs for one in proposed), strict=True)
+        outputs = (take(torch.cat(parts), index) for parts in pairs)
+        return Cells(*outputs, proposed[0].cells.families)
+    return auto.model.likelihood(take(torch.cat([one.z for one in proposed]), index))
 
 
 # of an autoencoder, to the distribution of additional proposals of `lair`

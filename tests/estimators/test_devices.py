@@ -1,0 +1,205 @@
+"""Estimators whose training and use are on a device; see `fake_device`."""
+
+import pickle
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from fake_device import FAKE, FakeTensor, fake_device
+from torch.distributions import Independent, Normal
+
+from skvnce import (
+    Adam,
+    LAIRImputer,
+    NoisyOr,
+    TorchVAE,
+    VariationalAutoencoder,
+    _device,
+)
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.noisy_or import INFERENCES, Rows
+from skvnce.algorithms.vae.sampling import SAMPLERS
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning"),
+]
+
+
+def rows(seed, n=60):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 1)) + 0.5 * rng.normal(size=(n, 3))
+    x[:, 2] = x[:, 2].round()  # repeated values
+    x[rng.random(x.shape) < 0.3] = np.nan
+    return x[~np.isnan(x).all(1)]
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """Let "cuda" be the fake device."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(_device, "_CUDA", FAKE)
+    with fake_device():
+        yield
+
+
+def solver(name, **fields):
+    return Adam(batch_size=16, device=name, **fields)
+
+
+def vae(name, algorithm="miwae"):
+    return VariationalAutoencoder(
+        algorithm=algorithm,
+        solver=solver(name),
+        max_iter=1,
+        n_importance_samples=8,
+        random_state=0,
+    )
+
+
+def noisy_or(algorithm):
+    def made(name):
+        return NoisyOr(
+            2,
+            algorithm=algorithm,
+            hidden_layer_sizes=(4,),
+            solver=solver(name),
+            max_iter=5,
+            random_state=0,
+        )
+
+    return made
+
+
+def lair(sampler, name):
+    return LAIRImputer(
+        vae(name),
+        sampler=sampler,
+        n_steps=2,
+        n_draws=8,
+        min_value=-9.0,
+        random_state=0,
+    )
+
+
+class Decoder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("loadings", torch.tensor([[1.0, 2.0, -1.0]]))
+
+    def prior(self):
+        zero = torch.zeros_like(self.loadings[:, 0])
+        return Independent(Normal(zero, 1 + zero), 1)
+
+    def likelihood(self, z):
+        return Normal(z @ self.loadings, 0.5)
+
+
+class Encoder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 1)
+        torch.nn.init.constant_(self.layer.weight, 0.2)
+
+    def forward(self, x, observed):
+        return Independent(Normal(self.layer(x.where(observed, 0.0)), 0.6), 1)
+
+
+class Stuck(Encoder):
+    """A part whose tensor torch cannot move."""
+
+    def forward(self, x, observed):
+        return Independent(Normal(self.layer(x), torch.ones(1)), 1)
+
+
+def own(name, encoder=Encoder):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        part = TorchVAE(Decoder(), encoder(), n_importance_samples=8, device=name)
+    return LAIRImputer(part, n_steps=2, n_draws=8, random_state=0, on_misfit="ignore")
+
+
+ESTIMATORS = {
+    "TorchVAE": own,
+    **{
+        f"VAE {algorithm}": partial(vae, algorithm=algorithm)
+        for algorithm in ("miwae", "miss-svae", "miss-iwae", "demiss-vae", "vbgi-vae")
+    },
+    **{f"NoisyOr {name}": noisy_or(name) for name in INFERENCES},
+    **{f"LAIR {sampler}": partial(lair, sampler) for sampler in SAMPLERS},
+}
+USES = {
+    "transform": lambda model, X: model.transform(X),
+    "score_samples": lambda model, X: model.score_samples(X),
+    "sample": lambda model, X: model.sample(X, 2, random_state=0, as_array=True),
+    "sample_rows": lambda model, X: model.sample_rows(3, random_state=0),
+    "inverse_transform": lambda model, X: model.inverse_transform(model.transform(X)),
+}
+
+
+def used(model, X):
+    return {
+        name: use(model, X)
+        for name, use in USES.items()
+        if hasattr(model, name.split(".")[0])
+    }
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_fits_and_uses_are_those_of_the_cpu(name, seed, device, monkeypatch):
+    """And nothing stays behind, which the device would refuse."""
+    monkeypatch.setattr("skvnce.training.rounds.STEPS", 2)
+    X, made = rows(seed), ESTIMATORS[name]
+    if name.startswith("NoisyOr"):
+        X = np.where(np.isnan(X), X, X > 0)
+    before, n_made = used(made("cpu").fit(X), X), FakeTensor.n_made
+    model = made("cuda").fit(X)
+    fitted = FakeTensor.n_made
+    assert fitted > n_made
+    after = used(model, X)
+    assert FakeTensor.n_made > fitted
+    for use, found in after.items():
+        assert type(found) is np.ndarray
+        np.testing.assert_allclose(found, before[use], rtol=1e-6, err_msg=use)
+    again = pickle.loads(pickle.dumps(model))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for use, found in used(again, X).items():  # on a machine without the device
+        np.testing.assert_allclose(found, before[use], rtol=1e-6, err_msg=use)
+    with pytest.raises(ValueError, match="torch finds no CUDA device"):
+        again.fit(X)
+
+
+def test_modules_with_tensors_of_the_cpu_are_named(seed, device):
+    own("cpu", Stuck).fit(rows(seed))
+    with pytest.raises(ValueError, match=r"another device.* Register all tensors as"):
+        own("cuda", Stuck).fit(rows(seed))
+
+
+def test_the_device_refuses_what_stays_behind(seed, device, monkeypatch):
+    """The control: tables that are not moved, in training and in use."""
+    monkeypatch.setattr("skvnce.training.rounds.STEPS", 2)
+    X = rows(seed)
+    model = vae("cuda").fit(X)
+    monkeypatch.setattr(Incomplete, "on", lambda self, device: self)
+    for use in (model.transform, model.fit):
+        with pytest.raises(RuntimeError, match="of the CPU and of another device"):
+            use(X)
+    binary = np.where(np.isnan(X), X, X > 0)
+    causes = noisy_or("acp")("cuda").fit(binary)
+    monkeypatch.setattr(Rows, "on_device", lambda self, device: self)
+    for use in (causes.transform, causes.fit):
+        with pytest.raises(RuntimeError, match="of the CPU and of another device"):
+            use(binary)
+
+
+def test_the_fake_device_computes_as_the_cpu_does(device):
+    one = torch.arange(6.0).view(2, 3)
+    there = one.to(FAKE)
+    there[0] += 1
+    assert there.device == FAKE
+    assert torch.equal(there.cpu(), one + torch.tensor([[1.0], [0.0]]))
+    with pytest.raises(RuntimeError, match="of the CPU and of another device"):
+        there + one
+    with pytest.raises(RuntimeError):
+        there.numpy()
