@@ -135,8 +135,8 @@ def _fit_scores(
     for n_left, table in zip(range(len(tables))[::-1], tables, strict=True):
         if marginals is not None:
             table = table.mapped(partial(scores_of, marginals))
-        told = tell_round if n_left else on_round
-        fit = em.fit_table(table, chosen.strength, normal, on_round=told, **effort)
+        report = tell_round if n_left else on_round
+        fit = em.fit_table(table, chosen.strength, normal, on_round=report, **effort)
         normal = fit.normal
     return fit
 
