@@ -138,6 +138,12 @@ USES = {
 }
 
 
+def quick_or_slow(name):
+    """Leave two estimators in the default run; the others are slow."""
+    quick = name in ("TorchVAE", "VAE miwae")
+    return name if quick else pytest.param(name, marks=pytest.mark.slow)
+
+
 def used(model, X):
     return {
         name: use(model, X)
@@ -146,7 +152,7 @@ def used(model, X):
     }
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", [quick_or_slow(name) for name in ESTIMATORS])
 def test_fits_and_uses_are_those_of_the_cpu(name, seed, device, monkeypatch):
     """And nothing stays behind, which the device would refuse."""
     monkeypatch.setattr("skvnce.training.rounds.STEPS", 2)
