@@ -44,6 +44,10 @@ _QUADRANTS = ("1 hidden", "2 hidden", "3 hidden")
 _BOUNDS = "Short: all nine methods (figure 2)"
 _HIDDEN = ("0% missing", "30% missing", "50% missing")
 
+_COVERAGE = Panel(
+    "coverage, %", "analysis", _by("missing", ("MCAR", "MAR"), "", "mean"), reference=95
+)
+
 PICTURES = {
     "imputation": Picture(_IMPUTERS, _ratios("MCAR 50", "MAR 50")),
     "forest_imputer": Picture(_IMPUTERS, _ratios("MCAR 50", "MAR 50")),
@@ -86,27 +90,13 @@ PICTURES = {
     "pooling_coverage": Picture(
         "Coverage of 95 % intervals, mean of three coefficients (blue: skvnce); 95 % "
         "is right",
-        (
-            Panel(
-                "coverage, %",
-                "analysis",
-                _by("missing", ("MCAR", "MAR"), "", "mean"),
-                reference=95,
-            ),
-        ),
+        (_COVERAGE,),
         "pooled",
     ),
     "pooling_models": Picture(
         "Coverage of 95 % intervals, mean of eight coefficients (blue: skvnce); 95 % "
         "is right",
-        (
-            Panel(
-                "coverage, %",
-                "analysis",
-                _by("missing", ("MCAR", "MAR"), "", "mean"),
-                reference=95,
-            ),
-        ),
+        (_COVERAGE,),
     ),
     "copula_graph": Picture(
         "Areas under the ROC curve of edges of simulated graphs (blue: skvnce); 1 is "

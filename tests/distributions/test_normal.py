@@ -4,29 +4,15 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal
 
-from skvnce.distributions.normal import ByMissing, Normal, arrange, cholesky, prepare
+from skvnce.distributions.normal import ByMissing, arrange, cholesky, prepare
 
 D = 5
-
-
-@pytest.fixture
-def normal(seed):
-    generator = torch.Generator().manual_seed(seed)
-    root = torch.randn(D, D, generator=generator, dtype=torch.float64)
-    mean = torch.randn(D, generator=generator, dtype=torch.float64)
-    return Normal(mean, root @ root.T + 0.3 * torch.eye(D))
 
 
 @pytest.fixture
 def observed():
     """Make every pattern."""
     return (torch.arange(2**D)[:, None] >> torch.arange(D)) % 2 == 1
-
-
-@pytest.fixture
-def x(seed, observed):
-    generator = torch.Generator().manual_seed(seed + 1)
-    return torch.randn(observed.shape, generator=generator, dtype=torch.float64)
 
 
 def dense(normal, x, o):

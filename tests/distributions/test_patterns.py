@@ -5,17 +5,9 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from skvnce.distributions import patterns
-from skvnce.distributions.normal import Covariances, Normal, prepare
+from skvnce.distributions.normal import Covariances, prepare
 
 D = 5
-
-
-@pytest.fixture
-def normal(seed):
-    generator = torch.Generator().manual_seed(seed)
-    root = torch.randn(D, D, generator=generator, dtype=torch.float64)
-    mean = torch.randn(D, generator=generator, dtype=torch.float64)
-    return Normal(mean, root @ root.T + 0.3 * torch.eye(D))
 
 
 @pytest.fixture
@@ -25,12 +17,6 @@ def observed(seed):
     number = torch.cat([torch.arange(2**D), torch.randint(8, (30,))])
     number = number[torch.randperm(len(number), generator=generator)]
     return (number[:, None] >> torch.arange(D)) % 2 == 1
-
-
-@pytest.fixture
-def x(seed, observed):
-    generator = torch.Generator().manual_seed(seed + 1)
-    return torch.randn(observed.shape, generator=generator, dtype=torch.float64)
 
 
 def dense(normal, x, o):
