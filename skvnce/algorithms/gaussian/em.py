@@ -170,6 +170,20 @@ def fit_table(
     tol: float,
     on_round: OnRound = tell_round,
 ) -> Fit:
+    """Run `iterate` on a table with the same sums and maybe fewer rows."""
+    effort = {"max_iter": max_iter, "tol": tol}
+    return iterate(table.condensed(), strength, start, on_round=on_round, **effort)
+
+
+def iterate(
+    table: Table,
+    strength: float,
+    start: Normal,
+    *,
+    max_iter: int,
+    tol: float,
+    on_round: OnRound = tell_round,
+) -> Fit:
     """Run EM until no entry of mean and covariance changes by more than `tol`.
 
     After two steps it extrapolates (`extrapolate`), and rejects the jump if it lowers
