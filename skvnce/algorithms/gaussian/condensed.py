@@ -10,6 +10,8 @@ weight, and the columns of U the vertices of a simplex,
 where ``U U' = I`` and ``U 1 = 0``.
 """
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -72,6 +74,7 @@ def _simplex(x: Tensor, mask: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, 
     return made, mask.expand(k + 1, -1), (total / (k + 1)).expand(k + 1)
 
 
+@cache
 def vertices(k: int) -> Tensor:
     """List vertices of a simplex with orthonormal columns of sum 0; (k + 1, k).
 
