@@ -10,11 +10,15 @@ from fake_device import FAKE, FakeTensor, fake_device
 from torch.distributions import Independent, Normal
 
 from skvnce import (
+    MCEM,
+    VGI,
     Adam,
+    IncompleteDensity,
     LAIRImputer,
     NoisyOr,
     TorchVAE,
     VariationalAutoencoder,
+    VGIImputer,
     _device,
 )
 from skvnce._incomplete import Incomplete
@@ -83,6 +87,33 @@ def lair(sampler, name):
     )
 
 
+def vgi(name, model="factor-analysis", algorithm="vgi"):
+    density = IncompleteDensity(
+        model,
+        algorithm=algorithm,
+        solver=solver(name),
+        max_iter=2,
+        n_importance_samples=4,
+    )
+    return VGIImputer(density, n_estimators=1, n_steps=2, n_draws=8, random_state=0)
+
+
+class Squared(torch.nn.Module):
+    """A density of the user."""
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.location = torch.nn.Parameter(torch.zeros(n_features))
+
+    def log_prob(self, x):
+        return -(x - self.location).square().sum(1) / 2
+
+
+class StuckDensity(Squared):
+    def log_prob(self, x):
+        return -(x - self.location - torch.ones(3).to(x.dtype)).square().sum(1)
+
+
 class Decoder(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -128,6 +159,23 @@ ESTIMATORS = {
     },
     **{f"NoisyOr {name}": noisy_or(name) for name in INFERENCES},
     **{f"LAIR {sampler}": partial(lair, sampler) for sampler in SAMPLERS},
+    "VGI": vgi,
+    **{
+        f"VGI {model}": partial(vgi, model=model)
+        for model in ("vae", "flow", "coupling-flow")
+    },
+    "VGI own": partial(vgi, model=Squared),
+    "VGI mcem": partial(vgi, model="coupling-flow", algorithm=MCEM(n_steps=3)),
+    **{
+        f"VGI {kind} {network}": partial(
+            vgi, algorithm=VGI(kind, network=network, n_selected=2, n_warm_up=1)
+        )
+        for kind, network in [
+            ("mixture", "shared"),
+            ("spline", "extended"),
+            ("bounded", "independent"),
+        ]
+    },
 }
 USES = {
     "transform": lambda model, X: model.transform(X),
@@ -140,7 +188,7 @@ USES = {
 
 def quick_or_slow(name):
     """Leave two estimators in the default run; the others are slow."""
-    quick = name in ("TorchVAE", "VAE miwae")
+    quick = name in ("TorchVAE", "VAE miwae", "VGI")
     return name if quick else pytest.param(name, marks=pytest.mark.slow)
 
 
