@@ -106,7 +106,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         after this number of rounds without a better prediction of held-out cells;
         ``validation_fraction=0.1``: the share of the observed cells that are held out
         to choose the number of rounds.  With 0, training runs `max_iter` rounds on all
-        cells.
+        cells.  ``device="cuda"`` trains and is used on a GPU, unless there are
+        categories.
     max_iter : int, default=40
         Maximum number of rounds of 50 steps.  With 0 the result is the normal
         distribution at which all models except your own start.
