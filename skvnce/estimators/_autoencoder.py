@@ -6,7 +6,6 @@ from copy import copy, deepcopy
 import numpy as np
 import torch
 
-from skvnce._device import device_in_use, resolve_device
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce._threads import one_thread
@@ -201,25 +200,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
 
     def _solver(self):
         """Return the fields of the solver."""
-        return fields_of(self.solver, "solver", SOLVER)
-
-    def _device(self):
-        name = self._solver()["device"]
-        device = resolve_device(name, "solver.device")
-        if device.type != "cpu" and is_level(self).any():
-            if name == "auto":
-                return torch.device("cpu")
-            raise ValueError(
-                f"solver.device={name!r}, but columns of categories are trained on the "
-                "CPU only. Pass 'cpu' or 'auto', or encode them."
-            )
-        return device
-
-    def _device_in_use(self):
-        """Return the device of `transform`, `sample` and `score_samples`."""
-        if is_level(self).any():
-            return torch.device("cpu")
-        return device_in_use(self._solver()["device"])
+        return fields_of(self.solver, self._slot, SOLVER)
 
     def _training(self):
         fields = self._solver()

@@ -22,13 +22,13 @@ def drawn_by_chains(member, nodes, numbers, *, n_chains, n_sweeps, n_kept):
         streams = numbers(nodes[rows.numpy()])  # a single row stays a table
         found = density.draw(
             fitted,
-            data.take(rows),
+            data.take(rows).on(fitted.device),
             streams,
             n_chains=n_chains,
             n_sweeps=n_sweeps,
             n_kept=n_kept,
         )
-        drawn[:, rows.numpy()] = scores.cells(found).numpy()
+        drawn[:, rows.numpy()] = scores.cells(found.cpu()).numpy()
     return drawn
 
 
@@ -45,11 +45,11 @@ def scored_by_chains(member, X, n_draws):
             found[:, rows] = torch.stack(
                 density.score(
                     fitted,
-                    data.take(rows),
+                    data.take(rows).on(fitted.device),
                     lambda purpose, part=part: row_keyed(part, purpose),
                     n_draws=n_draws,
                     n_sweeps=_SWEEPS,
                 )
-            )
+            ).cpu()
     seen = data.observed.any(1)
     return (found[0] + log_slopes.where(seen, 0.0)).numpy(), found[1].numpy()

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from skvnce._completed import decoded
+from skvnce._device import device_in_use, resolve_device
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_lattice
 from skvnce._threads import one_thread
@@ -81,8 +82,11 @@ class NodeScores(CachedModules, ConstantColumns):
     """Mixin of estimators whose model uses scores of the columns in `feature_indices_`.
 
     Scores are standardised columns, after a nonlinear map if that improves the
-    prediction of held-out cells.  Columns with repeated values are rounded.
+    prediction of held-out cells.  Columns with repeated values are rounded.  Models
+    have a `_solver`, whose field ``device`` is where they are trained and used.
     """
+
+    _slot = "solver"  # name of the parameter, in messages
 
     def _keep_nodes(self, X, weights, consequence):
         """Choose the columns of the model; return their cells in the rows used."""
@@ -191,6 +195,25 @@ class NodeScores(CachedModules, ConstantColumns):
             self._tables = frequency_scores(raw, weights, families, self._values)
         self.families_ = families.tolist()
         self._cache = []
+
+    def _device(self):
+        """Return the device of training."""
+        name, slot = self._solver()["device"], f"{self._slot}.device"
+        device = resolve_device(name, slot)
+        if device.type != "cpu" and is_level(self).any():
+            if name == "auto":
+                return torch.device("cpu")
+            raise ValueError(
+                f"{slot}={name!r}, but columns of categories are trained on the CPU "
+                "only. Pass 'cpu' or 'auto', or encode them."
+            )
+        return device
+
+    def _device_in_use(self):
+        """Return the device of `transform`, `sample` and `score_samples`."""
+        if is_level(self).any():
+            return torch.device("cpu")
+        return device_in_use(self._solver()["device"])
 
     def _places(self, family):
         return torch.tensor(

@@ -15,7 +15,7 @@ proposals.
 
 from collections.abc import Callable, Iterable
 from math import ceil, log
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -65,7 +65,7 @@ def batches_of(
     def batches() -> Iterable[Tensor]:
         data = start.dequantised()
         chains.restate(Incomplete(data.x.where(observed, 0.0), observed))
-        return rows_of(start.weights, batch_size)
+        return rows_of(start.weights, batch_size, observed.device)
 
     return batches
 
@@ -230,6 +230,16 @@ class Fitted(NamedTuple):
     families: Families
     hypercube: Hypercube
 
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.hypercube.low.device
+
+    def on(self, device: torch.device) -> Self:
+        """Move to a device, the modules in place; the normal stays on the CPU."""
+        rest = self.families.on(device), self.hypercube.on(device)
+        return type(self)(self.pair.on(device), self.normal, *rest)
+
 
 def normal_start(
     fitted: Fitted, data: Incomplete, uniforms: Uniforms, n_chains: int
@@ -237,20 +247,24 @@ def normal_start(
     """Complete rows by draws of the normal given the observed cells.
 
     An unconditional draw x' is shifted by E[x_mis | x_obs] - E[x_mis | x'_obs] (Hoffman
-    and Ribak 1991), so that the draw is a function of numbers keyed by the row.
+    and Ribak 1991), so that the draw is a function of numbers keyed by the row.  It is
+    computed on the CPU.
 
     Returns
     -------
     Tensor of shape (n_chains, n, features)
     """
-    normal, like = fitted.normal, data.x.expand(n_chains, *data.x.shape)
+    normal, there = fitted.normal, data.x.device
+    data = data.on(normal.mean.device)
+    like = data.x.expand(n_chains, *data.x.shape)
     noise = torch.special.ndtri(uniforms(0, like).clamp(2.0**-50, 1 - 2.0**-50))
     free = normal.mean + noise @ torch.linalg.cholesky(normal.covariance).T
     shifted = (data.x - free).where(data.observed, 0.0) + normal.mean
     rows = Incomplete(shifted.flatten(0, 1), data.observed.repeat(n_chains, 1))
     moved = em.conditional_mean(normal, rows).view(like.shape)
     drawn = free + (moved - normal.mean)
-    return data.with_values(drawn.clamp(*fitted.hypercube))
+    cube = fitted.hypercube.on(drawn.device)
+    return data.with_values(drawn.clamp(*cube)).to(there)
 
 
 @torch.no_grad()
@@ -382,7 +396,8 @@ def sweep_from(
     log_q : Tensor of shape (n_draws, n)
     """
     n_draws, n_chains = len(data.x), len(chains)
-    own = torch.arange(n_draws) % n_chains
+    number = torch.arange(n_draws, device=chains.device)
+    own = number % n_chains
     states = data._replace(x=data.x.unsqueeze(1)).with_values(chains)
     order = (~data.observed).double().sort(stable=True, dim=-1, descending=True).indices
     numbers = uniforms(0, data.x)
@@ -391,7 +406,7 @@ def sweep_from(
         columns = order[:, place].expand(states.shape[:-1])
         mine = columns[:, 0].unsqueeze(-1)
         uniform = numbers.gather(-1, mine).squeeze(-1)
-        q = conditionals.at(states[torch.arange(n_draws), own], columns[:, 0])
+        q = conditionals.at(states[number, own], columns[:, 0])
         drawn = at_quantiles(q, uniform).unsqueeze(1).expand(columns.shape)
         log_q = log_q + conditionals.at(states, columns).log_prob(drawn)
         states = states.scatter(-1, columns.unsqueeze(-1), drawn.unsqueeze(-1))
