@@ -13,6 +13,7 @@ import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+from dask.dataframe.utils import clear_known_categories, has_known_categories
 
 from skvnce._threads import one_thread
 
@@ -87,6 +88,17 @@ class DaskTable:
         parts = [function(number, part) for number, part in enumerate(self.parts)]
         divisions = self.collection.divisions
         return dd.from_delayed(parts, meta=meta, divisions=divisions)
+
+    def _as_meta(self, table):
+        """Make a description of a data frame, without levels that X leaves open."""
+        own = self.collection._meta
+        unknown = [
+            name
+            for name in table.columns
+            if isinstance(own[name].dtype, pd.CategoricalDtype)
+            and not has_known_categories(own[name])
+        ]
+        return clear_known_categories(table.iloc[:0].set_axis(own.index[:0]), unknown)
 
     def _dtype(self):
         """Return the data type of completed tables."""

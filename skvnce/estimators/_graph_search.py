@@ -32,6 +32,7 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
     share_columns,
 )
+from skvnce.estimators._whole import needs_memory
 
 _INSTABILITY = 0.1  # maximum instability that `selection="stability"` accepts
 _SAME = 1e-9  # relative difference below which two criteria count as equal
@@ -153,6 +154,7 @@ class GraphSearch(CallbackSupportMixin):
             As in the learner.
         """
         alphas = self._check_parameters()
+        needs_memory(self, X, reset=True)
         learner = clone(self._settings())
         learner.set_params(random_state=self.random_state, verbose=0)
         X = learner._validated(X)

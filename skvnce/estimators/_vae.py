@@ -14,6 +14,7 @@ from skvnce.algorithms.vae import autoencoder
 from skvnce.algorithms.vae.losses import ALGORITHMS
 from skvnce.estimators._autoencoder import TrainedAutoencoder
 from skvnce.estimators._autoencoder_draws import mean_given, new_rows
+from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._parts import Adam
@@ -315,6 +316,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         """
         return self._fit_encoder(self._checked(X))
 
+    @by_parts
     @shows_progress
     def transform(self, X):
         """Compute the posterior means of the latents given the observed cells.
@@ -356,6 +358,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         found = self._widened(mean_given(self, Z))
         return found if found.dtype == object else found.astype(Z.dtype)
 
+    @by_parts
     @shows_progress
     def score_samples(self, X, return_std=False):
         """Estimate the log-density of the observed cells of each row, in nats.

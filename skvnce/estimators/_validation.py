@@ -22,6 +22,7 @@ from skvnce._columns import (
 )
 from skvnce._containers import cell_errors_named, check_exact, readable
 from skvnce._warnings import warn_user
+from skvnce.estimators._whole import needs_memory
 
 _OF_COLUMNS = (  # attributes that describe the columns of a table
     *("n_features_in_", "feature_names_in_", "_fitted_ends"),
@@ -164,11 +165,13 @@ def incomplete_array(estimator, X, *, reset, like=None):
         column); for a wrong number of columns, and for unknown levels.
     TypeError
         For dates and durations (the message names row and column) where they are not
-        read, and for containers that cannot be read, see `readable`.
+        read, for tables in parts, and for containers that cannot be read, see
+        `readable`.
     """
     if isinstance(X, Encoded):
         share_columns(X.estimator, estimator)
         return X.table
+    needs_memory(estimator, X, reset=reset)
     settings = _settings(estimator)
     if not hasattr(settings, "categorical_features"):
         refuse_categories(X)
