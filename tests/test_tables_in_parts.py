@@ -18,6 +18,7 @@ from skvnce import Chunks, evaluation, inspection, metrics, missingness
 da, dd = pytest.importorskip("dask.array"), pytest.importorskip("dask.dataframe")
 
 FITTED_IN_PARTS = {"GaussianImputer", "IncompleteFactorAnalysis"}
+FITTED_IN_PARTS |= {"CopulaGraphLearner"}
 DRAWN_IN_PARTS = {"GaussianImputer", "CopulaGraphLearner", "CopulaGraphLearnerCV"}
 LAZY = {"transform", "score_samples", "score"}
 FORMS = ["array", "frame", "Chunks"]

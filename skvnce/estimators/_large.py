@@ -250,14 +250,28 @@ def _summary_of(reader, number, chunk, weights):
     return _merged(parts, Summary.merged)._replace(n_rows=(len(X),))
 
 
+def check_same_rows(number, n_rows, firsts):
+    """Raise an error if a part has another number of rows than at first.
+
+    Parameters
+    ----------
+    number : int
+        Of the part.
+    n_rows : int
+    firsts : ndarray of int, of shape (n_parts + 1,)
+        The numbers of the first rows of the parts.
+    """
+    before = firsts[number + 1] - firsts[number]
+    if n_rows != before:
+        raise ValueError(
+            f"Part {number} of X had {before} rows when it was first read, and now "
+            f"{n_rows}. Parts must be the same each time."
+        )
+
+
 def _gathered_of(reader, firsts, share, columns, location, scale, number, *chunk):
     X, weights = reader.read(number, *chunk)
-    n_rows = firsts[number + 1] - firsts[number]
-    if len(X) != n_rows:
-        raise ValueError(
-            f"Part {number} of X had {n_rows} rows when it was first read, and now "
-            f"{len(X)}. Parts must be the same each time."
-        )
+    check_same_rows(number, len(X), firsts)
     first, found = firsts[number], []
     for part in _slices(X, weights):
         found.append(gathered(*part, first, share, columns, location, scale))
