@@ -29,13 +29,12 @@ from skvnce.estimators._gaussian_online import (
 )
 from skvnce.estimators._gaussian_parameters import NormalParameters
 from skvnce.estimators._large import (
-    COPIES,
     is_large,
     read_in_memory,
     read_large,
     refuse_limits,
 )
-from skvnce.estimators._memory import IN_PARTS, check_fit
+from skvnce.estimators._memory import check_fit
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._validation import (
     AUTO,
@@ -354,7 +353,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             refuse_limits(min_value, max_value)
             return self._fit_large(read_large(self, source, sample_weight))
         given, X = X, incomplete_array(self, X, reset=True)
-        check_fit(X.shape, COPIES, IN_PARTS)
+        check_fit(self, X.shape)
         limits = limits_of(self, min_value, max_value, given, X)
         if limits is None and columns_of(self) is None and is_large(X):
             return self._fit_large(read_in_memory(self, X, sample_weight))

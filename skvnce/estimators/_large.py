@@ -29,7 +29,6 @@ from skvnce.estimators._summary import (
 )
 from skvnce.estimators._validation import check_deviations, incomplete_array
 
-COPIES = 4  # of a table in memory that EM keeps: cells, masks, batches of both
 _CELLS_AT_ONCE = 2**22  # maximum number of cells of a part that are used at once
 
 

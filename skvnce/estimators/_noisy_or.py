@@ -15,6 +15,7 @@ from skvnce.estimators._binary import STARTS, binary_table, fingerprints
 from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import report_rounds, reports_fit, shows_progress
 from skvnce.estimators._causes import CauseLearner, arrays_of
+from skvnce.estimators._memory import check_fit
 from skvnce.estimators._parts import Adam, check_parameters
 from skvnce.estimators._validation import (
     AUTO,
@@ -218,6 +219,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         """
         self._check_parameters()
         table = binary_table(self, X, reset=True)
+        check_fit(self, (table.nnz / table.shape[1], table.shape[1]))
         self._forget()
         table = self._observed(table)
         on_round, finish = report_rounds(self, self.max_iter, X=X)

@@ -16,6 +16,7 @@ from skvnce.estimators._autoencoder import TrainedAutoencoder
 from skvnce.estimators._autoencoder_draws import mean_given, new_rows
 from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._parts import Adam
 from skvnce.estimators._scores import FAMILIES, UNIT, by_encoder
@@ -280,6 +281,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
+        check_fit(self, X.shape)
         self._fit_table(X)
         if self.on_misfit != "ignore":
             numbers = self.feature_indices_[~is_level(self)]
