@@ -281,13 +281,13 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
         cells = large.cells
         self._keep_possible(cells.table, whole=large.summary)
         data = Incomplete.from_array(cells.nodes)
-        posed = nullcontext() if large.sums is None else problem_of(self, source, large)
+        parts = problem_of(self, source, large) if large.is_sample else nullcontext()
         on_round, finish = report_rounds(self, self.max_iter, X=cells.table)
         with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
             if not self.feature_indices_.size:
                 self._keep_empty_graph()
             else:
-                with posed as problem:
+                with parts as problem:
                     self._fit_graph(data, on_round, problem)
         finish()
         return self

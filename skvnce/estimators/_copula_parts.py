@@ -15,10 +15,10 @@ import torch
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step
-from skvnce._random import seed_from
+from skvnce._random import number_keyed, seed_from
 from skvnce.algorithms.graph import copula, copula_parts
 from skvnce.algorithms.mixed import counted
-from skvnce.algorithms.mixed.columns import Latents
+from skvnce.algorithms.mixed.columns import NOMINAL, Latents, Marginal
 from skvnce.algorithms.mixed.gibbs import Rows
 from skvnce.estimators._gaussian_mixed import kinds_of
 from skvnce.estimators._large import TableReader, check_same_rows
@@ -55,11 +55,14 @@ class Sweeps(NamedTuple):
 
     rows: PartRows
     latents: Latents
+    seed: int
 
     def __call__(self, one, number, chunk, z):
         """Sweep over a part; returns its latent variables and their sums."""
         nodes, numbers = self.rows.read(number, chunk)
-        return one.swept(self.latents, nodes, numbers, z)
+        return one.swept(
+            self.latents, nodes, z, lambda part: number_keyed(numbers[part], self.seed)
+        )
 
 
 @contextmanager
@@ -79,31 +82,41 @@ def problem_of(learner, source, large):
         Its method reads the parts, which only exist within the context.
     """
     columns, summary = learner.feature_indices_, large.summary
-    reader = TableReader(source._head())
-    rows = PartRows(reader, columns, np.cumsum([0, *summary.n_rows]))
+    rows = PartRows(large.reader, columns, np.cumsum([0, *summary.n_rows]))
     kinds, sizes = kinds_of(learner), level_counts(learner).tolist()
     with step("counting values"):
-        marginals, n_rows = _marginals(source, rows, large)
+        marginals, n_rows = _marginals(source, rows, large, kinds, sizes)
     data = Incomplete.from_array(large.cells.nodes)
     weights = torch.ones(len(data.x), dtype=torch.float64)
-    latents = Latents.of(data, weights, kinds, sizes, dict(enumerate(marginals)))
+    latents = Latents.of(data, weights, kinds, sizes)._replace(marginals=marginals)
     once = not copula_parts.needs_sweeps(latents, summary.missing[columns])
-    sweeps, seed = Sweeps(rows, latents), seed_from(learner.random_state)
+    sweeps = Sweeps(rows, latents, seed_from(learner.random_state))
     with _kept(source, sweeps) as advance:
-        e_step = copula_parts.e_step(latents, advance, once, seed)
+        e_step = copula_parts.e_step(latents, advance, once)
         yield copula.posed(latents, Rows.parts(latents, data), e_step, n_rows)
 
 
-def _marginals(source, rows, large):
+def _marginals(source, rows, large, kinds, sizes):
     """Estimate the marginals of the columns from all rows, and count these."""
     ends = large.summary.ends[:, rows.columns].T
     knots = [
-        counted.knots_of(cells[~np.isnan(cells)], *own)
-        for cells, own in zip(large.cells.nodes.T, ends, strict=True)
+        np.arange(size, dtype=float)
+        if size
+        else counted.knots_of(cells[~np.isnan(cells)], *own)
+        for cells, own, size in zip(large.cells.nodes.T, ends, sizes, strict=True)
     ]
     counts, n_rows = source._reduced(partial(_counted, rows, knots), _added)
-    pairs = zip(knots, counts, strict=True)
-    return [counted.marginal_of(*pair) for pair in pairs], n_rows
+    each = zip(knots, counts, kinds, sizes, strict=True)
+    return [_marginal(*one) for one in each], n_rows
+
+
+def _marginal(knots, counts, kind, size):
+    if not size:
+        return counted.marginal_of(knots, counts)
+    if kind == NOMINAL and size != 2:
+        return None
+    below, upto = torch.from_numpy(counts[:, ::2]).double()
+    return Marginal.of_levels(torch.from_numpy(knots), upto - below, size)
 
 
 def _counted(rows, knots, number, chunk, weights):

@@ -212,7 +212,7 @@ class IncompleteFactorAnalysis(
             cells = self._read_cells(X, sample_weight, refusal)
         else:
             large = read_large(self, source, sample_weight, refusal)
-            cells, tables, sums = large.cells, large.tables, large.sums
+            cells, tables, sums = large.cells, large.tables, large.sums()
         check_rank(self.n_components, len(self.feature_indices_))
         announce(
             tail_messages(self, cells.table, self.feature_indices_, sums),

@@ -143,13 +143,6 @@ def test_files_are_deleted(few_rows, tmp_path, monkeypatch):
     assert not hasattr(learner, "n_features_in_")
 
 
-def test_categories_are_an_error_that_names_the_column():
-    frame = pd.DataFrame(table()[:, :2], columns=["a", "b"])
-    frame["b"] = pd.Categorical(frame["b"].round().astype(str))
-    with pytest.raises(ValueError, match="'b'"):
-        CopulaGraphLearner().fit(Chunks([frame[:700], frame[700:]]))
-
-
 @pytest.mark.parametrize("kind", ["frame", "array"])
 def test_tables_of_dask_are_fitted_as_chunks(kind, few_rows, precise):
     X, ends = table(), [0, 375, 750, 1125, 1500]

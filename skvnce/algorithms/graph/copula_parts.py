@@ -1,10 +1,10 @@
 """The E-step of copula graphs of a table in parts.
 
 Moments of latent variables are sums over the rows, so that parts of a table are swept
-where they are, and keep their latent variables.  The random numbers of a sweep are
-functions of the number of the row in the table and of the round (`number_keyed`): the
-result does not depend on how the rows are divided, nor on where they are swept, and a
-part that is lost can be swept again.
+where they are, and keep their latent variables.  If the random numbers of a sweep are
+functions of the number of the row in the table and of the round, the result does not
+depend on how the rows are divided, nor on where they are swept, and a part that is lost
+can be swept again.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import number_keyed
 from skvnce.algorithms.graph.copula_m_step import Theta
 from skvnce.algorithms.graph.em import EStep
 from skvnce.algorithms.mixed.columns import Latents
@@ -28,6 +27,7 @@ from skvnce.algorithms.mixed.gibbs import (
 )
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import inside
+from skvnce.variational.base import Uniforms
 
 
 class Sums(NamedTuple):
@@ -76,21 +76,19 @@ class Round(NamedTuple):
     theta : Theta
     shift, scale : Tensor of shape (latents,)
         By which latent variables are shifted and divided first, see `set_scales`.
-    seed : int
     """
 
     number: int
     theta: Theta
     shift: Tensor
     scale: Tensor
-    seed: int
 
     def swept(
         self,
         latents: Latents,
         nodes: np.ndarray,
-        numbers: np.ndarray,
         z: np.ndarray | None,
+        uniforms: Callable[[slice], Uniforms],
     ) -> tuple[np.ndarray, Sums]:
         """Sweep over some rows.
 
@@ -98,10 +96,10 @@ class Round(NamedTuple):
         ----------
         latents : Latents
         nodes : ndarray of shape (n, features)
-        numbers : ndarray of int, of shape (n,)
-            Of the rows in the table.
         z : ndarray of shape (latents, n) or None
             After the last round; None in the first.
+        uniforms : callable
+            Makes uniform numbers of some of the rows.
 
         Returns
         -------
@@ -119,8 +117,7 @@ class Round(NamedTuple):
                 one = rows.start(Theta.independent(latents.size).mean)
             else:
                 one = (z[:, part] - shift) / scale
-            keyed = number_keyed(numbers[part], self.seed)
-            uniform = keyed(self.number, torch.from_numpy(one).T).T
+            uniform = uniforms(part)(self.number, torch.from_numpy(one).T).T
             rows.sweep(one, factors, inside(uniform).numpy())
             new[:, part] = one
             sums = sums.merged(Sums.of(one))
@@ -143,7 +140,6 @@ def e_step(
     latents: Latents,
     advance: Callable[[Round, object], tuple[object, Sums]],
     once: bool,
-    seed: int,
 ) -> EStep:
     """Build the E-step.
 
@@ -155,7 +151,6 @@ def e_step(
         all parts, in any form, and their `Sums`.
     once : bool
         Whether all latent variables are known.
-    seed : int
     """
     zeros = torch.zeros(latents.size, dtype=torch.float64)
 
@@ -163,7 +158,7 @@ def e_step(
         return State(None, 0, zeros, torch.ones_like(zeros))
 
     def step(state: State, theta: Theta) -> tuple[State, Normal]:
-        one = Round(state.number + 1, theta, state.shift, state.scale, seed)
+        one = Round(state.number + 1, theta, state.shift, state.scale)
         parts, sums = advance(one, state.parts)
         normal = sums.normal()
         shift, scale = unit_scales(latents, normal)
