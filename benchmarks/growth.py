@@ -29,15 +29,31 @@ from _report import made_by, publish, table
 MISSING, RANK = 0.2, 4
 ROWS = [1000, 10_000, 100_000, 1_000_000]
 COLUMNS = [5, 20, 50, 100, 200, 400, 800]
+E_STEP_HEADER = ["rows", "columns", "patterns", "operations, ms", "reading, ms"]
+E_STEP_HEADER += ["E-step of all rows, ms", "ratio", "rows left", "condensing, ms"]
+E_STEP_HEADER += ["E-step of the rows left, ms", "ratio"]
+M_STEP_HEADER = ["estimator", "columns", "M-steps", "fit, ms", "M-steps, ms"]
+M_STEP_HEADER += ["operations, ms", "reading, ms", "ratio"]
 FIXED_COLUMNS, FIXED_ROWS = 10, 2000
+CACHE = 2**20  # bytes: larger matrices are read from memory at each use
 OPTIONS = {
     "GaussianImputer": {"marginals": "normal", "random_state": 0},
     "IncompleteFactorAnalysis": {"n_components": RANK},
     "TruncatedGaussianGraphLearner": {"random_state": 0},
     "CopulaGraphLearner": {"random_state": 0},
     "NoisyOr": {"n_components": RANK, "random_state": 0},
+    "ForestImputer": {"random_state": 0},
+    "VariationalAutoencoder": {"random_state": 0},
+    "LAIRImputer": {"random_state": 0},
+    "VGIImputer": {"random_state": 0},
+    "VNCEEstimator": {"random_state": 0},
 }
-E_STEPS = [(20_000, 10), (200_000, 20), (20_000, 50), (5000, 200)]
+E_STEPS = [(20_000, 10), (1_000_000, 10), (200_000, 20), (20_000, 50), (5000, 200)]
+M_STEPS = [
+    (name, 1000, d)
+    for name in ("TruncatedGaussianGraphLearner", "CopulaGraphLearner")
+    for d in (20, 50, 100, 200)
+]
 
 
 def simulate(n, d):
@@ -60,17 +76,20 @@ def table_for(name, n, d):
 
 def fit_once(name, n, d):
     """Fit in this process; return CPU seconds, MiB and the number of rounds."""
-    import skvnce
-
-    estimator, X = getattr(skvnce, name)(**OPTIONS[name]), table_for(name, n, d)
     warnings.simplefilter("ignore")
-    getattr(skvnce, name)(**OPTIONS[name]).fit(table_for(name, 200, 5))  # imports
+    made(name).fit(table_for(name, 200, 5))  # imports
+    estimator, X = made(name), table_for(name, n, d)
     before, start = now_mib(), time.process_time()
     estimator.fit(X)
     seconds = time.process_time() - start
-    rounds = np.sum(estimator.n_iter_) + getattr(estimator, "n_tuning_iter_", 0)
     record = {"name": name, "n": n, "d": d, "seconds": seconds}
-    return record | {"mib": peak_mib() - before, "rounds": int(rounds)}
+    return record | {"mib": peak_mib() - before}
+
+
+def made(name):
+    import skvnce
+
+    return getattr(skvnce, name)(**OPTIONS[name])
 
 
 def speeds():
@@ -97,7 +116,7 @@ def _seconds(work, n_calls):
 
 
 def e_step_once(n, d):
-    """Time one E-step of EM, and count its operations."""
+    """Time one E-step of EM with and without `condensed`, and count its operations."""
     import torch
 
     from skvnce._incomplete import Incomplete
@@ -109,8 +128,14 @@ def e_step_once(n, d):
     X = (X - np.nanmean(X, 0)) / np.nanstd(X, 0)
     rows = Rows(Incomplete.from_array(X), torch.ones(n, dtype=torch.float64))
     start = Normal(torch.zeros(d).double(), torch.eye(d).double())
-    normal = em.fit_table(rows, 0.1 * d, start, max_iter=2, tol=0.0).normal
-    seconds = least_time(lambda: em.e_step(prepare(normal), rows), 3)
+    normal = em.iterate(rows, 0.1 * d, start, max_iter=2, tol=0.0).normal
+    few = rows.condensed()
+    found = {
+        "rows_left": len(few.weights),
+        "seconds": least_time(lambda: em.e_step(prepare(normal), few), 3),
+        "seconds_of_all": least_time(lambda: em.e_step(prepare(normal), rows), 3),
+        "condensing": least_time(rows.condensed, 3),
+    }
     masks = np.isnan(X)
     # two products of the table and a matrix, one of each row and the inverse of a
     # block, and one Cholesky factorisation and inverse for each pattern
@@ -120,7 +145,79 @@ def e_step_once(n, d):
     )
     flops = n * (2 * d**2 + 2 * d**2) + (2 * block**2).sum() + (own**3).sum()
     shares = {"patterns": len(own), "flops": flops, "bytes": X.nbytes}
-    return {"n": n, "d": d, "seconds": seconds, **shares}
+    return {"n": n, "d": d, **found, **shares}
+
+
+def m_steps_once(name, n, d):
+    """Time all M-steps of a fit of a graph; count their operations in a second fit."""
+    from skvnce.algorithms.graph import graphical_lasso, quadratic
+
+    module, function = {
+        "TruncatedGaussianGraphLearner": (quadratic, "minimise"),
+        "CopulaGraphLearner": (graphical_lasso, "solve"),
+    }[name]
+    m_step, spent, count = getattr(module, function), [], Operations()
+
+    def timed(*arguments, **options):
+        start = time.process_time()
+        found = m_step(*arguments, **options)
+        spent.append(time.process_time() - start)
+        return found
+
+    def counted(*arguments, **options):
+        with count:
+            return m_step(*arguments, **options)
+
+    warnings.simplefilter("ignore")
+    X, seconds = table_for(name, n, d), []
+    made(name).fit(X[:, :5])  # imports
+    for run in (timed, timed, timed, counted):
+        setattr(module, function, run)
+        spent.clear()
+        start = time.process_time()
+        made(name).fit(X)
+        seconds.append((sum(spent), time.process_time() - start, len(spent)))
+    median = sorted(seconds[:3])[1]
+    found = dict(zip(("seconds", "whole", "n_steps"), median, strict=True))
+    return {"n": n, "d": d, **found, "flops": count.flops, "bytes": count.bytes}
+
+
+def Operations():  # noqa: N802
+    """Make a context that counts operations, and bytes of matrices beyond the cache."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.flop_counter import flop_registry
+
+    aten = torch.ops.aten
+    cubes = {  # operations in cubes of the width of a matrix
+        aten.linalg_cholesky_ex.default: 1 / 3,
+        aten.cholesky_inverse.default: 2 / 3,
+        aten.cholesky_solve.default: 2.0,
+        aten._linalg_svd.default: 4 / 3,
+    }
+
+    class Counter(TorchDispatchMode):
+        flops = bytes = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            tensors = [a for a in args if isinstance(a, torch.Tensor)]
+            if func in cubes:
+                first = tensors[0]
+                self.flops += cubes[func] * first.numel() * first.shape[-1]
+            elif func._overloadpacket in flop_registry:
+                self.flops += flop_registry[func._overloadpacket](
+                    *args, **(kwargs or {}), out_val=out
+                )
+            elif func in (aten.mv.default, aten.addmv.default, aten.dot.default):
+                self.flops += 2 * max(one.numel() for one in tensors)
+            else:
+                return out
+            sizes = [one.numel() * one.element_size() for one in tensors]
+            self.bytes += sum(size for size in sizes if size > CACHE)
+            return out
+
+    return Counter()
 
 
 def in_new_process(*arguments, limit):
@@ -190,13 +287,31 @@ def growth_rows(found):
         yield [name, key, sizes, slopes[0], memory, slopes[1]]
 
 
-def limit_rows(steps, speed):
+def limit(one, speed):
+    return max(one["flops"] / speed["flops"], one["bytes"] / speed["bytes"])
+
+
+def e_step_rows(steps, speed):
     for one in steps:
-        flops, moved = one["flops"] / speed["flops"], one["bytes"] / speed["bytes"]
-        ratio = one["seconds"] / max(flops, moved)
-        cells = [f"{1e3 * value:.2f}" for value in (one["seconds"], flops, moved)]
-        sizes = [f"{one['n']:,}", one["d"], f"{one['patterns']:,}"]
-        yield [*sizes, *cells, f"{ratio:.1f}"]
+        values = [one["flops"] / speed["flops"], one["bytes"] / speed["bytes"]]
+        values += [one[key] for key in ("seconds_of_all", "condensing", "seconds")]
+        cells = [f"{1e3 * value:.2f}" for value in values]
+        sizes = [f"{one[key]:,}" for key in ("n", "d", "patterns")]
+        ratios = [
+            f"{one[key] / limit(one, speed):.1f}"
+            for key in ("seconds_of_all", "seconds")
+        ]
+        left = f"{one['rows_left']:,}"
+        yield [*sizes, *cells[:3], ratios[0], left, *cells[3:], ratios[1]]
+
+
+def m_step_rows(steps, speed):
+    for name, one in steps:
+        values = one["flops"] / speed["flops"], one["bytes"] / speed["bytes"]
+        values = one["whole"], one["seconds"], *values
+        cells = [f"{1e3 * value:.1f}" for value in values]
+        ratio = f"{one['seconds'] / limit(one, speed):.1f}"
+        yield [name, one["d"], one["n_steps"], *cells, ratio]
 
 
 def draw(found, path):
@@ -226,7 +341,11 @@ def report(options):
         rows, columns = [500, 1000], COLUMNS[:1]
     speed = measured("speeds", 0, 0, 60, options.records)
     sizes = [(2000, 5)] if small else E_STEPS
-    steps = [measured("e-step", *one, 60, options.records) for one in sizes]
+    e_steps = [measured("e-step", *one, 60, options.records) for one in sizes]
+    m_steps = [
+        (name, measured(f"m-steps of {name}", *size, 200, options.records))
+        for name, *size in (M_STEPS[:1] if small else M_STEPS)
+    ]
     found = {}
     for name in options.names:
         sizes = [(n, FIXED_COLUMNS) for n in rows]
@@ -236,8 +355,6 @@ def report(options):
     if options.picture:
         draw(found, options.picture)
     header = ["estimator", "size", "CPU time", "slope", "MiB added", "slope"]
-    beside = ["rows", "columns", "patterns", "E-step, ms"]
-    beside += ["operations, ms", "reading, ms", "ratio"]
     setting = (
         f"Normal tables of {RANK} factors, {MISSING:.0%} of the cells missing; n rows "
         f"with {FIXED_COLUMNS} columns, d columns with {FIXED_ROWS} rows. A series "
@@ -246,8 +363,9 @@ def report(options):
     )
     limits = (
         f"A large matrix product runs at {speed['flops'] / 1e9:.1f} Gflop/s, and a sum "
-        f"reads {speed['bytes'] / 1e9:.1f} GB/s. The ratio is the time of an E-step "
-        "over the larger of the two limits."
+        f"reads {speed['bytes'] / 1e9:.1f} GB/s. A ratio is the time of a step over "
+        "the larger of its two limits: operations, and reading what is larger than the "
+        "cache. Rows of the same pattern of missing cells are condensed, once in a fit."
     )
     return [
         "# Growth of time and memory",
@@ -255,9 +373,10 @@ def report(options):
         setting,
         table(header, growth_rows(found)),
         *(["![Growth](../images/growth.png)"] if options.picture else []),
-        "## Physical limits of an E-step",
+        "## Physical limits",
         limits,
-        table(beside, limit_rows(steps, speed)),
+        table(E_STEP_HEADER, e_step_rows(e_steps, speed)),
+        table(M_STEP_HEADER, m_step_rows(m_steps, speed)),
     ]
 
 
@@ -266,6 +385,8 @@ def job(what, n, d):
         return speeds()
     if what == "e-step":
         return e_step_once(n, d)
+    if what.startswith("m-steps of "):
+        return m_steps_once(what.removeprefix("m-steps of "), n, d)
     return fit_once(what, n, d)
 
 

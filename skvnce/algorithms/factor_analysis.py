@@ -219,7 +219,7 @@ def fit_table(
         objective; stops EM by returning True.
     """
     model, total, objectives = start(table, rank, floor), table.total, []
-    rise = inf
+    rise, table = inf, table.condensed()
     for n_round in range(1, max_iter + 1):
         moments, log_likelihood = table.summed(partial(e_step, model))
         if objectives:

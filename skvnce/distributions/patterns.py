@@ -264,7 +264,7 @@ def grouped(
         Width of the matrices of a row, which bound the size of a group; None is that of
         its block.
     """
-    masks, pattern = _patterns(observed)
+    masks, pattern = patterns(observed)
     d = observed.shape[1]
     by_observed = (~masks).sum(1) * 2 > d
     if kinds == 1:
@@ -295,7 +295,7 @@ def grouped(
     return found
 
 
-def _patterns(observed: Tensor) -> tuple[Tensor, Tensor]:
+def patterns(observed: Tensor) -> tuple[Tensor, Tensor]:
     """Find the different rows (n_patterns, features) of a mask, and each row's (n,)."""
     n, d = observed.shape
     pattern = torch.zeros(n, dtype=torch.long)

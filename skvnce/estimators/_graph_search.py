@@ -207,6 +207,9 @@ class GraphSearch(CallbackSupportMixin):
         self.alpha_ = learner.alpha = path.alphas[best]
         with learner._threads():
             fit = problem.chosen(first, path.thetas[best], self.alpha_)
+            chosen = method.family.strengths(fit.theta)  # more precise than the path
+            self.path_[best] = chosen.numpy()
+            self.cv_results_["n_edges"][best] = n_links(chosen)
             learner._keep(fit, problem, data)
             learner._keep_probabilities(first, problem)
             with seeded(search.seed):

@@ -17,7 +17,8 @@ from skvnce._columns import refuse_categories
 from skvnce._containers import readable
 from skvnce._progress import step
 from skvnce._units import Units
-from skvnce.algorithms.gaussian.rows import Parts, Rows, added
+from skvnce.algorithms.gaussian.condensed import n_condensed
+from skvnce.algorithms.gaussian.rows import Parts, Rows
 from skvnce.estimators._base import ModelCells
 from skvnce.estimators._chunks import Chunks
 from skvnce.estimators._part_columns import columns_of_parts
@@ -37,6 +38,7 @@ from skvnce.estimators._validation import (
     warn_of_identifiers,
 )
 
+_FEW = 0.2  # condensed share of the rows in memory up to which the table is condensed
 _CELLS_AT_ONCE = 2**22  # maximum number of cells of a part that are used at once
 
 
@@ -211,9 +213,11 @@ def _read(estimator, source, weights, reader, refusal):
     cells = _cells(estimator, found, location, scale)
     units = Units(location, scale)
     reduced = partial(_reduced_rows, source, weights, reader, columns, units)
-    tables = [Parts(reduced, torch.tensor(found.total, dtype=torch.float64))]
+    rows = Rows(units.scaled(cells.nodes), torch.from_numpy(cells.weights))
+    total = torch.tensor(found.total, dtype=torch.float64)
+    few = n_condensed(rows.data.observed) < _FEW * len(cells.nodes)
+    tables = [Parts(reduced, total, few_patterns=few)]
     if share < 1:
-        rows = Rows(units.scaled(cells.nodes), torch.from_numpy(cells.weights))
         tables.insert(0, rows)
     return LargeTable(cells, summary, found.powers, tables, reader)
 
@@ -321,11 +325,11 @@ def _gathered_of(reader, firsts, share, columns, location, scale, number, *chunk
 
 def _reduced_rows(source, weights, reader, columns, units, of, merge):
     """Map rows to sums, and merge them: `Parts.reduce`."""
-    sums = partial(_sums_of, reader, columns, units, of)
+    sums = partial(_sums_of, reader, columns, units, of, merge)
     return source._reduced(sums, merge, weights)
 
 
-def _sums_of(reader, columns, units, of, number, chunk, weights):
+def _sums_of(reader, columns, units, of, merge, number, chunk, weights):
     X, weights = reader.read(number, chunk, weights)
 
     def sums(X, weights):
@@ -335,4 +339,4 @@ def _sums_of(reader, columns, units, of, number, chunk, weights):
             nodes, weights = nodes[kept], weights[kept]
         return of(Rows(units.scaled(nodes), torch.tensor(weights)))
 
-    return _merged((sums(*part) for part in _slices(X, weights)), added)
+    return _merged((sums(*part) for part in _slices(X, weights)), merge)

@@ -92,7 +92,7 @@ def test_patterns_of_many_columns_are_told_apart(d, seed):
         other[:, j] = ~other[:, j]
         masks = torch.cat([masks, other])
     rows = torch.randint(len(masks), (200,), generator=generator)
-    found, pattern = patterns._patterns(masks[rows])
+    found, pattern = patterns.patterns(masks[rows])
     assert torch.equal(found[pattern], masks[rows])
     assert len(found) == len(masks[rows].unique(dim=0))
 

@@ -146,6 +146,9 @@ def test_all_selections_accept_categories_and_processes(survey, selection):
         one.cv_results_["n_edges"], np.count_nonzero(np.triu(one.path_), axis=(1, 2))
     )
     assert one.cv_results_["n_edges"][0] == 0 < one.cv_results_["n_edges"][-1]
+    best = list(one.alphas_).index(one.alpha_)
+    assert len(one.edges()) == one.cv_results_["n_edges"][best]
+    np.testing.assert_allclose(one.path_[best], one.associations_, atol=1e-10)
 
 
 def test_grid_search_finds_edges_of_a_frame_with_categories(survey):

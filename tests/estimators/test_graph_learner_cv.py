@@ -220,8 +220,9 @@ def test_the_graph_is_the_one_on_the_path(rule, by_rule):
     chosen = by_rule(rule)
     on_path = chosen.path_[list(chosen.alphas_).index(chosen.alpha_)]
     found = chosen.edge_strengths_
-    np.testing.assert_allclose(found, np.abs(on_path), atol=2e-3)
-    assert links(found) == links(on_path)
+    np.testing.assert_allclose(found, np.abs(on_path), atol=1e-10)
+    best = list(chosen.alphas_).index(chosen.alpha_)
+    assert links(found) == links(on_path) == chosen.cv_results_["n_edges"][best]
 
 
 def test_it_is_the_learner_at_the_chosen_alpha(data):

@@ -170,6 +170,20 @@ def fit_table(
     tol: float,
     on_round: OnRound = tell_round,
 ) -> Fit:
+    """Run `iterate` on a table with the same sums and maybe fewer rows."""
+    effort = {"max_iter": max_iter, "tol": tol}
+    return iterate(table.condensed(), strength, start, on_round=on_round, **effort)
+
+
+def iterate(
+    table: Table,
+    strength: float,
+    start: Normal,
+    *,
+    max_iter: int,
+    tol: float,
+    on_round: OnRound = tell_round,
+) -> Fit:
     """Run EM until no entry of mean and covariance changes by more than `tol`.
 
     After two steps it extrapolates (`extrapolate`), and rejects the jump if it lowers
@@ -225,12 +239,12 @@ def rate_of_em(
     Near the maximum it is the largest fraction of missing information.  Fewer steps are
     made if little is missing: after convergence, steps are rounding errors.
     """
-    total, groups, sizes = weights.sum(), grouped(*data), []
+    total, rows, sizes = weights.sum(), Rows(data, weights).condensed(), []
     moments = drawn_moments(normal, arrange(*data), weights)
     point = draw_parameters(normal.mean, moments, total, strength)
     for n_round in range(1, 21):
         tell("round", n_round, 20)
-        moments, _ = expected_moments(prepare(point), groups, weights)
+        moments, _ = e_step(prepare(point), rows)
         before, point = point, maximise(point, moments, total, strength)
         sizes.append(sum(squares(a - b) for a, b in zip(point, before, strict=True)))
         if n_round > 1 and sizes[-1] <= _CONVERGED**2 * sizes[0]:

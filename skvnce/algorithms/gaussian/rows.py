@@ -11,13 +11,17 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import NamedTuple, Protocol, Self, TypeVar
 
+import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
+from skvnce.algorithms.gaussian.condensed import condensed
 from skvnce.distributions.patterns import Group, grouped
 
 Sums = TypeVar("Sums", Tensor, tuple)
 OfTable = Callable[[Incomplete], Incomplete]
+
+_MOST_CELLS = 2**20  # of a condensed table in memory: 8 MiB
 
 
 class Rows:
@@ -55,6 +59,10 @@ class Rows:
         """Change the values of observed cells."""
         return _Changed(self, change)
 
+    def condensed(self) -> "Rows":
+        """Make a table for which EM computes the same sums, see `condensed`."""
+        return Rows(*condensed(self.data, self.weights))
+
 
 class _Changed(Rows):
     """Rows whose cells are changed when they are used, group by group in the cache."""
@@ -89,6 +97,9 @@ class Table(Protocol):
     def mapped(self, change: OfTable) -> Self:
         """Change the cells of each row."""
 
+    def condensed(self) -> "Table":
+        """Make a table for which EM computes the same sums, maybe of fewer rows."""
+
 
 class Parts(NamedTuple):
     """A table of which one part at a time is in memory.
@@ -102,11 +113,15 @@ class Parts(NamedTuple):
         Sum of the weights.
     changes : tuple of callable
         Applied to each part in turn.
+    few_patterns : bool
+        Whether so few patterns of missing cells are expected that the condensed table
+        fits into memory.
     """
 
     reduce: Callable[[Callable[[Rows], Sums], Callable[[Sums, Sums], Sums]], Sums]
     total: Tensor
     changes: tuple[OfTable, ...] = ()
+    few_patterns: bool = False
 
     def summed(self, of: Callable[[Rows], Sums]) -> Sums:
         """Compute sums over the rows."""
@@ -116,6 +131,14 @@ class Parts(NamedTuple):
         """Change the cells of each row, each time that it is read."""
         return self._replace(changes=(*self.changes, change))
 
+    def condensed(self) -> Table:
+        """Read the table once, if the result fits into memory; else return it."""
+        if not self.few_patterns:
+            return self
+        of = partial(_of_part, _condensed_part, self.changes)
+        found = self.reduce(of, _both_condensed)
+        return self if found is None else found
+
 
 def _of_part(
     of: Callable[[Rows], Sums], changes: tuple[OfTable, ...], part: Rows
@@ -123,6 +146,20 @@ def _of_part(
     for change in changes:
         part = part.mapped(change)
     return of(part)
+
+
+def _condensed_part(part: Rows) -> Rows | None:
+    found = part.condensed()
+    return found if found.data.x.numel() <= _MOST_CELLS else None
+
+
+def _both_condensed(one: Rows | None, other: Rows | None) -> Rows | None:
+    """Condense two condensed parts; None if one or both are too large."""
+    if one is None or other is None:
+        return None
+    pairs = zip((*one.data, one.weights), (*other.data, other.weights), strict=True)
+    x, observed, weights = map(torch.cat, pairs)
+    return _condensed_part(Rows(Incomplete(x, observed), weights))
 
 
 def added(one: Sums, other: Sums) -> Sums:

@@ -4,11 +4,9 @@ Covariance selection (Dempster 1972) minimises, over positive definite matrices 
 
     tr(S K) - log det K,   K_ij = 0 where there is no edge                           (1)
 
-At the minimum the inverse of K is equal to S on the diagonal and at all edges.  The
-step D of Newton's method solves ``(K^-1 D K^-1)_ij = (K^-1 - S)_ij`` at these, by
-conjugate gradients that the diagonal of the Hessian preconditions (Dahl, Vandenberghe
-and Roychowdhury 2008, Covariance selection for nonchordal graphs via chordal
-embedding).
+At the minimum the inverse of K is equal to S on the diagonal and at all edges.
+Newton's method finds it, see `newton` (Dahl, Vandenberghe and Roychowdhury 2008,
+Covariance selection for nonchordal graphs via chordal embedding).
 """
 
 import torch
@@ -23,9 +21,9 @@ from skvnce.algorithms.graph.graphical_lasso import (
     smooth_loss,
     started,
 )
+from skvnce.algorithms.graph.newton import newton_step
 
 _STEPS = 200  # of conjugate gradients
-_RESIDUAL = 0.1  # of them, relative to the gradient
 _NEAR = 0.25  # Newton decrement below which the full step decreases the loss
 _HALVINGS = 5
 _ROUNDING = 1e-14  # of the loss
@@ -57,39 +55,20 @@ def fit_to_edges(
     """
     own = torch.eye(len(edges), dtype=torch.bool)
     weight = torch.where(edges | own, 0.0, torch.inf).to(covariance)
-    free = blocks.spread(edges | own)
+    free = blocks.spread(edges | own).to(covariance)
     here = started(covariance, start, weight, blocks)
     count, objective, gap = 0, torch.inf, torch.inf
     while count < max_iter and gap > tol:
         count += 1
-        move = _newton(here.precision, here.gradient * free, free)
+        move = newton_step(
+            covariance - here.gradient, here.gradient * free, free, _STEPS
+        )
         slope = float((here.gradient * move).sum())
         here = _moved(here, move, slope, covariance)
         objective, gap = certify(here, covariance, weight, blocks)
         if slope > -_ROUNDING:
             break
     return Solution(here.precision, objective, gap, count)
-
-
-def _newton(precision: Tensor, gradient: Tensor, free: Tensor) -> Tensor:
-    """Solve for the step by conjugate gradients, to an accuracy that grows."""
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(precision))
-    diagonal = inverse.diagonal()
-    curvature = torch.outer(diagonal, diagonal) + inverse.square()
-    move, rest = torch.zeros_like(gradient), -gradient
-    towards = scaled = rest / curvature
-    old = (rest * scaled).sum()
-    least = old * min(_RESIDUAL, float(old.sqrt())) ** 2
-    for _ in range(_STEPS):
-        if old <= least:
-            break
-        product = (inverse @ towards @ inverse) * free
-        step = old / (towards * product).sum()
-        move, rest = move + step * towards, rest - step * product
-        scaled = rest / curvature
-        new = (rest * scaled).sum()
-        towards, old = scaled + new / old * towards, new
-    return (move + move.T) / 2
 
 
 def _moved(here: Point, move: Tensor, slope: float, covariance: Tensor) -> Point:

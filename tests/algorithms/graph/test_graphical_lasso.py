@@ -5,7 +5,15 @@ import pytest
 import torch
 from sklearn.covariance import graphical_lasso
 
-from skvnce.algorithms.graph.graphical_lasso import Blocks, solve
+from skvnce.algorithms.graph import graphical_lasso as module
+from skvnce.algorithms.graph.graphical_lasso import (
+    Blocks,
+    accelerated,
+    certify,
+    point_at,
+    smooth_loss,
+    solve,
+)
 
 SIZES = [1, 3, 1, 2, 4]
 
@@ -133,3 +141,35 @@ def test_the_graph_is_empty_from_the_largest_ratio_on(seed):
     below = solve(S, start, 0.99 * largest * unit, blocks, tol=1e-12).precision
     assert not blocks.norms(above).fill_diagonal_(0.0).any()
     assert blocks.norms(below).flatten()[ratios.argmax()] > 0
+
+
+def test_a_newton_step_solves_for_the_blocks_that_are_not_zero(seed):
+    S, d = covariance_of(sum(SIZES), seed), sum(SIZES)
+    blocks, weight = Blocks.of(torch.tensor(SIZES)), weights_of(len(SIZES), 0.05)
+    start = torch.eye(d).double()
+    rough = solve(S, start, weight, blocks, tol=1e-4).precision
+    here = point_at(rough, *smooth_loss(rough, S), S)
+    before, gap = certify(here, S, weight, blocks)
+    for _ in range(4):
+        value = certify(here, S, weight, blocks)[0]
+        here = accelerated(here, value, S, weight, blocks)
+    kept = blocks.norms(rough) > 0
+    assert (blocks.norms(here.precision) > 0).equal(kept)
+    value, smaller = certify(here, S, weight, blocks)
+    assert value <= before
+    assert smaller < 1e-3 * gap
+
+
+def test_newton_steps_are_needed_for_strong_factors(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(500, 3)) @ rng.normal(size=(3, 40))
+    S = torch.tensor(np.corrcoef((x + rng.normal(size=x.shape)).T))
+    problem = S, torch.eye(40).double(), weights_of(40, 0.002)
+    problem = *problem, Blocks.of(torch.ones(40, dtype=torch.long))
+    found = solve(*problem, tol=1e-6)
+    assert found.gap <= 1e-6
+    monkeypatch.setattr(module, "accelerated", lambda here, *_: here)  # the control
+    slow = solve(*problem, tol=1e-6)
+    assert found.n_iter < slow.n_iter == 1000
+    assert slow.gap > 1e-4
+    assert 0 <= slow.objective - found.objective + 1e-6 <= slow.gap + 1e-6
