@@ -112,7 +112,7 @@ def read_columns(
         raise ValueError("X has no columns.")
     if cells is None or (not is_frame(X) and not _named(categorical_features)):
         return None
-    asked = _asked(X, len(cells), categorical_features)
+    asked = asked_kinds(X, len(cells), categorical_features)
     by_dtype = isinstance(categorical_features, dict | str)
     columns = [
         _column(one, asked.get(place), by_dtype) for place, one in enumerate(cells)
@@ -178,7 +178,9 @@ def _named(categorical_features: object) -> bool:
     return len(categorical_features) > 0
 
 
-def _asked(X: ArrayLike, width: int, categorical_features: object) -> dict[int, object]:
+def asked_kinds(
+    X: ArrayLike, width: int, categorical_features: object
+) -> dict[int, object]:
     """Convert `categorical_features` to a dict of indices to kinds or levels."""
     given = categorical_features
     if given is None or isinstance(given, str):
@@ -280,17 +282,19 @@ def _levels(source: Cells, asked: str | tuple) -> tuple:
                 f"X has {source.first(lambda value: value in unknown)}, which is not "
                 "among the levels that categorical_features lists. Add it."
             )
-        return tuple(level for level in asked if level in observed)
+        return in_order(observed, asked)
     if source.dtype == "boolean":
         return (False, True)
     if source.series is not None and source.series.dtype == nw.Enum:
-        ordered = map(item, source.series.dtype.categories)
-        return tuple(level for level in ordered if level in observed)
-    return _sorted(observed)
+        return in_order(observed, map(item, source.series.dtype.categories))
+    return in_order(observed)
 
 
-def _sorted(levels: Iterable) -> tuple:
-    """Sort levels, as text if they cannot be compared."""
+def in_order(levels: Iterable, order: Iterable | None = None) -> tuple:
+    """Sort levels in a given order, or as text if they cannot be compared."""
+    if order is not None:
+        found = set(levels)
+        return tuple(level for level in order if level in found)
     try:
         return tuple(sorted(levels))
     except TypeError:

@@ -34,8 +34,8 @@ def readable(X: ArrayLike, name: str = "X", *, sparse: bool = False) -> ArrayLik
     Raises
     ------
     TypeError
-        For dates and durations, records, polars' LazyFrame, tensors that numpy cannot
-        read and data frames of sparse columns.
+        For dates and durations, records, polars' LazyFrame, tables in parts, tensors
+        that numpy cannot read and data frames of sparse columns.
     """
     _refuse_containers(X, name)
     _refuse_sparse_frames(X, name, accepted=sparse)
@@ -91,6 +91,53 @@ def column_label(X: ArrayLike, column: int) -> str:
     return str(column) if names is None else repr(names[column])
 
 
+def is_of_dask(X: ArrayLike) -> bool:
+    """Return whether X is a collection of dask."""
+    return type(X).__module__.split(".")[0] in {"dask", "dask_expr"}
+
+
+def is_in_parts(X: ArrayLike) -> bool:
+    """Return whether X is a table in parts: `Chunks`, or of dask."""
+    return is_of_dask(X) or type(X).__name__ == "Chunks"
+
+
+def refuse_parts(
+    X: ArrayLike,
+    name: str = "X",
+    reader: str = "This function",
+    otherwise: str = "pass a sample of its rows",
+) -> None:
+    """Raise an error for tables in parts, which numpy would load into memory.
+
+    Parameters
+    ----------
+    X : array-like
+    name : str
+        The name of X in the error.
+    reader : str
+        What needs the table in memory.
+    otherwise : str
+        What to do if the table does not fit there; ``{part}`` is its first part.
+
+    Raises
+    ------
+    TypeError
+        For `Chunks` and collections of dask.
+    """
+    if not is_in_parts(X):
+        return
+    kind, load, first = "Chunks", f"numpy.concatenate(list({name}))", f"{name}[0]"
+    if is_of_dask(X):
+        kind, load = f"a {type(X).__name__} of dask", f"{name}.compute()"
+        first = "partitions[0]" if hasattr(X, "partitions") else "blocks[0]"
+        first = f"{name}.{first}.compute()"
+    otherwise = otherwise.format(part=first)
+    raise TypeError(
+        f"{reader} needs all rows of {name} in memory, and {name} is a table in parts "
+        f"({kind}). If it fits there, pass {load}; if not, {otherwise}."
+    )
+
+
 def _refuse_containers(X: ArrayLike, name: str) -> None:
     """Raise an error for containers that are not tables of cells."""
     kind = type(X).__name__
@@ -99,12 +146,7 @@ def _refuse_containers(X: ArrayLike, name: str) -> None:
         raise TypeError(
             f"{name} is a LazyFrame, which holds no cells. collect() it first."
         )
-    if kind == "Chunks":
-        raise TypeError(
-            f"{name} is a table in parts, which this method does not read. Fit to a "
-            f"sample of its rows; call other methods for each part, for example by "
-            f"{name}.map."
-        )
+    refuse_parts(X, name)
     if type(first).__module__.split(".")[0] == "torch":
         _refuse_tensors(first, name)
     if isinstance(first, dict) and not hasattr(first, "toarray"):  # dok_array

@@ -8,11 +8,12 @@ from numpy.typing import ArrayLike
 
 from skvnce._cells import cells_of_columns, is_frame
 from skvnce._columns import Column, read_columns
+from skvnce._containers import refuse_parts
 
 _NUMBERS = "fiu"  # kinds of dtypes
 
 
-def columns_by_dtype(X: ArrayLike) -> list[Column] | None:
+def columns_by_dtype(X: ArrayLike, name: str = "X") -> list[Column] | None:
     """Determine the kinds and the levels of the columns of a mixed table.
 
     Columns of integers are numeric, unlike those of `read_columns`.
@@ -21,6 +22,8 @@ def columns_by_dtype(X: ArrayLike) -> list[Column] | None:
     ----------
     X : array-like of shape (n_samples, n_features)
         A data frame, or an array of objects with columns of text.
+    name : str
+        The name of X in errors.
 
     Returns
     -------
@@ -31,7 +34,10 @@ def columns_by_dtype(X: ArrayLike) -> list[Column] | None:
     ------
     ValueError
         For columns of numbers and text, and for names that occur twice.
+    TypeError
+        For tables in parts.
     """
+    refuse_parts(X, name)
     if is_frame(X):
         if hasattr(X, "iloc") and all(dtype.kind in _NUMBERS for dtype in X.dtypes):
             return None

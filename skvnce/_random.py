@@ -70,6 +70,27 @@ def row_keyed(rows: np.ndarray, seed: int) -> Uniforms:
         key = np.full(len(rows), _scramble(np.uint64(seed) + _GOLDEN))
         for column in np.ascontiguousarray(clean.T, np.float64).view(np.uint64):
             key = _scramble(key ^ column)
+    return _keyed(key)
+
+
+def number_keyed(numbers: np.ndarray, seed: int) -> Uniforms:
+    """Make uniform numbers that are functions of (row number, column, step, seed).
+
+    Parameters
+    ----------
+    numbers : ndarray of int, of shape (n,)
+    seed : int
+
+    Returns
+    -------
+    callable
+        See `row_keyed`.
+    """
+    return _keyed(mixed(numbers.astype(np.uint64) ^ mixed(np.uint64(seed))))
+
+
+def _keyed(key: np.ndarray) -> Uniforms:
+    """Make uniform numbers from random integers (n,), one for each row."""
 
     def uniforms(step: int, x: Tensor) -> Tensor:
         PROCESS.let_forks_pass()  # at each step of chains

@@ -42,7 +42,7 @@ from scipy.special import expit, logit
 
 from skvnce._cells import is_frame
 from skvnce._columns import encode
-from skvnce._containers import cell_errors_named, check_exact, readable
+from skvnce._containers import cell_errors_named, check_exact, readable, refuse_parts
 from skvnce._mixed import columns_by_dtype, hide_in_frame
 
 _STRONGEST = 1e6  # practically a hard threshold
@@ -278,6 +278,7 @@ def _drawn(x, columns, random_state):
 
 def _table(X, name="X"):
     """Return a table as a float64 array, NaN where it is missing."""
+    refuse_parts(X, name)
     try:
         cells = readable(X, name)
         with cell_errors_named(X):

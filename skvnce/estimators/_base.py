@@ -9,8 +9,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._progress import step
 from skvnce._warnings import warn_user
+from skvnce.estimators._by_parts import ResultsInParts
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._chunks import Chunks
+from skvnce.estimators._chunks import mean_of_rows
 from skvnce.estimators._intervals import CellQuantiles
 from skvnce.estimators._output import as_given, tables_as_given, values_of
 from skvnce.estimators._parts import check_parameters
@@ -155,7 +156,9 @@ class ConstantColumns:
         )
 
 
-class IncompleteTransformer(ConstantColumns, TransformerMixin, BaseEstimator):
+class IncompleteTransformer(
+    ResultsInParts, ConstantColumns, TransformerMixin, BaseEstimator
+):
     """Base class of transformers whose model uses the columns in `feature_indices_`.
 
     The model does not contain columns that were entirely missing at `fit`.  The
@@ -203,12 +206,7 @@ class IncompleteTransformer(ConstantColumns, TransformerMixin, BaseEstimator):
         -------
         float
         """
-        found = self.score_samples(X)
-        if isinstance(found, Chunks):  # by parts of different sizes
-            sums = np.array([(len(part), part.sum()) for part in found]).sum(0)
-            return float(sums[1] / sums[0])
-        mean = found.mean()
-        return float(mean.compute() if hasattr(mean, "compute") else mean)  # of dask
+        return mean_of_rows(self.score_samples(X))
 
     def __sklearn_tags__(self):
         """Declare that NaN is allowed and that the dtype is preserved."""

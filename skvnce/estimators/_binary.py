@@ -16,6 +16,7 @@ from skvnce._containers import cell_errors_named, readable
 from skvnce._random import mixed
 from skvnce.algorithms.noisy_or import Rows
 from skvnce.estimators._validation import column_name
+from skvnce.estimators._whole import needs_memory
 
 _NMF_ROUNDS = 50  # enough iterations for an initial guess
 _STRONG = 50  # the strength of a component is reached in a fiftieth of the rows
@@ -36,6 +37,7 @@ def binary_table(estimator, X, *, reset):
         For infinite values and text; for values other than 0 and 1 if `binarize` is
         None (the message names row and column); for a wrong number of columns.
     """
+    needs_memory(estimator, X, reset=reset)
     cells = readable(X, sparse=True)
     with cell_errors_named(X):
         table = validate_data(

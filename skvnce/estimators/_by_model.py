@@ -7,6 +7,7 @@ from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._validation import share_columns
+from skvnce.estimators._whole import needs_memory
 
 _OF_MODEL = (
     "feature_indices_",
@@ -44,6 +45,7 @@ class ByModel(CategoryProbabilities, Imputer):
     def _checked(self, X):
         check_is_fitted(self)
         self._check_parameters()
+        needs_memory(self, X, reset=False)
         return self.model_._checked(X)
 
     def _trains_model(self):

@@ -2,12 +2,44 @@
 
 import copy
 import functools
+import inspect
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._completed import decoded
+from skvnce._containers import is_in_parts
 from skvnce._random import seed_from
 from skvnce.estimators._chunks import in_parts
+from skvnce.estimators._validation import columns_of
+
+
+class ResultsInParts:
+    """Mixin of transformers whose results of tables in parts are in parts.
+
+    It keeps scikit-learn from converting them to the container of `set_output`, which
+    holds for each part of `Chunks`.
+    """
+
+    def __init_subclass__(cls, **kwargs):
+        """Decorate the methods that scikit-learn has decorated."""
+        super().__init_subclass__(**kwargs)
+        for name in ("transform", "fit_transform"):
+            method = getattr(cls, name, None)
+            if method is not None and not hasattr(method, "_keeps_parts"):
+                setattr(cls, name, _kept_in_parts(method))
+
+
+def _kept_in_parts(method):
+    """Call a method that scikit-learn has decorated, undecorated for parts."""
+
+    @functools.wraps(method)
+    def applied(self, X, *args, **options):
+        called = method.__wrapped__ if is_in_parts(X) else method
+        return called(self, X, *args, **options)
+
+    applied._keeps_parts = True
+    return applied
 
 
 def by_parts(method):
@@ -15,27 +47,28 @@ def by_parts(method):
 
     Its result is then in parts, too, which are computed when they are read.
     """
-    name = method.__name__
+    name, signature = method.__name__, inspect.signature(method)
+    defaults = {key: one.default for key, one in signature.parameters.items()}
 
     @functools.wraps(method)
-    def applied(self, X, **options):
+    def applied(self, X, *args, **options):
         source = in_parts(X)
         if source is None:
-            return method(self, X, **options)
-        given = [key for key, value in options.items() if value is not None]
-        if given:
+            return method(self, X, *args, **options)
+        options = signature.bind(self, X, *args, **options).arguments
+        given = [key for key, value in options.items() if value is not defaults[key]]
+        if len(given) > 2:  # more than self and X
             raise ValueError(
-                f"{given[0]} is not available for a table in parts. Call {name} for "
+                f"{given[2]} is not available for a table in parts. Call {name} for "
                 "each part, with its own."
             )
         check_is_fitted(self)
         self._check_parameters()
         one = _without_training(self)
         if name == "transform":
-            names = self.get_feature_names_out()
-            empty = np.zeros((0, len(names)))
-            return source._tables(functools.partial(_called, one, name, empty), names)
-        return source._numbers(functools.partial(_called, one, name, np.zeros(0)))
+            return _mapped(source, one, self.get_feature_names_out(), _transformed)
+        call = functools.partial(_called, _scored, one, np.zeros(0))
+        return source._numbers(call)
 
     return applied
 
@@ -62,9 +95,8 @@ def samples_by_parts(method):
         self._check_parameters()
         seed = seed_from(random_state)
         names = self._names_in()[self._columns_kept()]
-        empty = np.zeros((0, len(names)))
         return [
-            source._tables(functools.partial(_drawn, one, empty, (seed, turn)), names)
+            _mapped(source, one, names, functools.partial(_drawn, (seed, turn)))
             for turn, one in enumerate(_with_one_draw(self, n_draws, seed))
         ]
 
@@ -81,16 +113,55 @@ def _with_one_draw(estimator, n_draws, seed):
         yield one
 
 
-def _called(estimator, name, empty, number, chunk):
-    return getattr(estimator, name)(chunk) if len(chunk) else empty
+def _mapped(source, estimator, names, fill):
+    """Apply a function of estimator, number and part that fills the part."""
+    is_frame = getattr(source, "is_frame", False)
+    if is_frame and columns_of(estimator) and hasattr(estimator, "sample"):
+        estimator = _with_frames(estimator)
+        row = _typical_row(estimator, source.collection._meta)
+        meta = source._as_meta(fill(estimator, 0, row))
+        return source._frame(functools.partial(_called, fill, estimator, meta), meta)
+    empty = np.zeros((0, len(names)))
+    return source._tables(functools.partial(_called, fill, estimator, empty), names)
 
 
-def _drawn(estimator, empty, seeds, number, chunk):
-    if not len(chunk):
-        return empty
+def _called(function, estimator, empty, number, chunk):
+    return function(estimator, number, chunk) if len(chunk) else empty
+
+
+def _transformed(estimator, number, chunk):
+    return estimator.transform(chunk)
+
+
+def _scored(estimator, number, chunk):
+    return estimator.score_samples(chunk)
+
+
+def _drawn(seeds, estimator, number, chunk):
     [state] = np.random.SeedSequence([*seeds, number]).generate_state(1)
     [table] = estimator.sample(chunk, random_state=int(state >> 1))
     return table
+
+
+def _with_frames(estimator):
+    """Let a copy of an estimator return data frames of pandas."""
+    if hasattr(estimator, "_sklearn_output_config"):
+        config = dict(estimator._sklearn_output_config)
+        estimator._sklearn_output_config = config  # not that of the original
+    return estimator.set_output(transform="pandas")
+
+
+def _typical_row(estimator, frame):
+    """Make a row of the data types of a data frame, of values that `fit` has seen.
+
+    Levels that the data type of a column does not have are missing.
+    """
+    [values] = decoded(columns_of(estimator), estimator._fitted_ends[:1]).tolist()
+    cells = {}
+    for value, (name, dtype) in zip(values, frame.dtypes.items(), strict=True):
+        known = value in getattr(dtype, "categories", [value])
+        cells[name] = type(frame[name])([value if known else None], dtype=dtype)
+    return type(frame)(cells)
 
 
 def _without_training(estimator):

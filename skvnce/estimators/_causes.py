@@ -26,7 +26,9 @@ from skvnce.estimators._binary import (
     torch_rows,
     without_columns,
 )
+from skvnce.estimators._by_parts import ResultsInParts
 from skvnce.estimators._callbacks import CallbackSupportMixin
+from skvnce.estimators._chunks import mean_of_rows
 from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
 from skvnce.estimators._parts import fields_of
 from skvnce.estimators._rounds import failures_named
@@ -41,7 +43,7 @@ _CHUNK = 2**20  # maximum size of an array of a chunk of rows
 
 
 class CauseLearner(
-    CallbackSupportMixin, CachedModules, TransformerMixin, BaseEstimator
+    ResultsInParts, CallbackSupportMixin, CachedModules, TransformerMixin, BaseEstimator
 ):
     """Base class of `NoisyOr`, which documents parameters and attributes."""
 
@@ -60,7 +62,7 @@ class CauseLearner(
         -------
         float
         """
-        return float(self.score_samples(X).mean())
+        return mean_of_rows(self.score_samples(X))
 
     def __sklearn_tags__(self):
         """Declare that NaN and sparse tables are allowed, and that dtypes are kept."""

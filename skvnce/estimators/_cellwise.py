@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from skvnce._cells import is_frame, is_missing
+from skvnce._containers import refuse_parts
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._validation import column_name, column_of_key, columns_of
 
@@ -220,6 +221,7 @@ def columns_given(estimator, given, X, n_samples, name):
         Index of the column.
     cells : ndarray of shape (n_samples,)
     """
+    refuse_parts(given, name)
     if not isinstance(given, dict) and not is_frame(given):
         table, wanted = np.asarray(given), (n_samples, estimator.n_features_in_)
         if table.shape != wanted:

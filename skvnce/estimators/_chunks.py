@@ -1,11 +1,11 @@
 """Tables in chunks of rows, of which one at a time is in memory."""
 
-import sys
 from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
+from skvnce._containers import is_of_dask
 from skvnce.estimators._validation import check_count
 
 ROWS = 100_000  # default number of rows of a chunk
@@ -186,13 +186,20 @@ def _applied(function, chunks, number):
     return function(number, chunks[number])
 
 
+def mean_of_rows(found):
+    """Average numbers of rows, in an array or in parts of different sizes."""
+    if isinstance(found, Chunks):
+        sums = np.array([(len(part), part.sum()) for part in found]).sum(0)
+        return float(sums[1] / sums[0])
+    mean = found.mean()
+    return float(mean.compute() if hasattr(mean, "compute") else mean)  # of dask
+
+
 def in_parts(X):
     """Return a table in parts, `Chunks` or of dask, and None for a table in memory."""
     if isinstance(X, Chunks):
         return X
-    if type(X).__module__.split(".")[0] in {"dask", "dask_expr"} and "dask" in (
-        sys.modules
-    ):
+    if is_of_dask(X):
         from skvnce.estimators._dask import DaskTable
 
         return DaskTable.of(X)

@@ -8,6 +8,7 @@ from sklearn.base import clone
 from skvnce._cells import is_frame
 from skvnce._random import seed_from
 from skvnce.estimators._by_model import ByModel
+from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -27,6 +28,7 @@ from skvnce.estimators._validation import (
     incomplete_array,
     keeps_state_on_failure,
 )
+from skvnce.estimators._whole import needs_memory
 
 
 class ConsistentImputer(CallbackSupportMixin, ByModel):
@@ -176,6 +178,7 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
             numbers.
         """
         self._check_parameters()
+        needs_memory(self, X, reset=True)
         rng = np.random.default_rng(seed_from(self.random_state))
         self._check_names(X)
         cells = incomplete_array(self, X, reset=True)
@@ -187,6 +190,7 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         finish()
         return self
 
+    @by_parts
     @shows_progress
     def transform(self, X, *, where=None):
         """Fill missing cells as `model` does, and satisfy the equations.

@@ -1,5 +1,6 @@
 """A sparse graph from a table of any columns with missing values."""
 
+from contextlib import nullcontext
 from numbers import Real
 
 import numpy as np
@@ -14,14 +15,16 @@ from skvnce._warnings import warn_user
 from skvnce.algorithms.graph import copula
 from skvnce.algorithms.graph.copula_scores import edge_scores
 from skvnce.algorithms.graph.edge_probability import probabilities_of_scores
-from skvnce.estimators._callbacks import (
-    reports_fit,
-)
+from skvnce.estimators._callbacks import report_rounds, reports_fit
+from skvnce.estimators._chunks import in_parts
+from skvnce.estimators._copula_parts import problem_of
 from skvnce.estimators._gaussian_fitted import FittedNormal
 from skvnce.estimators._gaussian_mixed import kinds_of, stored
 from skvnce.estimators._gaussian_rows import MixedRows
 from skvnce.estimators._graph_learning import GraphLearning
 from skvnce.estimators._graph_table import GraphTable
+from skvnce.estimators._large import read_large
+from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._validation import (
     OF_CATEGORIES,
     ON_MISFIT,
@@ -250,7 +253,8 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
 
         Parameters
         ----------
-        X : array-like or data frame of shape (n_samples, n_features)
+        X : array-like or data frame of shape (n_samples, n_features), Chunks, or \
+                table of dask
             NaN marks missing cells.  Rows that are entirely missing are ignored.
         y : None
             Ignored.
@@ -267,11 +271,33 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
         TypeError
             If a parameter has a wrong type.
         """
-        return self._fit_to(X)
+        source = in_parts(X)
+        return self._fit_to(X) if source is None else self._fit_parts(source)
 
-    def _fit_graph(self, data, on_round):
-        """Pose and solve the problem, and check the result."""
-        problem = self._pose(data)
+    def _fit_parts(self, source):
+        """Learn the graph of a table in parts; see `_fit_to`."""
+        self._check_parameters()
+        large = read_large(self, source)
+        cells = large.cells
+        self._keep_possible(cells.table, whole=large.summary)
+        data = Incomplete.from_array(cells.nodes)
+        parts = problem_of(self, source, large) if large.is_sample else nullcontext()
+        on_round, finish = report_rounds(self, self.max_iter, X=cells.table)
+        with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
+            if not self.feature_indices_.size:
+                self._keep_empty_graph()
+            else:
+                with parts as problem:
+                    self._fit_graph(data, on_round, problem)
+        finish()
+        return self
+
+    def _fit_graph(self, data, on_round, problem=None):
+        """Pose and solve the problem, and check the result.
+
+        The problem may be that of a table of which `data` is a sample.
+        """
+        problem = problem or self._pose(data)
         first = problem.first(on_round=on_round, **self._effort(data))
         fit = problem.chosen(first, first.theta, float(self.alpha))
         self._keep(fit, problem, data)

@@ -6,6 +6,7 @@ worker that is lost does not change the result.
 """
 
 import os
+import sys
 from contextlib import nullcontext
 from functools import partial
 
@@ -13,6 +14,7 @@ import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+from dask.dataframe.utils import clear_known_categories, has_known_categories
 
 from skvnce._threads import one_thread
 
@@ -88,6 +90,17 @@ class DaskTable:
         divisions = self.collection.divisions
         return dd.from_delayed(parts, meta=meta, divisions=divisions)
 
+    def _as_meta(self, table):
+        """Make a description of a data frame, without levels that X leaves open."""
+        own = self.collection._meta
+        unknown = [
+            name
+            for name in table.columns
+            if isinstance(own[name].dtype, pd.CategoricalDtype)
+            and not has_known_categories(own[name])
+        ]
+        return clear_known_categories(table.iloc[:0].set_axis(own.index[:0]), unknown)
+
     def _dtype(self):
         """Return the data type of completed tables."""
         if not self.is_frame:
@@ -116,15 +129,65 @@ class DaskTable:
         """Apply a function of number, partition and weights, and merge in order."""
         weights = weights or [None] * len(self)
         task = dask.delayed(_in_worker, pure=False)
-        join = dask.delayed(_merged, pure=False)
         of = dask.delayed(of, pure=False)  # is sent once
         pid = os.getpid()
         pairs = zip(self.parts, weights, strict=True)
         found = [task(pid, of, k, *pair) for k, pair in enumerate(pairs)]
+        return dask.compute(self._joined(found, merge), traverse=False)[0]
+
+    def _has_cluster(self):
+        """Return whether the workers of a client compute the parts."""
+        module = sys.modules.get("distributed")
+        try:
+            return module is not None and bool(module.default_client())
+        except ValueError:  # there is none
+            return False
+
+    def _on_workers(self, value):
+        """Send a value to the workers, once."""
+        [kept] = dask.persist(dask.delayed(value, pure=False, traverse=False))
+        return kept
+
+    def _advanced(self, of, merge, one, states):
+        """Apply a function of a value, number, partition and state to all.
+
+        Parameters
+        ----------
+        of : Delayed
+            Returns a new state and what is merged; see `_on_workers`.
+        merge : callable
+        one : object
+            The value.
+        states : list of Delayed or None
+            What this method has returned for the last value, None at first.  A state
+            stays where it was computed, and is computed again if it is lost.
+
+        Returns
+        -------
+        states : list of Delayed
+        merged : object
+        """
+        states = states or [None] * len(self)
+        task = dask.delayed(_advanced_in_worker, pure=False, nout=2)
+        one = dask.delayed(one, pure=False, traverse=False)
+        pairs = zip(self.parts, states, strict=True)
+        found = [task(os.getpid(), of, one, k, *pair) for k, pair in enumerate(pairs)]
+        found = dask.persist(*found)
+        sums = self._joined([pair[1] for pair in found], merge)
+        return [pair[0] for pair in found], dask.compute(sums, traverse=False)[0]
+
+    def _joined(self, found, merge):
+        """Merge results of partitions in their order."""
+        join = dask.delayed(_merged, pure=False)
         while len(found) > 1:
             groups = range(0, len(found), _MERGED)
             found = [join(merge, found[k : k + _MERGED]) for k in groups]
-        return dask.compute(found[0], traverse=False)[0]
+        return found[0]
+
+
+def _advanced_in_worker(pid, of, one, number, chunk, state):
+    with nullcontext() if os.getpid() == pid else one_thread():
+        return of(one, number, chunk, state)
 
 
 def _in_worker(pid, of, number, chunk, weights):

@@ -25,8 +25,8 @@ from skvnce.estimators._callbacks import (
     shows_progress,
 )
 from skvnce.estimators._chunks import in_parts
-from skvnce.estimators._large import COPIES, read_large
-from skvnce.estimators._memory import IN_PARTS, check_fit
+from skvnce.estimators._large import read_large
+from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._tables import (
     hold_out,
@@ -208,11 +208,11 @@ class IncompleteFactorAnalysis(
         tables = sums = None
         if source is None:
             X = incomplete_array(self, X, reset=True)
-            check_fit(X.shape, COPIES, IN_PARTS)
+            check_fit(self, X.shape)
             cells = self._read_cells(X, sample_weight, refusal)
         else:
             large = read_large(self, source, sample_weight, refusal)
-            cells, tables, sums = large.cells, large.tables, large.sums
+            cells, tables, sums = large.cells, large.tables, large.sums()
         check_rank(self.n_components, len(self.feature_indices_))
         announce(
             tail_messages(self, cells.table, self.feature_indices_, sums),

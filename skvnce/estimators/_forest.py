@@ -9,6 +9,7 @@ from skvnce._progress import steps
 from skvnce._random import row_keyed, seed_from
 from skvnce.estimators import _forest_columns, _forest_weights
 from skvnce.estimators._by_model import ByModel
+from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -18,6 +19,7 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._cellwise import mask_of
 from skvnce.estimators._forest_columns import Chains, ColumnForest, Growth, Ranks
 from skvnce.estimators._imputer import Imputer, Predicted
+from skvnce.estimators._memory import check_fit
 from skvnce.estimators._validation import (
     AUTO,
     RANDOM_STATE,
@@ -26,6 +28,7 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
     level_counts,
 )
+from skvnce.estimators._whole import needs_memory
 
 _SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
 _FIRST = 3  # times as many trees as those whose draws complete the table
@@ -202,6 +205,9 @@ class ForestImputer(CallbackSupportMixin, ByModel):
             If a parameter has a wrong type.
         """
         self._check_parameters()
+        needs_memory(self, X, reset=True)
+        if hasattr(X, "shape"):
+            check_fit(self, X.shape)
         rng = np.random.default_rng(seed_from(self.random_state))
         self._keep_model(self._seeded(rng).fit(X))
         cells = self._checked(X)
@@ -282,6 +288,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         """Return the places of the columns of the model in filled tables."""
         return np.searchsorted(self._columns_kept(), self.feature_indices_)
 
+    @by_parts
     @shows_progress
     def transform(self, X, *, where=None):
         """Fill missing cells by means of numbers and by the most probable levels.

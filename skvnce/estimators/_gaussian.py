@@ -16,11 +16,7 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._cellwise import check_distance, limited_columns, limits_of
 from skvnce.estimators._chunks import in_parts
 from skvnce.estimators._gaussian_fitted import FittedNormal
-from skvnce.estimators._gaussian_mixed import (
-    fit_mixed,
-    forget_chain,
-    number_of_sweeps,
-)
+from skvnce.estimators._gaussian_mixed import fit_mixed, forget_chain, number_of_sweeps
 from skvnce.estimators._gaussian_numbers import REMEDY, collinear, fit_numbers
 from skvnce.estimators._gaussian_online import (
     check_can_continue,
@@ -29,13 +25,12 @@ from skvnce.estimators._gaussian_online import (
 )
 from skvnce.estimators._gaussian_parameters import NormalParameters
 from skvnce.estimators._large import (
-    COPIES,
     is_large,
     read_in_memory,
     read_large,
     refuse_limits,
 )
-from skvnce.estimators._memory import IN_PARTS, check_fit
+from skvnce.estimators._memory import check_fit
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._validation import (
     AUTO,
@@ -354,7 +349,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             refuse_limits(min_value, max_value)
             return self._fit_large(read_large(self, source, sample_weight))
         given, X = X, incomplete_array(self, X, reset=True)
-        check_fit(X.shape, COPIES, IN_PARTS)
+        check_fit(self, X.shape)
         limits = limits_of(self, min_value, max_value, given, X)
         if limits is None and columns_of(self) is None and is_large(X):
             return self._fit_large(read_in_memory(self, X, sample_weight))
@@ -369,18 +364,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         forget_chain(self)
         self._announce_tails(cells.table, self.feature_indices_[~are_levels])
         by_gibbs = are_levels.any() or (limits is not None and len(are_levels))
-        rounds = number_of_sweeps(self) if by_gibbs else self.max_iter
-        on_round, finish = report_rounds(self, rounds, X=X)
-        try:
-            with one_thread():
-                if by_gibbs:
-                    fit_mixed(self, cells, on_round)
-                    self._announce_misfit(REMEDY)
-                else:
-                    fit_numbers(self, cells, None, on_round)
-        except torch.linalg.LinAlgError as error:
-            check_distance(self, limits, X)
-            raise ValueError(collinear(self)) from error
+        finish = self._fit_cells(cells, None, by_gibbs, X, limits)
         self._fit_indicator(X[cells.counted])
         finish()
         return self
@@ -432,19 +416,33 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             go_on(self, table, sample_weight)
         return self
 
+    def _fit_cells(self, cells, tables, by_gibbs, X, limits=None):
+        """Fit to cells, or to tables of which they are a sample."""
+        rounds = number_of_sweeps(self) if by_gibbs else self.max_iter
+        on_round, finish = report_rounds(self, rounds, X=X)
+        try:
+            with one_thread():
+                if by_gibbs:
+                    fit_mixed(self, cells, on_round)
+                    self._announce_misfit(REMEDY)
+                else:
+                    fit_numbers(self, cells, tables, on_round)
+        except torch.linalg.LinAlgError as error:
+            check_distance(self, limits, X)
+            raise ValueError(collinear(self)) from error
+        return finish
+
     def _fit_large(self, large):
         """Fit to a table that is not, or not all, in memory."""
         cells, self._mixed, self._limited_columns = large.cells, None, ()
         self._keep_possible(cells.table, self.min_value, self.max_value, large.summary)
         self.location_, self.scale_ = cells.location, cells.scale
         forget_chain(self)
-        self._announce_tails(cells.table, self.feature_indices_, large.sums)
-        on_round, finish = report_rounds(self, self.max_iter, X=cells.table)
-        try:
-            with one_thread():
-                fit_numbers(self, cells, large.tables, on_round)
-        except torch.linalg.LinAlgError as error:
-            raise ValueError(collinear(self)) from error
+        are_numbers = ~is_level(self)
+        numbers = self.feature_indices_[are_numbers]
+        self._announce_tails(cells.table, numbers, large.sums(are_numbers))
+        by_gibbs, tables = not are_numbers.all(), large.tables
+        finish = self._fit_cells(cells, tables, by_gibbs, cells.table)
         self._fit_indicator(np.where(large.summary.missing, np.nan, 0.0)[None])
         finish()
         return self

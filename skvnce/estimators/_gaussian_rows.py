@@ -147,9 +147,14 @@ class MixedRows(NamedTuple):
 
     def log_prob(self, nodes):
         """Estimate log-probabilities, with the first of the parameters; (n,)."""
-        data, numbers = Incomplete.from_array(nodes), row_lattice(nodes, 0)
-        normal = self.normals[0]
-        return score.log_prob(self.latents, normal, data, numbers, _SCORED).numpy()
+        model = self.latents, self.normals[0]
+        found = [
+            score.log_prob(
+                *model, Incomplete.from_array(part), row_lattice(part, 0), _SCORED
+            )
+            for part, _ in self._parts(nodes)
+        ]
+        return torch.cat(found).numpy()
 
     def moments(self, normal):
         """Return mean and covariance of the latent variables."""

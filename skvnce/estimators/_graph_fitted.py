@@ -10,6 +10,7 @@ from skvnce._threads import threads_for
 from skvnce.algorithms.graph import prediction
 from skvnce.algorithms.graph.chain_means import N_TABLES
 from skvnce.estimators._base import CellSampler
+from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._graph_table import GraphTable
 from skvnce.estimators._tables import into_dtype
@@ -24,6 +25,7 @@ class FittedGraph(GraphTable, CellSampler):
     `keep_empty_features` of `_settings`.
     """
 
+    @by_parts
     @shows_progress
     def transform(self, X):
         """Fill missing cells by their conditional means given the observed cells.
@@ -76,6 +78,7 @@ class FittedGraph(GraphTable, CellSampler):
                 filled[:, *cells] = into_dtype(found, X.dtype)
         return self._columns_out(filled, X)
 
+    @by_parts
     @shows_progress
     def score_samples(self, X):
         """Compute a held-out log-score of each row, in nats.

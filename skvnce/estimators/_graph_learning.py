@@ -5,8 +5,6 @@ from skvnce.estimators._callbacks import CallbackSupportMixin, report_rounds
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._rounds import failures_named
 
-_COPIES = 8  # of a table: cells, masks, draws, limits, and statistics of rows
-
 
 class GraphLearning(CallbackSupportMixin):
     """Mixin of the graph learners that have the parameter `alpha`.
@@ -19,7 +17,7 @@ class GraphLearning(CallbackSupportMixin):
         """Check the parameters and the table, and learn the graph; returns self."""
         self._check_parameters()
         table = self._validated(X)
-        check_graph_fit(table)
+        check_fit(self, table.shape)
         data = self._read(table)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
@@ -37,8 +35,3 @@ class GraphLearning(CallbackSupportMixin):
     def _tolerance(self, data):
         """Return the change of an edge strength at which EM stops."""
         return self.tol
-
-
-def check_graph_fit(table):
-    """Raise an error if a graph of a table (n, n_features) does not fit in memory."""
-    check_fit(table.shape, _COPIES, "Fit to a sample of the rows.")

@@ -23,7 +23,7 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     rounds_of_tuning,
 )
-from skvnce.estimators._graph_learning import check_graph_fit
+from skvnce.estimators._memory import check_fit
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._validation import (
     RANDOM_STATE,
@@ -32,6 +32,7 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
     share_columns,
 )
+from skvnce.estimators._whole import needs_memory
 
 _INSTABILITY = 0.1  # maximum instability that `selection="stability"` accepts
 _SAME = 1e-9  # relative difference below which two criteria count as equal
@@ -153,10 +154,11 @@ class GraphSearch(CallbackSupportMixin):
             As in the learner.
         """
         alphas = self._check_parameters()
+        needs_memory(self, X, reset=True)
         learner = clone(self._settings())
         learner.set_params(random_state=self.random_state, verbose=0)
         X = learner._validated(X)
-        check_graph_fit(X)
+        check_fit(learner, X.shape)
         data = learner._read(X)
         on_round, finish = report_rounds(self, learner.max_iter, X=X)
         self._forget()

@@ -28,6 +28,7 @@ from skvnce.estimators._members import (
     is_constant,
     seeds_and_weights,
 )
+from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._parts import ACMWG, LAIR, MWG, Adam, Part
 from skvnce.estimators._tables import hold_out
@@ -256,6 +257,7 @@ class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
         frozen = isinstance(self.model, FrozenEstimator)
         known = self.model.estimator if frozen else None
         X = incomplete_array(self, X, reset=True, like=known)
+        check_fit(self, X.shape)
         _, finish = report_rounds(self, None, X=X)
         blind = []
         if frozen:

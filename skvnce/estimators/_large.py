@@ -21,6 +21,7 @@ from skvnce.algorithms.gaussian.condensed import n_condensed
 from skvnce.algorithms.gaussian.rows import Parts, Rows
 from skvnce.estimators._base import ModelCells
 from skvnce.estimators._chunks import Chunks
+from skvnce.estimators._part_columns import columns_of_parts
 from skvnce.estimators._summary import (
     Gathered,
     Summary,
@@ -28,25 +29,39 @@ from skvnce.estimators._summary import (
     rows_in_memory,
     summarised,
 )
-from skvnce.estimators._validation import check_deviations, incomplete_array
+from skvnce.estimators._validation import (
+    check_deviations,
+    columns_of,
+    incomplete_array,
+    keep_categories,
+    keep_columns,
+    warn_of_identifiers,
+)
 
-COPIES = 4  # of a table in memory that EM keeps: cells, masks, batches of both
 _FEW = 0.2  # condensed share of the rows in memory up to which the table is condensed
 _CELLS_AT_ONCE = 2**22  # maximum number of cells of a part that are used at once
 
 
 class TableReader(BaseEstimator):
-    """Reads the parts of a table of numbers; errors name the part.
+    """Reads the parts of a table; errors name the part.
 
     Parameters
     ----------
     head : array-like of shape (n_samples, n_features)
         Some rows, to learn the columns from.
+    columns : list of n_features Column, default=None
+        None if each cell is a number.
+    handle_unknown : {"error", "missing"}, default="error"
     """
 
-    def __init__(self, head):
-        refuse_categories(head)
-        validate_data(self, readable(head), skip_check_array=True)
+    def __init__(self, head, columns=None, handle_unknown="error"):
+        if columns is None:
+            refuse_categories(head)
+            head = readable(head)
+        else:  # `incomplete_array` reads categories
+            self.categorical_features, self.handle_unknown = None, handle_unknown
+        keep_columns(self, columns)
+        validate_data(self, head, skip_check_array=True)
         self._fitted_ends = np.full((2, self.n_features_in_), np.nan)
 
     def read(self, number, X, weights=None):
@@ -79,20 +94,30 @@ class LargeTable(NamedTuple):
         See `Gathered`.
     tables : list of Table
         The rows in memory, if they are not all, and the table; scaled.
+    reader : TableReader
     """
 
     cells: ModelCells
     summary: Summary
     powers: np.ndarray
     tables: list
+    reader: TableReader
 
     @property
-    def sums(self):
-        """Return what `heavy_in_sums` needs; None if all rows are in memory."""
-        if len(self.tables) == 1:
+    def is_sample(self):
+        """Whether only some of the rows are in memory."""
+        return len(self.tables) > 1
+
+    def sums(self, nodes=slice(None)):
+        """Return what `heavy_in_sums` needs of some columns; None if all are in memory.
+
+        `nodes` chooses among the columns of the model.
+        """
+        if not self.is_sample:
             return None
-        cells, summary = self.cells, self.summary
-        return cells.location, cells.scale, self.powers, summary.n_observed
+        cells, powers = self.cells, self.powers[:, nodes]
+        moments = cells.location[nodes], cells.scale[nodes]
+        return *moments, powers, self.summary.n_observed
 
 
 class AsRead:
@@ -135,9 +160,23 @@ def read_large(estimator, source, sample_weight=None, refusal=None):
     -------
     LargeTable
     """
-    reader = TableReader(source._head())
+    weights = source._weights(sample_weight)
+    reader = reader_of(estimator, source)
     _keep_names(estimator, reader)
-    return _read(estimator, source, source._weights(sample_weight), reader, refusal)
+    large = _read(estimator, source, weights, reader, refusal)
+    if columns_of(reader):
+        warn_of_identifiers(estimator, columns_of(reader), large.summary.n_observed)
+    return large
+
+
+def reader_of(estimator, source):
+    """Make the reader of a table in parts, whose categories the estimator models."""
+    head = source._head()
+    if not hasattr(estimator, "categorical_features"):
+        return TableReader(head)
+    with step("reading levels"):
+        columns = columns_of_parts(source, head, estimator.categorical_features)
+    return TableReader(head, columns, estimator.handle_unknown)
 
 
 def read_in_memory(estimator, X, sample_weight=None, refusal=None):
@@ -180,17 +219,18 @@ def _read(estimator, source, weights, reader, refusal):
     tables = [Parts(reduced, total, few_patterns=few)]
     if share < 1:
         tables.insert(0, rows)
-    return LargeTable(cells, summary, found.powers, tables)
+    return LargeTable(cells, summary, found.powers, tables, reader)
 
 
 def _keep_names(estimator, reader):
     """Set the attributes that `incomplete_array` sets for tables in memory."""
-    vars(estimator).pop("categories_", None)
     vars(estimator).pop("feature_names_in_", None)
-    estimator._columns = None
+    keep_columns(estimator, columns_of(reader))
     estimator.n_features_in_ = reader.n_features_in_
     if hasattr(reader, "feature_names_in_"):
         estimator.feature_names_in_ = reader.feature_names_in_
+    if columns_of(reader):
+        keep_categories(estimator, columns_of(reader))
 
 
 def _choose_columns(estimator, summary, refusal):
@@ -254,14 +294,28 @@ def _summary_of(reader, number, chunk, weights):
     return _merged(parts, Summary.merged)._replace(n_rows=(len(X),))
 
 
+def check_same_rows(number, n_rows, firsts):
+    """Raise an error if a part has another number of rows than at first.
+
+    Parameters
+    ----------
+    number : int
+        Of the part.
+    n_rows : int
+    firsts : ndarray of int, of shape (n_parts + 1,)
+        The numbers of the first rows of the parts.
+    """
+    before = firsts[number + 1] - firsts[number]
+    if n_rows != before:
+        raise ValueError(
+            f"Part {number} of X had {before} rows when it was first read, and now "
+            f"{n_rows}. Parts must be the same each time."
+        )
+
+
 def _gathered_of(reader, firsts, share, columns, location, scale, number, *chunk):
     X, weights = reader.read(number, *chunk)
-    n_rows = firsts[number + 1] - firsts[number]
-    if len(X) != n_rows:
-        raise ValueError(
-            f"Part {number} of X had {n_rows} rows when it was first read, and now "
-            f"{len(X)}. Parts must be the same each time."
-        )
+    check_same_rows(number, len(X), firsts)
     first, found = firsts[number], []
     for part in _slices(X, weights):
         found.append(gathered(*part, first, share, columns, location, scale))

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 from skvnce._random import row_keyed, seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.mixed.columns import NUMERIC
+from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._cellwise import mask_of
 from skvnce.estimators._imputer import Imputer, Predicted
@@ -60,6 +61,7 @@ class DrawnByMembers(Imputer):
     `on_misfit`.
     """
 
+    @by_parts
     @shows_progress
     def transform(self, X, *, where=None):
         """Fill missing cells by the mean, median or mode of draws.
@@ -128,6 +130,7 @@ class DrawnByMembers(Imputer):
 
         return self.estimators_, draw
 
+    @by_parts
     @shows_progress
     def score_samples(self, X, return_std=False):
         """Estimate the log-density of the observed cells of each row, in nats.

@@ -9,10 +9,25 @@ _CGROUPS = (
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
 
+_COPIES = {  # tables of the size of X that a fit has in memory together, at least
+    "CopulaGraphLearner": 8,
+    "ForestImputer": 8,
+    "GaussianImputer": 4,
+    "IncompleteFactorAnalysis": 4,
+    "LAIRImputer": 4,
+    "NoisyOr": 3,
+    "TruncatedGaussianGraphLearner": 8,
+    "VGIImputer": 4,
+    "VNCEEstimator": 4,
+    "VariationalAutoencoder": 4,
+}
 _N_MATRICES = 4  # covariance, precision, root, moments, or others of their size
-IN_PARTS = (  # remedy of estimators that read tables in parts
+_WITHOUT_PAIRS = {"NoisyOr", "VNCEEstimator"}
+_PARTS = {"CopulaGraphLearner", "GaussianImputer", "IncompleteFactorAnalysis"}
+_IN_PARTS = (
     "Fit to the table in parts: skvnce.Chunks.from_array(X), or a data frame of dask."
 )
+_SAMPLE = "Fit to a sample of the rows; transform takes all of them in parts."
 
 
 def memory_limit():
@@ -34,28 +49,32 @@ def memory_limit():
     return limit
 
 
-def check_fit(shape, n_copies, remedy):
+def check_fit(estimator, shape):
     """Raise an error if a fit to a table does not fit in memory.
 
     Parameters
     ----------
+    estimator : estimator
     shape : tuple of int
         Numbers of rows and columns.
-    n_copies : int
-        Number of tables of this size that are in memory together, at least.
-    remedy : str
 
     Raises
     ------
     MemoryError
     """
     n, d = shape
-    check_memory(
-        8.0 * d * (n_copies * n + _N_MATRICES * d),
-        f"The {n_copies} copies of a table of {n:,} rows and {d:,} columns that a fit "
-        f"makes, and {_N_MATRICES} matrices of all pairs of columns,",
-        remedy,
+    name = next(
+        one.__name__ for one in type(estimator).__mro__ if one.__name__ in _COPIES
     )
+    n_copies, n_matrices = _COPIES[name], _N_MATRICES * (name not in _WITHOUT_PAIRS)
+    what = (
+        f"The {n_copies} copies of a table of {n:,} rows and {d:,} columns that "
+        f"{name}.fit makes"
+    )
+    if n_matrices:
+        what += f", and {n_matrices} matrices of all pairs of columns,"
+    n_bytes = 8.0 * d * (n_copies * n + n_matrices * d)
+    check_memory(n_bytes, what, _IN_PARTS if name in _PARTS else _SAMPLE)
 
 
 def check_memory(n_bytes, what, remedy):

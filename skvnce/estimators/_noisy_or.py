@@ -11,13 +11,11 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 from skvnce._progress import step
 from skvnce._random import row_lattice, seed_from
 from skvnce.algorithms import noisy_or
-from skvnce.estimators._binary import (
-    STARTS,
-    binary_table,
-    fingerprints,
-)
+from skvnce.estimators._binary import STARTS, binary_table, fingerprints
+from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import report_rounds, reports_fit, shows_progress
 from skvnce.estimators._causes import CauseLearner, arrays_of
+from skvnce.estimators._memory import check_fit
 from skvnce.estimators._parts import Adam, check_parameters
 from skvnce.estimators._validation import (
     AUTO,
@@ -221,6 +219,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         """
         self._check_parameters()
         table = binary_table(self, X, reset=True)
+        check_fit(self, (table.nnz / table.shape[1], table.shape[1]))
         self._forget()
         table = self._observed(table)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
@@ -293,6 +292,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         self._keep(learner, [loss], table)
         return self
 
+    @by_parts
     @shows_progress
     def transform(self, X):
         """Compute the posterior probabilities of the causes given the observed cells.
@@ -311,6 +311,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         found = self._rowwise(table, 1, lambda _, logit, part: logit.sigmoid())
         return found.astype(table.dtype)
 
+    @by_parts
     @shows_progress
     def score_samples(self, X, return_std=False):
         """Estimate the evidence lower bound of each row, in nats.

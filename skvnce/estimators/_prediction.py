@@ -22,6 +22,7 @@ from skvnce._random import seed_from
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._validation import keeps_state_on_failure
+from skvnce.estimators._whole import needs_memory
 
 _CHUNK = 2**24  # maximum number of cells, over all draws, that are predicted at once
 _MOST = 2**31 - 1  # of seeds
@@ -62,6 +63,9 @@ class MultipleImputation(BaseEstimator):
             strings and `estimator` is None.
         """
         self._check_parameters()
+        given = {"X": X, "y": y, "sample_weight": sample_weight}
+        for name, one in given.items():
+            needs_memory(self, one, reset=True, name=name)
         check_consistent_length(X, y, sample_weight)
         y = self._target(y)
         if sample_weight is not None:
@@ -216,6 +220,7 @@ class MultipleImputation(BaseEstimator):
         """
         check_is_fitted(self)
         self._check_parameters()
+        needs_memory(self, X, reset=False)
         n_draws, rng = int(self.n_draws), np.random.default_rng(self._seed)
         size = max(1, _CHUNK // (n_draws * self.n_features_in_))
         n_rows = _num_samples(X)

@@ -14,7 +14,9 @@ from skvnce.algorithms.vae import autoencoder
 from skvnce.algorithms.vae.losses import ALGORITHMS
 from skvnce.estimators._autoencoder import TrainedAutoencoder
 from skvnce.estimators._autoencoder_draws import mean_given, new_rows
+from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._parts import Adam
 from skvnce.estimators._scores import FAMILIES, UNIT, by_encoder
@@ -279,6 +281,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
+        check_fit(self, X.shape)
         self._fit_table(X)
         if self.on_misfit != "ignore":
             numbers = self.feature_indices_[~is_level(self)]
@@ -315,6 +318,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         """
         return self._fit_encoder(self._checked(X))
 
+    @by_parts
     @shows_progress
     def transform(self, X):
         """Compute the posterior means of the latents given the observed cells.
@@ -356,6 +360,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         found = self._widened(mean_given(self, Z))
         return found if found.dtype == object else found.astype(Z.dtype)
 
+    @by_parts
     @shows_progress
     def score_samples(self, X, return_std=False):
         """Estimate the log-density of the observed cells of each row, in nats.

@@ -22,6 +22,7 @@ from skvnce._columns import (
 )
 from skvnce._containers import cell_errors_named, check_exact, readable
 from skvnce._warnings import warn_user
+from skvnce.estimators._whole import needs_memory
 
 _OF_COLUMNS = (  # attributes that describe the columns of a table
     *("n_features_in_", "feature_names_in_", "_fitted_ends"),
@@ -164,18 +165,20 @@ def incomplete_array(estimator, X, *, reset, like=None):
         column); for a wrong number of columns, and for unknown levels.
     TypeError
         For dates and durations (the message names row and column) where they are not
-        read, and for containers that cannot be read, see `readable`.
+        read, for tables in parts, and for containers that cannot be read, see
+        `readable`.
     """
     if isinstance(X, Encoded):
         share_columns(X.estimator, estimator)
         return X.table
+    needs_memory(estimator, X, reset=reset)
     settings = _settings(estimator)
     if not hasattr(settings, "categorical_features"):
         refuse_categories(X)
     elif reset:
         known = getattr(like, "_columns", None)
         asked = settings.categorical_features
-        _keep_columns(estimator, known or read_columns(X, asked))
+        keep_columns(estimator, known or read_columns(X, asked))
     columns = columns_of(estimator)
     if columns is None:
         table = _numbers(estimator, X, reset)
@@ -214,13 +217,13 @@ def is_level(estimator):
     return level_counts(estimator) > 0
 
 
-def _keep_columns(estimator, columns):
+def keep_columns(estimator, columns):
     """Store columns, as plain tuples for skops."""
     vars(estimator).pop("categories_", None)
     estimator._columns = columns and [tuple(column) for column in columns]
 
 
-def _keep_categories(estimator, columns):
+def keep_categories(estimator, columns):
     """Set `categories_`, the levels of columns by name, or by index."""
     found = {
         place: np.array(column.levels, dtype=None if column.is_number else object)
@@ -266,10 +269,10 @@ def _codes(estimator, X, columns, reset):
         X = np.asarray(readable(X), dtype=object)
     validate_data(estimator, X, reset=reset, skip_check_array=True)
     if reset:
-        _keep_categories(estimator, columns)
+        keep_categories(estimator, columns)
     table = encode(X, columns, handle_unknown=_settings(estimator).handle_unknown)
     if reset:
-        _warn_of_identifiers(estimator, columns, table)
+        warn_of_identifiers(estimator, columns, (~np.isnan(table)).sum(0))
     with cell_errors_named(X):
         return check_array(
             table,
@@ -281,9 +284,11 @@ def _codes(estimator, X, columns, reset):
         )
 
 
-def _warn_of_identifiers(estimator, columns, table):
-    """Warn about nominal columns with more levels than half of their observed cells."""
-    seen = (~np.isnan(table)).sum(0)
+def warn_of_identifiers(estimator, columns, seen):
+    """Warn about nominal columns with more levels than half of their observed cells.
+
+    `seen` (n_features,) are the numbers of observed cells.
+    """
     found = [
         f"{column_name(estimator, j)} ({len(column.levels)} in {seen[j]} cells)"
         for j, column in enumerate(columns)

@@ -37,6 +37,7 @@ from skvnce.estimators._members import (
     of_rows,
     seeds_and_weights,
 )
+from skvnce.estimators._memory import check_fit
 from skvnce.estimators._parts import Adam
 from skvnce.estimators._validation import (
     AUTO,
@@ -280,6 +281,7 @@ class VGIImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
+        check_fit(self, X.shape)
         self._refuse_levels()
         self._learn_possible(X)
         self._announce_tails(X, self._numbers(self._observed_columns(X)))

@@ -18,6 +18,7 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
+from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._modules import state_of
 from skvnce.estimators._parts import LBFGS, Adam
@@ -307,6 +308,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         """
         self._check_parameters()
         X = incomplete_array(self, X, reset=True)
+        check_fit(self, X.shape)
         cells = self._read_cells(X)
         self._keep_possible(cells.table)
         self._announce_tails(cells.table, self.feature_indices_)

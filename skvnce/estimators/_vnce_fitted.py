@@ -16,6 +16,7 @@ from skvnce.algorithms.vnce.columns import ColumnSummary
 from skvnce.algorithms.vnce.fitted import CANDIDATES, EVALUATED
 from skvnce.algorithms.vnce.table import REFERENCE_RATIO
 from skvnce.estimators._base import CellSampler, check_sample
+from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._modules import CachedModules, filled_once, load_state
 from skvnce.estimators._tables import in_container, into_dtype
@@ -34,6 +35,7 @@ class FittedDensity(CachedModules, CellSampler):
     `HeldOutCheck`.
     """
 
+    @by_parts
     @shows_progress
     def transform(self, X):
         """Compute the posterior means of the unobserved variables.
@@ -127,6 +129,7 @@ class FittedDensity(CachedModules, CellSampler):
                     out[rows, columns] = into_dtype(cells, X.dtype)
         return out.reshape(n_draws, len(X), -1)
 
+    @by_parts
     @shows_progress
     def score_samples(self, X, return_std=False):
         """Compute the log-density of the observed cells of each row, in nats.

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from skvnce._containers import refuse_parts
 from skvnce.inspection._common import FALL, RISE, axes_or_new
 from skvnce.inspection._tables import read, set_date_axis
 
@@ -54,6 +55,7 @@ class ImputationDisplay:
         table, draws = read(X), list(draws)
         missing = np.isnan(table.cells)
         for k, one in enumerate(draws):
+            refuse_parts(one, f"draws[{k}]")
             shape = getattr(one, "shape", np.shape(one))
             if tuple(shape) != missing.shape:
                 raise ValueError(

@@ -6,6 +6,7 @@ import numpy as np
 
 from skvnce._cells import TIMES
 from skvnce._columns import Column, encode
+from skvnce._containers import refuse_parts
 from skvnce._mixed import columns_by_dtype
 from skvnce.inspection._common import shown_name
 
@@ -40,6 +41,7 @@ class Read(NamedTuple):
 
 def read(X, columns=None, name="X"):
     """Read a table, with the levels of `columns` if they are given."""
+    refuse_parts(X, name)
     if columns is None:
         columns = columns_by_dtype(X)
     if columns is None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from skvnce._containers import refuse_parts
 from skvnce.metrics._checks import finite
 
 _FEWEST = 4  # steps: two in each half
@@ -43,6 +44,7 @@ def split_r_hat(chains):
     >>> round(split_r_hat([[1, 2, 1, 2, 5, 6, 5, 6]]), 3)
     4.975
     """
+    refuse_parts(chains, "chains")
     steps = finite(np.asarray(chains, dtype=np.float64), "chains")
     if steps.ndim < 2 or steps.shape[1] < _FEWEST or not len(steps):
         raise ValueError(

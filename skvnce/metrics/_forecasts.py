@@ -8,7 +8,7 @@ import numpy as np
 
 from skvnce._cells import Cells, cells_of_columns, is_frame, is_missing, is_text, item
 from skvnce._columns import read_columns
-from skvnce._containers import column_label, readable
+from skvnce._containers import column_label, readable, refuse_parts
 from skvnce._mixed import columns_by_dtype
 from skvnce.missingness import _check_hidden
 
@@ -43,6 +43,7 @@ class HiddenCells(NamedTuple):
 
 def cells_of(X, name):
     """List the columns of a table, as `Cells`."""
+    refuse_parts(X, name)
     if type(X) is np.ndarray and X.dtype == object and X.ndim == 2:
         cells = [Cells(X, j, None) for j in range(X.shape[1])]
     else:
@@ -120,6 +121,7 @@ def ordinal_places(X_true):
 
 def chosen(X_true, columns, places):
     """Return the indices of named columns, or those of the default."""
+    refuse_parts(X_true, "X_true")
     places = places if columns is None else positions(X_true, columns)
     if not places:
         raise ValueError(

@@ -4,7 +4,7 @@ from numbers import Real
 
 import numpy as np
 
-from skvnce._containers import readable
+from skvnce._containers import readable, refuse_parts
 from skvnce._mixed import columns_by_dtype, select_columns
 from skvnce.metrics._checks import finite
 from skvnce.missingness import _check_hidden, _table
@@ -209,6 +209,8 @@ def coverage(X_true, draws, hidden, *, level=0.9, ties="inside"):
 
 def _draws(draws, n_min):
     """Return the draws as an array of at least n_min tables."""
+    for k, draw in enumerate(draws if isinstance(draws, list | tuple) else ()):
+        refuse_parts(draw, f"draws[{k}]")
     draws = np.asarray(readable(draws, "draws"))
     if draws.ndim != 3:
         raise ValueError(

@@ -8,6 +8,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 from skvnce._cells import TIMES, is_frame
+from skvnce._containers import refuse_parts
 from skvnce._mixed import columns_by_dtype
 from skvnce.metrics._checks import finite
 from skvnce.metrics._forecasts import cells_of, check_shape
@@ -153,6 +154,7 @@ def _check_folds(n_splits, n_rows):
 
 def _completed_tables(X):
     """List completed tables with their names in errors."""
+    refuse_parts(X, "X_imputed")
     if not is_frame(X) and len(X) and (is_frame(X[0]) or np.ndim(X[0]) == 2):
         return [(f"draw {i}", table) for i, table in enumerate(X)]
     return [("X_imputed", X)]

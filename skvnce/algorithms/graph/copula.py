@@ -274,14 +274,29 @@ def pose(data: Incomplete, kinds: list[str], n_levels: list[int]) -> Problem:
     weights = torch.ones(len(data.x), dtype=torch.float64)
     latents = Latents.of(data, weights, kinds, n_levels)
     rows = Rows.parts(latents, data)
+    return posed(latents, rows, e_step(latents, rows), len(data.x))
+
+
+def posed(latents: Latents, rows: list[Rows], step_of: EStep, n_rows: int) -> Problem:
+    """Build the method of latent variables.
+
+    Parameters
+    ----------
+    latents : Latents
+    rows : list of Rows
+        All rows, or a sample of them, from which the columns are weighed.
+    step_of : EStep
+        Of all rows.
+    n_rows : int
+    """
     blocks = Blocks.of(torch.tensor(latents.n_levels))
     family = Family(
         lambda theta: theta,
         lambda theta: theta,
         lambda theta: associations(theta.precision, blocks),
     )
-    method = Method(e_step(latents, rows), m_step(blocks), family)
+    method = Method(step_of, m_step(blocks), family)
     start = Theta.independent(latents.size)
     with step("weighing the columns"):
         found = information(latents, rows)
-    return Problem(latents, blocks, method, start, found, len(data.x))
+    return Problem(latents, blocks, method, start, found, n_rows)

@@ -52,7 +52,7 @@ class Marginal(NamedTuple):
         mass = torch.zeros(n_levels, dtype=weights.dtype)
         mass.index_add_(0, codes.long(), weights)
         values = torch.arange(n_levels).to(mass)
-        return cls._of_intervals(values, mass.where(mass > 0, 0.5))
+        return cls.of_intervals(values, mass.where(mass > 0, 0.5))
 
     @classmethod
     def of(cls, cells: Tensor, weights: Tensor) -> Self:
@@ -61,7 +61,7 @@ class Marginal(NamedTuple):
         mass = torch.zeros_like(values).index_add_(0, group, weights)
         number = torch.bincount(group, minlength=len(values))
         if mass[number > 1].sum() >= _REPEATED * mass.sum():
-            return cls._of_intervals(values, mass)
+            return cls.of_intervals(values, mass)
         return cls.of_shares(values, number, mass / mass.sum())
 
     @classmethod
@@ -73,14 +73,26 @@ class Marginal(NamedTuple):
         The share `below` is that of cells below all values.
         """
         high = below + shares.cumsum(0)
-        low = high - shares
+        return cls.of_ends(values, number, shares, (high - shares, high))
+
+    @classmethod
+    def of_ends(
+        cls, values: Tensor, number: Tensor, shares: Tensor, ends: Limits
+    ) -> Self:
+        """Make that of values, their numbers of cells, their shares, and others.
+
+        `ends` are the shares of cells below, and up to, the values.  All have the shape
+        (n_values,).
+        """
+        low, high = ends
         middle = (low + high) / 2
         is_point = (number < _FEWEST) | (shares < _LEAST_SHARE)
         low, high = (ndtri(torch.where(is_point, middle, end)) for end in (low, high))
         return cls(values, low, high)
 
     @classmethod
-    def _of_intervals(cls, values: Tensor, mass: Tensor) -> Self:
+    def of_intervals(cls, values: Tensor, mass: Tensor) -> Self:
+        """Make that of values of which each is an interval, and their mass."""
         edges = ndtri(mass.cumsum(0)[:-1] / mass.sum())
         far = edges.new_full((1,), torch.inf)
         return cls(values, torch.cat([-far, edges]), torch.cat([edges, far]))

@@ -273,6 +273,15 @@ def set_scales(latents: Latents, parts: list[np.ndarray], normal: Normal) -> Nor
     -------
     Normal
     """
+    shift, scale = unit_scales(latents, normal)
+    for z in parts:
+        z -= shift[:, None].numpy()
+        z /= scale[:, None].numpy()
+    return rescaled(normal, shift, scale)
+
+
+def unit_scales(latents: Latents, normal: Normal) -> tuple[Tensor, Tensor]:
+    """Compute by what `set_scales` shifts and then divides each latent variable."""
     shift, scale = torch.zeros_like(normal.mean), torch.ones_like(normal.mean)
     variances = normal.covariance.diagonal()
     for _, block in latents.nominal:
@@ -282,9 +291,11 @@ def set_scales(latents: Latents, parts: list[np.ndarray], normal: Normal) -> Nor
         if len(marginal.values) == 2:
             scale[j] = variances[j].sqrt()
             shift[j] = marginal.low[1] * (1 - scale[j])
-    for z in parts:
-        z -= shift[:, None].numpy()
-        z /= scale[:, None].numpy()
+    return shift, scale
+
+
+def rescaled(normal: Normal, shift: Tensor, scale: Tensor) -> Normal:
+    """Shift and then divide normal variables."""
     covariance = normal.covariance / torch.outer(scale, scale)
     return Normal((normal.mean - shift) / scale, covariance)
 

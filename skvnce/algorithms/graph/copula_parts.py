@@ -1,0 +1,181 @@
+"""The E-step of copula graphs of a table in parts.
+
+Moments of latent variables are sums over the rows, so that parts of a table are swept
+where they are, and keep their latent variables.  If the random numbers of a sweep are
+functions of the number of the row in the table and of the round, the result does not
+depend on how the rows are divided, nor on where they are swept, and a part that is lost
+can be swept again.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.graph.copula_m_step import Theta
+from skvnce.algorithms.graph.em import EStep
+from skvnce.algorithms.mixed.columns import Latents
+from skvnce.algorithms.mixed.gibbs import (
+    Factors,
+    Rows,
+    at_once,
+    rescaled,
+    unit_scales,
+)
+from skvnce.distributions.normal import Normal
+from skvnce.distributions.quantiles import inside
+from skvnce.variational.base import Uniforms
+
+
+class Sums(NamedTuple):
+    """Moments of the latent variables of some rows.
+
+    Attributes
+    ----------
+    n_rows : int
+    mean : ndarray of shape (latents,)
+    scatter : ndarray of shape (latents, latents)
+        Sums of products of deviations from the mean.
+    """
+
+    n_rows: int
+    mean: np.ndarray
+    scatter: np.ndarray
+
+    @classmethod
+    def of(cls, z: np.ndarray) -> Self:
+        """Compute those of latent variables (latents, n)."""
+        mean = z.mean(1) if z.shape[1] else np.zeros(len(z))
+        deviations = z - mean[:, None]
+        return cls(z.shape[1], mean, deviations @ deviations.T)
+
+    def merged(self, other: Self) -> "Sums":
+        """Merge with those of other rows (Chan, Golub and LeVeque 1983)."""
+        total = self.n_rows + other.n_rows
+        share, gap = other.n_rows / max(total, 1), other.mean - self.mean
+        between = self.n_rows * share * np.outer(gap, gap)
+        scatter = self.scatter + other.scatter + between
+        return Sums(total, self.mean + share * gap, scatter)
+
+    def normal(self) -> Normal:
+        """Return mean and covariance."""
+        covariance = torch.from_numpy(self.scatter / self.n_rows)
+        return Normal(torch.from_numpy(self.mean), covariance)
+
+
+class Round(NamedTuple):
+    """What happens to all rows in a round.
+
+    Attributes
+    ----------
+    number : int
+        The first is 1.
+    theta : Theta
+    shift, scale : Tensor of shape (latents,)
+        By which latent variables are shifted and divided first, see `set_scales`.
+    """
+
+    number: int
+    theta: Theta
+    shift: Tensor
+    scale: Tensor
+
+    def swept(
+        self,
+        latents: Latents,
+        nodes: np.ndarray,
+        z: np.ndarray | None,
+        uniforms: Callable[[slice], Uniforms],
+    ) -> tuple[np.ndarray, Sums]:
+        """Sweep over some rows.
+
+        Parameters
+        ----------
+        latents : Latents
+        nodes : ndarray of shape (n, features)
+        z : ndarray of shape (latents, n) or None
+            After the last round; None in the first.
+        uniforms : callable
+            Makes uniform numbers of some of the rows.
+
+        Returns
+        -------
+        z : ndarray of shape (latents, n)
+        sums : Sums
+        """
+        parts = Rows.parts(latents, Incomplete.from_array(nodes)) if len(nodes) else []
+        new, size = np.empty((latents.size, len(nodes))), at_once(latents)
+        factors = Factors.of(self.theta.normal(), latents)
+        shift, scale = self.shift[:, None].numpy(), self.scale[:, None].numpy()
+        sums = Sums.of(new[:, :0])
+        for place, rows in enumerate(parts):
+            part = slice(size * place, size * (place + 1))
+            if z is None:
+                one = rows.start(Theta.independent(latents.size).mean)
+            else:
+                one = (z[:, part] - shift) / scale
+            uniform = uniforms(part)(self.number, torch.from_numpy(one).T).T
+            rows.sweep(one, factors, inside(uniform).numpy())
+            new[:, part] = one
+            sums = sums.merged(Sums.of(one))
+        return new, sums
+
+
+class State(NamedTuple):
+    """The latent variables after a round, and by what they are scaled next.
+
+    `parts` is what `advance` of `e_step` has returned.
+    """
+
+    parts: object
+    number: int
+    shift: Tensor
+    scale: Tensor
+
+
+def e_step(
+    latents: Latents,
+    advance: Callable[[Round, object], tuple[object, Sums]],
+    once: bool,
+) -> EStep:
+    """Build the E-step.
+
+    Parameters
+    ----------
+    latents : Latents
+    advance : callable
+        Maps a round, and its own last result, None at first, to the latent variables of
+        all parts, in any form, and their `Sums`.
+    once : bool
+        Whether all latent variables are known.
+    """
+    zeros = torch.zeros(latents.size, dtype=torch.float64)
+
+    def init() -> State:
+        return State(None, 0, zeros, torch.ones_like(zeros))
+
+    def step(state: State, theta: Theta) -> tuple[State, Normal]:
+        one = Round(state.number + 1, theta, state.shift, state.scale)
+        parts, sums = advance(one, state.parts)
+        normal = sums.normal()
+        shift, scale = unit_scales(latents, normal)
+        state = State(parts, one.number, shift, scale)
+        return state, rescaled(normal, shift, scale)
+
+    return EStep(init, step, once)
+
+
+def needs_sweeps(latents: Latents, missing: np.ndarray) -> bool:
+    """Return whether latent variables are not known from the cells.
+
+    Parameters
+    ----------
+    latents : Latents
+    missing : ndarray of bool, of shape (features,)
+        Whether a cell is missing.
+    """
+    intervals = any((one.low < one.high).any() for _, _, one in latents.ordered)
+    return bool(missing.any() or intervals or latents.nominal)

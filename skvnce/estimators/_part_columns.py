@@ -1,0 +1,101 @@
+"""Which columns of a table in parts are categories, and their levels in all parts."""
+
+from functools import partial
+from typing import NamedTuple
+
+import narwhals as nw
+
+from skvnce._cells import TIMES, is_frame
+from skvnce._columns import Column, asked_kinds, in_order, read_columns
+
+
+class Found(NamedTuple):
+    """A column of some parts.
+
+    Attributes
+    ----------
+    column : Column
+    order : tuple or None
+        All levels of an ordered data type, in their order.
+    """
+
+    column: Column
+    order: tuple | None = None
+
+    def united(self, other):
+        """Unite with the column in the next parts."""
+        one, two = self.column, other.column
+        if one.levels is None or two.levels is None:
+            known = one if one.levels is not None or one.dtype in TIMES else two
+            return Found(known, self.order or other.order)
+        new = [level for level in two.levels if level not in set(one.levels)]
+        return Found(one._replace(levels=one.levels + tuple(new)), self.order)
+
+
+def columns_of_parts(source, head, categorical_features):
+    """Determine the columns of a table in parts, by one pass over it.
+
+    Parameters
+    ----------
+    source : Chunks or DaskTable
+    head : array-like
+        Some rows, of the data types of the table.
+    categorical_features : "from_dtype", array-like, dict or None
+        Integers of data frames are numeric if nobody names them: whether they have few
+        values is only known from all parts.
+
+    Returns
+    -------
+    list of n_features Column, or None
+        None if each cell is a number.
+    """
+    given = _without_counts(head, categorical_features)
+    if read_columns(head, given) is None:
+        return None
+    found = source._reduced(partial(_found_in, given), _united)
+    named = asked_kinds(head, len(found), given)
+    return [_sorted(one, named.get(place)) for place, one in enumerate(found)]
+
+
+def _without_counts(head, given):
+    """Name the integers of a data frame as numeric, if nobody names them."""
+    if not is_frame(head) or not (given == "from_dtype" or isinstance(given, dict)):
+        return given
+    schema = nw.from_native(head, eager_only=True).schema
+    names = [name for name, dtype in schema.items() if dtype.is_integer()]
+    given = {} if isinstance(given, str) else given
+    places = asked_kinds(head, len(schema), given)
+    free = [name for place, name in enumerate(schema) if place not in places]
+    return {name: "numeric" for name in names if name in free} | given
+
+
+def _found_in(given, number, chunk, weights):
+    """List what is found in a part; None if it has no rows."""
+    if not len(chunk):
+        return None
+    columns = read_columns(chunk, given)
+    if not is_frame(chunk):
+        return columns and [Found(column) for column in columns]
+    schema = nw.from_native(chunk, eager_only=True).schema
+    columns = columns or [Column("numeric")] * len(schema)
+    orders = [
+        tuple(dtype.categories) if isinstance(dtype, nw.Enum) else None
+        for dtype in schema.values()
+    ]
+    return [Found(*pair) for pair in zip(columns, orders, strict=True)]
+
+
+def _united(one, other):
+    if one is None or other is None:
+        return one or other
+    return [a.united(b) for a, b in zip(one, other, strict=True)]
+
+
+def _sorted(found, named):
+    """Sort the levels of a column as `read_columns` does."""
+    column, order = found
+    if column.levels is None or column.dtype == "boolean":
+        return column
+    if isinstance(named, tuple):
+        order = named
+    return column._replace(levels=in_order(column.levels, order))

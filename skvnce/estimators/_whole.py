@@ -1,0 +1,38 @@
+"""Errors for tables in parts where an estimator needs all rows in memory."""
+
+from skvnce._containers import refuse_parts
+
+_IN_PARTS = "GaussianImputer, CopulaGraphLearner and IncompleteFactorAnalysis"
+
+
+def needs_memory(estimator, X, *, reset, name="X"):
+    """Raise an error if a method that reads all rows at once gets a table in parts.
+
+    Parameters
+    ----------
+    estimator : estimator
+    X : array-like
+    reset : bool
+        Whether `fit` reads the table.
+    name : str, default="X"
+        The name of X in the error.
+
+    Raises
+    ------
+    TypeError
+        Names the estimator, and says what to do.
+    """
+    owner = type(estimator).__name__
+    if not reset:
+        reader = f"This method of {owner}"
+        remedy = "call it for each part, such as {part}"
+    elif hasattr(estimator, "transform"):
+        reader = f"{owner}.fit"
+        remedy = (
+            "fit to a sample of its rows, and call transform, which takes tables in "
+            f"parts, for all of them. {_IN_PARTS} are fitted to tables in parts"
+        )
+    else:
+        reader = f"{owner}.fit"
+        remedy = "fit to a sample of its rows, and predict each part"
+    refuse_parts(X, name, reader, remedy)

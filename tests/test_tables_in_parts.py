@@ -1,0 +1,347 @@
+"""Tables in parts: each public estimator reads them part by part, or refuses them.
+
+Nothing may load such a table into memory silently: its blocks are counted.
+"""
+
+import inspect
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+from cases import ESTIMATORS, PREDICTORS
+from sklearn.base import BaseEstimator, clone
+
+import skvnce
+from skvnce import Chunks, evaluation, inspection, metrics, missingness
+
+da, dd = pytest.importorskip("dask.array"), pytest.importorskip("dask.dataframe")
+
+FITTED_IN_PARTS = {"GaussianImputer", "IncompleteFactorAnalysis"}
+FITTED_IN_PARTS |= {"CopulaGraphLearner"}
+DRAWN_IN_PARTS = {"GaussianImputer", "CopulaGraphLearner", "CopulaGraphLearnerCV"}
+LAZY = {"transform", "score_samples", "score"}
+FORMS = ["array", "frame", "Chunks"]
+NAMES, PART = list("abc"), 40
+
+
+def quickest():
+    """Choose one configuration of each public estimator."""
+    slow = {skvnce.NoisyOr: {"hidden_layer_sizes": (8,), "max_iter": 2, "binarize": 2}}
+    found = {}
+    for one in [*ESTIMATORS, *PREDICTORS]:
+        found.setdefault(type(one), clone(one).set_params(**slow.get(type(one), {})))
+    return list(found.values())
+
+
+QUICKEST = quickest()
+
+
+def named(estimator):
+    return type(estimator).__name__
+
+
+def table(n=120):
+    """Make a table of positive numbers with missing cells."""
+    rng = np.random.default_rng(0)
+    X = 2 + np.abs(rng.normal(size=(n, 1)) + rng.normal(size=(n, 3)))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    return X
+
+
+READ = []  # one entry for each block that is read
+
+
+def count(block):
+    READ.append(len(block))
+    return block
+
+
+class Silent(BaseEstimator):
+    """Loads a table of any kind."""
+
+    def fit(self, X, y=None):
+        np.asarray(X)
+        return self
+
+
+class Counted:
+    """A table in parts that counts the blocks that are read."""
+
+    def __init__(self, form, X):
+        READ.clear()
+        self.X = X
+        if form == "array":
+            lazy = da.from_array(X, chunks=(PART, *X.shape[1:]))
+            self.lazy = lazy.map_blocks(count, dtype=X.dtype, meta=X[:0])
+        elif form == "frame":
+            frame = pd.DataFrame(X, columns=NAMES[: X.shape[1]])
+            lazy = dd.from_pandas(frame, npartitions=len(X) // PART)
+            self.lazy = lazy.map_partitions(count, meta=frame[:0])
+        else:
+            ends = range(0, len(X), PART)
+            self.lazy = Chunks([partial(self.chunk, k) for k in ends])
+
+    @property
+    def n_read(self):
+        return len(READ)
+
+    def chunk(self, first):
+        return count(self.X[first : first + PART])
+
+
+def read(found):
+    """Compute what a method has returned, as one array."""
+    if isinstance(found, float):
+        return found
+    if isinstance(found, Chunks):
+        return np.concatenate(list(found))
+    return np.asarray(found.compute())
+
+
+def check_refusal(call, counted, name):
+    """Check that a call raises a TypeError that helps, before anything is read."""
+    with pytest.raises(TypeError, match="in parts") as told:
+        call()
+    assert counted.n_read == 0, "blocks were read before the error"
+    assert name in str(told.value)
+    assert counted.lazy is not None
+    remedy = "concatenate" if isinstance(counted.lazy, Chunks) else ".compute()"
+    assert remedy in str(told.value)
+
+
+def methods_of_rows(estimator):
+    """List the public methods, other than `fit`, that take a table X."""
+    found = []
+    for name in dir(estimator):
+        method = getattr(estimator, name, None)
+        if name.startswith(("_", "fit", "set_", "partial")) or not callable(method):
+            continue
+        if "X" in inspect.signature(method).parameters:
+            found.append(name)
+    return found
+
+
+def lazy_methods(estimator):
+    """Return the methods that read a table in parts."""
+    if not hasattr(estimator, "transform"):
+        return set()
+    return LAZY | ({"sample"} if named(estimator) in DRAWN_IN_PARTS else set())
+
+
+def test_all_public_estimators_are_tested():
+    public = {getattr(skvnce, name) for name in skvnce.__all__ if name[0].isupper()}
+    public = {one for one in public if hasattr(one, "fit")}
+    assert public == {type(one) for one in QUICKEST}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("estimator", QUICKEST, ids=named)
+def test_fit_reads_parts_or_refuses_them(estimator, form):
+    counted, one = Counted(form, table()), clone(estimator)
+    takes_y = not hasattr(estimator, "transform")
+    y = {"y": np.arange(120) % 2} if takes_y else {}
+    if named(estimator) in FITTED_IN_PARTS:
+        one.fit(counted.lazy, **y)
+        assert counted.n_read >= 3
+    else:
+        check_refusal(lambda: one.fit(counted.lazy, **y), counted, named(estimator))
+        assert vars(one) == vars(clone(estimator)) or not hasattr(one, "n_features_in_")
+        if hasattr(one, "fit_transform"):
+            call = partial(one.fit_transform, counted.lazy)
+            check_refusal(call, counted, named(estimator))
+    if hasattr(one, "partial_fit") and named(estimator) != "GaussianImputer":
+        call = partial(clone(estimator).partial_fit, counted.lazy)
+        check_refusal(call, counted, named(estimator))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("estimator", QUICKEST, ids=named)
+def test_methods_of_rows_read_parts_or_refuse_them(estimator):
+    X, one = table(), clone(estimator)
+    if hasattr(one, "random_state"):
+        one.set_params(random_state=0)
+    one.fit(X, np.arange(120) % 2) if not hasattr(one, "transform") else one.fit(X)
+    names = methods_of_rows(one)
+    assert set(names) & {"transform", "predict"}
+    for form in FORMS:
+        for name in names:
+            counted = Counted(form, X)
+            call = partial(getattr(one, name), counted.lazy)
+            if name not in lazy_methods(one):
+                if name == "score":
+                    call = partial(call, np.arange(120) % 2)
+                check_refusal(call, counted, named(estimator))
+                continue
+            found = call(random_state=0)[0] if name == "sample" else call()
+            if name == "score":
+                assert found == pytest.approx(one.score(X))
+                continue
+            assert counted.n_read == 0, f"{name} is not lazy"
+            cells = read(found)
+            if name == "sample":
+                seen = ~np.isnan(X)
+                np.testing.assert_allclose(cells[seen], X[seen])
+                assert not np.isnan(cells).any()
+            else:
+                expected = np.asarray(getattr(one, name)(X))
+                np.testing.assert_allclose(cells, expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_checks_find_what_loads_silently(form):
+    """Negative control: an estimator that reads, and one that reads and then fails."""
+    counted = Counted(form, table())
+    with pytest.raises(pytest.fail.Exception):
+        check_refusal(partial(Silent().fit, counted.lazy), counted, "Silent")
+
+    def late():
+        read(counted.lazy)
+        raise TypeError("in parts: pass .compute() or numpy.concatenate, Silent")
+
+    with pytest.raises(AssertionError, match="before the error"):
+        check_refusal(late, counted, "Silent")
+
+
+@pytest.mark.parametrize("form", ["frame", "array"])
+def test_set_output_holds_for_tables_in_memory_only(form):
+    X = table()
+    imputer = skvnce.GaussianImputer(n_parameter_draws=1).set_output(transform="pandas")
+    counted = Counted(form, X)
+    given = pd.DataFrame(X, columns=NAMES) if form == "frame" else X
+    for found in (
+        imputer.fit(given).transform(counted.lazy),
+        imputer.fit_transform(counted.lazy),
+        skvnce.IncompleteFactorAnalysis(1)
+        .set_output(transform="pandas")
+        .fit_transform(counted.lazy),
+    ):
+        assert type(found) is type(counted.lazy)
+    assert isinstance(imputer.fit(X).transform(X), pd.DataFrame)
+    parts = imputer.transform(Chunks([X[:40], X[40:]]))
+    assert [type(part) for part in parts] == [pd.DataFrame] * 2
+
+
+def mixed(n=240):
+    """Make a frame of numbers, two kinds of categories, booleans and counts."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=n)
+    frame = pd.DataFrame(
+        {
+            "number": z + rng.normal(size=n),
+            "answer": pd.Categorical(np.where(z > rng.normal(size=n), "yes", "no")),
+            "text": pd.Series(rng.choice(list("pqr"), n), dtype="string"),
+        }
+    ).mask(rng.random((n, 3)) < 0.2)
+    return frame.assign(flag=z > 0, count=rng.poisson(2, n))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("levels", ["known", "unknown"])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        skvnce.GaussianImputer(max_iter=20, n_parameter_draws=2, random_state=0),
+        skvnce.CopulaGraphLearner(max_iter=20, random_state=0),
+        skvnce.ForestImputer(n_estimators=3, random_state=0),
+    ],
+    ids=named,
+)
+def test_categories_are_filled_in_partitions(estimator, levels):
+    """Data types, levels and cells are those of the table in memory."""
+    frame, one = mixed(), clone(estimator)
+    one.fit(frame)
+    lazy = dd.from_pandas(frame, npartitions=3)
+    if levels == "unknown":
+        lazy["answer"] = lazy["answer"].cat.as_unknown()
+    filled = one.transform(lazy)
+    found = filled.compute()
+    expected = clone(one).set_output(transform="pandas").fit(frame).transform(frame)
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+    assert [str(one) for one in found.dtypes] == [str(one) for one in filled.dtypes]
+    assert found.dtypes["answer"] == "category" and found.dtypes["flag"] == "bool"
+    assert not found.isna().any(axis=None)
+    if hasattr(one, "_normals"):
+        [drawn] = one.sample(lazy, random_state=0)
+        drawn = drawn.compute()
+        seen = frame.notna()
+        assert (drawn.astype(object)[seen] == frame.astype(object)[seen])[seen].all(
+            axis=None, skipna=True
+        )
+        assert not drawn.isna().any(axis=None)
+
+
+X = table()
+HIDDEN = np.isnan(table())
+WHOLE = np.where(HIDDEN, 3.0, X)
+DRAWS = [WHOLE] * 20
+SHARES = {0: np.ones((len(X), 2)) / 2}
+
+FUNCTIONS = {
+    "missingness.mcar": lambda one: missingness.mcar(one, 0.2),
+    "missingness.mar": lambda one: missingness.mar(one, 0.2),
+    "missingness.mnar": lambda one: missingness.mnar(one, 0.2),
+    "missingness.hide": lambda one: missingness.hide(one, HIDDEN),
+    "evaluation.energy_i_score": lambda one: evaluation.energy_i_score(IMPUTER, one),
+    "evaluation.imputation_report": lambda one: evaluation.imputation_report(
+        {"normal": IMPUTER}, one
+    ),
+    "evaluation.own_patterns": lambda one: evaluation.own_patterns(one, 0.1),
+    "metrics.brier_score": lambda one: metrics.brier_score(one, SHARES, HIDDEN),
+    "metrics.category_log_loss": lambda one: metrics.category_log_loss(
+        one, SHARES, HIDDEN
+    ),
+    "metrics.expected_calibration_error": lambda one: (
+        metrics.expected_calibration_error(one, SHARES, HIDDEN)
+    ),
+    "metrics.ranked_probability_score": lambda one: metrics.ranked_probability_score(
+        one, SHARES, HIDDEN
+    ),
+    "metrics.coverage": lambda one: metrics.coverage(one, DRAWS, HIDDEN),
+    "metrics.coverage of draws": lambda one: metrics.coverage(WHOLE, [one], HIDDEN),
+    "metrics.crps": lambda one: metrics.crps(one, DRAWS, HIDDEN),
+    "metrics.edge_auc": lambda one: metrics.edge_auc(one, np.eye(3)),
+    "metrics.energy_distance": lambda one: metrics.energy_distance(one, WHOLE),
+    "metrics.energy_distance, 2": lambda one: metrics.energy_distance(WHOLE, one),
+    "metrics.false_classification_rate": lambda one: metrics.false_classification_rate(
+        one, WHOLE, HIDDEN
+    ),
+    "metrics.imputation_mae": lambda one: metrics.imputation_mae(one, WHOLE, HIDDEN),
+    "metrics.imputation_rmse": lambda one: metrics.imputation_rmse(one, WHOLE, HIDDEN),
+    "metrics.imputation_rmse, 2": lambda one: metrics.imputation_rmse(
+        WHOLE, one, HIDDEN
+    ),
+    "metrics.split_r_hat": metrics.split_r_hat,
+    "metrics.two_sample_auc": lambda one: metrics.two_sample_auc(one, WHOLE, HIDDEN),
+    "metrics.two_sample_auc, 2": lambda one: metrics.two_sample_auc(WHOLE, one, HIDDEN),
+    "inspection.ImputationDisplay": lambda one: inspection.ImputationDisplay.from_draws(
+        one, DRAWS
+    ),
+    "inspection.ImputationDisplay of draws": lambda one: (
+        inspection.ImputationDisplay.from_draws(X, [one])
+    ),
+    "inspection.MissingnessDisplay": inspection.MissingnessDisplay.from_frame,
+}
+IMPUTER = skvnce.GaussianImputer()
+
+
+def test_all_functions_of_tables_are_tested():
+    public = {
+        f"{name}.{one}"
+        for name in ("missingness", "evaluation", "metrics", "inspection")
+        for one in getattr(getattr(skvnce, name), "__all__", ())
+    }
+    of_estimators = {"ConvergenceDisplay", "EdgePathDisplay", "EdgeRocDisplay"}
+    of_estimators |= {"GraphDisplay", "ReportDisplay", "SensitivityDisplay"}
+    others = {f"inspection.{name}" for name in of_estimators}
+    others |= {"evaluation.EnergyIScore"}  # what energy_i_score returns
+    known = {name.split(",")[0].split(" ")[0] for name in FUNCTIONS}
+    assert public - others - known == set()
+    assert others < public
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_refuse_tables_in_parts(name, form):
+    counted = Counted(form, table())
+    check_refusal(lambda: FUNCTIONS[name](counted.lazy), counted, "This function")
