@@ -73,7 +73,9 @@ def check_can_stream(algorithm):
 
 def keep_first_rows(estimator, X):
     """Keep the rows of the first call of `partial_fit`, a validated table."""
-    estimator._stream = Stream.of(X).stored()
+    stream = Stream.of(X)
+    rng = np.random.default_rng([seed_from(estimator.random_state), len(X)])
+    estimator._stream = stream._replace(n_new=len(stream.rows)).learned(rng).stored()
 
 
 def go_on(estimator, X, members, keep):
