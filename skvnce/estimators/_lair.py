@@ -319,6 +319,7 @@ class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
             frozen or a `TorchVAE`, which nothing trains, or if its `algorithm` is
             ``"vbgi-vae"``.
         """
+        self._check_parameters()
         if not self._trains_model():
             raise ValueError(
                 f"This imputer does not train model={self.model!r}. Call partial_fit "

@@ -44,6 +44,7 @@ class ContinuedTraining:
             As in `fit`; ValueError also if the number of columns or `algorithm`
             changed, and for ``algorithm="vbgi-vae"``.
         """
+        self._check_parameters()
         check_can_stream(self.algorithm)
         if not hasattr(self, "model_state_"):
             self.fit(X)
