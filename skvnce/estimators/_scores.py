@@ -91,11 +91,14 @@ class NodeScores(CachedModules, ConstantColumns):
     def _keep_nodes(self, X, weights, consequence):
         """Choose the columns of the model; return their cells in the rows used."""
         cells = self._read_cells(X, weights, consequence)
-        self._possible = tuple(possible_values(self, cells.table))  # plain, for skops
+        self._set_possible(possible_values(self, cells.table))
         levels = is_level(self)
         self.location_ = np.where(levels, 0.0, cells.location)
         self.scale_ = np.where(levels, 1.0, cells.scale)
         return cells.nodes, torch.from_numpy(cells.weights)
+
+    def _set_possible(self, found):
+        self._possible = tuple(found)  # plain, for skops
 
     def _fit_normal(self, nodes, weights, *, nonlinear, asked):
         """Choose marginals on held-out cells, and fit a normal distribution to scores.

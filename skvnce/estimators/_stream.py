@@ -29,26 +29,30 @@ class Stream(NamedTuple):
         Positive.
     n_rows : int
         Number of rows so far, those without a cell included.
-    n_fitted : int
-        That number at the last fit.
+    n_fitted : int or None
+        That number at the last fit; None if the fit is not to be repeated.
+    n_new : int
+        Number of the last of the kept rows from which nothing has been learned yet.
     """
 
     rows: np.ndarray
     weights: np.ndarray
     n_rows: int
-    n_fitted: int
+    n_fitted: int | None
+    n_new: int = 0
 
     @classmethod
     def of(cls, X, sample_weight=None):
-        """Begin with a validated table, after the fit to it."""
+        """Begin with a validated table, after a fit to it."""
         weights, kept = rows_with_data(X, sample_weight)
         return cls(X[kept], weights[kept], len(X), len(X))
 
     def followed_by(self, more: Self) -> Self:
-        """Add rows."""
+        """Add new rows."""
         pairs = zip(self[:2], more[:2], strict=True)
         rows, weights = (np.concatenate(pair) for pair in pairs)
-        return type(self)(rows, weights, self.n_rows + more.n_rows, self.n_fitted)
+        n_rows, n_new = self.n_rows + more.n_rows, self.n_new + len(more.rows)
+        return type(self)(rows, weights, n_rows, self.n_fitted, n_new)
 
     @property
     def most(self):
@@ -58,17 +62,34 @@ class Stream(NamedTuple):
     @property
     def is_due(self):
         """Whether the fit is to be repeated."""
-        return 2 * self.n_fitted <= self.n_rows <= self.most
+        known = self.n_fitted is not None
+        return known and 2 * self.n_fitted <= self.n_rows <= self.most
 
     def refitted(self, estimator, **fit_params):
         """Repeat the fit of an estimator, and return what it keeps."""
         estimator._fitted_ends = ends_of(self.rows)
         estimator.fit(Encoded(self.rows, estimator), **fit_params)
-        return self._replace(n_fitted=self.n_rows)
+        return self._replace(n_fitted=self.n_rows, n_new=0)
+
+    def learned(self, rng):
+        """Keep a random sample of all rows, if there are more than can be kept.
+
+        Its weights are the numbers of rows that each stands for.
+        """
+        if len(self.rows) <= self.most:
+            return self._replace(n_new=0)
+        total, n_before = self.weights.sum(), len(self.rows) - self.n_new
+        n_old = round(self.most * self.weights[:n_before].sum() / total)
+        n_old = min(n_before, max(n_old, self.most - self.n_new))
+        old = rng.permutation(n_before)[:n_old]
+        new = n_before + rng.permutation(self.n_new)[: self.most - n_old]
+        chosen = np.concatenate([old, new])
+        weights = np.full(self.most, total / self.most)
+        return self._replace(rows=self.rows[chosen], weights=weights, n_new=0)
 
     def stored(self):
-        """Return a plain tuple of copies, which skops can store."""
-        return self.rows.copy(), self.weights.copy(), self.n_rows, self.n_fitted
+        """Return a plain tuple with copies of the arrays, which skops can store."""
+        return self.rows.copy(), self.weights.copy(), *self[2:]
 
 
 def widened(estimator, X):
