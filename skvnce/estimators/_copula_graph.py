@@ -184,6 +184,12 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     EM.  If cells are missing at random, but not completely at random, they are those of
     the observed cells.
 
+    Of a table in parts (`Chunks`, dask) with more than 100,000 rows, marginals have
+    about 2000 knots, and `information_` and the check of held-out cells are those of a
+    sample of the rows.  Its latent variables are kept in temporary files, or by the
+    workers of a cluster.  Integers are numbers unless `categorical_features` names
+    them.
+
     References
     ----------
     Städler and Bühlmann (2012), Missing values: sparse inverse covariance estimation

@@ -4,9 +4,10 @@ The latent variables of a part are kept between the rounds: in a file in a tempo
 folder, or, on a cluster of dask, in the memory of the worker that has swept the part.
 """
 
+import pickle
 import tempfile
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,12 +58,34 @@ class Sweeps(NamedTuple):
     latents: Latents
     seed: int
 
-    def __call__(self, one, number, chunk, z):
-        """Sweep over a part; returns its latent variables and their sums."""
-        nodes, numbers = self.rows.read(number, chunk)
-        return one.swept(
-            self.latents, nodes, z, lambda part: number_keyed(numbers[part], self.seed)
-        )
+    def __call__(self, one, number, given):
+        """Sweep over a part.
+
+        Parameters
+        ----------
+        one : copula_parts.Round
+        number : int
+            Of the part.
+        given : table or tuple
+            The part in the first round, which is not read again, then `kept`.
+
+        Returns
+        -------
+        kept : tuple
+            The part for the next round, and the numbers of its rows.
+        sums : copula_parts.Sums
+        """
+        if one.number == 1:
+            nodes, numbers = self.rows.read(number, given)
+            part = copula_parts.Part.of(self.latents, nodes)
+        else:
+            part, numbers = given
+
+        def uniforms(place):
+            return number_keyed(numbers[place], self.seed)
+
+        part, sums = one.swept(self.latents, part, uniforms)
+        return (part, numbers), sums
 
 
 @contextmanager
@@ -147,12 +170,19 @@ def _kept(source, sweeps):
 
 
 def _advanced(source, sweeps, folder, one, parts):
-    of = partial(_swept_from_file, sweeps, folder, one)
-    return folder, source._reduced(of, _merged)
+    of = partial(_swept_in_files, sweeps, folder, one)
+    if one.number == 1:
+        return folder, source._reduced(of, _merged)
+    return folder, reduce(_merged, map(of, range(len(source))))
 
 
-def _swept_from_file(sweeps, folder, one, number, chunk, weights):
-    path = folder / f"{number}.npy"
-    z, sums = sweeps(one, number, chunk, np.load(path) if one.number > 1 else None)
-    np.save(path, z)
+def _swept_in_files(sweeps, folder, one, number, chunk=None, weights=None):
+    latents, others = folder / f"{number}.npy", folder / f"{number}.pickle"
+    if one.number > 1:
+        known, numbers = pickle.loads(others.read_bytes())
+        chunk = copula_parts.Part(np.load(latents), known), numbers
+    (part, numbers), sums = sweeps(one, number, chunk)
+    np.save(latents, part.z)
+    if one.number == 1:
+        others.write_bytes(pickle.dumps((part.known, numbers)))
     return sums

@@ -149,7 +149,7 @@ class DaskTable:
         return kept
 
     def _advanced(self, of, merge, one, states):
-        """Apply a function of a value, number, partition and state to all.
+        """Apply a function of a value, a number and a partition or its state to all.
 
         Parameters
         ----------
@@ -159,19 +159,18 @@ class DaskTable:
         one : object
             The value.
         states : list of Delayed or None
-            What this method has returned for the last value, None at first.  A state
-            stays where it was computed, and is computed again if it is lost.
+            What this method has returned for the last value; None for partitions.  A
+            state stays where it was computed, and is computed again if it is lost.
 
         Returns
         -------
         states : list of Delayed
         merged : object
         """
-        states = states or [None] * len(self)
         task = dask.delayed(_advanced_in_worker, pure=False, nout=2)
         one = dask.delayed(one, pure=False, traverse=False)
-        pairs = zip(self.parts, states, strict=True)
-        found = [task(os.getpid(), of, one, k, *pair) for k, pair in enumerate(pairs)]
+        given = self.parts if states is None else states
+        found = [task(os.getpid(), of, one, k, part) for k, part in enumerate(given)]
         found = dask.persist(*found)
         sums = self._joined([pair[1] for pair in found], merge)
         return [pair[0] for pair in found], dask.compute(sums, traverse=False)[0]
@@ -185,9 +184,9 @@ class DaskTable:
         return found[0]
 
 
-def _advanced_in_worker(pid, of, one, number, chunk, state):
+def _advanced_in_worker(pid, of, one, number, given):
     with nullcontext() if os.getpid() == pid else one_thread():
-        return of(one, number, chunk, state)
+        return of(one, number, given)
 
 
 def _in_worker(pid, of, number, chunk, weights):

@@ -21,7 +21,7 @@ from skvnce.algorithms.gaussian.condensed import n_condensed
 from skvnce.algorithms.gaussian.rows import Parts, Rows
 from skvnce.estimators._base import ModelCells
 from skvnce.estimators._chunks import Chunks
-from skvnce.estimators._part_columns import columns_of_parts
+from skvnce.estimators._part_columns import columns_of_parts, part_named
 from skvnce.estimators._summary import (
     Gathered,
     Summary,
@@ -68,7 +68,7 @@ class TableReader(BaseEstimator):
         """Validate a part; return its cells (n, n_features) and weights (n,)."""
         if not len(X):
             return np.zeros((0, self.n_features_in_)), np.zeros(0)
-        try:
+        with part_named(number):
             table = incomplete_array(self, X, reset=False)
             weights = _check_sample_weight(
                 readable(weights, "sample_weight"),
@@ -76,9 +76,6 @@ class TableReader(BaseEstimator):
                 dtype=np.float64,
                 ensure_non_negative=True,
             )
-        except (TypeError, ValueError) as error:
-            where = f"Part {number} of X (the first is 0)"
-            raise type(error)(f"{where}: {error}") from error
         return table, weights
 
 

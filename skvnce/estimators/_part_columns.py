@@ -1,5 +1,6 @@
 """Which columns of a table in parts are categories, and their levels in all parts."""
 
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -7,6 +8,16 @@ import narwhals as nw
 
 from skvnce._cells import TIMES, is_frame
 from skvnce._columns import Column, asked_kinds, in_order, read_columns
+
+
+@contextmanager
+def part_named(number):
+    """Name the part of X in errors."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        where = f"Part {number} of X (the first is 0)"
+        raise type(error)(f"{where}: {error}") from error
 
 
 class Found(NamedTuple):
@@ -50,7 +61,7 @@ def columns_of_parts(source, head, categorical_features):
         None if each cell is a number.
     """
     given = _without_counts(head, categorical_features)
-    if read_columns(head, given) is None:
+    if read_columns(head, _without_levels(given)) is None:
         return None
     found = source._reduced(partial(_found_in, given), _united)
     named = asked_kinds(head, len(found), given)
@@ -69,11 +80,22 @@ def _without_counts(head, given):
     return {name: "numeric" for name in names if name in free} | given
 
 
+def _without_levels(given):
+    """Replace lists of levels: the head of a table of dask has others."""
+    if not isinstance(given, dict):
+        return given
+    return {
+        key: value if isinstance(value, str) else "ordinal"
+        for key, value in given.items()
+    }
+
+
 def _found_in(given, number, chunk, weights):
     """List what is found in a part; None if it has no rows."""
     if not len(chunk):
         return None
-    columns = read_columns(chunk, given)
+    with part_named(number):
+        columns = read_columns(chunk, given)
     if not is_frame(chunk):
         return columns and [Found(column) for column in columns]
     schema = nw.from_native(chunk, eager_only=True).schema

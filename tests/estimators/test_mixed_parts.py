@@ -127,10 +127,25 @@ def test_levels_are_those_of_all_parts_in_their_order():
     assert levels(counts.to_numpy(), ENDS[1], [0])[0] == ("nominal", (0.0, 1.0))
 
 
+@pytest.mark.parametrize("asked", [["z", "p", "r", "q"], ["p", "q"]])
+def test_levels_of_dask_that_are_listed(asked):
+    dd = pytest.importorskip("dask.dataframe")
+    table = frame()[["number", "text"]]
+    lazy = dd.from_pandas(table, npartitions=3)
+    imputer = GaussianImputer(
+        max_iter=4, n_parameter_draws=1, categorical_features={"text": asked}
+    )
+    if len(asked) == 4:
+        assert list(imputer.fit(lazy).categories_["text"]) == asked
+    else:  # negative control
+        with pytest.raises(ValueError, match="not among the levels"):
+            imputer.fit(lazy)
+
+
 def test_text_among_numbers_names_part_and_column():
     table = frame()[["number", "flag"]].astype(object)
     table.loc[850, "number"] = "many"
-    with pytest.raises(ValueError, match="number"):
+    with pytest.raises(ValueError, match=r"Part [34] of X .*'number'"):
         GAUSSIAN.fit(parts(table, ENDS[1]))
     numbers = frame()[["number"]].assign(late=1.0)
     late = numbers.assign(late="many")

@@ -7,7 +7,7 @@ depend on how the rows are divided, nor on where they are swept, and a part that
 can be swept again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -20,11 +20,13 @@ from skvnce.algorithms.graph.em import EStep
 from skvnce.algorithms.mixed.columns import Latents
 from skvnce.algorithms.mixed.gibbs import (
     Factors,
+    Ordered,
     Rows,
     at_once,
     rescaled,
     unit_scales,
 )
+from skvnce.algorithms.mixed.nominal import Nominal
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import inside
 from skvnce.variational.base import Uniforms
@@ -66,6 +68,39 @@ class Sums(NamedTuple):
         return Normal(torch.from_numpy(self.mean), covariance)
 
 
+class Part(NamedTuple):
+    """The latent variables of some rows, and what is known about them.
+
+    Attributes
+    ----------
+    z : ndarray of shape (latents, n)
+    known : list of tuple
+        The columns of `Rows`, ordered and nominal ones, for each batch of rows that is
+        swept together.
+    """
+
+    z: np.ndarray
+    known: list[tuple[list[Ordered], list[Nominal]]]
+
+    @classmethod
+    def of(cls, latents: Latents, nodes: np.ndarray) -> Self:
+        """Read rows (n, features)."""
+        batches = (
+            Rows.parts(latents, Incomplete.from_array(nodes)) if len(nodes) else []
+        )
+        mean = Theta.independent(latents.size).mean
+        z = [np.empty((latents.size, 0)), *(rows.start(mean) for rows in batches)]
+        known = [(rows.ordered, rows.nominal) for rows in batches]
+        return cls(np.concatenate(z, 1), known)
+
+    def batches(self, latents: Latents) -> Iterator[tuple[slice, Rows]]:
+        """Yield batches of rows, and their places."""
+        none, size = np.empty((0, 0)), at_once(latents)
+        for number, columns in enumerate(self.known):
+            place = slice(size * number, size * (number + 1))
+            yield place, Rows(latents, none, none, *columns)
+
+
 class Round(NamedTuple):
     """What happens to all rows in a round.
 
@@ -84,44 +119,20 @@ class Round(NamedTuple):
     scale: Tensor
 
     def swept(
-        self,
-        latents: Latents,
-        nodes: np.ndarray,
-        z: np.ndarray | None,
-        uniforms: Callable[[slice], Uniforms],
-    ) -> tuple[np.ndarray, Sums]:
-        """Sweep over some rows.
-
-        Parameters
-        ----------
-        latents : Latents
-        nodes : ndarray of shape (n, features)
-        z : ndarray of shape (latents, n) or None
-            After the last round; None in the first.
-        uniforms : callable
-            Makes uniform numbers of some of the rows.
-
-        Returns
-        -------
-        z : ndarray of shape (latents, n)
-        sums : Sums
-        """
-        parts = Rows.parts(latents, Incomplete.from_array(nodes)) if len(nodes) else []
-        new, size = np.empty((latents.size, len(nodes))), at_once(latents)
+        self, latents: Latents, part: Part, uniforms: Callable[[slice], Uniforms]
+    ) -> tuple[Part, Sums]:
+        """Sweep over some rows; `uniforms` makes the numbers of some of them."""
+        new = np.empty_like(part.z)
         factors = Factors.of(self.theta.normal(), latents)
         shift, scale = self.shift[:, None].numpy(), self.scale[:, None].numpy()
         sums = Sums.of(new[:, :0])
-        for place, rows in enumerate(parts):
-            part = slice(size * place, size * (place + 1))
-            if z is None:
-                one = rows.start(Theta.independent(latents.size).mean)
-            else:
-                one = (z[:, part] - shift) / scale
-            uniform = uniforms(part)(self.number, torch.from_numpy(one).T).T
+        for place, rows in part.batches(latents):
+            one = (part.z[:, place] - shift) / scale
+            uniform = uniforms(place)(self.number, torch.from_numpy(one).T).T
             rows.sweep(one, factors, inside(uniform).numpy())
-            new[:, part] = one
+            new[:, place] = one
             sums = sums.merged(Sums.of(one))
-        return new, sums
+        return part._replace(z=new), sums
 
 
 class State(NamedTuple):
