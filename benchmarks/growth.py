@@ -30,8 +30,8 @@ MISSING, RANK = 0.2, 4
 ROWS = [1000, 10_000, 100_000, 1_000_000]
 COLUMNS = [5, 20, 50, 100, 200, 400, 800]
 NOTE = """The tables of TruncatedGaussianGraphLearner are absolute values of these, and
-those of NoisyOr say whether a value exceeds 1. The fits were made in several runs on a machine
-with two cores that other processes used, too.
+those of NoisyOr say whether a value exceeds 1. The fits were made in several runs on a
+machine with two cores that other processes used, too.
 
 The operations of an E-step are two products of the table and a matrix, a product of
 each row and an inverse, and one inverse for each pattern of missing cells. EM uses rows
@@ -43,10 +43,10 @@ twenty operations on rows in the cache, and gathering and inverting one small bl
 each row; sharing inverses, sweeping blocks together, the order of memory and malloc's
 thresholds were tried, and the last has no effect.
 
-Before tables were condensed, IncompleteFactorAnalysis took 59 to 74 s for a million rows
-in memory. Of 200,000 rows x 10 columns, which it reads in each of 195 rounds, it took 15.6
-s in memory and 30.1 s in `Chunks`; now 1.4 and 1.8 s, with the same rounds (CPU time,
-same machine).
+Before tables were condensed, IncompleteFactorAnalysis took 59 to 74 s for a million
+rows in memory. Of 200,000 rows x 10 columns, which it reads in each of 195 rounds, it
+took 15.6 s in memory and 30.1 s in `Chunks`; now 1.4 and 1.8 s, with the same rounds
+(CPU time, same machine).
 
 The M-steps of graphs of 20 and 50 columns are small: up to 13 ms each, most of it the
 overhead of operations on matrices of some thousand entries. These columns have four
