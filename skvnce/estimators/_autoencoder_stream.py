@@ -180,7 +180,11 @@ def _rounds_of(member, nodes, weights):
 
 
 def _while_better(member, rounds, hidden):
-    """Train while held-out cells are predicted better, then briefly on all cells."""
+    """Train while held-out cells are predicted better.
+
+    The best averages of the parameters are kept.  Rounds on all cells would add the
+    noise of a few steps; the held-out cells are among those of the kept rows later.
+    """
     losses, gains = [], []
 
     def judged(n_round, loss, gain):
@@ -193,7 +197,6 @@ def _while_better(member, rounds, hidden):
         "patience": member._solver()["n_iter_no_change"],
     }
     best = rounds.while_better(hidden, **limits, on_round=judged)
-    losses += rounds.on_all(0, min(COOLING, best), _never)
     return best, losses, gains
 
 

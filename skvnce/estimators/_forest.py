@@ -206,7 +206,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         """
         self._check_parameters()
         needs_memory(self, X, reset=True)
-        if hasattr(X, "shape"):
+        if len(getattr(X, "shape", ())) == 2:
             check_fit(self, X.shape)
         rng = np.random.default_rng(seed_from(self.random_state))
         self._keep_model(self._seeded(rng).fit(X))

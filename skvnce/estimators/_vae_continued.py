@@ -23,7 +23,8 @@ class ContinuedTraining:
         of the kept rows and of these.  If there are more rows than can be kept, those
         kept are a random sample, and count for all rows so far.  A share
         `validation_fraction` of the cells of the new rows is held out and chooses the
-        number of rounds, as in `fit`; less than 100 such cells wait for the next call.
+        number of rounds; if these are less than 100 cells, the rows wait for the next
+        call.
         Columns, scores and `n_components_` are those of the last fit.  After a call of
         `fit` itself, whose rows are not kept, its choices are final.
 
