@@ -77,7 +77,8 @@ def test_ten_chunks_are_nearly_a_full_fit(table, most, seed, monkeypatch):
     best = VariationalAutoencoder(random_state=0).fit(X).score(new)
     gain = 0.02 * (best - alone)
     assert best - learned(model, *chunks).score(new) < gain
-    assert best - learned(first, chunks[0]).score(new) > gain  # negative control
+    few = learned(first, chunks[0][:500])
+    assert best - few.score(new) > gain  # negative control
 
 
 def test_the_fit_is_repeated_when_the_rows_have_doubled(short, monkeypatch):
