@@ -29,6 +29,32 @@ from _report import made_by, publish, table
 MISSING, RANK = 0.2, 4
 ROWS = [1000, 10_000, 100_000, 1_000_000]
 COLUMNS = [5, 20, 50, 100, 200, 400, 800]
+NOTE = """The tables of TruncatedGaussianGraphLearner are absolute values of these, and
+those of NoisyOr say whether a value exceeds 1. The fits were made in several runs on a
+machine with two cores that other processes used, too.
+
+The operations of an E-step are two products of the table and a matrix, a product of
+each row and an inverse, and one inverse for each pattern of missing cells. EM uses rows
+of the same pattern through their weight, mean and scatter only, so that k + 1 rows
+replace all rows that observe the same k columns. A million rows of 10 columns are 6,055
+rows then, and an E-step takes less time than reading the table would. Where nearly each
+row has a pattern of its own, nothing is left out. There the time is spread over some
+twenty operations on rows in the cache, and gathering and inverting one small block for
+each row; sharing inverses, sweeping blocks together, the order of memory and malloc's
+thresholds were tried, and the last has no effect.
+
+Before tables were condensed, IncompleteFactorAnalysis took 59 to 74 s for a million
+rows in memory. Of 200,000 rows x 10 columns, which it reads in each of 195 rounds, it
+took 15.6 s in memory and 30.1 s in `Chunks`; now 1.4 and 1.8 s, with the same rounds
+(CPU time, same machine).
+
+The M-steps of graphs of 20 and 50 columns are small: up to 13 ms each, most of it the
+overhead of operations on matrices of some thousand entries. These columns have four
+strong common factors, which is the hardest case; the graphical lasso of
+CopulaGraphLearner had not converged after 1000 proximal gradient steps. With steps of
+Newton's method between them, 84 M-steps of one fit (d = 100) took 2.0 instead of 5.3 s,
+and all converged; on rings of 50 and 100 columns 0.09 and 0.25 instead of 0.12 and 0.28
+s."""
 E_STEP_HEADER = ["rows", "columns", "patterns", "operations, ms", "reading, ms"]
 E_STEP_HEADER += ["E-step of all rows, ms", "ratio", "rows left", "condensing, ms"]
 E_STEP_HEADER += ["E-step of the rows left, ms", "ratio"]
@@ -291,6 +317,23 @@ def limit(one, speed):
     return max(one["flops"] / speed["flops"], one["bytes"] / speed["bytes"])
 
 
+def sized(one):
+    return f"{one['n']:,} x {one['d']}"
+
+
+def verdict(name, goal, steps, speed):
+    """Say which steps are within a multiple of their limit."""
+    found = {True: [], False: []}
+    for label, one in steps:
+        ratio = one["seconds"] / limit(one, speed)
+        found[ratio <= goal].append(f"{label} ({ratio:.1f})")
+    met, missed = ("; ".join(found[key]) or "none" for key in (True, False))
+    return (
+        f"Goal: each {name} within {goal} times its limit. Met: {met}. "
+        f"**Missed**: {missed}."
+    )
+
+
 def e_step_rows(steps, speed):
     for one in steps:
         values = [one["flops"] / speed["flops"], one["bytes"] / speed["bytes"]]
@@ -376,7 +419,10 @@ def report(options):
         "## Physical limits",
         limits,
         table(E_STEP_HEADER, e_step_rows(e_steps, speed)),
+        verdict("E-step", 3, [(sized(one), one) for one in e_steps], speed),
         table(M_STEP_HEADER, m_step_rows(m_steps, speed)),
+        verdict("M-step", 5, [(f"{n}, d = {o['d']}", o) for n, o in m_steps], speed),
+        NOTE,
     ]
 
 

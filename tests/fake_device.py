@@ -3,7 +3,8 @@
 Its tensors hold a tensor of the CPU and say that they are on the device `meta`.  Each
 operation checks that all tensors of at least one dimension are on one device, and is
 then computed on the CPU.  So whole fits run "on a device" on machines without one, give
-the numbers of the CPU, and fail where a tensor has been left behind.
+the numbers of the CPU, and fail where a tensor has been left behind.  No random numbers
+can be drawn on it, because those of a device differ from those of the CPU.
 """
 
 from contextlib import contextmanager
@@ -80,8 +81,11 @@ def computed(func, args, kwargs):
         kwargs = {**kwargs, "device": torch.device("cpu")}
     if func not in _COPIES:
         _check(func, args, kwargs)
+    there = asked == FAKE if asked is not None else bool(wrapped)
+    if there and torch.Tag.nondeterministic_seeded in func.tags:
+        raise RuntimeError(f"{func} draws random numbers on the device.")
     found = func(*tree_map(bare, args), **tree_map(bare, kwargs))
-    fake = asked == FAKE if asked is not None else bool(wrapped)
+    fake = there
     if func is torch.ops.aten.copy_.default:
         fake = isinstance(args[0], FakeTensor)
 
@@ -109,12 +113,14 @@ class _Mode(TorchDispatchMode):
 
 
 class _Constants(TorchFunctionMode):
-    """Let `torch.tensor` make tensors on the device, which does not dispatch."""
+    """Let functions make tensors on the device that do not dispatch."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func is torch.tensor and kwargs.get("device") == FAKE:
             return func(*args, **{**kwargs, "device": "cpu"}).to(FAKE)
+        if func is torch.Tensor.new_tensor and isinstance(args[0], FakeTensor):
+            return args[0].inner.new_tensor(*args[1:], **kwargs).to(FAKE)
         return func(*args, **kwargs)
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from skvnce import (
+    LBFGS,
     Adam,
     IncompleteDensity,
     LAIRImputer,
@@ -104,20 +105,28 @@ def test_the_name_of_a_device(monkeypatch):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_estimators_say_that_there_is_no_gpu():
     model = VariationalAutoencoder(solver=Adam(device="cuda"), random_state=0)
-    for estimator in (model, LAIRImputer(model, random_state=0)):
+    density = IncompleteDensity(solver=Adam(device="cuda"))
+    for estimator in (
+        model,
+        LAIRImputer(model, random_state=0),
+        VGIImputer(density, random_state=0),
+        VNCEEstimator(solver=Adam(device="cuda")),
+        VNCEEstimator(solver=LBFGS(device="cuda")),
+    ):
         with pytest.raises(ValueError, match="torch finds no CUDA device"):
             estimator.fit(rows(0))
 
 
-def test_wrong_devices_are_refused():
-    with pytest.raises(ValueError, match=r"'solver\.device' parameter"):
-        VariationalAutoencoder(solver=Adam(device="tpu")).fit(rows(0))
-    for refusing in (
-        VNCEEstimator(solver=Adam(device="auto"), max_iter=1),
-        VGIImputer(IncompleteDensity(solver=Adam(device="auto")), random_state=0),
+@pytest.mark.parametrize("name", ["tpu", None, "cuda:0"])
+def test_wrong_devices_are_refused(name):
+    for estimator, slot in (
+        (VariationalAutoencoder(solver=Adam(device=name)), "solver"),
+        (VNCEEstimator(solver=LBFGS(device=name)), "solver"),
+        (VGIImputer(IncompleteDensity(solver=Adam(device=name))), "model.solver"),
     ):
-        with pytest.raises(ValueError, match="device='auto' is not used here"):
-            refusing.fit(rows(0))
+        match = rf"'{slot}\.device' parameter .*auto.*cpu.*Got {name!r}"
+        with pytest.raises(ValueError, match=match):
+            estimator.fit(rows(0))
 
 
 def test_auto_fits_as_the_cpu_does():

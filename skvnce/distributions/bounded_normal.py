@@ -12,6 +12,7 @@ from torch.distributions import Distribution, Normal, constraints
 from torch.special import log_ndtr
 
 from skvnce.distributions.implicit import with_gradient
+from skvnce.distributions.portable import uniform_numbers
 
 _TAIL = 35.0  # beyond it erfc underflows; the excess over the bound is exponential
 # standard deviations beyond which the density of a normal is negligible
@@ -98,8 +99,7 @@ class BoundedNormal(Distribution):
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:  # noqa: B008
         """Draw (*sample, *batch)."""
         shape = self._extended_shape(sample_shape)
-        uniform = torch.rand(shape, dtype=self.loc.dtype, device=self.loc.device)
-        return self.icdf(uniform)
+        return self.icdf(uniform_numbers(shape, self.loc))
 
     def _standard(self, value: Tensor) -> Tensor:
         finite = value.isfinite()  # others have no gradient of the scale: inf * 0

@@ -42,7 +42,7 @@ class FreeNormal(nn.Module):
     def factor(self) -> Tensor:
         """Compute A; (features, features)."""
         d = len(self.shift)
-        places = torch.tril_indices(d, d, -1)
+        places = torch.tril_indices(d, d, -1, device=self.below.device)
         zeros = self.below.new_zeros(d, d)
         below = zeros.index_put(tuple(places), self.below)
         return below + self.log_diagonal.exp().diag()

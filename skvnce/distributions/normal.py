@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from skvnce._warnings import warn_user
+from skvnce.distributions.portable import normal_numbers
 
 _CELLS_AT_ONCE = 2**16  # maximum size of a batch of blocks: 0.5 MiB fits into the cache
 _JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)
@@ -99,7 +100,7 @@ class Batch(NamedTuple):
         found = matrix.reshape(-1).take(d * block[:, :, None] + block[:, None, :])
         if inside.all():
             return found
-        eye = torch.eye(block.shape[1], dtype=matrix.dtype)
+        eye = torch.eye(block.shape[1]).to(matrix)
         return found.where(inside[:, :, None] & inside[:, None, :], eye)
 
     def gather_cells(self, x: Tensor) -> Tensor:
@@ -162,8 +163,7 @@ class ByMissing(NamedTuple):
 
         ``-L^-T (whitened + noise)`` has the mean of eq. (2) and covariance P_mm^-1.
         """
-        noise = torch.randn(n_draws, *self.whitened.shape, dtype=self.residual.dtype)
-        return self.at(noise)
+        return self.at(normal_numbers((n_draws, *self.whitened.shape), self.residual))
 
     def at(self, noise: Tensor) -> Tensor:
         """Draw by standard normal noise of a shape that `whitened` broadcasts to."""
@@ -176,7 +176,7 @@ class ByMissing(NamedTuple):
 
     def variance(self) -> Tensor:
         """Compute the variance of each missing cell, 0 of others; (n, features)."""
-        eye = torch.eye(self.factor.shape[-1], dtype=self.factor.dtype)
+        eye = torch.eye(self.factor.shape[-1]).to(self.factor)
         root = torch.linalg.solve_triangular(self.factor, eye, upper=False)
         return self.batch.scatter(root.square().sum(-2))
 
@@ -225,7 +225,7 @@ class ByObserved(NamedTuple):
         A draw y of whole rows, corrected by the difference of r and y_o, has the mean
         and covariance of eq. (1) (Matheron's rule).
         """
-        noise = torch.randn(n_draws, *self.residual.shape, dtype=self.residual.dtype)
+        noise = normal_numbers((n_draws, *self.residual.shape), self.residual)
         y = noise @ self.normal.root.T
         surprise = self.batch.gather_cells(self.residual - y * self.batch.seen)
         return y + self._predict(_forward(self.factor, surprise))
@@ -426,7 +426,7 @@ def _batches(
     while first < len(rows):
         width = int(count[first])
         last = first + max(1, _CELLS_AT_ONCE // max(d, width**2))
-        part, place = rows[first:last], torch.arange(width)
+        part, place = rows[first:last], torch.arange(width, device=x.device)
         columns = (~block_of[part]).to(torch.uint8).sort(dim=1, stable=True).indices
         block = columns[:, :width].where(place < count[first:last, None], d + place)
         seen = observed[part]

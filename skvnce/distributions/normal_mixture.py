@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal, constraints
 
+from skvnce.distributions.portable import uniform_numbers
 from skvnce.distributions.quantiles import at_quantiles
 
 
@@ -102,9 +103,7 @@ class NormalMixture(Distribution):
         """Draw (*sample, *batch, latents), with the gradient of `at_uniform`."""
         shape = *sample_shape, *self.batch_shape, *self.event_shape
         wide = *shape[:-1], shape[-1] + 1
-        return self.at_uniform(
-            torch.rand(wide, dtype=self.loc.dtype, device=self.loc.device)
-        )
+        return self.at_uniform(uniform_numbers(wide, self.loc))
 
     def at_uniform(self, uniform: Tensor) -> Tensor:
         """Map uniform numbers to draws with the implicit gradient, first order only.

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from skvnce.distributions.portable import uniform_numbers
+
 _TAIL = 12.0  # excess of the bound over the location: above it, continued fraction
 _DEPTH = 16  # of the continued fraction: relative error below 1e-13 beyond _TAIL
 _DRAW_TAIL = 8.0  # beyond this, draws solve for the excess over the bound
@@ -159,7 +161,7 @@ class TruncatedNormal(Distribution):
         """
         shape = self._extended_shape(sample_shape)
         with torch.no_grad():
-            upper = 1 - torch.rand(shape, dtype=self.loc.dtype, device=self.loc.device)
+            upper = 1 - uniform_numbers(shape, self.loc)
             x = self.scale * unit_quantile(upper, self.ratio.expand(shape))
             a, y = -self.ratio, x / self.scale - self.ratio
             hazard_ratio = (mean_excess(a) + a) / (mean_excess(y) + y)

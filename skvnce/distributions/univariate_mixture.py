@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal, constraints
 
 from skvnce.distributions.implicit import with_gradient
+from skvnce.distributions.portable import uniform_numbers
 
 _HALVINGS = {torch.float32: 26, torch.float64: 52}  # to full precision
 _REACH = 12.0  # standard deviations beyond the outermost components
@@ -69,5 +70,4 @@ class UnivariateMixture(Distribution):
         """Draw (*sample, *batch)."""
         least = torch.finfo(self.loc.dtype).eps
         shape = self._extended_shape(sample_shape)
-        uniform = torch.rand(shape, dtype=self.loc.dtype, device=self.loc.device)
-        return self.icdf(uniform.clamp(least, 1 - least))
+        return self.icdf(uniform_numbers(shape, self.loc).clamp(least, 1 - least))

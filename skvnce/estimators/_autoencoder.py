@@ -6,7 +6,6 @@ from copy import copy, deepcopy
 import numpy as np
 import torch
 
-from skvnce._device import device_in_use, resolve_device
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce._threads import one_thread
@@ -82,7 +81,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         return self
 
     @contextmanager
-    def _trains(self):
+    def _trains(self, seed=None):
         """Set threads and random numbers of a training, and name remedies."""
         fields = self._solver()
         remedy = (
@@ -90,7 +89,8 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
             f"solver, or raise its weight_decay={fields['weight_decay']!r}: pass "
             "solver=Adam(...)."
         )
-        with one_thread(), seeded(self.random_state), failures_named(remedy):
+        seed = self.random_state if seed is None else seed
+        with one_thread(), seeded(seed), failures_named(remedy):
             yield
 
     @reports_fit
@@ -103,12 +103,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
                 "X has no row with an observed value in the columns of the model. Pass "
                 "rows with observed values."
             )
-        if self.algorithm != self._fitted_algorithm:
-            raise ValueError(
-                f"algorithm={self.algorithm!r} is not that of fit, "
-                f"{self._fitted_algorithm!r}, to which the encoder belongs. Set it "
-                "back, or call fit."
-            )
+        self._check_algorithm()
         n_cooling = min(COOLING, self.max_iter)
         on_round, finish = report_rounds(self, self.max_iter + n_cooling, X=X)
         fitted = self._autoencoder()
@@ -136,6 +131,15 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         finish()
         return self
 
+    def _check_algorithm(self):
+        """Raise an error if `algorithm` has changed since `fit`."""
+        if self.algorithm != self._fitted_algorithm:
+            raise ValueError(
+                f"algorithm={self.algorithm!r} is not that of fit, "
+                f"{self._fitted_algorithm!r}, to which the encoder belongs. Set it "
+                "back, or call fit."
+            )
+
     def _fit_nodes(self, nodes, weights, on_round, on_chosen):
         """Fit the initial model, choose the number of rounds, and train."""
         refuse_levels(self)
@@ -162,6 +166,10 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
                 on_chosen(Blind(found, nodes, hidden.numpy()))
 
         self._train(auto, data, nodes, weights, on_round, show)
+        self._keep_modules(auto)
+
+    def _keep_modules(self, auto):
+        """Store the parameters of trained modules."""
         self.model_state_, self.posterior_state_ = map(state_of, auto)
         self._cache = []
 
@@ -201,25 +209,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
 
     def _solver(self):
         """Return the fields of the solver."""
-        return fields_of(self.solver, "solver", SOLVER)
-
-    def _device(self):
-        name = self._solver()["device"]
-        device = resolve_device(name, "solver.device")
-        if device.type != "cpu" and is_level(self).any():
-            if name == "auto":
-                return torch.device("cpu")
-            raise ValueError(
-                f"solver.device={name!r}, but columns of categories are trained on the "
-                "CPU only. Pass 'cpu' or 'auto', or encode them."
-            )
-        return device
-
-    def _device_in_use(self):
-        """Return the device of `transform`, `sample` and `score_samples`."""
-        if is_level(self).any():
-            return torch.device("cpu")
-        return device_in_use(self._solver()["device"])
+        return fields_of(self.solver, self._slot, SOLVER)
 
     def _training(self):
         fields = self._solver()
@@ -248,15 +238,35 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
     def _autoencoder(self):
         """Return model and encoder in double precision, rebuilt on first use."""
         if not self._cache:
-            d, k = len(self.scale_), self.n_components_
-            d += sum(family.n_more for family in self._families().levels)
-            ones = torch.ones(d, dtype=torch.float64)
-            blank = FactorModel(0 * ones, ones[:, None].repeat(1, k), ones)
-            with seeded(0):
-                sizes = autoencoder.Architecture(*self._sizes)
-                auto = autoencoder.build(blank, self._families(), sizes)
-            states = self.model_state_, self.posterior_state_
-            for part, state in zip(auto, states, strict=True):
-                load_state(part.double(), state)
-            self._cache.append(auto.evaluated())
+            self._cache.append(self._rebuilt().evaluated())
         return self._cache[0].on(self._device_in_use())
+
+    def _rebuilt(self):
+        """Make model and encoder in double precision, with their parameters."""
+        d, k = len(self.scale_), self.n_components_
+        d += sum(family.n_more for family in self._families().levels)
+        ones = torch.ones(d, dtype=torch.float64)
+        blank = FactorModel(0 * ones, ones[:, None].repeat(1, k), ones)
+        with seeded(0):
+            sizes = autoencoder.Architecture(*self._sizes)
+            auto = autoencoder.build(blank, self._families(), sizes)
+        states = self.model_state_, self.posterior_state_
+        for part, state in zip(auto, states, strict=True):
+            load_state(part.double(), state)
+        return auto
+
+    def _in_training(self):
+        """Make model and encoder in single precision, as the training left them."""
+        return autoencoder.Autoencoder(*(part.float() for part in self._rebuilt()))
+
+
+def check_draws(estimator):
+    """Raise an error if draws of missing cells would have no gradient."""
+    for family in ("bernoulli", UNIT):
+        if family in np.ravel(estimator.likelihood):
+            raise ValueError(
+                "algorithm='vbgi-vae' draws missing cells from normal "
+                f"distributions, which likelihood={family!r} does not accept. Use "
+                "'normal' or 'rounded' for these columns, or "
+                "algorithm='vbgi-vae-m'."
+            )

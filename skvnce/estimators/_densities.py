@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from sklearn.utils._param_validation import StrOptions
 
+from skvnce._random import seeded
 from skvnce.algorithms.vgi import initial
 from skvnce.algorithms.vgi.autoencoder import AutoencoderDensity
 from skvnce.estimators._blind import turned_like
@@ -189,13 +190,42 @@ def made_by_user(make, n_features):
     return own_density(module, n_features)
 
 
-def at_some_rows(model, n_features):
-    """Evaluate a density at a few rows near the centre."""
+def placed(pair, device, n_features):
+    """Move model and conditionals to a device, in place.
+
+    Raises
+    ------
+    ValueError
+        If the model has tensors that torch cannot move.
+    """
+    found = pair.on(device)
+    if device.type == "cpu":
+        return found
+    try:
+        with torch.no_grad(), seeded(0):
+            found.model.log_prob(_some_rows(n_features).float().to(device))
+    except RuntimeError as error:
+        raise ValueError(
+            f"model cannot run on the device {device}: {error} Register all tensors as "
+            "parameters or buffers, and make others on the device of the input; or "
+            "pass device='cpu'."
+        ) from error
+    return found
+
+
+def _some_rows(n_features):
+    """Make a few rows near the centre."""
     n_rows = 3
     rows = torch.linspace(-1, 1, n_rows * n_features, dtype=torch.float64)
+    return rows.view(n_rows, n_features)
+
+
+def at_some_rows(model, n_features):
+    """Evaluate a density at a few rows near the centre; moves it to the CPU."""
     was_training = model.training
     with torch.no_grad():
-        found = model.double().eval().log_prob(rows.view(n_rows, n_features)).numpy()
+        model = model.cpu().double().eval()
+        found = model.log_prob(_some_rows(n_features)).numpy()
     model.train(was_training)
     return found
 

@@ -30,6 +30,7 @@ from skvnce.estimators._densities import (
     check_rebuilt,
     conditionals_of,
     made_by_user,
+    placed,
 )
 from skvnce.estimators._density_draws import scored_by_chains
 from skvnce.estimators._modules import filled_once, load_state, state_of
@@ -50,6 +51,7 @@ _SOLVER = {  # the values of the fields that are "auto"
     "learning_rate_init": 1e-3,
     "n_iter_no_change": 6,
     "validation_fraction": 0.1,
+    "device": "cpu",
 }
 _FASTER = {"learning_rate_init": 3e-3}  # of an autoencoder of few columns
 _FEW = 20  # which are at most so many; more columns need more steps
@@ -104,7 +106,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         after this number of rounds without a better prediction of held-out cells;
         ``validation_fraction=0.1``: the share of the observed cells that are held out
         to choose the number of rounds.  With 0, training runs `max_iter` rounds on all
-        cells.
+        cells.  ``device="cuda"`` trains and is used on a GPU, unless there are
+        categories.
     max_iter : int, default=40
         Maximum number of rounds of 50 steps.  With 0 the result is the normal
         distribution at which all models except your own start.
@@ -169,18 +172,20 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         self.max_iter = max_iter
         self.n_importance_samples = n_importance_samples
 
+    _slot = "model.solver"
+
     def to_torch(self):
         """Return a copy of the fitted density.
 
         Returns
         -------
         torch.nn.Module
-            In double precision, without gradients.
+            On the CPU, in double precision, without gradients.
         """
         if not hasattr(self, "model_state_"):
             raise NotFittedError("It is not fitted: VGIImputer fits a copy of it.")
         model = self._fitted().pair.model
-        return deepcopy(getattr(model, "module", model))
+        return deepcopy(getattr(model, "module", model)).cpu()
 
     def _check_conditions(self):
         """Check conditions on several parameters."""
@@ -201,7 +206,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         """Return the fields of the solver."""
         few = self._has_encoder() and len(getattr(self, "scale_", ())) <= _FEW
         defaults = _SOLVER | (_FASTER if few else {})
-        return fields_of(self.solver, "model.solver", defaults)
+        return fields_of(self.solver, self._slot, defaults)
 
     def _n_chains(self):
         """Return K, the number of completions of each row."""
@@ -239,7 +244,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         start = initial.Start(data, normal, self._families(), weights)
         self._model_seed = int(torch.randint(2**31 - 1, ()))  # the same at each rebuild
         self._ends = tuple(end.numpy() for end in initial.range_of(start))
-        pair = self._pair(normal)
+        device = self._device()
+        pair = placed(self._pair(normal), device, len(self.scale_))
         if isinstance(self._method(), VGI):
             share = self._solver()["validation_fraction"]
             _, hidden = hold_out(nodes, weights, share)
@@ -252,15 +258,19 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
             chains = self._train(pair, start, hidden, on_round, show)
             share = chains.n_outside / chains.n_drawn.clamp(min=1)
             rounded = np.array(self.families_) == "rounded"
-            stray = (share > STRAY).numpy() & ~rounded
+            stray = (share > STRAY).cpu().numpy() & ~rounded
             self.strays_ = self.feature_indices_[stray].tolist()
         else:
             chains = self._maximise(pair, start, on_round)
             self.strays_ = []
-        self.model_state_, self.conditionals_state_ = map(state_of, pair)
         self.n_iter_ = len(self.loss_curve_)
+        self._hypercube = tuple(part.cpu().numpy() for part in chains.hypercube)
+        self._keep_modules(pair)
+
+    def _keep_modules(self, pair):
+        """Store the parameters of trained modules."""
+        self.model_state_, self.conditionals_state_ = map(state_of, pair)
         self._trained = at_some_rows(pair.model, len(self.scale_))
-        self._hypercube = tuple(part.numpy() for part in chains.hypercube)
         self._cache = []
 
     def _pair(self, normal, like=None):
@@ -303,21 +313,24 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         before, after = starts
         if not isinstance(self.model, str):  # it does not start at the normal
             after = after._replace(model=before.model)
-        found = training.Pair(*map(moved, pair, before, after))
-        cube = Hypercube(*(end.double() for end in hypercube))
+        here = deepcopy(pair).on(start.data.x.device)
+        found = training.Pair(*map(moved, here, before, after))
+        cube = Hypercube(*(end.double() for end in hypercube)).on(start.data.x.device)
         blind = copy(self)
         blind._cache = [density.Fitted(found, normal, self._families(), cube)]
         return blind
 
     def _train(self, pair, start, hidden, on_round, on_chosen):
-        """Train in rounds; return the final chains."""
+        """Train in rounds, on the device of the modules; return the final chains."""
         settings, seen, fields = self._settings(), start.without(hidden), self._solver()
+        device = self._device()
         if not isinstance(self.model, str):
             with step("fitting the density to completed rows"):
                 self._warm_up(pair.model, seen, settings)
         method = self._method()
         ways = chains_of(method, self._n_chains())
-        chains = initial.make_chains(seen, ways)
+        chains = initial.make_chains(seen, ways).on(device)
+        start, there = start.on(device), hidden.to(device)
         self._warm_up_conditionals(pair.conditionals, chains, settings)
 
         def while_better(judged):
@@ -325,7 +338,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
                 pair,
                 start,
                 chains,
-                hidden,
+                there,
                 settings,
                 max_rounds=self.max_iter,
                 patience=fields["n_iter_no_change"],
@@ -354,7 +367,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
     def _warm_up(self, model, start, settings):
         """Fit a user's density to rows completed by the normal distribution."""
         ways = initial.ChainSettings(self._n_chains())
-        chains = initial.make_chains(start, ways)
+        chains = initial.make_chains(start, ways).on(self._device())
         n_batches = -(-len(start.weights) // settings.batch_size)
         training.warm_up_model(
             model,
@@ -380,7 +393,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         """Train by Monte Carlo EM; the conditionals stay those of the normal."""
         settings, method = self._settings(), self._method()
         ways = initial.ChainSettings(self._n_chains())
-        chains = initial.make_chains(start, ways)
+        device = self._device()
+        chains = initial.make_chains(start, ways).on(device)
         n_rounds, n_steps = int(self.max_iter), int(method.n_steps)
         first = {1: -(-n_steps // 3), _LONGER: n_steps}
         self.validation_scores_, self.best_iter_ = [], n_rounds
@@ -392,7 +406,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
             n_epochs=n_rounds,
             n_steps=mcem.at_intervals(first, int(method.every)),
             hypercube=chains.hypercube,
-            batches=lambda: rows_of(start.weights, settings.batch_size),
+            batches=lambda: rows_of(start.weights, settings.batch_size, device),
             on_epoch=lambda n, loss: on_round(n, loss, np.nan),
         )
         return chains
@@ -410,7 +424,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
             cube = Hypercube(*(torch.tensor(end).double() for end in self._hypercube))
             check_rebuilt(at_some_rows(pair.model, len(self.scale_)), self._trained)
             self._cache.append(density.Fitted(pair, normal, self._families(), cube))
-        return self._cache[0]
+        return self._cache[0].on(self._device_in_use())
 
     def _has_encoder(self):
         return self.model == "vae"

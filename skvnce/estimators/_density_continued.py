@@ -9,8 +9,9 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.vgi import density, initial, training
-from skvnce.estimators._densities import VGI, at_some_rows, chains_of
-from skvnce.estimators._modules import load_state, state_of
+from skvnce.distributions.normal import Normal
+from skvnce.estimators._densities import VGI, chains_of
+from skvnce.estimators._modules import load_state
 from skvnce.estimators._rounds import failures_named
 from skvnce.training.rounds import COOLING
 
@@ -63,11 +64,12 @@ def continued(member, X, seed):
     ways = chains_of(member._method(), member._n_chains())
     n_rounds = max(1, member.best_iter_)
     with one_thread(), seeded(seed), failures_named("Fit the imputer to all rows."):
-        pair = _pair_of(member, start.normal)
-        chains = initial.make_chains(start, ways)
+        device = member._device()
+        pair = _pair_of(member, start.normal).on(device)
+        chains = initial.make_chains(start, ways).on(device)
         losses = density.train_on_all(
             pair,
-            start,
+            start.on(device),
             chains,
             member._settings(),
             n_rounds=n_rounds,
@@ -75,12 +77,10 @@ def continued(member, X, seed):
         )
     found.loss_curve_ = [*member.loss_curve_, *losses]
     found.n_iter_ = len(found.loss_curve_)
-    found.model_state_, found.conditionals_state_ = map(state_of, pair)
-    found._trained = at_some_rows(pair.model, len(member.scale_))
-    low, high = (part.numpy() for part in chains.hypercube)
+    low, high = (part.cpu().numpy() for part in chains.hypercube)
     before = member._hypercube
     found._hypercube = np.fmin(low, before[0]), np.fmax(high, before[1])
-    found._cache = []
+    found._keep_modules(pair)
     return found
 
 
@@ -88,10 +88,10 @@ def _start_of(member, X):
     """Map rows with observed cells to the scores of a fitted density."""
     nodes = X[:, member.feature_indices_].astype(np.float64)
     nodes = nodes[~np.isnan(nodes).all(1)]
-    fitted = member._fitted()
+    normal = Normal(*map(torch.tensor, member._normal))
     data, _ = member._cell_scores().scores(Incomplete.from_array(nodes))
     weights = torch.ones(len(nodes), dtype=torch.float64)
-    return initial.Start(data, fitted.normal, fitted.families, weights)
+    return initial.Start(data, normal, member._families(), weights)
 
 
 def _pair_of(member, normal):

@@ -7,6 +7,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed
 from skvnce._threads import one_thread
 from skvnce.algorithms.vgi import density
+from skvnce.algorithms.vgi.score import CHAINS, score
 
 _SWEEPS = 5  # of the chains from which log-densities are estimated
 
@@ -22,13 +23,13 @@ def drawn_by_chains(member, nodes, numbers, *, n_chains, n_sweeps, n_kept):
         streams = numbers(nodes[rows.numpy()])  # a single row stays a table
         found = density.draw(
             fitted,
-            data.take(rows),
+            data.take(rows).on(fitted.device),
             streams,
             n_chains=n_chains,
             n_sweeps=n_sweeps,
             n_kept=n_kept,
         )
-        drawn[:, rows.numpy()] = scores.cells(found).numpy()
+        drawn[:, rows.numpy()] = scores.cells(found.cpu()).numpy()
     return drawn
 
 
@@ -38,18 +39,18 @@ def scored_by_chains(member, X, n_draws):
     data, log_slopes = member._cell_scores().scores(Incomplete.from_array(nodes))
     found = torch.zeros(2, len(X)).double()
     with one_thread():
-        for rows in density.chunks(fitted, data.observed, n_draws * density.CHAINS):
+        for rows in density.chunks(fitted, data.observed, n_draws * CHAINS):
             if not data.observed[rows[0]].any():
                 continue
             part = nodes[rows.numpy()]
             found[:, rows] = torch.stack(
-                density.score(
+                score(
                     fitted,
-                    data.take(rows),
+                    data.take(rows).on(fitted.device),
                     lambda purpose, part=part: row_keyed(part, purpose),
                     n_draws=n_draws,
                     n_sweeps=_SWEEPS,
                 )
-            )
+            ).cpu()
     seen = data.observed.any(1)
     return (found[0] + log_slopes.where(seen, 0.0)).numpy(), found[1].numpy()

@@ -1,8 +1,6 @@
 """`partial_fit` of `GaussianImputer`: repeated fits, and then online EM.
 
-A few rows do not show which marginals, shrinkage or calibration are best.  So the first
-rows of a stream are kept, and the fit is repeated with all rows so far when their
-number has doubled.  Beyond `MOST_KEPT` rows the choices are final, and the rows are
+`skvnce.estimators._stream` repeats the fit while the rows are kept.  Beyond, they are
 forgotten.
 """
 
@@ -17,13 +15,8 @@ from skvnce.algorithms.gaussian.marginals import PiecewiseLinear, scores_of
 from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._chunks import in_parts
-from skvnce.estimators._possible import PossibleValues
+from skvnce.estimators._stream import Stream, widen, widened
 from skvnce.estimators._summary import rows_in_memory
-from skvnce.estimators._tables import rows_with_data
-from skvnce.estimators._validation import Encoded, ends_of
-
-MOST_KEPT = 20_000  # rows of a stream by which its choices are made
-_PART_KEPT = 5  # one of so many of the rows that a table in parts has in memory
 
 
 def start_online(estimator, fit, marginals, total):
@@ -35,35 +28,26 @@ def start_online(estimator, fit, marginals, total):
 def keep_first_rows(estimator, X, sample_weight):
     """Keep the rows of the first call of `partial_fit`, if the fit may be repeated."""
     if in_parts(X) is None and estimator._mixed is None and estimator._online:
-        table = estimator._checked(X)
-        weights, kept = rows_with_data(table, sample_weight)
-        _keep_rows(estimator, table[kept], weights[kept], len(table), len(table))
+        _keep_rows(estimator, Stream.of(estimator._checked(X), sample_weight))
 
 
-def _keep_rows(estimator, X, weights, n_rows, n_fitted):
-    most = min(MOST_KEPT, rows_in_memory(X.shape[1]) // _PART_KEPT)
-    kept = None if n_rows > most else (X.copy(), weights, n_rows, n_fitted)
-    estimator._stream = kept
+def _keep_rows(estimator, stream):
+    few = stream.n_rows <= stream.most
+    estimator._stream = stream.stored() if few else None
 
 
 def go_on(estimator, X, sample_weight):
     """Learn from a validated table: repeat the fit with all rows, or by online EM."""
-    n_rows = len(X)
-    weights, kept = rows_with_data(X, sample_weight)
-    X, weights = X[kept], weights[kept]
-    _extended(estimator, X)  # raises an error for its rows
+    new = Stream.of(X, sample_weight)
+    widened(estimator, new.rows)  # raises an error for its rows
     if estimator._stream is not None:
-        *old, n_before, n_fitted = estimator._stream
-        pairs = zip(old, (X, weights), strict=True)
-        rows, own = (np.concatenate(pair) for pair in pairs)
-        n_rows += n_before
-        _keep_rows(estimator, rows, own, n_rows, n_fitted)
-        if estimator._stream is not None and n_rows >= 2 * n_fitted:
-            estimator._fitted_ends = ends_of(rows)
-            estimator.fit(Encoded(rows, estimator), sample_weight=own)
-            _keep_rows(estimator, rows, own, n_rows, n_rows)
+        stream = Stream(*estimator._stream).followed_by(new)
+        if stream.is_due:
+            stream = stream.refitted(estimator, sample_weight=stream.weights)
+            _keep_rows(estimator, stream)
             return
-    _learn_more(estimator, X, weights)
+        _keep_rows(estimator, stream)
+    _learn_more(estimator, new.rows, new.weights)
 
 
 def check_can_continue(estimator):
@@ -81,7 +65,7 @@ def _learn_more(estimator, X, weights):
     seen = ~np.isnan(nodes).all(1)
     if not seen.any():
         return
-    _widen(estimator, X)
+    widen(estimator, X)
     data = estimator._units().scaled(nodes[seen])
     rows = Rows(data, torch.from_numpy(weights[seen]))
     strength = estimator.shrinkage_ * nodes.shape[1]
@@ -120,17 +104,3 @@ def _keep_for_draws(estimator, state, rows, strength):
         part = part.mapped(partial(scores_of, state.marginals))
     given = part.data, part.weights, strength, float(state.total)
     estimator._keep_for_draws(*given)
-
-
-def _widen(estimator, X):
-    """Extend the ranges of the columns, and their repeated values, to new cells."""
-    found, ends = _extended(estimator, X)
-    estimator._fitted_ends = ends
-    estimator._set_possible(found)
-
-
-def _extended(estimator, X):
-    known, old = PossibleValues(*estimator._possible), estimator._fitted_ends
-    new = ends_of(X)
-    ends = np.stack([np.fmin(old[0], new[0]), np.fmax(old[1], new[1])])
-    return known.extended(estimator, X, old, ends), ends

@@ -116,7 +116,7 @@ class Imputer(CellSampler):
             sources, draw = model._sources(checked, n_draws, is_joint=False)
             shift = shift_of(model, shift)
             turns = checked, sources, shifted(draw, shift), n_draws, random_state
-            drawn = model._filled_in_turns(*turns)
+            drawn = model._filled_by_shift(shift, *turns)
             announce_cuts(model, shift)
         return self._as_asked(drawn, checked, X, as_array, wanted)
 
@@ -150,6 +150,18 @@ class Imputer(CellSampler):
         With ``is_joint=False`` a model has one value of the parameters.
         """
         raise NotImplementedError
+
+    def _filled_by_shift(self, shift, *turns):
+        """Draw as `_filled_in_turns` does; `shift` adds up the changes of cells."""
+        return self._filled_in_turns(*turns)
+
+    def _limit_of_shift(self, place):
+        """Say why cells of a column move by less than stated, and what to do."""
+        low, high = self.feature_ranges_[:, place]
+        return (
+            f"values remain within {low:g} and {high:g}. State a smaller shift, or "
+            "wider bounds of the imputer."
+        )
 
     def _trains_model(self):
         """Return whether `fit` trains the model that draws."""

@@ -2,6 +2,7 @@
 
 import inspect
 import warnings
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,11 +15,17 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._progress import steps
 from skvnce.algorithms.vae import sampling
 from skvnce.estimators._autoencoder_draws import evenly, mean_by, predict_by
+from skvnce.estimators._autoencoder_stream import (
+    check_can_stream,
+    go_on,
+    keep_first_rows,
+)
 from skvnce.estimators._blind import Blind
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
+    shows_progress,
 )
 from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._members import (
@@ -280,7 +287,54 @@ class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
         self._keep_members(members, X)
         self._judge(X, blind)
         self._fit_indicator(X)
+        self._stream = None
         finish()
+        return self
+
+    @keeps_state_on_failure
+    @shows_progress
+    def partial_fit(self, X, y=None):
+        """Go on learning from more rows.
+
+        All members learn by the schedule of `VariationalAutoencoder.partial_fit`: the
+        first call is `fit`, the fit is repeated when the number of rows has doubled, up
+        to 20,000 rows, and every other call goes on training.  The first member chooses
+        the number of rounds.  Several members get new random weights of the rows in
+        each call.  Ranges grow with the observed cells.  `held_out_gain_` and
+        `marginal_columns_` are those of the last fit.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : LAIRImputer
+
+        Raises
+        ------
+        ValueError, TypeError, DivergenceError
+            As in `fit`; ValueError also if the number of columns changed, if `model` is
+            frozen or a `TorchVAE`, which nothing trains, or if its `algorithm` is
+            ``"vbgi-vae"``.
+        """
+        self._check_parameters()
+        if not self._trains_model():
+            raise ValueError(
+                f"This imputer does not train model={self.model!r}. Call partial_fit "
+                "of the VariationalAutoencoder, or pass it without FrozenEstimator."
+            )
+        if self.model is not None:
+            check_can_stream(self.model.algorithm)
+        if not hasattr(self, "estimators_"):
+            self.fit(X)
+            keep_first_rows(self, self._checked(X))
+            return self
+        keep = partial(setattr, self, "estimators_")
+        go_on(self, self._checked(X), self.estimators_, keep)
         return self
 
     def _trains_model(self):

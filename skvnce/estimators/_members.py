@@ -307,7 +307,12 @@ def seeds_and_weights(count, n, random_state):
     rng = np.random.default_rng(seed_from(random_state))
     for _ in range(count):
         seed = int(rng.integers(2**31))
-        yield seed, rng.gamma(_SHAPE, size=n) if count > 1 else None
+        yield seed, random_weights(rng, n) if count > 1 else None
+
+
+def random_weights(rng, n):
+    """Draw the weights of n rows for one of several members."""
+    return rng.gamma(_SHAPE, size=n)
 
 
 def is_constant(X):

@@ -43,11 +43,10 @@ class Adam(Part):
         Share of the observed cells that are held out to choose the number of rounds;
         not for `VNCEEstimator` and `NoisyOr`.
     device : {"cpu", "cuda", "auto"}, default="cpu"
-        Where torch trains, and where the fitted model is used; only for
-        `VariationalAutoencoder`, also inside `LAIRImputer`, and for `NoisyOr`.
-        ``"auto"`` is CUDA where there is a device, else the CPU.  Random numbers are
-        the same on each device, and fitted attributes are on the CPU: where torch finds
-        no CUDA device, a fitted model uses the CPU.
+        Where torch trains, and where the fitted model is used.  ``"auto"`` is CUDA
+        where there is a device, else the CPU.  Random numbers are the same on each
+        device, and fitted attributes are on the CPU: where torch finds no CUDA device,
+        a fitted model uses the CPU.
 
     Examples
     --------
@@ -93,6 +92,9 @@ class LBFGS(Part):
     tol : float, default=1e-5
         Training stops if the objective changes by less than `tol` in each of five
         rounds.
+    device : {"cpu", "cuda", "auto"}, default="cpu"
+        Where torch computes the objective, and where the fitted model is used, see
+        `Adam`.
 
     Examples
     --------
@@ -104,11 +106,13 @@ class LBFGS(Part):
     _parameter_constraints = {
         "n_iter": [integer_from(1)],
         "tol": [Number(Real, 0, None, closed="left")],
+        "device": [StrOptions(set(DEVICES))],
     }
 
-    def __init__(self, n_iter=5, tol=1e-5):
+    def __init__(self, n_iter=5, tol=1e-5, device="cpu"):
         self.n_iter = n_iter
         self.tol = tol
+        self.device = device
 
 
 class LAIR(Part):

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from skvnce._completed import decoded
+from skvnce._device import device_in_use, resolve_device
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_lattice
 from skvnce._threads import one_thread
@@ -81,17 +82,23 @@ class NodeScores(CachedModules, ConstantColumns):
     """Mixin of estimators whose model uses scores of the columns in `feature_indices_`.
 
     Scores are standardised columns, after a nonlinear map if that improves the
-    prediction of held-out cells.  Columns with repeated values are rounded.
+    prediction of held-out cells.  Columns with repeated values are rounded.  Models
+    have a `_solver`, whose field ``device`` is where they are trained and used.
     """
+
+    _slot = "solver"  # name of the parameter, in messages
 
     def _keep_nodes(self, X, weights, consequence):
         """Choose the columns of the model; return their cells in the rows used."""
         cells = self._read_cells(X, weights, consequence)
-        self._possible = tuple(possible_values(self, cells.table))  # plain, for skops
+        self._set_possible(possible_values(self, cells.table))
         levels = is_level(self)
         self.location_ = np.where(levels, 0.0, cells.location)
         self.scale_ = np.where(levels, 1.0, cells.scale)
         return cells.nodes, torch.from_numpy(cells.weights)
+
+    def _set_possible(self, found):
+        self._possible = tuple(found)  # plain, for skops
 
     def _fit_normal(self, nodes, weights, *, nonlinear, asked):
         """Choose marginals on held-out cells, and fit a normal distribution to scores.
@@ -191,6 +198,25 @@ class NodeScores(CachedModules, ConstantColumns):
             self._tables = frequency_scores(raw, weights, families, self._values)
         self.families_ = families.tolist()
         self._cache = []
+
+    def _device(self):
+        """Return the device of training."""
+        name, slot = self._solver()["device"], f"{self._slot}.device"
+        device = resolve_device(name, slot)
+        if device.type != "cpu" and is_level(self).any():
+            if name == "auto":
+                return torch.device("cpu")
+            raise ValueError(
+                f"{slot}={name!r}, but columns of categories are trained on the CPU "
+                "only. Pass 'cpu' or 'auto', or encode them."
+            )
+        return device
+
+    def _device_in_use(self):
+        """Return the device of `transform`, `sample` and `score_samples`."""
+        if is_level(self).any():
+            return torch.device("cpu")
+        return device_in_use(self._solver()["device"])
 
     def _places(self, family):
         return torch.tensor(

@@ -178,12 +178,10 @@ def announce_cuts(estimator, shift):
         found = total / number if number else asked
         if abs(found) < _LEAST_OF_SHIFT * abs(asked):
             spread = estimator._spreads[place]
-            low, high = estimator.feature_ranges_[:, place]
             warn_user(
                 f"shift moves the missing cells of {column_name(estimator, place)} by "
                 f"{found / spread:.2f} standard deviations on average, not by "
-                f"{asked / spread:.2f}, as values remain within {low:g} and {high:g}. "
-                "State a smaller shift, or wider bounds of the imputer."
+                f"{asked / spread:.2f}, as {estimator._limit_of_shift(place)}"
             )
 
 

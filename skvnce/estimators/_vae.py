@@ -3,7 +3,6 @@
 from copy import deepcopy
 from numbers import Real
 
-import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -12,15 +11,16 @@ from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.vae import autoencoder
 from skvnce.algorithms.vae.losses import ALGORITHMS
-from skvnce.estimators._autoencoder import TrainedAutoencoder
+from skvnce.estimators._autoencoder import TrainedAutoencoder, check_draws
 from skvnce.estimators._autoencoder_draws import mean_given, new_rows
 from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._parts import Adam
-from skvnce.estimators._scores import FAMILIES, UNIT, by_encoder
+from skvnce.estimators._scores import FAMILIES, by_encoder
 from skvnce.estimators._tables import into_dtype
+from skvnce.estimators._vae_continued import ContinuedTraining
 from skvnce.estimators._validation import (
     AUTO,
     OF_CATEGORIES,
@@ -37,7 +37,9 @@ from skvnce.estimators._validation import (
 )
 
 
-class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder):
+class VariationalAutoencoder(
+    ClassNamePrefixFeaturesOutMixin, ContinuedTraining, TrainedAutoencoder
+):
     """A variational autoencoder fitted to tables with missing values.
 
     The latents are ``z ~ N(0, I)``, and the columns are independent given z.  The mean
@@ -283,40 +285,11 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         X = incomplete_array(self, X, reset=True)
         check_fit(self, X.shape)
         self._fit_table(X)
+        self._stream = None
         if self.on_misfit != "ignore":
             numbers = self.feature_indices_[~is_level(self)]
             announce(tail_messages(self, X, numbers), self.on_misfit)
         return self
-
-    @keeps_state_on_failure
-    def fit_posterior(self, X, y=None):
-        """Train the encoder on other rows, with the model held fixed.
-
-        The estimates of `score_samples` and `transform` for such rows become more
-        accurate, while the density that they estimate does not change.  Training
-        maximises the bound of `algorithm`, or that of MIWAE if the algorithm completes
-        rows, for `max_iter` rounds and up to six with decreasing learning rates.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.  Rows that are entirely missing are ignored.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        self : VariationalAutoencoder
-
-        Raises
-        ------
-        ValueError
-            If no row of X has an observed value, or if `algorithm` has changed since
-            `fit`.
-        DivergenceError
-            If training diverges.
-        """
-        return self._fit_encoder(self._checked(X))
 
     @by_parts
     @shows_progress
@@ -433,16 +406,5 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
                 f"{mixed!r}. MissVAE, MissSVAE, MissIWAE and MissSIWAE use mixtures."
             )
         if self.algorithm == "vbgi-vae":
-            self._check_draws()
+            check_draws(self)
         check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
-
-    def _check_draws(self):
-        """Raise an error if draws of missing cells would have no gradient."""
-        for family in ("bernoulli", UNIT):
-            if family in np.ravel(self.likelihood):
-                raise ValueError(
-                    "algorithm='vbgi-vae' draws missing cells from normal "
-                    f"distributions, which likelihood={family!r} does not accept. Use "
-                    "'normal' or 'rounded' for these columns, or "
-                    "algorithm='vbgi-vae-m'."
-                )

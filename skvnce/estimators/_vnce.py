@@ -101,8 +101,8 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         with common random numbers.  ``"adam"`` optimises both together on mini-batches
         and also supports posteriors of discrete draws.  ``"auto"`` is ``"lbfgs"``
         whenever it is possible.  You can also pass `skvnce.LBFGS`, or `skvnce.Adam`,
-        of which only `batch_size` (``"auto"`` is 200) and `learning_rate_init`
-        (``"auto"`` is 0.03, and the rate decreases to zero) are used.
+        of which only `batch_size` (``"auto"`` is 200), `learning_rate_init`
+        (``"auto"`` is 0.03, and the rate decreases to zero) and `device` are used.
     ridge : "auto" or float, default="auto"
         Strength of the penalty ``ridge |theta|^2 / (2 n)`` of the model's parameters.
         ``"auto"`` is 0 for your own models.  For the default model it is the number of

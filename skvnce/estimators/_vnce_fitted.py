@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._device import device_in_use
 from skvnce._random import row_keyed, row_lattice, seeded
 from skvnce._threads import one_thread
 from skvnce._units import Units
@@ -19,6 +20,7 @@ from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._modules import CachedModules, filled_once, load_state
 from skvnce.estimators._tables import in_container, into_dtype
+from skvnce.estimators._vnce_settings import device_name
 from skvnce.models.noise import Marginals, Rescaled
 
 _POOL = 10_000  # rows of the reference noise from which that of each row is chosen
@@ -116,8 +118,9 @@ class FittedDensity(CachedModules, CellSampler):
             for (rows, columns), nodes in self._parts(
                 tiled, only_incomplete=not part, n_chains=self._n_chains(CANDIDATES)
             ):
-                data = self._units().scaled(nodes)
-                drawn = self._fitted().one_draw(data, part)
+                model = self._fitted()
+                data = self._units().scaled(nodes).on(model.device)
+                drawn = model.one_draw(data, part).cpu()
                 if part:
                     out[rows[:, 0]] = into_dtype(drawn, X.dtype)
                 else:
@@ -155,11 +158,12 @@ class FittedDensity(CachedModules, CellSampler):
         scores, errors = np.zeros((2, len(X)))
         for (rows, _), nodes in self._parts(X, n_chains=self._n_chains(EVALUATED)):
             with one_thread(), torch.no_grad():
-                found, error = self._fitted().log_prob(
-                    self._units().scaled(nodes), row_lattice(nodes, 0)
-                )
-            scores[rows[:, 0]] = found.numpy() - self._units().log_scales(nodes)
-            errors[rows[:, 0]] = error.numpy()
+                model = self._fitted()
+                data = self._units().scaled(nodes).on(model.device)
+                found, error = model.log_prob(data, row_lattice(nodes, 0))
+            log_scales = self._units().log_scales(nodes)
+            scores[rows[:, 0]] = found.cpu().numpy() - log_scales
+            errors[rows[:, 0]] = error.cpu().numpy()
         return (scores, errors) if return_std else scores
 
     @shows_progress
@@ -204,11 +208,11 @@ class FittedDensity(CachedModules, CellSampler):
         contrast = fitted.keyed_contrast(
             noise, pool, self._units().scaled(nodes), _NU, row_keyed(nodes, 1)
         )
-        numbers = row_lattice(nodes, 2), row_lattice(nodes, 3)
-        return self._fitted().objective(contrast, numbers)
+        numbers, model = (row_lattice(nodes, 2), row_lattice(nodes, 3)), self._fitted()
+        return model.objective(contrast.on(model.device), numbers).cpu()
 
     def to_torch(self):
-        """Return a copy of the fitted module, without gradients.
+        """Return a copy of the fitted module on the CPU, without gradients.
 
         Returns
         -------
@@ -225,7 +229,7 @@ class FittedDensity(CachedModules, CellSampler):
         check_is_fitted(self)
         if not self.feature_indices_.size:
             raise ValueError("All columns were constant at fit: there is no model.")
-        return copy.deepcopy(self._fitted().model)
+        return copy.deepcopy(self._fitted().model).cpu()
 
     def _names_out(self, names):
         if not self.n_components_:
@@ -237,14 +241,15 @@ class FittedDensity(CachedModules, CellSampler):
 
     def _latent_mean(self, nodes):
         with one_thread(), torch.no_grad():
-            return self._fitted().latent_mean(
-                self._units().scaled(nodes), row_lattice(nodes, 0)
-            )
+            model = self._fitted()
+            data = self._units().scaled(nodes).on(model.device)
+            return model.latent_mean(data, row_lattice(nodes, 0)).cpu()
 
     def _filled(self, model, units, nodes):
         """Fill nodes by means within the ranges."""
         with one_thread(), torch.no_grad():
-            filled = model.filled(units.scaled(nodes), row_lattice(nodes, 0))
+            data = units.scaled(nodes).on(model.device)
+            filled = model.filled(data, row_lattice(nodes, 0)).cpu()
         return self._clipped(units.restored(filled))
 
     def _n_chains(self, n_draws):
@@ -279,4 +284,4 @@ class FittedDensity(CachedModules, CellSampler):
             )
             exact = modules.is_integrated(posterior, model)
             self._cache.append(fitted.Fitted(model, steps, self.n_components_, exact))
-        return self._cache[0]
+        return self._cache[0].on(device_in_use(device_name(self)))

@@ -1,9 +1,11 @@
 """Parameters of VNCEEstimator as the settings of its fit."""
 
+from skvnce._device import resolve_device
 from skvnce.algorithms.vnce.fit import Settings, Solver
 from skvnce.estimators._parts import LBFGS, Adam, fields_of
 
-_ADAM = {"batch_size": 200, "learning_rate_init": 0.03}  # instead of "auto"
+# instead of "auto"
+_ADAM = {"batch_size": 200, "learning_rate_init": 0.03, "device": "cpu"}
 
 
 def solver_of(estimator):
@@ -29,11 +31,17 @@ def solver_of(estimator):
     )
 
 
+def device_name(estimator):
+    """Return the field ``device`` of the solver."""
+    return getattr(estimator.solver, "device", "cpu")
+
+
 def settings_of(estimator):
     """Collect the parameters that a fit needs, and its seed."""
     noise, ridge = estimator.noise, estimator.ridge
     if isinstance(noise, str) and noise == "auto":
         noise = "gaussian" if estimator.model is None else "marginal"
+    device = resolve_device(device_name(estimator), "solver.device")
     return Settings(
         estimator.model,
         estimator.posterior,
@@ -44,5 +52,5 @@ def settings_of(estimator):
         estimator.n_init,
         estimator._seed,
         None if isinstance(ridge, str) else float(ridge),
-        solver_of(estimator),
+        solver_of(estimator)._replace(device=device),
     )

@@ -122,7 +122,8 @@ def regression(
     Returns
     -------
     Tensor of shape (*batch,)
-        ``weight * log q_j(x_j | x_-j)``.
+        ``weight * log q_j(x_j | x_-j)``; 0 where the weight is, even outside of bounds.
     """
     value = x.gather(-1, columns.unsqueeze(-1)).squeeze(-1)
-    return weights * conditionals.blind(x, columns).log_prob(value)
+    inside = conditionals.blind(x, columns).log_prob(value)
+    return (weights * inside).where(weights > 0, 0.0)

@@ -75,6 +75,10 @@ class Contrast(NamedTuple):
     data: Rows
     noise: Rows
 
+    def on(self, device: torch.device) -> Self:
+        """Return the rows on a device."""
+        return type(self)(*(Rows(*(part.to(device) for part in rows)) for rows in self))
+
     def take(self, rows: Tensor | slice) -> Self:
         """Return the given rows of data with their noise."""
         return type(self)(self.data.take(rows), self.noise.take(rows))

@@ -9,7 +9,7 @@ Simkus, Rhodes and Gutmann (2023), algorithm 5, and algorithm 6 for the hypercub
 appendix H suggests Metropolis-Hastings instead.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -75,6 +75,10 @@ class Hypercube(NamedTuple):
 
     low: Tensor
     high: Tensor
+
+    def on(self, device: torch.device) -> Self:
+        """Return it on a device."""
+        return type(self)(self.low.to(device), self.high.to(device))
 
     def outside(self, value: Tensor, columns: Tensor) -> Tensor:
         """Return which values (*batch,) of columns (*batch,) are not inside."""

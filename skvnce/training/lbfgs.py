@@ -141,7 +141,7 @@ def minimise_parameters(
         at, slope = vector.new_zeros(()), torch.zeros_like(vector)
         for part in parts():
             gradients = torch.autograd.grad(part, leaves, materialize_grads=True)
-            at, slope = at + part.detach(), slope + flat(gradients)
+            at, slope = at + part.detach().to(at), slope + flat(gradients)
         if not (at.isfinite() and slope.isfinite().all()):
             raise NotFinite(f"the loss is {float(at)}, or its gradient is not finite")
         nonlocal best
@@ -172,8 +172,8 @@ def minimise_parameters(
 
 
 def flat(tensors: Iterable[Tensor]) -> Tensor:
-    """Join tensors into a vector of float64."""
-    return torch.cat([tensor.flatten().double() for tensor in tensors])
+    """Join tensors into a vector of float64 on the CPU."""
+    return torch.cat([tensor.flatten().double().cpu() for tensor in tensors])
 
 
 def _value_and_gradient(

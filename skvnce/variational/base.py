@@ -24,6 +24,7 @@ from skvnce.distributions.number_or_level import (
     drawn_once,
 )
 from skvnce.distributions.number_or_level import entropy as entropy  # re-exported
+from skvnce.distributions.portable import uniform_numbers
 from skvnce.distributions.quantiles import at_quantiles, draw
 from skvnce.distributions.quantiles import inside as inside  # re-exported
 
@@ -147,7 +148,7 @@ def stream(seed: int) -> Uniforms:
 
 def global_stream(step: int, template: Tensor) -> Tensor:
     """Draw uniform numbers from torch's global stream, the same on each device."""
-    return torch.rand(template.shape, dtype=template.dtype).to(template.device)
+    return uniform_numbers(template.shape, template)
 
 
 def draw_latents(

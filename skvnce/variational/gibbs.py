@@ -137,7 +137,7 @@ class _Conditionals(nn.Module):
             loc + raw[..., 0],
             self.log_scales + raw[..., 1],
             raw[..., 2:],
-            torch.arange(x.shape[-1]).expand(x.shape),
+            torch.arange(x.shape[-1], device=x.device).expand(x.shape),
         )
 
 

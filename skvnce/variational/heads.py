@@ -16,6 +16,7 @@ from torch.distributions import (
 )
 
 from skvnce.distributions.bounded_normal import BoundedNormal
+from skvnce.distributions.portable import PortableNormal
 from skvnce.distributions.splines import MonotonicRQSTransform
 from skvnce.distributions.univariate_mixture import UnivariateMixture
 
@@ -61,7 +62,7 @@ class NormalHead:
         self, loc: Tensor, log_scale: Tensor, rest: Tensor, columns: Tensor
     ) -> Normal:
         """Return the normals."""
-        return Normal(loc, _scale(log_scale), validate_args=False)
+        return PortableNormal(loc, _scale(log_scale), validate_args=False)
 
 
 class MixtureHead:
@@ -143,5 +144,6 @@ class SplineHead:
             parts = spline.split([k, k, k - 1], -1)
             steps.append(MonotonicRQSTransform(*parts, bound=self.bound))
             steps.append(AffineTransform(shift, _scale(log_step)))
-        base = Normal(torch.zeros_like(loc), torch.ones_like(loc), validate_args=False)
+        unit = torch.zeros_like(loc), torch.ones_like(loc)
+        base = PortableNormal(*unit, validate_args=False)
         return TransformedDistribution(base, steps, validate_args=False)

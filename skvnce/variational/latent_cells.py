@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Normal
 
+from skvnce.distributions.portable import PortableNormal
+
 _STEEPEST = 12.0  # bound of log-scales
 
 
@@ -81,4 +83,4 @@ class AnchoredLatentCells(nn.Module):
 
 def _normal(loc: Tensor, log_scale: Tensor) -> Normal:
     scale = log_scale.clamp(-_STEEPEST, _STEEPEST).exp()
-    return Normal(loc, scale, validate_args=False)
+    return PortableNormal(loc, scale, validate_args=False)

@@ -1,6 +1,8 @@
 """Tables whose columns satisfy equations: sums and derived columns."""
 
 import pickle
+import re
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -323,3 +325,21 @@ def test_the_last_missing_column_of_a_function_is_solved_for(order):
     assert_allclose(filled[:, kept], plain[:, kept], rtol=1e-12)
     assert (filled[:, moved] != plain[:, moved]).all()
     assert_allclose(body_mass(*filled[:, :2].T), X[both, 2], rtol=1e-8)
+
+
+def test_a_shift_that_equations_undo_is_announced(seed):
+    rng = np.random.default_rng(seed)
+    parts = pd.DataFrame(rng.gamma(4.0, size=(300, 3)), columns=list("abc"))
+    frame = parts.assign(total=parts.sum(axis=1), free=rng.normal(size=300))
+    for name in ("a", "b", "c", "free"):  # the total is observed
+        frame.loc[rng.random(300) < 0.4, name] = np.nan
+    sums = {"total": ["a", "b", "c"]}
+    imputer = ConsistentImputer(sums=sums, random_state=0).fit(frame)
+    every = {"a": 0.5, "b": 0.5, "c": 0.5}
+    with pytest.warns(UserWarning, match="equations move them back") as caught:
+        imputer.sample(frame, 3, 0, shift=every)
+    named = {re.search("column '(.*)' by", str(one.message))[1] for one in caught}
+    assert named == set(every)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the control
+        imputer.sample(frame, 3, 0, shift={"free": 0.5})

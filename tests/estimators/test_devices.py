@@ -3,23 +3,34 @@
 import pickle
 from functools import partial
 
+import cases
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from energies import Bell, Factor
 from fake_device import FAKE, FakeTensor, fake_device
+from sklearn.base import clone
 from torch.distributions import Independent, Normal
 
 from skvnce import (
+    LBFGS,
+    MCEM,
+    VGI,
     Adam,
+    IncompleteDensity,
     LAIRImputer,
     NoisyOr,
     TorchVAE,
     VariationalAutoencoder,
+    VGIImputer,
+    VNCEEstimator,
     _device,
 )
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.noisy_or import INFERENCES, Rows
 from skvnce.algorithms.vae.sampling import SAMPLERS
+from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
@@ -83,6 +94,62 @@ def lair(sampler, name):
     )
 
 
+def vgi(name, model="factor-analysis", algorithm="vgi", on_misfit="ignore"):
+    density = IncompleteDensity(
+        model,
+        algorithm=algorithm,
+        solver=solver(name),
+        max_iter=2,
+        n_importance_samples=4,
+    )
+    return VGIImputer(
+        density,
+        n_estimators=1,
+        n_steps=2,
+        n_draws=8,
+        on_misfit=on_misfit,
+        random_state=0,
+    )
+
+
+def vnce(name, model=None, solver="lbfgs", **parameters):
+    parts = {"lbfgs": LBFGS(2, device=name), "adam": Adam(30, device=name)}
+    return VNCEEstimator(
+        model,
+        solver=parts[solver],
+        max_iter=2,
+        n_training_draws=2,
+        noise_ratio=3,
+        random_state=0,
+        **parameters,
+    )
+
+
+def boltzmann(n_features):
+    return RestrictedBoltzmann(n_features, 2)
+
+
+class Squared(torch.nn.Module):
+    """A density of the user."""
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.location = torch.nn.Parameter(torch.zeros(n_features))
+
+    def log_prob(self, x):
+        return -(x - self.location).square().sum(1) / 2
+
+
+class StuckBell(Bell):
+    def log_density(self, x):
+        return super().log_density(x - torch.ones(3).to(x.dtype))
+
+
+class StuckDensity(Squared):
+    def log_prob(self, x):
+        return -(x - self.location - torch.ones(3).to(x.dtype)).square().sum(1)
+
+
 class Decoder(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -128,10 +195,39 @@ ESTIMATORS = {
     },
     **{f"NoisyOr {name}": noisy_or(name) for name in INFERENCES},
     **{f"LAIR {sampler}": partial(lair, sampler) for sampler in SAMPLERS},
+    "VNCE": vnce,
+    "VNCE adam": partial(vnce, solver="adam"),
+    "VNCE Bell": partial(vnce, model=Bell, n_init=2),
+    "VNCE neighbours": partial(vnce, model=Bell, noise="conditional"),
+    "VNCE Factor": partial(vnce, model=Factor),
+    "VNCE binary": partial(vnce, model=Factor, solver="adam"),
+    "VNCE states": partial(vnce, model=boltzmann, solver="adam"),
+    "VNCE bernoulli": partial(
+        vnce, model=boltzmann, posterior="bernoulli", solver="adam"
+    ),
+    "VGI": partial(vgi, on_misfit="warn"),  # uses held-out cells
+    **{
+        f"VGI {model}": partial(vgi, model=model)
+        for model in ("vae", "flow", "coupling-flow")
+    },
+    "VGI own": partial(vgi, model=Squared),
+    "VGI mcem": partial(vgi, model="coupling-flow", algorithm=MCEM(n_steps=3)),
+    **{
+        f"VGI {kind} {network}": partial(
+            vgi, algorithm=VGI(kind, network=network, n_selected=2, n_warm_up=1)
+        )
+        for kind, network in [
+            ("mixture", "shared"),
+            ("spline", "extended"),
+            ("bounded", "independent"),
+        ]
+    },
 }
 USES = {
     "transform": lambda model, X: model.transform(X),
     "score_samples": lambda model, X: model.score_samples(X),
+    "objective": lambda model, X: np.array(model.objective(X)),
+    "sample_latents": lambda model, X: model.sample_latents(X, 2, 0, as_array=True),
     "sample": lambda model, X: model.sample(X, 2, random_state=0, as_array=True),
     "sample_rows": lambda model, X: model.sample_rows(3, random_state=0),
     "inverse_transform": lambda model, X: model.inverse_transform(model.transform(X)),
@@ -140,25 +236,37 @@ USES = {
 
 def quick_or_slow(name):
     """Leave two estimators in the default run; the others are slow."""
-    quick = name in ("TorchVAE", "VAE miwae")
+    quick = name in ("TorchVAE", "VAE miwae", "VGI", "VNCE")
     return name if quick else pytest.param(name, marks=pytest.mark.slow)
 
 
 def used(model, X):
-    return {
+    found = {
         name: use(model, X)
         for name, use in USES.items()
-        if hasattr(model, name.split(".")[0])
+        if hasattr(model, name) and (name != "sample_latents" or model.n_components_)
     }
+    assert found
+    return found
+
+
+def table(name, seed):
+    """Make rows of numbers, with a positive column for VNCE, and a binary one."""
+    X = rows(seed)
+    if name.startswith("NoisyOr") or name in ("VNCE states", "VNCE bernoulli"):
+        return np.where(np.isnan(X), X, X > 0)
+    if name.startswith("VNCE "):
+        X[:, 1] = abs(X[:, 1])
+    if name == "VNCE binary":
+        X[:, 2] = np.where(np.isnan(X[:, 2]), np.nan, X[:, 2] > 0)
+    return X
 
 
 @pytest.mark.parametrize("name", [quick_or_slow(name) for name in ESTIMATORS])
 def test_fits_and_uses_are_those_of_the_cpu(name, seed, device, monkeypatch):
     """And nothing stays behind, which the device would refuse."""
     monkeypatch.setattr("skvnce.training.rounds.STEPS", 2)
-    X, made = rows(seed), ESTIMATORS[name]
-    if name.startswith("NoisyOr"):
-        X = np.where(np.isnan(X), X, X > 0)
+    X, made = table(name, seed), ESTIMATORS[name]
     before, n_made = used(made("cpu").fit(X), X), FakeTensor.n_made
     model = made("cuda").fit(X)
     fitted = FakeTensor.n_made
@@ -176,19 +284,116 @@ def test_fits_and_uses_are_those_of_the_cpu(name, seed, device, monkeypatch):
         again.fit(X)
 
 
-def test_modules_with_tensors_of_the_cpu_are_named(seed, device):
-    own("cpu", Stuck).fit(rows(seed))
-    with pytest.raises(ValueError, match=r"another device.* Register all tensors as"):
-        own("cuda", Stuck).fit(rows(seed))
+STUCK = {
+    "TorchVAE": partial(own, encoder=Stuck),
+    "VGI": partial(vgi, model=StuckDensity),
+    "VNCE": partial(vnce, model=StuckBell),
+}
+
+
+@pytest.mark.parametrize("name", STUCK)
+def test_modules_with_tensors_of_the_cpu_are_named(name, seed, device):
+    STUCK[name]("cpu").fit(rows(seed))
+    with pytest.raises(ValueError, match=r"another device.* Register all tensors"):
+        STUCK[name]("cuda").fit(rows(seed))
+
+
+@pytest.mark.parametrize("make", [vae, vgi])
+def test_more_rows_are_trained_on_the_device(make, seed, device, monkeypatch):
+    monkeypatch.setattr("skvnce.training.rounds.STEPS", 2)
+    monkeypatch.setattr("skvnce.estimators._autoencoder_stream._ENOUGH", 1)
+    monkeypatch.setattr("skvnce.training.best.Best.restore", lambda self: 1)
+    X, more = rows(seed), rows(seed + 1)[:50]
+    before = make("cpu").partial_fit(X).partial_fit(more).score_samples(X)
+    model = make("cuda").partial_fit(X)
+    first = model.score_samples(X)
+    n_made = FakeTensor.n_made
+    model.partial_fit(more)
+    assert FakeTensor.n_made > n_made
+    found = model.score_samples(X)
+    np.testing.assert_allclose(found, before, rtol=1e-6)
+    assert not np.allclose(found, first, rtol=1e-6)
+
+
+def test_categories_stay_on_the_cpu(seed, device):
+    X = pd.DataFrame(rows(seed), columns=list("abc"))
+    X["c"] = X["c"].map(str).astype("category").where(X["c"].notna())
+    with pytest.raises(ValueError, match=r"model\.solver\.device='cuda', but columns"):
+        vgi("cuda", "vae").fit(X)
+    n_made = FakeTensor.n_made
+    vgi("auto", "vae").set_params(model__max_iter=0).fit(X).transform(X)
+    assert FakeTensor.n_made == n_made
+
+
+@pytest.mark.parametrize("make", [vgi, vnce, vae])
+def test_modules_are_returned_on_the_cpu(make, seed, device, monkeypatch):
+    monkeypatch.setattr("skvnce.training.rounds.STEPS", 2)
+    model = make("cuda").fit(rows(seed))
+    model.score_samples(rows(seed))
+    found = [leaf.device.type for leaf in model.to_torch().parameters()]
+    assert found and set(found) == {"cpu"}
+
+
+@pytest.fixture
+def gradients(monkeypatch):
+    """Count the calls of autograd."""
+    calls = []
+
+    def counted(function):
+        def called(*args, **kwargs):
+            calls.append(function)
+            return function(*args, **kwargs)
+
+        return called
+
+    for name in ("backward", "grad"):
+        function = getattr(torch.autograd, name)
+        monkeypatch.setattr(torch.autograd, name, counted(function))
+    return calls
+
+
+TRAINED = ["VAE miwae", "LAIR lair", "NoisyOr acp", "VGI", "VNCE"]
+OTHERS = [
+    next(one for one in cases.ESTIMATORS if type(one) is kind)
+    for kind in dict.fromkeys(map(type, cases.ESTIMATORS))
+    if kind not in {type(ESTIMATORS[name]("cpu")) for name in TRAINED}
+]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_estimators_that_torch_trains_take_a_device(
+    name, seed, device, gradients, monkeypatch
+):
+    monkeypatch.setattr("skvnce.training.rounds.STEPS", 1)
+    n_made = FakeTensor.n_made
+    ESTIMATORS[name]("cuda").fit(table(name, seed))
+    assert gradients
+    assert FakeTensor.n_made > n_made
+
+
+@pytest.mark.parametrize("estimator", OTHERS, ids=lambda one: type(one).__name__)
+def test_all_other_estimators_need_no_gradients(estimator, seed, device, gradients):
+    n_made = FakeTensor.n_made
+    clone(estimator).fit(abs(rows(seed, 200)))
+    assert not gradients
+    assert FakeTensor.n_made == n_made
 
 
 def test_the_device_refuses_what_stays_behind(seed, device, monkeypatch):
     """The control: tables that are not moved, in training and in use."""
     monkeypatch.setattr("skvnce.training.rounds.STEPS", 2)
     X = rows(seed)
-    model = vae("cuda").fit(X)
+    model, density, energy = (make("cuda").fit(X) for make in (vae, vgi, vnce))
     monkeypatch.setattr(Incomplete, "on", lambda self, device: self)
-    for use in (model.transform, model.fit):
+    for use in (
+        model.transform,
+        model.fit,
+        density.transform,
+        density.score_samples,
+        density.fit,
+        energy.transform,
+        energy.score_samples,
+    ):
         with pytest.raises(RuntimeError, match="of the CPU and of another device"):
             use(X)
     binary = np.where(np.isnan(X), X, X > 0)

@@ -1,21 +1,20 @@
-"""Any density of rows: fitted by variational Gibbs inference, sampled and scored.
+"""Any density of rows: fitted by variational Gibbs inference, and sampled.
 
 A normal distribution fitted by EM initially completes the rows and anchors the
 variational conditionals, so that only a model that starts elsewhere needs a warm-up.
 Cells of columns with repeated values are known up to an interval.  They are drawn from
-it in each round (dequantisation), and probabilities of the interval are scored.
+it in each round (dequantisation).
 
 References
 ----------
 Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
 estimation from incomplete data, algorithm 1, section 7.2 of the thesis; Theis, van den
-Oord and Bethge (2016) for dequantisation; Veach and Guibas (1995) for the mixture of
-proposals.
+Oord and Bethge (2016) for dequantisation.
 """
 
 from collections.abc import Callable, Iterable
 from math import ceil, log
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +32,6 @@ from skvnce.algorithms.vgi.training import (
 )
 from skvnce.distributions.cells import Families
 from skvnce.distributions.normal import Normal
-from skvnce.objectives.elbo import iwelbo, standard_error
 from skvnce.samplers.base import run_chain
 from skvnce.samplers.variational_gibbs import (
     Hypercube,
@@ -42,11 +40,10 @@ from skvnce.samplers.variational_gibbs import (
 from skvnce.training.averaging import Averaged
 from skvnce.training.best import Best
 from skvnce.training.rounds import MAX_NORM, cooling_after, rows_of
-from skvnce.variational.base import Uniforms, at_quantiles
+from skvnce.variational.base import Uniforms
 
 TOGETHER = 4  # number of cells that chains accept or reject together
 _JUDGES = 8  # number of draws by which the density of a held-out cell is normalised
-CHAINS = 8  # number of chains of a row for its log-density
 _AT_ONCE = 2**23  # maximum size of a chunk of rows
 _WIDE = 30  # approximate memory, in numbers, of a cell in a flow's networks
 _HIDDEN = 256  # the same of a row in the networks of the conditionals
@@ -65,7 +62,7 @@ def batches_of(
     def batches() -> Iterable[Tensor]:
         data = start.dequantised()
         chains.restate(Incomplete(data.x.where(observed, 0.0), observed))
-        return rows_of(start.weights, batch_size)
+        return rows_of(start.weights, batch_size, observed.device)
 
     return batches
 
@@ -230,6 +227,16 @@ class Fitted(NamedTuple):
     families: Families
     hypercube: Hypercube
 
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.hypercube.low.device
+
+    def on(self, device: torch.device) -> Self:
+        """Move to a device, the modules in place; the normal stays on the CPU."""
+        rest = self.families.on(device), self.hypercube.on(device)
+        return type(self)(self.pair.on(device), self.normal, *rest)
+
 
 def normal_start(
     fitted: Fitted, data: Incomplete, uniforms: Uniforms, n_chains: int
@@ -237,20 +244,31 @@ def normal_start(
     """Complete rows by draws of the normal given the observed cells.
 
     An unconditional draw x' is shifted by E[x_mis | x_obs] - E[x_mis | x'_obs] (Hoffman
-    and Ribak 1991), so that the draw is a function of numbers keyed by the row.
+    and Ribak 1991), so that the draw is a function of numbers keyed by the row.  It is
+    computed on the CPU.
 
     Returns
     -------
     Tensor of shape (n_chains, n, features)
     """
-    normal, like = fitted.normal, data.x.expand(n_chains, *data.x.shape)
-    noise = torch.special.ndtri(uniforms(0, like).clamp(2.0**-50, 1 - 2.0**-50))
+    there = data.x.device
+    wide = Incomplete(data.x.expand(n_chains, *data.x.shape), data.observed)
+    drawn = normal_draw(fitted.normal, wide, uniforms)
+    cube = fitted.hypercube.on(drawn.device)
+    return data.with_values(drawn.clamp(*cube).to(there))
+
+
+def normal_draw(normal: Normal, data: Incomplete, uniforms: Uniforms) -> Tensor:
+    """Draw missing cells of rows (n_draws, n, features) as `normal_start` does."""
+    data = data.on(normal.mean.device)
+    noise = torch.special.ndtri(uniforms(0, data.x).clamp(2.0**-50, 1 - 2.0**-50))
     free = normal.mean + noise @ torch.linalg.cholesky(normal.covariance).T
     shifted = (data.x - free).where(data.observed, 0.0) + normal.mean
-    rows = Incomplete(shifted.flatten(0, 1), data.observed.repeat(n_chains, 1))
-    moved = em.conditional_mean(normal, rows).view(like.shape)
-    drawn = free + (moved - normal.mean)
-    return data.with_values(drawn.clamp(*fitted.hypercube))
+    rows = Incomplete(
+        shifted.flatten(0, 1), data.observed.expand(free.shape).flatten(0, 1)
+    )
+    moved = em.conditional_mean(normal, rows).view(free.shape)
+    return data.with_values(free + (moved - normal.mean))
 
 
 @torch.no_grad()
@@ -317,85 +335,6 @@ def dequantised_rows(
     like = data.x.expand(n_draws, *data.x.shape)
     x = fitted.families.dequantised(like, uniforms(0, like))
     return Incomplete(x.where(data.observed, 0.0), data.observed)
-
-
-class Score(NamedTuple):
-    """Estimates of log p(x_obs).
-
-    Attributes
-    ----------
-    log_prob : Tensor of shape (n,)
-    error : Tensor of shape (n,)
-        Standard errors, from the variance of the weights of draws.
-    """
-
-    log_prob: Tensor
-    error: Tensor
-
-
-@torch.no_grad()
-def score(
-    fitted: Fitted,
-    data: Incomplete,
-    streams: Callable[[int], Uniforms],
-    *,
-    n_draws: int,
-    n_sweeps: int,
-) -> Score:
-    """Estimate log p(x_obs) by importance sampling with q as proposal.
-
-    A draw is a sweep of q over the missing cells of a chain, weighted by the density of
-    sweeps from all chains of its row,
-
-        p(x_obs) = E p(x) / mean_k prod_j q_j(x_j | x_<j, x~^k_>j)                 (1)
-
-    The estimate is unbiased.  If the chains follow p(x_mis | x_obs) and q the
-    conditionals of p, the weights become equal.  All rows miss the same number of
-    cells.
-    """
-    part = dequantised_rows(fitted, data, streams(3), n_draws)
-    log_q, x = part.x.new_zeros(n_draws, len(data.x)), part.x
-    if count_missing(data):
-        chains = draw(fitted, data, streams, n_chains=CHAINS, n_sweeps=n_sweeps)
-        x, log_q = sweep_from(fitted.pair.conditionals, part, chains, streams(4))
-    log_width = fitted.families.log_width(data.x, data.observed)
-    log_weight = fitted.pair.model.log_prob(x) - log_q + log_width
-    return Score(iwelbo(log_weight), standard_error(log_weight))
-
-
-def sweep_from(
-    conditionals: nn.Module, data: Incomplete, chains: Tensor, uniforms: Uniforms
-) -> tuple[Tensor, Tensor]:
-    """Sweep over the missing cells from chains in turn; return the mean of eq. (1).
-
-    Parameters
-    ----------
-    conditionals : nn.Module
-    data : Incomplete
-        x of shape (n_draws, n, features).
-    chains : Tensor of shape (n_chains, n, features)
-    uniforms : Uniforms
-
-    Returns
-    -------
-    x : Tensor of shape (n_draws, n, features)
-    log_q : Tensor of shape (n_draws, n)
-    """
-    n_draws, n_chains = len(data.x), len(chains)
-    own = torch.arange(n_draws) % n_chains
-    states = data._replace(x=data.x.unsqueeze(1)).with_values(chains)
-    order = (~data.observed).double().sort(stable=True, dim=-1, descending=True).indices
-    numbers = uniforms(0, data.x)
-    log_q = 0.0
-    for place in range(count_missing(data)):
-        columns = order[:, place].expand(states.shape[:-1])
-        mine = columns[:, 0].unsqueeze(-1)
-        uniform = numbers.gather(-1, mine).squeeze(-1)
-        q = conditionals.at(states[torch.arange(n_draws), own], columns[:, 0])
-        drawn = at_quantiles(q, uniform).unsqueeze(1).expand(columns.shape)
-        log_q = log_q + conditionals.at(states, columns).log_prob(drawn)
-        states = states.scatter(-1, columns.unsqueeze(-1), drawn.unsqueeze(-1))
-    return states[:, 0], log_q.logsumexp(1) - log(n_chains)
 
 
 def chunks(fitted: Fitted, observed: Tensor, n_draws: int) -> Iterable[Tensor]:

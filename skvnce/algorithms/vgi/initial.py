@@ -31,6 +31,7 @@ from skvnce.samplers.variational_gibbs import (
     observed_hypercube,
     unbounded,
 )
+from skvnce.variational.base import global_stream
 from skvnce.variational.gibbs import ExtendedConditionals, StandardConditionals, anchor
 from skvnce.variational.heads import Head
 from skvnce.variational.mixed_gibbs import Indicators, MixedConditionals
@@ -58,6 +59,12 @@ class Start(NamedTuple):
     families: Families
     weights: Tensor
 
+    def on(self, device: torch.device) -> Self:
+        """Return scores and families on a device; the others stay where they are."""
+        return self._replace(
+            data=self.data.on(device), families=self.families.on(device)
+        )
+
     def without(self, held_out: Tensor) -> Self:
         """Leave out some cells."""
         kept = self.data.observed & ~held_out
@@ -71,7 +78,8 @@ class Start(NamedTuple):
         """
         if self.families.levels:
             return Incomplete(self.data.x.float(), self.data.observed)
-        x = self.families.dequantised(self.data.x, torch.rand_like(self.data.x)).float()
+        numbers = global_stream(0, self.data.x)
+        x = self.families.dequantised(self.data.x, numbers).float()
         return Incomplete(x.where(self.data.observed, 0.0), self.data.observed)
 
 

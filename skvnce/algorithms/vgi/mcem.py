@@ -151,7 +151,7 @@ def train(
         Mean losses of the epochs.
     """
     sampler = sampler or projected_latent(model, n_chains=len(x))
-    batches = batches or epochs(len(data.x), settings.batch_size)
+    batches = batches or epochs(len(data.x), settings.batch_size, data.x.device)
     numbers = count(1)
 
     def renewed() -> Iterable[Tensor]:

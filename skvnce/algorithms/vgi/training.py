@@ -14,7 +14,7 @@ estimation from incomplete data, algorithms 1 to 6.
 
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,7 @@ from skvnce.samplers.variational_gibbs import (
 )
 from skvnce.training.adam import descend, named_leaves
 from skvnce.training.flat_adam import FlatAdam, Schedule
+from skvnce.variational.base import global_stream
 
 
 class Pair(NamedTuple):
@@ -47,6 +48,10 @@ class Pair(NamedTuple):
 
     model: nn.Module
     conditionals: nn.Module
+
+    def on(self, device: torch.device) -> Self:
+        """Move to a device, in place."""
+        return type(self)(self.model.to(device), self.conditionals.to(device))
 
     def named_parameters(self) -> list[tuple[str, Tensor]]:
         """List the parameters of both."""
@@ -101,8 +106,16 @@ class Chains:
     ) -> None:
         d = data.x.shape[1]
         self.data, self.x = data, data.with_values(x)
-        self.hypercube = hypercube or unbounded(d)
-        self.n_drawn, self.n_outside = torch.zeros(2, d)
+        self.hypercube = hypercube or unbounded(d).on(data.x.device)
+        self.n_drawn, self.n_outside = torch.zeros(2, d, device=data.x.device)
+
+    def on(self, device: torch.device) -> Self:
+        """Return the chains on a device."""
+        cube = self.hypercube.on(device)
+        found = type(self)(self.data.on(device), self.x.to(device), cube)
+        found.n_drawn.copy_(self.n_drawn)
+        found.n_outside.copy_(self.n_outside)
+        return found
 
     def restate(self, data: Incomplete) -> None:
         """Continue with other observed cells: other values, or more cells."""
@@ -145,9 +158,14 @@ def from_marginals(data: Incomplete, n_chains: int) -> Tensor:
     return data.with_values(torch.stack(some, -1))
 
 
-def epochs(n: int, batch_size: int) -> Callable[[], Iterable[Tensor]]:
-    """Make batches of rows that visit each once an epoch, in random order."""
-    return lambda: torch.randperm(n).split(batch_size)
+def epochs(
+    n: int, batch_size: int, device: torch.device | None = None
+) -> Callable[[], Iterable[Tensor]]:
+    """Make batches of rows that visit each once an epoch, in random order.
+
+    The order is the same whatever the device of the indices.
+    """
+    return lambda: torch.randperm(n).to(device).split(batch_size)
 
 
 def warm_up_conditionals(
@@ -170,7 +188,7 @@ def warm_up_conditionals(
 
     def loss(rows: Tensor) -> Tensor:
         x, seen = chains.take(rows), observed[rows]
-        columns = scan_order(~seen, torch.rand_like(x))[..., 0]
+        columns = scan_order(~seen, global_stream(0, x))[..., 0]
         weights = shares[rows].expand(x.shape).gather(-1, columns.unsqueeze(-1))
         weights = weights.squeeze(-1) * seen.any(1)
         return -regression(conditionals, x, columns, weights.to(x)).mean()
@@ -179,7 +197,7 @@ def warm_up_conditionals(
     return descend(
         loss,
         named,
-        epochs(len(observed), batch_size),
+        epochs(len(observed), batch_size, observed.device),
         optimiser=FlatAdam([leaf for _, leaf in named], lr=learning_rate, amsgrad=True),
         max_iter=n_epochs,
         on_epoch=on_epoch,
@@ -200,7 +218,7 @@ def warm_up_model(
     return descend(
         lambda rows: -model.log_prob(chains.take(rows)).mean(),
         named,
-        epochs(len(chains.data.x), batch_size),
+        epochs(len(chains.data.x), batch_size, chains.x.device),
         optimiser=FlatAdam([leaf for _, leaf in named], lr=learning_rate),
         max_iter=n_epochs,
         on_epoch=on_epoch,
@@ -239,9 +257,10 @@ def select(observed: Tensor, x: Tensor, n_selected: int) -> Tensor:
     -------
     Tensor of int, of shape (n_selected, *chains, n)
     """
-    order = scan_order(observed, torch.rand_like(x))
+    order = scan_order(observed, global_stream(0, x))
     n_missing = (~observed).sum(1)
-    place = torch.arange(n_selected)[:, None] % n_missing  # (n_selected, n)
+    number = torch.arange(n_selected, device=x.device)
+    place = number[:, None] % n_missing  # (n_selected, n)
     place = place.view(n_selected, *[1] * (x.dim() - 2), -1, 1)
     order = order.expand(n_selected, *order.shape)
     return order.gather(-1, place.expand(*order.shape[:-1], 1)).squeeze(-1)
@@ -301,7 +320,7 @@ def train(
     return descend(
         visit if aside is None else lambda rows: visit(rows) + aside(rows),
         pair.named_parameters(),
-        batches or epochs(len(chains.data.x), settings.batch_size),
+        batches or epochs(len(chains.x[0]), settings.batch_size, chains.x.device),
         optimiser=optimiser,
         schedule=Schedule(optimiser, schedule),
         max_iter=n_epochs,
@@ -345,6 +364,6 @@ def fine_tune(
     rows = (~chains.data.observed).any(1).nonzero().squeeze(1)
     for part in rows.split(settings.batch_size):
         chains.move(tuned.conditionals, part, n_warm_up)
-    chains.hypercube = unbounded(chains.x.shape[-1])
+    chains.hypercube = unbounded(chains.x.shape[-1]).on(chains.x.device)
     losses = train(tuned, chains, settings, n_epochs=n_epochs)
     return tuned.conditionals, losses

@@ -18,7 +18,7 @@ Rows are processed in parts, so that memory is proportional to the draws of one 
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from math import log
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -238,12 +238,13 @@ def joint_ascent(
 
     Every batch uses new draws, from torch's stream.  Returns the losses.
     """
+    device = problem.contrast.data.observed.device
 
     def loss(rows: Tensor) -> Tensor:
         values = variational_values(
             problem.log_density,
             problem.posterior,
-            problem.contrast.take(rows),
+            problem.contrast.take(rows.to(device)),
             (global_stream, global_stream),
             problem.criterion,
         )
@@ -293,6 +294,10 @@ class Evaluation(NamedTuple):
     values: Tensor
     data: Tensor
     noise: Tensor
+
+    def on(self, device: torch.device) -> Self:
+        """Return it on a device."""
+        return type(self)(*(part.to(device) for part in self))
 
     def accuracy(self) -> Tensor:
         """Compute the accuracy of classifying data and noise."""

@@ -62,6 +62,8 @@ class Solver(NamedTuple):
     batch_size : int
         Of Adam, as is the initial learning rate.
     learning_rate : float
+    device : torch.device
+        Where the objective is computed.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Solver(NamedTuple):
     tol: float
     batch_size: int
     learning_rate: float
+    device: torch.device = torch.device("cpu")
 
 
 class Settings(NamedTuple):
@@ -161,22 +164,24 @@ class Outcome(NamedTuple):
 def fit_from_one_start(
     settings: Settings, inputs: Inputs, on_round: OnRound
 ) -> Outcome:
-    """Make the model and the posterior, and fit them.
+    """Make the model and the posterior, and fit them on a device.
+
+    The model and the noise are made on the CPU, where the outcome is, too.
 
     Raises
     ------
     UnsuitableModel, UnsuitablePosterior, DrawsNotSmooth, SingleDraw, NotFinite
     """
-    before = torch.get_rng_state().numpy()
-    fitted = build(settings, inputs)
-    model, data = fitted.model, inputs.data
+    before, device = torch.get_rng_state().numpy(), settings.solver.device
+    fitted = build(settings, inputs).on(device)
+    model, data = fitted.model, inputs.data.on(device)
     drawn = joined(fitted.steps, settings.n_draws, data.observed)
     check_log_density(model, drawn, data)
     log_density, posterior = fitted.at(data.observed, settings.n_draws)
     problem = em.Problem(
         log_density,
         posterior,
-        inputs.contrast,
+        inputs.contrast.on(device),
         by_noise if inputs.has_density else by_neighbours,
         settings.seed,
         fitted.rows_at_once(data, posterior, settings.noise_ratio),
@@ -191,7 +196,8 @@ def fit_from_one_start(
             fit_proposals(settings.solver, free, data)
     for module in fitted[:2]:
         module.eval().requires_grad_(False)
-    evaluation = em.evaluate(problem)
+    evaluation = em.evaluate(problem).on(inputs.data.x.device)
+    fitted = fitted.on(inputs.data.x.device)
     if is_normal:
         steps = [exact_cells(model.model.free.normal()).requires_grad_(False)]
         fitted = fitted._replace(steps=nn.ModuleList(steps))

@@ -1,7 +1,7 @@
 """A fitted model and its posterior: log-densities, draws and objectives of rows."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,16 @@ class Fitted(NamedTuple):
     steps: nn.ModuleList
     n_components: int
     is_integrated: bool
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the parameters; the CPU if there are none."""
+        return self.model.log_scale.device
+
+    def on(self, device: torch.device) -> Self:
+        """Move to a device, in place."""
+        moved = self.model.to(device), self.steps.to(device)
+        return type(self)(*moved, *self[2:])
 
     @property
     def n_states(self) -> int:
@@ -96,7 +106,8 @@ class Fitted(NamedTuple):
         is_exact = isinstance(self.model.model, FreeGaussian)
         n_draws = 1 if is_exact else CANDIDATES
         values, weight = self.weighted_draws(data, global_stream, n_draws)
-        chosen = torch.multinomial(weight.exp().T, 1).T[..., None]
+        chosen = torch.multinomial(weight.exp().T.cpu(), 1).T[..., None]
+        chosen = chosen.to(weight.device)
         chosen = chosen.expand(1, -1, values[place].shape[-1])
         return values[place].gather(0, chosen)[0]
 
@@ -115,11 +126,13 @@ class Fitted(NamedTuple):
     def evaluation(
         self, noise: Noise, data: Incomplete, noise_ratio: int, n_draws: int
     ) -> em.Evaluation:
-        """Evaluate the objective at rows and new rows of noise."""
-        contrast = contrast_with(noise, data, noise_ratio)
+        """Evaluate the objective at rows and new rows of noise, on the CPU."""
+        contrast = contrast_with(noise, data, noise_ratio).on(self.device)
+        data = data.on(self.device)
         log_density, posterior = self.at(data.observed, n_draws)
         size = self.rows_at_once(data, posterior, noise_ratio)
-        return em.evaluate(em.Problem(log_density, posterior, contrast, size=size))
+        problem = em.Problem(log_density, posterior, contrast, size=size)
+        return em.evaluate(problem).on(torch.device("cpu"))
 
     def rows_at_once(
         self, data: Incomplete, posterior: Posterior, noise_ratio: int

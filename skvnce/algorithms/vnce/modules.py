@@ -22,7 +22,7 @@ from skvnce.distributions.normal import Normal
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.models.noise import BINARY, POSITIVE
 from skvnce.models.scaled import Scaled
-from skvnce.variational.base import Posterior
+from skvnce.variational.base import Posterior, global_stream
 from skvnce.variational.cells import BinaryCells, DefensiveCells, NormalCells
 from skvnce.variational.encoder import (
     BernoulliEncoder,
@@ -119,7 +119,7 @@ def check_log_density(model: Scaled, posterior: Posterior, data: Incomplete) -> 
     UnsuitableModel
     """
     some = data.take(slice(_CHECKED))
-    draws = posterior(some.x, some.observed, lambda step, like: torch.rand_like(like))
+    draws = posterior(some.x, some.observed, global_stream)
     flat = [value.flatten(0, -2) for value in draws.values]
     _check_values(model.model, "log_density", flat, len(some.x))
     if hasattr(model.model, "log_marginal"):
@@ -146,6 +146,11 @@ def _check_values(
         found = getattr(module, method)(*arguments)
     except (RuntimeError, IndexError) as error:
         message = f"{name} failed on arguments of shape {shapes}: {error}"
+        if arguments[0].device.type != "cpu":
+            message += (
+                " Register all tensors of the module as parameters or buffers, and "
+                "make others on the device of the input; or pass device='cpu'."
+            )
         raise UnsuitableModel(message) from error
     expected = arguments[0].shape[:1]
     if not isinstance(found, torch.Tensor) or found.shape != expected:

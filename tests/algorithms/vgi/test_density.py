@@ -8,6 +8,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seeded
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.vgi import density, initial
+from skvnce.algorithms.vgi.score import score, sweep_from
 from skvnce.algorithms.vgi.training import Pair
 from skvnce.distributions.cells import Families
 from skvnce.distributions.normal import Normal
@@ -78,12 +79,12 @@ def test_chains_of_the_exact_conditionals_always_accept_and_keep_the_law(
 
 
 def test_scores_are_within_their_errors(fitted, data, seed):
-    found = density.score(fitted, data, streams(data, seed), n_draws=512, n_sweeps=1)
+    found = score(fitted, data, streams(data, seed), n_draws=512, n_sweeps=1)
     exact = em.log_prob(fitted.normal, data)
     assert (abs(found.log_prob - exact) < GATE * found.error).all()
     assert found.error.median() < 0.1
     off = fitted._replace(pair=fitted.pair._replace(model=Doubled(fitted.pair.model)))
-    wrong = density.score(off, data, streams(data, seed), n_draws=512, n_sweeps=1)
+    wrong = score(off, data, streams(data, seed), n_draws=512, n_sweeps=1)
     assert (abs(wrong.log_prob - exact) > GATE * wrong.error).any()
 
 
@@ -98,10 +99,30 @@ class Doubled(torch.nn.Module):
         return self.model.log_prob(x) + 0.7
 
 
+def test_scores_are_finite_where_the_conditionals_are_wrong(fitted, data, seed):
+    """One draw in nine is of the normal."""
+    normal = fitted.normal
+    away = initial.anchored_conditionals(
+        normal._replace(mean=normal.mean + 40.0), NormalHead()
+    )
+    astray = fitted._replace(pair=fitted.pair._replace(conditionals=away.double()))
+    exact = em.log_prob(normal, data)
+    numbers = streams(data, seed)
+    found = score(astray, data, numbers, n_draws=2048, n_sweeps=1)
+    assert (abs(found.log_prob - exact) < 0.6).all()
+    chains = density.draw(astray, data, numbers, n_chains=8, n_sweeps=1)
+    part = density.dequantised_rows(astray, data, numbers(3), 64)
+    x, log_q = sweep_from(
+        away.double(), part, chains, chains[:1].expand(64, -1, -1), numbers(4)
+    )
+    by_sweeps = fitted.pair.model.log_prob(x)[:8] - log_q[:8].logsumexp(1)
+    assert (by_sweeps.max(0).values < exact - 20).all()  # the control
+
+
 def test_complete_rows_have_exact_scores(fitted, normal):
     x = torch.randn(5, 4).double()
     data = Incomplete(x, torch.ones(5, 4).bool())
-    found = density.score(fitted, data, streams(data, 0), n_draws=8, n_sweeps=1)
+    found = score(fitted, data, streams(data, 0), n_draws=8, n_sweeps=1)
     exact = torch.distributions.MultivariateNormal(*normal).log_prob(x)
     torch.testing.assert_close(found.log_prob, exact)
     assert (found.error < 1e-10).all()
