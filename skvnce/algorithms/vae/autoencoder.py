@@ -121,26 +121,31 @@ class Batches:
     ----------
     auto : Autoencoder
     data : Incomplete
+
+    Attributes
+    ----------
+    anchor : Anchor or None
+    cells : Intervals or None
     """
 
     def __init__(self, auto: Autoencoder, data: Incomplete) -> None:
-        self.auto, self.data, self._anchor, self._cells = auto, data, None, None
+        self.auto, self.data, self.anchor, self.cells = auto, data, None, None
         k = auto.model.prior().event_shape[0]
         fits = data.x.numel() + len(data.x) * k * (k + 1) <= _KEPT
         if fits and getattr(auto.posterior, "has_fixed_anchor", False):
             with torch.no_grad():
-                self._anchor = auto.posterior.infer(*data)
+                self.anchor = auto.posterior.infer(*data)
         if isinstance(auto.model, VariationalAutoencoderModel):
-            self._cells = auto.model.families.intervals(data.x)
+            self.cells = auto.model.families.intervals(data.x)
 
     def of(self, rows: Tensor | slice) -> tuple[Autoencoder, Incomplete]:
         """Return them and the rows; they may be called with these rows only."""
         model, posterior = self.auto
-        if self._anchor is not None:
-            anchor = Anchor(*(part[rows] for part in self._anchor))
+        if self.anchor is not None:
+            anchor = Anchor(*(part[rows] for part in self.anchor))
             posterior = partial(_at, posterior, anchor)
-        if self._cells is not None:
-            model = KnownRows(model, self._cells.take(rows))
+        if self.cells is not None:
+            model = KnownRows(model, self.cells.take(rows))
         return Autoencoder(model, posterior), self.data.take(rows)
 
 
