@@ -13,6 +13,7 @@ nothing, so that missing cells need no mask.  One function of autograd is much f
 than a graph of thirty, because the tables of a batch are small.
 """
 
+from collections.abc import Sequence
 from math import log, pi, sqrt
 from typing import NamedTuple, Self
 
@@ -44,8 +45,10 @@ class Centred(NamedTuple):
     half: Tensor | None
     normal: Tensor | None
 
-    def take(self, rows: Tensor) -> Self:
+    def take(self, rows: Tensor | slice) -> Self:
         """Return the given rows."""
+        if isinstance(rows, slice):
+            return type(self)(*(part if part is None else part[rows] for part in self))
         return type(self)(
             *(part if part is None else part.index_select(0, rows) for part in self)
         )
@@ -142,46 +145,89 @@ def sum_and_slopes(
     by_loc, by_log_scale : Tensor of shape (*batch, features)
         Derivatives, eqs. (2) and (3).
     """
-    inverse = torch.exp(-log_scale)
-    c = (cells.middle - loc).mul_(inverse)
+    c, h, inverse = _standardised(loc, log_scale, cells)
     parts = []
-    if cells.half is not None:
-        parts.append(_rounded(c, cells.half * inverse))
+    if h is not None:
+        parts.append(_rounded(c, h))
     if cells.normal is not None:
-        parts.append(_normal(c, log_scale, cells.normal))
-    log_prob, by_loc, by_log_scale = parts[0]
-    for part in parts[1:]:
-        for total, more in zip(parts[0], part, strict=True):
-            total.add_(more)
+        square = c.square()
+        log_prob = _log_normal(square, log_scale, cells.normal)
+        square.sub_(1).mul_(cells.normal)
+        parts.append((log_prob, c.mul_(cells.normal), square))
+    log_prob, by_loc, by_log_scale = map(_added, zip(*parts, strict=True))
     return log_prob.sum(-1), by_loc.mul_(inverse), by_log_scale
 
 
-def _normal(
-    c: Tensor, log_scale: Tensor, where: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute log-density, scale times its slope in loc, and that in log scale."""
-    square = c.square()
-    log_prob = (
-        torch.add(log_scale, square, alpha=0.5).add_(_CONSTANT).mul_(where).neg_()
-    )
-    return log_prob, c.mul_(where), square.sub_(1).mul_(where)
+def log_probs(loc: Tensor, log_scale: Tensor, cells: Centred) -> Tensor:
+    """Compute the log-density of each observed cell, and 0 for the others.
+
+    Parameters are those of `sum_and_slopes`.
+
+    Returns
+    -------
+    Tensor of shape (*batch, features)
+    """
+    c, h, _ = _standardised(loc, log_scale, cells)
+    parts = []
+    if h is not None:
+        ends, far = _ends(c, h)
+        found = _twice_between(ends).log_().sub_(log(2))
+        if far is not None:
+            found[far] = _rounded_far(c[far], h[far])[0]
+        parts.append(found)
+    if cells.normal is not None:
+        parts.append(_log_normal(c.square(), log_scale, cells.normal))
+    return _added(parts)
+
+
+def _added(parts: Sequence[Tensor]) -> Tensor:
+    """Add tensors, in place."""
+    found, *others = parts
+    for other in others:
+        found.add_(other)
+    return found
+
+
+def _standardised(
+    loc: Tensor, log_scale: Tensor, cells: Centred
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Compute c and h, and the inverse of the scale."""
+    inverse = torch.exp(-log_scale)
+    c = (cells.middle - loc).mul_(inverse)
+    return c, None if cells.half is None else cells.half * inverse, inverse
+
+
+def _log_normal(square: Tensor, log_scale: Tensor, where: Tensor) -> Tensor:
+    """Compute the log-densities of normal cells, given squares of c."""
+    half = torch.add(log_scale, square, alpha=0.5)
+    return half.add_(_CONSTANT).mul_(where).neg_()
+
+
+def _ends(c: Tensor, h: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Compute p and q, bounded, and where the bounds are too close, if anywhere."""
+    last, apart = -UNDERFLOW[c.dtype], c.abs()
+    ends, far = torch.stack([apart - h, apart.add_(h)]), None
+    if ends.numel() and ends[0].max() > last:
+        far = ends[0] > last
+    return ends.clamp_(_NEGLIGIBLE * -last, last + 1), far  # underflow is slow
+
+
+def _twice_between(ends: Tensor) -> Tensor:
+    """Compute 2 P."""
+    above, below = torch.erfc(ends * sqrt(0.5)).unbind()
+    least = torch.finfo(ends.dtype).eps
+    return torch.maximum(below.neg_().add_(above), above.mul_(least))
 
 
 def _rounded(c: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Compute eq. (1), scale times eq. (2), and eq. (3)."""
-    last, apart = -UNDERFLOW[c.dtype], c.abs()
-    ends = torch.stack([apart - h, apart.add_(h)])  # p and q
-    is_far = bool(ends.numel()) and bool(ends[0].max() > last)
-    ends.clamp_(_NEGLIGIBLE * -last, last + 1)  # underflow is slow
-    above, below = torch.erfc(ends * sqrt(0.5)).unbind()
-    least = torch.finfo(c.dtype).eps
-    twice = torch.maximum(below.neg_().add_(above), above.mul_(least))  # 2 P
+    ends, far = _ends(c, h)
+    twice = _twice_between(ends)
     at = ends.square().mul_(-0.5).exp_().mul_(sqrt(2 / pi)).div_(twice)  # phi / P
     by_loc = torch.copysign(at[0] - at[1], c)
     by_log_scale = torch.sub(*ends.mul_(at).unbind())
     found = twice.log_().sub_(log(2)), by_loc, by_log_scale
-    if is_far:
-        far = apart.sub_(h).sub_(h) > last
+    if far is not None:
         for whole, part in zip(found, _rounded_far(c[far], h[far]), strict=True):
             whole[far] = part
     return found

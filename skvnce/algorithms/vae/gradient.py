@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import threshold
 
-from skvnce.algorithms.vae.autoencoder import Batches
+from skvnce.algorithms.vae.batches import Batches
 from skvnce.distributions.observed_sum import sum_and_slopes
 from skvnce.distributions.quantiles import inside
 from skvnce.models.networks import ResidualPerceptron

@@ -28,12 +28,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vae.autoencoder import (
-    NO_PARTS,
-    Autoencoder,
-    Batches,
-    Training,
-)
+from skvnce.algorithms.vae.autoencoder import NO_PARTS, Training
+from skvnce.algorithms.vae.batches import Autoencoder, Batches
 from skvnce.algorithms.vae.completed import Completed
 from skvnce.algorithms.vae.gradient import WeightedBound, is_written_out
 from skvnce.algorithms.vgi import block

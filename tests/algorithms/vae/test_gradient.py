@@ -2,48 +2,14 @@
 
 import pytest
 import torch
+from vaes import N, moved_autoencoder, rounded_families, rounded_table
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vae import autoencoder, losses
-from skvnce.algorithms.vae.autoencoder import Architecture, Autoencoder, Training
+from skvnce.algorithms.vae import losses
+from skvnce.algorithms.vae.autoencoder import Architecture, Training
 from skvnce.algorithms.vae.gradient import WeightedBound
-from skvnce.distributions.cells import Families
-from skvnce.models.factor_analysis import FactorModel
 from skvnce.training.adam import descend, named_leaves
 from skvnce.training.flat_adam import FlatAdam
-
-NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
-N = 40
-
-
-def families(*rounded):
-    """Make columns of the values -1, 0 and 1, and normal ones."""
-    at = torch.tensor(rounded, dtype=torch.long)
-    values = torch.tensor([-1.0, 0.0, 1.0]).double().repeat(len(at), 1)
-    edges = torch.tensor([-1.5, -0.5, 0.5, 1.5]).double().repeat(len(at), 1)
-    return Families(NONE, NONE, at, EMPTY, values, edges)
-
-
-def table(rounded, d):
-    x = torch.randn(N, d).double()
-    for column in rounded:
-        x[:, column] = torch.randint(-1, 2, (N,)).double()
-    return Incomplete(x, torch.rand(N, d) < 0.6)
-
-
-def model(d, k, rounded, sizes, far=1.0):
-    """Make an autoencoder whose parameters are all far from their start."""
-    linear = FactorModel(
-        far * torch.randn(d).double(),
-        torch.randn(d, k).double(),
-        torch.rand(d).double() + 0.1,
-    )
-    auto = autoencoder.build(linear, families(*rounded), sizes)
-    auto = Autoencoder(*(part.double() for part in auto))
-    for _, leaf in named_leaves(auto._asdict()):
-        leaf.data += 0.3 * torch.randn_like(leaf)
-        leaf.grad = torch.full_like(leaf, torch.nan)  # all are to be set
-    return auto
 
 
 def loss_of(auto, data, n_draws=5, name="miwae"):
@@ -62,8 +28,8 @@ def test_it_is_the_gradient_of_autograd(hidden, rounded, far, seed):
     """With the same random numbers; also where probabilities underflow."""
     torch.manual_seed(seed)
     k = 1 + seed % 3
-    auto = model(4, k, rounded, Architecture(hidden, 0.2, 1), far)
-    loss = loss_of(auto, table(rounded, 4))
+    auto = moved_autoencoder(4, k, rounded, Architecture(hidden, 0.2, 1), far)
+    loss = loss_of(auto, rounded_table(rounded, 4))
     assert isinstance(loss, WeightedBound)
     rows = torch.randint(N, (16,))
     torch.manual_seed(seed)
@@ -84,7 +50,10 @@ def test_it_is_the_gradient_of_autograd(hidden, rounded, far, seed):
 
 def test_values_under_the_mask_do_not_matter(seed):
     torch.manual_seed(seed)
-    auto, data = model(4, 2, (1,), Architecture((6,), 0.0, 1)), table((1,), 4)
+    auto, data = (
+        moved_autoencoder(4, 2, (1,), Architecture((6,), 0.0, 1)),
+        rounded_table((1,), 4),
+    )
     found = []
     for hidden in (0.0, 1e6, torch.nan):
         torch.manual_seed(seed)
@@ -102,11 +71,11 @@ def test_values_under_the_mask_do_not_matter(seed):
 
 def test_training_takes_the_same_steps(seed):
     torch.manual_seed(seed)
-    data = table((1,), 4)
+    data = rounded_table((1,), 4)
     state, sizes, ended = None, Architecture((6,), 0.1, 1), []
     for takes_graph in (False, True):
         torch.manual_seed(seed)
-        auto = model(4, 2, (1,), sizes)
+        auto = moved_autoencoder(4, 2, (1,), sizes)
         named = named_leaves(auto._asdict())
         start = torch.cat([leaf.detach().flatten() for _, leaf in named])
         assert state is None or torch.equal(state, start)
@@ -129,15 +98,15 @@ def test_training_takes_the_same_steps(seed):
 
 def test_other_losses_are_left_to_autograd(seed):
     torch.manual_seed(seed)
-    data, sizes = table((), 4), Architecture((6,), 0.0, 1)
-    auto = model(4, 2, (), sizes)
+    data, sizes = rounded_table((), 4), Architecture((6,), 0.0, 1)
+    auto = moved_autoencoder(4, 2, (), sizes)
     assert isinstance(loss_of(auto, data), WeightedBound)
     for name in ("mvae", "miss-siwae"):
         assert not isinstance(loss_of(auto, data, name=name), WeightedBound)
-    mixed = model(4, 2, (), sizes._replace(n_components=2))
+    mixed = moved_autoencoder(4, 2, (), sizes._replace(n_components=2))
     assert not isinstance(loss_of(mixed, data, name="miss-iwae"), WeightedBound)
-    auto.model.families = families()._replace(student=torch.tensor([1]))
+    auto.model.families = rounded_families()._replace(student=torch.tensor([1]))
     assert not isinstance(loss_of(auto, data), WeightedBound)
-    auto.model.families = families()
+    auto.model.families = rounded_families()
     auto.model.requires_grad_(False)  # as `fit_posterior` has it
     assert not isinstance(loss_of(auto, data), WeightedBound)
