@@ -224,7 +224,7 @@ def _rounded(c: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     ends, far = _ends(c, h)
     twice = _twice_between(ends)
     at = ends.square().mul_(-0.5).exp_().mul_(sqrt(2 / pi)).div_(twice)  # phi / P
-    by_loc = torch.copysign(at[0] - at[1], c)
+    by_loc = c.sign().mul_(at[0] - at[1])
     by_log_scale = torch.sub(*ends.mul_(at).unbind())
     found = twice.log_().sub_(log(2)), by_loc, by_log_scale
     if far is not None:
@@ -241,4 +241,4 @@ def _rounded_far(c: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         (t.square() / -2 - _CONSTANT - log_prob).exp().where(t <= FARTHEST, 0.0)
         for t in (p, q)
     )
-    return log_prob, torch.copysign(at_p - at_q, c), p * at_p - q * at_q
+    return log_prob, c.sign() * (at_p - at_q), p * at_p - q * at_q

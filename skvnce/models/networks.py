@@ -6,7 +6,7 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import silu
+from torch.nn.functional import linear, silu
 
 _OF_BLOCK = 6  # number of weights and biases of a block
 
@@ -57,14 +57,14 @@ class ResidualPerceptron(nn.Module):
     @cached_property
     def leaves(self) -> list[Tensor]:
         """Weights and biases of the layers, in their order."""
-        linear = [
+        inner = [
             layer
             for joint, (_, first, _, _, second) in zip(
                 self.joints, self.blocks, strict=True
             )
             for layer in (joint, first, second)
         ]
-        every = (*linear, self.last)
+        every = (*inner, self.last)
         return [part for layer in every for part in (layer.weight, layer.bias)]
 
     def kept(self, x: Tensor) -> list[Tensor | None]:
@@ -172,16 +172,16 @@ def evaluate(
     saved = []
     for number, factor in enumerate(kept):
         w, b, w1, b1, w2, b2 = weights[_OF_BLOCK * number :][:_OF_BLOCK]
-        joint = torch.addmm(b, x, w.T)
+        joint = linear(x, w, b)
         first = silu(joint)
-        inner = torch.addmm(b1, first, w1.T)
+        inner = linear(first, w1, b1)
         second = silu(inner)
         if factor is not None:
             second.view(-1, *factor.shape).mul_(factor)
         saved += [x, joint, first, inner, second]
-        x = torch.addmm(b2, second, w2.T).add_(joint)
+        x = linear(second, w2, b2).add_(joint)
     last = silu(x)
-    return torch.addmm(weights[-1], last, weights[-2].T), [*saved, x, last]
+    return linear(last, *weights[-2:]), [*saved, x, last]
 
 
 def differentiate(

@@ -104,7 +104,7 @@ class VariationalAutoencoderModel(nn.Module):
         loc = f.addmm_(z, self.loadings.T).add_(self.mean)
         bend = g.div_(_STEEPEST).tanh_()
         above = torch.add(self.free_scale, bend, alpha=_STEEPEST)
-        log_scale = softplus(above).add_(log(self.floor))
+        log_scale = above.exp().log1p_().add_(log(self.floor))
         return loc.view(shape), log_scale.view(shape), (saved, z, bend, above)
 
     def differentiate(

@@ -26,7 +26,7 @@ from skvnce.algorithms.vae.held_out import HeldOut
 from skvnce.algorithms.vae.levels import LevelPosterior, anchor_of, sites
 from skvnce.distributions import continuous_bernoulli as unit
 from skvnce.distributions.cells import Families
-from skvnce.models.factor_analysis import FactorModel, infer
+from skvnce.models.factor_analysis import FactorModel, infer, infer_complete
 from skvnce.models.networks import ResidualPerceptron
 from skvnce.models.vae import VariationalAutoencoderModel
 from skvnce.objectives.elbo import iwelbo, log_joint, standard_error
@@ -79,6 +79,8 @@ class LinearPosterior(nn.Module):
         width = x.shape[-1]
         linear = FactorModel(*(part.double() for part in self.buffers()))
         rows, mask = x.reshape(-1, width).double(), observed.reshape(-1, width)
+        if mask.all():
+            return anchor_of(infer_complete(linear, rows), rows, x)
         found = infer(linear, rows, mask)
         filled = rows.where(mask, linear.mean + found.mean @ linear.loadings.T)
         return anchor_of(found, filled, x)

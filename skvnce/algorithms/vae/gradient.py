@@ -24,7 +24,7 @@ reparameterized gradient estimators for Monte Carlo objectives, eq. (8), here (5
 """
 
 from collections.abc import Callable
-from math import log
+from math import log, sqrt
 
 import torch
 from torch import Tensor
@@ -114,7 +114,8 @@ class WeightedBound:
         """Draw e; (n_draws, n, latents)."""
         n, k = mean.shape
         uniform = global_stream(0, mean.new_empty(()).expand(self._n_draws, n, k + 1))
-        return torch.special.ndtri(inside(uniform[..., :-1]))
+        centred = inside(uniform[..., :-1]).mul_(2.0).sub_(1.0)
+        return centred.erfinv_().mul_(sqrt(2.0))  # a quarter of the time of `ndtri`
 
 
 def _turned(root: Tensor, v: Tensor) -> Tensor:
