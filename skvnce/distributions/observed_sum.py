@@ -103,7 +103,10 @@ def observed_sum(
     Tensor of shape (*batch,)
         Its gradients in loc and scale cannot be differentiated again.
     """
-    return _ObservedSum.apply(loc, scale, cells.centred(observed))
+    known = cells.centred(observed)
+    if torch.is_grad_enabled() and (loc.requires_grad or scale.requires_grad):
+        return _ObservedSum.apply(loc, scale, known)
+    return log_probs(loc, scale.log(), known).sum(-1)
 
 
 class _ObservedSum(torch.autograd.Function):
@@ -114,9 +117,8 @@ class _ObservedSum(torch.autograd.Function):
         scale: Tensor,
         cells: Centred,
     ) -> Tensor:
-        found, *slopes = sum_and_slopes(loc, scale.log(), cells)
-        if any(ctx.needs_input_grad):
-            ctx.save_for_backward(slopes[0], slopes[1] / scale)
+        found, by_loc, by_log_scale = sum_and_slopes(loc, scale.log(), cells)
+        ctx.save_for_backward(by_loc, by_log_scale / scale)
         return found
 
     @staticmethod
