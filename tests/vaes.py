@@ -5,8 +5,17 @@ from oracles import line_rule, log_integral
 from torch import nn
 from torch.distributions import Independent, Normal
 
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.vae import autoencoder
+from skvnce.algorithms.vae.batches import Autoencoder
+from skvnce.distributions.cells import Families
 from skvnce.distributions.normal_mixture import NormalMixture
+from skvnce.models.factor_analysis import FactorModel
 from skvnce.objectives.elbo import log_joint
+from skvnce.training.adam import named_leaves
+
+NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
+N = 40  # number of rows of `rounded_table`
 
 
 class Curved(nn.Module):
@@ -64,3 +73,34 @@ def log_evidence(model, x, observed, n_points=60):
     z, weights = grid(model.loadings.shape[1], n_points=n_points)
     joint = log_joint(model, x, observed, z.unsqueeze(1).expand(-1, len(x), -1))
     return log_integral(joint, weights.unsqueeze(1))
+
+
+def rounded_families(*rounded):
+    """Make columns of the values -1, 0 and 1, and normal ones."""
+    at = torch.tensor(rounded, dtype=torch.long)
+    values = torch.tensor([-1.0, 0.0, 1.0]).double().repeat(len(at), 1)
+    edges = torch.tensor([-1.5, -0.5, 0.5, 1.5]).double().repeat(len(at), 1)
+    return Families(NONE, NONE, at, EMPTY, values, edges)
+
+
+def rounded_table(rounded, d):
+    """Draw rows of such columns, with missing cells."""
+    x = torch.randn(N, d).double()
+    for column in rounded:
+        x[:, column] = torch.randint(-1, 2, (N,)).double()
+    return Incomplete(x, torch.rand(N, d) < 0.6)
+
+
+def moved_autoencoder(d, k, rounded, sizes, far=1.0):
+    """Make an autoencoder whose parameters are all far from their start."""
+    linear = FactorModel(
+        far * torch.randn(d).double(),
+        torch.randn(d, k).double(),
+        torch.rand(d).double() + 0.1,
+    )
+    auto = autoencoder.build(linear, rounded_families(*rounded), sizes)
+    auto = Autoencoder(*(part.double() for part in auto))
+    for _, leaf in named_leaves(auto._asdict()):
+        leaf.data += 0.3 * torch.randn_like(leaf)
+        leaf.grad = torch.full_like(leaf, torch.nan)  # all are to be set
+    return auto

@@ -77,7 +77,11 @@ class AffineTransformed(Distribution):
         """
         if self._last is not None and value is self._last[0]:
             return self._last[1]
-        apart = value - self.loc
+        apart, shared = value - self.loc, _shared(self.root)
+        if shared is not None:
+            columns = apart.reshape(-1, apart.shape[-1]).T
+            v = torch.linalg.solve_triangular(shared, columns, upper=True)
+            return v.T.reshape(apart.shape)
         n_sample = apart.dim() - self.loc.dim()  # its dimensions share one root
         sample = apart.shape[:n_sample]
         columns = apart.reshape(-1, *apart.shape[n_sample:]).movedim(0, -1)
@@ -94,8 +98,18 @@ class AffineTransformed(Distribution):
 
     def _turned(self, v: Tensor) -> Tensor:
         """Multiply by the root of each row, shared by the sample dimensions."""
-        batch = self.root.shape[:-1]
+        shared, batch = _shared(self.root), self.root.shape[:-1]
+        if shared is not None:
+            return v @ shared.T
         if batch[-1] <= _NARROW or not v.numel():
             return (self.root * v.unsqueeze(-2)).sum(-1)
         columns = v.reshape(-1, *batch).movedim(0, -2)
         return (columns @ self.root.mT).movedim(-2, 0).reshape(v.shape)
+
+
+def _shared(root: Tensor) -> Tensor | None:
+    """Return the matrix (k, k) that all rows share, if they were expanded from one."""
+    batch = root.stride()[:-2]
+    if not root.numel() or not batch or any(batch):
+        return None
+    return root[(0,) * len(batch)]

@@ -17,7 +17,7 @@ from skvnce.distributions.portable import uniform_numbers
 _TAIL = 35.0  # beyond it erfc underflows; the excess over the bound is exponential
 # standard deviations beyond which the density of a normal is negligible
 FARTHEST = 50.0
-_UNDERFLOW = {torch.float32: -12.0, torch.float64: -35.0}  # of erfc, by type
+UNDERFLOW = {torch.float32: -12.0, torch.float64: -35.0}  # of erfc, by type
 _NARROW = 1e-5  # width times the slope of the density, below which it is uniform
 
 
@@ -124,7 +124,7 @@ def log_interval(a: Tensor, b: Tensor) -> Tensor:
     a, b = a.clamp(-FARTHEST, FARTHEST), b.clamp(-FARTHEST, FARTHEST)
     upper = a > 0
     a, b = torch.where(upper, -b, a), torch.where(upper, -a, b)
-    far = b < _UNDERFLOW[a.dtype]
+    far = b < UNDERFLOW[a.dtype]
     if not far.any():
         return _log_difference(a, b)
     near = _log_difference(a.where(~far, -1.0), b.where(~far, 1.0))

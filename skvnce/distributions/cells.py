@@ -209,6 +209,15 @@ class Cells(Distribution):
             found = found.index_copy(-1, at, inside)
         return found
 
+    def taken(self, index: Tensor) -> "Cells":
+        """Return the cells at indices (k, *batch) of the first dimension."""
+        where = index[..., None]
+        outputs = (
+            part.gather(0, where.expand(*index.shape, part.shape[-1]))
+            for part in self.outputs
+        )
+        return Cells(*outputs, self.families)
+
     def given(self, cells: Intervals | None) -> "Cells":
         """Keep what is known of the rows that `sum_observed` will be called with."""
         self._known = cells
@@ -297,6 +306,10 @@ class ScoredCells(Cells):
     def __init__(self, cells: Cells, observed: Tensor) -> None:
         self.observed = observed
         super().__init__(*cells.outputs, cells.families)
+
+    def taken(self, index: Tensor) -> "ScoredCells":
+        """Return the cells at indices (k, *batch) of the first dimension."""
+        return ScoredCells(super().taken(index), self.observed)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Compute log-densities, or log-probabilities of observed discrete cells."""

@@ -5,7 +5,8 @@ import torch
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_lattice, shifted_lattice
-from skvnce.algorithms.vae import autoencoder, sampling
+from skvnce.algorithms.vae import sampling
+from skvnce.algorithms.vae.batches import chunks
 from skvnce.distributions.quantiles import at_quantiles, midpoint_levels
 from skvnce.models.bounded import BoundedModel
 from skvnce.variational.base import global_stream
@@ -105,7 +106,7 @@ def mean_by(member, nodes, bounds):
     device = member._autoencoder().device
     order = torch.from_numpy(np.random.default_rng(0).permutation(_ROUGH)).to(device)
     means, levels = [np.empty((0, nodes.shape[1]))], []
-    for rows in autoencoder.chunks(member._autoencoder(), len(nodes), _ROUGH):
+    for rows in chunks(member._autoencoder(), len(nodes), _ROUGH):
         data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
 
         def streams(purpose, part=nodes[rows]):

@@ -15,6 +15,7 @@ from skvnce.algorithms.gaussian.marginals import PiecewiseLinear, nonlinear_colu
 from skvnce.algorithms.gaussian.normal_scores import CellScores, repeated_values
 from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.algorithms.vae import autoencoder, levels
+from skvnce.algorithms.vae.batches import chunks
 from skvnce.distributions.cells import Families
 from skvnce.estimators._base import ConstantColumns
 from skvnce.estimators._blind import normal_without
@@ -334,7 +335,7 @@ def by_encoder(member, X, n_draws, function):
     nodes, device = X[:, member.feature_indices_].astype(np.float64), auto.device
     found, slopes = [], []
     with one_thread(), torch.no_grad():
-        for rows in autoencoder.chunks(auto, len(nodes), n_draws):
+        for rows in chunks(auto, len(nodes), n_draws):
             data, log_slopes = scores.scores(Incomplete.from_array(nodes[rows]))
             numbers = row_lattice(nodes[rows], 0)
             found.append(function(auto, data.on(device), numbers, n_draws).cpu())

@@ -113,6 +113,26 @@ def infer(
     return Posterior(mean, factor)
 
 
+def infer_complete(model: FactorModel, x: Tensor) -> Posterior:
+    """Compute what `infer` does of rows without missing cells, which share one A.
+
+    Parameters
+    ----------
+    model : FactorModel
+    x : Tensor of shape (n, features)
+
+    Returns
+    -------
+    Posterior
+        Its factor is one for all rows, expanded.
+    """
+    every = x.new_ones(1, x.shape[1])
+    factor = torch.linalg.cholesky(precisions(model, every))
+    scaled = model.loadings / model.noise_variance[:, None]
+    mean = torch.cholesky_solve(((x - model.mean) @ scaled).T, factor[0]).T
+    return Posterior(mean, factor.expand(len(x), -1, -1))
+
+
 def log_prob_observed(
     model: FactorModel, x: Tensor, observed: Tensor
 ) -> tuple[Tensor, Posterior]:

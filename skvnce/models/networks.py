@@ -1,8 +1,12 @@
 """The default network of models and encoders."""
 
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Self
+
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import silu
+from torch.nn.functional import linear, silu
 
 _OF_BLOCK = 6  # number of weights and biases of a block
 
@@ -42,26 +46,65 @@ class ResidualPerceptron(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (*batch, n_inputs) to (*batch, n_outputs); differentiable once."""
-        kept = [self._kept(block, x) for block in self.blocks]
-        linear = [
+        found = _Residual.apply(x.reshape(-1, x.shape[-1]), self.kept(x), *self.leaves)
+        return found.view(*x.shape[:-1], self.last.out_features)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Forget the parameters, which may be replaced."""
+        vars(self).pop("leaves", None)
+        return super()._apply(fn, recurse)
+
+    @cached_property
+    def leaves(self) -> list[Tensor]:
+        """Weights and biases of the layers, in their order."""
+        inner = [
             layer
             for joint, (_, first, _, _, second) in zip(
                 self.joints, self.blocks, strict=True
             )
             for layer in (joint, first, second)
         ]
-        weights = [part for one in (*linear, self.last) for part in one.parameters()]
-        found = _Residual.apply(x.reshape(-1, x.shape[-1]), kept, *weights)
-        return found.view(*x.shape[:-1], self.last.out_features)
+        every = (*inner, self.last)
+        return [part for layer in every for part in (layer.weight, layer.bias)]
 
-    def _kept(self, block: nn.Sequential, x: Tensor) -> Tensor | None:
-        """Draw the factors of the units of a block, (n, width); None for ones."""
-        rate, size = block[3].p, block[1].out_features
-        if not self.training or not rate or not x.numel():
-            return None
+    def kept(self, x: Tensor) -> list[Tensor | None]:
+        """Draw the factors of the units of each block, (n, width); None for ones."""
         n = x.shape[-2] if x.dim() > 1 else 1
-        kept = torch.rand(n, size, dtype=x.dtype) >= rate  # the same on each device
-        return kept.to(x).div_(1 - rate)
+        return [
+            _dropped(n, block[1].out_features, block[3].p, x)
+            if self.training and block[3].p and x.numel()
+            else None
+            for block in self.blocks
+        ]
+
+    def evaluate(self, x: Tensor) -> tuple[Tensor, tuple]:
+        """Map (*batch, n_inputs) to outputs of all rows, (n, n_outputs), without graph.
+
+        Also returns what `differentiate` needs.
+        """
+        kept = self.kept(x)
+        found, saved = evaluate(self.leaves, kept, x.reshape(-1, x.shape[-1]))
+        return found, (kept, saved)
+
+    def differentiate(
+        self, saved: tuple, slope: Tensor, needs_input: bool = False
+    ) -> Tensor | None:
+        """Set the gradients of the parameters, given that of the outputs.
+
+        Parameters
+        ----------
+        saved : tuple
+            Of `evaluate`.
+        slope : Tensor of shape (n, n_outputs)
+        needs_input : bool
+
+        Returns
+        -------
+        Tensor of shape (n, n_inputs) or None
+            The gradient in the inputs, if it is needed.
+        """
+        into = [leaf.grad for leaf in self.leaves]
+        return differentiate(self.leaves, *saved, slope, into, needs_input)
 
 
 def _block(size: int, dropout: float) -> nn.Sequential:
@@ -74,6 +117,12 @@ def _block(size: int, dropout: float) -> nn.Sequential:
     )
 
 
+def _dropped(n: int, size: int, rate: float, like: Tensor) -> Tensor:
+    """Draw factors of units, which are the same on each device."""
+    kept = torch.rand(n, size, dtype=like.dtype).ge_(rate)
+    return kept.div_(1 - rate).to(like.device)
+
+
 class _Residual(torch.autograd.Function):
     """The network as one function: a graph of its operations takes twice as long."""
 
@@ -84,47 +133,105 @@ class _Residual(torch.autograd.Function):
         kept: list[Tensor | None],
         *weights: Tensor,
     ) -> Tensor:
-        saved = []
-        for number, factor in enumerate(kept):
-            w, b, w1, b1, w2, b2 = weights[_OF_BLOCK * number :][:_OF_BLOCK]
-            joint = torch.addmm(b, x, w.T)
-            first = silu(joint)
-            inner = torch.addmm(b1, first, w1.T)
-            second = silu(inner)
-            if factor is not None:
-                second.view(-1, *factor.shape).mul_(factor)
-            saved += [x, joint, first, inner, second]
-            x = torch.addmm(b2, second, w2.T).add_(joint)
-        last = silu(x)
+        found, saved = evaluate(weights, kept, x)
         if any(ctx.needs_input_grad):
-            ctx.save_for_backward(*weights, *saved, x, last)
+            ctx.save_for_backward(*weights, *saved)
             ctx.kept = kept
-        return torch.addmm(weights[-1], last, weights[-2].T)
+        return found
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(
         ctx: torch.autograd.function.FunctionCtx, slope: Tensor
     ) -> tuple[Tensor | None, ...]:
-        n_blocks = len(ctx.kept)
-        weights = ctx.saved_tensors[: _OF_BLOCK * n_blocks + 2]
-        *saved, x, last = ctx.saved_tensors[len(weights) :]
-        found = [slope.T @ last, slope.sum(0)]
-        slope = _through(slope @ weights[-2], x)
-        for number, factor in reversed(list(enumerate(ctx.kept))):
-            w, _, w1, _, w2, _ = weights[_OF_BLOCK * number :][:_OF_BLOCK]
-            x, joint, first, inner, second = saved[5 * number :][:5]
-            into = slope @ w2
-            if factor is not None:
-                into.view(-1, *factor.shape).mul_(factor)
-            into = _through(into, inner)
-            of_second = slope.T @ second, slope.sum(0)
-            slope = slope + _through(into @ w1, joint)
-            of_first = into.T @ first, into.sum(0)
-            found = [slope.T @ x, slope.sum(0), *of_first, *of_second, *found]
-            if number or ctx.needs_input_grad[0]:
-                slope = slope @ w
-        return slope if ctx.needs_input_grad[0] else None, None, *found
+        n_weights = _OF_BLOCK * len(ctx.kept) + 2
+        weights, saved = ctx.saved_tensors[:n_weights], ctx.saved_tensors[n_weights:]
+        found = [torch.empty_like(weight) for weight in weights]
+        needed = ctx.needs_input_grad[0]
+        slope = differentiate(weights, ctx.kept, saved, slope, found, needed)
+        return slope, None, *found
+
+
+def evaluate(
+    weights: Sequence[Tensor], kept: list[Tensor | None], x: Tensor
+) -> tuple[Tensor, list[Tensor]]:
+    """Evaluate a network of some `leaves`.
+
+    Parameters
+    ----------
+    weights : sequence of Tensor
+    kept : list of Tensor or None
+    x : Tensor of shape (n, n_inputs)
+
+    Returns
+    -------
+    Tensor of shape (n, n_outputs)
+    saved : list of Tensor
+        For `differentiate`.
+    """
+    saved = []
+    for number, factor in enumerate(kept):
+        w, b, w1, b1, w2, b2 = weights[_OF_BLOCK * number :][:_OF_BLOCK]
+        joint = linear(x, w, b)
+        first = silu(joint)
+        inner = linear(first, w1, b1)
+        second = silu(inner)
+        if factor is not None:
+            second.view(-1, *factor.shape).mul_(factor)
+        saved += [x, joint, first, inner, second]
+        x = linear(second, w2, b2).add_(joint)
+    last = silu(x)
+    return linear(last, *weights[-2:]), [*saved, x, last]
+
+
+def differentiate(
+    weights: Sequence[Tensor],
+    kept: list[Tensor | None],
+    saved: Sequence[Tensor],
+    slope: Tensor,
+    into: Sequence[Tensor],
+    needs_input: bool,
+) -> Tensor | None:
+    """Multiply slopes by the derivatives of the outputs of `evaluate`.
+
+    Parameters
+    ----------
+    weights, kept, saved
+        Those of `evaluate`.
+    slope : Tensor of shape (n, n_outputs)
+    into : sequence of Tensor
+        Receives the slopes of the weights.
+    needs_input : bool
+
+    Returns
+    -------
+    Tensor of shape (n, n_inputs) or None
+        Slopes of the inputs, if they are needed.
+    """
+    *saved, x, last = saved
+    _differentiate_layer(slope, last, into[-2:])
+    slope = _through(slope @ weights[-2], x)
+    for number, factor in reversed(list(enumerate(kept))):
+        block = slice(_OF_BLOCK * number, _OF_BLOCK * (number + 1))
+        (w, _, w1, _, w2, _), here = weights[block], into[block]
+        x, joint, first, inner, second = saved[5 * number :][:5]
+        _differentiate_layer(slope, second, here[4:])
+        through = slope @ w2
+        if factor is not None:
+            through.view(-1, *factor.shape).mul_(factor)
+        through = _through(through, inner)
+        _differentiate_layer(through, first, here[2:4])
+        slope = slope.add_(_through(through @ w1, joint))
+        _differentiate_layer(slope, x, here[:2])
+        if number or needs_input:
+            slope = slope @ w
+    return slope if needs_input else None
+
+
+def _differentiate_layer(slope: Tensor, x: Tensor, into: Sequence[Tensor]) -> None:
+    """Compute the slopes of weight and bias of a linear layer with inputs x."""
+    torch.mm(slope.T, x, out=into[0])
+    torch.sum(slope, 0, out=into[1])
 
 
 def _through(slope: Tensor, x: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ Wierstra (2014); Simkus et al. (2023), appendix J, for the linear model.
 """
 
 from collections.abc import Callable
+from math import log
 
 import torch
 from torch import Tensor, nn
@@ -83,6 +84,50 @@ class VariationalAutoencoderModel(nn.Module):
         g = _STEEPEST * torch.tanh(g / _STEEPEST)
         scale = self.floor * torch.exp(softplus(self.free_scale + g))
         return Cells(loc, scale, self.families)
+
+    def decode(self, z: Tensor) -> tuple[Tensor, Tensor, tuple]:
+        """Compute the parameters of eq. (2) without a graph.
+
+        Parameters
+        ----------
+        z : Tensor of shape (*batch, latents)
+
+        Returns
+        -------
+        loc, log_scale : Tensor of shape (*batch, features)
+        saved : tuple
+            For `differentiate`.
+        """
+        outputs, saved = self.network.evaluate(z)
+        shape, z = (*z.shape[:-1], -1), z.reshape(-1, z.shape[-1])
+        f, g = (part.contiguous() for part in outputs.chunk(2, -1))
+        loc = f.addmm_(z, self.loadings.T).add_(self.mean)
+        bend = g.div_(_STEEPEST).tanh_()
+        above = torch.add(self.free_scale, bend, alpha=_STEEPEST)
+        log_scale = above.exp().log1p_().add_(log(self.floor))
+        return loc.view(shape), log_scale.view(shape), (saved, z, bend, above)
+
+    def differentiate(
+        self, saved: tuple, by_loc: Tensor, by_log_scale: Tensor
+    ) -> Tensor:
+        """Set the gradients of all parameters, given those of the results of `decode`.
+
+        Returns
+        -------
+        Tensor of shape (*batch, latents)
+            The gradient in z.
+        """
+        of_network, z, bend, above = saved
+        shape = *by_loc.shape[:-1], -1
+        by_loc, by_log_scale = by_loc.flatten(0, -2), by_log_scale.flatten(0, -2)
+        by_above = by_log_scale * above.sigmoid()
+        by_g = torch.ops.aten.tanh_backward(by_above, bend)
+        torch.mm(by_loc.T, z, out=self.loadings.grad)
+        torch.sum(by_loc, 0, out=self.mean.grad)
+        torch.sum(by_above, 0, out=self.free_scale.grad)
+        by_outputs = torch.cat([by_loc, by_g], -1)
+        by_z = self.network.differentiate(of_network, by_outputs, needs_input=True)
+        return by_z.addmm_(by_loc, self.loadings).view(shape)
 
 
 def _unbounded(scale: Tensor, floor: float) -> Tensor:

@@ -19,7 +19,13 @@ from skvnce.models.base import LatentVariableModel, observed_log_prob
 from skvnce.samplers.base import Sampler, State
 from skvnce.samplers.latent import FIRST, columns, decode, encode, unconditional
 from skvnce.samplers.resampling import effective_size, resample, take
-from skvnce.variational.base import LatentPosterior, Uniforms, draw, global_stream
+from skvnce.variational.base import (
+    LatentPosterior,
+    Uniforms,
+    at_quantiles,
+    draw,
+    global_stream,
+)
 
 
 class Proposals(NamedTuple):
@@ -110,8 +116,11 @@ def lair(
         cells = model.likelihood(z)
         log_likelihood = observed_log_prob(cells, *data)
         log_weight = log_likelihood + log_prior - log_q  # eq. (6)
-        kept = take(z, resample(log_weight, u_index[:k]))
-        x = decode(model, data, kept, u_x[:k])
+        index = resample(log_weight, u_index[:k])
+        if hasattr(cells, "taken"):  # they have been decoded
+            x = data.with_values(at_quantiles(cells.taken(index), u_x[:k]))
+        else:
+            x = decode(model, data, take(z, index), u_x[:k])
         info = Proposals(effective_size(log_weight), z, log_weight, cells)
         return State(x, state.step + 1), info
 

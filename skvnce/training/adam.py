@@ -1,7 +1,7 @@
 """The only loop over epochs: Adam on mini-batches (Kingma and Ba 2015)."""
 
 from collections.abc import Callable, Iterable
-from math import cos, inf, pi
+from math import cos, hypot, inf, isfinite, pi
 from typing import Protocol
 
 import torch
@@ -17,6 +17,21 @@ class Diverged(ArithmeticError):
 
 class NotFinite(Diverged):
     """The loss, or a gradient, is NaN or infinite."""
+
+
+class WrittenOut(Protocol):
+    """A loss that also has its gradients without autograd."""
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Return the mean loss of rows, with a graph."""
+        ...
+
+    def differentiate(self, rows: Tensor) -> Tensor:
+        """Return the mean loss of rows, and set the gradients of all parameters."""
+        ...
+
+
+Loss = Callable[[Tensor], Tensor] | WrittenOut
 
 
 class Optimiser(Protocol):
@@ -85,7 +100,7 @@ def train(
 
 
 def descend(
-    loss: Callable[[Tensor], Tensor],
+    loss: Loss,
     named: list[tuple[str, Tensor]],
     batches: Callable[[], Iterable[Tensor]],
     *,
@@ -128,25 +143,22 @@ def descend(
     NotFinite
         The message names the parameters whose gradient is not finite.
     """
-    losses, clipped = [], max_norm < inf
+    losses = []
     for epoch in range(1, max_iter + 1):
         values, sizes = [], []
         for n_batch, rows in enumerate(batches(), 1):
             tell("batch", n_batch)
-            optimiser.zero_grad()
-            value = loss(rows)
-            if value.requires_grad:  # some batches may not depend on any parameter
-                value.backward()
+            value, has_gradient = _differentiated(loss, rows, optimiser)
+            if has_gradient:
                 gradients = _gradients(optimiser, named)
-                norm = _norm(gradients)
-                _check_finite(value, norm, named)
-                if clipped:
-                    torch._foreach_mul_(gradients, (max_norm / norm).clamp(max=1.0))
+                norm = _checked_norm(value, gradients, named)
+                if norm > max_norm:
+                    torch._foreach_mul_(gradients, max_norm / norm)
                 optimiser.step()
             else:
-                _check_finite(value, value, named)
+                _checked_norm(value, [], named)
             on_step()
-            values.append(value.detach())
+            values.append(value)
             sizes.append(len(rows))
         if schedule is not None:
             schedule.step()
@@ -154,6 +166,19 @@ def descend(
         if on_epoch(epoch, losses[-1]):
             break
     return losses
+
+
+def _differentiated(
+    loss: Loss, rows: Tensor, optimiser: Optimiser
+) -> tuple[Tensor, bool]:
+    """Compute a loss and set the gradients; return it and whether there are any."""
+    if hasattr(loss, "differentiate"):
+        return loss.differentiate(rows), True
+    optimiser.zero_grad()
+    value = loss(rows)
+    if value.requires_grad:  # some batches may not depend on any parameter
+        value.backward()
+    return value.detach(), value.requires_grad
 
 
 def named_leaves(parts: dict[str, nn.Module]) -> list[tuple[str, Tensor]]:
@@ -172,29 +197,25 @@ def _gradients(optimiser: Optimiser, named: list[tuple[str, Tensor]]) -> list[Te
     return [leaf.grad for _, leaf in named if leaf.grad is not None]
 
 
-def _norm(gradients: list[Tensor]) -> Tensor:
-    """Compute the norm of all gradients."""
-    norms = torch.stack([torch.linalg.vector_norm(one) for one in gradients])
-    return torch.linalg.vector_norm(norms)
-
-
 def _weighted_mean(values: list[Tensor], sizes: list[int]) -> float:
     pairs = zip(values, sizes, strict=True)
     return sum(float(value) * size for value, size in pairs) / sum(sizes)
 
 
-def _check_finite(value: Tensor, norm: Tensor, named: list[tuple[str, Tensor]]) -> None:
-    """Raise an error if the loss or a gradient is not finite."""
-    if (value.detach() + norm).isfinite():
-        return
+def _checked_norm(
+    value: Tensor, gradients: list[Tensor], named: list[tuple[str, Tensor]]
+) -> float:
+    """Compute the norm of all gradients; raise an error if anything is not finite."""
+    norms = [torch.linalg.vector_norm(one) for one in gradients]
+    value, *norms = torch.stack([part.double() for part in (value, *norms)]).tolist()
+    if isfinite(value + sum(norms)):
+        return hypot(*norms)
     bad = [
         name
         for name, leaf in named
         if leaf.grad is not None and not leaf.grad.isfinite().all()
     ]
-    if bad or not value.isfinite():
+    if bad or not isfinite(value):
         where = ", ".join(bad) or "none"
-        raise NotFinite(
-            f"the loss is {float(value.detach())}; gradients that are not finite: "
-            f"{where}"
-        )
+        raise NotFinite(f"the loss is {value}; gradients that are not finite: {where}")
+    return inf

@@ -114,51 +114,62 @@ class FlatAdam:
             {**shared, **group, "params": list(group["params"])} for group in groups
         ]
         self._pieces = [
-            (group, flat, torch.zeros_like(flat.values), torch.zeros_like(flat.values))
-            for group in self.param_groups
-            for flat in _flats(group["params"])
+            _Piece(groups, Flat(leaves)) for groups, leaves in self._kinds()
         ]
-        self._largest = {
-            place: torch.zeros_like(square)
-            for place, (group, *_, square) in enumerate(self._pieces)
-            if group["amsgrad"]
-        }
         self.n_steps = 0
+
+    def _kinds(self) -> Iterable[tuple[list[tuple[dict, int]], list[Tensor]]]:
+        """List the groups and parameters of each type and device; one of each leaf."""
+        found: dict[tuple, tuple[list, list]] = {}
+        known: set[int] = set()
+        for group in self.param_groups:
+            sizes: dict[tuple, int] = {}
+            for leaf in group["params"]:
+                if leaf.requires_grad and id(leaf) not in known:
+                    known.add(id(leaf))
+                    kind = leaf.dtype, leaf.device, group["amsgrad"]
+                    found.setdefault(kind, ([], []))[1].append(leaf)
+                    sizes[kind] = sizes.get(kind, 0) + leaf.numel()
+            for kind, size in sizes.items():
+                found[kind][0].append((group, size))
+        return found.values()
 
     @property
     def gradients(self) -> list[Tensor]:
         """The gradients of all parameters."""
-        for _, flat, *_ in self._pieces:
-            flat.gather()
-        return [flat.gradients for _, flat, *_ in self._pieces]
+        for piece in self._pieces:
+            piece.flat.gather()
+        return [piece.flat.gradients for piece in self._pieces]
 
     def zero_grad(self) -> None:
         """Set all gradients to zero."""
-        for _, flat, *_ in self._pieces:
-            flat.gradients.zero_()
+        for piece in self._pieces:
+            piece.flat.gradients.zero_()
 
     @torch.no_grad()
     def step(self) -> None:
         """Make a step, in place."""
         self.n_steps += 1
         first, second = (1 - beta**self.n_steps for beta in _BETAS)
-        pairs = zip(self._pieces, self.gradients, strict=True)
-        for place, ((group, flat, mean, square), slope) in enumerate(pairs):
-            mean.lerp_(slope, 1 - _BETAS[0])
-            square.mul_(_BETAS[1]).addcmul_(slope, slope, value=1 - _BETAS[1])
-            if place in self._largest:
-                square = torch.maximum(
-                    self._largest[place], square, out=self._largest[place]
+        for piece, slope in zip(self._pieces, self.gradients, strict=True):
+            piece.mean.lerp_(slope, 1 - _BETAS[0])
+            square = piece.square.mul_(_BETAS[1])
+            square.addcmul_(slope, slope, value=1 - _BETAS[1])
+            if piece.largest is not None:
+                square = torch.maximum(piece.largest, square, out=piece.largest)
+            spread = square.sqrt().add_(_EPSILON * sqrt(second))
+            for group, part in piece.groups:
+                values, rate = piece.flat.values[part], group["lr"]
+                if group["weight_decay"]:
+                    values.mul_(1 - rate * group["weight_decay"])
+                values.addcdiv_(
+                    piece.mean[part], spread[part], value=-rate * sqrt(second) / first
                 )
-            spread = square.sqrt().div_(sqrt(second)).add_(_EPSILON)
-            if group["weight_decay"]:
-                flat.values.mul_(1 - group["lr"] * group["weight_decay"])
-            flat.values.addcdiv_(mean, spread, value=-group["lr"] / first)
 
     def state(self) -> list[dict[str, Tensor]]:
         """Return the moments of each parameter of the only group, and the step."""
-        ((_, flat, *moments),) = self._pieces
-        pairs = zip(*map(flat.parts, moments), strict=True)
+        (piece,) = self._pieces
+        pairs = zip(*map(piece.flat.parts, piece.moments), strict=True)
         step = torch.tensor(float(self.n_steps))
         return [
             {"step": step, **dict(zip(_STATE, pair, strict=True))} for pair in pairs
@@ -166,9 +177,9 @@ class FlatAdam:
 
     def restore(self, state: list[Mapping[str, Tensor]]) -> None:
         """Continue from a state."""
-        ((_, flat, *moments),) = self._pieces
-        for name, moment in zip(_STATE, moments, strict=True):
-            for part, one in zip(flat.parts(moment), state, strict=True):
+        (piece,) = self._pieces
+        for name, moment in zip(_STATE, piece.moments, strict=True):
+            for part, one in zip(piece.flat.parts(moment), state, strict=True):
                 part.copy_(one[name])
         self.n_steps = int(state[0]["step"])
 
@@ -196,10 +207,26 @@ class Schedule:
             group["lr"] = rate * self._factor(self._epoch)
 
 
-def _flats(leaves: list[Tensor]) -> list[Flat]:
-    """Join the parameters that require gradients, by type and device."""
-    kinds: dict[tuple, dict[int, Tensor]] = {}
-    for leaf in leaves:
-        if leaf.requires_grad:
-            kinds.setdefault((leaf.dtype, leaf.device), {})[id(leaf)] = leaf
-    return [Flat(list(one.values())) for one in kinds.values()]
+class _Piece:
+    """Parameters of one type and device, their groups and moments.
+
+    Parameters
+    ----------
+    groups : list of (dict, int)
+        Successive groups, and the number of their parameters.
+    flat : Flat
+    """
+
+    def __init__(self, groups: list[tuple[dict, int]], flat: Flat) -> None:
+        self.flat, self.groups, end = flat, [], 0
+        for group, size in groups:
+            self.groups.append((group, slice(end, end + size)))
+            end += size
+        self.mean, self.square = (torch.zeros_like(flat.values) for _ in _STATE)
+        amsgrad = groups[0][0]["amsgrad"]
+        self.largest = torch.zeros_like(self.square) if amsgrad else None
+
+    @property
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Averages of gradients and of their squares."""
+        return self.mean, self.square

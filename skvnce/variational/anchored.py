@@ -80,10 +80,13 @@ class AnchoredEncoder(nn.Module):
         parts = self.infer.parameters() if isinstance(self.infer, nn.Module) else ()
         return not any(part.requires_grad for part in parts)
 
+    def seen(self, anchor: Anchor, observed: Tensor) -> Tensor:
+        """Return what the network sees; (*batch, n_inputs)."""
+        return torch.cat([anchor.filled, observed.to(anchor.mean), anchor.mean], -1)
+
     def at(self, anchor: Anchor, observed: Tensor) -> AffineTransformed:
         """Return q(z | x_obs) given the posterior of the linear model."""
-        seen = torch.cat([anchor.filled, observed.to(anchor.mean), anchor.mean], -1)
-        outputs, k = self.network(seen), self.n_components
+        outputs, k = self.network(self.seen(anchor, observed)), self.n_components
         logits, inside = outputs[..., : k - 1], outputs[..., k - 1 :]
         shift, free = inside.unflatten(-1, (k, -1)).chunk(2, -1)
         scale = torch.exp(_WIDEST * torch.tanh(free / _WIDEST))
@@ -94,3 +97,29 @@ class AnchoredEncoder(nn.Module):
         logits = torch.cat([logits, torch.zeros_like(logits[..., :1])], -1)
         mixture = NormalMixture(logits, shift, scale, validate_args=False)
         return AffineTransformed(mixture, anchor.mean, anchor.root)
+
+    def encode(self, seen: Tensor) -> tuple[Tensor, Tensor, tuple]:
+        """Compute the parameters of v in eq. (1), for one component, without a graph.
+
+        Parameters
+        ----------
+        seen : Tensor of shape (n, n_inputs)
+
+        Returns
+        -------
+        shift, log_scale : Tensor of shape (n, latents)
+        saved : tuple
+            For `differentiate`.
+        """
+        outputs, saved = self.network.evaluate(seen)
+        shift, free = (part.contiguous() for part in outputs.chunk(2, -1))
+        bend = free.div_(_WIDEST).tanh_()
+        return shift.add_(self.start), _WIDEST * bend, (saved, bend)
+
+    def differentiate(
+        self, saved: tuple, by_shift: Tensor, by_log_scale: Tensor
+    ) -> None:
+        """Set the gradients of the network, given those of the results of `encode`."""
+        of_network, bend = saved
+        by_free = torch.ops.aten.tanh_backward(by_log_scale, bend)
+        self.network.differentiate(of_network, torch.cat([by_shift, by_free], -1))

@@ -207,3 +207,18 @@ def test_it_can_be_frozen(seed):
     exact = torch.autograd.grad(q.log_prob(z).sum(), z)[0]
     torch.testing.assert_close(gradients[0], exact)
     assert gradients[1:] == (None,) * 4
+
+
+def test_rows_may_share_one_root(seed):
+    """An expanded root gives what its copies give."""
+    loc, root, shift, std = some(seed, 3, width=4)
+    single = root[0].expand(3, -1, -1)
+    shared, copied = (oblique(loc, one, shift, std) for one in (single, single.clone()))
+    z = torch.randn(5, 3, 4, generator=torch.Generator().manual_seed(seed)).double()
+    torch.testing.assert_close(shared.log_prob(z), copied.log_prob(z))
+    uniform = numbers(seed, 5, 3, 5)
+    torch.testing.assert_close(draw(shared, uniform), draw(copied, uniform))
+    torch.testing.assert_close(shared.mean, copied.mean)
+    assert not torch.allclose(
+        shared.log_prob(z), oblique(loc, root, shift, std).log_prob(z)
+    )

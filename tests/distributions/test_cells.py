@@ -272,3 +272,20 @@ def test_scores_of_missing_cells_have_a_finite_gradient(parameters):
     for gradient in torch.autograd.grad(value, (loc, scale, x)):
         assert gradient.isfinite().all()
         assert (gradient[:, 3:] != 0).all()
+
+
+def test_cells_are_taken_from_several_draws(parameters):
+    """Those at an index have the densities of the chosen draws."""
+    loc, scale = (torch.stack([part, part + 0.5, part + 1.0]) for part in parameters)
+    index = torch.tensor([[2, 0, 1, 1], [0, 0, 2, 1]])
+    x = exact(ROWS)
+    every = Cells(loc, scale, ALL).log_prob(x)
+    found = Cells(loc, scale, ALL).taken(index).log_prob(x)
+    for k, chosen in enumerate(index):
+        for row, draw in enumerate(chosen):
+            assert torch.equal(found[k, row], every[draw, row])
+    observed = torch.ones(4, 5).bool()
+    scored = ScoredCells(Cells(loc, scale, ALL), ~observed)
+    again = scored.taken(index).log_prob(x)
+    assert torch.equal(again[1, 1], scored.log_prob(x)[0, 1])
+    assert not torch.equal(again, found)

@@ -12,22 +12,21 @@ Simkus and Gutmann (2024), Improving variational autoencoder estimation from inc
 data with mixture variational families; Mattei and Frellsen (2019), MIWAE.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import sqrt
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
-from skvnce._progress import tell
+from skvnce.algorithms.vae.batches import Autoencoder
+from skvnce.algorithms.vae.held_out import HeldOut
 from skvnce.algorithms.vae.levels import LevelPosterior, anchor_of, sites
 from skvnce.distributions import continuous_bernoulli as unit
-from skvnce.distributions.cells import Cells, Families
-from skvnce.distributions.observed_sum import Intervals
-from skvnce.models.factor_analysis import FactorModel, infer
+from skvnce.distributions.cells import Families
+from skvnce.models.factor_analysis import FactorModel, infer, infer_complete
 from skvnce.models.networks import ResidualPerceptron
 from skvnce.models.vae import VariationalAutoencoderModel
 from skvnce.objectives.elbo import iwelbo, log_joint, standard_error
@@ -38,116 +37,12 @@ from skvnce.training.best import Best
 from skvnce.training.flat_adam import FlatAdam, Schedule
 from skvnce.training.rounds import MAX_NORM, cooling_after, rows_of
 from skvnce.variational.anchored import Anchor, AnchoredEncoder
-from skvnce.variational.base import Uniforms, draw_latents, stream
+from skvnce.variational.base import Uniforms, draw_latents
 
 FLOOR = 0.03  # minimum standard deviation of a score given the latents
-_VALIDATED = 32  # number of draws for predictions of held-out cells
-_KEPT = 2**25  # maximum size of the linear part of the posteriors of all rows
-_AT_ONCE = 2**21  # maximum size of the draws of a chunk of rows
 
 
 NO_PARTS: Mapping[str, nn.Module] = {}  # what most algorithms train besides
-
-
-class Autoencoder(NamedTuple):
-    """A model and its encoder.
-
-    Attributes
-    ----------
-    model : VariationalAutoencoderModel
-    posterior : AnchoredEncoder
-    """
-
-    model: VariationalAutoencoderModel
-    posterior: AnchoredEncoder
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the parameters; the CPU if there are none."""
-        leaves = (
-            leaf for part in self for leaf in (*part.parameters(), *part.buffers())
-        )
-        return next(leaves, torch.zeros(0)).device
-
-    def on(self, device: torch.device) -> "Autoencoder":
-        """Move to a device, in place."""
-        return Autoencoder(*(part.to(device) for part in self))
-
-    def evaluated(self) -> "Autoencoder":
-        """Turn off dropout and gradients."""
-        return Autoencoder(*(part.eval().requires_grad_(False) for part in self))
-
-
-class KnownRows(NamedTuple):
-    """A model of rows whose cells are known, for the protocol of models.
-
-    Attributes
-    ----------
-    model : VariationalAutoencoderModel
-    cells : Intervals
-        Of these rows.
-    """
-
-    model: VariationalAutoencoderModel
-    cells: Intervals
-
-    def prior(self) -> Distribution:
-        """Return p(z), of event shape (latents,)."""
-        return self.model.prior()
-
-    def likelihood(self, z: Tensor) -> Cells:
-        """Return p(x_j | z) of all j; (*batch, latents) -> batch (*batch, features)."""
-        return self.model.likelihood(z).given(self.cells)
-
-
-def of_known(model: nn.Module, x: Tensor) -> nn.Module | KnownRows:
-    """Return a model for rows x (n, features) only, which is faster for rounded cells.
-
-    Other models than `VariationalAutoencoderModel` are returned as they are.
-    """
-    if not isinstance(model, VariationalAutoencoderModel):
-        return model
-    return KnownRows(model, model.families.intervals(x))
-
-
-class Batches:
-    """Model and encoder for batches of rows; what does not change is computed once.
-
-    Training changes neither the posteriors of the linear model, which take a
-    factorisation for each row, nor the intervals of rounded cells.  Tables of many rows
-    and latents are not kept.
-
-    Parameters
-    ----------
-    auto : Autoencoder
-    data : Incomplete
-    """
-
-    def __init__(self, auto: Autoencoder, data: Incomplete) -> None:
-        self.auto, self.data, self._anchor, self._cells = auto, data, None, None
-        k = auto.model.prior().event_shape[0]
-        fits = data.x.numel() + len(data.x) * k * (k + 1) <= _KEPT
-        if fits and getattr(auto.posterior, "has_fixed_anchor", False):
-            with torch.no_grad():
-                self._anchor = auto.posterior.infer(*data)
-        if isinstance(auto.model, VariationalAutoencoderModel):
-            self._cells = auto.model.families.intervals(data.x)
-
-    def of(self, rows: Tensor | slice) -> tuple[Autoencoder, Incomplete]:
-        """Return them and the rows; they may be called with these rows only."""
-        model, posterior = self.auto
-        if self._anchor is not None:
-            anchor = Anchor(*(part[rows] for part in self._anchor))
-            posterior = partial(_at, posterior, anchor)
-        if self._cells is not None:
-            model = KnownRows(model, self._cells.take(rows))
-        return Autoencoder(model, posterior), self.data.take(rows)
-
-
-def _at(
-    posterior: AnchoredEncoder, anchor: Anchor, x: Tensor, observed: Tensor
-) -> Distribution:
-    return posterior.at(anchor, observed)
 
 
 class Architecture(NamedTuple):
@@ -184,6 +79,8 @@ class LinearPosterior(nn.Module):
         width = x.shape[-1]
         linear = FactorModel(*(part.double() for part in self.buffers()))
         rows, mask = x.reshape(-1, width).double(), observed.reshape(-1, width)
+        if mask.device.type == "cpu" and mask.all():  # else it would wait for it
+            return anchor_of(infer_complete(linear, rows), rows, x)
         found = infer(linear, rows, mask)
         filled = rows.where(mask, linear.mean + found.mean @ linear.loadings.T)
         return anchor_of(found, filled, x)
@@ -340,13 +237,13 @@ def train_while_better(
     part, hidden = data.take(rows), held_out[rows]
     chosen = weights[rows.to(weights.device)]
     shares = (chosen / chosen.sum()).to(data.x)
-    start = held_out_log_prob(auto, part, hidden)
     averaged = Averaged([*auto, *parts.values()])
-    mean = Autoencoder(*averaged.modules[:2])
+    predicted = HeldOut(Autoencoder(*averaged.modules[:2]), part, hidden)
+    start = predicted.log_prob()
     best = Best(averaged.modules, patience)
 
     def judge(n_round: int, loss: float) -> bool:
-        gains = held_out_log_prob(mean, part, hidden) - start
+        gains = predicted.log_prob() - start
         gain = float(shares @ gains.clamp(-5.0, 5.0))  # limits the effect of outliers
         stop = best.judge(n_round, gain)
         return on_round(n_round, loss, gain) or stop
@@ -356,46 +253,6 @@ def train_while_better(
     chosen = best.restore()
     averaged.replace()
     return chosen
-
-
-@torch.no_grad()
-def held_out_log_prob(auto: Autoencoder, data: Incomplete, hidden: Tensor) -> Tensor:
-    """Sum log p(x_j | cells not held out) over held-out cells of each row; (n,).
-
-    Uses importance sampling, with the same random numbers in every call.
-    """
-    found = []
-    training = auto.model.training
-    for part in auto:
-        part.eval()
-    for rows in chunks(auto, len(data.x), _VALIDATED):
-        (x, observed), held = data.take(rows), hidden[rows]
-        kept = observed & ~held
-        q = auto.posterior(x, kept)
-        z = draw_latents(q, stream(0), _VALIDATED, x)
-        cells = auto.model.likelihood(z)
-        inside = cells.log_prob(x).where(observed, 0.0)  # (n_draws, rows, features)
-        seen = inside.where(kept, 0.0).sum(-1)
-        log_weight = seen + auto.model.prior().log_prob(z) - q.log_prob(z)
-        log_share = log_weight.log_softmax(0).unsqueeze(-1)
-        found.append((log_share + inside).logsumexp(0).where(held, 0.0).sum(-1))
-    for part in auto:
-        part.train(training)
-    return torch.cat(found)
-
-
-def chunks(auto: Autoencoder, n: int, n_draws: int) -> Iterator[slice]:
-    """Split n rows into chunks whose draws are bounded in memory."""
-    d, k, hidden = auto.model.sizes
-    size = max(1, _AT_ONCE // (n_draws * (2 * d + k + sum(hidden)) + k * k))
-    return slices(n, size)
-
-
-def slices(n: int, size: int) -> Iterator[slice]:
-    """Split n rows into slices of some size."""
-    for first in range(0, n, size):
-        tell("rows", min(first + size, n), n)
-        yield slice(first, first + size)
 
 
 def weigh(

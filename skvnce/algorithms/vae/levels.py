@@ -220,8 +220,11 @@ class LevelPosterior(nn.Module):
 
 def anchor_of(found: Posterior, filled: Tensor, x: Tensor) -> Anchor:
     """Make the anchor of rows x (*batch, features) in their precision."""
-    eye = torch.eye(found.mean.shape[1]).to(filled).expand_as(found.factor)
-    root = torch.linalg.solve_triangular(found.factor.mT, eye, upper=True)
-    parts = found.mean, root, filled
+    factor, n = found.factor, len(found.factor)
+    if n and factor.stride(0) == 0:  # one for all rows
+        factor = factor[:1]
+    eye = torch.eye(found.mean.shape[1]).to(filled).expand_as(factor)
+    root = torch.linalg.solve_triangular(factor.mT, eye, upper=True)
+    parts = found.mean, root.expand(n, -1, -1), filled
     shape = x.shape[:-1]
     return Anchor(*(part.to(x).reshape(*shape, *part.shape[1:]) for part in parts))

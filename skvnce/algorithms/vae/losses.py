@@ -28,16 +28,13 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vae.autoencoder import (
-    NO_PARTS,
-    Autoencoder,
-    Batches,
-    Training,
-)
+from skvnce.algorithms.vae.autoencoder import NO_PARTS, Training
+from skvnce.algorithms.vae.batches import Autoencoder, Batches
 from skvnce.algorithms.vae.completed import Completed
+from skvnce.algorithms.vae.gradient import WeightedBound, is_written_out
 from skvnce.algorithms.vgi import block
 from skvnce.distributions.cells import ScoredCells
-from skvnce.objectives.bounds import BOUNDS, Bound
+from skvnce.objectives.bounds import BOUNDS, Bound, miss_iwae
 from skvnce.objectives.demiss import COMPLETED_BOUNDS, posterior_only
 from skvnce.samplers.base import InfoT, Sampler, StateT
 from skvnce.samplers.lair import lair
@@ -79,6 +76,8 @@ def bound_loss(
         parts, part = batches.of(rows)
         return -bound(*parts, *part, global_stream, training.n_draws).mean()
 
+    if bound is miss_iwae and is_written_out(batches):
+        return WeightedBound(loss, batches, training.n_draws)
     return loss
 
 

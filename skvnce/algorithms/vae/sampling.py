@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vae.autoencoder import Autoencoder, of_known, slices, weigh
+from skvnce.algorithms.vae.autoencoder import weigh
+from skvnce.algorithms.vae.batches import Autoencoder, of_known, slices
 from skvnce.distributions.cells import Cells
 from skvnce.samplers.ac_mwg import ac_mwg
 from skvnce.samplers.base import Sampler, State, run_chain

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vae import autoencoder
+from skvnce.algorithms.vae import autoencoder, held_out
 from skvnce.algorithms.vae.autoencoder import (
     Architecture,
     Autoencoder,
@@ -144,7 +144,7 @@ class AutoencoderDensity(LatentDensity):
 
     def held_out_log_prob(self, data: Incomplete, hidden: Tensor) -> Tensor:
         """Score held-out cells of rows by the encoder; see `autoencoder`."""
-        return autoencoder.held_out_log_prob(self.autoencoder(), data, hidden)
+        return held_out.held_out_log_prob(self.autoencoder(), data, hidden)
 
 
 def _evenly(step: int, template: Tensor) -> Tensor:

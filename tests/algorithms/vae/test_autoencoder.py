@@ -12,7 +12,7 @@ from oracles import GATE, z_mean
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms.factor_analysis import fit_factors, log_prob
-from skvnce.algorithms.vae import autoencoder, losses
+from skvnce.algorithms.vae import autoencoder, batches, held_out, losses
 from skvnce.algorithms.vae.autoencoder import Architecture, Autoencoder, Training
 from skvnce.distributions.cells import Families
 from skvnce.models.factor_analysis import FactorModel, infer
@@ -140,13 +140,13 @@ def test_held_out_cells_at_the_start(seed):
     kept = Incomplete(data.x, data.observed & ~hidden)
     exact = (log_prob(known, data) - log_prob(known, kept)).exp()[0]
     before = auto.model.training
-    found = autoencoder.held_out_log_prob(auto, data, hidden).exp()
+    found = held_out.held_out_log_prob(auto, data, hidden).exp()
     assert abs(z_mean(found, exact)) < GATE
     assert abs(z_mean(found, 1.1 * exact)) > GATE
-    again = autoencoder.held_out_log_prob(auto, data, hidden).exp()
+    again = held_out.held_out_log_prob(auto, data, hidden).exp()
     assert torch.equal(found, again)
     assert before is auto.model.training is auto.posterior.training is True
-    nothing = autoencoder.held_out_log_prob(auto, data, torch.zeros(n, 3).bool())
+    nothing = held_out.held_out_log_prob(auto, data, torch.zeros(n, 3).bool())
     assert (nothing == 0).all()
 
 
@@ -160,7 +160,7 @@ def test_held_out_cells_weigh_the_draws_of_an_encoder_that_is_off(seed):
     hidden = torch.tensor([False, True, False]).expand(1000, -1)
     kept = Incomplete(data.x, data.observed & ~hidden)
     exact = (log_prob(known, data) - log_prob(known, kept)).exp()[0]
-    found = autoencoder.held_out_log_prob(auto, data, hidden).exp()
+    found = held_out.held_out_log_prob(auto, data, hidden).exp()
     error = float(found.std()) / sqrt(1000)
     # ratios of 64 draws are biased by some hundredths
     assert abs(float(found.mean() - exact)) < 5 * error + 0.03 * float(exact)
@@ -178,22 +178,20 @@ def test_cells_that_are_held_out_together_are_summed(seed):
         one = torch.zeros(9, 3).bool()
         one[:, j] = True
         seen = data._replace(observed=~both | one)
-        parts.append(autoencoder.held_out_log_prob(auto, seen, one))
-    torch.testing.assert_close(
-        autoencoder.held_out_log_prob(auto, data, both), sum(parts)
-    )
+        parts.append(held_out.held_out_log_prob(auto, seen, one))
+    torch.testing.assert_close(held_out.held_out_log_prob(auto, data, both), sum(parts))
 
 
 @pytest.mark.parametrize("n_draws", [1, 64, 10**6])
 def test_chunks_bound_the_memory(n_draws):
     auto, _ = started(table(parabola, 0))
     every = torch.arange(10_000)
-    found = [every[rows] for rows in autoencoder.chunks(auto, 10_000, n_draws)]
+    found = [every[rows] for rows in batches.chunks(auto, 10_000, n_draws)]
     assert torch.equal(torch.cat(found), every)
     size = max(map(len, found))
     assert size == 1 or size * n_draws * (2 * 3 + 1 + 16) <= 2**21
     assert (len(found) == 1) == (n_draws == 1)
-    assert list(autoencoder.chunks(auto, 0, n_draws)) == []
+    assert list(batches.chunks(auto, 0, n_draws)) == []
 
 
 def test_chunks_do_not_change_what_is_found(monkeypatch, seed):
@@ -202,11 +200,11 @@ def test_chunks_do_not_change_what_is_found(monkeypatch, seed):
     auto = Autoencoder(*(part.float() for part in started(data)[0]))
     hidden = data.observed & (torch.arange(3) == 1)
     numbers = partial(torch.full_like, fill_value=0.3)
-    monkeypatch.setattr(autoencoder, "stream", lambda seed: lambda step, x: numbers(x))
-    whole = autoencoder.held_out_log_prob(auto, single(data), hidden)
-    monkeypatch.setattr(autoencoder, "_AT_ONCE", 2**13)
-    assert len(list(autoencoder.chunks(auto, len(data.x), 64))) > 2
-    cut = autoencoder.held_out_log_prob(auto, single(data), hidden)
+    monkeypatch.setattr(held_out, "stream", lambda seed: lambda step, x: numbers(x))
+    whole = held_out.held_out_log_prob(auto, single(data), hidden)
+    monkeypatch.setattr(batches, "_AT_ONCE", 2**13)
+    assert len(list(batches.chunks(auto, len(data.x), 64))) > 2
+    cut = held_out.held_out_log_prob(auto, single(data), hidden)
     torch.testing.assert_close(cut, whole)
 
 
@@ -299,16 +297,20 @@ def chosen(gains, monkeypatch, patience=3, max_rounds=20, stop_at=None):
             if on_round(n_round, 7.0):
                 break
 
-    def held_out_log_prob(auto, part, hidden):
-        assert part.observed.any(1).all() and hidden.any(1).all()
-        return torch.full((len(hidden),), next(tables))
+    class HeldOut:
+        def __init__(self, auto, part, hidden):
+            assert part.observed.any(1).all() and hidden.any(1).all()
+            self.n = len(hidden)
+
+        def log_prob(self):
+            return torch.full((self.n,), next(tables))
 
     def watch(n_round, loss, gain):
         told.append(gain)
         return n_round == stop_at
 
     monkeypatch.setattr(autoencoder, "train", train)
-    monkeypatch.setattr(autoencoder, "held_out_log_prob", held_out_log_prob)
+    monkeypatch.setattr(autoencoder, "HeldOut", HeldOut)
     data = Incomplete(torch.zeros(6, 2), torch.ones(6, 2).bool())
     nothing = Autoencoder(torch.nn.Identity(), torch.nn.Identity())
     hidden = torch.zeros(6, 2).bool()
@@ -395,7 +397,7 @@ def gain_on_new_rows(kind, seed):
     new = single(table(kind, seed + 1000, n=2000))
     hidden = new.observed & (torch.rand(new.x.shape) < 0.2)
     before, after = (
-        autoencoder.held_out_log_prob(one, new, hidden).mean() for one in (start, auto)
+        held_out.held_out_log_prob(one, new, hidden).mean() for one in (start, auto)
     )
     return float(after - before)
 
@@ -438,13 +440,13 @@ def test_curves_are_worth_training(kind, seed):
 @pytest.mark.parametrize("most", [10**9, 0])
 def test_batches_are_what_the_modules_say_of_their_rows(most, seed, monkeypatch):
     """Whether the posteriors of the linear model are kept, or are too large."""
-    monkeypatch.setattr(autoencoder, "_KEPT", most)
+    monkeypatch.setattr(batches, "_KEPT", most)
     data = table(linear, seed)
     auto = Autoencoder(*(part.double() for part in started(data)[0]))
     rows = torch.tensor([3, 0, 40])
-    batches = autoencoder.Batches(auto, data)
-    assert (batches._anchor is None) == (most == 0)
-    (model, posterior), part = batches.of(rows)
+    known = batches.Batches(auto, data)
+    assert (known.anchor is None) == (most == 0)
+    (model, posterior), part = known.of(rows)
     assert torch.equal(part.x, data.x[rows])
     z = torch.zeros(len(rows), 1).double()
     found, expected = posterior(*part), auto.posterior(*data.take(rows))

@@ -8,7 +8,7 @@ from vaes import grid, log_evidence
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
-from skvnce.algorithms.vae import autoencoder, losses
+from skvnce.algorithms.vae import autoencoder, held_out, losses
 from skvnce.algorithms.vae.autoencoder import Architecture, Training, build
 from skvnce.algorithms.vae.levels import fit_latents, sites
 from skvnce.algorithms.vae.sampling import SAMPLERS
@@ -221,11 +221,11 @@ def test_training_improves_a_bent_relation(seed):
         single = Incomplete(data.x.float(), data.observed)
         hidden = torch.zeros_like(data.observed)
         hidden[:, 2] = data.observed[:, 2]
-        before = autoencoder.held_out_log_prob(auto, single, hidden)
+        before = held_out.held_out_log_prob(auto, single, hidden)
         training = Training(5, 64, 1e-2, 0.0)
         loss = losses.ALGORITHMS["miwae"].loss(auto, {}, single, training)
         autoencoder.train(auto, loss, weights, training, n_rounds=3)
-        after = autoencoder.held_out_log_prob(auto, single, hidden)
+        after = held_out.held_out_log_prob(auto, single, hidden)
     assert p_mean((after - before).double(), 0.0, alternative="greater") < FAILURE
 
 

@@ -11,7 +11,7 @@ from vaes import log_evidence
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms.factor_analysis import fit_factors, log_prob
-from skvnce.algorithms.vae import autoencoder, losses
+from skvnce.algorithms.vae import autoencoder, held_out, losses
 from skvnce.algorithms.vae.autoencoder import Architecture, Autoencoder, Training
 from skvnce.algorithms.vae.completed import Completed
 from skvnce.algorithms.vae.losses import ALGORITHMS
@@ -112,9 +112,9 @@ def test_the_best_round_is_that_of_all_parts(rises, seed, monkeypatch):
         modules = [*auto, *training.parts.values()]
         start, gains = state(modules), iter([0.0, 1.0 if rises else -1.0])
         monkeypatch.setattr(
-            autoencoder,
-            "held_out_log_prob",
-            lambda auto, part, hidden: torch.full((len(hidden),), next(gains)),
+            held_out.HeldOut,
+            "log_prob",
+            lambda self: torch.full((len(self.hidden),), next(gains)),
         )
         hidden = data.observed & (torch.arange(3) == 1)
         limits = {"max_rounds": 1, "patience": 1, "on_round": lambda *_: False}
