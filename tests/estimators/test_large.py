@@ -82,6 +82,19 @@ def test_weights_in_parts(most_rows):
     assert abs(plain.mean_ - one.mean_).max() > 1e-4  # negative control
 
 
+def test_all_weights_of_a_part_may_be_zero(most_rows):
+    X, weights = table(), np.ones(1500)
+    weights[70:900] = 0
+    one, other = (GaussianImputer(n_parameter_draws=1, random_state=0) for _ in "ab")
+    one.fit(X, sample_weight=weights)
+    other.fit(parts(X), sample_weight=parts(weights))
+    close(one, other, X)
+    with pytest.raises(ValueError, match="positive weight: nothing to learn"):
+        other.fit(parts(X), sample_weight=parts(0 * weights))
+    with pytest.raises(ValueError, match="Part 0 of X .*1D"):
+        other.fit(parts(X), sample_weight=parts(0 * weights[:, None]))
+
+
 @pytest.mark.parametrize("kind", ["frame", "array"])
 def test_dask_fits_and_fills_as_in_memory(kind, most_rows):
     dd, da = pytest.importorskip("dask.dataframe"), pytest.importorskip("dask.array")
@@ -219,6 +232,21 @@ def test_parts_must_stay_the_same():
     growing = Chunks([X[:500], lambda: X[: next(counter)]])
     with pytest.raises(ValueError, match="had 1[01]00 rows when it was first read"):
         GaussianImputer().fit(growing)
+
+
+def test_rows_that_are_lost_in_a_round_are_noticed(most_rows):
+    X, sizes = table(), iter([1500, 1500] + [1400] * 100)
+    with pytest.raises(ValueError, match="had 1500 rows .* now 1400"):
+        GaussianImputer().fit(Chunks([lambda: X[: next(sizes)]]))
+
+
+@pytest.mark.parametrize("part", [np.zeros(3), None, (x for x in "ab")])
+def test_parts_are_tables(part):
+    X = table()
+    with pytest.raises(ValueError, match="tables with rows and columns"):
+        GaussianImputer().fit(Chunks([part, X]))
+    with pytest.raises((TypeError, ValueError), match="Part 1 of X"):
+        GaussianImputer().fit(Chunks([X, part]))
 
 
 def test_chunks_are_a_sequence():
