@@ -9,6 +9,7 @@ from sklearn.exceptions import NotFittedError
 
 from skvnce import Chunks, GaussianImputer, IncompleteFactorAnalysis
 from skvnce.estimators import _summary
+from skvnce.estimators._by_parts import _with_one_draw
 from skvnce.estimators._tails import heavy_in_sums, heavy_tailed
 
 FITTED = ("mean_", "covariance_", "feature_ranges_", "location_", "scale_")
@@ -169,6 +170,23 @@ def test_draws_of_parts_have_the_parameters_of_their_table(monkeypatch):
     means = np.array(used).reshape(2, 3, -1)
     assert len(used) == 6  # not for the empty part
     assert (means == means[:, :1]).all() and (means[0] != means[1]).any()
+
+
+def test_parts_and_tables_have_draws_of_their_own():
+    X = table()
+    imputer = GaussianImputer(n_parameter_draws=1, random_state=0).fit(X)
+    chunks, missing = Chunks([X[:500], X[:500]]), np.isnan(X[:500])
+    one, two = imputer.sample(chunks, 2, random_state=0)
+    cells = [part[missing] for part in (*one, *two)]
+    for k, first in enumerate(cells):
+        for other in cells[k + 1 :]:
+            assert np.mean(np.isclose(first, other)) < 0.5
+    np.testing.assert_array_equal(one[0], imputer.sample(chunks, 1, 0)[0][0])
+    with pytest.raises(ValueError, match="as_array is not available"):
+        imputer.sample(chunks, as_array=True)
+    imputer = GaussianImputer(n_parameter_draws=3, random_state=0).fit(X)
+    used = [next(_with_one_draw(imputer, 1, seed))._draws[0][0] for seed in range(8)]
+    assert len(np.unique(np.array(used), axis=0)) > 1
 
 
 def test_ranges_are_those_of_all_rows(monkeypatch):

@@ -170,6 +170,16 @@ def test_levels_of_dask_that_are_listed(asked):
             imputer.fit(lazy)
 
 
+def test_a_table_of_dask_does_not_change_the_output_of_others():
+    dd = pytest.importorskip("dask.dataframe")
+    table = frame()[["number", "text"]]
+    imputer = GaussianImputer(max_iter=4, n_parameter_draws=1)
+    imputer.set_output(transform="default").fit(table)
+    filled = imputer.transform(dd.from_pandas(table, npartitions=2)).compute()
+    assert not filled.isna().any(axis=None)
+    assert isinstance(imputer.transform(table), np.ndarray)
+
+
 def test_text_among_numbers_names_part_and_column():
     table = frame()[["number", "flag"]].astype(object)
     table.loc[850, "number"] = "many"
