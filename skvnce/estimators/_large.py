@@ -55,6 +55,12 @@ class TableReader(BaseEstimator):
     """
 
     def __init__(self, head, columns=None, handle_unknown="error"):
+        shape = head.shape if hasattr(head, "shape") else np.shape(head)
+        if len(shape) != 2:
+            raise ValueError(
+                "Parts of X must be tables with rows and columns, got "
+                f"{type(head).__name__} of shape {shape}."
+            )
         if columns is None:
             refuse_categories(head)
             head = readable(head)
@@ -66,17 +72,25 @@ class TableReader(BaseEstimator):
 
     def read(self, number, X, weights=None):
         """Validate a part; return its cells (n, n_features) and weights (n,)."""
-        if not len(X):
-            return np.zeros((0, self.n_features_in_)), np.zeros(0)
         with part_named(number):
+            if not len(X):
+                return np.zeros((0, self.n_features_in_)), np.zeros(0)
             table = incomplete_array(self, X, reset=False)
-            weights = _check_sample_weight(
-                readable(weights, "sample_weight"),
-                table,
-                dtype=np.float64,
-                ensure_non_negative=True,
-            )
+            weights = _weights_of_part(table, weights)
         return table, weights
+
+
+def _weights_of_part(table, weights):
+    """Validate the weights of a part, which may all be zero."""
+    weights = np.ones(len(table)) if weights is None else weights
+    given = np.asarray(readable(weights, "sample_weight"))
+    none = given.shape == (len(table),) and bool((given == 0).all())
+    return _check_sample_weight(
+        np.ones(len(table)) if none else given,
+        table,
+        dtype=np.float64,
+        ensure_non_negative=True,
+    ) * (not none)
 
 
 class LargeTable(NamedTuple):
@@ -209,7 +223,7 @@ def _read(estimator, source, weights, reader, refusal):
         found = source._reduced(of, Gathered.merged, weights)
     cells = _cells(estimator, found, location, scale)
     units = Units(location, scale)
-    reduced = partial(_reduced_rows, source, weights, reader, columns, units)
+    reduced = partial(_reduced_rows, source, weights, reader, firsts, columns, units)
     rows = Rows(units.scaled(cells.nodes), torch.from_numpy(cells.weights))
     total = torch.tensor(found.total, dtype=torch.float64)
     few = n_condensed(rows.data.observed) < _FEW * len(cells.nodes)
@@ -320,14 +334,15 @@ def _gathered_of(reader, firsts, share, columns, location, scale, number, *chunk
     return _merged(found, Gathered.merged)
 
 
-def _reduced_rows(source, weights, reader, columns, units, of, merge):
+def _reduced_rows(source, weights, reader, firsts, columns, units, of, merge):
     """Map rows to sums, and merge them: `Parts.reduce`."""
-    sums = partial(_sums_of, reader, columns, units, of, merge)
+    sums = partial(_sums_of, reader, firsts, columns, units, of, merge)
     return source._reduced(sums, merge, weights)
 
 
-def _sums_of(reader, columns, units, of, merge, number, chunk, weights):
+def _sums_of(reader, firsts, columns, units, of, merge, number, chunk, weights):
     X, weights = reader.read(number, chunk, weights)
+    check_same_rows(number, len(X), firsts)
 
     def sums(X, weights):
         nodes = X if len(columns) == X.shape[1] else X[:, columns]

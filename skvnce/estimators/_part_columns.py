@@ -40,7 +40,24 @@ class Found(NamedTuple):
             known = one if one.levels is not None or one.dtype in TIMES else two
             return Found(known, self.order or other.order)
         new = [level for level in two.levels if level not in set(one.levels)]
-        return Found(one._replace(levels=one.levels + tuple(new)), self.order)
+        order = self.order and _one_order(self.order, other.order or self.order)
+        return Found(one._replace(levels=one.levels + tuple(new)), order)
+
+
+def _one_order(one, other):
+    """Unite the orders of levels of two parts, which may lack some levels."""
+    common = [level for level in other if level in one]
+    if common != [level for level in one if level in other]:
+        raise ValueError(
+            f"The levels of a column have the order {list(one)} in some parts of X, "
+            f"and {list(other)} in others. Give all parts the same data type."
+        )
+    found = list(one)
+    for level in reversed(other):  # the next level is known
+        if level not in found:
+            after = other[other.index(level) + 1 :]
+            found.insert(found.index(after[0]) if after else len(found), level)
+    return tuple(found)
 
 
 def columns_of_parts(source, head, categorical_features):
@@ -92,9 +109,9 @@ def _without_levels(given):
 
 def _found_in(given, number, chunk, weights):
     """List what is found in a part; None if it has no rows."""
-    if not len(chunk):
-        return None
     with part_named(number):
+        if not len(chunk):
+            return None
         columns = read_columns(chunk, given)
     if not is_frame(chunk):
         return columns and [Found(column) for column in columns]

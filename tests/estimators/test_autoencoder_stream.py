@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
 from skvnce import Adam, GaussianImputer, LAIRImputer, VariationalAutoencoder
+from skvnce.estimators import _autoencoder_stream
 from skvnce.estimators._stream import Stream
 
 pytestmark = [
@@ -201,6 +202,32 @@ def test_several_members_learn(short):
     assert model.score(X) != score
     draws = [one.transform(X) for one in model.estimators_]
     assert not np.allclose(draws[0], draws[1])
+
+
+def test_weights_of_rows_and_members(short, monkeypatch):
+    X, used = curved(300, 0), []
+    plain = _autoencoder_stream._rounds_of
+
+    def watched(member, nodes, weights):
+        used.append(weights)
+        return plain(member, nodes, weights)
+
+    monkeypatch.setattr(_autoencoder_stream, "_rounds_of", watched)
+    model = learned(imputer(n_estimators=2), X[:200])
+    rows, _, *rest = model._stream
+    model._stream = rows, np.full(len(rows), 9.0), *rest
+    model.partial_fit(X[200:])
+    one, other = used
+    assert one.shape == other.shape
+    assert (one != other).any()
+    assert one[: len(rows)].mean() > 5 * one[len(rows) :].mean()
+
+
+def test_the_share_of_new_rows_is_that_of_their_weights():
+    weights = np.r_[np.full(90, 9.0), np.ones(10)]
+    stream = Stream(curved(200, 0)[:100], weights, 820, None, 10)
+    sample = _autoencoder_stream.Sample.of(stream, small().fit(curved(60, 1)))
+    assert sample.share == pytest.approx(10 / 820)
 
 
 def test_ranges_grow(short):

@@ -11,9 +11,11 @@ import torch
 from skvnce import Chunks, CopulaGraphLearner
 from skvnce._random import number_keyed
 from skvnce.algorithms.graph import copula, copula_m_step, copula_parts
+from skvnce.algorithms.mixed import counted
+from skvnce.algorithms.mixed.columns import NOMINAL, Marginal
 from skvnce.algorithms.mixed.gibbs import Factors
 from skvnce.distributions.quantiles import inside
-from skvnce.estimators import _summary
+from skvnce.estimators import _copula_parts, _summary
 
 FITTED = ("associations_", "precision_", "mean_", "edge_probabilities_", "loss_curve_")
 FITTED += ("information_", "held_out_gain_", "feature_ranges_", "covariance_")
@@ -197,3 +199,13 @@ def _arm(path):
         return plain(self, *args)
 
     copula_parts.Round.swept = dying
+
+
+def test_two_levels_without_order_have_a_marginal():
+    codes = torch.tensor([0, 0, 0, 1, 1]).double()
+    counts = counted.counts_at(codes.numpy(), np.arange(2.0))
+    expected = Marginal.of_levels(codes, torch.ones(5).double(), 2)
+    found = _copula_parts._marginal(np.arange(2.0), counts, NOMINAL, 2)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    assert _copula_parts._marginal(np.arange(3.0), counts, NOMINAL, 3) is None

@@ -9,6 +9,7 @@ from sklearn.exceptions import NotFittedError
 
 from skvnce import Chunks, GaussianImputer, IncompleteFactorAnalysis
 from skvnce.estimators import _summary
+from skvnce.estimators._by_parts import _with_one_draw
 from skvnce.estimators._tails import heavy_in_sums, heavy_tailed
 
 FITTED = ("mean_", "covariance_", "feature_ranges_", "location_", "scale_")
@@ -80,6 +81,19 @@ def test_weights_in_parts(most_rows):
     close(one, other, X)
     plain = GaussianImputer(n_parameter_draws=1, random_state=0).fit(X)
     assert abs(plain.mean_ - one.mean_).max() > 1e-4  # negative control
+
+
+def test_all_weights_of_a_part_may_be_zero(most_rows):
+    X, weights = table(), np.ones(1500)
+    weights[70:900] = 0
+    one, other = (GaussianImputer(n_parameter_draws=1, random_state=0) for _ in "ab")
+    one.fit(X, sample_weight=weights)
+    other.fit(parts(X), sample_weight=parts(weights))
+    close(one, other, X)
+    with pytest.raises(ValueError, match="positive weight: nothing to learn"):
+        other.fit(parts(X), sample_weight=parts(0 * weights))
+    with pytest.raises(ValueError, match="Part 0 of X .*1D"):
+        other.fit(parts(X), sample_weight=parts(0 * weights[:, None]))
 
 
 @pytest.mark.parametrize("kind", ["frame", "array"])
@@ -158,6 +172,23 @@ def test_draws_of_parts_have_the_parameters_of_their_table(monkeypatch):
     assert (means == means[:, :1]).all() and (means[0] != means[1]).any()
 
 
+def test_parts_and_tables_have_draws_of_their_own():
+    X = table()
+    imputer = GaussianImputer(n_parameter_draws=1, random_state=0).fit(X)
+    chunks, missing = Chunks([X[:500], X[:500]]), np.isnan(X[:500])
+    one, two = imputer.sample(chunks, 2, random_state=0)
+    cells = [part[missing] for part in (*one, *two)]
+    for k, first in enumerate(cells):
+        for other in cells[k + 1 :]:
+            assert np.mean(np.isclose(first, other)) < 0.5
+    np.testing.assert_array_equal(one[0], imputer.sample(chunks, 1, 0)[0][0])
+    with pytest.raises(ValueError, match="as_array is not available"):
+        imputer.sample(chunks, as_array=True)
+    imputer = GaussianImputer(n_parameter_draws=3, random_state=0).fit(X)
+    used = [next(_with_one_draw(imputer, 1, seed))._draws[0][0] for seed in range(8)]
+    assert len(np.unique(np.array(used), axis=0)) > 1
+
+
 def test_ranges_are_those_of_all_rows(monkeypatch):
     monkeypatch.setattr(_summary, "MOST_ROWS", 100)
     X = table()
@@ -219,6 +250,21 @@ def test_parts_must_stay_the_same():
     growing = Chunks([X[:500], lambda: X[: next(counter)]])
     with pytest.raises(ValueError, match="had 1[01]00 rows when it was first read"):
         GaussianImputer().fit(growing)
+
+
+def test_rows_that_are_lost_in_a_round_are_noticed(most_rows):
+    X, sizes = table(), iter([1500, 1500] + [1400] * 100)
+    with pytest.raises(ValueError, match="had 1500 rows .* now 1400"):
+        GaussianImputer().fit(Chunks([lambda: X[: next(sizes)]]))
+
+
+@pytest.mark.parametrize("part", [np.zeros(3), None, (x for x in "ab")])
+def test_parts_are_tables(part):
+    X = table()
+    with pytest.raises(ValueError, match="tables with rows and columns"):
+        GaussianImputer().fit(Chunks([part, X]))
+    with pytest.raises((TypeError, ValueError), match="Part 1 of X"):
+        GaussianImputer().fit(Chunks([X, part]))
 
 
 def test_chunks_are_a_sequence():

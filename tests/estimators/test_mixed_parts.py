@@ -127,6 +127,34 @@ def test_levels_are_those_of_all_parts_in_their_order():
     assert levels(counts.to_numpy(), ENDS[1], [0])[0] == ("nominal", (0.0, 1.0))
 
 
+def ordered(values, levels):
+    return pd.DataFrame({"k": pd.Categorical(values, levels, ordered=True)})
+
+
+def test_ordered_levels_that_only_some_parts_know():
+    known = {
+        "low": ["low", "high"],
+        "mid": ["low", "mid", "high"],
+        "top": ["mid", "top"],
+    }
+    one, two, three = (ordered(levels * 50, levels) for levels in known.values())
+    for chunks in ([one, two, three], [two, one, three], [three, two, one]):
+        source = in_parts(Chunks(chunks))
+        [column] = columns_of_parts(source, source._head(), "from_dtype")
+        assert column.kind == "ordinal"
+        assert set(column.levels) == {"low", "mid", "high", "top"}
+        places = [column.levels.index(level) for level in ("low", "mid", "high")]
+        assert places == sorted(places)
+        assert column.levels.index("mid") < column.levels.index("top")
+    text = pd.DataFrame({"k": ["mid", "low"] * 50})
+    source = in_parts(Chunks([text, one]))
+    [column] = columns_of_parts(source, source._head(), "from_dtype")
+    assert column[:2] == ("nominal", ("high", "low", "mid"))
+    other = ordered(["high", "low"] * 50, ["high", "low"])
+    with pytest.raises(ValueError, match="order"):
+        GAUSSIAN.fit(Chunks([one, other]))
+
+
 @pytest.mark.parametrize("asked", [["z", "p", "r", "q"], ["p", "q"]])
 def test_levels_of_dask_that_are_listed(asked):
     dd = pytest.importorskip("dask.dataframe")
@@ -140,6 +168,16 @@ def test_levels_of_dask_that_are_listed(asked):
     else:  # negative control
         with pytest.raises(ValueError, match="not among the levels"):
             imputer.fit(lazy)
+
+
+def test_a_table_of_dask_does_not_change_the_output_of_others():
+    dd = pytest.importorskip("dask.dataframe")
+    table = frame()[["number", "text"]]
+    imputer = GaussianImputer(max_iter=4, n_parameter_draws=1)
+    imputer.set_output(transform="default").fit(table)
+    filled = imputer.transform(dd.from_pandas(table, npartitions=2)).compute()
+    assert not filled.isna().any(axis=None)
+    assert isinstance(imputer.transform(table), np.ndarray)
 
 
 def test_text_among_numbers_names_part_and_column():

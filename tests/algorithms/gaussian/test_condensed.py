@@ -77,6 +77,31 @@ def test_collinear_and_constant_columns():
         torch.testing.assert_close(one, value, rtol=1e-10, atol=1e-8)
 
 
+def test_rows_far_from_zero():
+    data, weights = table()
+    wanted = flat(STEPS["normal"](Rows(*condensed(data, weights))))[-1]
+    moved = Incomplete(data.x.where(~data.observed, data.x + 1e6), data.observed)
+    x, observed = condensed(moved, weights)[0]
+    back = Incomplete(x.where(~observed, x - 1e6), observed)
+    found = flat(STEPS["normal"](Rows(back, condensed(data, weights)[1])))[-1]
+    torch.testing.assert_close(found, wanted, rtol=1e-8, atol=0.0)
+
+
+def test_patterns_of_few_rows_keep_them():
+    data, weights = table()
+    cells = torch.tensor([[5.0] * 4, [6.0] * 4]).double()
+    one = Incomplete(cells, torch.ones(2, 4, dtype=torch.bool))
+    hidden = data.observed.all(1)
+    data = Incomplete(data.x[~hidden], data.observed[~hidden])
+    x, observed = map(torch.cat, zip(data, one, strict=True))
+    weights = weights[: len(x)]
+    few, kept = condensed(Incomplete(x, observed), weights)
+    assert len(few.x) == len(kept) == n_condensed(observed)
+    full = few.observed.all(1)
+    assert few.x[full].equal(one.x)
+    assert kept[full].equal(weights[-2:])
+
+
 def test_a_table_of_many_patterns_is_returned():
     data, weights = table(n=60, d=12)
     few = condensed(data, weights)
@@ -120,6 +145,15 @@ def test_a_table_in_parts_is_read_once(ends):
     assert len(reads) == 1
     assert found.n_rounds == wanted.n_rounds > 5
     torch.testing.assert_close(found.normal, wanted.normal, rtol=1e-10, atol=1e-12)
+
+
+def test_changes_of_parts_are_made_in_their_order():
+    data, weights = table()
+    parts = in_parts(data, weights, [0, 400], [])
+    for change in (lambda x: 2 * x, lambda x: x + 1):
+        parts = parts.mapped(lambda one, change=change: one._replace(x=change(one.x)))
+    found = parts.summed(lambda one: one.data.x.sum())
+    torch.testing.assert_close(found, (2 * data.x + 1).sum())
 
 
 def test_parts_of_many_patterns_are_read_in_each_round(monkeypatch):

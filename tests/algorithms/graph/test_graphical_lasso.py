@@ -173,3 +173,13 @@ def test_newton_steps_are_needed_for_strong_factors(seed, monkeypatch):
     assert found.n_iter < slow.n_iter == 1000
     assert slow.gap > 1e-4
     assert 0 <= slow.objective - found.objective + 1e-6 <= slow.gap + 1e-6
+
+
+def test_a_newton_step_does_not_change_signs():
+    S = torch.tensor([[1.0, 0.1], [0.1, 1.0]]).double()
+    K = torch.tensor([[1.0, 0.05], [0.05, 1.0]]).double()
+    blocks, weight = Blocks.of(torch.ones(2).long()), weights_of(2, 0.5)
+    here = point_at(K, *smooth_loss(K, S), S)
+    found = accelerated(here, objective(K, S, weight, blocks), S, weight, blocks)
+    assert found.precision[0, 1] == 0  # the step alone leads to a negative value
+    assert found.precision[0, 0] != K[0, 0]
