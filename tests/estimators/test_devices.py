@@ -29,6 +29,7 @@ from skvnce import (
 )
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.noisy_or import INFERENCES, Rows
+from skvnce.algorithms.vae.gradient import WeightedBound
 from skvnce.algorithms.vae.sampling import SAMPLERS
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
 
@@ -336,7 +337,7 @@ def test_modules_are_returned_on_the_cpu(make, seed, device, monkeypatch):
 
 @pytest.fixture
 def gradients(monkeypatch):
-    """Count the calls of autograd."""
+    """Count the calls of autograd, and of the gradient that is written out."""
     calls = []
 
     def counted(function):
@@ -346,9 +347,12 @@ def gradients(monkeypatch):
 
         return called
 
-    for name in ("backward", "grad"):
-        function = getattr(torch.autograd, name)
-        monkeypatch.setattr(torch.autograd, name, counted(function))
+    for owner, name in (
+        (torch.autograd, "backward"),
+        (torch.autograd, "grad"),
+        (WeightedBound, "differentiate"),
+    ):
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
     return calls
 
 
