@@ -22,6 +22,7 @@ from skvnce.estimators._gaussian_online import (
     check_can_continue,
     go_on,
     keep_first_rows,
+    refuse_mixed,
 )
 from skvnce.estimators._gaussian_parameters import NormalParameters
 from skvnce.estimators._large import (
@@ -401,13 +402,14 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         Raises
         ------
         ValueError
-            As in `fit`, and if the number of columns changed, or if the first call was
-            a fit to categories or to limits of cells.
+            As in `fit`, and if the number of columns changed, if there are categories,
+            or after a fit to categories or to limits of cells.
         TypeError
             As in `fit`.
         """
         if not hasattr(self, "mean_"):
             self.fit(X, sample_weight=sample_weight)
+            refuse_mixed(self)
             keep_first_rows(self, X, sample_weight)
             return self
         check_can_continue(self)

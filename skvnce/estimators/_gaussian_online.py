@@ -50,12 +50,21 @@ def go_on(estimator, X, sample_weight):
     _learn_more(estimator, new.rows, new.weights)
 
 
+def refuse_mixed(estimator):
+    """Raise an error for a fit to categories."""
+    if estimator._mixed is not None:
+        raise ValueError(
+            "partial_fit cannot learn from categories. Use fit with all rows."
+        )
+
+
 def check_can_continue(estimator):
     """Raise an error if `partial_fit` cannot go on from a fit."""
-    if estimator._mixed is not None or estimator._online is None:
+    refuse_mixed(estimator)
+    if estimator._online is None:
         raise ValueError(
-            "partial_fit cannot go on from a fit to categories, to limits of cells or "
-            "to constant columns alone. Use fit with all rows."
+            "partial_fit cannot go on from a fit to limits of cells or to constant "
+            "columns alone. Use fit with all rows."
         )
 
 

@@ -17,7 +17,8 @@ def part_named(number):
         yield
     except (TypeError, ValueError) as error:
         where = f"Part {number} of X (the first is 0)"
-        raise type(error)(f"{where}: {error}") from error
+        text = str(error).replace("TableReader is expecting", "the first part has")
+        raise type(error)(f"{where}: {text}") from error
 
 
 class Found(NamedTuple):

@@ -224,7 +224,9 @@ def test_parts_are_read_with_errors_that_name_them():
     with pytest.raises(ValueError, match=r"Part 3 of X .*row 100"):
         imputer.fit(parts(wrong))
     assert not hasattr(imputer, "n_features_in_")
-    with pytest.raises(ValueError, match="Part 1 of X .*4 features"):
+    with pytest.raises(
+        ValueError, match="Part 1 of X .*4 features, but the first part has 5"
+    ):
         imputer.fit(Chunks([X[:100], X[100:, :4]]))
     with pytest.raises(ValueError, match="nothing to learn"):
         imputer.fit(Chunks([X[:2], X[:3]]))
