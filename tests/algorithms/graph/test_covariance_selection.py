@@ -72,7 +72,7 @@ def test_the_inverse_is_the_covariance_at_edges(sizes, seed):
     inverse = torch.linalg.inv(found.precision)
     torch.testing.assert_close(inverse[free], S[free], atol=1e-5, rtol=0)
     assert (inverse - S)[~free].abs().max() > 1e-2
-    assert 0 <= found.gap <= 1e-11
+    assert -1e-13 <= found.gap <= 1e-11  # of terms near 10, up to rounding
 
 
 def test_the_gap_bounds_the_excess(seed):
