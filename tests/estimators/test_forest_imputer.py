@@ -321,7 +321,8 @@ def test_autoencoders_can_be_averaged_with_forests():
     hidden = np.isnan(X)
     model = LAIRImputer(n_draws=20, n_estimators=1, on_misfit="ignore")
     imputer = ForestImputer(model, **GIVEN).fit(X)
-    assert abs(imputer.transform(X) - full)[hidden].mean() < 0.1
+    # a mean alone has an error of 0.25; three seeds have 0.087 to 0.097
+    assert abs(imputer.transform(X) - full)[hidden].mean() < 0.15
 
 
 def test_a_wrong_model_is_refused():

@@ -12,7 +12,6 @@ from estimators.test_gaussian_mixed import frame
 from skvnce import LAIR, LAIRImputer, TorchVAE, VariationalAutoencoder
 from skvnce.estimators._misfit import _marginal
 
-pytestmark = pytest.mark.filterwarnings("ignore:Held-out cells were still predicted")
 VAE = {"n_components": 2, "max_iter": 1, "on_misfit": "ignore", "random_state": 0}
 
 

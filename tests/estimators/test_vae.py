@@ -62,7 +62,6 @@ def test_without_training_it_is_the_normal_distribution(X, marginals):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Held-out cells were still")  # of few rounds
 def test_scores_rise_with_the_number_of_importance_samples(seed):
     full, hidden = curved_table(seed)
     X = hide(full, hidden)
@@ -80,7 +79,6 @@ def test_scores_rise_with_the_number_of_importance_samples(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Held-out cells were still")  # of few rounds
 def test_curves_are_learnt_and_lines_left_alone(seed):
     full, hidden = curved_table(seed)
     train, test = np.split(hide(full, hidden), 2)
