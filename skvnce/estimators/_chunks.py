@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -75,12 +76,12 @@ class Chunks:
 
     @classmethod
     def from_parquet(cls, path, columns=None):
-        """Make chunks of the row groups of a parquet file; needs pyarrow.
+        """Make chunks of the row groups of parquet files; needs pyarrow.
 
         Parameters
         ----------
         path : str or path-like, or list of these
-            Files of equal columns.
+            Files of equal columns; of a folder, its files ``*.parquet`` by name.
         columns : list of str, default=None
             The columns to read; None reads all.
 
@@ -88,17 +89,27 @@ class Chunks:
         -------
         Chunks
             Of pandas data frames.
+
+        Raises
+        ------
+        ValueError
+            If a folder has no such file, or a file lacks one of `columns`.
         """
         import pyarrow.parquet as pq
 
         paths = path if isinstance(path, list | tuple) else [path]
-        return cls(
-            [
-                partial(_row_group, one, group, columns)
-                for one in paths
-                for group in range(pq.ParquetFile(one).metadata.num_row_groups)
-            ]
-        )
+        found = []
+        for one in [file for part in paths for file in _parquet_files(part)]:
+            metadata = pq.read_metadata(one)
+            names = metadata.schema.to_arrow_schema().names
+            lacking = [name for name in columns or () if name not in names]
+            if lacking:
+                raise ValueError(
+                    f"columns has {lacking}, which {one} lacks. It has {names}."
+                )
+            groups = range(metadata.num_row_groups)
+            found += [partial(_row_group, one, group, columns) for group in groups]
+        return cls(found)
 
     def __len__(self):
         """Return the number of chunks."""
@@ -170,6 +181,14 @@ class Chunks:
 
 def _slice(X, rows):
     return np.asarray(X[rows])
+
+
+def _parquet_files(path):
+    path = Path(path)
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(f"The folder {path} has no file *.parquet.")
+    return files
 
 
 def _row_group(path, group, columns):

@@ -295,6 +295,14 @@ def test_row_groups_of_parquet(tmp_path):
     twice = pd.concat([X, X]).to_numpy()
     expected = GaussianImputer(random_state=0).fit(twice)
     np.testing.assert_allclose(fitted.mean_, expected.mean_, rtol=1e-10)
+    of_folder = Chunks.from_parquet(tmp_path)
+    for one, other in zip(of_folder, both, strict=True):
+        pd.testing.assert_frame_equal(one, other)
+    with pytest.raises(ValueError, match=r"\['f'\], which .*one.parquet"):
+        Chunks.from_parquet(tmp_path, columns=["a", "f"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty has no file"):
+        Chunks.from_parquet(tmp_path / "empty")
 
 
 def test_an_array_on_disk_is_fitted(tmp_path):
