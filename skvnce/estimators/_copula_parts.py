@@ -22,7 +22,8 @@ from skvnce.algorithms.mixed import counted
 from skvnce.algorithms.mixed.columns import NOMINAL, Latents, Marginal
 from skvnce.algorithms.mixed.gibbs import Rows
 from skvnce.estimators._gaussian_mixed import kinds_of
-from skvnce.estimators._large import TableReader, check_same_rows
+from skvnce.estimators._large import TableReader
+from skvnce.estimators._summary import FirstReading
 from skvnce.estimators._validation import level_counts
 
 
@@ -34,21 +35,20 @@ class PartRows(NamedTuple):
     reader : TableReader
     columns : ndarray of int, of shape (n_nodes,)
         Those of the model.
-    firsts : ndarray of int, of shape (n_parts + 1,)
-        The numbers of the first rows of the parts.
+    known : FirstReading
     """
 
     reader: TableReader
     columns: np.ndarray
-    firsts: np.ndarray
+    known: FirstReading
 
     def read(self, number, chunk):
         """Return rows (n, n_nodes), and their numbers in the table (n,)."""
         X, _ = self.reader.read(number, chunk)
-        check_same_rows(number, len(X), self.firsts)
+        self.known.check(number, X)
         nodes = X[:, self.columns].astype(np.float64)
         kept = ~np.isnan(nodes).all(1)
-        return nodes[kept], self.firsts[number] + np.flatnonzero(kept)
+        return nodes[kept], self.known.firsts[number] + np.flatnonzero(kept)
 
 
 class Sweeps(NamedTuple):
@@ -105,7 +105,7 @@ def problem_of(learner, source, large):
         Its method reads the parts, which only exist within the context.
     """
     columns, summary = learner.feature_indices_, large.summary
-    rows = PartRows(large.reader, columns, np.cumsum([0, *summary.n_rows]))
+    rows = PartRows(large.reader, columns, FirstReading.of(summary))
     kinds, sizes = kinds_of(learner), level_counts(learner).tolist()
     with step("counting values"):
         marginals, n_rows = _marginals(source, rows, large, kinds, sizes)

@@ -23,6 +23,8 @@ from skvnce.estimators._base import ModelCells
 from skvnce.estimators._chunks import Chunks
 from skvnce.estimators._part_columns import columns_of_parts, part_named
 from skvnce.estimators._summary import (
+    Count,
+    FirstReading,
     Gathered,
     Summary,
     gathered,
@@ -216,14 +218,14 @@ def _read(estimator, source, weights, reader, refusal):
     columns = estimator.feature_indices_
     location, scale = summary.mean[columns], _deviations(summary)[columns]
     check_deviations(estimator, columns, scale)
-    firsts = np.cumsum([0, *summary.n_rows])
-    share = rows_in_memory(estimator.n_features_in_) / firsts[-1]
-    of = partial(_gathered_of, reader, firsts, share, columns, location, scale)
+    known = FirstReading.of(summary)
+    share = rows_in_memory(estimator.n_features_in_) / known.n_rows
+    of = partial(_gathered_of, reader, known, share, columns, location, scale)
     with step("gathering rows"):
         found = source._reduced(of, Gathered.merged, weights)
     cells = _cells(estimator, found, location, scale)
     units = Units(location, scale)
-    reduced = partial(_reduced_rows, source, weights, reader, firsts, columns, units)
+    reduced = partial(_reduced_rows, source, weights, reader, known, columns, units)
     rows = Rows(units.scaled(cells.nodes), torch.from_numpy(cells.weights))
     total = torch.tensor(found.total, dtype=torch.float64)
     few = n_condensed(rows.data.observed) < _FEW * len(cells.nodes)
@@ -246,9 +248,10 @@ def _keep_names(estimator, reader):
 
 def _choose_columns(estimator, summary, refusal):
     ends = summary.ends
-    if sum(summary.n_rows) < 2:
+    n_rows = FirstReading.of(summary).n_rows
+    if n_rows < 2:
         raise ValueError(
-            f"Found array with {sum(summary.n_rows)} sample(s) in all parts of X while "
+            f"Found array with {n_rows} sample(s) in all parts of X while "
             "a minimum of 2 is required."
         )
     if not summary.n_observed.any():
@@ -302,47 +305,28 @@ def _merged(values, merge):
 def _summary_of(reader, number, chunk, weights):
     X, weights = reader.read(number, chunk, weights)
     parts = (summarised(*part) for part in _slices(X, weights))
-    return _merged(parts, Summary.merged)._replace(n_rows=(len(X),))
+    return _merged(parts, Summary.merged)._replace(parts=(Count.of(X),))
 
 
-def check_same_rows(number, n_rows, firsts):
-    """Raise an error if a part has another number of rows than at first.
-
-    Parameters
-    ----------
-    number : int
-        Of the part.
-    n_rows : int
-    firsts : ndarray of int, of shape (n_parts + 1,)
-        The numbers of the first rows of the parts.
-    """
-    before = firsts[number + 1] - firsts[number]
-    if n_rows != before:
-        raise ValueError(
-            f"Part {number} of X had {before} rows when it was first read, and now "
-            f"{n_rows}. Parts must be the same each time."
-        )
-
-
-def _gathered_of(reader, firsts, share, columns, location, scale, number, *chunk):
+def _gathered_of(reader, known, share, columns, location, scale, number, *chunk):
     X, weights = reader.read(number, *chunk)
-    check_same_rows(number, len(X), firsts)
-    first, found = firsts[number], []
+    known.check(number, X)
+    first, found = known.firsts[number], []
     for part in _slices(X, weights):
         found.append(gathered(*part, first, share, columns, location, scale))
         first += len(part[0])
     return _merged(found, Gathered.merged)
 
 
-def _reduced_rows(source, weights, reader, firsts, columns, units, of, merge):
+def _reduced_rows(source, weights, reader, known, columns, units, of, merge):
     """Map rows to sums, and merge them: `Parts.reduce`."""
-    sums = partial(_sums_of, reader, firsts, columns, units, of, merge)
+    sums = partial(_sums_of, reader, known, columns, units, of, merge)
     return source._reduced(sums, merge, weights)
 
 
-def _sums_of(reader, firsts, columns, units, of, merge, number, chunk, weights):
+def _sums_of(reader, known, columns, units, of, merge, number, chunk, weights):
     X, weights = reader.read(number, chunk, weights)
-    check_same_rows(number, len(X), firsts)
+    known.check(number, X)
 
     def sums(X, weights):
         nodes = X if len(columns) == X.shape[1] else X[:, columns]

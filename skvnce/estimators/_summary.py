@@ -8,11 +8,13 @@ rows, and not on their division into parts.
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from skvnce._random import numbered
 
 MOST_ROWS = 100_000  # rows from which shrinkage, marginals and calibration are chosen
 MOST_CELLS = 2**25  # cells of these rows: 256 MiB
+_ROUNDING = 1e-9  # relative difference of sums of the same cells
 
 
 def rows_in_memory(n_features):
@@ -20,13 +22,78 @@ def rows_in_memory(n_features):
     return min(MOST_ROWS, max(1, MOST_CELLS // n_features))
 
 
+class Count(NamedTuple):
+    """What a part must have each time that it is read: rows, cells and their sum."""
+
+    n_rows: int
+    n_observed: int
+    total: float
+
+    @classmethod
+    def of(cls, X):
+        """Count the rows and the observed cells of a part; NaN where one is missing."""
+        cells = torch.from_numpy(X if X.flags.writeable else X.copy())
+        n_missing, total = cells.isnan().sum(), cells.nansum(dtype=torch.float64)
+        return cls(len(X), X.size - int(n_missing), float(total))
+
+
+class FirstReading(NamedTuple):
+    """What the parts of a table were when they were first read.
+
+    Attributes
+    ----------
+    counts : tuple of Count
+        One for each part.
+    firsts : ndarray of int, of shape (n_parts + 1,)
+        The numbers of the first rows of the parts in the table, and of all rows.
+    largest : float
+        The largest absolute value of a cell.
+    """
+
+    counts: tuple
+    firsts: np.ndarray
+    largest: float
+
+    @classmethod
+    def of(cls, summary):
+        """Keep what later readings are compared with."""
+        firsts = np.cumsum([0, *(count.n_rows for count in summary.parts)])
+        return cls(summary.parts, firsts, np.nanmax(abs(summary.ends), initial=0.0))
+
+    @property
+    def n_rows(self):
+        """Number of rows of the table."""
+        return self.firsts[-1]
+
+    def check(self, number, X):
+        """Raise an error if a part (n, n_features) differs from what was first read.
+
+        Sums may differ by rounding: a cluster may compute a part on another machine.
+        """
+        before, now = self.counts[number], Count.of(X)
+        apart = abs(now.total - before.total)
+        if now.n_rows != before.n_rows:
+            had, has = f"{before.n_rows} rows", now.n_rows
+        elif now.n_observed != before.n_observed:
+            had, has = f"{before.n_observed} observed cells", now.n_observed
+        elif apart > _ROUNDING * max(now.n_observed, 1) * self.largest:
+            had, has = f"observed cells of sum {before.total:.6g}", f"{now.total:.6g}"
+        else:
+            return
+        raise ValueError(
+            f"Part {number} of X had {had} when it was first read, and now {has}. "
+            "Parts must be the same each time; a function that draws random numbers "
+            "needs a fixed seed."
+        )
+
+
 class Summary(NamedTuple):
     """Sums over rows, or over those of some parts.
 
     Attributes
     ----------
-    n_rows : tuple of int
-        Number of rows of each part.
+    parts : tuple of Count
+        One for each part.
     weight : ndarray of shape (n_features,)
         Sum of the weights of the observed cells of each column.
     n_observed : ndarray of int, of shape (n_features,)
@@ -41,7 +108,7 @@ class Summary(NamedTuple):
         Whether the table is of single precision.
     """
 
-    n_rows: tuple
+    parts: tuple
     weight: np.ndarray
     n_observed: np.ndarray
     mean: np.ndarray
@@ -67,7 +134,7 @@ class Summary(NamedTuple):
             mean = np.where(self.weight > 0, mean, other.mean)
             between = gap**2 * self.weight * other.weight / safe
         return Summary(
-            self.n_rows + other.n_rows,
+            self.parts + other.parts,
             weight,
             self.n_observed + other.n_observed,
             mean,
@@ -105,7 +172,7 @@ def summarised(X, weights):
         ufunc.reduce(np.concatenate([counted, none])) for ufunc in (np.fmin, np.fmax)
     )
     return Summary(
-        (len(X),),
+        (Count.of(X),),
         weight,
         seen.sum(0),
         mean,

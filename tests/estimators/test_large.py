@@ -5,9 +5,10 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from skvnce import Chunks, GaussianImputer, IncompleteFactorAnalysis
+from skvnce import Chunks, CopulaGraphLearner, GaussianImputer, IncompleteFactorAnalysis
 from skvnce.estimators import _summary
 from skvnce.estimators._by_parts import _with_one_draw
 from skvnce.estimators._tails import heavy_in_sums, heavy_tailed
@@ -252,6 +253,22 @@ def test_parts_must_stay_the_same():
     growing = Chunks([X[:500], lambda: X[: next(counter)]])
     with pytest.raises(ValueError, match="had 1[01]00 rows when it was first read"):
         GaussianImputer().fit(growing)
+
+
+@pytest.mark.parametrize("learner", [GaussianImputer(), CopulaGraphLearner()])
+def test_cells_must_stay_the_same(learner):
+    rng, X = np.random.default_rng(0), table()
+
+    def again(scale=0.0, missing=0.0):
+        noise = scale * rng.normal(size=X.shape)
+        return np.where(rng.random(X.shape) < missing, np.nan, X + noise)
+
+    with pytest.raises(ValueError, match="Part 1 .* observed cells when .*fixed seed"):
+        clone(learner).fit(Chunks([X, partial(again, missing=0.1)]))
+    with pytest.raises(ValueError, match="Part 1 of X had observed cells of sum"):
+        clone(learner).fit(Chunks([X, partial(again, scale=1e-3)]))
+    rounded = clone(learner).fit(Chunks([X, partial(again, scale=1e-14)]))
+    assert rounded.n_iter_
 
 
 def test_rows_that_are_lost_in_a_round_are_noticed(most_rows):
