@@ -60,7 +60,7 @@ def continued(member, X, seed):
             f"partial_fit requires algorithm='vgi', got {member.algorithm!r}."
         )
     if not len(start.weights):
-        return found
+        raise ValueError("No row of X has an observed cell that the model describes.")
     ways = chains_of(member._method(), member._n_chains())
     n_rounds = max(1, member.best_iter_)
     with one_thread(), seeded(seed), failures_named("Fit the imputer to all rows."):

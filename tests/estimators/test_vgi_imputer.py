@@ -527,7 +527,8 @@ def test_the_first_partial_fit_is_a_fit(X):
     np.testing.assert_array_equal(other.partial_fit(X).transform(X), filled)
     state = other.estimators_
     empty = np.full((2, X.shape[1]), np.nan)
-    other.partial_fit(empty)  # nothing is learned from rows without a cell
+    with pytest.raises(ValueError, match="No row of X has an observed cell"):
+        other.partial_fit(empty)
     np.testing.assert_array_equal(other.transform(X), filled)
     with pytest.raises(ValueError, match="features"):
         other.partial_fit(X[:, :2])
