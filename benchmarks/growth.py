@@ -68,9 +68,12 @@ OPTIONS = {
     "GaussianImputer": {"marginals": "normal", "random_state": 0},
     "IncompleteFactorAnalysis": {"n_components": RANK},
     "TruncatedGaussianGraphLearner": {"random_state": 0},
+    "TruncatedGaussianGraphLearnerCV": {"random_state": 0},
     "CopulaGraphLearner": {"random_state": 0},
+    "CopulaGraphLearnerCV": {"random_state": 0},
     "NoisyOr": {"n_components": RANK, "random_state": 0},
     "ForestImputer": {"random_state": 0},
+    "ConsistentImputer": {"random_state": 0},
     "VariationalAutoencoder": {"random_state": 0},
     "LAIRImputer": {"random_state": 0},
     "VGIImputer": {"random_state": 0},
@@ -95,7 +98,7 @@ def simulate(n, d):
 def table_for(name, n, d):
     """Simulate any numbers, positive ones, or zeros and ones."""
     X = simulate(n, d)
-    if name == "TruncatedGaussianGraphLearner":
+    if name.startswith("TruncatedGaussianGraphLearner"):
         return abs(X)
     if name == "NoisyOr":
         return np.where(np.isnan(X), np.nan, X > 1)
@@ -369,7 +372,9 @@ def draw(found, path):
             for (name, own), records in found.items():
                 if own == key and records:
                     x, y = zip(*((r[key], r[value]) for r in records), strict=True)
-                    axis.loglog(x, y, "o-", label=name)
+                    place = list(OPTIONS).index(name)
+                    style = f"C{place % 10}{'os'[place // 10]}-"
+                    axis.loglog(x, y, style, label=name)
             fixed = (FIXED_COLUMNS, FIXED_ROWS)[column]
             other = "columns" if key == "n" else "rows"
             axis.set_xlabel(f"{'rows' if key == 'n' else 'columns'} ({fixed} {other})")
