@@ -9,7 +9,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._progress import step
 from skvnce._warnings import warn_user
-from skvnce.estimators._by_parts import ResultsInParts
+from skvnce.estimators._by_parts import (
+    ResultsInParts,
+    samples_by_parts,
+    without_training,
+)
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._chunks import mean_of_rows
 from skvnce.estimators._intervals import CellQuantiles
@@ -310,6 +314,7 @@ class IncompleteTransformer(
 class CellSampler(CellQuantiles, IncompleteTransformer):
     """Base class of estimators that draw missing cells."""
 
+    @samples_by_parts
     @shows_progress
     def sample(self, X, n_draws=1, random_state=None, *, as_array=False):
         """Draw the missing cells from their distribution given the observed cells.
@@ -339,6 +344,10 @@ class CellSampler(CellQuantiles, IncompleteTransformer):
         checked = self._checked(X)
         drawn = self._drawn_tables(checked, n_draws, random_state)
         return self._as_asked(drawn, checked, X, as_array)
+
+    def _with_one_draw(self):
+        """Copy the estimator for each draw of the parameters that `sample` uses."""
+        return [without_training(self)]
 
     def _as_asked(self, drawn, checked, X, as_array, where=None):
         """Convert completed tables of validated rows to what `sample` returns."""

@@ -64,7 +64,7 @@ def by_parts(method):
             )
         check_is_fitted(self)
         self._check_parameters()
-        one = _without_training(self)
+        one = without_training(self)
         if name == "transform":
             return _mapped(source, one, self.get_feature_names_out(), _transformed)
         call = functools.partial(_called, _scored, one, np.zeros(0))
@@ -97,20 +97,18 @@ def samples_by_parts(method):
         names = self._names_in()[self._columns_kept()]
         return [
             _mapped(source, one, names, functools.partial(_drawn, (seed, turn)))
-            for turn, one in enumerate(_with_one_draw(self, n_draws, seed))
+            for turn, one in enumerate(_in_turns(self, n_draws, seed))
         ]
 
     return applied
 
 
-def _with_one_draw(estimator, n_draws, seed):
-    """Make copies of an estimator that have one draw of the parameters each."""
-    draws = estimator._normals()
-    order = np.random.default_rng(seed).permutation(len(draws))
+def _in_turns(estimator, n_draws, seed):
+    """Choose copies of an estimator that have one draw of the parameters each."""
+    copies = estimator._with_one_draw()
+    order = np.random.default_rng(seed).permutation(len(copies))
     for number in range(n_draws):
-        one = _without_training(estimator)
-        one._draws = [draws[order[number % len(draws)]]]
-        yield one
+        yield copies[order[number % len(copies)]]
 
 
 def _mapped(source, estimator, names, fill):
@@ -164,9 +162,13 @@ def _typical_row(estimator, frame):
     return type(frame)(cells)
 
 
-def _without_training(estimator):
-    """Copy a fitted estimator without the rows from which parameters are drawn."""
+def without_training(estimator, **replaced):
+    """Copy a fitted estimator without the rows from which parameters are drawn.
+
+    `replaced` are attributes of the copy.
+    """
     found = copy.copy(estimator)
     if hasattr(found, "_training"):
         found._training, found._draws = None, []
+    vars(found).update(replaced)
     return found

@@ -8,7 +8,7 @@ from sklearn.base import clone
 from skvnce._cells import is_frame
 from skvnce._random import seed_from
 from skvnce.estimators._by_model import ByModel
-from skvnce.estimators._by_parts import by_parts
+from skvnce.estimators._by_parts import by_parts, without_training
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -227,6 +227,10 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         filled = np.where(missing, found.filled, solved)
         filled = self._equations().enforced(filled[None], missing)[0]
         return found._replace(filled=filled)
+
+    def _with_one_draw(self):
+        models = self.model_._with_one_draw()
+        return [without_training(self, model_=one) for one in models]
 
     def _sources(self, X, n_draws, is_joint=True):
         return self.model_._sources(self._solved(X), n_draws, is_joint)

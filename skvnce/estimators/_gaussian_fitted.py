@@ -8,7 +8,7 @@ from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.estimators._base import check_sample
-from skvnce.estimators._by_parts import by_parts, samples_by_parts
+from skvnce.estimators._by_parts import by_parts, samples_by_parts, without_training
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._cellwise import check_bounds, limits_of, mask_of
@@ -344,6 +344,9 @@ class FittedNormal(CategoryProbabilities, Imputer):
     def _normals(self):
         """List the parameters that `sample` uses in turn."""
         return [self._normal]
+
+    def _with_one_draw(self):
+        return [without_training(self, _draws=[one]) for one in self._normals()]
 
     def _rows(self, normals):
         """Make what some parameters, (mean, covariance) pairs, say about rows."""

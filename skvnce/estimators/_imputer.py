@@ -9,6 +9,7 @@ from sklearn.impute import MissingIndicator
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce.estimators._base import CellSampler, check_sample
+from skvnce.estimators._by_parts import samples_by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._cellwise import mask_of
 from skvnce.estimators._memory import check_memory
@@ -38,6 +39,7 @@ class Predicted(NamedTuple):
 class Imputer(CellSampler):
     """Base class of imputers with the parameter `add_indicator`."""
 
+    @samples_by_parts
     @shows_progress
     def sample(
         self,

@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 from skvnce._random import row_keyed, seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.mixed.columns import NUMERIC
-from skvnce.estimators._by_parts import by_parts
+from skvnce.estimators._by_parts import by_parts, without_training
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._cellwise import mask_of
 from skvnce.estimators._imputer import Imputer, Predicted
@@ -122,6 +122,10 @@ class DrawnByMembers(Imputer):
             for node, part in found.items():
                 total[node] = total.get(node, 0) + part * len(share) / self.n_draws
         return np.concatenate(drawn), total
+
+    def _with_one_draw(self):
+        members = ({"estimators_": [one]} for one in self.estimators_)
+        return [without_training(self, **one) for one in members] or [self]
 
     def _sources(self, X, n_draws, is_joint=True):
         def draw(member, nodes, number):

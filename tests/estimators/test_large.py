@@ -8,14 +8,27 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from skvnce import Chunks, CopulaGraphLearner, GaussianImputer, IncompleteFactorAnalysis
+from skvnce import (
+    Chunks,
+    CopulaGraphLearner,
+    ForestImputer,
+    GaussianImputer,
+    IncompleteFactorAnalysis,
+    LAIRImputer,
+    VariationalAutoencoder,
+)
 from skvnce.estimators import _summary
-from skvnce.estimators._by_parts import _with_one_draw
+from skvnce.estimators._by_parts import _in_turns
 from skvnce.estimators._tails import heavy_in_sums, heavy_tailed
 
 FITTED = ("mean_", "covariance_", "feature_ranges_", "location_", "scale_")
 FITTED += ("held_out_gain_", "loss_curve_", "nonlinear_columns_", "n_iter_")
 FITTED += ("calibrated_columns_", "shrinkage_")
+QUIET = {"on_misfit": "ignore"}
+MODEL = GaussianImputer(n_parameter_draws=3, **QUIET)
+FOREST = ForestImputer(MODEL, n_estimators=2, random_state=0)
+VAE = VariationalAutoencoder(1, max_iter=1, **QUIET)
+LAIR = LAIRImputer(VAE, n_estimators=3, n_steps=1, random_state=0, **QUIET)
 LAST = [0, 70, 70, 900, 1500]  # ends of parts, of which one is empty
 
 
@@ -186,8 +199,27 @@ def test_parts_and_tables_have_draws_of_their_own():
     with pytest.raises(ValueError, match="as_array is not available"):
         imputer.sample(chunks, as_array=True)
     imputer = GaussianImputer(n_parameter_draws=3, random_state=0).fit(X)
-    used = [next(_with_one_draw(imputer, 1, seed))._draws[0][0] for seed in range(8)]
+    used = [next(_in_turns(imputer, 1, seed))._draws[0][0] for seed in range(8)]
     assert len(np.unique(np.array(used), axis=0)) > 1
+
+
+@pytest.mark.parametrize("estimator", [LAIR, FOREST], ids=["LAIR", "forest"])
+def test_a_completed_table_has_one_draw_of_the_parameters(estimator):
+    """Each copy draws with one member or draw; in turns, each is used as often."""
+    X = table(120)
+    fitted = clone(estimator).fit(X)
+    copies = fitted._with_one_draw()
+    assert len(copies) == 3
+    for one in copies:
+        inner = getattr(one, "model_", None)
+        assert len(inner._draws if inner else one.estimators_) == 1
+    used = [id(one) for one in _in_turns(fitted, 6, 0)]
+    assert len({*used[:3]}) == 3 and used[:3] == used[3:]
+    found = [np.concatenate(list(one)) for one in fitted.sample(parts(X), 2, 0)]
+    again = fitted.sample(parts(X), 2, 0)[1]
+    np.testing.assert_array_equal(np.concatenate(list(again)), found[1])
+    hidden = np.isnan(X) & ~np.isnan(X).all(1, keepdims=True)
+    assert np.mean(found[0][hidden] == found[1][hidden]) < 0.7
 
 
 def test_ranges_are_those_of_all_rows(monkeypatch):
