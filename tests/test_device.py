@@ -124,7 +124,8 @@ def test_wrong_devices_are_refused(name):
         (VNCEEstimator(solver=LBFGS(device=name)), "solver"),
         (VGIImputer(IncompleteDensity(solver=Adam(device=name))), "model.solver"),
     ):
-        match = rf"'{slot}\.device' parameter .*auto.*cpu.*Got {name!r}"
+        # scikit-learn lists the names in the order of a set
+        match = rf"'{slot}\.device' parameter .*'auto'.*Got {name!r}"
         with pytest.raises(ValueError, match=match):
             estimator.fit(rows(0))
 
