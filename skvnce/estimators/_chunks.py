@@ -23,8 +23,8 @@ class Chunks:
     ----------
     chunks : sequence
         Of tables of equal columns, or of functions without arguments that return them.
-        A function is called each time that its chunk is read, and should return the
-        same table each time.
+        A function is called each time that its chunk is read, and must return the same
+        table each time; `fit` compares rows, observed cells and their sum.
 
     Examples
     --------
