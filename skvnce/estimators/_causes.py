@@ -234,22 +234,24 @@ class CauseLearner(
         never = torch.from_numpy(self.n_observed_ == 0).to(device)
         k, hidden = self.n_components_, self._made_with["hidden_layer_sizes"]
         costs = max(n_draws, k, *hidden), n_draws * k
-        found, order = [], []
+        joined, n_done = None, 0
         with one_thread(), torch.no_grad():
             causes = model.causes()
             causes.weight[never], causes.leak[never] = 0.0, 0.0
             for places in parts_by_length(table, *costs, _CHUNK):
-                tell("rows", sum(map(len, order)) + len(places), table.shape[0])
+                n_done += len(places)
+                tell("rows", n_done, table.shape[0])
                 part = table[places]
                 rows = torch.arange(len(places))
                 listed = torch_rows(part).on_device(device)
                 cells = listed.cells(rows, torch.float64)
                 evidence = gather(causes, cells)
                 logit = inference.posterior(evidence, cells)
-                found.append(function(evidence, logit, part).cpu())
-                order.append(torch.from_numpy(places))
-        joined = torch.cat(found)
-        return torch.empty_like(joined).index_copy_(0, torch.cat(order), joined).numpy()
+                found = function(evidence, logit, part).cpu().numpy()
+                if joined is None:  # small arrays of each part would scatter the heap
+                    joined = np.empty((table.shape[0], *found.shape[1:]), found.dtype)
+                joined[places] = found
+        return joined
 
     @filled_once
     def _evaluated(self):
