@@ -27,9 +27,8 @@ from skvnce.estimators._tables import (
     rows_with_data,
 )
 from skvnce.estimators._validation import (
-    check_bool,
-    check_count,
     check_deviations,
+    check_sample,
     column_name,
     columns_of,
     incomplete_array,
@@ -294,6 +293,10 @@ class IncompleteTransformer(
         """Return whether `transform` keeps columns that were missing at `fit`."""
         return self.keep_empty_features
 
+    def _without_equations(self):
+        """Return the estimator, or a copy that fills rows that contradict equations."""
+        return self
+
     def _columns_kept(self):
         if self._keeps_empty():
             return np.arange(self.n_features_in_)
@@ -396,9 +399,3 @@ class CellSampler(CellQuantiles, IncompleteTransformer):
         """Return filled rows (n_samples, n_features) of X as `transform` does."""
         table = self._columns_out(filled, checked)
         return as_given(self, *self._emptied(table, checked, where), X, indicators)
-
-
-def check_sample(n_draws, as_array):
-    """Check the parameters of `sample`."""
-    check_count(n_draws, "n_draws")
-    check_bool(as_array, "as_array")

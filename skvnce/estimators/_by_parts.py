@@ -11,7 +11,7 @@ from skvnce._completed import decoded
 from skvnce._containers import is_in_parts
 from skvnce._random import seed_from
 from skvnce.estimators._chunks import in_parts
-from skvnce.estimators._validation import columns_of
+from skvnce.estimators._validation import check_sample, columns_of
 
 
 class ResultsInParts:
@@ -85,11 +85,14 @@ def samples_by_parts(method):
         if source is None:
             options["as_array"] = as_array
             return method(self, X, n_draws, random_state, **options)
+        inspect.signature(method).bind(self, X, **options)
+        check_sample(n_draws, as_array)
         given = [key for key, value in options.items() if value is not None]
         if as_array or given:
             raise ValueError(
                 f"{'as_array' if as_array else given[0]} is not available for a table "
-                "in parts. Call sample for each part."
+                "in parts. Parts that are drawn by calls of their own would not share "
+                "a draw of the parameters."
             )
         check_is_fitted(self)
         self._check_parameters()
@@ -117,14 +120,26 @@ def _mapped(source, estimator, names, fill):
     if is_frame and columns_of(estimator) and hasattr(estimator, "sample"):
         estimator = _with_frames(estimator)
         row = _typical_row(estimator, source.collection._meta)
-        meta = source._as_meta(fill(estimator, 0, row))
+        meta = source._as_meta(fill(estimator._without_equations(), 0, row))
         return source._frame(functools.partial(_called, fill, estimator, meta), meta)
-    empty = np.zeros((0, len(names)))
-    return source._tables(functools.partial(_called, fill, estimator, empty), names)
+    return source._tables(functools.partial(_called, fill, estimator, None), names)
 
 
 def _called(function, estimator, empty, number, chunk):
-    return function(estimator, number, chunk) if len(chunk) else empty
+    if len(chunk):
+        return function(estimator, number, chunk)
+    if empty is None:  # of the type of other parts
+        return function(estimator, number, _missing_row(chunk))[:0]
+    return empty
+
+
+def _missing_row(chunk):
+    """Make a row without an observed cell, in the container of a part without rows."""
+    if hasattr(chunk, "reindex"):  # of pandas
+        return chunk.reindex([0])
+    if hasattr(chunk, "clear"):  # of polars
+        return chunk.clear(1)
+    return np.full((1, np.shape(chunk)[1]), np.nan)
 
 
 def _transformed(estimator, number, chunk):

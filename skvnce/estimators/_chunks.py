@@ -1,5 +1,6 @@
 """Tables in chunks of rows, of which one at a time is in memory."""
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -81,7 +82,8 @@ class Chunks:
         Parameters
         ----------
         path : str or path-like, or list of these
-            Files of equal columns; of a folder, its files ``*.parquet`` by name.
+            Files of equal columns; of a folder, its files ``*.parquet`` by name, with
+            numbers in names in increasing order.
         columns : list of str, default=None
             The columns to read; None reads all.
 
@@ -98,7 +100,7 @@ class Chunks:
         import pyarrow.parquet as pq
 
         paths = path if isinstance(path, list | tuple) else [path]
-        found = []
+        columns, found = columns if columns is None else list(columns), []
         for one in [file for part in paths for file in _parquet_files(part)]:
             metadata = pq.read_metadata(one)
             names = metadata.schema.to_arrow_schema().names
@@ -116,7 +118,9 @@ class Chunks:
         return len(self._chunks)
 
     def __getitem__(self, number):
-        """Read a chunk."""
+        """Read a chunk, or make chunks of a slice of them."""
+        if isinstance(number, slice):
+            return type(self)(self._chunks[number])
         chunk = self._chunks[number]
         return chunk() if callable(chunk) else chunk
 
@@ -185,10 +189,18 @@ def _slice(X, rows):
 
 def _parquet_files(path):
     path = Path(path)
-    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not path.is_dir():
+        return [path]
+    files = sorted(filter(Path.is_file, path.glob("*.parquet")), key=_numbered_name)
     if not files:
         raise ValueError(f"The folder {path} has no file *.parquet.")
     return files
+
+
+def _numbered_name(path):
+    """Split a name so that part.10 comes after part.2."""
+    texts = re.split(r"(\d+)", path.name)
+    return [int(text) if text.isdigit() else text for text in texts]
 
 
 def _row_group(path, group, columns):

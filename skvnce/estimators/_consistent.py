@@ -232,6 +232,9 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         models = self.model_._with_one_draw()
         return [without_training(self, model_=one) for one in models]
 
+    def _without_equations(self):
+        return without_training(self, derived=None, sums=None)
+
     def _sources(self, X, n_draws, is_joint=True):
         return self.model_._sources(self._solved(X), n_draws, is_joint)
 

@@ -37,9 +37,10 @@ class DaskTable:
     @classmethod
     def of(cls, X):
         """Read a data frame or an array."""
-        if hasattr(X, "_meta") and hasattr(X, "map_partitions"):
+        is_frame = hasattr(X, "_meta") and hasattr(X, "map_partitions")
+        if is_frame and X.ndim == 2:
             return cls(X, X.to_delayed())
-        if getattr(X, "ndim", None) != 2:
+        if is_frame or getattr(X, "ndim", None) != 2:
             raise TypeError(
                 "X must be a data frame or an array of dask with two dimensions, got "
                 f"{type(X).__name__}."

@@ -7,7 +7,6 @@ from skvnce._completed import decoded
 from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
-from skvnce.estimators._base import check_sample
 from skvnce.estimators._by_parts import by_parts, samples_by_parts, without_training
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._category_probabilities import CategoryProbabilities
@@ -20,7 +19,12 @@ from skvnce.estimators._intervals import (
     ranks_of_quantiles,
 )
 from skvnce.estimators._possible import PossibleValues
-from skvnce.estimators._validation import check_count, column_name, columns_of
+from skvnce.estimators._validation import (
+    check_count,
+    check_sample,
+    column_name,
+    columns_of,
+)
 
 
 class FittedNormal(CategoryProbabilities, Imputer):

@@ -8,7 +8,7 @@ from sklearn.impute import MissingIndicator
 
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
-from skvnce.estimators._base import CellSampler, check_sample
+from skvnce.estimators._base import CellSampler
 from skvnce.estimators._by_parts import samples_by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._cellwise import mask_of
@@ -16,7 +16,7 @@ from skvnce.estimators._memory import check_memory
 from skvnce.estimators._reference import fitted_to
 from skvnce.estimators._shift import announce_cuts, shift_of, shifted
 from skvnce.estimators._tables import into_dtype
-from skvnce.estimators._validation import columns_of
+from skvnce.estimators._validation import check_sample, columns_of
 
 _LIMITS = {"min_value", "max_value"}  # limits of cells, of `fit` and `transform`
 

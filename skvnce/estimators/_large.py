@@ -218,7 +218,7 @@ def _read(estimator, source, weights, reader, refusal):
     columns = estimator.feature_indices_
     location, scale = summary.mean[columns], _deviations(summary)[columns]
     check_deviations(estimator, columns, scale)
-    known = FirstReading.of(summary)
+    known = FirstReading.of(summary, estimator._names_in())
     share = rows_in_memory(estimator.n_features_in_) / known.n_rows
     of = partial(_gathered_of, reader, known, share, columns, location, scale)
     with step("gathering rows"):
@@ -248,7 +248,7 @@ def _keep_names(estimator, reader):
 
 def _choose_columns(estimator, summary, refusal):
     ends = summary.ends
-    n_rows = FirstReading.of(summary).n_rows
+    n_rows = sum(part.n_rows for part in summary.parts)
     if n_rows < 2:
         raise ValueError(
             f"Found array with {n_rows} sample(s) in all parts of X while "

@@ -23,18 +23,38 @@ def rows_in_memory(n_features):
 
 
 class Count(NamedTuple):
-    """What a part must have each time that it is read: rows, cells and their sum."""
+    """What a part must have each time that it is read.
+
+    Attributes
+    ----------
+    n_rows, n_observed : int
+        Rows, and observed cells.
+    total, size : ndarray of shape (n_features,)
+        Sums of the observed cells and of their absolute values.
+    """
 
     n_rows: int
     n_observed: int
-    total: float
+    total: np.ndarray
+    size: np.ndarray
 
     @classmethod
     def of(cls, X):
-        """Count the rows and the observed cells of a part; NaN where one is missing."""
-        cells = torch.from_numpy(X if X.flags.writeable else X.copy())
-        n_missing, total = cells.isnan().sum(), cells.nansum(dtype=torch.float64)
-        return cls(len(X), X.size - int(n_missing), float(total))
+        """Count the rows and cells of a part (n, n_features); NaN where missing."""
+        cells = _tensor(X)
+        size = cells.abs().nansum(0, dtype=torch.float64)
+        return cls(len(X), *_counted(cells), size.numpy())
+
+
+def _tensor(X):
+    """Share the memory of an array with torch, if torch can read it."""
+    shared = X.flags.writeable and min(X.strides) >= 0
+    return torch.from_numpy(X if shared else X.copy())
+
+
+def _counted(cells):
+    n_missing = int(cells.isnan().sum())
+    return cells.numel() - n_missing, cells.nansum(0, dtype=torch.float64).numpy()
 
 
 class FirstReading(NamedTuple):
@@ -46,19 +66,18 @@ class FirstReading(NamedTuple):
         One for each part.
     firsts : ndarray of int, of shape (n_parts + 1,)
         The numbers of the first rows of the parts in the table, and of all rows.
-    largest : float
-        The largest absolute value of a cell.
+    names : ndarray of str, of shape (n_features,)
     """
 
     counts: tuple
     firsts: np.ndarray
-    largest: float
+    names: np.ndarray
 
     @classmethod
-    def of(cls, summary):
+    def of(cls, summary, names):
         """Keep what later readings are compared with."""
         firsts = np.cumsum([0, *(count.n_rows for count in summary.parts)])
-        return cls(summary.parts, firsts, np.nanmax(abs(summary.ends), initial=0.0))
+        return cls(summary.parts, firsts, names)
 
     @property
     def n_rows(self):
@@ -70,21 +89,26 @@ class FirstReading(NamedTuple):
 
         Sums may differ by rounding: a cluster may compute a part on another machine.
         """
-        before, now = self.counts[number], Count.of(X)
-        apart = abs(now.total - before.total)
-        if now.n_rows != before.n_rows:
-            had, has = f"{before.n_rows} rows", now.n_rows
-        elif now.n_observed != before.n_observed:
-            had, has = f"{before.n_observed} observed cells", now.n_observed
-        elif apart > _ROUNDING * max(now.n_observed, 1) * self.largest:
-            had, has = f"observed cells of sum {before.total:.6g}", f"{now.total:.6g}"
-        else:
-            return
-        raise ValueError(
-            f"Part {number} of X had {had} when it was first read, and now {has}. "
-            "Parts must be the same each time; a function that draws random numbers "
-            "needs a fixed seed."
-        )
+        before = self.counts[number]
+        if len(X) != before.n_rows:
+            _refuse_change(number, f"{before.n_rows} rows", len(X))
+        n_observed, total = _counted(_tensor(X))
+        if n_observed != before.n_observed:
+            _refuse_change(number, f"{before.n_observed} observed cells", n_observed)
+        with np.errstate(invalid="ignore"):
+            changed = abs(total - before.total) > _ROUNDING * before.size
+        if changed.any():
+            place = np.flatnonzero(changed)[0]
+            had = f"sum {before.total[place]:.9g} in column {self.names[place]!r}"
+            _refuse_change(number, had, f"{total[place]:.9g}")
+
+
+def _refuse_change(number, had, has):
+    raise ValueError(
+        f"Part {number} of X had {had} when it was first read, and now {has}. Parts "
+        "must be the same each time; a function that draws random numbers needs a "
+        "fixed seed."
+    )
 
 
 class Summary(NamedTuple):

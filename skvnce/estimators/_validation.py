@@ -435,3 +435,9 @@ def check_choice(value, name, choices):
     if not isinstance(value, str) or value not in choices:
         options = ", ".join(map(repr, sorted(choices)))
         raise ValueError(f"{name} must be one of {options}, got {value!r}.")
+
+
+def check_sample(n_draws, as_array):
+    """Check the parameters of `sample`."""
+    check_count(n_draws, "n_draws")
+    check_bool(as_array, "as_array")

@@ -15,11 +15,12 @@ from skvnce.algorithms.vnce import fitted, modules
 from skvnce.algorithms.vnce.columns import ColumnSummary
 from skvnce.algorithms.vnce.fitted import CANDIDATES, EVALUATED
 from skvnce.algorithms.vnce.table import REFERENCE_RATIO
-from skvnce.estimators._base import CellSampler, check_sample
+from skvnce.estimators._base import CellSampler
 from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._modules import CachedModules, filled_once, load_state
 from skvnce.estimators._tables import in_container, into_dtype
+from skvnce.estimators._validation import check_sample
 from skvnce.estimators._vnce_settings import device_name
 from skvnce.models.noise import Marginals, Rescaled
 
