@@ -49,6 +49,7 @@ from skvnce.algorithms.graph.copula_m_step import (
     correlations,
     in_units,
     m_step,
+    rounded,
 )
 from skvnce.algorithms.graph.covariance_selection import fit_to_edges
 from skvnce.algorithms.graph.em import EStep, Family, Method, Solution
@@ -186,7 +187,7 @@ class Problem(NamedTuple):
         scaled, product = correlations(normal, self.blocks)
         share = _PRIOR * len(scaled) / (self.n_rows + _PRIOR * len(scaled))
         scaled = (1 - share) * scaled + share * torch.eye(len(scaled)).to(scaled)
-        kept = start.precision * product
+        scaled, kept = rounded(scaled), rounded(start.precision * product)
         found = fit_to_edges(scaled, kept, edges, self.blocks, tol=tol * len(scaled))
         return in_units(found, normal, product)
 

@@ -13,6 +13,7 @@ from skvnce.algorithms.graph.em import MStep, Solution
 from skvnce.algorithms.graph.graphical_lasso import Blocks
 from skvnce.distributions.normal import Normal
 
+_GRID = 2.0**-22
 TOL = (1e-3, 1e-6)  # duality gaps of the rounds and of the last solution
 
 
@@ -71,8 +72,8 @@ def m_step(blocks: Blocks) -> MStep:
     def solve(normal: Normal, start: Theta, penalty: Penalty, tol: float) -> Solution:
         scaled, product = correlations(normal, blocks)
         found = graphical_lasso.solve(
-            scaled,
-            start.precision * product,
+            rounded(scaled),
+            rounded(start.precision * product),
             penalty.weight,
             blocks,
             tol=tol * len(scaled),
@@ -80,6 +81,15 @@ def m_step(blocks: Blocks) -> MStep:
         return in_units(found, normal, product)
 
     return MStep(summarise, merge, solve, TOL)
+
+
+def rounded(matrix: Tensor) -> Tensor:
+    """Round to multiples of a number far below the errors of moments of draws.
+
+    The steps of the graphical lasso amplify rounding errors, up to its tolerance.  So
+    sums over rows in another order, as of other parts, give the same solution.
+    """
+    return (matrix / _GRID).round_().mul_(_GRID)
 
 
 def contrasts(covariance: Tensor, blocks: Blocks) -> Tensor:
