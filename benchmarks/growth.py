@@ -55,7 +55,7 @@ rows in memory. Of 200,000 rows x 10 columns, which it reads in each of 195 roun
 took 15.6 s in memory and 30.1 s in `Chunks`; now 1.4 and 1.8 s, with the same rounds
 (CPU time, same machine).
 
-The M-steps of graphs of 20 and 50 columns are small: up to 13 ms each, most of it the
+The M-steps of graphs of 20 and 50 columns are small: up to 10 ms each, most of it the
 overhead of operations on matrices of some thousand entries. These columns have four
 strong common factors, which is the hardest case; the graphical lasso of
 CopulaGraphLearner had not converged after 1000 proximal gradient steps. With steps of
