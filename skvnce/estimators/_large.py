@@ -42,6 +42,7 @@ from skvnce.estimators._validation import (
 
 _FEW = 0.2  # condensed share of the rows in memory up to which the table is condensed
 _CELLS_AT_ONCE = 2**22  # maximum number of cells of a part that are used at once
+_SUMMARISED = 2**17  # of the first reading, whose many large arrays scatter the heap
 
 
 class TableReader(BaseEstimator):
@@ -288,8 +289,8 @@ def _cells(estimator, found, location, scale):
     return ModelCells(table, nodes, weights, location, scale, counted)
 
 
-def _slices(X, weights):
-    size = max(1, _CELLS_AT_ONCE // max(X.shape[1], 1))
+def _slices(X, weights, n_cells):
+    size = max(1, n_cells // max(X.shape[1], 1))
     for first in range(0, max(len(X), 1), size):
         part = slice(first, first + size)
         yield X[part], weights[part]
@@ -304,7 +305,7 @@ def _merged(values, merge):
 
 def _summary_of(reader, number, chunk, weights):
     X, weights = reader.read(number, chunk, weights)
-    parts = (summarised(*part) for part in _slices(X, weights))
+    parts = (summarised(*part) for part in _slices(X, weights, _SUMMARISED))
     return _merged(parts, Summary.merged)._replace(parts=(Count.of(X),))
 
 
@@ -312,7 +313,7 @@ def _gathered_of(reader, known, share, columns, location, scale, number, *chunk)
     X, weights = reader.read(number, *chunk)
     known.check(number, X)
     first, found = known.firsts[number], []
-    for part in _slices(X, weights):
+    for part in _slices(X, weights, _CELLS_AT_ONCE):
         found.append(gathered(*part, first, share, columns, location, scale))
         first += len(part[0])
     return _merged(found, Gathered.merged)
@@ -335,4 +336,4 @@ def _sums_of(reader, known, columns, units, of, merge, number, chunk, weights):
             nodes, weights = nodes[kept], weights[kept]
         return of(Rows(units.scaled(nodes), torch.tensor(weights)))
 
-    return _merged((sums(*part) for part in _slices(X, weights)), merge)
+    return _merged((sums(*part) for part in _slices(X, weights, _CELLS_AT_ONCE)), merge)
