@@ -31,6 +31,7 @@ ELSEWHERE = {
     "DataFrame": "pandas",
     "LocalCluster": "distributed",
     "ImputationKernel": "miceforest",
+    "as_unknown": "dask",
     "class_threshold": "HyperImpute",
     "complete_data": "miceforest",
     "copula_corr": "gcimpute",
