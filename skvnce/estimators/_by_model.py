@@ -3,6 +3,7 @@
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce.estimators._by_parts import copies_with
 from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._imputer import Imputer
@@ -21,6 +22,9 @@ _OF_MODEL = (
 
 class ByModel(CategoryProbabilities, Imputer):
     """Base class of imputers with the parameters `model` and `random_state`."""
+
+    def _with_one_draw(self):
+        return copies_with(self, "model_", self.model_._with_one_draw())
 
     def _settings(self):
         """Return the imputer that decides how columns are read."""

@@ -78,6 +78,7 @@ def samples_by_parts(method):
 
     All parts of a completed table are drawn with the same parameters.
     """
+    signature = inspect.signature(method)
 
     @functools.wraps(method)
     def applied(self, X, n_draws=1, random_state=None, *, as_array=False, **options):
@@ -85,7 +86,7 @@ def samples_by_parts(method):
         if source is None:
             options["as_array"] = as_array
             return method(self, X, n_draws, random_state, **options)
-        inspect.signature(method).bind(self, X, **options)
+        signature.bind(self, X, **options)
         check_sample(n_draws, as_array)
         given = [key for key, value in options.items() if value is not None]
         if as_array or given:
@@ -175,6 +176,11 @@ def _typical_row(estimator, frame):
         known = value in getattr(dtype, "categories", [value])
         cells[name] = type(frame[name])([value if known else None], dtype=dtype)
     return type(frame)(cells)
+
+
+def copies_with(estimator, name, values):
+    """Copy a fitted estimator for each value of an attribute."""
+    return [without_training(estimator, **{name: value}) for value in values]
 
 
 def without_training(estimator, **replaced):

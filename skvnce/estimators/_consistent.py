@@ -228,10 +228,6 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         filled = self._equations().enforced(filled[None], missing)[0]
         return found._replace(filled=filled)
 
-    def _with_one_draw(self):
-        models = self.model_._with_one_draw()
-        return [without_training(self, model_=one) for one in models]
-
     def _without_equations(self):
         return without_training(self, derived=None, sums=None)
 

@@ -105,8 +105,7 @@ def problem_of(learner, source, large):
         Its method reads the parts, which only exist within the context.
     """
     columns, summary = learner.feature_indices_, large.summary
-    known = FirstReading.of(summary, learner._names_in())
-    rows = PartRows(large.reader, columns, known)
+    rows = PartRows(large.reader, columns, large.known)
     kinds, sizes = kinds_of(learner), level_counts(learner).tolist()
     with step("counting values"):
         marginals, n_rows = _marginals(source, rows, large, kinds, sizes)

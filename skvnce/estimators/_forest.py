@@ -9,7 +9,7 @@ from skvnce._progress import steps
 from skvnce._random import row_keyed, seed_from
 from skvnce.estimators import _forest_columns, _forest_weights
 from skvnce.estimators._by_model import ByModel
-from skvnce.estimators._by_parts import by_parts, without_training
+from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -369,10 +369,6 @@ class ForestImputer(CallbackSupportMixin, ByModel):
     def _in_order(self):
         """List the forests, by increasing numbers of missing cells at `fit`."""
         return [ColumnForest.of_plain(one) for one in self._forests]
-
-    def _with_one_draw(self):
-        models = self.model_._with_one_draw()
-        return [without_training(self, model_=one) for one in models]
 
     def _sources(self, X, n_draws, is_joint=True):
         def draw(_, nodes, number):

@@ -7,7 +7,7 @@ from skvnce._completed import decoded
 from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
-from skvnce.estimators._by_parts import by_parts, samples_by_parts, without_training
+from skvnce.estimators._by_parts import by_parts, copies_with, samples_by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._cellwise import check_bounds, limits_of, mask_of
@@ -350,7 +350,7 @@ class FittedNormal(CategoryProbabilities, Imputer):
         return [self._normal]
 
     def _with_one_draw(self):
-        return [without_training(self, _draws=[one]) for one in self._normals()]
+        return copies_with(self, "_draws", [[one] for one in self._normals()])
 
     def _rows(self, normals):
         """Make what some parameters, (mean, covariance) pairs, say about rows."""

@@ -109,6 +109,7 @@ class LargeTable(NamedTuple):
     tables : list of Table
         The rows in memory, if they are not all, and the table; scaled.
     reader : TableReader
+    known : FirstReading
     """
 
     cells: ModelCells
@@ -116,6 +117,7 @@ class LargeTable(NamedTuple):
     powers: np.ndarray
     tables: list
     reader: TableReader
+    known: FirstReading
 
     @property
     def is_sample(self):
@@ -220,7 +222,7 @@ def _read(estimator, source, weights, reader, refusal):
     location, scale = summary.mean[columns], _deviations(summary)[columns]
     check_deviations(estimator, columns, scale)
     known = FirstReading.of(summary, estimator._names_in())
-    share = rows_in_memory(estimator.n_features_in_) / known.n_rows
+    share = rows_in_memory(estimator.n_features_in_) / summary.n_rows
     of = partial(_gathered_of, reader, known, share, columns, location, scale)
     with step("gathering rows"):
         found = source._reduced(of, Gathered.merged, weights)
@@ -233,7 +235,7 @@ def _read(estimator, source, weights, reader, refusal):
     tables = [Parts(reduced, total, few_patterns=few)]
     if share < 1:
         tables.insert(0, rows)
-    return LargeTable(cells, summary, found.powers, tables, reader)
+    return LargeTable(cells, summary, found.powers, tables, reader, known)
 
 
 def _keep_names(estimator, reader):
@@ -249,10 +251,9 @@ def _keep_names(estimator, reader):
 
 def _choose_columns(estimator, summary, refusal):
     ends = summary.ends
-    n_rows = sum(part.n_rows for part in summary.parts)
-    if n_rows < 2:
+    if summary.n_rows < 2:
         raise ValueError(
-            f"Found array with {n_rows} sample(s) in all parts of X while "
+            f"Found array with {summary.n_rows} sample(s) in all parts of X while "
             "a minimum of 2 is required."
         )
     if not summary.n_observed.any():

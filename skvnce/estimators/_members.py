@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 from skvnce._random import row_keyed, seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.mixed.columns import NUMERIC
-from skvnce.estimators._by_parts import by_parts, without_training
+from skvnce.estimators._by_parts import by_parts, copies_with
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._cellwise import mask_of
 from skvnce.estimators._imputer import Imputer, Predicted
@@ -124,8 +124,8 @@ class DrawnByMembers(Imputer):
         return np.concatenate(drawn), total
 
     def _with_one_draw(self):
-        members = ({"estimators_": [one]} for one in self.estimators_)
-        return [without_training(self, **one) for one in members] or [self]
+        members = [[one] for one in self.estimators_]
+        return copies_with(self, "estimators_", members) or [self]
 
     def _sources(self, X, n_draws, is_joint=True):
         def draw(member, nodes, number):

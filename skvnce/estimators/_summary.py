@@ -79,11 +79,6 @@ class FirstReading(NamedTuple):
         firsts = np.cumsum([0, *(count.n_rows for count in summary.parts)])
         return cls(summary.parts, firsts, names)
 
-    @property
-    def n_rows(self):
-        """Number of rows of the table."""
-        return self.firsts[-1]
-
     def check(self, number, X):
         """Raise an error if a part (n, n_features) differs from what was first read.
 
@@ -117,7 +112,7 @@ class Summary(NamedTuple):
     Attributes
     ----------
     parts : tuple of Count
-        One for each part.
+        One for each part; none for slices of a part, which are counted as a whole.
     weight : ndarray of shape (n_features,)
         Sum of the weights of the observed cells of each column.
     n_observed : ndarray of int, of shape (n_features,)
@@ -142,6 +137,11 @@ class Summary(NamedTuple):
     integers: np.ndarray
     missing: np.ndarray
     is_single: bool
+
+    @property
+    def n_rows(self):
+        """Number of rows of all parts."""
+        return sum(part.n_rows for part in self.parts)
 
     @property
     def ends(self):
@@ -196,7 +196,7 @@ def summarised(X, weights):
         ufunc.reduce(np.concatenate([counted, none])) for ufunc in (np.fmin, np.fmax)
     )
     return Summary(
-        (Count.of(X),),
+        (),
         weight,
         seen.sum(0),
         mean,

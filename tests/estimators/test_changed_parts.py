@@ -88,7 +88,8 @@ def test_rows_of_weight_zero_may_be_large():
 
 
 def test_slices_of_a_large_part_are_compared_as_a_whole(monkeypatch):
-    monkeypatch.setattr(_large, "_CELLS_AT_ONCE", 700)
+    for name in ("_CELLS_AT_ONCE", "_SUMMARISED"):
+        monkeypatch.setattr(_large, name, 700)
     one, other = (GaussianImputer(random_state=0) for _ in range(2))
     one.fit(Chunks([X, X[:200]]))
     other.fit(np.concatenate([X, X[:200]]))

@@ -7,11 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from skvnce import (
-    Chunks,
-    GaussianImputer,
-    IncompleteFactorAnalysis,
-)
+from skvnce import Chunks, GaussianImputer, IncompleteFactorAnalysis
 from skvnce.estimators import _summary
 from skvnce.estimators._by_parts import _in_turns
 from skvnce.estimators._tails import heavy_in_sums, heavy_tailed
@@ -172,7 +168,7 @@ def test_draws_of_parts_have_the_parameters_of_their_table(monkeypatch):
     monkeypatch.setattr(GaussianImputer, "sample", watched)
     list(first), list(second)
     means = np.array(used).reshape(2, len(LAST) - 1, -1)
-    assert len(used) == 8  # not for the empty part
+    assert len(used) == 8  # the empty part draws a missing row
     assert (means == means[:, :1]).all() and (means[0] != means[1]).any()
 
 
