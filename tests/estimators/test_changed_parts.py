@@ -48,7 +48,14 @@ def test_changes_are_noticed_in_each_reading(learner, first, monkeypatch):
         clone(learner).fit(Chunks([X, part]))
 
 
-def test_growing_parts_are_noticed(most_rows):  # noqa: F811
+def test_growing_parts_are_noticed():
+    counter = iter(range(1000, 1500, 100))
+    growing = Chunks([X[:500], lambda: X[: next(counter)]])
+    with pytest.raises(ValueError, match="had 1[01]00 rows when it was first read"):
+        GaussianImputer().fit(growing)
+
+
+def test_rows_that_are_lost_in_a_round_are_noticed(most_rows):  # noqa: F811
     sizes = iter([1500, 1500] + [1400] * 100)
     with pytest.raises(ValueError, match="had 1500 rows .* now 1400"):
         GaussianImputer().fit(Chunks([lambda: X[: next(sizes)]]))

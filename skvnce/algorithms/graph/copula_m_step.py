@@ -13,7 +13,7 @@ from skvnce.algorithms.graph.em import MStep, Solution
 from skvnce.algorithms.graph.graphical_lasso import Blocks
 from skvnce.distributions.normal import Normal
 
-_GRID = 2.0**-22
+_GRID = 2.0**-22  # of moments and starts of correlations: 2.4e-7
 TOL = (1e-3, 1e-6)  # duality gaps of the rounds and of the last solution
 
 
