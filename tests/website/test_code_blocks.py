@@ -14,16 +14,12 @@ import sklearn
 from skvnce.datasets import load_nhanes
 
 sybil = pytest.importorskip("sybil", reason="sybil is in the extra `test`")
+from run_page import PARSERS, examples  # noqa: E402
 from sybil.evaluators.doctest import DocTestEvaluator  # noqa: E402
-from sybil.parsers import myst, rest  # noqa: E402
 
 pytestmark = pytest.mark.site
 ROOT = Path(__file__).parents[2]
 GENERATED = ("_build", "generated", "auto_examples", "sg_execution_times.rst")
-PARSERS = {
-    ".rst": [rest.PythonCodeBlockParser(), rest.DocTestParser()],
-    ".md": [myst.PythonCodeBlockParser()],
-}
 PROMPT = re.compile(r"^ *>>>", re.M)
 
 
@@ -43,10 +39,9 @@ def blocks(path):
 
 def run(path):
     """Run the examples of a page; return how many doctests and blocks there were."""
-    document = sybil.Sybil(PARSERS[path.suffix]).parse(path)
     doctests = 0
-    examples = list(document.examples())
-    for example in examples:
+    found = examples(path)
+    for example in found:
         doctests += isinstance(example.region.evaluator, DocTestEvaluator)
         try:
             example.evaluate()
@@ -55,7 +50,7 @@ def run(path):
         except Exception as error:
             where = f"{path}, line {example.line}"
             pytest.fail(f"{where}: {type(error).__name__}: {error}", pytrace=False)
-    return doctests, len(examples) - doctests
+    return doctests, len(found) - doctests
 
 
 @pytest.fixture

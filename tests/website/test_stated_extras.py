@@ -1,0 +1,74 @@
+"""Pages that a newcomer follows run with just what their install lines install."""
+
+import re
+from importlib.metadata import PackageNotFoundError
+
+import pytest
+
+pytest.importorskip("sybil", reason="sybil is in the extra `test`")
+from stated_environment import (  # noqa: E402
+    ROOT,
+    Requirement,
+    build,
+    closure,
+    run_python,
+    stated,
+)
+
+INSTALL = re.compile(r'^ *python -m pip install .*-e "\.\[(\w+)\]"$', re.M)
+READER = "sybil"  # reads the pages; it requires nothing itself
+
+
+def first_extra(page):
+    """Return the extra of the first install line of a page."""
+    return INSTALL.findall((ROOT / page).read_text())[0]
+
+
+@pytest.fixture(scope="module")
+def pythons(tmp_path_factory):
+    """Return a function of an extra, which gives the Python of its environment."""
+    made = {}
+
+    def python(extra):
+        if extra not in made:
+            names = closure([*stated(extra), Requirement(READER)])
+            made[extra] = build(tmp_path_factory.mktemp(extra), names)
+        return made[extra]
+
+    return python
+
+
+def run_page(python, page, folder):
+    """Run a page in an empty folder, in the environment of a Python."""
+    script = str(ROOT / "tests" / "website" / "run_page.py")
+    return run_python(python, script, str(page), folder=folder)
+
+
+@pytest.mark.site
+@pytest.mark.parametrize("page", ["doc/getting_started.rst"])
+def test_page_runs_after_its_install_line(page, pythons, tmp_path):
+    done = run_page(pythons(first_extra(page)), ROOT / page, tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.split()[-2]) >= 3  # examples
+
+
+@pytest.mark.site
+def test_page_fails_without_its_extra(pythons, tmp_path):
+    page = tmp_path / "regression.rst"
+    page.write_text(">>> import pandas, skvnce\n>>> import statsmodels.api\n")
+    assert run_page(pythons("demo"), page, tmp_path).returncode == 0
+    failed = run_page(pythons("frame"), page, tmp_path)
+    assert failed.returncode != 0
+    assert "No module named 'statsmodels'" in failed.stderr
+
+
+def test_extras_are_closed_under_what_they_require():
+    frame, demo = closure(stated("frame")), closure(stated("demo"))
+    assert {"torch", "scikit-learn", "joblib", "pandas"} <= frame < demo
+    assert {"statsmodels", "patsy", "matplotlib"} <= demo - frame
+    assert not demo & {"pytest", READER, "polars", "dask"}
+
+
+def test_what_is_not_installed_is_an_error():
+    with pytest.raises(PackageNotFoundError, match="no-such-distribution"):
+        closure([Requirement("no-such-distribution")])
