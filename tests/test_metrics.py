@@ -16,6 +16,7 @@ from skvnce.metrics import (
     energy_distance,
     imputation_mae,
     imputation_rmse,
+    split_r_hat,
 )
 
 VALUES = st.floats(-1e3, 1e3, allow_subnormal=False)
@@ -370,3 +371,17 @@ GRAPH = symmetric([0.5, 0.0, 0.0], 3)
 def test_errors_of_edge_auc(true, strengths, message):
     with pytest.raises(ValueError, match=message):
         edge_auc(true, strengths)
+
+
+# Convergence of chains
+
+
+def test_r_hat_of_a_chain_by_hand():
+    """Halves 1, 2, 3 and 2, 4, 6 of variances 1 and 4, and of means 2 and 4.
+
+    W = 2.5, B / n = 2 and n = 3: R-hat is the root of (2 / 3 * 2.5 + 2) / 2.5.
+    """
+    expected = np.sqrt((2 / 3 * 2.5 + 2) / 2.5)
+    chain = [1.0, 2.0, 3.0, 2.0, 4.0, 6.0]
+    assert split_r_hat([chain]) == pytest.approx(expected)
+    assert split_r_hat([[99.0, *chain]]) == pytest.approx(expected)  # of an odd number

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from statistical import FAILURE
 
 from skvnce import CopulaGraphLearner, ForestImputer, GaussianImputer
+from skvnce.estimators._cellwise import check_distance, limits_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 MEAN, COVARIANCE = np.array([10.0, 5.0]), np.array([[4.0, 2.4], [2.4, 3.0]])
@@ -342,6 +343,24 @@ def test_limits_that_leave_no_value_are_refused():
     far = GaussianImputer(marginals="normal", random_state=0)
     with pytest.raises(ValueError, match=r"limit -5000 of column .* is far from"):
         far.fit(X, max_value={int(column): -5000.0})
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_limits_three_deviations_beyond_the_observed_cells_are_too_far(side):
+    """They are looked for where a fit has failed."""
+    cells = side * np.arange(10.0)[:, None]
+    X = np.vstack([cells, [[np.nan]]])
+    imputer = GaussianImputer(random_state=0).fit(X)
+
+    def check(deviations):
+        end = cells[-1, 0] + deviations * side * np.std(cells)
+        given = (end, None) if side > 0 else (None, end)
+        limits = [None if one is None else {0: one} for one in given]
+        check_distance(imputer, limits_of(imputer, *limits, X, X), X)
+
+    check(2.9)
+    with pytest.raises(ValueError, match="is far from the observed cells"):
+        check(3.1)
 
 
 def test_wrong_limits_are_refused(fitted):

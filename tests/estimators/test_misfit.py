@@ -140,6 +140,8 @@ def test_large_errors_do_not_hide_that_the_others_are_worse():
     assert judged(wrong, means).marginal.all()
     wrong[-1] = 70.0  # better, by squared errors
     assert not judged(wrong, means).marginal.any()
+    wrong[-1] = 77.0  # slightly worse: 240 + 6400 + 5929 to 60 + 2 * 6084
+    assert judged(wrong, means).marginal.all()
     even = np.concatenate([np.ones(60), [80.0, 79.0]])
     assert not judged(even, means).marginal.any()  # worse, but not beyond chance
 
@@ -170,6 +172,31 @@ def test_heavy_tails_are_looked_for(seed):
 
     _, marginal = _misfit._judged(nodes, worse, np.ones(400), hidden)
     assert marginal.tolist() == [False, True]
+
+
+def test_losses_of_levels_by_hand():
+    """Half a row is added to each level, so that none has an infinite loss."""
+    codes, kept = np.array([0.0, 2.0, 1.0]), np.array([0.0, 1.0, np.nan, 0.0])
+    probabilities = np.array([[0.5, 0.2, 0.3], [0.1, 0.1, 0.8], [0.0, 1.0, 0.0]])
+    weights = np.array([3.0, 2.0, 9.0, 1.0])
+    own, shares = _misfit._level_losses(codes, probabilities, kept, weights)
+    np.testing.assert_allclose(own, -np.log([0.5, 0.8, 1.0]))
+    np.testing.assert_allclose(shares, -np.log(np.array([4.5, 0.5, 2.5]) / 7.5))
+
+
+def test_a_level_that_only_held_out_cells_have_hides_no_misfit(seed):
+    """A model that is surely wrong, where one held-out cell is alone in its level."""
+    rng = np.random.default_rng(seed)
+    nodes = rng.integers(0, 2, size=(200, 1)).astype(float)
+    hidden = np.arange(200)[:, None] < 60
+    nodes[0] = 2.0
+
+    def wrong(kept, rows):
+        codes = nodes[rows, 0].astype(int)
+        return kept[rows], {0: np.eye(3)[(codes + 1) % 3]}
+
+    _, marginal = _misfit._judged(nodes, wrong, np.ones(200), hidden)
+    assert marginal.tolist() == [True]
 
 
 def test_errors_are_clipped_by_weights_as_by_rows(seed):

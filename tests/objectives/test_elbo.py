@@ -15,6 +15,7 @@ from skvnce.objectives.elbo import (
     iwelbo,
     log_joint,
     negative_mean,
+    standard_error,
     stratified_elbo,
     stratified_iwelbo,
 )
@@ -81,6 +82,13 @@ def test_the_four_functions_of_log_weights():
     torch.testing.assert_close(
         stratified_iwelbo(log_pi, log_w), inside.sum((0, 1)).log()
     )
+
+
+def test_the_error_of_a_mean_of_weights_by_hand():
+    """Weights 1, 1, 3, 3 are relatively 1/2, 1/2, 3/2, 3/2: variance 1/3, of four."""
+    log_w = torch.tensor([1.0, 1.0, 3.0, 3.0]).double().log()[:, None] - 700.0
+    assert standard_error(log_w).item() == pytest.approx((1 / 3 / 4) ** 0.5)
+    assert standard_error(log_w[:1]).isinf()
 
 
 def test_gradients_of_the_functions(seed):

@@ -9,7 +9,7 @@ from torch.distributions import MultivariateNormal, Normal
 
 from skvnce.models.factor_analysis import FactorModel, infer, log_prob_observed
 from skvnce.models.factor_density import FactorDensity
-from skvnce.objectives.vgi import regression, vgi
+from skvnce.objectives.vgi import Redrawn, regression, vgi
 from skvnce.variational.gibbs import ExtendedConditionals, StandardConditionals, anchor
 from skvnce.variational.heads import BoundedHead, MixtureHead, NormalHead
 
@@ -80,6 +80,25 @@ def integrated(model, q, x, columns):
     many = AtNodes(q, nodes)
     values = vgi(model, many, x.expand(NODES, *x.shape), wide)  # (nodes, n)
     return (weights / weights.sum()) @ values
+
+
+def test_the_bound_of_candidates_by_hand():
+    """Sums of weights times log p, plus entropies; the second cell has one value.
+
+    In the gradient of the weights log p is taken from the mean of all but the last.
+    """
+    used = torch.tensor([[True, True, True], [True, False, False]])
+    weights = torch.tensor([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]]).double()
+    weights.requires_grad_()
+    entropy = torch.tensor([0.7, 0.0]).double()
+    log_p = torch.tensor([-1.0, -2.0, -4.0, -3.0]).double()
+    found = Redrawn(torch.zeros(4, 2), used, weights, entropy).bound(log_p)
+    exact = torch.tensor([-0.2 - 0.6 - 2.0 + 0.7, -3.0]).double()
+    torch.testing.assert_close(found, exact)
+    (slopes,) = torch.autograd.grad(found.sum(), weights)
+    middle = (0.2 * -1 + 0.3 * -2) / 0.5
+    expected = [[-1 - middle, -2 - middle, -4 - middle], [0.0, 0.0, 0.0]]
+    torch.testing.assert_close(slopes, torch.tensor(expected).double())
 
 
 def test_without_a_selected_cell_there_is_nothing_to_bound(model, rows):

@@ -5,7 +5,14 @@ import pytest
 import torch
 
 from skvnce.objectives.nce import nce
-from skvnce.objectives.vnce import data_term, divergence, log_marginal, vnce
+from skvnce.objectives.vnce import (
+    data_term,
+    divergence,
+    log_marginal,
+    log_ratio,
+    vnce,
+)
+from skvnce.variational.base import Draws
 
 N_X, N_Z, TOTAL = 5, 3, 12
 RATIOS = [0.5, 1.0, 10.0]
@@ -36,6 +43,20 @@ def problem(seed, exact):
     log_phi = log_marginal[:, None] + (posterior.double() / TOTAL).log()
     with_z = log_phi - (q.double() / TOTAL).log() - log_noise[:, None]
     return draws(with_z, q), log_marginal - log_noise
+
+
+def test_the_log_ratio_by_hand():
+    """log phi(x, z) - log q(z) - log p_y, of two draws of three rows."""
+    x = torch.tensor([[1.0, 2.0, 4.0], [1.0, 2.0, 4.0]])
+    z = torch.tensor([[0.5, 0.0, -1.0], [2.0, 1.0, 3.0]])
+    log_q = torch.tensor([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]])
+    found = log_ratio(
+        lambda x, z: x * z,
+        Draws((x, z), log_q, torch.full((2, 3), 0.5)),
+        torch.tensor([1.0, 10.0, 100.0]),
+    )
+    expected = [[0.5 - 1.1, 0.0 - 10.2, -4 - 100.3], [2 - 1.4, 2 - 10.5, 12 - 100.6]]
+    torch.testing.assert_close(found, torch.tensor(expected))
 
 
 @pytest.mark.parametrize("nu", RATIOS)

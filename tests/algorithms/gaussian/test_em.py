@@ -232,11 +232,40 @@ def test_jumps_that_lower_the_objective_are_taken_back(data, monkeypatch):
     )
 
 
+@pytest.mark.parametrize(("rows", "freedom"), [(1, D + 2), (D + 3, D + 2), (20, 19)])
+def test_drawn_covariances_have_a_mean_also_of_few_rows(rows, freedom, seed):
+    """``l' S^-1 l`` is chi-squared with the degrees of freedom, if ``l' l`` is 1."""
+    total = torch.tensor(float(rows)).double()
+    moments = em.Moments(torch.zeros(D).double(), torch.eye(D).double())
+    with seeded(seed):
+        drawn = [
+            em.draw_parameters(START.mean, moments, total, 0.0).covariance
+            for _ in range(2000)
+        ]
+    square = torch.linalg.inv(torch.stack(drawn))[:, 0, 0].numpy()
+    assert kstest(square, chi2(freedom).cdf).pvalue > FAILURE
+    for wrong in (freedom - 2, freedom + 2):
+        assert kstest(square, chi2(wrong).cdf).pvalue < FAILURE
+
+
 @pytest.mark.parametrize(
     ("rate", "steps"), [(0.0, 1), (0.2, 1), (0.5, 2), (0.9, 12), (0.99, 20), (1.1, 20)]
 )
 def test_steps_follow_the_rate_of_em(rate, steps):
     assert em.steps_between_draws(rate) == steps
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_the_rate_of_em_of_one_column_is_the_share_that_is_missing(share, seed):
+    """``mean' = share * mean + (1 - share) * average``, and so the variance."""
+    x = torch.tensor(np.random.default_rng(seed).normal(size=(N, 1)))
+    seen = torch.arange(N)[:, None] >= share * N
+    data, ones = Incomplete(x.where(seen, 0.0), seen), torch.ones(N).double()
+    start = Normal(torch.zeros(1).double(), torch.eye(1).double())
+    point = em.fit_normal(data, ones, 0.0, start, max_iter=2000, tol=1e-12).normal
+    with seeded(seed):
+        rate = em.rate_of_em(point, data, ones, 0.0)
+    assert rate == pytest.approx(share, rel=1e-3)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01])

@@ -98,6 +98,23 @@ def test_steps_solve_the_equation_of_frequencies(seed):
     assert (abs(predicted - observed) < rarer / 5).all()
 
 
+def test_edges_are_the_least_scores_with_the_shares_of_the_values(seed):
+    """Of equal predictions twelve levels are all scores: 14 cuts, two of them ties."""
+    rng = np.random.default_rng(seed)
+    mean, deviation = torch.zeros(3).double(), torch.ones(3).double()
+    counts = torch.tensor(rng.integers(1, 9, size=7)).double()
+    counts = torch.cat([counts, counts.flip(0)])  # half of them are below the middle
+    edges = steps._edges(mean, deviation, torch.ones(3).double(), counts)
+
+    t = (np.arange(12) + 0.5) / 12
+    scores, below = norm.ppf(t**2 * (3 - 2 * t)), np.cumsum(t * (1 - t))
+    below /= below[-1]
+    shares = np.cumsum(counts.numpy())[:-1] / counts.sum().item()
+    expected = [scores[below > share - 1e-6][0] for share in shares]
+    np.testing.assert_allclose(edges, expected, atol=1e-9)
+    assert edges[6] == pytest.approx(scores[5])  # half of the weight, and no more
+
+
 def test_weights_count_rows(seed):
     data = incomplete(seed, 60)
     data = Incomplete(data.x.round(), data.observed)
