@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from skvnce._forks import PROCESS
+from skvnce._torch_defaults import torch_defaults
 from skvnce.variational.base import Uniforms
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -39,11 +40,12 @@ def seed_from(random_state: object) -> int:
 def seeded(random_state: object) -> Iterator[int]:
     """Seed torch's global stream, and restore it on exit; yields the seed.
 
-    Other threads of this package wait meanwhile, so that a seed reproduces the draws.
-    A child that another thread forks gets the state of the stream before the context.
+    Other threads of this package wait meanwhile, so that a seed reproduces the draws,
+    which have torch's own data type and device unless the algorithm names others.  A
+    child that another thread forks gets the state of the stream before the context.
     """
     seed = seed_from(random_state)
-    with PROCESS, ExitStack() as stream:
+    with PROCESS, torch_defaults(), ExitStack() as stream:
         restore = partial(torch.set_rng_state, torch.get_rng_state())
         stream.enter_context(PROCESS.undone_in_child(restore))
         stream.callback(restore)

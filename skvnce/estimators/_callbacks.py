@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from skvnce import _progress
 from skvnce._forks import PROCESS
 from skvnce._progress import Step
+from skvnce._torch_defaults import torch_defaults
 from skvnce.estimators._validation import check_verbose
 
 try:
@@ -33,11 +34,14 @@ _EVERY = 1.0  # seconds between two lines of a running step
 
 
 def shows_progress(method):
-    """Decorate a method of a fitted estimator to print its steps, by `verbose`."""
+    """Decorate a method of a fitted estimator to print its steps, by `verbose`.
+
+    The method computes with torch's own defaults.
+    """
 
     @functools.wraps(method)
     def shown(self, *args, **kwargs):
-        with _progress.heard_by(Progress(self)):
+        with _progress.heard_by(Progress(self)), torch_defaults():
             return method(self, *args, **kwargs)
 
     return shown

@@ -7,6 +7,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seeded
 from skvnce._threads import threads_for
+from skvnce._torch_defaults import torch_defaults
 from skvnce.algorithms.graph import prediction
 from skvnce.algorithms.graph.chain_means import N_TABLES
 from skvnce.estimators._base import CellSampler
@@ -122,6 +123,7 @@ class FittedGraph(GraphTable, CellSampler):
     def _edge_columns(self, i, j):
         return {"precision": self.precision_[i, j]}
 
+    @torch_defaults()
     def to_torch(self):
         """Return the fitted model as a torch module, in the units of X.
 

@@ -5,6 +5,7 @@ import functools
 import torch
 
 from skvnce._forks import PROCESS
+from skvnce._torch_defaults import torch_defaults
 
 
 def state_of(module):
@@ -26,7 +27,7 @@ def filled_once(method):
 
     @functools.wraps(method)
     def alone(self):
-        with PROCESS:
+        with PROCESS, torch_defaults():
             return method(self)
 
     return alone

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._random import seeded
 from skvnce._threads import one_thread
+from skvnce._torch_defaults import torch_defaults
 from skvnce.algorithms.vae import autoencoder
 from skvnce.algorithms.vae.losses import ALGORITHMS
 from skvnce.estimators._autoencoder import TrainedAutoencoder, check_draws
@@ -312,6 +313,7 @@ class VariationalAutoencoder(
         found, _ = by_encoder(self, X, number, autoencoder.latent_mean)
         return into_dtype(found, X.dtype)
 
+    @torch_defaults()
     def inverse_transform(self, Z):
         """Compute the means of rows given their latents, from 32 quantiles a cell.
 
