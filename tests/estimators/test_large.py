@@ -1,6 +1,7 @@
 """Tables in parts: the same answers as in memory, however the rows are divided."""
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 from skvnce import Chunks, GaussianImputer, IncompleteFactorAnalysis
 from skvnce.estimators import _summary
 from skvnce.estimators._by_parts import _in_turns
+from skvnce.estimators._chunks import _numbered_name
 from skvnce.estimators._tails import heavy_in_sums, heavy_tailed
 
 FITTED = ("mean_", "covariance_", "feature_ranges_", "location_", "scale_")
@@ -268,6 +270,12 @@ def test_chunks_are_a_sequence():
     assert [one for one in chunks.map(len)] == [400, 400, 400, 300]
 
 
+def test_names_with_very_long_numbers_are_in_order():
+    numbers = ["9" * 4300, "1" + "0" * 4300, "1" + "0" * 4299 + "1"]
+    paths = [Path(f"part.{number}.parquet") for number in numbers]
+    assert sorted(paths[::-1], key=_numbered_name) == paths
+
+
 def test_row_groups_of_parquet(tmp_path):
     pytest.importorskip("pyarrow")
     X = pd.DataFrame(table(), columns=list("abcde"))
@@ -293,6 +301,11 @@ def test_row_groups_of_parquet(tmp_path):
     for number in (10, 9, 2):
         X[:number].to_parquet(tmp_path / "many" / f"part.{number}.parquet")
     assert [len(one) for one in Chunks.from_parquet(tmp_path / "many")] == [2, 9, 10]
+    (tmp_path / "scripts").mkdir()
+    for number, name in [(3, "1²3"), (2, "1²2"), (12, "٢"), (5, "١"), (20, "١٠")]:
+        X[:number].to_parquet(tmp_path / "scripts" / f"{name}.parquet")
+    found = [len(one) for one in Chunks.from_parquet(tmp_path / "scripts")]
+    assert found == [5, 2, 3, 12, 20]
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="empty has no file"):
         Chunks.from_parquet(tmp_path / "empty")
