@@ -19,7 +19,7 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._cellwise import mask_of
 from skvnce.estimators._forest_columns import Chains, ColumnForest, Growth, Ranks
 from skvnce.estimators._imputer import Imputer, Predicted
-from skvnce.estimators._memory import check_fit
+from skvnce.estimators._memory import check_fit, check_trees
 from skvnce.estimators._validation import (
     AUTO,
     RANDOM_STATE,
@@ -208,6 +208,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         needs_memory(self, X, reset=True)
         if len(getattr(X, "shape", ())) == 2:
             check_fit(self, X.shape)
+            check_trees(int(self.n_estimators), X.shape)
         rng = np.random.default_rng(seed_from(self.random_state))
         self._keep_model(self._seeded(rng).fit(X))
         cells = self._checked(X)

@@ -4,6 +4,8 @@ import math
 import os
 from pathlib import Path
 
+from scipy import sparse
+
 _CGROUPS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -26,6 +28,7 @@ _COPIES = {
     "VariationalAutoencoder": 8,
 }
 _N_MATRICES = 4  # covariance, precision, root, moments, or others of their size
+_TREE = 1024  # bytes of a tree of scikit-learn, at least
 _WITHOUT_PAIRS = {"NoisyOr", "VNCEEstimator"}
 _PARTS = {"CopulaGraphLearner", "GaussianImputer", "IncompleteFactorAnalysis"}
 _IN_PARTS = (
@@ -67,9 +70,7 @@ def check_fit(estimator, shape):
     MemoryError
     """
     n, d = shape
-    name = next(
-        one.__name__ for one in type(estimator).__mro__ if one.__name__ in _COPIES
-    )
+    name = _counted_name(estimator)
     n_copies, n_matrices = _COPIES[name], _N_MATRICES * (name not in _WITHOUT_PAIRS)
     what = (
         f"The {n_copies} copies of a table of {n:,} rows and {d:,} columns that "
@@ -79,6 +80,58 @@ def check_fit(estimator, shape):
         what += f", and {n_matrices} matrices of all pairs of columns,"
     n_bytes = 8.0 * d * (n_copies * n + n_matrices * d)
     check_memory(n_bytes, what, _IN_PARTS if name in _PARTS else _SAMPLE)
+
+
+def check_given(estimator, X):
+    """Raise an error if a fit to a table does not fit in memory, before it is read.
+
+    Parameters
+    ----------
+    estimator : estimator
+    X : array-like
+        Tables without a shape, such as lists, pass: their shape is known once they have
+        been read.
+
+    Raises
+    ------
+    MemoryError
+    """
+    shape = getattr(X, "shape", ())
+    if len(shape) != 2 or sparse.issparse(X):
+        return
+    if _counted_name(estimator) in {None, "NoisyOr"}:  # copies have other sizes
+        what = f"A byte for each cell of a table of {shape[0]:,} rows and "
+        check_memory(1.0 * shape[0] * shape[1], f"{what}{shape[1]:,} columns", _SAMPLE)
+    else:
+        check_fit(estimator, shape)
+
+
+def check_trees(n_estimators, shape):
+    """Raise an error if the trees of `ForestImputer` do not fit in memory.
+
+    A tree keeps a byte for each row besides itself.
+
+    Parameters
+    ----------
+    n_estimators : int
+        Number of trees for each column.
+    shape : tuple of int
+        Numbers of rows and columns.
+
+    Raises
+    ------
+    MemoryError
+    """
+    n, d = shape
+    n_bytes = float(n_estimators) * d * (_TREE + n)
+    what = f"{n_estimators:,} trees for each of {d:,} columns and their {n:,} rows"
+    check_memory(n_bytes, what, "Lower n_estimators, or fit to a sample of the rows.")
+
+
+def _counted_name(estimator):
+    """Find the class whose copies are known; None if there is none."""
+    names = [one.__name__ for one in type(estimator).__mro__]
+    return next((name for name in names if name in _COPIES), None)
 
 
 def check_memory(n_bytes, what, remedy):

@@ -1,6 +1,7 @@
 """Errors for tables in parts where an estimator needs all rows in memory."""
 
 from skvnce._containers import refuse_parts
+from skvnce.estimators._memory import check_given
 
 _IN_PARTS = "GaussianImputer, CopulaGraphLearner and IncompleteFactorAnalysis"
 
@@ -21,6 +22,8 @@ def needs_memory(estimator, X, *, reset, name="X"):
     ------
     TypeError
         Names the estimator, and says what to do.
+    MemoryError
+        If `fit` cannot fit in memory, before it copies the table.
     """
     owner = type(estimator).__name__
     if not reset:
@@ -36,3 +39,5 @@ def needs_memory(estimator, X, *, reset, name="X"):
         reader = f"{owner}.fit"
         remedy = "fit to a sample of its rows, and predict each part"
     refuse_parts(X, name, reader, remedy)
+    if reset and name == "X":
+        check_given(estimator, X)

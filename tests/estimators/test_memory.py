@@ -1,8 +1,10 @@
 """Errors before a computation starts that cannot fit in memory."""
 
+import time
+
 import numpy as np
 import pytest
-from cases import ESTIMATORS
+from cases import ESTIMATORS, PREDICTORS
 from sklearn.base import clone
 
 from skvnce import Chunks, ConsistentImputer, ForestImputer, GaussianImputer
@@ -89,3 +91,29 @@ def test_draws_that_cannot_fit(kind, X, monkeypatch):
 def test_sizes_are_named_in_gib():
     with pytest.raises(MemoryError, match=r"It need 1,048,576.0 GiB, and .* GiB. Go\."):
         _memory.check_memory(2.0**50, "It", "Go.")
+
+
+HUGE = np.broadcast_to(1.0, (10**7, 10**4))  # takes 8 bytes, and its copies 745 GiB
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [*quickest(), *PREDICTORS, ConsistentImputer()],
+    ids=lambda one: type(one).__name__,
+)
+def test_the_memory_is_checked_before_the_table_is_copied(estimator, monkeypatch):
+    monkeypatch.setattr(_memory, "memory_limit", lambda: 2**36)
+    y = np.broadcast_to(1.0, len(HUGE))
+    begin = time.process_time()
+    with pytest.raises(MemoryError, match="10,000,000 rows and 10,000 columns"):
+        clone(estimator).fit(HUGE, y)
+    assert time.process_time() - begin < 5  # a copy takes longer
+
+
+def test_trees_that_cannot_fit(X, monkeypatch):
+    with pytest.raises(MemoryError, match="1,000,000,000 trees .* n_estimators"):
+        ForestImputer(n_estimators=10**9).fit(X)
+    monkeypatch.setattr(_memory, "memory_limit", lambda: 2**24)
+    with pytest.raises(MemoryError, match="5,000 trees for each of 3 columns"):
+        ForestImputer(n_estimators=5000).fit(X)
+    ForestImputer(n_estimators=6).fit(X)  # negative control
