@@ -4,6 +4,7 @@ import numbers
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date, time, timedelta
+from os import PathLike
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -138,8 +139,27 @@ def refuse_parts(
     )
 
 
+def refuse_no_table(X: ArrayLike, name: str = "X") -> None:
+    """Raise an error for None, and for the name of a file instead of its table.
+
+    Raises
+    ------
+    TypeError
+        Says how to read the file.
+    """
+    if X is None:
+        raise TypeError(f"{name} is None. Pass a table of rows and columns.")
+    if isinstance(X, str | bytes | PathLike):
+        shown = _shortened(X)
+        raise TypeError(
+            f"{name} is {shown}, no table. If it is a file, read it, for example by "
+            f"pandas.read_csv({shown}), or in chunks by Chunks.from_parquet({shown})."
+        )
+
+
 def _refuse_containers(X: ArrayLike, name: str) -> None:
     """Raise an error for containers that are not tables of cells."""
+    refuse_no_table(X, name)
     kind = type(X).__name__
     first = X[0] if isinstance(X, list | tuple) and len(X) else X
     if kind == "LazyFrame":
@@ -339,10 +359,14 @@ def _culprit(
 
 def _first(X: ArrayLike, value: object, column: int, row: int) -> str:
     """Describe a cell and its position."""
+    label = column_label(X, column)
+    return f"First such cell: {_shortened(value)} in column {label}, row {row}."
+
+
+def _shortened(value: object) -> str:
+    """Format a value for messages."""
     shown = repr(value)
-    if len(shown) > _LONGEST:
-        shown = shown[:_LONGEST] + "..."
-    return f"First such cell: {shown} in column {column_label(X, column)}, row {row}."
+    return shown if len(shown) <= _LONGEST else shown[:_LONGEST] + "..."
 
 
 def _is_infinite(value: object) -> bool:

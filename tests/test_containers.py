@@ -3,6 +3,7 @@
 import datetime as dt
 import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -99,6 +100,9 @@ NO_TABLES = {  # how to make it, and what the error says
         lambda: pa.table({"b": pa.array([DAY.date()] * 5), "c": [1.0] * 5}),
         TIMES,
     ),
+    "file name": (lambda: "survey.csv", "is 'survey.csv', no table.*read_csv"),
+    "path": (lambda: Path("data") / "survey.parquet", "survey.parquet.*no table"),
+    "None": (lambda: None, "X is None. Pass a table"),
     "LazyFrame": (lambda: polars_frame().lazy(), "LazyFrame.* collect() it first"),
     "records": (records, "fields 'a', 'b', 'c'. Turn it into a table.*DataFrame(X)"),
     "record array": (lambda: frame().to_records(), "fields 'index', 'a', 'b', 'c'"),

@@ -236,18 +236,38 @@ def test_constraints_are_invariant():
 
 
 def test_equal_draws_give_the_test_of_one_table():
-    result = FITS["ols"](TABLES[0], "y ~ x1 + x2")
-    reduced = FITS["ols"](TABLES[0], "y ~ 1")
-    terms = ["x1", "x2"]
-    whole = pool_models([result] * 3, dof_complete=None)
+    results, models = (
+        fit_each(FITS["ols"], TABLES[:1] * 3, formula=formula)
+        for formula in ("y ~ x1 + x2", "y ~ 1")
+    )
+    result, reduced, terms = results[0], models[0], ["x1", "x2"]
+    whole = pool_models(results, dof_complete=None)
     wald = result.wald_test(np.eye(3)[1:], scalar=True, use_f=False)
     ours = wald_test(whole, terms)
     assert np.isinf(ours.dof_denominator) and ours.relative_increase == 0
     assert ours.p_value == pytest.approx(float(wald.pvalue))
-    lr = likelihood_ratio_test([result] * 3, [reduced] * 3)
+    lr = likelihood_ratio_test(results, models)
     assert lr.p_value == pytest.approx(result.compare_lr_test(reduced)[1])
     alone = chi2_test([4.0, 4.0], 2)
     assert alone.statistic == 2 and alone.p_value == pytest.approx(chi2.sf(4, 2))
+
+
+def test_a_result_counts_once_and_covariances_are_of_one_type():
+    results = fit_each(FITS["ols"], TABLES[:3], formula="y ~ x1")
+    same = "results[0] and results[2] are the same object"
+    with pytest.raises(ValueError, match=re.escape(same)):
+        pool_models([*results[:2], results[0]])
+    with pytest.raises(ValueError, match="full.* are the same object"):
+        likelihood_ratio_test(results[:1] * 3, results)
+    robust = [one.get_robustcov_results("HC1") for one in results]
+    mixed = "results 0 and 2 have cov_type 'nonrobust' and 'HC1'"
+    with pytest.raises(ValueError, match=mixed):
+        pool_models([*results[:2], robust[2]])
+    errors = [one.bse for one in robust]
+    pooled = pool_models(robust)
+    np.testing.assert_allclose(
+        np.diag(pooled.within), np.square(errors).mean(0), rtol=1e-10
+    )
 
 
 def test_mixed_models_give_their_fixed_effects(seed):
@@ -359,7 +379,7 @@ def test_further_errors_of_sklearn():
     with pytest.raises(ValueError, match="without weights"):
         pool_models(weighted, NUMBERS, VISITS)
     with pytest.raises(ValueError, match="is not fitted"):
-        pool_models([LinearRegression()] * 2, NUMBERS[:2], VISITS)
+        pool_models([LinearRegression(), LinearRegression()], NUMBERS[:2], VISITS)
     several = LogisticRegression(C=np.inf)
     y = np.minimum(VISITS, 2)
     with pytest.raises(TypeError, match="several outcomes or classes"):

@@ -13,6 +13,8 @@ from skvnce._random import seed_from
 from skvnce.estimators._chunks import in_parts
 from skvnce.estimators._validation import check_sample, columns_of
 
+_NO_TABLE = object()  # X is not given; None is, and no table
+
 
 class ResultsInParts:
     """Mixin of transformers whose results of tables in parts are in parts.
@@ -81,7 +83,11 @@ def samples_by_parts(method):
     signature = inspect.signature(method)
 
     @functools.wraps(method)
-    def applied(self, X, n_draws=1, random_state=None, *, as_array=False, **options):
+    def applied(
+        self, X=_NO_TABLE, n_draws=1, random_state=None, *, as_array=False, **options
+    ):
+        if X is _NO_TABLE:
+            raise TypeError(_lacks_table(self))
         source = in_parts(X)
         if source is None:
             options["as_array"] = as_array
@@ -105,6 +111,13 @@ def samples_by_parts(method):
         ]
 
     return applied
+
+
+def _lacks_table(estimator):
+    """Say that `sample` needs a table."""
+    new = " sample_rows draws new rows." if hasattr(estimator, "sample_rows") else ""
+    name = type(estimator).__name__
+    return f"{name}.sample needs X, the table whose missing cells it draws.{new}"
 
 
 def _in_turns(estimator, n_draws, seed):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from unicodedata import decimal
@@ -95,15 +96,19 @@ class Chunks:
 
         Raises
         ------
+        FileNotFoundError
+            If there is no such file or folder.
         ValueError
-            If a folder has no such file, or a file lacks one of `columns`.
+            If `path` is empty, a folder has no such file, or a file cannot be read or
+            lacks one of `columns`.
         """
         import pyarrow.parquet as pq
 
         paths = path if isinstance(path, list | tuple) else [path]
         columns, found = columns if columns is None else list(columns), []
         for one in [file for part in paths for file in _parquet_files(part)]:
-            metadata = pq.read_metadata(one)
+            with _file_named(one):
+                metadata = pq.read_metadata(one)
             names = metadata.schema.to_arrow_schema().names
             lacking = [name for name in columns or () if name not in names]
             if lacking:
@@ -189,7 +194,11 @@ def _slice(X, rows):
 
 
 def _parquet_files(path):
+    if not str(path):
+        raise ValueError("path is empty: pass the name of a parquet file or a folder.")
     path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"path is {str(path)!r}, but there is no such file.")
     if not path.is_dir():
         return [path]
     files = sorted(filter(Path.is_file, path.glob("*.parquet")), key=_numbered_name)
@@ -207,10 +216,25 @@ def _numbered_name(path):
     return texts, path.name
 
 
+@contextmanager
+def _file_named(path):
+    """Name a file that cannot be read."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(
+            f"{str(path)!r} cannot be read as a parquet file: {error}. Write it again, "
+            "or leave it out."
+        ) from error
+
+
 def _row_group(path, group, columns):
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(path).read_row_group(group, columns=columns).to_pandas()
+    with _file_named(path):
+        return pq.ParquetFile(path).read_row_group(group, columns=columns).to_pandas()
 
 
 def _without_number(function, number, chunk):

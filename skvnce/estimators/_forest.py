@@ -22,6 +22,7 @@ from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._memory import check_fit, check_trees
 from skvnce.estimators._validation import (
     AUTO,
+    N_JOBS,
     RANDOM_STATE,
     Number,
     integer_from,
@@ -147,7 +148,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         "max_samples": [integer_from(2)],
         "n_draws": [integer_from(1)],
         "n_steps": [integer_from(1)],
-        "n_jobs": [integer_from(-2), None],
+        "n_jobs": N_JOBS,
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
     }

@@ -26,6 +26,7 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._validation import (
+    N_JOBS,
     RANDOM_STATE,
     Number,
     integer_from,
@@ -101,7 +102,7 @@ class GraphSearch(CallbackSupportMixin):
         "gamma": [Number(Real, 0, None, closed="left")],
         "cv": ["cv_object"],
         "n_subsamples": [integer_from(2)],
-        "n_jobs": [Integral, None],
+        "n_jobs": N_JOBS,
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
     }

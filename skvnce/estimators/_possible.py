@@ -323,10 +323,11 @@ def _check_inside(estimator, X, ranges, has_rows=True):
     outside = (X < low) | (X > high)
     if outside.any():
         row, column = np.argwhere(outside)[0]
-        low, high = ranges[:, column]
+        side = int(X[row, column] > high[column])
+        name, beyond = (("min_value", "below"), ("max_value", "above"))[side]
         where = f", row {row}" if has_rows else ""
         raise ValueError(
             f"X has {X[row, column]} in {column_name(estimator, column)}{where}, "
-            f"outside its bounds [{low}, {high}]. Widen min_value or max_value, or "
-            "mark the cell as missing."
+            f"{beyond} its {name} {ranges[side, column]}. Correct {name}, or mark the "
+            "cell as missing."
         )

@@ -13,14 +13,14 @@ from sklearn.utils.validation import _check_y
 from skvnce.estimators._intervals import check_share
 from skvnce.estimators._prediction import MultipleImputation, asking
 from skvnce.estimators._residuals import Residuals, fold_residuals
-from skvnce.estimators._validation import RANDOM_STATE, integer_from
+from skvnce.estimators._validation import N_JOBS, RANDOM_STATE, integer_from
 
 _CONSTRAINTS = {
     "imputer": [None, HasMethods(["fit", "sample"])],
     "estimator": [None, HasMethods("fit")],
     "n_estimators": [integer_from(1)],
     "n_draws": [integer_from(1)],
-    "n_jobs": [integer_from(-2), None],
+    "n_jobs": N_JOBS,
     "random_state": RANDOM_STATE,
 }
 

@@ -28,7 +28,8 @@ def rows_with_data(X, sample_weight, known=None):
     weights : ndarray of shape (n_samples,)
     kept : ndarray of bool, of shape (n_samples,)
     """
-    sample_weight = readable(sample_weight, "sample_weight")
+    if sample_weight is not None:
+        sample_weight = readable(sample_weight, "sample_weight")
     weights = _check_sample_weight(
         sample_weight, X, dtype=np.float64, ensure_non_negative=True
     )

@@ -60,6 +60,7 @@ def integer_from(low):
 
 
 AUTO = StrOptions({"auto"})
+N_JOBS = [None, Number(numbers.Integral, None, -1, closed="right"), integer_from(1)]
 BOUND = [  # constraints of `min_value` and `max_value`
     None,
     StrOptions({"observed"}),

@@ -48,8 +48,9 @@ def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
         If ``results`` are no list, or for results without covariances, such as
         penalised models. The bias of a penalty is not part of a variance.
     ValueError
-        If models have different outcomes or coefficients, such as a level that is
-        absent from some draws, or models of scikit-learn do not maximise the likelihood
+        If a result is there twice, if models have different outcomes, coefficients,
+        such as a level that is absent from some draws, or types of covariances, such as
+        robust and ordinary ones, or models of scikit-learn do not maximise the likelihood
         of ``draws`` and ``y`` (another table, weights, too few iterations).
 
     Warns
@@ -98,18 +99,21 @@ def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
 
 
 def listed(results, name="results"):
-    """Return fitted models as a list."""
+    """Return different fitted models as a list."""
     try:
-        return list(results)
+        found = list(results)
     except TypeError as error:
         raise TypeError(
             f"{name} must be a list of fitted models, one for each draw, got "
             f"{type(results).__name__}."
         ) from error
+    _check_different(found, name)
+    return found
 
 
 def _check_alike(results):
     """Raise an error for different kinds of models or outcomes; warn of lost rows."""
+    _check_covariances_alike(results)
     models = [getattr(result, "model", None) for result in results]
     for number, model in enumerate(models):
         for what, of in (("kind of model", _kind), ("outcome", _outcome)):
@@ -126,6 +130,30 @@ def _check_alike(results):
                 "draws, completed by sample of an imputer, to fit_each."
             )
             return
+
+
+def _check_different(results, name):
+    """Raise an error if a model is there twice: that of one draw for several."""
+    for number, result in enumerate(results):
+        first = next(k for k, one in enumerate(results) if one is result)
+        if first < number:
+            raise ValueError(
+                f"{name}[{first}] and {name}[{number}] are the same object, so that "
+                "there is no variance between draws. Fit a model to each draw, for "
+                "example by fit_each(function, draws)."
+            )
+
+
+def _check_covariances_alike(results):
+    """Raise an error for covariances of different types, such as robust ones."""
+    kinds = [getattr(result, "cov_type", None) for result in results]
+    for number, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            raise ValueError(
+                "The models must have covariances of the same type, but results 0 and "
+                f"{number} have cov_type {kinds[0]!r} and {kind!r}. Fit all with the "
+                "same cov_type."
+            )
 
 
 def _kind(model):

@@ -306,9 +306,22 @@ def test_row_groups_of_parquet(tmp_path):
         X[:number].to_parquet(tmp_path / "scripts" / f"{name}.parquet")
     found = [len(one) for one in Chunks.from_parquet(tmp_path / "scripts")]
     assert found == [5, 2, 3, 12, 20]
+    with pytest.raises(ValueError, match="path is empty"):
+        Chunks.from_parquet("")
+    with pytest.raises(FileNotFoundError, match="gone.parquet', but there is no"):
+        Chunks.from_parquet(tmp_path / "gone.parquet")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="empty has no file"):
         Chunks.from_parquet(tmp_path / "empty")
+    written = (tmp_path / "one.parquet").read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(written[:-20])
+    with pytest.raises(ValueError, match="cut.parquet' cannot be read as a parquet"):
+        Chunks.from_parquet(tmp_path / "cut.parquet")
+    (tmp_path / "late.parquet").write_bytes(written)
+    late = Chunks.from_parquet(tmp_path / "late.parquet")
+    (tmp_path / "late.parquet").write_bytes(b"PAR1" + bytes(100))
+    with pytest.raises(ValueError, match="late.parquet' cannot be read"):
+        GaussianImputer().fit(late)
 
 
 def test_an_array_on_disk_is_fitted(tmp_path):

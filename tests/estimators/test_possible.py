@@ -95,8 +95,20 @@ def test_bounds_are_compared_in_the_precision_of_the_cells(sign):
     bounds = (None, 0.1) if sign > 0 else (-0.1, None)
     found = possible_values(BaseEstimator(), X, *bounds)
     assert found.ranges[int(sign > 0), 0] == sign * 0.1
-    with pytest.raises(ValueError, match="outside its bounds"):
+    with pytest.raises(ValueError, match="below its min_value|above its max_value"):
         possible_values(BaseEstimator(), 1.001 * X, *bounds)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_error_quotes_only_the_bound_that_was_given(sign):
+    X = sign * np.array([[1.0], [2.0], [-0.5]])
+    bounds = (0, None) if sign > 0 else (None, 0)
+    with pytest.raises(ValueError) as caught:
+        possible_values(BaseEstimator(), X, *bounds)
+    given, other = ("min_value", "max_value")[::sign]
+    assert f"its {given} 0.0. Correct {given}" in str(caught.value)
+    assert other not in str(caught.value)
+    assert "2.0" not in str(caught.value)
 
 
 def test_new_values_hardly_ever_leave_the_range_of_an_exponential_tail():
@@ -144,7 +156,7 @@ def test_vocabulary_of_bounds(bounds, low, high):
         ((np.array(np.nan), None), ValueError, "min_value must not be NaN"),
         ((None, object()), TypeError, "max_value must be a number"),
         ((2, 1), ValueError, "min_value must be below max_value, got 2.0 and 1.0"),
-        ((2, None), ValueError, "X has 1.0 in column 'a', row 0, outside its bounds"),
+        ((2, None), ValueError, "X has 1.0 in column 'a', row 0, below its min_value 2.0"),
     ],
 )
 def test_bad_bounds_are_named(bounds, error, message):
@@ -210,7 +222,7 @@ def test_bounds_of_empty_columns_are_in_order():
 
 
 def test_a_bound_beyond_the_observed_cells_names_a_cell():
-    with pytest.raises(ValueError, match="X has 0.0 in column 0, row 0, outside"):
+    with pytest.raises(ValueError, match="X has 0.0 in column 0, row 0, below"):
         GaussianImputer(min_value=20).fit(np.arange(8.0).reshape(4, 2))
 
 

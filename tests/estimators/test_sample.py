@@ -151,6 +151,15 @@ def test_parameters_of_sample_are_checked(fitted, frame, name):
             method(frame, 1, 0, True)
 
 
+@pytest.mark.parametrize("name", OF_CELLS)
+def test_a_call_without_a_table_names_the_estimator(fitted, frame, name):
+    model = fitted(OF_CELLS, name)
+    with pytest.raises(TypeError, match=f"^{type(model).__name__}.sample needs X"):
+        model.sample()
+    with pytest.raises(TypeError, match="X is None. Pass a table"):
+        model.sample(None)
+
+
 @pytest.mark.parametrize("library", ["default", "pandas", "polars"])
 def test_lists_of_tables_are_pooled_and_scored(fitted, frame, library):
     model = fitted(OF_CELLS, "gaussian").set_output(transform=library)
