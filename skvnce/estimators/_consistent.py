@@ -247,7 +247,8 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
     def _filled_by_shift(self, shift, X, *turns):
         solved = self._solved(X)
         before = super()._filled_in_turns(solved, *turns)
-        after, missing = self._enforced(before, solved), np.isnan(solved)
+        fixed = self.feature_indices_[shift.columns].tolist()
+        after, missing = self._enforced(before, solved, fixed), np.isnan(solved)
         places = np.arange(self.n_features_in_)[self._columns_kept()].tolist()
         for node, place in enumerate(self.feature_indices_.tolist()):
             if node in shift.moves and place in self._places_of_equations():
@@ -259,19 +260,22 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         if place not in self._places_of_equations():
             return super()._limit_of_shift(place)
         return (
-            "the equations move them back. Shift a column that is in no equation, or "
-            "leave the equation out."
+            "the equations move them back where no other column of them is missing, "
+            "or fits. Shift fewer columns of an equation, or by less."
         )
 
     def _places_of_equations(self):
         return {column_of_key(self, key, "derived or sums") for key in self._keys()}
 
-    def _enforced(self, tables, solved):
-        """Satisfy the equations of tables (n_draws, n_samples, n_features_out)."""
+    def _enforced(self, tables, solved, fixed=()):
+        """Satisfy the equations of tables (n_draws, n_samples, n_features_out).
+
+        Cells of the columns `fixed` are moved where the others do not suffice.
+        """
         kept = self._columns_kept()
         wide = np.zeros((*tables.shape[:2], self.n_features_in_), tables.dtype)
         wide[..., kept] = tables
-        return self._equations().enforced(wide, np.isnan(solved))[..., kept]
+        return self._equations().enforced(wide, np.isnan(solved), fixed)[..., kept]
 
     def _solved(self, X):
         return self._equations().deduced(X, self.rtol).astype(X.dtype)

@@ -186,7 +186,7 @@ class Equations(NamedTuple):
                 )
         return found
 
-    def enforced(self, tables, missing):
+    def enforced(self, tables, missing, fixed=()):
         """Move cells that were missing until the equations hold.
 
         Parameters
@@ -195,10 +195,17 @@ class Equations(NamedTuple):
             Completed tables, which are modified.
         missing : ndarray of bool, of shape (n, n_features)
             After `deduced`.
+        fixed : list of int, default=()
+            Columns whose cells are moved only in rows where the others do not suffice.
 
         Returns
         -------
         ndarray of shape (n_tables, n, n_features)
+
+        Raises
+        ------
+        ValueError
+            If the equations of a row cannot be satisfied.
         """
         columns = sorted({j for one in self.every for j in one.columns})
         rows = np.flatnonzero(missing[:, columns].any(1))
@@ -207,21 +214,41 @@ class Equations(NamedTuple):
         values = tables[:, rows].reshape(-1, tables.shape[2]).astype(np.float64)
         free = np.tile(missing[rows], (len(tables), 1))
         names = np.tile(rows, len(tables))
+        left = np.arange(len(values))  # rows whose equations may not hold yet
+        for columns in (fixed, ()) if len(fixed) else ((),):
+            part, movable = values[left], free[left]
+            movable[:, columns] = False
+            holds = self._settle(part, movable, free[left])
+            done = holds if len(columns) else slice(None)
+            values[left[done]], left = part[done], left[~holds]
+        if len(left):
+            self._refuse(values[left[0]][None], free[left[0]][None], names[left[0]])
+        tables[:, rows] = values.reshape(len(tables), len(rows), -1)
+        return tables
+
+    def _settle(self, values, movable, free):
+        """Move cells, in place, until the equations of rows hold; returns where."""
         for _ in range(_ROUNDS):
-            self._project(values, free)
+            self._project(values, movable)
             for one in self.derived:
-                self._derive(values, free, one, names)
+                self._derive(values, movable, one)
             holds = np.all([_solved(one, values, free) for one in self.every], 0)
             if holds.all():
                 break
-        else:
-            raise ValueError(
-                f"The equations of row {names[~holds][0]} of X cannot be satisfied "
-                "together by its missing cells, without a change of sign. Correct the "
-                "row, or mark more of its cells as missing."
-            )
-        tables[:, rows] = values.reshape(len(tables), len(rows), -1)
-        return tables
+        return holds
+
+    def _refuse(self, row, free, name):
+        """Raise an error for a row (1, n_features) whose equations do not hold."""
+        for one in self.derived:
+            if free[0, one.target] and np.isnan(row[0, one.target]):
+                raise ValueError(_is_nan(one, name))
+            if not free[0, one.target] and not _solved(one, row, free)[0]:
+                raise ValueError(_has_no_solution(one, name))
+        raise ValueError(
+            f"The equations of row {name} of X cannot be satisfied together by its "
+            "missing cells, without a change of sign. Correct the row, or mark more of "
+            "its cells as missing."
+        )
 
     def _solve(self, table, rows, one, place, start, rtol, names):
         """Solve an equation for a column, in place.
@@ -239,29 +266,25 @@ class Equations(NamedTuple):
         names : ndarray of int, of shape (n,)
             The rows of X, for errors.
         """
-        part = table[rows]
+        found, wrong = self._solution(table[rows], one, place, start, rtol)
+        if wrong.any() and place == one.target and np.isnan(found[wrong]).any():
+            raise ValueError(_is_nan(one, names[rows[np.isnan(found)]][0]))
+        if wrong.any():
+            raise ValueError(_has_no_solution(one, names[rows[wrong]][0]))
+        table[rows, place] = found
+
+    def _solution(self, part, one, place, start, rtol):
+        """Solve an equation of rows for a column; returns cells, and where none fit."""
         low, high = self.low[place], self.high[place]
         near = Near(start, self.deviation[place], low, high)
         found = one.solved(part, place, near)
         part[:, place] = found
         slack = rtol * np.nan_to_num(one.size(part))
         wrong = ~np.isfinite(found) | (found < low - slack) | (found > high + slack)
-        if wrong.any() and place == one.target and np.isnan(found[wrong]).any():
-            raise ValueError(
-                f"{one.label} is NaN in row {names[rows[np.isnan(found)]][0]} of X, by "
-                "the function of derived. It must be a number for all values of its "
-                "columns."
-            )
-        if wrong.any():
-            raise ValueError(
-                f"The equation of {one.label} has no solution in row "
-                f"{names[rows[wrong][0]]} of X, or one with a sign that no observed "
-                "cell has. Correct the row, or mark more of its cells as missing."
-            )
-        table[rows, place] = np.clip(found, low, high)
+        return np.clip(found, low, high), wrong
 
-    def _derive(self, values, free, one, names):
-        """Compute a derived column, or the last missing cell that it depends on."""
+    def _derive(self, values, free, one):
+        """Compute a derived column, or the last free cell that it depends on."""
         rows = np.flatnonzero(free[:, one.target])
         values[rows, one.target] = one.value(values[rows])
         unsolved = ~free[:, one.target] & ~_holds(one, values, _EXACT)
@@ -269,7 +292,8 @@ class Equations(NamedTuple):
             rows = np.flatnonzero(unsolved & free[:, place])
             if len(rows):
                 start = values[rows, place]
-                self._solve(values, rows, one, place, start, _EXACT, names)
+                found, wrong = self._solution(values[rows], one, place, start, _EXACT)
+                values[rows[~wrong], place] = found[~wrong]
                 unsolved[rows] = False
 
     def _project(self, values, free):
@@ -314,6 +338,23 @@ class Equations(NamedTuple):
             )
         rows = np.flatnonzero(free[:, one.target])
         values[rows, one.target] = one.value(values[rows])
+
+
+def _is_nan(one, name):
+    """Say that a derived column is NaN."""
+    return (
+        f"{one.label} is NaN in row {name} of X, by the function of derived. It must "
+        "be a number for all values of its columns."
+    )
+
+
+def _has_no_solution(one, name):
+    """Say that no value of a cell satisfies an equation."""
+    return (
+        f"The equation of {one.label} has no solution in row {name} of X, or one with "
+        "a sign that no observed cell has. Correct the row, or mark more of its cells "
+        "as missing."
+    )
 
 
 def _holds(one, table, rtol):

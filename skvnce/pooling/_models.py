@@ -48,10 +48,10 @@ def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
         If ``results`` are no list, or for results without covariances, such as
         penalised models. The bias of a penalty is not part of a variance.
     ValueError
-        If a result is there twice, if models have different outcomes, coefficients,
-        such as a level that is absent from some draws, or types of covariances, such as
-        robust and ordinary ones, or models of scikit-learn do not maximise the likelihood
-        of ``draws`` and ``y`` (another table, weights, too few iterations).
+        If a result is there twice, or if models have different outcomes, coefficients
+        (a level is absent from some draws) or types of covariances (robust and ordinary
+        ones), or models of scikit-learn do not maximise the likelihood of ``draws`` and
+        ``y`` (another table, weights, too few iterations).
 
     Warns
     -----

@@ -343,3 +343,58 @@ def test_a_shift_that_equations_undo_is_announced(seed):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the control
         imputer.sample(frame, 3, 0, shift={"free": 0.5})
+
+
+@pytest.mark.parametrize("shifted", ["a", "total"])
+def test_equations_are_solved_for_columns_that_are_not_shifted(shifted, seed):
+    """Each missing cell moves by the shift; negative numbers leave room for it."""
+    rng = np.random.default_rng(seed)
+    parts = pd.DataFrame(rng.normal(size=(300, 3)), columns=list("abc"))
+    frame = parts.assign(total=parts.sum(axis=1))
+    for name in ("a", "b", "total"):
+        frame.loc[rng.random(300) < 0.4, name] = np.nan
+    imputer = ConsistentImputer(
+        GaussianImputer(min_value=-np.inf, max_value=np.inf),
+        sums={"total": ["a", "b", "c"]},
+        random_state=0,
+    ).set_output(transform="pandas")
+    imputer.fit(frame)
+    tables = [imputer.sample(frame, 1, 0, shift={shifted: by})[0] for by in (0, 0.5)]
+    together = frame.isna().sum(axis=1) > 1  # one missing cell alone follows
+    drawn = frame[shifted].isna() & together
+    assert drawn.sum() > 20
+    moved = (tables[1] - tables[0]).loc[drawn, shifted]
+    known = tables[0].loc[~drawn, shifted]
+    assert_allclose(moved, 0.5 * known.std(ddof=0), rtol=1e-6)
+    for table in tables:
+        assert_allclose(table[list("abc")].sum(axis=1), table["total"], rtol=1e-8)
+
+
+def test_derived_columns_are_solved_for_columns_that_are_not_shifted():
+    _, part = households(7)
+    part = part[["weight", "height", "bmi"]]
+    both = part["weight"].isna() & part["bmi"].isna()
+    assert both.sum() > 5
+    imputer = ConsistentImputer(
+        GaussianImputer(min_value=-np.inf, max_value=np.inf),
+        derived={"bmi": (body_mass, ["weight", "height"])},
+        random_state=0,
+    ).set_output(transform="pandas")
+    imputer.fit(part)
+    with warnings.catch_warnings(action="error"):
+        tables = [imputer.sample(part, 1, 0, shift={"bmi": by})[0] for by in (0, 0.5)]
+    for table in tables:
+        assert_allclose(body_mass(table["weight"], table["height"]), table["bmi"])
+    moved = (tables[1] - tables[0]).loc[both]
+    assert (moved["bmi"] > 0).all() and (moved["weight"] > 0).all()
+
+
+def test_rows_without_room_for_a_shift_satisfy_the_equations():
+    """Parts of 10 cannot be 8 and 8: where a shift does not fit, both parts move."""
+    columns = np.zeros(3), np.ones(3)
+    free = np.zeros(3), np.full(3, np.inf), np.zeros(3, dtype=bool)
+    equations = Equations([Sum(2, (0, 1), "'total'")], [], *columns, *free)
+    filled = np.array([[[8.0, 3.0, 10.0], [12.0, 3.0, 10.0]]])
+    missing = np.array([[True, True, False]] * 2)
+    found = equations.enforced(filled, missing, [0])
+    assert_allclose(found[0], [[8.0, 2.0, 10.0], [9.5, 0.5, 10.0]])
