@@ -2,12 +2,14 @@
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce._units import Units
+from skvnce._warnings import warn_user
 from skvnce.algorithms.gaussian.calibration import Calibration
 from skvnce.algorithms.gaussian.copula import Copula
 from skvnce.algorithms.gaussian.enlarged import posterior_draws
@@ -21,6 +23,7 @@ from skvnce.estimators._gaussian_mixed import mixed_rows
 from skvnce.estimators._gaussian_rows import NormalRows
 from skvnce.estimators._modules import filled_once
 from skvnce.estimators._possible import PossibleValues
+from skvnce.metrics._chains import slow_chain
 
 
 def _normal(mean, covariance):
@@ -39,13 +42,28 @@ class NormalParameters:
         means : ndarray of shape (n_parameter_draws, n_nodes)
             In the units of X, see `mean_`.
         covariances : ndarray of shape (n_parameter_draws, n_nodes, n_nodes)
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the draws are those of a Markov chain (`trace_`) with an R-hat above
+            1.05; names how many sweeps would do.
         """
         check_is_fitted(self)
+        if hasattr(self, "trace_"):
+            self._announce_slow_chain()
         draws = self._parameter_draws()
         found = [self._rows([one]).moments(_normal(*one)) for one in draws]
         count, d = len(found), len(self.mean_)
         means = np.array([mean for mean, _ in found]).reshape(count, d)
         return means, np.array([cov for _, cov in found]).reshape(count, d, d)
+
+    def _announce_slow_chain(self):
+        """Warn if the Markov chain of the fit is short."""
+        chain = self.r_hat_, self.latent_names_, len(self.trace_), self.n_burn_in_
+        message = slow_chain(*chain)
+        if message is not None:
+            warn_user(message, ConvergenceWarning)
 
     @filled_once
     def _parameter_draws(self):

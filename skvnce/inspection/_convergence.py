@@ -77,6 +77,11 @@ class ConvergenceDisplay:
         ValueError
             If the estimator has no ``loss_curve_``, or `n_traces` is negative.
 
+        Warns
+        -----
+        ConvergenceWarning
+            If an R-hat is above 1.05; names how many sweeps would do.
+
         Examples
         --------
         >>> from skvnce import GaussianImputer
@@ -95,7 +100,10 @@ class ConvergenceDisplay:
                 estimator, "trace_", "r_hat_", "latent_names_", "n_burn_in_"
             )
             chain = dict(trace=trace, r_hat=r_hat, names=names, n_burn_in=burn_in)
-        return cls(losses, **chain).plot(n_traces=n_traces)
+        display = cls(losses, **chain).plot(n_traces=n_traces)
+        if chain:
+            estimator._announce_slow_chain()
+        return display
 
     def plot(self, *, n_traces=5):
         """Draw the loss and the parameters with the largest split R-hat.

@@ -1,11 +1,14 @@
 """Convergence of Markov chains."""
 
+from math import ceil
+
 import numpy as np
 
 from skvnce._containers import refuse_parts
 from skvnce.metrics._checks import finite
 
 _FEWEST = 4  # steps: two in each half
+_CONVERGED = 1.05  # largest R-hat of a chain that is long enough
 
 
 def split_r_hat(chains):
@@ -17,7 +20,7 @@ def split_r_hat(chains):
     .. math:: \hat R = \sqrt{\frac{(n - 1) W / n + B / n}{W}} \qquad (3)
 
     (Gelman et al. 2013, section 11.4). It is near 1 if the chains have converged, and
-    larger if they drift or lie apart. Values above 1.1 call for longer chains; halves
+    larger if they drift or lie apart. Values above 1.05 call for longer chains; halves
     of less than about 100 steps exceed it by chance.
 
     Parameters
@@ -61,3 +64,53 @@ def split_r_hat(chains):
     np.divide(spread, within, out=ratio, where=within > 0)
     found = np.sqrt(ratio)
     return found if found.ndim else float(found)
+
+
+def enough_steps(r_hat, n_steps):
+    r"""Estimate after how many steps the largest R-hat falls to 1.05.
+
+    The variance of the means of halves is that of the steps times their autocorrelation
+    time over n, so that :math:`\hat R^2 - 1` of eq. (3) falls like 1 / n.
+
+    Parameters
+    ----------
+    r_hat : array-like
+        Of all quantities; NaN where one is constant.
+    n_steps : int
+        Number of steps, without the burn-in.
+
+    Returns
+    -------
+    int
+        At most `n_steps` if no R-hat is above 1.05.
+    """
+    worst = np.nanmax(r_hat, initial=0.0)
+    return ceil(n_steps * (worst**2 - 1) / (_CONVERGED**2 - 1))
+
+
+def slow_chain(r_hat, names, n_iter, n_burn_in):
+    """Describe a chain that is too short, and how many sweeps would do.
+
+    Parameters
+    ----------
+    r_hat : ndarray of shape (n_quantities, n_latents)
+    names : sequence of n_latents str
+    n_iter, n_burn_in : int
+        Number of sweeps, with the burn-in, and of the burn-in.
+
+    Returns
+    -------
+    str or None
+        None if no R-hat is above 1.05.
+    """
+    n_kept = n_iter - n_burn_in
+    enough = enough_steps(r_hat, n_kept)
+    if enough <= n_kept:
+        return None
+    sweeps = ceil(enough * n_iter / n_kept)
+    place = np.unravel_index(np.nanargmax(r_hat), r_hat.shape)
+    return (
+        f"The Markov chain of the fit is short: after {n_iter} sweeps R-hat is "
+        f"{r_hat[place]:.2f} for {names[place[-1]]!r}, above {_CONVERGED}. About "
+        f"{sweeps:,} sweeps would do: fit with max_iter={2 * sweeps}."
+    )

@@ -55,6 +55,7 @@ def words(mean, covariance):
     return np.array([*mean, *covariance[np.triu_indices(2)]])
 
 
+@pytest.mark.filterwarnings("ignore:The Markov chain of the fit is short")
 def test_the_fit_maximises_the_censored_likelihood(seed):
     """The average of 300 draws of a chain is within a few tenths of a standard error.
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from statistical import FAILURE, p_counts, p_means
 
 from skvnce import GaussianImputer
@@ -132,7 +133,8 @@ def test_a_stored_model_fills_equally(fitted):
 
 def test_shapes_of_parameters(fitted):
     model, _, _, _ = fitted
-    means, covariances = model.sample_parameters()
+    with pytest.warns(ConvergenceWarning, match="R-hat"):  # of 50 sweeps
+        means, covariances = model.sample_parameters()
     assert means.shape == (20, 6) and covariances.shape == (20, 6, 6)
     assert model.mean_.shape == (6,)
     assert len(model.loss_curve_) == model.n_iter_ == 50

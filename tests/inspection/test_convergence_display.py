@@ -1,13 +1,19 @@
 """Traces of fits, and split R-hat."""
 
+import re
+from math import ceil
+
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from skvnce import GaussianImputer
 from skvnce.datasets import load_nhanes
+from skvnce.estimators._gaussian_mixed import number_of_sweeps
 from skvnce.inspection import ConvergenceDisplay
 from skvnce.metrics import split_r_hat
+from skvnce.metrics._chains import enough_steps, slow_chain
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +83,8 @@ def test_explained_variances_are_those_of_a_regression(fitted):
 
 def test_the_picture(fitted):
     imputer, _ = fitted
-    display = ConvergenceDisplay.from_estimator(imputer, n_traces=3)
+    with pytest.warns(ConvergenceWarning, match="fit with max_iter"):
+        display = ConvergenceDisplay.from_estimator(imputer, n_traces=3)
     assert len(display.axes_) == 4
     [line] = display.axes_[0].lines
     np.testing.assert_array_equal(line.get_ydata(), imputer.loss_curve_)
@@ -107,3 +114,57 @@ def test_errors(fitted):
         ConvergenceDisplay([1.0], np.zeros((2, 2, 1)), np.ones((2, 1)), ["a"])
     with pytest.raises(TypeError, match="n_traces"):
         ConvergenceDisplay.from_estimator(imputer, n_traces=1.5)
+
+
+def autoregressions(rng, n_steps, slope=0.9, count=400):
+    """Simulate stationary chains; (1, n_steps, count)."""
+    steps = rng.normal(size=(n_steps, count))
+    steps[0] /= np.sqrt(1 - slope**2)
+    for before, now in zip(steps, steps[1:], strict=False):
+        now += slope * before
+    return steps[None]
+
+
+def test_as_many_steps_as_stated_are_enough(seed):
+    """Given a first R-hat above 1.05, that after the stated steps is rarely above.
+
+    R-hat^2 - 1 is about 19 / 100 times a chi-square variable c of the steps: at most
+    .1025 with probability F = .54, also in further 200 steps.  After the stated steps
+    it is, with d independent of c, if d < c: P(d < c | F(c) > .54) = (1 + .54) / 2.
+    """
+    chains = autoregressions(np.random.default_rng(seed), 8000)
+    first = split_r_hat(chains[:, :200])
+    slow = np.flatnonzero(first > 1.05)
+    assert len(slow) > 100
+    wanted = [min(enough_steps(first[place], 200), 8000) for place in slow]
+    assert min(wanted) > 200
+    after = [
+        split_r_hat(chains[:, :n, place]) for n, place in zip(wanted, slow, strict=True)
+    ]
+    assert np.mean(np.array(after) < 1.05) > 0.66
+    too_few = [split_r_hat(chains[:, 200:400, place]) for place in slow]  # control
+    assert np.mean(np.array(too_few) < 1.05) < 0.66
+
+
+def test_chains_that_have_converged_are_silent(seed):
+    steps = np.random.default_rng(seed).normal(size=(1, 2000, 20))
+    r_hat = split_r_hat(steps)[None]
+    assert slow_chain(r_hat, list("abcdefghijklmnopqrst"), 3000, 1000) is None
+    r_hat[0, 3] = 1.19
+    message = slow_chain(r_hat, list("abcdefghijklmnopqrst"), 3000, 1000)
+    enough = ceil(2000 * (1.19**2 - 1) / (1.05**2 - 1))
+    assert f"1.19 for 'd', above 1.05. About {1.5 * enough:,.0f} sweeps" in message
+    assert slow_chain(np.full((2, 3), np.nan), "abc", 10, 4) is None
+
+
+def test_draws_of_the_parameters_name_the_sweeps_that_would_do(fitted):
+    imputer, df = fitted
+    with pytest.warns(ConvergenceWarning, match="after .* sweeps R-hat is") as caught:
+        imputer.sample_parameters()
+    message = str(caught[0].message)
+    found = re.search(r"About ([\d,]+) sweeps.*max_iter=(\d+)", message)
+    sweeps, rounds = found.groups()
+    longer = clone(imputer).set_params(max_iter=int(rounds))
+    assert number_of_sweeps(longer) == int(sweeps.replace(",", ""))
+    numbers = clone(imputer).fit(df[["Age", "BMI"]])
+    assert len(numbers.sample_parameters()[0]) == imputer.n_parameter_draws
