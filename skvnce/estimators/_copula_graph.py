@@ -14,7 +14,7 @@ from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.algorithms.graph import copula
 from skvnce.algorithms.graph.copula_scores import edge_scores
-from skvnce.algorithms.graph.edge_probability import probabilities_of_scores
+from skvnce.algorithms.graph.score_posterior import probabilities_of_scores
 from skvnce.estimators._callbacks import report_rounds, reports_fit
 from skvnce.estimators._chunks import in_parts
 from skvnce.estimators._copula_parts import problem_of
@@ -114,11 +114,11 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     edge_strengths_ : ndarray of shape (n_nodes, n_nodes)
         Absolute values of `associations_`.
     edge_probabilities_ : ndarray of shape (n_nodes, n_nodes)
-        Posterior probability of each edge, whatever `alpha` is.  Scores of all pairs
-        are standard normal without an edge; a mixture of this null and of two slabs is
-        fitted to them, or of one slab to those of pairs with a nominal column of more
-        than two levels.  Zero on the diagonal, and for all pairs of a mixture that
-        fits hardly better than the null.
+        Posterior probability of each edge, whatever `alpha` is, from scores of all
+        pairs that are standard normal without an edge.  The share of edges, their signs
+        and the sizes of their scores are parameters with a prior.  It expects few edges
+        (none with probability one half, otherwise a quarter of the pairs on average).
+        Zero on the diagonal.
     precision_ : ndarray of shape (n_latents, n_latents)
         Precision matrix of the latent variables.
     mean_, covariance_ : ndarray of shape (n_latents,) and (n_latents, n_latents)

@@ -60,15 +60,6 @@ def fit_mixture(w: Tensor, max_iter: int = 500, tol: float = _TOL) -> Mixture:
     return _climbed(w, start, _free(float(bulk) * 1e-3), max_iter, tol)
 
 
-def fit_slabs(
-    w: Tensor, signed: bool, max_iter: int = 500, tol: float = _TOL
-) -> Mixture:
-    """Fit eq. (1) with the null N(0, 1); without a negative slab if not `signed`."""
-    share = np.array([0.8, 0.1, 0.1] if signed else [0.8, 0.2, 0.0])
-    start = _Point(share, 3 * _SIDE, np.ones(3))
-    return _climbed(w, start, _beside_standard_normal, max_iter, tol)
-
-
 class _Point(NamedTuple):
     """A mixture in numpy, whose calls on few numbers are faster."""
 
@@ -90,13 +81,6 @@ def _free(least: float) -> _Constrain:
         return _ordered(np.array([1 - slabs.sum(), *slabs]), mean, deviation)
 
     return constrained
-
-
-def _beside_standard_normal(point: _Point) -> _Point:
-    """Keep the null N(0, 1), with any share."""
-    mean, deviation = (part.copy() for part in point[1:])
-    mean[0], deviation[0] = 0.0, 1.0
-    return _ordered(point.share, mean, deviation)
 
 
 def _ordered(share: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> _Point:
@@ -186,44 +170,9 @@ def edge_probabilities(strengths: Tensor) -> Tensor:
     return found
 
 
-def probabilities_of_scores(scores: Tensor, unsigned: Tensor) -> Tensor:
-    """Compute the same of scores that are N(0, 1) without an edge.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (features, features)
-        Symmetric.
-    unsigned : Tensor of bool, of shape (features, features)
-        Symmetric; pairs with a mixture of their own, in which edges have positive
-        scores.
-
-    Returns
-    -------
-    Tensor of shape (features, features)
-        Zero on the diagonal, and for all pairs of a mixture that gains less than 12
-        nats over the null alone.
-    """
-    i, j = torch.triu_indices(*scores.shape, 1)
-    found, group = torch.zeros_like(scores), unsigned[i, j]
-    for some, signed in (group, False), (~group, True):
-        pairs = i[some], j[some]
-        w = scores[pairs]
-        if len(w):
-            alone, slabs = -w.square().mean() / 2, fit_slabs(w, signed)
-            found[pairs] = found[pairs[::-1]] = _probabilities(w, slabs, alone, signed)
-    return found
-
-
-def _probabilities(
-    w: Tensor, mixture: Mixture, alone: Tensor, signed: bool = True
-) -> Tensor:
-    """Compute those of pairs (n,), given the mean log-likelihood without edges.
-
-    Without signs, values below 0 have the probability at 0: a wide slab reaches beyond
-    the null on the side where no edge is.
-    """
+def _probabilities(w: Tensor, mixture: Mixture, alone: Tensor) -> Tensor:
+    """Compute those of pairs (n,), given the mean log-likelihood without edges."""
     joint = log_joint(w, mixture)
     if len(w) * (joint.logsumexp(0).mean() - alone) < _GAIN:
         return torch.zeros_like(w)
-    joint = joint if signed else log_joint(w.clamp(min=0), mixture)
     return 1 - joint.softmax(0)[0]

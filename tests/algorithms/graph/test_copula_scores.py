@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from mixed_graphs import mixed_table, shuffled
 
 from skvnce import CopulaGraphLearner
@@ -10,7 +9,6 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms.graph import copula
 from skvnce.algorithms.graph.copula_scores import edge_scores
-from skvnce.algorithms.graph.edge_probability import probabilities_of_scores
 
 
 def scores(X, categories, levels, seed):
@@ -102,26 +100,3 @@ def test_probabilities_of_edges_are_right_as_often_as_they_say():
     assert abs(true[some].sum() - said[some].sum()) < 4 * error
     elsewhere = np.random.default_rng(0).permutation(true)[some].sum()  # a control
     assert abs(elsewhere - said[some].sum()) > 4 * error
-
-
-def test_edges_of_a_dense_graph_are_certain():
-    """Most pairs have one, so that none of them can say what a pair without has."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(800, 6)) + rng.normal(size=(800, 1))
-    found = CopulaGraphLearner(on_misfit="ignore", random_state=0).fit(X)
-    assert (found.edge_probabilities_[np.triu_indices(6, 1)] > 0.9).all()
-
-
-def test_small_scores_without_a_sign_are_no_edges(seed):
-    d, rng = 20, np.random.default_rng(seed)
-    w = np.triu(rng.normal(size=(d, d)), 1)
-    w[0, 1:4], w[4, 5:8] = [4.0, 9.0, 14.0], -3.0
-    w = torch.tensor(w + w.T)
-    every = torch.ones(d, d, dtype=torch.bool)
-    found = probabilities_of_scores(w, every)
-    assert (found[0, 1:4] > 0.8).all() and (found[4, 5:8] < 0.1).all()
-    w[4, 5:8] = w[5:8, 4] = -9.0
-    signed = probabilities_of_scores(w, ~every)
-    assert (signed[0, 2:4] > 0.9).all() and (signed[4, 5:8] > 0.9).all()
-    assert torch.equal(found, found.T) and (found.diagonal() == 0).all()
-    assert not probabilities_of_scores(w.clamp(-2.5, 2.5), ~every).any()
