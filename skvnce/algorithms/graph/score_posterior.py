@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy import special, stats
 from torch import Tensor
 
 _FAR = 25.0  # larger scores are edges in any case, with the same probability as this
@@ -30,7 +29,7 @@ _SIZES = np.arange(0.1, 40.0, 0.2)  # t of eq. (2), of the midpoint rule
 _SHAPES = 2.0, 4.0, 8.0  # few edges of size near 0, which look like the null
 _MEANS = np.geomspace(2**0.5, 16, 8)
 _POSITIVE = 0.0, 0.2, 0.5, 0.8, 1.0  # rho
-_SHARES = special.expit(np.linspace(-5.5, 4.0, 16))  # pi, if there are edges
+_SHARES = 1 / (1 + np.exp(-np.linspace(-5.5, 4.0, 16)))  # pi, if there are edges
 _SPARSE = 1.0, 3.0  # of the beta distribution: a quarter of all pairs on average
 _NO_EDGE = 0.5  # noise gives a pair above one half in 1 to 3 tables of 100
 _RARE = 1e-7  # weight of values of the parameters that are left out
@@ -87,10 +86,15 @@ def _group(w: np.ndarray, signed: bool) -> Group:
 @cache
 def _densities() -> np.ndarray:
     """Compute f of eq. (2) for all k and m; (n_scores, n_parameters)."""
-    sizes = [stats.gamma.pdf(_SIZES, k, scale=_MEANS[:, None] / k) for k in _SHAPES]
-    weights = np.concatenate(sizes)
+    rates = [(k, k / mean) for k in _SHAPES for mean in _MEANS]
+    weights = np.stack([_SIZES ** (k - 1) * np.exp(-_SIZES * r) for k, r in rates])
     weights /= weights.sum(1, keepdims=True)
-    return stats.norm.pdf(_SCORES[:, None] - _SIZES) @ weights.T
+    return _normal(_SCORES[:, None] - _SIZES) @ weights.T
+
+
+def _normal(w: np.ndarray) -> np.ndarray:
+    """Compute the standard normal density, but for a factor that cancels."""
+    return np.exp(-w * w / 2)
 
 
 @cache
@@ -103,36 +107,41 @@ def _signed_densities() -> np.ndarray:
 
 def _mixed(share: float, edge: np.ndarray, where: slice | np.ndarray) -> np.ndarray:
     """Compute eq. (1) at some scores; (n_scores, n_parameters)."""
-    return (1 - share) * stats.norm.pdf(_SCORES[where])[:, None] + share * edge[where]
+    return (1 - share) * _normal(_SCORES[where])[:, None] + share * edge[where]
 
 
 def _log_likelihoods(group: Group) -> np.ndarray:
-    """Compute those of all shares and other parameters; (n_shares, n_parameters)."""
+    """Compute those of all shares and other parameters; (1 + n_shares, n_parameters).
+
+    The other parameters are equally probable, and their prior is included.
+    """
     there = np.flatnonzero(group.counts)
-    counts = group.counts[there]
-    return np.stack(
-        [counts @ np.log(_mixed(s, group.edge, there)) for s in (0.0, *_SHARES)]
+    counts, prior = group.counts[there], -np.log(group.edge.shape[1])
+    shares = 0.0, *_SHARES
+    return prior + np.stack(
+        [counts @ np.log(_mixed(share, group.edge, there)) for share in shares]
     )
 
 
 def _log_prior() -> np.ndarray:
-    """Compute the logarithm of the probability of each share."""
-    # shares are equally spaced in their log-odds
-    density = stats.beta.pdf(_SHARES, *_SPARSE) * _SHARES * (1 - _SHARES)
-    some = (1 - _NO_EDGE) * density / density.sum()
-    return np.log([_NO_EDGE, *some])
+    """Compute the logarithm of the probability of each share, of which 0 is the first.
+
+    The others are equally spaced in their log-odds.
+    """
+    a, b = _SPARSE
+    some = _SHARES**a * (1 - _SHARES) ** b
+    return np.log([_NO_EDGE, *(1 - _NO_EDGE) * some / some.sum()])
 
 
 def _curves(groups: list[Group]) -> list[np.ndarray]:
     """Compute the probabilities of edges at all scores, for each group."""
     fits = [_log_likelihoods(group) for group in groups]
-    totals = [special.logsumexp(one - np.log(one.shape[1]), 1) for one in fits]
+    totals = [np.logaddexp.reduce(fit, axis=1) for fit in fits]
     share = _log_prior() + sum(totals)
+    share -= np.logaddexp.reduce(share)
     return [
-        _curve(
-            group, special.softmax(one + (share - special.logsumexp(one, 1))[:, None])
-        )
-        for group, one in zip(groups, fits, strict=True)
+        _curve(group, np.exp(fit + (share - total)[:, None]))
+        for group, fit, total in zip(groups, fits, totals, strict=True)
     ]
 
 
