@@ -21,6 +21,7 @@ from skvnce.algorithms.graph import copula, copula_parts
 from skvnce.algorithms.mixed import counted
 from skvnce.algorithms.mixed.columns import NOMINAL, Latents, Marginal
 from skvnce.algorithms.mixed.gibbs import Rows
+from skvnce.algorithms.mixed.population import Population
 from skvnce.estimators._gaussian_mixed import kinds_of
 from skvnce.estimators._large import TableReader
 from skvnce.estimators._summary import FirstReading
@@ -112,11 +113,13 @@ def problem_of(learner, source, large):
     data = Incomplete.from_array(large.cells.nodes)
     weights = torch.ones(len(data.x), dtype=torch.float64)
     latents = Latents.of(data, weights, kinds, sizes)._replace(marginals=marginals)
+    latents, start = Population.of(latents, data, weights)
     once = not copula_parts.needs_sweeps(latents, summary.missing[columns])
     sweeps = Sweeps(rows, latents, seed_from(learner.random_state))
     with _kept(source, sweeps) as advance:
         e_step = copula_parts.e_step(latents, advance, once)
-        yield copula.posed(latents, Rows.parts(latents, data), e_step, n_rows)
+        some = Rows.parts(latents, data)
+        yield copula.posed(latents, some, e_step, n_rows, start)
 
 
 def _marginals(source, rows, large, kinds, sizes):

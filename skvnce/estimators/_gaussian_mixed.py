@@ -9,6 +9,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import seed_from, seeded
 from skvnce.algorithms.mixed import censored, gibbs
 from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
+from skvnce.algorithms.mixed.population import Population
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._gaussian_rows import MixedRows
 from skvnce.estimators._misfit import HELD_OUT
@@ -53,6 +54,7 @@ def fit_mixed(estimator, cells, on_round):
         data, weights = Incomplete.from_array(nodes), torch.from_numpy(weights)
         given = _marginals(estimator, data, weights, limits)
         latents = Latents.of(data, weights, kinds, sizes, given)
+        latents, _ = Population.of(latents, data, weights, limits, given)
         strength = estimator.shrinkage_ * latents.size
         options |= {"n_draws": _number_of_draws(estimator), "max_iter": max_iter}
         rows, weights = some_rows(weights)

@@ -57,6 +57,7 @@ from skvnce.algorithms.graph.graphical_lasso import Blocks
 from skvnce.algorithms.graph.penalty_path import ROWS_A_NEIGHBOUR
 from skvnce.algorithms.mixed.columns import Latents
 from skvnce.algorithms.mixed.gibbs import Factors, Rows, set_scales
+from skvnce.algorithms.mixed.population import Population
 from skvnce.distributions.normal import Normal
 
 _WARM_UP, _AVERAGED = 10, 60  # rounds before the moments are averaged, and after
@@ -274,11 +275,15 @@ def pose(data: Incomplete, kinds: list[str], n_levels: list[int]) -> Problem:
     """
     weights = torch.ones(len(data.x), dtype=torch.float64)
     latents = Latents.of(data, weights, kinds, n_levels)
+    with step("estimating the marginals"):
+        latents, start = Population.of(latents, data, weights)
     rows = Rows.parts(latents, data)
-    return posed(latents, rows, e_step(latents, rows), len(data.x))
+    return posed(latents, rows, e_step(latents, rows), len(data.x), start)
 
 
-def posed(latents: Latents, rows: list[Rows], step_of: EStep, n_rows: int) -> Problem:
+def posed(
+    latents: Latents, rows: list[Rows], step_of: EStep, n_rows: int, start: Normal
+) -> Problem:
     """Build the method of latent variables.
 
     Parameters
@@ -289,6 +294,8 @@ def posed(latents: Latents, rows: list[Rows], step_of: EStep, n_rows: int) -> Pr
     step_of : EStep
         Of all rows.
     n_rows : int
+    start : Normal
+        At which EM starts.
     """
     blocks = Blocks.of(torch.tensor(latents.n_levels))
     family = Family(
@@ -297,7 +304,8 @@ def posed(latents: Latents, rows: list[Rows], step_of: EStep, n_rows: int) -> Pr
         lambda theta: associations(theta.precision, blocks),
     )
     method = Method(step_of, m_step(blocks), family)
-    start = Theta.independent(latents.size)
     with step("weighing the columns"):
         found = information(latents, rows)
-    return Problem(latents, blocks, method, start, found, n_rows)
+    precision = torch.cholesky_inverse(torch.linalg.cholesky(start.covariance))
+    theta = Theta(precision, start.mean)
+    return Problem(latents, blocks, method, theta, found, n_rows)

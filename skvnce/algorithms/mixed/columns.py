@@ -9,6 +9,7 @@ variables, of which the largest names the level (multinomial probit; Albert and 
 variables are jointly normal with free mean and covariance; see `gibbs`.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, Self
 
 import torch
@@ -96,6 +97,10 @@ class Marginal(NamedTuple):
         edges = ndtri(mass.cumsum(0)[:-1] / mass.sum())
         far = edges.new_full((1,), torch.inf)
         return cls(values, torch.cat([-far, edges]), torch.cat([edges, far]))
+
+    def moved(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """Map the scores of values by an increasing function."""
+        return self._replace(low=change(self.low), high=change(self.high))
 
     def scores(self, cells: Tensor) -> tuple[Tensor, Tensor]:
         """Map cells (n,) to the least and the largest score, equal for a point.
