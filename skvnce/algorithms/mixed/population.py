@@ -52,14 +52,15 @@ from skvnce.algorithms.mixed.columns import Latents, Limits, Marginal
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import inside, normal_cdf
 
-_ROWS = 4000  # maximum number of rows that the model is fitted to
+_ROWS = 3000  # maximum number of rows that the model is fitted to
 _ROUNDS, _SETTLED = 4, 0.02  # of updates of T, and the change of a score that ends them
 _STEPS = (8, 3)  # of EM before the first update of T, and before the others
 _TOL = 1e-2  # change of a parameter of EM
 _SHARE = 0.5  # rows of independent scores, for each column of them
 _FEWEST = 20  # minimum number of observed cells
-_N_BINS = 64  # of predicted means
-_REACH, _N_SCORES = 5.0, 81  # in deviations; of scores at which eq. (1) is tabulated
+_LEVEL = 0.05  # of the tests of a table whether marginals change
+_N_BINS = 32  # of predicted means
+_REACH, _N_SCORES = 5.0, 61  # in deviations; of scores at which eq. (1) is tabulated
 _SMALLEST = 1e-12  # share of an interval
 _KEPT = 0.98  # least share of variances to which covariances must belong
 _LEAST = 1e-3  # minimum width of bins, variance, and share of the variance in eq. (3)
@@ -103,15 +104,16 @@ class Population(NamedTuple):
         given : collection of int, default=()
             Columns whose marginals do not change.
         """
-        if data.observed.all():
-            return cls(latents, _independent(latents.size))
         if len(data.x) > _ROWS:
             some = torch.randperm(len(data.x))[:_ROWS].sort().values
             limits = limits and tuple(end[some] for end in limits)
             data, weights = data.take(some), weights[some]
         table = ScoreTable.of(latents, data, limits)
         columns = _columns(latents, data, given)
-        pieces, normal = _fitted(table, weights, torch.tensor(columns).long())
+        columns = columns[table.depends(columns, weights)]  # else nothing changes
+        if not len(columns):
+            return cls(latents, _independent(latents.size))
+        pieces, normal = _fitted(table, weights, columns)
         latents = latents._replace(marginals=_moved(latents, columns, pieces))
         return cls(latents, _of_latents(normal, latents, table.spread))
 
@@ -122,11 +124,11 @@ def _independent(size: int) -> Normal:
 
 
 def _moved(
-    latents: Latents, columns: list[int], pieces: PiecewiseLinear
+    latents: Latents, columns: Tensor, pieces: PiecewiseLinear
 ) -> list[Marginal | None]:
     """Map the scores of some of the ordered columns by T."""
     marginals = list(latents.marginals)
-    for place in columns:
+    for place in columns.tolist():
         j, own = latents.ordered[place][0], (part[place, None] for part in pieces)
         marginals[j] = marginals[j].moved(partial(_mapped, PiecewiseLinear(*own)))
     return marginals
@@ -159,22 +161,12 @@ def _of_latents(normal: Normal, latents: Latents, spread: Tensor) -> Normal:
     return Normal(mean, covariance)
 
 
-def _columns(latents: Latents, data: Incomplete, given: Collection[int]) -> list[int]:
-    """Find the ordered columns with missing cells and enough observed ones.
-
-    The mean of the latent variable of two levels says all that a marginal could.
-
-    Returns
-    -------
-    list of int
-        Places among the ordered columns.
-    """
-    used = (data.observed.sum(0) >= _FEWEST) & ~data.observed.all(0)
-    return [
-        place
-        for place, (j, _, marginal) in enumerate(latents.ordered)
-        if used[j] and j not in given and len(marginal.values) > 2
-    ]
+def _columns(latents: Latents, data: Incomplete, given: Collection[int]) -> Tensor:
+    """Find the places, among the ordered columns, of those with missing cells."""
+    free = [j not in given for j, _, _ in latents.ordered]
+    seen = data.observed[:, [j for j, _, _ in latents.ordered]]
+    used = (seen.sum(0) >= _FEWEST) & ~seen.all(0) & torch.tensor(free)
+    return used.nonzero()[:, 0]
 
 
 class ScoreTable(NamedTuple):
@@ -207,6 +199,45 @@ class ScoreTable(NamedTuple):
         spread = torch.ones_like(x[0])
         spread[: len(some)] = _scales(means, seen).square().clamp(_LEAST, 1.0)
         return cls(Incomplete(x, observed), spread)
+
+    def depends(self, columns: Tensor, weights: Tensor) -> Tensor:
+        """Test whether it depends on other cells which cells of columns are missing.
+
+        Scores and their squares are compared between rows that observe a column and
+        rows that miss it, by a t-test for each of the others.
+
+        Returns
+        -------
+        Tensor of bool, of shape (n_columns,)
+        """
+        x, observed = self.scores
+        seen = observed[:, columns].double()
+        level = _LEVEL / (2 * x.shape[1] * len(columns))
+        least = -torch.special.ndtri(torch.tensor(level / 2).to(x))
+        found = [
+            _differences(power, observed, seen, weights) > least
+            for power in (x, x.square())
+        ]
+        return (found[0] | found[1]).any(1)
+
+
+def _differences(x: Tensor, observed: Tensor, seen: Tensor, weights: Tensor) -> Tensor:
+    """Compare means between the rows of each column of `seen` and the other rows.
+
+    Returns
+    -------
+    Tensor of shape (columns of seen, columns of x)
+        Differences over standard errors; 0 where there are too few rows.
+    """
+    known = weights[:, None] * observed
+    total, scale = known.sum(0), _scales(x, observed)
+    inner, sums = seen.T @ known, seen.T @ (known * x)
+    outer = total - inner
+    fewest = torch.minimum(inner, outer)
+    inner, outer = (one.clamp(min=1.0) for one in (inner, outer))
+    gap = sums / inner - ((known * x).sum(0) - sums) / outer
+    error = scale * (1 / inner + 1 / outer).sqrt()
+    return (gap.abs() / error.clamp(min=_LEAST)).where(fewest >= _FEWEST, 0.0)
 
 
 def _means_between(low: Tensor, high: Tensor) -> Tensor:
