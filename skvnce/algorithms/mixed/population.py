@@ -165,7 +165,7 @@ def _columns(latents: Latents, data: Incomplete, given: Collection[int]) -> Tens
     """Find the places, among the ordered columns, of those with missing cells."""
     free = [j not in given for j, _, _ in latents.ordered]
     seen = data.observed[:, [j for j, _, _ in latents.ordered]]
-    used = (seen.sum(0) >= _FEWEST) & ~seen.all(0) & torch.tensor(free)
+    used = (seen.sum(0) >= _FEWEST) & ~seen.all(0) & torch.tensor(free).bool()
     return used.nonzero()[:, 0]
 
 
@@ -212,7 +212,7 @@ class ScoreTable(NamedTuple):
         """
         x, observed = self.scores
         seen = observed[:, columns].double()
-        level = _LEVEL / (2 * x.shape[1] * len(columns))
+        level = _LEVEL / (2 * x.shape[1] * max(len(columns), 1))
         least = -torch.special.ndtri(torch.tensor(level / 2).to(x))
         found = [
             _differences(power, observed, seen, weights) > least
