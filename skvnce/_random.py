@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
-from torch.quasirandom import SobolEngine
 
 from skvnce._forks import PROCESS
 from skvnce._torch_defaults import torch_defaults
 from skvnce.variational.base import Uniforms
+from skvnce.variational.base import shifted_lattice as shifted_lattice  # re-exported
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
@@ -114,18 +114,6 @@ def row_lattice(rows: np.ndarray, seed: int) -> Uniforms:
     especially if its size is a power of two.
     """
     return shifted_lattice(row_keyed(rows, seed))
-
-
-def shifted_lattice(shift: Uniforms) -> Uniforms:
-    """Make evenly distributed uniform numbers: Sobol points, with given shifts."""
-
-    def uniforms(step: int, x: Tensor) -> Tensor:
-        points = SobolEngine(x.shape[-1]).draw(len(x), dtype=torch.float64)
-        points = points.view(len(x), *[1] * (x.dim() - 2), -1)
-        first = shift(step, x[:1])
-        return ((first + points.to(first.device)) % 1.0).to(x)
-
-    return uniforms
 
 
 def numbered(rows: np.ndarray) -> np.ndarray:

@@ -94,8 +94,10 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         nu, the number of rows of noise for each row of data.
     n_components : int or None, default=None
         Number of latents; None uses the attribute of the module.
-    n_training_draws : int, default=5
-        Number of draws of the unobserved variables of each row.
+    n_training_draws : "auto" or int, default="auto"
+        Number of draws of the unobserved variables of each row.  ``"auto"`` is 16 if
+        cells are missing, else 5.  Draws of missing cells are weighted, so that more of
+        them make the fit more accurate (`bound_gap_`).  A power of two is best.
     solver : {"auto", "lbfgs", "adam"}, Adam or LBFGS, default="auto"
         ``"lbfgs"`` alternates between updates of posterior and model (variational EM)
         with common random numbers.  ``"adam"`` optimises both together on mini-batches
@@ -235,7 +237,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         "noise": [StrOptions(_NOISES), HasMethods(["sample", "log_prob"]), nn.Module],
         "noise_ratio": [_COUNT],
         "n_components": [None, _COUNT],
-        "n_training_draws": [_COUNT],
+        "n_training_draws": [AUTO, _COUNT],
         "solver": [StrOptions({"auto", "lbfgs", "adam"}), Adam, LBFGS],
         "ridge": [AUTO, Number(Real, 0, None, closed="left")],
         "n_init": [_COUNT],
@@ -254,7 +256,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         noise="auto",
         noise_ratio=10,
         n_components=None,
-        n_training_draws=5,
+        n_training_draws="auto",
         solver="auto",
         ridge="auto",
         n_init=1,
@@ -325,7 +327,8 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
     def _fit_model(self, cells, on_round):
         """Fit the model and check it."""
         with refusals_named(), failures_named(_DIVERGED):
-            settings, moments = settings_of(self), (cells.location, cells.scale)
+            settings = settings_of(self, cells.nodes)
+            moments = cells.location, cells.scale
             found = fit_table(
                 settings, cells.nodes, *moments, _initial_normal, on_round
             )

@@ -1,10 +1,13 @@
 """Parameters of VNCEEstimator as the settings of its fit."""
 
+import numpy as np
+
 from skvnce._device import resolve_device
 from skvnce.algorithms.vnce.fit import Settings, Solver
 from skvnce.estimators._parts import LBFGS, Adam, fields_of
 
-# instead of "auto"
+# instead of "auto"; draws of missing cells are a lattice, so their number a power of two
+_DRAWS_OF_CELLS, _DRAWS_OF_LATENTS = 16, 5
 _ADAM = {"batch_size": 200, "learning_rate_init": 0.03, "device": "cpu"}
 
 
@@ -36,8 +39,16 @@ def device_name(estimator):
     return getattr(estimator.solver, "device", "cpu")
 
 
-def settings_of(estimator):
-    """Collect the parameters that a fit needs, and its seed."""
+def n_draws_of(estimator, nodes):
+    """Return the number of draws of each row of a table (n, n_nodes) with NaN."""
+    asked = estimator.n_training_draws
+    if not isinstance(asked, str):
+        return asked
+    return _DRAWS_OF_CELLS if np.isnan(nodes).any() else _DRAWS_OF_LATENTS
+
+
+def settings_of(estimator, nodes):
+    """Collect the parameters that a fit to nodes needs, and its seed."""
     noise, ridge = estimator.noise, estimator.ridge
     if isinstance(noise, str) and noise == "auto":
         noise = "gaussian" if estimator.model is None else "marginal"
@@ -48,7 +59,7 @@ def settings_of(estimator):
         estimator.n_components,
         noise,
         estimator.noise_ratio,
-        estimator.n_training_draws,
+        n_draws_of(estimator, nodes),
         estimator.n_init,
         estimator._seed,
         None if isinstance(ridge, str) else float(ridge),

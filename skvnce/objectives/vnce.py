@@ -19,10 +19,19 @@ on J_NCE holds for exact means.
 
 with p the posterior of the model and kappa = phi(x) / (phi(x) + nu p_y(x)).
 
+If draws of q are inside the logarithm in the first term, too, h(x) is computed from the
+average of exp(G(x, z_k)) over K draws, as h(y) in eq. (3).  As log h is concave in it,
+
+    E_q log h(x, z)  <=  E log h(x; z_1..z_K)  <=  log h(x)                        (7)
+
+and the gap vanishes with K also if q differs from the posterior, for example in its
+number of modes (`averaged`).
+
 References
 ----------
 Rhodes and Gutmann (2019), eqs. (13), (15)-(17); Rhodes (2018), eqs. (4.11) and
-(4.20)-(4.22).
+(4.20)-(4.22); Burda, Grosse and Salakhutdinov (2016), Importance weighted
+autoencoders, for eq. (7).
 """
 
 from collections.abc import Callable
@@ -84,9 +93,15 @@ class Contrast(NamedTuple):
         return type(self)(self.data.take(rows), self.noise.take(rows))
 
     def split(self, size: int) -> "list[Contrast]":
-        """Split into parts of at most the given number of rows of data."""
-        n = len(self.data.observed)
-        return [self.take(slice(first, first + size)) for first in range(0, n, size)]
+        """Split into parts of at most the given number of rows of data.
+
+        Complete rows are first: a part of them needs no draws of missing cells.
+        """
+        complete = self.data.observed.all(1)
+        kinds = [kind.nonzero().squeeze(1) for kind in (complete, ~complete)]
+        return [
+            self.take(rows) for kind in kinds for rows in kind.split(size) if len(rows)
+        ]
 
 
 def log_marginal(log_ratio: Tensor, log_weight: Tensor | None = None) -> Tensor:
@@ -299,6 +314,27 @@ def by_noise(
     nu = len(marginal)
     first = data_term(data, nu, log_weight, log_score)
     return first + log_is_noise(marginal, nu).sum(0)
+
+
+def averaged(criterion: Criterion) -> Criterion:
+    """Average the draws of each row of data inside the logarithm, eq. (7).
+
+    The result has no score-function gradient, so that a posterior of discrete draws
+    cannot be trained by it.
+
+    Parameters
+    ----------
+    criterion : Criterion
+        `by_noise`, or another one that is concave in exp(G) of the data.
+    """
+
+    def values(
+        data: Tensor, marginal: Tensor, log_weight: Tensor, log_score: Tensor | None
+    ) -> Tensor:
+        inside = log_marginal(data, log_weight)[None]
+        return criterion(inside, marginal, torch.zeros_like(inside), None)
+
+    return values
 
 
 def log_ratio(

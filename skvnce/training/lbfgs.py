@@ -140,6 +140,9 @@ def minimise_parameters(
         move(vector.detach())
         at, slope = vector.new_zeros(()), torch.zeros_like(vector)
         for part in parts():
+            if not part.requires_grad:  # rows without draws do not train a posterior
+                at = at + part
+                continue
             gradients = torch.autograd.grad(part, leaves, materialize_grads=True)
             at, slope = at + part.detach().to(at), slope + flat(gradients)
         if not (at.isfinite() and slope.isfinite().all()):

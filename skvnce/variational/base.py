@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Distribution
+from torch.quasirandom import SobolEngine
 
 from skvnce.distributions.number_or_level import (
     Candidates,
@@ -149,6 +150,18 @@ def stream(seed: int) -> Uniforms:
 def global_stream(step: int, template: Tensor) -> Tensor:
     """Draw uniform numbers from torch's global stream, the same on each device."""
     return uniform_numbers(template.shape, template)
+
+
+def shifted_lattice(shift: Uniforms) -> Uniforms:
+    """Make evenly distributed uniform numbers: Sobol points, with given shifts."""
+
+    def uniforms(step: int, x: Tensor) -> Tensor:
+        points = SobolEngine(x.shape[-1]).draw(len(x), dtype=torch.float64)
+        points = points.view(len(x), *[1] * (x.dim() - 2), -1)
+        first = shift(step, x[:1])
+        return ((first + points.to(first.device)) % 1.0).to(x)
+
+    return uniforms
 
 
 def draw_latents(

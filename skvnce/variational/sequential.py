@@ -33,7 +33,7 @@ class SequentialPosterior(nn.Module):
 
     def forward(self, x: Tensor, observed: Tensor, uniforms: Uniforms) -> Draws:
         """Draw, as described in `Posterior`."""
-        draws = repeated(x, self.n_draws)
+        draws = repeated(x, _n_draws(self.steps, self.n_draws, observed))
         for step in self.steps:
             draws = step(draws, observed, uniforms)
         return draws
@@ -75,8 +75,13 @@ def joined(
     observed : Tensor of bool, of shape (n, features)
         The mask of the rows to draw.
     """
+    return SequentialPosterior(steps, _n_draws(steps, n_draws, observed))
+
+
+def _n_draws(steps: Iterable[nn.Module], n_draws: int, observed: Tensor) -> int:
+    """Return the number of draws that rows need: one if nothing is random."""
     random = not observed.all() or any(isinstance(one, Latents) for one in steps)
-    return SequentialPosterior(steps, n_draws if random else 1)
+    return n_draws if random else 1
 
 
 def exact_posterior(model: EnumerableModel) -> Posterior:

@@ -63,6 +63,11 @@ class Problem(NamedTuple):
         Seed of the common random numbers.
     size : int
         Number of rows of data that are processed at a time.
+    posterior_criterion : Criterion or None
+        Trains the posterior, instead of `criterion`.
+    arrange : callable
+        Maps uniform numbers to those that are used: `shifted_lattice` makes the draws
+        of a row evenly distributed.
     """
 
     log_density: Callable[..., Tensor]
@@ -71,12 +76,15 @@ class Problem(NamedTuple):
     criterion: Criterion = by_noise
     seed: int = 0
     size: int = 2**20
+    posterior_criterion: Criterion | None = None
+    arrange: Callable[[Uniforms], Uniforms] = lambda uniforms: uniforms
 
     def parts(self) -> Iterator[tuple[Contrast, tuple[Uniforms, Uniforms]]]:
         """Yield the parts of the rows, each with its random numbers."""
         for place, part in enumerate(self.contrast.split(self.size)):
             first = 2 * (self.seed + 1000003 * place)
-            yield part, (stream(first), stream(first + 1))
+            pair = stream(first), stream(first + 1)
+            yield part, tuple(self.arrange(uniforms) for uniforms in pair)
 
 
 class Trace(NamedTuple):
@@ -117,6 +125,7 @@ def fit_posterior(
 ) -> None:
     """Maximise the objective in the parameters of q, noise terms fixed: the E-step."""
     n = len(problem.contrast.data.observed)
+    criterion = problem.posterior_criterion or problem.criterion
     with torch.no_grad():
         fixed = [
             noise_marginal(
@@ -131,7 +140,7 @@ def fit_posterior(
         for (part, (first, _)), marginal in zip(problem.parts(), fixed, strict=True):
             draws = problem.posterior(part.data.x, part.data.observed, first)
             ratio = log_ratio(problem.log_density, draws, part.data.log_noise)
-            values = problem.criterion(ratio, marginal, draws.log_weight, None)
+            values = criterion(ratio, marginal, draws.log_weight, None)
             yield -values.sum() / n
 
     minimise_parameters(losses, parameters, tol=tol, max_iter=max_iter)
@@ -245,7 +254,7 @@ def joint_ascent(
             problem.log_density,
             problem.posterior,
             problem.contrast.take(rows.to(device)),
-            (global_stream, global_stream),
+            (problem.arrange(global_stream),) * 2,
             problem.criterion,
         )
         return -values.mean() + (penalty() if penalty else 0.0)
@@ -286,7 +295,7 @@ class Evaluation(NamedTuple):
     Attributes
     ----------
     values : Tensor of shape (n,)
-        Of each row, with its noise.
+        Of each row, with its noise, in the order of `Contrast.split`.
     data, noise : Tensor of shape (n,) and (nu, n)
         log phi(u) - log p_y(u), estimated by importance sampling.
     """

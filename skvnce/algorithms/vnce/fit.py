@@ -29,8 +29,8 @@ from skvnce.distributions.normal import Normal
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.models.scaled import Scaled
 from skvnce.objectives.conditional_nce import by_neighbours
-from skvnce.objectives.vnce import Contrast, by_noise
-from skvnce.variational.base import Draws, Posterior, stream
+from skvnce.objectives.vnce import Contrast, averaged, by_noise
+from skvnce.variational.base import Draws, Posterior, shifted_lattice, stream
 from skvnce.variational.sequential import (
     ExactStates,
     SequentialPosterior,
@@ -186,6 +186,7 @@ def fit_from_one_start(
         settings.seed,
         fitted.rows_at_once(data, posterior, settings.noise_ratio),
     )
+    problem = averaging(problem, data)
     start_scale(problem, model, free=inputs.has_density)
     ridge = ridge_of(settings, model)
     losses, converged = solve(settings.solver, problem, model, ridge, data, on_round)
@@ -222,6 +223,23 @@ def build(settings: Settings, inputs: Inputs) -> Fitted:
 def _start_of(model: FreeGaussian, positive: Tensor) -> Normal:
     """Return the normal distribution of a model, of whose columns none is positive."""
     return model.free.normal()
+
+
+def averaging(problem: em.Problem, data: Incomplete) -> em.Problem:
+    """Average draws of missing cells inside the logarithm when the model is trained.
+
+    One posterior for all patterns of missing cells, which has one mode, is too far from
+    the model's for the variational bound: it would favour models with broad
+    conditionals.  The posterior is still trained by the variational bound.  Discrete
+    draws need its score function, so that the model is trained by it, too.
+    """
+    if data.observed.all() or is_discrete(problem.posterior, data):
+        return problem
+    return problem._replace(
+        criterion=averaged(problem.criterion),
+        posterior_criterion=problem.criterion,
+        arrange=shifted_lattice,
+    )
 
 
 def start_scale(problem: em.Problem, model: Scaled, *, free: bool) -> None:
@@ -353,8 +371,7 @@ def is_stochastic(solver: Solver, posterior: Posterior, data: Incomplete) -> boo
     DrawsNotSmooth
     SingleDraw
     """
-    with torch.no_grad():
-        discrete = probe_draws(posterior, data).log_score is not None
+    discrete = is_discrete(posterior, data)
     if discrete and solver.name == "lbfgs":
         raise DrawsNotSmooth(
             "draws of zeros and ones are not smooth in the parameters of the posterior."
@@ -365,6 +382,12 @@ def is_stochastic(solver: Solver, posterior: Posterior, data: Incomplete) -> boo
             "a control variate."
         )
     return discrete or solver.name == "adam"
+
+
+def is_discrete(posterior: Posterior, data: Incomplete) -> bool:
+    """Return whether any part of the draws is discrete, without a derivative."""
+    with torch.no_grad():
+        return probe_draws(posterior, data).log_score is not None
 
 
 def make_penalty(ridge: float, model: Scaled, n: int) -> Penalty:
