@@ -138,8 +138,8 @@ class Cells:
             if any(map(unfit, self.values)):
                 raise ValueError(
                     f"X has text where numbers are expected: {self.first(unfit)}. "
-                    "List the column in categorical_features, drop it, or mark "
-                    "missing values by NaN."
+                    "List the column in categorical_features, or turn it into numbers "
+                    'by pandas.to_numeric(column, errors="coerce").'
                 )
         if any(is_time(one) for one in self.values if not is_missing(one)):
             raise TypeError(

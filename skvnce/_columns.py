@@ -345,6 +345,8 @@ def _refuse_mixed(source: Cells) -> None:
     is_rare = 2 * sum(texts) <= len(texts)
     raise ValueError(
         f"Column {source.label} has text and other objects: "
-        f"{source.first(lambda value: is_text(value) == is_rare)}. Convert the column "
-        "to one type, by astype(str) or to numbers, and mark missing values by NaN."
+        f"{source.first(lambda value: is_text(value) == is_rare)}. If it has numbers, "
+        'and text marks missing values, use pandas.to_numeric(column, errors="coerce"); '
+        "if the cells are names of categories, convert the others to text and leave "
+        "missing values empty (None or NaN)."
     )

@@ -144,6 +144,10 @@ def _filled(
     The cells of all tables are converted together, behind those of the column, and
     then a table takes its own.
     """
+    if _is_view(series):  # pyarrow takes no cells of views
+        plain = nw.from_native(_as_text(series.to_native(), "string"), series_only=True)
+        found = _filled(plain, rows, cells, column)
+        return [_as_text(one, "string_view") for one in found]
     n, is_pandas = len(series), series.implementation.is_pandas()
     places = np.concatenate([np.arange(n), np.tile(rows, len(cells))])
     values = _fitting(column, cells.ravel(), series.dtype)
@@ -154,6 +158,18 @@ def _filled(
         places[rows] = part
         found.append(_taken(long, places[:n], series))
     return found
+
+
+def _is_view(series: nw.Series) -> bool:
+    """Return whether a column of pandas has views of text, of pyarrow."""
+    is_pandas = series.implementation.is_pandas()
+    return is_pandas and str(series.to_native().dtype).startswith("string_view")
+
+
+def _as_text(series: ArrayLike, dtype: str) -> ArrayLike:
+    """Convert text of pyarrow in a column of pandas, which cannot do it itself."""
+    cells = type(series.array)(series.array.__arrow_array__().cast(dtype))
+    return type(series)(cells, index=series.index, name=series.name, copy=False)
 
 
 def _taken(long: ArrayLike, places: np.ndarray, series: nw.Series) -> ArrayLike:

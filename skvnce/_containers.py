@@ -72,14 +72,22 @@ def check_exact(X: ArrayLike, table: np.ndarray, name: str = "X") -> None:
                 )
 
 
+TEXT_REMEDY = (
+    "Drop or encode text columns, for example with a ColumnTransformer, or use "
+    "GaussianImputer, LAIRImputer or, for a graph, CopulaGraphLearner with "
+    "categorical_features; turn numbers with marks of missing values into numbers by "
+    'pandas.to_numeric(column, errors="coerce").'
+)
+
+
 @contextmanager
-def cell_errors_named(X: ArrayLike) -> Iterator[None]:
+def cell_errors_named(X: ArrayLike, text_remedy: str = TEXT_REMEDY) -> Iterator[None]:
     """Add the position of the cell and a remedy to errors about a cell of X."""
     try:
         with np.errstate(over="ignore"):  # too large values are rejected as infinite
             yield
     except (ValueError, TypeError, OverflowError) as error:
-        where = None if "First such cell" in str(error) else _locate(X, error)
+        where = None if "First such cell" in str(error) else _locate(X, error, text_remedy)
         if where is None:
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
@@ -318,9 +326,9 @@ def _without_na(X: ArrayLike) -> ArrayLike:
     return copy
 
 
-def _locate(X: ArrayLike, error: Exception) -> str | None:
+def _locate(X: ArrayLike, error: Exception, text_remedy: str) -> str | None:
     """Describe which cell an input error concerns, if it concerns one."""
-    unfit, remedy = _culprit(str(error), error)
+    unfit, remedy = _culprit(str(error), error, text_remedy)
     if unfit is None:
         return None
     try:
@@ -337,17 +345,13 @@ def _locate(X: ArrayLike, error: Exception) -> str | None:
 
 
 def _culprit(
-    message: str, error: Exception
+    message: str, error: Exception, text_remedy: str
 ) -> tuple[Callable[[object], bool] | None, str]:
     """Choose the kind of cell to look for, and a remedy."""
     if "infinity" in message:
         return _is_infinite, "Replace it by NaN if it is missing."
     if "could not convert" in message:
-        return is_unreadable_text, (
-            "Drop or encode text columns, for example with a ColumnTransformer, or use "
-            "GaussianImputer, LAIRImputer or, for a graph, CopulaGraphLearner with "
-            "categorical_features; mark missing values by NaN."
-        )
+        return is_unreadable_text, text_remedy
     if "NAType" in message:
         return _is_na, "Mark missing cells by NaN."
     if isinstance(error, OverflowError):

@@ -20,13 +20,22 @@ from skvnce._columns import (
     read_columns,
     refuse_categories,
 )
-from skvnce._containers import cell_errors_named, check_exact, readable
+from skvnce._containers import (
+    TEXT_REMEDY,
+    cell_errors_named,
+    check_exact,
+    readable,
+)
 from skvnce._warnings import warn_user
 from skvnce.estimators._whole import needs_memory
 
 _OF_COLUMNS = (  # attributes that describe the columns of a table
     *("n_features_in_", "feature_names_in_", "_fitted_ends"),
     *("_columns", "categories_"),
+)
+_OF_READERS = (  # what to do about text in an array, if the estimator models categories
+    "List columns of categories in categorical_features, or turn numbers with marks of "
+    'missing values into numbers by pandas.to_numeric(column, errors="coerce").'
 )
 _ENOUGH = 20  # observed cells of a nominal column before it may count as names of rows
 _FAR = 1e50  # widths of a column whose square and fourth power do not overflow
@@ -240,8 +249,10 @@ def _numbers(estimator, X, reset):
     """Validate a table of numbers."""
     cells = readable(X)
     _check_two_dimensional(cells)
+    reads = hasattr(_settings(estimator), "categorical_features")
+    remedy = _OF_READERS if reads else TEXT_REMEDY
     # scikit-learn adds all cells, which may overflow in both directions
-    with cell_errors_named(X), np.errstate(invalid="ignore"):
+    with cell_errors_named(X, remedy), np.errstate(invalid="ignore"):
         table = validate_data(
             estimator,
             cells,
