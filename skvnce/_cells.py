@@ -18,6 +18,7 @@ from skvnce._containers import (
 )
 
 TIMES = ("date", "datetime", "duration")
+_HEAD = 100
 _TYPES = {
     "boolean": (nw.Boolean,),
     "level": (nw.Categorical, nw.Enum, nw.String),
@@ -86,6 +87,22 @@ class Cells:
         if found is None or found == nw.Object:
             return _kind_of_objects(self.values)
         return "number" if all(map(is_missing, self.values)) else "unreadable"
+
+    def missing(self) -> np.ndarray:
+        """Return which cells are missing; bool, (n_samples,)."""
+        return np.array([is_missing(value) for value in self.values], dtype=bool)
+
+    def whole_numbers(self) -> np.ndarray:
+        """Return the observed numbers of a frame (n,); none if one is not whole."""
+        if self.series.dtype.is_integer():
+            return self.series.drop_nulls().to_numpy()
+        cells = self.series.cast(nw.Float64).to_numpy()
+        seen = cells[~np.isnan(cells)]
+        parts = seen[:_HEAD], seen  # most columns end at the first
+        are_whole = all(
+            (np.isfinite(part) & (part == part.round())).all() for part in parts
+        )
+        return seen if are_whole else seen[:0]
 
     def levels(self) -> set:
         """Collect the levels that are observed."""

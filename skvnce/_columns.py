@@ -6,8 +6,9 @@
   ``category`` of pandas, and polars' ``Enum``, which compares its levels in their
   order (its ``Categorical`` compares them as text, and is nominal).
 - Booleans are ordinal, with the levels False and True.
-- Integers of a data frame are ordinal if they have at most `MOST_LEVELS` different
-  values, each in `LEAST_CELLS` cells on average.  Other numbers are numeric.
+- Whole numbers of a data frame, of integer or of float data types, are ordinal if they
+  have at most `MOST_LEVELS` different values, each in `LEAST_CELLS` cells on average.
+  Other numbers are numeric.
 - Dates and durations are numeric: microseconds, since 1970 (UTC) for dates.
 
 The levels of the model are the observed ones.  Their order is that of the data type if
@@ -36,7 +37,8 @@ from skvnce._containers import column_label
 MOST_LEVELS = 10  # different values of integers that are ordinal without being named
 LEAST_CELLS = 2  # observed cells for each of these values, on average
 FROM_DTYPE = "from_dtype"
-KINDS = ("numeric", "ordinal", "nominal")
+PASSED = "passthrough"
+KINDS = ("numeric", "ordinal", "nominal", PASSED)
 
 
 class Column(NamedTuple):
@@ -44,15 +46,22 @@ class Column(NamedTuple):
 
     Attributes
     ----------
-    kind : {"numeric", "ordinal", "nominal"}
+    kind : {"numeric", "ordinal", "nominal", "passthrough"}
+        A column that is passed through is in no model, and its cells come back as they
+        were.  Its code is 0.
     levels : tuple or None
-        The levels, in the order of their codes; None for numeric columns.
+        The levels, in the order of their codes; None for numbers, and for columns that
+        are passed through.
     dtype : {"number", "integer", "boolean", "date", "datetime", "duration", "level"}
     zone : str or None
         The time zone of dates.
     is_count : bool
-        Whether the levels are integers that nobody named.  A new number of such a
+        Whether the levels are whole numbers that nobody named.  A new number of such a
         column counts as the nearest level.
+    n_levels : int
+        Number of levels of a column that `fit` passes through because of them.
+    marks : tuple of str
+        Those of its levels that usually mark missing values.
     """
 
     kind: str
@@ -60,6 +69,8 @@ class Column(NamedTuple):
     dtype: str = "number"
     zone: str | None = None
     is_count: bool = False
+    n_levels: int = 0
+    marks: tuple = ()
 
     def level(self, code: float) -> object:
         """Return the level of a code; a number is its own."""
@@ -72,11 +83,14 @@ class Column(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """Return whether the cells are their own codes."""
-        return self.levels is None and self.dtype not in TIMES
+        is_number = self.levels is None and self.dtype not in TIMES
+        return is_number and self.kind != PASSED
 
     @property
     def is_number(self) -> bool:
         """Return whether all values are numbers or booleans."""
+        if self.kind == PASSED:
+            return self.dtype in ("number", "integer", "boolean")
         if self.levels is None:
             return self.dtype not in TIMES
         return all(isinstance(level, numbers.Real) for level in self.levels)
@@ -151,7 +165,9 @@ def encode(
         raise ValueError("X must be a table of rows and columns.")
     table = np.empty((len(cells[0]), len(cells)))
     for place, (source, column) in enumerate(zip(cells, columns, strict=True)):
-        if column.levels is None:
+        if column.kind == PASSED:
+            table[:, place] = np.where(source.missing(), np.nan, 0.0)
+        elif column.levels is None:
             _check_zone(source, column)
             table[:, place] = source.numbers(column.dtype)
         else:
@@ -239,11 +255,14 @@ def _place(key: object, names: list, width: int) -> int:
 def _column(source: Cells, asked: object, by_dtype: bool) -> Column:
     """Determine what a column is, from its data type or as it was asked for."""
     dtype, numeric = source.dtype, asked == "numeric"
+    if asked == PASSED:
+        return Column(PASSED, dtype=dtype)
     if dtype in TIMES and (asked is None or numeric):
         zone = source.series.dtype.time_zone if dtype == "datetime" else None
         return Column("numeric", dtype=dtype, zone=zone)
+    is_count = dtype == "integer"
     if asked is None and by_dtype:
-        asked = _kind_by_dtype(source)
+        asked, is_count = _kind_by_dtype(source), dtype in ("integer", "number")
     kept = dtype if dtype in ("integer", "boolean") else None
     if asked is None or numeric:
         if dtype in ("level", "mixed", "unreadable"):
@@ -253,8 +272,9 @@ def _column(source: Cells, asked: object, by_dtype: bool) -> Column:
         _refuse_mixed(source)
     kind = asked if isinstance(asked, str) else "ordinal"
     levels = _levels(source, asked)
-    is_count = dtype == "integer" and asked == "ordinal"
-    return Column(kind, levels, kept or "level", is_count=is_count)
+    return Column(
+        kind, levels, kept or "level", is_count=is_count and asked == "ordinal"
+    )
 
 
 def _kind_by_dtype(source: Cells) -> str | None:
@@ -265,9 +285,9 @@ def _kind_by_dtype(source: Cells) -> str | None:
     if dtype in ("level", "mixed"):
         is_ordered = series is not None and series.dtype == nw.Enum
         return "ordinal" if is_ordered else "nominal"
-    if dtype == "integer" and series is not None:
-        seen = series.drop_nulls()
-        if 0 < seen.n_unique() <= min(MOST_LEVELS, len(seen) // LEAST_CELLS):
+    if series is not None and series.dtype.is_numeric():
+        seen = source.whole_numbers()
+        if 0 < len(np.unique(seen)) <= min(MOST_LEVELS, len(seen) // LEAST_CELLS):
             return "ordinal"
     return None
 
@@ -346,7 +366,7 @@ def _refuse_mixed(source: Cells) -> None:
     raise ValueError(
         f"Column {source.label} has text and other objects: "
         f"{source.first(lambda value: is_text(value) == is_rare)}. If it has numbers, "
-        'and text marks missing values, use pandas.to_numeric(column, errors="coerce"); '
+        'and text for missing ones, use pandas.to_numeric(column, errors="coerce"); '
         "if the cells are names of categories, convert the others to text and leave "
         "missing values empty (None or NaN)."
     )

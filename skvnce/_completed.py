@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvnce._cells import TIMES, cells_of_columns, kind_of_type, objects
-from skvnce._columns import Column
+from skvnce._columns import PASSED, Column
 
 _TICK = {"s": 1_000_000, "ms": 1000}  # microseconds in a unit of time
 _START = datetime(1970, 1, 1)
@@ -71,6 +71,8 @@ def as_objects(
     own, cells = [columns[place] for place in kept], cells_of_columns(X)
     if all(column.is_number for column in own):
         filled = decoded(own, tables)
+        for place in [j for j, column in enumerate(own) if column.kind == PASSED]:
+            filled[:, :, place] = cells[kept[place]].numbers("number")
         for place in [j for j, column in enumerate(own) if column.is_count]:
             seen = ~missing[:, place]  # observed numbers need not be levels
             filled[:, seen, place] = cells[kept[place]].numbers("number")[seen]
@@ -78,6 +80,8 @@ def as_objects(
     filled = np.empty(tables.shape, dtype=object)
     for place, column in enumerate(own):
         filled[:, :, place] = objects(cells[kept[place]].values)
+        if column.kind == PASSED:
+            continue
         rows = np.flatnonzero(missing[:, place])
         drawn = tables[:, rows, place]
         values = objects(_as_objects(column, drawn.ravel()))
@@ -119,6 +123,8 @@ def in_frames(
     filled, unseen = [], (missing | np.isnan(tables[0])).all(0)
     for place, series in enumerate(frame.iter_columns()):
         rows, column = np.flatnonzero(missing[:, place]), own[place]
+        if column.kind == PASSED:
+            continue
         if column.is_plain and not _holds_numbers(series.dtype):
             filled.append([_floats(series, cells) for cells in tables[:, :, place]])
         elif len(rows) and unseen[place] and not _holds(series, column, ends[:, place]):
@@ -270,7 +276,7 @@ def _values(column: Column, cells: np.ndarray, missing: object = None) -> list:
         return levels[places.astype(int)].tolist()
     if column.dtype in TIMES:
         return [missing if np.isnan(one) else _time(column, one) for one in cells]
-    return cells.tolist()
+    return cells.tolist() if column.is_number else [missing] * len(cells)  # passed
 
 
 def _as_objects(column: Column, cells: np.ndarray) -> list:

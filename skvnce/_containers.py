@@ -87,7 +87,9 @@ def cell_errors_named(X: ArrayLike, text_remedy: str = TEXT_REMEDY) -> Iterator[
         with np.errstate(over="ignore"):  # too large values are rejected as infinite
             yield
     except (ValueError, TypeError, OverflowError) as error:
-        where = None if "First such cell" in str(error) else _locate(X, error, text_remedy)
+        where = (
+            None if "First such cell" in str(error) else _locate(X, error, text_remedy)
+        )
         if where is None:
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError

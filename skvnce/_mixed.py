@@ -98,7 +98,9 @@ def _columns_of_text(X: ArrayLike) -> list[int]:
 
 
 def _as_number(column: Column) -> Column:
-    return Column("numeric", dtype=column.dtype) if column.is_count else column
+    if not column.is_count:
+        return column
+    return Column("numeric", dtype="integer" if column.dtype == "integer" else "number")
 
 
 def _nullable(series: ArrayLike) -> ArrayLike:

@@ -11,3 +11,7 @@ class DivergenceError(ValueError, FloatingPointError):
 
 class MisfitWarning(UserWarning):
     """The fitted model cannot describe the data."""
+
+
+class TableWarning(UserWarning):
+    """Cells, levels or rows of a table probably mean something else."""

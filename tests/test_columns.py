@@ -58,6 +58,7 @@ PANDAS = {  # values, and how to make a column with missing cells of them
     "intervals": (INTERVALS, categories(INTERVALS, True)),
     "numbers as categories": ([3, 1, 2], categories([3, 1, 2, 4], False)),
     "str": (TEXTS, pandas("str")),
+    "views of text": (TEXTS, arrow(pa.string_view())),
     "string": (TEXTS, pandas("string")),
     "text objects": (TEXTS, lambda cells: pd.Series(cells, dtype=object)),
     "booleans as objects": ([True, False], lambda c: pd.Series(c, dtype=object)),

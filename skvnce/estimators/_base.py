@@ -32,6 +32,7 @@ from skvnce.estimators._validation import (
     column_name,
     columns_of,
     incomplete_array,
+    passed_columns,
 )
 
 _CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows
@@ -106,11 +107,18 @@ class ConstantColumns:
     def _observed_columns(self, X):
         """Return the indices of columns with observed cells; warn about the others."""
         empty = np.isnan(X).all(0)
+        empty[passed_columns(self)] = False
         if empty.any():
             names = ", ".join(column_name(self, j) for j in np.flatnonzero(empty))
             fate = self._fate_of_empty()
             warn_user(f"Entirely missing: {names}; left out of the model and {fate}.")
-        return np.flatnonzero(~empty)
+        return self._modelled_columns(X)
+
+    def _modelled_columns(self, X):
+        """Return the indices of columns that are neither empty nor passed through."""
+        seen = ~np.isnan(X).all(0)
+        seen[passed_columns(self)] = False
+        return np.flatnonzero(seen)
 
     def _split_constants(self, X, refusal=None):
         """Move constant columns from `feature_indices_` to `constants_`, and warn.
@@ -300,7 +308,7 @@ class IncompleteTransformer(
     def _columns_kept(self):
         if self._keeps_empty():
             return np.arange(self.n_features_in_)
-        return self._columns_with_data()
+        return np.union1d(self._columns_with_data(), passed_columns(self)).astype(int)
 
     def _columns_with_data(self):
         return np.union1d(self.feature_indices_, list(self.constants_)).astype(int)

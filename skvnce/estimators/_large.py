@@ -16,6 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from skvnce._columns import refuse_categories
 from skvnce._containers import readable
 from skvnce._progress import step
+from skvnce._table_checks import warn_of_table
 from skvnce._units import Units
 from skvnce.algorithms.gaussian.condensed import n_condensed
 from skvnce.algorithms.gaussian.rows import Parts, Rows
@@ -32,12 +33,12 @@ from skvnce.estimators._summary import (
     summarised,
 )
 from skvnce.estimators._validation import (
+    as_table,
     check_deviations,
     columns_of,
     incomplete_array,
     keep_categories,
     keep_columns,
-    warn_of_identifiers,
 )
 
 _FEW = 0.2  # condensed share of the rows in memory up to which the table is condensed
@@ -180,8 +181,8 @@ def read_large(estimator, source, sample_weight=None, refusal=None):
     reader = reader_of(estimator, source)
     _keep_names(estimator, reader)
     large = _read(estimator, source, weights, reader, refusal)
-    if columns_of(reader):
-        warn_of_identifiers(estimator, columns_of(reader), large.summary.n_observed)
+    table = as_table(estimator, large.cells.table)
+    warn_of_table(table, large.summary.n_observed)
     return large
 
 

@@ -214,7 +214,7 @@ class DrawnByMembers(Imputer):
             )
             self._warn_of_constants(X)
         else:
-            self.feature_indices_ = np.flatnonzero(~np.isnan(X).all(0))
+            self.feature_indices_ = self._modelled_columns(X)
             self._split_constants(X)
 
     def _judge(self, X, blind):

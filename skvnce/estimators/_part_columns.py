@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import narwhals as nw
 
-from skvnce._cells import TIMES, is_frame
+from skvnce._cells import TIMES, cells_of_columns, is_frame
 from skvnce._columns import Column, asked_kinds, in_order, read_columns
+from skvnce._identifiers import Counted, n_observed, passed_through
 
 
 @contextmanager
@@ -29,20 +30,25 @@ class Found(NamedTuple):
     column : Column
     order : tuple or None
         All levels of an ordered data type, in their order.
+    n_observed : int
+        Number of observed cells, of nominal columns.
     """
 
     column: Column
     order: tuple | None = None
+    n_observed: int = 0
 
     def united(self, other):
         """Unite with the column in the next parts."""
         one, two = self.column, other.column
+        n_observed = self.n_observed + other.n_observed
         if one.levels is None or two.levels is None:
             known = one if one.levels is not None or one.dtype in TIMES else two
-            return Found(known, self.order or other.order)
-        new = [level for level in two.levels if level not in set(one.levels)]
+            return Found(known, self.order or other.order, n_observed)
+        had = set(one.levels)
+        new = [level for level in two.levels if level not in had]
         order = self.order and _one_order(self.order, other.order or self.order)
-        return Found(one._replace(levels=one.levels + tuple(new)), order)
+        return Found(one._replace(levels=one.levels + tuple(new)), order, n_observed)
 
 
 def _one_order(one, other):
@@ -70,8 +76,8 @@ def columns_of_parts(source, head, categorical_features):
     head : array-like
         Some rows, of the data types of the table.
     categorical_features : "from_dtype", array-like, dict or None
-        Integers of data frames are numeric if nobody names them: whether they have few
-        values is only known from all parts.
+        Numbers of data frames are numeric if nobody names them: whether they are whole,
+        with few values, is only known from all parts.
 
     Returns
     -------
@@ -83,15 +89,19 @@ def columns_of_parts(source, head, categorical_features):
         return None
     found = source._reduced(partial(_found_in, given), _united)
     named = asked_kinds(head, len(found), given)
-    return [_sorted(one, named.get(place)) for place, one in enumerate(found)]
+    counted = [
+        Counted(_sorted(one, named.get(place)), one.n_observed)
+        for place, one in enumerate(found)
+    ]
+    return passed_through(counted, named)
 
 
 def _without_counts(head, given):
-    """Name the integers of a data frame as numeric, if nobody names them."""
+    """Name the numbers of a data frame as numeric, if nobody names them."""
     if not is_frame(head) or not (given == "from_dtype" or isinstance(given, dict)):
         return given
     schema = nw.from_native(head, eager_only=True).schema
-    names = [name for name, dtype in schema.items() if dtype.is_integer()]
+    names = [name for name, dtype in schema.items() if dtype.is_numeric()]
     given = {} if isinstance(given, str) else given
     places = asked_kinds(head, len(schema), given)
     free = [name for place, name in enumerate(schema) if place not in places]
@@ -115,14 +125,22 @@ def _found_in(given, number, chunk, weights):
             return None
         columns = read_columns(chunk, given)
     if not is_frame(chunk):
-        return columns and [Found(column) for column in columns]
+        return columns and _each_found(chunk, columns, [None] * len(columns))
     schema = nw.from_native(chunk, eager_only=True).schema
     columns = columns or [Column("numeric")] * len(schema)
     orders = [
         tuple(dtype.categories) if isinstance(dtype, nw.Enum) else None
         for dtype in schema.values()
     ]
-    return [Found(*pair) for pair in zip(columns, orders, strict=True)]
+    return _each_found(chunk, columns, orders)
+
+
+def _each_found(chunk, columns, orders):
+    cells = cells_of_columns(chunk)
+    return [
+        Found(column, order, n_observed(one) if column.kind == "nominal" else 0)
+        for one, column, order in zip(cells, columns, orders, strict=True)
+    ]
 
 
 def _united(one, other):
@@ -133,7 +151,7 @@ def _united(one, other):
 
 def _sorted(found, named):
     """Sort the levels of a column as `read_columns` does."""
-    column, order = found
+    column, order, _ = found
     if column.levels is None or column.dtype == "boolean":
         return column
     if isinstance(named, tuple):

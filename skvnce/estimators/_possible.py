@@ -127,6 +127,12 @@ class PossibleValues(NamedTuple):
         """Clip cells (..., n_columns) of some columns to their ranges."""
         return np.clip(cells, self.low[columns], self.high[columns])
 
+    def whole(self, cells, columns, wanted):
+        """Round the wanted cells (..., n_columns) of columns of whole numbers."""
+        low, high = np.ceil(self.low[columns]), np.floor(self.high[columns])
+        rounded = np.clip(np.round(cells), low, high)
+        return np.where(wanted & self.integers[columns] & (low <= high), rounded, cells)
+
     def possible(self, cells, columns):
         """Round cells (..., n_columns) of some columns to possible values."""
         found = self.clipped(cells, columns)

@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_array, validate_data
 
 from skvnce._columns import (
     FROM_DTYPE,
+    PASSED,
     Column,
     encode,
-    read_columns,
     refuse_categories,
 )
 from skvnce._containers import (
@@ -26,7 +26,9 @@ from skvnce._containers import (
     check_exact,
     readable,
 )
-from skvnce._warnings import warn_user
+from skvnce._fit_table import Table
+from skvnce._identifiers import modelled_columns
+from skvnce._table_checks import warn_of_table
 from skvnce.estimators._whole import needs_memory
 
 _OF_COLUMNS = (  # attributes that describe the columns of a table
@@ -37,7 +39,6 @@ _OF_READERS = (  # what to do about text in an array, if the estimator models ca
     "List columns of categories in categorical_features, or turn numbers with marks of "
     'missing values into numbers by pandas.to_numeric(column, errors="coerce").'
 )
-_ENOUGH = 20  # observed cells of a nominal column before it may count as names of rows
 _FAR = 1e50  # widths of a column whose square and fourth power do not overflow
 
 
@@ -188,7 +189,7 @@ def incomplete_array(estimator, X, *, reset, like=None):
     elif reset:
         known = getattr(like, "_columns", None)
         asked = settings.categorical_features
-        keep_columns(estimator, known or read_columns(X, asked))
+        keep_columns(estimator, known or modelled_columns(X, asked))
     columns = columns_of(estimator)
     if columns is None:
         table = _numbers(estimator, X, reset)
@@ -198,6 +199,7 @@ def incomplete_array(estimator, X, *, reset, like=None):
         if np.isnan(table).all():
             raise ValueError("All columns of X are entirely missing: nothing to learn.")
         estimator._fitted_ends = ends_of(table)
+        warn_of_table(as_table(estimator, table))
     else:
         _check_not_far(estimator, table)
     return table
@@ -212,6 +214,13 @@ def columns_of(estimator):
     """List what `fit` has learned about columns; None if all cells are numbers."""
     columns = getattr(estimator, "_columns", None)
     return columns and [Column(*column) for column in columns]
+
+
+def passed_columns(estimator):
+    """Return the indices of columns that are passed through; ndarray of int."""
+    columns = columns_of(estimator) or ()
+    found = [j for j, column in enumerate(columns) if column.kind == PASSED]
+    return np.array(found, dtype=int)
 
 
 def level_counts(estimator):
@@ -283,8 +292,6 @@ def _codes(estimator, X, columns, reset):
     if reset:
         keep_categories(estimator, columns)
     table = encode(X, columns, handle_unknown=_settings(estimator).handle_unknown)
-    if reset:
-        warn_of_identifiers(estimator, columns, (~np.isnan(table)).sum(0))
     with cell_errors_named(X):
         return check_array(
             table,
@@ -296,25 +303,10 @@ def _codes(estimator, X, columns, reset):
         )
 
 
-def warn_of_identifiers(estimator, columns, seen):
-    """Warn about nominal columns with more levels than half of their observed cells.
-
-    `seen` (n_features,) are the numbers of observed cells.
-    """
-    found = [
-        f"{column_name(estimator, j)} ({len(column.levels)} in {seen[j]} cells)"
-        for j, column in enumerate(columns)
-        if column.kind == "nominal"
-        and seen[j] >= _ENOUGH
-        and len(column.levels) > seen[j] / 2
-    ]
-    if found:
-        warn_user(
-            "Nominal columns with more levels than half of their observed cells: "
-            f"{', '.join(found)}. Nothing can be learned from levels that occur once, "
-            "and they take time. Drop the columns if they are names of rows; read them "
-            "as numbers or dates if they are such."
-        )
+def as_table(estimator, cells):
+    """Describe cells (n, n_features) of a table whose columns are known."""
+    names = [column_name(estimator, j) for j in range(cells.shape[1])]
+    return Table.of(cells, columns_of(estimator), names)
 
 
 def share_columns(estimator, member):

@@ -1,0 +1,58 @@
+"""The table that `fit` has read, for checks of what it means."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from skvnce._columns import Column
+
+_SHOWN = 5  # findings that a message lists
+
+
+class Table(NamedTuple):
+    """A table that `fit` has read.
+
+    Attributes
+    ----------
+    cells : ndarray of shape (n_samples, n_features)
+        Codes of levels, and numbers; NaN marks missing cells.
+    columns : list of n_features Column
+    names : list of n_features str
+        As messages show them.
+    ends : ndarray of shape (2, n_features)
+        The smallest and the largest cell of each column, NaN if it has none.
+    n_observed : ndarray of int, of shape (n_features,)
+    """
+
+    cells: np.ndarray
+    columns: Sequence[Column]
+    names: Sequence[str]
+    ends: np.ndarray
+    n_observed: np.ndarray
+
+    @classmethod
+    def of(
+        cls, cells: np.ndarray, columns: Sequence[Column] | None, names: Sequence[str]
+    ) -> Self:
+        """Describe a table; None instead of columns means that all are numbers."""
+        ends = np.stack([np.fmin.reduce(cells, 0), np.fmax.reduce(cells, 0)])
+        columns = columns or [Column("numeric")] * len(names)
+        return cls(cells, columns, names, ends, (~np.isnan(cells)).sum(0))
+
+    def observed(self, place: int) -> np.ndarray:
+        """Return the observed cells of a column (n,), as codes."""
+        cells = self.cells[:, place]
+        return cells[~np.isnan(cells)]
+
+    def with_levels(self) -> Iterator[tuple[int, tuple]]:
+        """Yield the columns of categories, and their levels."""
+        for place, column in enumerate(self.columns):
+            if column.levels:
+                yield place, column.levels
+
+
+def listed(found: Sequence[str], mark: str = ", ") -> str:
+    """List the first findings, and the number of others."""
+    rest = len(found) - _SHOWN
+    return mark.join(found[:_SHOWN]) + (f"{mark}and {rest} more" if rest > 0 else "")

@@ -1,0 +1,236 @@
+"""Rows that belong together, and columns that are empty in the rows of a level."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import fdtrc, gammaln
+from scipy.stats import rankdata
+
+from skvnce._columns import LEAST_CELLS
+from skvnce._fit_table import Table, listed
+from skvnce._identifiers import FEWEST
+
+_LEVEL = 1e-3  # probability of a false report in a table, at most
+_ROWS = 1000, 20_000  # least and most rows that are used, if there are more
+_WORK = 5e8  # cells times levels that are counted: about a second
+_GROUPS = 20  # levels of a column whose rows may belong together, at least
+_ROWS_OF_GROUP = 30  # on average, at most: more rows tell the level's own mean
+_UNEQUAL = 3.0  # most rows of a numbered subject, in averages
+_MOST_GROUPS = 5  # columns of groups; of more, most are something else
+_OF_DIFFERENCES = 2 / 3  # degrees of freedom of a squared difference of neighbours
+_EXPLAINED = 0.2  # intra-class correlation from which draws without it mislead
+
+
+def never_observed(table: Table) -> list[str]:
+    """Find columns that are never observed at a level of another column.
+
+    A column is reported if independence would give such a pattern anywhere in the
+    table with a probability of at most `_LEVEL`.
+    """
+    found = []
+    for skip in _skips(table):
+        names = listed([table.names[place] for place in skip.places])
+        gate = table.names[skip.gate]
+        found.append(f"{names} where {gate} is {skip.level!r} ({skip.n_rows} rows)")
+    if not found:
+        return []
+    return [
+        f"Never observed: {listed(found, '; ')}. If there is no value, as of a "
+        "question that was skipped, say so by where= of transform and sample (user "
+        'guide, "What is known of a cell"); otherwise such cells are filled.'
+    ]
+
+
+class Skip(NamedTuple):
+    """Columns (n,) that are never observed in the rows of a level."""
+
+    gate: int
+    level: object
+    n_rows: int
+    places: np.ndarray
+
+
+def _skips(table: Table) -> list[Skip]:
+    n = len(table.cells)
+    partly = np.flatnonzero((table.n_observed > 0) & (table.n_observed < n))
+    gates = [(place, len(levels)) for place, levels in table.with_levels()]
+    n_tests = len(partly) * sum(n_levels for _, n_levels in gates)
+    step = -(-n // int(np.clip(_WORK / max(n_tests, 1), *_ROWS)))
+    seen, found = ~np.isnan(table.cells[::step][:, partly]), []
+    for gate, n_levels in gates if n_tests else ():
+        codes = table.cells[::step, gate]
+        for code, n_rows, never in _never_seen(codes, n_levels, seen, n_tests):
+            level = table.columns[gate].levels[code]
+            found.append(Skip(gate, level, n_rows, partly[never]))
+    return found
+
+
+def _never_seen(
+    codes: np.ndarray, n_levels: int, seen: np.ndarray, n_tests: int
+) -> Iterator[tuple]:
+    """Yield the levels, and their numbers of rows, where columns are never observed.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_samples,)
+        Of the levels; NaN where they are missing.
+    n_levels : int
+    seen : ndarray of bool, of shape (n_samples, n_columns)
+        Which cells of the other columns are observed.
+    n_tests : int
+        Of the table.
+
+    Yields
+    ------
+    code : int
+    n_rows : int
+    never : ndarray of bool, of shape (n_columns,)
+    """
+    known = ~np.isnan(codes)
+    codes, seen = codes[known].astype(int), seen[known]
+    n_rows = np.bincount(codes, minlength=n_levels)
+    frequent = np.flatnonzero((n_rows >= FEWEST) & (n_rows < len(codes)))
+    counts = (codes == frequent[:, None]).astype(np.float32) @ seen.astype(np.float32)
+    chance = _chance_of_none(len(codes), seen.sum(0), n_rows[frequent, None])
+    never = (counts == 0) & (seen.sum(0) > 0) & (chance * n_tests <= _LEVEL)
+    for place in np.flatnonzero(never.any(1)):
+        code = frequent[place]
+        yield int(code), int(n_rows[code]), never[place]
+
+
+def _chance_of_none(n: int, n_seen: np.ndarray, n_level: np.ndarray) -> np.ndarray:
+    """Compute the hypergeometric probability of no observed cell in n_level rows."""
+    free = n - n_level
+    with np.errstate(invalid="ignore"):
+        log = gammaln(free + 1) - gammaln(np.maximum(free - n_seen, 0) + 1)
+        log -= gammaln(n + 1) - gammaln(n - n_seen + 1)
+    return np.where(free >= n_seen, np.exp(log), 0.0)
+
+
+def repeated_rows(table: Table) -> list[str]:
+    """Find columns whose levels have few rows each, which are alike in other columns.
+
+    The intra-class correlation of the ranks of a column with missing cells is at least
+    `_EXPLAINED`, and an F test rejects at `_LEVEL`, divided by the number of tests.
+    """
+    explained = _incomplete(table)
+    groups = _groups(table) if explained else []
+    tests = [(group, place) for group in groups for place in explained]
+    found = [
+        f"{table.names[place]} by {table.names[group.place]} ({alike.correlation:.2f})"
+        for group, place in tests
+        for alike in [group.alike(table.cells[:, place])]
+        if alike.correlation >= _EXPLAINED and alike.p * len(tests) <= _LEVEL
+    ]
+    if not found:
+        return []
+    return [
+        "Rows of the same level are alike, as repeated measurements of a subject are "
+        f"(intra-class correlation): {listed(found)}. The models have no random "
+        "effects: imputed values are less alike than observed ones, and analyses that "
+        "compare levels are biased. Impute a table with one row for each level (wide "
+        "format), or do not compare levels by imputed values."
+    ]
+
+
+class Alike(NamedTuple):
+    """How alike the rows of a group are, and the p-value of the F test."""
+
+    correlation: float
+    p: float
+
+
+class Groups(NamedTuple):
+    """Groups of rows.
+
+    Attributes
+    ----------
+    place : int
+        The column of the groups.
+    codes : ndarray of shape (n_samples,)
+        The group of each row, from 0; NaN where it is missing.
+    is_number : bool
+        Whether the groups are numbers.  Then only differences between neighbours count:
+        a column that changes slowly with a number is no group.
+    """
+
+    place: int
+    codes: np.ndarray
+    is_number: bool
+
+    def alike(self, cells: np.ndarray) -> Alike:
+        """Compare the variances between and within groups of a column (n_samples,)."""
+        known = ~np.isnan(self.codes) & ~np.isnan(cells)
+        _, codes = np.unique(self.codes[known], return_inverse=True)
+        ranks, sizes = rankdata(cells[known]), np.bincount(codes)
+        n, n_groups = len(ranks), len(sizes)
+        if n_groups < _GROUPS or n - n_groups < n_groups // 2:
+            return Alike(0.0, 1.0)
+        means = np.bincount(codes, ranks) / sizes
+        within = ((ranks - means[codes]) ** 2).sum() / (n - n_groups)
+        size = (n - (sizes**2).sum() / n) / (n_groups - 1)
+        if self.is_number:
+            free, size = (n_groups - 1) * _OF_DIFFERENCES, 1 / (1 / sizes).mean()
+            between = size * (np.diff(means) ** 2).mean() / 2
+        else:
+            free = n_groups - 1
+            between = (sizes * (means - ranks.mean()) ** 2).sum() / free
+        if not between:
+            return Alike(0.0, 1.0)
+        correlation = (between - within) / (between + (size - 1) * within)
+        ratio = between / within if within else np.inf
+        return Alike(correlation, float(fdtrc(free, n - n_groups, ratio)))
+
+
+def _groups(table: Table) -> list[Groups]:
+    """List the columns whose levels have few rows each."""
+    found = []
+    for place, column in enumerate(table.columns):
+        is_number, n = column.is_plain, table.n_observed[place]
+        n_groups = len(column.levels or ())
+        if is_number:
+            n_groups = np.ptp(table.ends[:, place]) + 1 if n else 0
+        elif column.kind != "nominal":
+            continue
+        if not _have_few_rows(n_groups, n):
+            continue
+        seen = table.observed(place)
+        if not is_number or _are_running(seen):
+            codes = _first_groups(table.cells[:, place], seen)
+            found.append(Groups(place, codes, is_number))
+    return found[:_MOST_GROUPS]
+
+
+def _have_few_rows(n_groups: float, n: int) -> bool:
+    return n_groups >= _GROUPS and LEAST_CELLS <= n / n_groups <= _ROWS_OF_GROUP
+
+
+def _are_running(numbers: np.ndarray) -> bool:
+    """Return whether numbers (n,) count subjects.
+
+    They are whole, none between the first and the last is left out, and none is much
+    more frequent than the others.
+    """
+    if not (numbers == np.round(numbers)).all():
+        return False
+    counts = np.bincount((numbers - numbers.min()).astype(int))
+    return bool(counts.min() > 0 and counts.max() <= _UNEQUAL * counts.mean())
+
+
+def _first_groups(codes: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Replace the codes of all but the first `_ROWS` rows, ordered by code, by NaN."""
+    if len(seen) <= _ROWS[1]:
+        return codes
+    last = np.partition(seen, _ROWS[1])[_ROWS[1]]
+    return np.where(codes < last, codes, np.nan)
+
+
+def _incomplete(table: Table) -> list[int]:
+    """List the columns of ordered values that have missing cells."""
+    return [
+        place
+        for place, column in enumerate(table.columns)
+        if (column.kind in ("numeric", "ordinal") or len(column.levels or ()) == 2)
+        and 0 < table.n_observed[place] < len(table.cells)
+    ]

@@ -1,0 +1,77 @@
+"""What in a table is probably not as it seems; `fit` warns of it.
+
+Each check is a function of a `Table` that returns sentences, which name columns, rows
+or levels, and what to do.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skvnce._columns import Column
+from skvnce._fit_table import Table, listed
+from skvnce._identifiers import is_identifier
+from skvnce._marks import codes_of_missing, marks_of_missing
+from skvnce._row_checks import never_observed, repeated_rows
+from skvnce._warnings import warn_user
+from skvnce.exceptions import TableWarning
+
+
+def warn_of_table(table: Table, n_observed: ArrayLike | None = None) -> None:
+    """Warn of what is probably not as it seems in a table.
+
+    Parameters
+    ----------
+    table : Table
+        Of all rows, or of a sample of them.
+    n_observed : ndarray of int, of shape (n_features,), default=None
+        Of all rows, if the table is a sample of them.
+    """
+    counts = table.n_observed if n_observed is None else n_observed
+    messages = many_levels(table.columns, counts, table.names)
+    for message in messages + findings(table):
+        warn_user(message, TableWarning)
+
+
+def findings(table: Table) -> list[str]:
+    """List what is probably not as it seems in the cells of a table."""
+    checks = (marks_of_missing, codes_of_missing, never_observed, repeated_rows)
+    return [message for check in checks for message in check(table)]
+
+
+def many_levels(
+    columns: Sequence[Column], n_observed: np.ndarray, names: Sequence[str]
+) -> list[str]:
+    """Find columns of names or free text: passed through, or modelled as asked for.
+
+    Parameters
+    ----------
+    columns : sequence of n_features Column
+    n_observed : ndarray of int, of shape (n_features,)
+    names : sequence of n_features str
+    """
+    triples = list(zip(names, columns, n_observed, strict=True))
+    passed = [f"{a} ({b.n_levels} in {n} cells)" for a, b, n in triples if b.n_levels]
+    asked = [
+        f"{name} ({len(column.levels)} in {n} cells)"
+        for name, column, n in triples
+        if is_identifier(column, n)
+    ]
+    messages = []
+    if passed:
+        messages.append(
+            "Names of rows or free text, which have too many levels to learn from: "
+            f"{listed(passed)}. They are not in the model, and their missing cells "
+            "stay missing. Read them as numbers or dates if they are such; "
+            'categorical_features={column: "nominal"} models them, and "passthrough" '
+            "instead of it leaves them out without this warning."
+        )
+    if asked:
+        messages.append(
+            "Nominal columns with more levels than half of their observed cells: "
+            f"{listed(asked)}. Nothing can be learned from levels that occur once, "
+            "and they take time. Drop the columns if they are names of rows; read them "
+            "as numbers or dates if they are such."
+        )
+    return messages
