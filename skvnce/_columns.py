@@ -8,7 +8,7 @@
 - Booleans are ordinal, with the levels False and True.
 - Whole numbers of a data frame, of integer or of float data types, are ordinal if they
   have at most `MOST_LEVELS` different values, each in `LEAST_CELLS` cells on average.
-  Other numbers are numeric.
+  Other numbers are numeric, as are floats that are constant.
 - Dates and durations are numeric: microseconds, since 1970 (UTC) for dates.
 
 The levels of the model are the observed ones.  Their order is that of the data type if
@@ -286,9 +286,9 @@ def _kind_by_dtype(source: Cells) -> str | None:
         is_ordered = series is not None and series.dtype == nw.Enum
         return "ordinal" if is_ordered else "nominal"
     if series is not None and series.dtype.is_numeric():
-        seen = source.whole_numbers()
-        if 0 < len(np.unique(seen)) <= min(MOST_LEVELS, len(seen) // LEAST_CELLS):
-            return "ordinal"
+        seen, least = source.whole_numbers(), 1 if dtype == "integer" else 2
+        most = min(MOST_LEVELS, len(seen) // LEAST_CELLS)
+        return "ordinal" if least <= len(np.unique(seen)) <= most else None
     return None
 
 

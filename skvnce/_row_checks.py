@@ -11,6 +11,7 @@ from skvnce._columns import LEAST_CELLS
 from skvnce._fit_table import Table, listed
 from skvnce._identifiers import FEWEST
 
+NEVER_OBSERVED = "Never observed at a level of another column"  # begins the warning
 _LEVEL = 1e-3  # probability of a false report in a table, at most
 _ROWS = 1000, 20_000  # least and most rows that are used, if there are more
 _WORK = 5e8  # cells times levels that are counted: about a second
@@ -36,7 +37,7 @@ def never_observed(table: Table) -> list[str]:
     if not found:
         return []
     return [
-        f"Never observed: {listed(found, '; ')}. If there is no value, as of a "
+        f"{NEVER_OBSERVED}: {listed(found, '; ')}. If there is no value, as of a "
         "question that was skipped, say so by where= of transform and sample (user "
         'guide, "What is known of a cell"); otherwise such cells are filled.'
     ]

@@ -93,7 +93,7 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
         Which columns are categories, as in `GaussianImputer`: by their data types; a
         mask, indices or names; a dict of names to ``"nominal"``, ``"ordinal"``,
-        ``"numeric"`` or the ordered levels; None for none.
+        ``"numeric"``, ``"passthrough"`` or the ordered levels; None for none.
     handle_unknown : {"error", "missing"}, default="error"
         What `transform` does with levels that `fit` has not observed: raises a
         ValueError, or treats the cells as missing.

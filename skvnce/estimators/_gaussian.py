@@ -117,13 +117,13 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         at `fit`, which is 1 where the cell is missing.  `sample` does not append them.
     categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
         Which columns are categories.  With ``"from_dtype"`` the data types of a data
-        frame decide: categories and strings are nominal, ordered categories and
-        polars' Enum are ordinal, and so are booleans and integers of at most 10
-        different values that occur twice on average; all other numbers, dates and
-        durations are numeric.  Arrays have no categories.  A mask, indices or names
-        mark the nominal columns; then all others are numeric.  A dict of columns to
-        ``"nominal"``, ``"ordinal"``, ``"numeric"`` or a list of levels in their order
-        replaces the choice for these columns.  With None no column is.
+        frame decide: categories and strings are nominal, or passed through without a
+        model if they name rows; ordered categories, polars' Enum, booleans and whole
+        numbers of at most 10 values, each twice on average, are ordinal; all others
+        are numeric.  Arrays have no categories.  A mask, indices or names mark the
+        nominal columns; then all others are numeric.  A dict of columns to
+        ``"nominal"``, ``"ordinal"``, ``"numeric"``, ``"passthrough"`` or a list of
+        levels in their order replaces the choice.  With None no column is.
     handle_unknown : {"error", "missing"}, default="error"
         What a level that `fit` has not observed is: an error, or a missing value, which
         is imputed.  A new number in a column of integers counts as the nearest one.

@@ -54,7 +54,8 @@ def refuse_mixed(estimator):
     """Raise an error for a fit to categories."""
     if estimator._mixed is not None:
         raise ValueError(
-            "partial_fit cannot learn from categories. Use fit with all rows."
+            "partial_fit cannot learn from categories. Use fit with all rows, or "
+            "categorical_features=None if the categories are whole numbers."
         )
 
 

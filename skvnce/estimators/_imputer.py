@@ -1,5 +1,6 @@
 """The base class of imputers: predictions, and draws from several models in turn."""
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -7,6 +8,7 @@ import torch
 from sklearn.impute import MissingIndicator
 
 from skvnce._random import seed_from, seeded
+from skvnce._row_checks import NEVER_OBSERVED
 from skvnce._threads import one_thread
 from skvnce.estimators._base import CellSampler
 from skvnce.estimators._by_parts import samples_by_parts
@@ -17,6 +19,7 @@ from skvnce.estimators._reference import fitted_to
 from skvnce.estimators._shift import announce_cuts, shift_of, shifted
 from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import check_sample, columns_of
+from skvnce.exceptions import TableWarning
 
 _LIMITS = {"min_value", "max_value"}  # limits of cells, of `fit` and `transform`
 
@@ -144,7 +147,11 @@ class Imputer(CellSampler):
             See `transform`.
         """
         shared = {name: fit_params[name] for name in _LIMITS & fit_params.keys()}
-        return self.fit(X, y, **fit_params).transform(X, where=where, **shared)
+        with warnings.catch_warnings():
+            if where is not None:  # which is what the warning asks for
+                warnings.filterwarnings("ignore", NEVER_OBSERVED, TableWarning)
+            self.fit(X, y, **fit_params)
+        return self.transform(X, where=where, **shared)
 
     def _sources(self, X, n_draws, is_joint=True):
         """Return models, and a function that draws from one; see `_filled_in_turns`.

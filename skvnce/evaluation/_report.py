@@ -6,6 +6,9 @@ from time import perf_counter
 import numpy as np
 
 from skvnce import metrics
+from skvnce._cells import is_frame
+from skvnce._columns import PASSED, Column
+from skvnce._identifiers import modelled_columns
 from skvnce._mixed import columns_by_dtype
 from skvnce.evaluation._hiding import MECHANISMS
 from skvnce.evaluation._imputers import check_imputer, drawn, fitted
@@ -101,11 +104,11 @@ def imputation_report(
     mechanisms = _mechanisms(mechanism)
     _check_counts(n_repeats, n_draws, level)
     rng = _generator(random_state)
-    rows = []
+    rows, unfilled = [], _passed(X)
     for label, choose in mechanisms.items():
         for repeat in range(n_repeats):
             seed = int(rng.integers(2**31))
-            hidden = choose(X, fraction, random_state=seed)
+            hidden = np.asarray(choose(X, fraction, random_state=seed)) & ~unfilled
             scorer = _Scorer(X, hidden, n_draws, level, seed)
             for name, imputer in imputers.items():
                 where = {"mechanism": label, "repeat": repeat, "imputer": name}
@@ -115,6 +118,14 @@ def imputation_report(
                     error.add_note(f"Raised by the imputer {name!r}.")
                     raise
     return pd.DataFrame(rows)
+
+
+def _passed(X):
+    """Return which columns are names of rows or free text, which nothing fills."""
+    columns = modelled_columns(X) if is_frame(X) else None
+    return np.array(
+        [column.kind == PASSED for column in columns or [Column("numeric")]]
+    )
 
 
 class _Scorer:

@@ -36,6 +36,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:Entirely missing",
     "ignore:X does not have valid feature names",
     "ignore:pandas.DataFrame with sparse columns",
+    "ignore::skvnce.exceptions.TableWarning",  # the level "" looks like no value
 )
 
 
