@@ -1,0 +1,287 @@
+"""What the fit of an imputer makes of names of rows, whole floats and odd tables."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import skvnce
+from skvnce import (
+    Chunks,
+    ConsistentImputer,
+    CopulaGraphLearner,
+    ForestImputer,
+    GaussianImputer,
+    LAIRImputer,
+    MultipleImputationClassifier,
+    VariationalAutoencoder,
+)
+from skvnce.evaluation import imputation_report
+from skvnce.exceptions import TableWarning
+
+N = 120
+QUICK = {"n_parameter_draws": 2, "on_misfit": "ignore", "random_state": 0}
+IGNORED = pytest.mark.filterwarnings("ignore::skvnce.exceptions.TableWarning")
+
+
+def gaussian(**options):
+    return GaussianImputer(**QUICK, **options)
+
+
+def lair(**options):
+    model = VariationalAutoencoder(1, max_iter=0)
+    options |= {"n_draws": 4, "n_steps": 2, "n_estimators": 1}
+    return LAIRImputer(model, on_misfit="ignore", random_state=0, **options)
+
+
+def forest(**options):
+    return ForestImputer(gaussian(**options), n_estimators=4, random_state=0)
+
+
+def consistent(**options):
+    return ConsistentImputer(gaussian(**options), random_state=0)
+
+
+def graph(**options):
+    return CopulaGraphLearner(0.2, on_misfit="ignore", random_state=0, **options)
+
+
+MADE = [gaussian, lair, forest, consistent]
+make_any = pytest.mark.parametrize("make", MADE)
+
+
+def plain():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=N)
+    X = pd.DataFrame(
+        {
+            "x": x,
+            "city": np.where(x + rng.normal(size=N) > 0, "Oslo", "Rome"),
+            "grade": np.clip(np.round(x + 3), 1, 5),
+            "count": rng.poisson(np.exp(x / 2 + 3)).astype(float),
+        }
+    )
+    return X.mask(rng.random(X.shape) < 0.2)
+
+
+def named():
+    """Add names of rows, some of which are missing, and notes."""
+    X = plain()
+    names = pd.Series([f"p{k}" for k in range(N)], dtype=object).where(X.index % 9 > 0)
+    notes = [f"no {k} seen at noon, came late" for k in range(N)]
+    return X.assign(id=names, note=notes)[["id", *X.columns, "note"]]
+
+
+@make_any
+@IGNORED
+def test_names_do_not_change_the_model(make):
+    X, Y = plain(), named()
+    one = make().set_output(transform="pandas").fit(X)
+    two = make().set_output(transform="pandas").fit(Y)
+    filled = two.transform(Y)
+    assert two.feature_indices_.tolist() == [1, 2, 3, 4]
+    pd.testing.assert_frame_equal(filled[X.columns], one.transform(X))
+    [draw] = two.sample(Y, random_state=1)
+    pd.testing.assert_frame_equal(draw[X.columns], one.sample(X, random_state=1)[0])
+    for table in (filled, draw):
+        pd.testing.assert_frame_equal(table[["id", "note"]], Y[["id", "note"]])
+        assert table.columns.tolist() == Y.columns.tolist()
+    assert list(two.get_feature_names_out()) == Y.columns.tolist()
+
+
+@make_any
+@IGNORED
+def test_names_come_back_in_arrays(make):
+    Y = named()
+    model = pickle.loads(pickle.dumps(make().fit(Y)))
+    filled = model.transform(Y)
+    drawn = model.sample(Y, 2, random_state=0, as_array=True)
+    for table in (filled, *drawn):
+        assert table[1, 0] == "p1"
+        assert pd.isna(table[0, 0])
+        assert table[:, -1].tolist() == Y["note"].tolist()
+        assert not pd.isna(table[:, 1:]).any()
+    new = Y.assign(id="somebody else", note="no word of this was there before")
+    assert set(model.transform(new)[:, 0]) == {"somebody else"}
+
+
+@IGNORED
+def test_names_in_other_libraries():
+    Y = pl.from_pandas(named())
+    model = gaussian().set_output(transform="polars").fit(Y)
+    filled = model.transform(Y)
+    assert filled["id"].equals(Y["id"])
+    assert filled["note"].equals(Y["note"])
+    assert filled.drop("id").null_count().sum_horizontal().item() == 0
+    table = pa.Table.from_pandas(named())
+    assert gaussian().fit(table).transform(table)[1, 0] == "p1"
+
+
+def test_fit_says_what_is_passed_through():
+    with pytest.warns(TableWarning, match="'id' .* 'note' .*not in the model") as seen:
+        gaussian().fit(named())
+    assert len(seen) == 1
+    quiet = dict.fromkeys(["id", "note"], "passthrough")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = gaussian(categorical_features=quiet).fit(named())
+    assert model.feature_indices_.tolist() == [1, 2, 3, 4]
+
+
+def test_names_are_modelled_if_asked():
+    asked = gaussian(categorical_features={"id": "nominal", "note": "passthrough"})
+    with pytest.warns(TableWarning, match="Nominal columns with more levels than half"):
+        asked.fit(named())
+    filled = asked.set_output(transform="pandas").transform(named())
+    assert set(filled["id"]) <= set(named()["id"].dropna())
+
+
+def test_numbers_are_passed_through_if_asked():
+    X = plain().drop(columns="city").assign(subject=np.repeat(np.arange(N / 2), 2))
+    quiet = gaussian(categorical_features={"subject": "passthrough"}).fit(X)
+    filled = quiet.transform(X)
+    assert filled.dtype == np.float64
+    np.testing.assert_array_equal(filled[:, -1], X["subject"])
+    rows = quiet.sample_rows(3, random_state=0)
+    assert np.isnan(rows[:, -1]).all()
+    assert not np.isnan(rows[:, :-1]).any()
+
+
+@IGNORED
+def test_indicators_of_names_follow_what_is_missing():
+    Y = named()
+    model = gaussian(add_indicator=True).set_output(transform="pandas")
+    filled = model.fit_transform(Y)
+    missing = filled["missingindicator_id"].to_numpy(dtype=bool)
+    np.testing.assert_array_equal(missing, Y["id"].isna())
+
+
+@IGNORED
+def test_graphs_and_predictors_leave_names_out():
+    Y = named()
+    assert graph().fit(Y).nodes_.tolist() == plain().columns.tolist()
+    y = plain()["x"].fillna(0) > 0
+    model = MultipleImputationClassifier(gaussian(), n_estimators=2, n_draws=2)
+    X = Y.drop(columns=["id", "note", "city"])
+    assert model.set_params(random_state=0).fit(X, y).predict(X).shape == (N,)
+
+
+@IGNORED
+def test_reports_hide_no_names():
+    report = imputation_report(gaussian(), named(), n_repeats=1, random_state=0)
+    assert report.notna()[["rmse", "pfc"]].all(axis=None)
+
+
+@IGNORED
+def test_a_table_of_names_alone():
+    Y = named()[["id", "note"]]
+    filled = gaussian().set_output(transform="pandas").fit_transform(Y)
+    pd.testing.assert_frame_equal(filled, Y)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "Float64", "float32", "arrow", "polars"])
+@make_any
+def test_whole_floats_are_filled_by_whole_floats(make, kind):
+    X = plain().drop(columns="city")
+    makers = {
+        "pandas": lambda X: X,
+        "Float64": lambda X: X.astype("Float64"),
+        "float32": lambda X: X.astype("float32"),
+        "arrow": lambda X: X.astype(pd.ArrowDtype(pa.float64())),
+        "polars": pl.from_pandas,
+    }
+    X = makers[kind](X)
+    library = "polars" if kind == "polars" else "pandas"
+    model = make().set_output(transform=library).fit(X)
+    grades = np.arange(1.0, 6.0).tolist()
+    assert model.categories_["grade"].tolist() == grades
+    for table in (model.transform(X), model.sample(X, random_state=0)[0]):
+        assert list(table.dtypes) == list(X.dtypes)
+        count = np.asarray(table["count"], dtype=float)
+        assert (count == count.round()).all()
+        assert set(np.asarray(table["grade"], dtype=float)) <= set(grades)
+        x = np.asarray(table["x"], dtype=float)
+        assert (x != x.round()).any()
+
+
+@make_any
+def test_integers_and_whole_floats_are_filled_alike(make):
+    X = plain().drop(columns="city")
+    Y = X.astype({"grade": "Int64", "count": "Int64"})
+    one = make().set_output(transform="pandas").fit(X)
+    two = make().set_output(transform="pandas").fit(Y)
+    filled = two.transform(Y).astype(dict.fromkeys(["grade", "count"], float))
+    pd.testing.assert_frame_equal(one.transform(X), filled)
+    np.testing.assert_array_equal(
+        one.set_output(transform="default").transform(X), filled.to_numpy()
+    )
+
+
+def test_arrays_of_whole_floats_are_numbers():
+    X = plain().drop(columns="city").to_numpy()
+    model = gaussian().fit(X)
+    assert not hasattr(model, "categories_")
+    filled = model.transform(X)[np.isnan(X[:, 2]), 2]
+    assert (filled != filled.round()).any()
+
+
+def test_named_columns_of_floats_keep_their_kind():
+    X = plain().drop(columns="city")
+    asked = gaussian(categorical_features={"grade": "numeric"}).fit(X)
+    assert not hasattr(asked, "categories_")
+    assert not hasattr(gaussian(categorical_features=None).fit(X), "categories_")
+
+
+@IGNORED
+def test_parts_of_a_table_agree():
+    X, Y = plain(), named()
+    halves = [Y[: N // 2], Y[N // 2 :]]
+    model = gaussian().set_output(transform="pandas").fit(Chunks(halves))
+    assert model.feature_indices_.tolist() == [1, 2, 3, 4]
+    assert list(model.categories_) == ["city"]  # grades are numbers in parts
+    filled = pd.concat([model.transform(part) for part in halves])
+    pd.testing.assert_frame_equal(filled[["id", "note"]], Y[["id", "note"]])
+    for name in ("grade", "count"):
+        assert (filled[name] == filled[name].round()).all()
+    broken = X.assign(count=X["count"].where(X.index < N - 1, 0.5))
+    halves = [broken[: N // 2], broken[N // 2 :]]
+    model = gaussian().set_output(transform="pandas").fit(Chunks(halves))
+    count = model.transform(halves[0])["count"]
+    assert (count != count.round()).any()
+    shared = [X[: N // 2].assign(id="a"), X[N // 2 :].assign(id="b")]
+    model = gaussian().fit(Chunks(shared))
+    assert model.categories_["id"].tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "name", ["GaussianImputer", "VNCEEstimator", "TruncatedGaussianGraphLearner"]
+)
+def test_codes_of_missing_values_are_reported_by_all(name):
+    X = np.abs(np.random.default_rng(0).normal(size=(60, 2)))
+    X[:6, 1] = 999
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        getattr(skvnce, name)().fit(X)
+    found = [str(one.message) for one in seen if one.category is TableWarning]
+    assert len(found) == 1
+    assert "column 1 has 999 in 6 cells" in found[0]
+
+
+def test_codes_of_missing_values_are_reported_of_parts():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    X[:6, 1] = -999
+    with pytest.warns(TableWarning, match="column 1 has -999 in 6 cells"):
+        gaussian().fit(Chunks.from_array(X, 20))
+
+
+def test_where_is_the_answer_to_skipped_questions():
+    X = plain()
+    X.loc[X["city"] == "Rome", "count"] = np.nan
+    with pytest.warns(TableWarning, match="'count' where column 'city' is 'Rome'"):
+        gaussian().fit(X)
+    filled = gaussian().fit_transform(X, where={"count": X["city"] == "Oslo"})
+    assert pd.isna(filled[(X["city"] == "Rome").to_numpy(), 3]).all()
