@@ -1,4 +1,4 @@
-"""The script of the README, from a CSV file to a pooled answer and a picture."""
+"""The script of the README, from a table to a pooled answer and a picture."""
 
 import re
 from pathlib import Path
@@ -8,16 +8,14 @@ import pandas as pd
 import pytest
 from matplotlib.image import imread
 
-from skvnce.datasets import load_nhanes
-
 matplotlib.use("Agg")
 README = Path(__file__).parents[1] / "README.md"
 
 
 def script():
-    """Return the block of code that reads a CSV file."""
+    """Return the block of code that draws a sensitivity curve."""
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
-    [found] = [block for block in blocks if "read_csv" in block]
+    [found] = [block for block in blocks if "sensitivity_curve" in block]
     return found
 
 
@@ -28,9 +26,6 @@ def test_it_has_fifteen_lines():
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_it_gives_a_pooled_table_and_a_picture(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    columns = ["Age", "Gender", "Poverty", "BMI", "DirectChol", "PhysActiveDays"]
-    df = load_nhanes(as_frame=True, categories=True).data[columns][::10]
-    df.to_csv("survey.csv", index=False)
     names = {}
     exec(script(), names)
     printed = capsys.readouterr().out
@@ -47,4 +42,4 @@ def test_it_gives_a_pooled_table_and_a_picture(tmp_path, monkeypatch, capsys):
         names["fit_each"](names["regression"], names["draws"])
     )
     assert pooled.n_draws == 20
-    assert df.isna().sum().sum() > 0 == names["draws"][0].isna().sum().sum()
+    assert names["df"].isna().sum().sum() > 0 == names["draws"][0].isna().sum().sum()

@@ -11,8 +11,6 @@ import matplotlib.pyplot as plt
 import pytest
 import sklearn
 
-from skvnce.datasets import load_nhanes
-
 sybil = pytest.importorskip("sybil", reason="sybil is in the extra `test`")
 from run_page import PARSERS, examples  # noqa: E402
 from sybil.evaluators.doctest import DocTestEvaluator  # noqa: E402
@@ -55,10 +53,7 @@ def run(path):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Enter an empty folder with the CSV file that pages read as the user's own."""
-    columns = ["Age", "Gender", "Poverty", "BMI", "DirectChol", "PhysActiveDays"]
-    data = load_nhanes(as_frame=True, categories=True).data[columns][::10]
-    data.to_csv(tmp_path / "survey.csv", index=False)
+    """Enter an empty folder."""
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     plt.close("all")

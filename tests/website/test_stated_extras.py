@@ -45,7 +45,7 @@ def run_page(python, page, folder):
 
 
 @pytest.mark.site
-@pytest.mark.parametrize("page", ["doc/getting_started.rst"])
+@pytest.mark.parametrize("page", ["README.md", "doc/getting_started.rst"])
 def test_page_runs_after_its_install_line(page, pythons, tmp_path):
     done = run_page(pythons(first_extra(page)), ROOT / page, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
