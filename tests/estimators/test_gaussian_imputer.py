@@ -155,9 +155,11 @@ def test_more_columns_than_rows(seed):
 def test_duplicated_columns(X):
     twice = np.column_stack([X, X[:, 0]])
     twice[~np.isnan(X[:, 0]) & (np.arange(len(X)) % 2 == 0), 4] = np.nan
-    _, filled = sound(twice)
+    imputer, filled = sound(twice)
     missing = np.isnan(twice[:, 4]) & ~np.isnan(X[:, 0])
-    np.testing.assert_allclose(filled[missing, 4], X[missing, 0], atol=1.0)
+    # fills stay in the range of their own column, beyond which the other may be
+    expected = X[missing, 0].clip(*imputer.feature_ranges_[:, 4])
+    np.testing.assert_allclose(filled[missing, 4], expected, atol=1.0)
     assert missing.any()
 
 
@@ -208,17 +210,21 @@ def test_auto_does_not_depend_on_units(factor, X):
 
 
 def test_auto_chooses_by_the_data(seed):
-    """Less shrinkage where columns depend on each other, by the mean over tables."""
+    """Less shrinkage where columns depend on each other, by the mean over tables.
+
+    Of 40 tables, log10 of it is -1.9 +- .3, and of 160 of noise -.1 +- .4: means of
+    eight tables differ by 1.8, with a standard error of .2.
+    """
     rng = np.random.default_rng(seed)
     chosen = []
     for _ in range(8):
-        strong = rng.normal(size=(40, 1)) + 0.3 * rng.normal(size=(40, 5))
+        strong = rng.normal(size=(40, 1)) + 0.1 * rng.normal(size=(40, 5))
         noise = rng.normal(size=(20, 8))
         for table in (strong, noise):
             table[rng.uniform(size=table.shape) < 0.3] = np.nan
         chosen.append([np.log10(fitted(x).shrinkage_) for x in (strong, noise)])
     strong, noise = np.mean(chosen, 0)
-    assert strong < noise - 0.3
+    assert strong < noise - 0.5
 
 
 def test_values_beyond_float64_are_named(X):

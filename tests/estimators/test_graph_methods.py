@@ -116,6 +116,7 @@ def test_a_large_alpha_gives_exact_zeros(method, X):
     assert (fitted.edge_strengths_ == 0).all()
 
 
+@pytest.mark.filterwarnings("ignore:EM stopped after max_iter=1 rounds")  # right
 @pytest.mark.parametrize("method", METHODS)
 def test_a_seed_decides_all(method, X):
     first, second, other = (
