@@ -12,6 +12,7 @@ from sklearn.utils.validation import _check_y
 
 from skvnce.estimators._intervals import check_share
 from skvnce.estimators._prediction import MultipleImputation, asking
+from skvnce.estimators._recalibration import Recalibration, recalibrated
 from skvnce.estimators._residuals import Residuals, fold_residuals
 from skvnce.estimators._validation import N_JOBS, RANDOM_STATE, integer_from
 
@@ -45,6 +46,12 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
     n_draws : int, default=50
         Number of draws of new rows.  Each model predicts from draws of its own, an
         equal share of them.
+    cv : int, cross-validation generator, iterable or None, default=5
+        Folds that calibrate the probabilities of tables with missing cells:
+        `n_estimators` models are fitted without each of them, so that `fit` with five
+        folds takes six times as long.  An integer is the number of folds, of rows in
+        random order; it is at most the number of rows of the rarest class.  None: no
+        calibration.
     n_jobs : int or None, default=None
         Number of processes that fit models, through joblib.
     random_state : int, RandomState instance, Generator or None, default=None
@@ -58,6 +65,10 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         The fitted models.
     classes_ : ndarray of shape (n_classes,)
         The classes.
+    slope_ : float
+        By how much the calibration multiplies log-odds; 1 without it.
+    intercepts_ : ndarray of shape (n_classes,)
+        What the calibration then adds to the logarithms of probabilities; 0 without it.
     n_features_in_ : int
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -69,6 +80,13 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
     same way.  Coefficients are therefore too small, and for inference the imputer must
     see the outcome, too: use :func:`skvnce.pooling.fit_each`.  Trees predict better
     from draws than from one filled table; linear models do not (see the user guide).
+
+    Because coefficients are too small, and because averages over draws reduce the
+    effect of missing cells once more, averages of probabilities are too cautious.
+    `predict_proba` therefore changes log-odds by one slope and by an intercept for each
+    class, which predictions of training rows by models that have not seen them
+    determine.  They do so on average over rows, not for each pattern of missing cells.
+    Complete tables, a single model and classes of one row are not calibrated.
 
     The models get what the imputer returns: arrays, or data frames with the data types
     of X if X is a data frame.  Predictions of the same table are equal when they are
@@ -95,7 +113,7 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
     True
     """
 
-    _parameter_constraints = _CONSTRAINTS
+    _parameter_constraints = _CONSTRAINTS | {"cv": ["cv_object"]}
 
     def __init__(
         self,
@@ -104,6 +122,7 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         *,
         n_estimators=10,
         n_draws=50,
+        cv=5,
         n_jobs=None,
         random_state=None,
     ):
@@ -111,11 +130,14 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         self.estimator = estimator
         self.n_estimators = n_estimators
         self.n_draws = n_draws
+        self.cv = cv
         self.n_jobs = n_jobs
         self.random_state = random_state
 
     def predict_proba(self, X):
         """Predict probabilities of the classes, averaged over draws of missing cells.
+
+        They are calibrated, see `cv`.
 
         Parameters
         ----------
@@ -128,7 +150,8 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
             In the order of `classes_`.
         """
         parts = self._predictions(X, "predict_proba")
-        return np.concatenate([found.mean(0) for found in parts])
+        found = np.concatenate([found.mean(0) for found in parts])
+        return Recalibration(self.slope_, self.intercepts_).applied(found)
 
     def predict(self, X):
         """Predict the most probable classes.
@@ -183,6 +206,8 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
 
     def _fit_target(self, tables, y, of_model, rng):
         self.classes_ = self.estimators_[0].classes_
+        found = recalibrated(self, tables, y, of_model, rng)
+        self.slope_, self.intercepts_ = found
 
 
 class MultipleImputationRegressor(RegressorMixin, MultipleImputation):

@@ -22,12 +22,11 @@ inference with the jackknife+.
 """
 
 from math import ceil
-from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.model_selection import KFold, check_cv
-from sklearn.utils import _safe_indexing
+
+from skvnce.estimators._folds import fold_predictions, splits
 
 _LEAST = 0.01  # share of the noise in the squared residuals
 _ROUNDING = 1e-9  # of sums of weights
@@ -110,22 +109,16 @@ def fold_residuals(regressor, tables, y, given, rng):
     -------
     Residuals
     """
-    found = np.full((len(tables), len(y)), np.nan)
-    for train, test in _splits(regressor.cv, y, rng):
-        learned = [_safe_indexing(table, train) for table in tables]
-        some = {name: cells[train] for name, cells in given.items()}
-        models = regressor._fitted(learned, y[train], some, rng)
-        for k, (model, table) in enumerate(zip(models, tables, strict=True)):
-            found[k, test] = model.predict(_safe_indexing(table, test))
+    found, rows = fold_predictions(
+        splits(regressor.cv, y, rng),
+        tables,
+        y,
+        given,
+        fit=lambda *learned: regressor._fitted(*learned, rng),
+        predict=lambda model, table: model.predict(table),
+    )
     weights = given.get("sample_weight", np.ones(len(y)))
-    seen = ~np.isnan(found[0])
-    return Residuals.of(found[:, seen], y[seen].astype(np.float64), weights[seen])
-
-
-def _splits(cv, y, rng):
-    if isinstance(cv, Integral):
-        cv = KFold(int(cv), shuffle=True, random_state=int(rng.integers(2**31 - 1)))
-    return check_cv(cv).split(np.empty((len(y), 1)), y)
+    return Residuals.of(found, y[rows].astype(np.float64), weights[rows])
 
 
 def _between(predictions):

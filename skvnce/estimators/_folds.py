@@ -1,0 +1,63 @@
+"""Predictions of training rows by models that were fitted without them."""
+
+from numbers import Integral
+
+import numpy as np
+from sklearn.model_selection import KFold, StratifiedKFold, check_cv
+from sklearn.utils import _safe_indexing
+
+
+def splits(cv, y, rng, *, by_class=False):
+    """Split rows into folds; an integer is a number of folds, in random order.
+
+    Parameters
+    ----------
+    cv : int, cross-validation generator or iterable
+    y : ndarray of shape (n_samples,)
+    rng : numpy.random.Generator
+    by_class : bool, default=False
+        Whether y are classes, which each fold then has in equal shares.
+
+    Yields
+    ------
+    train, test : ndarray of int
+    """
+    if isinstance(cv, Integral):
+        kind = StratifiedKFold if by_class else KFold
+        cv = kind(int(cv), shuffle=True, random_state=int(rng.integers(2**31 - 1)))
+    yield from check_cv(cv, y, classifier=by_class).split(np.empty((len(y), 1)), y)
+
+
+def fold_predictions(folds, tables, y, given, fit, predict):
+    """Predict each fold of the training rows by models that are fitted without it.
+
+    Parameters
+    ----------
+    folds : iterable of tuple of ndarray of int
+        Rows to fit to, and rows to predict.
+    tables : list of n_tables tables of shape (n_samples, n_features_out)
+        Draws of the training rows; a model is fitted to each, and predicts it.
+    y : ndarray of shape (n_samples,)
+    given : dict
+        Parameters of `fit` of the model: weights of the rows.
+    fit : callable
+        Maps tables, y and `given` to a list of models.
+    predict : callable
+        Maps a model and a table to numbers of shape (n, ...).
+
+    Returns
+    -------
+    predictions : ndarray of shape (n_tables, n_predicted, ...)
+    rows : ndarray of int, of shape (n_predicted,)
+        In increasing order.
+    """
+    found = {}
+    for train, test in folds:
+        learned = [_safe_indexing(table, train) for table in tables]
+        some = {name: cells[train] for name, cells in given.items()}
+        models = fit(learned, y[train], some)
+        held_out = [_safe_indexing(table, test) for table in tables]
+        own = np.array(list(map(predict, models, held_out)))
+        found |= zip(test.tolist(), np.moveaxis(own, 1, 0), strict=True)
+    rows = np.array(sorted(found), dtype=int)
+    return np.stack([found[row] for row in rows.tolist()], 1), rows

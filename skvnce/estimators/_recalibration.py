@@ -1,0 +1,143 @@
+r"""Log-odds of classes that fit predictions of rows which the models have not seen.
+
+An imputer that does not see the target draws missing cells that have no more to do with
+it than their prediction has.  What a model learns from such cells is too small, and is
+right for a single draw, as in regression with errors in the covariates.  The average
+over draws reduces the effect of the missing cells once more.  So averages
+:math:`p_c` over draws are too cautious, the more so, the more is missing; models that
+overfit are too bold.  Both are mended by
+
+.. math:: \tilde p_c \propto p_c^{\beta} e^{\alpha_c}, \qquad (1)
+
+whose parameters maximise the likelihood of rows that were predicted by models fitted
+without them (Platt scaling of several classes), times a normal prior around no change.
+
+References
+----------
+Platt (1999), Probabilistic outputs for support vector machines; Guo, Pleiss, Sun and
+Weinberger (2017), On calibration of modern neural networks; Carroll, Ruppert, Stefanski
+and Crainiceanu (2006), Measurement error in nonlinear models, chapter 3.
+"""
+
+from numbers import Integral
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+
+from skvnce._cells import is_frame
+from skvnce.estimators._folds import fold_predictions, splits
+
+_LEAST = 1e-6  # smallest probability: trees predict 0
+_SPREAD = 0.5, 1.0  # standard deviations of the prior of slope and intercepts
+
+
+class Recalibration(NamedTuple):
+    """The parameters of eq. (1).
+
+    Attributes
+    ----------
+    slope : float
+    intercepts : ndarray of shape (n_classes,)
+    """
+
+    slope: float
+    intercepts: np.ndarray
+
+    @classmethod
+    def none(cls, n_classes):
+        """Leave the probabilities as they are."""
+        return cls(1.0, np.zeros(n_classes))
+
+    @classmethod
+    def of(cls, probabilities, codes, weights):
+        """Maximise the posterior.
+
+        Parameters
+        ----------
+        probabilities : ndarray of shape (n, n_classes)
+            Of rows that the models have not seen.
+        codes : ndarray of int, of shape (n,)
+            The classes of the rows.
+        weights : ndarray of shape (n,)
+        """
+        logs, count = _logs(probabilities), probabilities.shape[1]
+        right = np.eye(count)[codes]
+        centre = np.r_[1.0, np.zeros(count)]
+        spread = np.r_[_SPREAD[0], np.full(count, _SPREAD[1])]
+
+        def loss(parameters):
+            found = parameters[0] * logs + parameters[1:]
+            excess = weights[:, None] * (softmax(found, axis=1) - right)
+            gap = (parameters - centre) / spread
+            value = -(weights @ (log_softmax(found, axis=1) * right).sum(1))
+            slope = np.r_[(excess * logs).sum(), excess.sum(0)] + gap / spread
+            return value + gap @ gap / 2, slope
+
+        limits = [(0, None)] + [(None, None)] * count  # keeps the order of rows
+        best = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=limits).x
+        return cls(float(best[0]), best[1:])
+
+    def applied(self, probabilities):
+        """Change probabilities (n, n_classes) by eq. (1)."""
+        if self.slope == 1 and not self.intercepts.any():
+            return probabilities
+        return softmax(self.slope * _logs(probabilities) + self.intercepts, axis=1)
+
+
+def recalibrated(classifier, tables, y, given, rng):
+    """Learn from each fold of the training rows, by models fitted without it.
+
+    Parameters
+    ----------
+    classifier : MultipleImputationClassifier
+        Its `classes_` are set.
+    tables : list of n_estimators tables of shape (n_samples, n_features_out)
+        Draws of the training rows.
+    y : ndarray of shape (n_samples,)
+    given : dict
+        Parameters of `fit` of the model: weights of the rows.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    Recalibration
+    """
+    classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    cv, least = classifier.cv, counts.min()
+    alike = all(_are_equal(tables[0], table) for table in tables[1:])
+    if cv is None or alike or least < 2 or len(classes) < 2:
+        return Recalibration.none(len(classifier.classes_))
+    found, rows = fold_predictions(
+        splits(
+            min(cv, least) if isinstance(cv, Integral) else cv, y, rng, by_class=True
+        ),
+        tables,
+        y,
+        given,
+        fit=lambda *learned: classifier._fitted(*learned, rng),
+        predict=lambda model, table: _of_classes(model, table, classes),
+    )
+    weights = given.get("sample_weight", np.ones(len(y)))
+    return Recalibration.of(found.mean(0), codes[rows], weights[rows])
+
+
+def _of_classes(model, table, classes):
+    """Predict probabilities of all classes, 0 of those that the model has not seen."""
+    found = np.zeros((len(table), len(classes)))
+    places = np.searchsorted(classes, model.classes_)
+    found[:, places] = model.predict_proba(table)
+    return found
+
+
+def _are_equal(one, other):
+    """Compare two draws of a table; NaN stay where nothing is imputed."""
+    if is_frame(one):
+        return one.equals(other)
+    is_float = np.asarray(one).dtype.kind == "f"
+    return np.array_equal(one, other, equal_nan=is_float)
+
+
+def _logs(probabilities):
+    return np.log(np.maximum(probabilities, _LEAST))
