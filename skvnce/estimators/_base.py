@@ -363,9 +363,12 @@ class CellSampler(CellQuantiles, IncompleteTransformer):
     def _as_asked(self, drawn, checked, X, as_array, where=None):
         """Convert completed tables of validated rows to what `sample` returns."""
         drawn, filled = self._emptied(drawn, checked, where)
-        if as_array:
-            return values_of(self, drawn, filled, X)
-        return tables_as_given(self, drawn, filled, X)
+        convert = values_of if as_array else tables_as_given
+        if filled.ndim == 2:
+            return convert(self, drawn, filled, X)
+        pairs = zip(drawn[:, None], filled, strict=True)  # one has its own cells each
+        found = [convert(self, one, cells, X)[0] for one, cells in pairs]
+        return np.array(found) if as_array else found
 
     def _emptied(self, tables, checked, where):
         """Empty the missing cells of tables that are not to be filled.
@@ -376,18 +379,18 @@ class CellSampler(CellQuantiles, IncompleteTransformer):
             Completed.
         checked : ndarray of shape (n_samples, n_features_in_)
         where : ndarray of bool, of shape (n_samples, n_features_in_), or None
-            None fills all missing cells.
+            None fills all missing cells.  It may have the dimensions of `tables`.
 
         Returns
         -------
         tables : ndarray of shape (..., n_samples, n_features_out)
-        filled : ndarray of bool, of shape (n_samples, n_features_in_)
+        filled : ndarray of bool, of the shape of `where`
             The cells that `tables` fill.
         """
         missing = np.isnan(checked)
         if where is None:
             return tables, missing
-        empty = (missing & ~where)[:, self._columns_kept()]
+        empty = (missing & ~where)[..., self._columns_kept()]
         return np.where(empty, np.nan, tables), missing & where
 
     def _drawn_tables(self, X, n_draws, random_state):
@@ -403,7 +406,7 @@ class CellSampler(CellQuantiles, IncompleteTransformer):
         """Return 0, or the nearest value within the bounds, for each column."""
         return np.clip(np.zeros(self.n_features_in_), *self.feature_ranges_)
 
-    def _completed(self, filled, checked, X, where=None, indicators=None):
+    def _completed(self, filled, checked, X):
         """Return filled rows (n_samples, n_features) of X as `transform` does."""
         table = self._columns_out(filled, checked)
-        return as_given(self, *self._emptied(table, checked, where), X, indicators)
+        return as_given(self, table, np.isnan(checked), X)

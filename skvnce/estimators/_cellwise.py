@@ -35,6 +35,10 @@ class CellLimits(NamedTuple):
         """Select the limits of some rows and columns."""
         return CellLimits(*(part[np.ix_(rows, columns)] for part in self))
 
+    def of_rows(self, rows) -> Self:
+        """Select the limits of some rows."""
+        return CellLimits(*(part[rows] for part in self))
+
     def rounded(self, integers) -> Self:
         """Round limits of the columns in `integers`, (n_features,), to integers."""
         low, high = np.ceil(self.low), np.floor(self.high)
@@ -48,34 +52,6 @@ class CellLimits(NamedTuple):
     def tensors(self):
         """Return copies as a pair of tensors."""
         return torch.tensor(self.low), torch.tensor(self.high)
-
-
-def mask_of(estimator, where, X, checked):
-    """Check the parameter `where`, and convert it.
-
-    Parameters
-    ----------
-    estimator : IncompleteTransformer
-    where : array-like of bool of shape (n_samples, n_features), dict or None
-    X : array-like of shape (n_samples, n_features)
-    checked : ndarray of shape (n_samples, n_features)
-        As `incomplete_array` has returned it.
-
-    Returns
-    -------
-    ndarray of bool, of shape (n_samples, n_features), or None
-    """
-    if where is None:
-        return None
-    found = np.ones(checked.shape, dtype=bool)
-    for place, cells in columns_given(estimator, where, X, len(checked), "where"):
-        if not all(isinstance(one, bool | np.bool_) for one in cells.tolist()):
-            raise TypeError(
-                "where must have True and False only, but has other values in "
-                f"{column_name(estimator, place)}."
-            )
-        found[:, place] = cells
-    return found
 
 
 def limits_of(estimator, min_value, max_value, X, checked):

@@ -15,7 +15,6 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._cellwise import mask_of
 from skvnce.estimators._equations import Derived, Equations, Sum
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._validation import (
@@ -28,6 +27,7 @@ from skvnce.estimators._validation import (
     incomplete_array,
     keeps_state_on_failure,
 )
+from skvnce.estimators._where import mask_of
 from skvnce.estimators._whole import needs_memory
 
 
@@ -199,11 +199,14 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
-        where : array-like of bool of shape (n_samples, n_features), or dict, \
-                default=None
-            Which missing cells are filled; the others stay missing.  A data frame or a
-            dict of columns to masks of shape (n_samples,) may leave out columns, which
-            are filled.  None fills all missing cells.
+        where : array-like of bool of shape (n_samples, n_features), dict or \
+                callable, default=None
+            Which missing cells are filled; the others stay missing, for example
+            answers that the form of a survey skips.  A data frame or a dict of columns
+            to masks of shape (n_samples,) may leave out columns, which are filled.  If
+            cells decide that may be missing themselves, pass a function, or a dict of
+            columns to functions: it is called with completed rows, like X, and returns
+            such masks.  None fills all missing cells.
 
         Returns
         -------
@@ -218,7 +221,7 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         """
         given, X = X, self._checked(X)
         wanted = mask_of(self, where, given, X)
-        return self._completed(self._predicted(X).filled, X, given, wanted)
+        return self._completed(self._predicted(X), X, given, wanted)
 
     def _predicted(self, X):
         solved = self._solved(X)

@@ -16,7 +16,6 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._cellwise import mask_of
 from skvnce.estimators._forest_columns import Chains, ColumnForest, Growth, Ranks
 from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._memory import check_fit, check_trees
@@ -29,6 +28,7 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
     level_counts,
 )
+from skvnce.estimators._where import mask_of
 from skvnce.estimators._whole import needs_memory
 
 _SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
@@ -299,12 +299,14 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
-        where : array-like of bool of shape (n_samples, n_features), or dict, \
-                default=None
+        where : array-like of bool of shape (n_samples, n_features), dict or \
+                callable, default=None
             Which missing cells are filled; the others stay missing, for example
             answers that the form of a survey skips.  A data frame or a dict of columns
-            to masks of shape (n_samples,) may leave out columns, which are filled.
-            None fills all missing cells.
+            to masks of shape (n_samples,) may leave out columns, which are filled.  If
+            cells decide that may be missing themselves, pass a function, or a dict of
+            columns to functions: it is called with completed rows, like X, and returns
+            such masks.  None fills all missing cells.
 
         Returns
         -------
@@ -314,7 +316,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         """
         given, X = X, self._checked(X)
         wanted = mask_of(self, where, given, X)
-        return self._completed(self._predicted(X).filled, X, given, wanted)
+        return self._completed(self._predicted(X), X, given, wanted)
 
     def _predicted(self, X):
         own = self.model_._predicted(X)

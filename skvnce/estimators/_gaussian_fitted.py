@@ -4,13 +4,13 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._completed import decoded
-from skvnce._random import seeded
+from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.estimators._by_parts import by_parts, copies_with, samples_by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._category_probabilities import CategoryProbabilities
-from skvnce.estimators._cellwise import check_bounds, limits_of, mask_of
+from skvnce.estimators._cellwise import check_bounds, limits_of
 from skvnce.estimators._gaussian_mixed import mixed_rows
 from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._intervals import (
@@ -25,6 +25,7 @@ from skvnce.estimators._validation import (
     column_name,
     columns_of,
 )
+from skvnce.estimators._where import mask_of
 
 
 class FittedNormal(CategoryProbabilities, Imputer):
@@ -49,12 +50,14 @@ class FittedNormal(CategoryProbabilities, Imputer):
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
-        where : array-like of bool of shape (n_samples, n_features), or dict, \
-                default=None
+        where : array-like of bool of shape (n_samples, n_features), dict or \
+                callable, default=None
             Which missing cells are filled; the others stay missing, for example
             answers that the form of a survey skips.  A data frame or a dict of columns
-            to masks of shape (n_samples,) may leave out columns, which are filled.
-            None fills all missing cells.
+            to masks of shape (n_samples,) may leave out columns, which are filled.  If
+            cells decide that may be missing themselves, pass a function, or a dict of
+            columns to functions: it is called with completed rows, like X, and returns
+            such masks.  None fills all missing cells.
         min_value, max_value : array-like of shape (n_samples, n_features), or dict, \
                 default=None
             Limits of single missing cells, such as detection limits; NaN and infinite
@@ -73,8 +76,7 @@ class FittedNormal(CategoryProbabilities, Imputer):
         given, X = X, self._checked(X)
         wanted = mask_of(self, where, given, X)
         limits = self._limits_given(min_value, max_value, given, X)
-        filled = self._predicted(X, limits).filled
-        return self._completed(filled, X, given, wanted)
+        return self._completed(self._predicted(X, limits), X, given, wanted, limits)
 
     @samples_by_parts
     @shows_progress
@@ -144,8 +146,8 @@ class FittedNormal(CategoryProbabilities, Imputer):
         checked = self._checked(X)
         wanted = mask_of(self, where, X, checked)
         limits = self._limits_given(min_value, max_value, X, checked)
-        drawn = self._drawn_tables(checked, n_draws, random_state, limits)
-        return self._as_asked(drawn, checked, X, as_array, wanted)
+        draw = self._drawer(checked, n_draws, seed_from(random_state), limits)
+        return self._ruled(draw, checked, X, as_array, wanted)
 
     @shows_progress
     def interval(

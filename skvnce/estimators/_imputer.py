@@ -1,6 +1,7 @@
 """The base class of imputers: predictions, and draws from several models in turn."""
 
 import warnings
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,12 +14,13 @@ from skvnce._threads import one_thread
 from skvnce.estimators._base import CellSampler
 from skvnce.estimators._by_parts import samples_by_parts
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._cellwise import mask_of
 from skvnce.estimators._memory import check_memory
+from skvnce.estimators._output import as_given
 from skvnce.estimators._reference import fitted_to
 from skvnce.estimators._shift import announce_cuts, shift_of, shifted
 from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import check_sample, columns_of
+from skvnce.estimators._where import OF_PREDICTION, Rules, mask_of
 from skvnce.exceptions import TableWarning
 
 _LIMITS = {"min_value", "max_value"}  # limits of cells, of `fit` and `transform`
@@ -85,12 +87,14 @@ class Imputer(CellSampler):
             observed cells of their own row, for example the control group of a trial.
             A clone of this imputer is fitted to them.  Columns that are constant in the
             group do not count.  None uses the fit to all rows.
-        where : array-like of bool of shape (n_samples, n_features), or dict, \
-                default=None
+        where : array-like of bool of shape (n_samples, n_features), dict or \
+                callable, default=None
             Which missing cells are filled; the others stay missing, for example
             answers that the form of a survey skips.  A data frame or a dict of columns
-            to masks of shape (n_samples,) may leave out columns, which are filled.
-            None fills all missing cells.
+            to masks of shape (n_samples,) may leave out columns, which are filled.  If
+            cells decide that may be missing themselves, pass a function, or a dict of
+            columns to functions: it is called with completed rows, like X, and returns
+            such masks.  None fills all missing cells.
 
         Returns
         -------
@@ -108,22 +112,26 @@ class Imputer(CellSampler):
         TypeError
             If `shift` has a number for categories, or a dict for numbers, or if `where`
             is not boolean.
+
+        Warns
+        -----
+        UserWarning
+            If a function of `where` denies an observed cell whatever the missing cells
+            of its row are, or if a shift moves cells by less than stated.
         """
         check_sample(n_draws, as_array)
         checked, model = self._checked(X), self
-        wanted = mask_of(self, where, X, checked)
+        wanted, seed = mask_of(self, where, X, checked), seed_from(random_state)
         if reference is not None:
-            random_state = seed_from(random_state)
-            model = fitted_to(self, reference, random_state)
+            model = fitted_to(self, reference, seed)
         if shift is None:
-            drawn = model._drawn_tables(checked, n_draws, random_state)
-        else:
-            sources, draw = model._sources(checked, n_draws, is_joint=False)
-            shift = shift_of(model, shift)
-            turns = checked, sources, shifted(draw, shift), n_draws, random_state
-            drawn = model._filled_by_shift(shift, *turns)
-            announce_cuts(model, shift)
-        return self._as_asked(drawn, checked, X, as_array, wanted)
+            draw = model._drawer(checked, n_draws, seed)
+            return self._ruled(draw, checked, X, as_array, wanted)
+        shift = shift_of(model, shift)
+        draw = partial(model._drawn_shifted, checked, n_draws, seed, shift)
+        found = self._ruled(draw, checked, X, as_array, wanted)
+        announce_cuts(model, shift)
+        return found
 
     def fit_transform(self, X, y=None, *, where=None, **fit_params):
         """Fit to a table, and fill its missing cells.
@@ -134,8 +142,8 @@ class Imputer(CellSampler):
             NaN marks missing cells.
         y : None
             Ignored.
-        where : array-like of bool of shape (n_samples, n_features), or dict, \
-                default=None
+        where : array-like of bool of shape (n_samples, n_features), dict or \
+                callable, default=None
             See `transform`.
         **fit_params : dict
             Of `fit`.  Limits of cells (`min_value`, `max_value`), which only some
@@ -152,6 +160,28 @@ class Imputer(CellSampler):
                 warnings.filterwarnings("ignore", NEVER_OBSERVED, TableWarning)
             self.fit(X, y, **fit_params)
         return self.transform(X, where=where, **shared)
+
+    def _drawer(self, X, n_draws, seed, limits=None):
+        """Make a function that draws some rows of a validated table."""
+
+        def draw(rows=slice(None)):
+            given = () if limits is None else (limits.of_rows(rows),)
+            return self._drawn_tables(X[rows], n_draws, seed, *given)
+
+        return draw
+
+    def _drawn_shifted(self, X, n_draws, seed, shift, rows=slice(None)):
+        """Draw some rows of a validated table with shifted cells."""
+        sources, draw = self._sources(X[rows], n_draws, is_joint=False)
+        turns = X[rows], sources, shifted(draw, shift), n_draws, seed
+        return self._filled_by_shift(shift, *turns)
+
+    def _ruled(self, draw, checked, X, as_array, where):
+        """Draw validated rows, apply rules, and convert to what `sample` returns."""
+        drawn = draw()
+        if isinstance(where, Rules):
+            drawn, where = where.of_draws(drawn, np.isnan(checked), draw)
+        return self._as_asked(drawn, checked, X, as_array, where)
 
     def _sources(self, X, n_draws, is_joint=True):
         """Return models, and a function that draws from one; see `_filled_in_turns`.
@@ -244,10 +274,15 @@ class Imputer(CellSampler):
             self.indicator_ = MissingIndicator(error_on_new=False)
             self.indicator_.set_output(transform="default").fit(X)
 
-    def _completed(self, filled, checked, X, where=None, indicators=None):
+    def _completed(self, predicted, checked, X, where=None, limits=None):
+        table, indicators = self._columns_out(predicted.filled, checked), None
         if self.indicator_ is not None:
-            indicators = self.indicator_.transform(checked).astype(filled.dtype)
-        return super()._completed(filled, checked, X, where, indicators)
+            indicators = self.indicator_.transform(checked).astype(table.dtype)
+        if isinstance(where, Rules):
+            draw = self._drawer(checked, OF_PREDICTION, 0, limits)
+            given = table, np.isnan(checked), predicted.probabilities, draw
+            table, where = where.of_prediction(*given)
+        return as_given(self, *self._emptied(table, checked, where), X, indicators)
 
 
 def _check_draws(n_draws, X):

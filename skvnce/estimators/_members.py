@@ -12,7 +12,6 @@ from skvnce._threads import one_thread
 from skvnce.algorithms.mixed.columns import NUMERIC
 from skvnce.estimators._by_parts import by_parts, copies_with
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._cellwise import mask_of
 from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import (
@@ -28,6 +27,7 @@ from skvnce.estimators._validation import (
     integer_from,
     is_level,
 )
+from skvnce.estimators._where import mask_of
 from skvnce.variational.base import global_stream
 
 STRATEGIES = {
@@ -70,12 +70,14 @@ class DrawnByMembers(Imputer):
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
-        where : array-like of bool of shape (n_samples, n_features), or dict, \
-                default=None
+        where : array-like of bool of shape (n_samples, n_features), dict or \
+                callable, default=None
             Which missing cells are filled; the others stay missing, for example
             answers that the form of a survey skips.  A data frame or a dict of columns
-            to masks of shape (n_samples,) may leave out columns, which are filled.
-            None fills all missing cells.
+            to masks of shape (n_samples,) may leave out columns, which are filled.  If
+            cells decide that may be missing themselves, pass a function, or a dict of
+            columns to functions: it is called with completed rows, like X, and returns
+            such masks.  None fills all missing cells.
 
         Returns
         -------
@@ -84,7 +86,7 @@ class DrawnByMembers(Imputer):
         """
         given, X = X, self._checked(X)
         wanted = mask_of(self, where, given, X)
-        return self._completed(self._predicted(X).filled, X, given, wanted)
+        return self._completed(self._predicted(X), X, given, wanted)
 
     def _predicted(self, X):
         filled, certain = self._constants_filled(X), self._certain(X)

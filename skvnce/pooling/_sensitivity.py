@@ -81,7 +81,15 @@ class SensitivityCurve(NamedTuple):
 
 
 def sensitivity_curve(
-    imputer, X, analyse, shifts, n_draws=20, random_state=None, *, reference=None
+    imputer,
+    X,
+    analyse,
+    shifts,
+    n_draws=20,
+    random_state=None,
+    *,
+    reference=None,
+    where=None,
 ):
     """Repeat an analysis under several assumptions on missing values.
 
@@ -109,6 +117,8 @@ def sensitivity_curve(
         Seed of the draws.
     reference : array-like of shape (n_reference, n_features), default=None
         As in `sample`: rows whose distribution missing cells follow, before a shift.
+    where : array-like of bool, dict or callable, default=None
+        As in `sample`: which missing cells are filled.
 
     Returns
     -------
@@ -160,9 +170,8 @@ def sensitivity_curve(
         )
     seed, pooled, none = seed_from(random_state), [], _no_shift(shifts)
     for shift in shifts:
-        draws = imputer.sample(
-            X, n_draws, seed, shift=none | shift, reference=reference
-        )
+        given = {"shift": none | shift, "reference": reference, "where": where}
+        draws = imputer.sample(X, n_draws, seed, **given)
         pooled.append(_pooled(fit_each(analyse, draws)))
     return SensitivityCurve(shifts, pooled)
 

@@ -4,12 +4,14 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import statsmodels.formula.api as smf
 from cases import SMALL_IMPUTERS
 from numpy.testing import assert_array_equal
 from pandas.testing import assert_frame_equal
 from sklearn.base import clone
 
-from skvnce import GaussianImputer
+from skvnce import ConsistentImputer, GaussianImputer
+from skvnce.pooling import fit_each, pool_models, sensitivity_curve
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 names = pytest.mark.parametrize(
@@ -154,3 +156,273 @@ def test_wrong_masks_are_refused():
         for call in (fitted.transform, fitted.sample):
             with pytest.raises(error, match=message):
                 call(frame, where=where)
+
+
+def smoked(table):
+    return table["smoker"] == "yes"
+
+
+RULE = {"cigarettes": smoked, "brand": smoked}
+
+
+def unknown_smokers(seed=2):
+    """Make the survey with a fifth of the smokers unknown."""
+    frame, _ = survey()
+    lost = np.random.default_rng(seed).random(len(frame)) < 0.2
+    frame.loc[lost, "smoker"] = np.nan
+    return frame
+
+
+def require_agreement(table, frame):
+    """Gates and gated cells agree, and observed cells are kept."""
+    is_smoker = table["smoker"] == "yes"
+    assert table["smoker"].notna().all() and table["age"].notna().all()
+    assert_array_equal(table["cigarettes"].notna(), is_smoker)
+    assert_array_equal(table["brand"].notna(), is_smoker)
+    for name in frame:
+        seen = frame[name].notna()
+        assert (table[name][seen] == frame[name][seen]).all()
+    assert (table.dtypes == frame.dtypes).all()
+
+
+@names
+def test_rules_of_missing_gates_are_applied_to_each_draw(imputer):
+    """Without rules, rows contradict; with `brand` observed the smoker is known."""
+    frame = unknown_smokers()
+    lost = frame["smoker"].isna()
+    assert (lost & frame["brand"].notna()).sum() > 3
+    fitted = clone(imputer).set_output(transform="pandas").fit(frame)
+    tables = fitted.sample(frame, 5, 0, where=RULE)
+    for table in [*tables, fitted.transform(frame, where=RULE)]:
+        require_agreement(table, frame)
+    drawn = {tuple(table.loc[lost, "smoker"]) for table in tables}
+    assert len(drawn) > 1
+    for table in fitted.sample(frame, 2, 0, where=RULE, shift={"age": 0.5}):
+        require_agreement(table, frame)
+    plain = fitted.sample(frame, 5, 0)  # the control
+    skipped = [table["smoker"].eq("no") & frame["brand"].notna() for table in plain]
+    assert np.any(skipped)
+
+
+def test_observed_gates_give_what_masks_give():
+    frame, skipped = survey()
+    fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)
+    fitted.set_output(transform="pandas")
+    masks = {"cigarettes": ~skipped, "brand": ~skipped}
+    for where in (
+        RULE,
+        lambda table: {name: smoked(table) for name in ("brand", "cigarettes")},
+        lambda table: smoked(table).to_frame("brand").assign(cigarettes=smoked(table)),
+        {"cigarettes": ~skipped, "brand": smoked},
+    ):
+        expected = fitted.transform(frame, where=masks)
+        assert_frame_equal(fitted.transform(frame, where=where), expected)
+        expected = fitted.sample(frame, 2, 0, where=masks)
+        for one, other in zip(
+            fitted.sample(frame, 2, 0, where=where), expected, strict=True
+        ):
+            assert_frame_equal(one, other)
+
+
+def nested(n=150, seed=3):
+    """Make a frame of three questions, of which each is asked after a yes."""
+    rng = np.random.default_rng(seed)
+    first, second = rng.random((2, n)) < 0.6
+    second &= first
+    frame = pd.DataFrame(
+        {
+            "ever": np.where(first, "yes", "no"),
+            "now": pd.array(np.where(second, "yes", "no"), dtype="string"),
+            "count": pd.array(rng.poisson(9, n), dtype="Int64"),
+            "age": rng.normal(50, 9, n),
+        }
+    )
+    frame["ever"] = frame["ever"].astype("string")
+    frame.loc[~first, "now"] = pd.NA
+    frame.loc[~second, "count"] = pd.NA
+    for name, share in (("ever", 0.2), ("now", 0.2), ("count", 0.2), ("age", 0.2)):
+        frame.loc[rng.random(n) < share, name] = pd.NA
+    return frame
+
+
+NESTED = {
+    "now": lambda table: table["ever"] == "yes",
+    "count": lambda table: table["now"] == "yes",
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_gate_of_a_gate_empties_both(seed):
+    frame = nested(seed=seed)
+    fitted = GaussianImputer(random_state=0, max_iter=40).fit(frame)
+    fitted.set_output(transform="pandas")
+    reverse = dict(reversed(NESTED.items()))
+    tables = fitted.sample(frame, 4, 0, where=NESTED)
+    for one, other in zip(
+        tables, fitted.sample(frame, 4, 0, where=reverse), strict=True
+    ):
+        assert_frame_equal(one, other)
+    both = frame["ever"].isna() & frame["now"].isna() & frame["count"].notna()
+    assert both.any()
+    for table in [*tables, fitted.transform(frame, where=NESTED)]:
+        ever = (table["ever"] == "yes").fillna(False).astype(bool)
+        now = (table["now"] == "yes").fillna(False).astype(bool)
+        assert_array_equal(table["now"].notna(), ever)
+        assert_array_equal(table["count"].notna(), now)
+        assert ever[both].all() and now[both].all()
+
+
+def test_rows_are_drawn_given_that_the_rule_holds(seed):
+    """Ranks of a truth above its threshold among draws of it are uniform."""
+    rng = np.random.default_rng(seed)
+    gate, n = rng.normal(size=1000), 1000
+    extra = np.where(gate > 0.5, rng.normal(size=n), np.nan)
+    X = np.column_stack([gate, gate + rng.normal(size=n), extra])
+    lost = rng.random(n) < 0.3
+    X[lost, 0] = np.nan
+    fitted = GaussianImputer(random_state=0, marginals="normal").fit(X)
+    rule, known = {2: lambda table: table[:, 0] > 0.5}, lost & ~np.isnan(extra)
+
+    def share_below(**given):
+        draws = fitted.sample(X[known], 50, 0, as_array=True, **given)
+        return (draws[:, :, 0] < gate[known]).mean()
+
+    error = np.sqrt(1 / 12 / known.sum())  # of the mean of uniform numbers
+    assert abs(share_below(where=rule) - 0.5) < 4 * error
+    assert share_below() > 0.5 + 6 * error  # the control
+    few = X[known][:5]
+    assert (fitted.transform(few, where=rule)[:, 0] > 0.5).all()
+
+
+@pytest.mark.parametrize("kind", ["polars", "objects", "numbers"])
+def test_rules_read_the_container_of_the_table(kind):
+    frame = unknown_smokers()
+    if kind == "polars":
+        table = pl.from_pandas(frame)
+        rule = {"cigarettes": lambda part: part["smoker"] == "yes"}
+    elif kind == "objects":
+        table, rule = frame.astype(object), {1: lambda part: part[:, 0] == "yes"}
+        table = table.where(table.notna(), None).to_numpy()
+    else:
+        table = pd.DataFrame({"a": frame["smoker"].cat.codes, "b": frame["cigarettes"]})
+        table = table.replace(-1, np.nan).astype(float).to_numpy()
+        rule = {1: lambda part: part[:, 0] > 0.5}
+    given = {"categorical_features": [0, 3] if kind == "objects" else "from_dtype"}
+    fitted = GaussianImputer(random_state=0, max_iter=20, **given).fit(table)
+    if kind == "polars":
+        fitted.set_output(transform="polars")
+    for found in [
+        *fitted.sample(table, 3, 0, where=rule),
+        fitted.transform(table, where=rule),
+    ]:
+        cells = found.to_pandas() if kind == "polars" else pd.DataFrame(found)
+        level = cells.iloc[:, 0]
+        is_smoker = level > 0.5 if kind == "numbers" else level == "yes"
+        assert_array_equal(cells.iloc[:, 1].notna(), is_smoker)
+    stacked = fitted.sample(table, 3, 0, where=rule, as_array=True)
+    assert stacked.shape == (3, *found.shape)
+    for one, other in zip(stacked, fitted.sample(table, 3, 0, where=rule), strict=True):
+        same = other.to_pandas() if kind == "polars" else other
+        assert_array_equal(pd.isna(one), pd.isna(same))
+
+
+def test_predictions_are_functions_of_their_row():
+    frame = unknown_smokers()
+    fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)
+    fitted.set_output(transform="pandas")
+    whole = fitted.transform(frame, where=RULE)
+    backward = fitted.transform(frame[::-1], where=RULE)
+    assert_frame_equal(backward[::-1], whole)
+    again = fitted.transform(frame, where=RULE)
+    assert_frame_equal(again, whole)
+
+
+def test_rules_beside_limits_equations_and_groups():
+    frame = unknown_smokers()
+    fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)
+    fitted.set_output(transform="pandas")
+    above = {"min_value": {"age": 55.0}}
+    lost = frame["age"].isna()
+    for table in [
+        *fitted.sample(frame, 2, 0, where=RULE, **above),
+        fitted.transform(frame, where=RULE, **above),
+    ]:
+        require_agreement(table, frame)
+        assert (table.loc[lost, "age"] >= 55).all()
+    group = frame[frame["smoker"].ne("no")]
+    for table in fitted.sample(frame, 2, 0, where=RULE, reference=group):
+        require_agreement(table, frame)
+    twice = frame.assign(double=2 * frame["age"])
+    solved = ConsistentImputer(
+        clone(fitted), derived={"double": (lambda age: 2 * age, ["age"])}
+    )
+    solved.set_output(transform="pandas").fit(twice)
+    for table in solved.sample(twice, 2, 0, where=RULE):
+        require_agreement(table.drop(columns="double"), frame)
+        assert_array_equal(table["double"], 2 * table["age"])
+
+
+def test_draws_with_empty_cells_are_analysed_and_pooled():
+    frame = unknown_smokers()
+    fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)
+    fitted.set_output(transform="pandas")
+    draws = fitted.sample(frame, 5, 0, where=RULE)
+
+    def analyse(table):
+        rows = table[table["smoker"] == "yes"].astype({"cigarettes": float})
+        return smf.ols("cigarettes ~ age", rows).fit()
+
+    counts = fit_each(lambda table: table["cigarettes"].notna().sum(), draws)
+    pooled = pool_models(fit_each(analyse, draws))
+    assert pooled.dof_complete == min(counts) - 2
+    shifts = [{}, {"smoker": {"yes": 1.5}}]
+    curve = sensitivity_curve(fitted, frame, analyse, shifts, 5, 0, where=RULE)
+    no_shift = fitted.sample(frame, 5, 0, where=RULE, shift={"smoker": {}})
+    expected = pool_models(fit_each(analyse, no_shift)).estimate
+    assert_array_equal(curve.pooled[0].estimate, expected)
+    assert curve.pooled[1].dof_complete > curve.pooled[0].dof_complete
+
+
+@pytest.mark.filterwarnings("error")
+def test_rules_that_observed_cells_contradict_are_named():
+    frame, _ = survey()
+    fitted = GaussianImputer(random_state=0, max_iter=20, on_misfit="ignore")
+    fitted.set_output(transform="pandas").fit(frame)
+    wrong = frame.copy()
+    wrong.loc["row 3", ["smoker", "cigarettes", "age"]] = ["no", 7, np.nan]
+    message = "observed cells of 1 rows.*the first is column 'cigarettes', row 3"
+    for call in (fitted.transform, fitted.sample):
+        with pytest.warns(UserWarning, match=message):
+            call(wrong, where={"cigarettes": smoked})
+    assert not np.any(
+        [
+            t.isna()
+            for t in fitted.sample(
+                frame[["smoker"]].join(frame.drop(columns="smoker")),
+                where={"age": lambda table: table["age"] > -1},
+            )
+        ]
+    )
+
+
+def test_wrong_rules_are_refused():
+    frame = unknown_smokers()
+    fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)
+    wrong = [
+        ({"colour": smoked}, ValueError, "where has the key 'colour', no column"),
+        ({"brand": lambda table: table["color"]}, KeyError, "color"),
+        ({"brand": lambda table: True}, None, None),
+        ({"brand": lambda table: [True]}, ValueError, r"where\['brand'\] must have"),
+        (lambda table: table["age"], ValueError, "shape of X"),
+        (lambda table: {"brand": table["age"]}, TypeError, "True and False only"),
+    ]
+    for where, error, message in wrong:
+        for call in (fitted.transform, fitted.sample):
+            if error is None:
+                call(frame, where=where)
+                continue
+            with pytest.raises(error, match=message):
+                call(frame, where=where)
+    with pytest.raises(KeyError) as caught:
+        fitted.transform(frame, where={"brand": lambda table: table["color"]})
+    assert "function of where['brand']" in caught.value.__notes__[0]

@@ -1,0 +1,333 @@
+"""Which missing cells are filled: masks, and rules of the completed rows.
+
+A rule, such as "cigarettes if smoker is yes", is applied to each completed table.
+Cells for which it says no are emptied, and the rule is applied again, until nothing
+changes: a cell may depend on one that has been emptied.  A row whose *observed* cells
+contradict the rule is drawn again: its draws are those given that the rule holds.
+"""
+
+from collections.abc import Callable
+from math import ceil
+from typing import NamedTuple
+
+import narwhals as nw
+import numpy as np
+from sklearn.utils import _safe_indexing
+
+from skvnce._cells import is_frame, is_missing
+from skvnce._completed import in_frames
+from skvnce._warnings import warn_user
+from skvnce.estimators._cellwise import columns_given
+from skvnce.estimators._output import values_of
+from skvnce.estimators._validation import column_name, column_of_key, columns_of
+
+_TRIES = (16, 256)  # draws of a row until one agrees with its observed cells
+OF_PREDICTION = 64  # draws from which the prediction of such a row is chosen
+_MOST_CHANGES = 100  # of single levels of a row that are tried
+_AT_ONCE = 2**22  # maximum number of cells that are drawn again together
+
+
+class Rules(NamedTuple):
+    """Rules that say which missing cells are filled.
+
+    Attributes
+    ----------
+    estimator : Imputer
+    function : callable or None
+        Maps a completed table to masks of all columns, or of some.
+    columns : dict
+        Of columns to functions that map a completed table to a mask.
+    fixed : ndarray of bool, of shape (n_samples, n_features)
+        Masks that do not depend on the completed table.
+    X : array-like of shape (n_samples, n_features)
+        As given by the user.
+    """
+
+    estimator: object
+    function: Callable | None
+    columns: dict
+    fixed: np.ndarray
+    X: object
+
+    def asked(self, table, filled, rows):
+        """Evaluate the rules.
+
+        Parameters
+        ----------
+        table : ndarray of shape (n_rows, n_features_out)
+            Codes and numbers.
+        filled : ndarray of bool, of shape (n_rows, n_features)
+            The cells that come from `table`; the others are those of X.
+        rows : ndarray of int, of shape (n_rows,)
+
+        Returns
+        -------
+        ndarray of bool, of shape (n_rows, n_features)
+        """
+        X, found = _safe_indexing(self.X, rows), self.fixed[rows]
+        shown = _shown(self.estimator, table, filled, X)
+        if self.function is not None:
+            given = _applied(self.function, shown, "where")
+        else:
+            given = {
+                key: _applied(rule, shown, f"where[{key!r}]")
+                for key, rule in self.columns.items()
+            }
+        return _read(self.estimator, given, X, found, is_rule=True)
+
+    def settled(self, table, missing, rows):
+        """Empty cells until the rules hold for what is left.
+
+        Parameters are those of `asked`; `missing` are the missing cells of X.
+
+        Returns
+        -------
+        filled : ndarray of bool, of shape (n_rows, n_features)
+            The missing cells that have a value.
+        wrong : ndarray of bool, of shape (n_rows, n_features)
+            The observed cells that the rules deny.
+        """
+        kept, filled = self.estimator._columns_kept(), missing
+        while True:
+            left = np.where((missing & ~filled)[:, kept], np.nan, table)
+            asked = self.asked(left, filled, rows)
+            if not (filled & ~asked).any():
+                return filled, ~asked & ~missing
+            filled = filled & asked
+
+    def of_draws(self, drawn, missing, draw):
+        """Apply the rules to draws, and draw rows again that contradict them.
+
+        Parameters
+        ----------
+        drawn : ndarray of shape (n_draws, n_samples, n_features_out)
+        missing : ndarray of bool, of shape (n_samples, n_features)
+        draw : callable
+            Maps indices of rows (n_rows,) to draws of shape (n_draws, n_rows,
+            n_features_out), of which each has the parameters of the one in `drawn`.
+
+        Returns
+        -------
+        drawn : ndarray of shape (n_draws, n_samples, n_features_out)
+        filled : ndarray of bool, of shape (n_draws, n_samples, n_features)
+        """
+        every = np.arange(len(missing))
+        found = [self.settled(table, missing, every) for table in drawn]
+        filled, denied = (np.array(part) for part in zip(*found, strict=True))
+        wrong = denied.any(2)
+        for tries in _TRIES:
+            rows = np.flatnonzero(wrong.any(0) & missing.any(1))
+            n_parts = ceil(len(rows) * tries * drawn[:, 0].size / _AT_ONCE)
+            for part in np.array_split(rows, n_parts) if n_parts else ():
+                self._redraw((drawn, filled, wrong), missing, draw, part, tries)
+        self._announce(denied & wrong[..., None])
+        return drawn, filled
+
+    def _redraw(self, draws, missing, draw, rows, tries):
+        """Replace rows of draws, in place, by the first new ones that agree."""
+        # in random order, for the draws of other rows have used the same numbers
+        long = np.random.default_rng(0).permutation(np.repeat(rows, tries))
+        new = draw(long)
+        for table, drawn, filled, wrong in zip(new, *draws, strict=True):
+            places = np.flatnonzero(wrong[long])
+            if not len(places):
+                continue
+            own = long[places]
+            left, denied = self.settled(table[places], missing[own], own)
+            good = np.flatnonzero(~denied.any(1))
+            chosen = good[np.unique(own[good], return_index=True)[1]]
+            done = own[chosen]
+            drawn[done], filled[done] = table[places[chosen]], left[chosen]
+            wrong[done] = False
+
+    def of_prediction(self, table, missing, probabilities, draw):
+        """Apply the rules to predictions.
+
+        Where a row contradicts them, the level changes that costs least probability.
+        If no single change suffices, the levels are the most frequent ones among draws
+        that agree; numbers are kept if they agree, too, and else those of a draw.
+
+        Parameters
+        ----------
+        table : ndarray of shape (n_samples, n_features_out)
+            It is modified.
+        missing : ndarray of bool, of shape (n_samples, n_features)
+        probabilities : dict of int to ndarray of shape (n_samples, n_levels)
+            See `Predicted`.
+        draw : callable
+            See `of_draws`.
+
+        Returns
+        -------
+        table : ndarray of shape (n_samples, n_features_out)
+        filled : ndarray of bool, of shape (n_samples, n_features)
+        """
+        filled, denied = self.settled(table, missing, np.arange(len(table)))
+        found = table, filled, denied
+        rows = np.flatnonzero(denied.any(1) & missing.any(1))
+        if len(rows) and probabilities:
+            rows = self._change_levels(found, missing, probabilities, rows)
+        for row in rows:
+            self._choose_draw(found, missing, draw, row)
+        self._announce(denied[None])
+        return table, filled
+
+    def _change_levels(self, found, missing, probabilities, rows):
+        """Change a level of each row, in place; returns the rows without a change."""
+        table, filled, denied = found
+        of_rows = {place: levels[rows] for place, levels in probabilities.items()}
+        changes = _changes(missing[rows], of_rows)
+        columns = np.searchsorted(self.estimator._columns_kept(), changes.columns)
+        for change, gain in zip(changes.order.T, changes.ratios.T, strict=True):
+            some = np.flatnonzero(denied[rows].any(1) & (gain > 0))
+            if not len(some):
+                break
+            own, new, chosen = rows[some], table[rows[some]], change[some]
+            new[np.arange(len(own)), columns[chosen]] = changes.levels[chosen]
+            left, wrong = self.settled(new, missing[own], own)
+            good = ~wrong.any(1)
+            done = own[good]
+            table[done], filled[done], denied[done] = new[good], left[good], False
+        return rows[denied[rows].any(1)]
+
+    def _choose_draw(self, found, missing, draw, row):
+        """Choose the levels and, if need be, the numbers of a row among draws."""
+        table, filled, denied = found
+        rows = np.full(OF_PREDICTION, row)
+        drawn = draw(rows[:1])[:, 0]
+        for tables in (self._with_numbers(drawn, table[row]), drawn):
+            left, wrong = self.settled(tables, missing[rows], rows)
+            good = np.flatnonzero(~wrong.any(1))
+            if len(good):
+                best = good[_most_frequent(tables[good])]
+                table[row], filled[row], denied[row] = tables[best], left[best], False
+                return
+
+    def _with_numbers(self, drawn, row):
+        """Replace the numbers of draws (n_draws, n_features_out) by those of a row."""
+        columns = columns_of(self.estimator)
+        if columns is None:
+            return drawn
+        levels = [
+            bool(columns[place].levels) for place in self.estimator._columns_kept()
+        ]
+        return np.where(levels, drawn, row)
+
+    def _announce(self, denied):
+        """Warn of observed cells, (n_draws, n_samples, n_features), that are denied."""
+        rows, columns = np.nonzero(denied.any(0))
+        if len(rows):
+            warn_user(
+                f"where denies observed cells of {len(np.unique(rows))} rows, whatever "
+                f"their missing cells: the first is {self._name(columns[0])}, row "
+                f"{rows[0]}. They stay as they are. Correct the rule or the cell."
+            )
+
+    def _name(self, place):
+        return column_name(self.estimator, place)
+
+
+class Changes(NamedTuple):
+    """Changes of single levels of rows.
+
+    Attributes
+    ----------
+    columns, levels : ndarray of int, of shape (n_changes,)
+    order : ndarray of int, of shape (n_rows, n_changes)
+        The changes, from the most probable to the least.
+    ratios : ndarray of shape (n_rows, n_changes)
+        Their probabilities over that of the most probable level; 0 if not possible.
+    """
+
+    columns: np.ndarray
+    levels: np.ndarray
+    order: np.ndarray
+    ratios: np.ndarray
+
+
+def _changes(missing, probabilities):
+    """List the changes of predicted levels; `missing` is (n_rows, n_features)."""
+    parts, columns, levels = [], [], []
+    for place, found in probabilities.items():
+        ratios = found / found.max(1, keepdims=True)
+        ratios[np.arange(len(found)), found.argmax(1)] = 0
+        parts.append(np.where(missing[:, [place]], ratios, 0))
+        columns += [place] * found.shape[1]
+        levels += range(found.shape[1])
+    ratios = np.concatenate(parts, 1)
+    order = np.argsort(-ratios, axis=1, kind="stable")[:, :_MOST_CHANGES]
+    ratios = np.take_along_axis(ratios, order, 1)
+    return Changes(np.array(columns), np.array(levels), order, ratios)
+
+
+def mask_of(estimator, where, X, checked):
+    """Check the parameter `where`, and convert it.
+
+    Parameters
+    ----------
+    estimator : IncompleteTransformer
+    where : array-like of bool of shape (n_samples, n_features), dict, callable or None
+    X : array-like of shape (n_samples, n_features)
+    checked : ndarray of shape (n_samples, n_features)
+        As `incomplete_array` has returned it.
+
+    Returns
+    -------
+    ndarray of bool, of shape (n_samples, n_features), Rules, or None
+    """
+    if where is None:
+        return None
+    found = np.ones(checked.shape, dtype=bool)
+    if callable(where):
+        return Rules(estimator, where, {}, found, X)
+    rules, masks = {}, where
+    if isinstance(where, dict):
+        rules = {key: value for key, value in where.items() if callable(value)}
+        masks = {key: value for key, value in where.items() if key not in rules}
+    found = _read(estimator, masks, X, found)
+    for key in rules:
+        column_of_key(estimator, key, "where")  # raises an error for unknown ones
+    return Rules(estimator, None, rules, found, X) if rules else found
+
+
+def _read(estimator, given, X, found, *, is_rule=False):
+    """Read masks into `found` (n, n_features), in place."""
+    for place, cells in columns_given(estimator, given, X, len(found), "where"):
+        values = cells.tolist()
+        if is_rule:  # comparisons with missing values
+            values = [False if is_missing(one) else one for one in values]
+        if not all(isinstance(one, bool | np.bool_) for one in values):
+            raise TypeError(
+                "where must have True and False only, but has other values in "
+                f"{column_name(estimator, place)}."
+            )
+        found[:, place] = values
+    return found
+
+
+def _applied(rule, table, name):
+    """Call a rule; an error says whose it is."""
+    try:
+        return rule(table)
+    except Exception as error:
+        error.add_note(f"Raised by the function of {name}, called with some rows.")
+        raise
+
+
+def _shown(estimator, table, filled, X):
+    """Show completed rows as a frame of the type of X, or as an array."""
+    if not is_frame(X):
+        return values_of(estimator, table[None], filled, X)[0]
+    frame = nw.from_native(X, eager_only=True)
+    if not (frame.implementation.is_pandas() or frame.implementation.is_polars()):
+        X = frame.to_pandas()
+    kept = estimator._columns_kept()
+    ends, columns = estimator._fitted_ends[:, kept], columns_of(estimator)
+    [found] = in_frames(X, columns, kept, table[None], filled[:, kept], ends)
+    return found
+
+
+def _most_frequent(rows):
+    """Return the index of the first of the most frequent rows."""
+    _, first, counts = np.unique(rows, axis=0, return_index=True, return_counts=True)
+    return first[counts == counts.max()].min()
