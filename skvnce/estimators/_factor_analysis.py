@@ -179,7 +179,8 @@ class IncompleteFactorAnalysis(
         y : None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows; a row of weight k counts as k equal rows.
+            Frequencies: a row of weight k counts as k equal rows.  Divide the sampling
+            weights of a survey by their mean, ``sample_weight / sample_weight.mean()``.
 
         Returns
         -------
@@ -197,7 +198,8 @@ class IncompleteFactorAnalysis(
         Warns
         -----
         UserWarning
-            If columns are constant or entirely missing.
+            If columns are constant or entirely missing, or if weights seem to be
+            sampling weights that have not been divided by their mean.
         MisfitWarning
             If a few cells dominate the squared errors of a column.
         ConvergenceWarning

@@ -205,14 +205,13 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
 
     Notes
     -----
-    Columns that are constant where observed are not part of the model and do not
-    contribute to scores; they are imputed by the constant.  `tol` bounds the change of
-    one round of EM, not the distance to the maximum, which is larger if most cells are
-    missing.  If there are nearly as many columns as rows, a small fixed `shrinkage`
-    makes the intervals of draws too narrow.  The estimator stores the training table
-    until the first call of `sample`, as `KNNImputer` does; with
-    ``n_parameter_draws=0`` it stores no table.  Of more than 100,000 rows it stores a
-    sample, by which it also chooses shrinkage, marginals and calibration.
+    Columns that are constant where observed are filled by the constant, and are not
+    part of the model or of scores.  `tol` bounds the change of a round of EM, not the
+    distance to the maximum, which is larger if most cells are missing.  If there are
+    nearly as many columns as rows, a small fixed `shrinkage` makes the intervals of
+    draws too narrow.  The training table is stored until the first call of `sample`,
+    unless ``n_parameter_draws=0``; of more than 100,000 rows, a sample is stored, by
+    which shrinkage, marginals and calibration are chosen, too.
 
     With categories, the chains of `fit` use 10,000 of the rows if there are more,
     chosen at random with probabilities in proportion to their weights.  The
@@ -322,8 +321,9 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         y : None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows; a row of weight k counts as k equal rows.  In the draws
-            of the parameters this holds up to second moments.
+            Frequencies: a row of weight k is k equal rows (in draws of the parameters
+            up to second moments).  Divide the sampling weights of a survey by their
+            mean, ``sample_weight / sample_weight.mean()``; a warning says if need be.
         min_value, max_value : array-like of shape (n_samples, n_features), or dict, \
                 default=None
             Limits of single missing cells, such as detection limits, which the
@@ -393,7 +393,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         y : None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
+            Weights of the rows, as of `fit`.
 
         Returns
         -------

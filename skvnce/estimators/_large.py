@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
 from skvnce._columns import refuse_categories
 from skvnce._containers import readable
@@ -40,6 +40,7 @@ from skvnce.estimators._validation import (
     keep_categories,
     keep_columns,
 )
+from skvnce.estimators._weights import checked_weights, warn_of_scale
 
 _FEW = 0.2  # condensed share of the rows in memory up to which the table is condensed
 _CELLS_AT_ONCE = 2**22  # maximum number of cells of a part that are used at once
@@ -86,15 +87,12 @@ class TableReader(BaseEstimator):
 
 def _weights_of_part(table, weights):
     """Validate the weights of a part, which may all be zero."""
-    weights = np.ones(len(table)) if weights is None else weights
+    if weights is None:
+        return np.ones(len(table))
     given = np.asarray(readable(weights, "sample_weight"))
-    none = given.shape == (len(table),) and bool((given == 0).all())
-    return _check_sample_weight(
-        np.ones(len(table)) if none else given,
-        table,
-        dtype=np.float64,
-        ensure_non_negative=True,
-    ) * (not none)
+    if given.shape == (len(table),) and (given == 0).all():
+        return np.zeros(len(table))
+    return checked_weights(given, table)
 
 
 class LargeTable(NamedTuple):
@@ -181,6 +179,7 @@ def read_large(estimator, source, sample_weight=None, refusal=None):
     reader = reader_of(estimator, source)
     _keep_names(estimator, reader)
     large = _read(estimator, source, weights, reader, refusal)
+    warn_of_scale(large.cells.weights)
     table = as_table(estimator, large.cells.table)
     warn_of_table(table, large.summary.n_observed)
     return large
@@ -198,12 +197,8 @@ def reader_of(estimator, source):
 
 def read_in_memory(estimator, X, sample_weight=None, refusal=None):
     """Read a validated array (n, n_features) as `read_large` reads a table in parts."""
-    weights = _check_sample_weight(
-        readable(sample_weight, "sample_weight"),
-        X,
-        dtype=np.float64,
-        ensure_non_negative=True,
-    )
+    weights = checked_weights(sample_weight, X)
+    warn_of_scale(weights)
     size = max(1, _CELLS_AT_ONCE // X.shape[1])
     parts = (Chunks.from_array(part, size) for part in (X, weights))
     large = _read(estimator, *parts, AsRead(), refusal)

@@ -7,7 +7,6 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import _safe_indexing, metadata_routing
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import (
-    _check_sample_weight,
     _check_y,
     _num_samples,
     check_consistent_length,
@@ -17,11 +16,11 @@ from sklearn.utils.validation import (
 )
 
 from skvnce._cells import is_frame, is_missing
-from skvnce._containers import readable
 from skvnce._random import seed_from
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._validation import keeps_state_on_failure
+from skvnce.estimators._weights import checked_weights
 from skvnce.estimators._whole import needs_memory
 
 _CHUNK = 2**24  # maximum number of cells, over all draws, that are predicted at once
@@ -46,8 +45,9 @@ class MultipleImputation(BaseEstimator):
             Target, without missing values.  The imputer does not see it.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows, for `estimator`, and for `imputer` if its `fit` takes
-            them.  If scikit-learn's metadata routing is enabled, they are passed to
-            those that request them.
+            them, as frequencies; divide sampling weights by their mean.  If
+            scikit-learn's metadata routing is enabled, they are passed to those that
+            request them.
 
         Returns
         -------
@@ -69,9 +69,7 @@ class MultipleImputation(BaseEstimator):
         check_consistent_length(X, y, sample_weight)
         y = self._target(y)
         if sample_weight is not None:
-            given = readable(sample_weight, "sample_weight")
-            of_rows = {"dtype": np.float64, "ensure_non_negative": True}
-            sample_weight = _check_sample_weight(given, np.empty(len(y)), **of_rows)
+            sample_weight = checked_weights(sample_weight, np.empty(len(y)))
         of_imputer, of_model = self._routed(sample_weight)
         rng = np.random.default_rng(seed_from(self.random_state))
         self._fit_imputer(X, of_imputer, rng)

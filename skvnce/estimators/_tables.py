@@ -4,10 +4,9 @@ import numpy as np
 import torch
 from scipy.stats import rankdata
 from sklearn.utils._set_output import _get_container_adapter
-from sklearn.utils.validation import _check_sample_weight
 
-from skvnce._containers import readable
 from skvnce._random import row_keyed
+from skvnce.estimators._weights import checked_weights
 
 _FEWEST = 10  # minimum number of observed cells of a column from which to hold out
 _ROWS = 5000  # approximate number of rows that suffice to choose a parameter
@@ -28,11 +27,7 @@ def rows_with_data(X, sample_weight, known=None):
     weights : ndarray of shape (n_samples,)
     kept : ndarray of bool, of shape (n_samples,)
     """
-    if sample_weight is not None:
-        sample_weight = readable(sample_weight, "sample_weight")
-    weights = _check_sample_weight(
-        sample_weight, X, dtype=np.float64, ensure_non_negative=True
-    )
+    weights = checked_weights(sample_weight, X)
     known = ~np.isnan(X) if known is None else known
     kept = (weights > 0) & known.any(1)
     if not kept.any():

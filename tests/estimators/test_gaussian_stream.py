@@ -73,7 +73,7 @@ def check_ten_chunks(marginals, seed):
 def test_the_fit_is_repeated_when_the_rows_have_doubled(monkeypatch):
     X = stream(240, 2)
     X[40] = np.nan  # an empty row counts, as it does in the chunks
-    weights = np.random.default_rng(0).random(240)
+    weights = 0.5 + np.random.default_rng(0).random(240)
     frame = pd.DataFrame(X, columns=list("abcde"))
 
     def in_chunks(*ends):

@@ -1,0 +1,53 @@
+"""Weights of rows: frequencies, of which a row of weight k is k equal rows."""
+
+import numpy as np
+from sklearn.utils.validation import _check_sample_weight
+
+from skvnce._containers import readable
+from skvnce._warnings import warn_user
+
+_MOST_OFF = 1.5  # ratio of the mean to 1: scales of draws are then off by 22 %
+_MOST_COPIES = 100  # mean of counts, of tables of equal rows, that is not remarkable
+
+
+def checked_weights(sample_weight, X):
+    """Check the weights of the rows of a table.
+
+    Parameters
+    ----------
+    sample_weight : array-like of shape (n_samples,), or None
+        None means 1 for each row.
+    X : ndarray of shape (n_samples, n_features)
+
+    Returns
+    -------
+    ndarray of shape (n_samples,), float64
+    """
+    if sample_weight is not None:
+        sample_weight = readable(sample_weight, "sample_weight")
+    of_rows = {"dtype": np.float64, "ensure_non_negative": True}
+    return _check_sample_weight(sample_weight, X, **of_rows)
+
+
+def warn_of_scale(weights):
+    """Warn of weights (n,) that seem to be sampling weights that are not normalised.
+
+    Counts are whole numbers.  Other weights have a mean near 1 if they are normalised;
+    rows of weight 0 may have been counted then.
+    """
+    counted = weights[weights > 0]
+    if not len(counted):
+        return
+    means = counted.mean(), weights.mean()
+    if (counted == np.round(counted)).all():
+        unlikely = means[0] > _MOST_COPIES
+    else:
+        unlikely = all(not 1 / _MOST_OFF <= mean <= _MOST_OFF for mean in means)
+    if unlikely:
+        total = f"{weights.sum():,.{0 if weights.sum() >= 10 else 2}f}"
+        warn_user(
+            f"sample_weight has a mean of {means[0]:.4g}. A row of weight k counts as "
+            "k equal rows, so that draws of the parameters vary as in a table of "
+            f"{total} rows, not of {len(counted):,}. Divide sampling "
+            "weights by their mean: sample_weight / numpy.mean(sample_weight)."
+        )
