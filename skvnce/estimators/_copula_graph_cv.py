@@ -30,7 +30,9 @@ class CopulaGraphLearnerCV(GraphSearch, FittedCopulaGraph):
           the edges of each alpha; it optimises prediction and gives denser graphs;
         - ``"cv-1se"``: the sparsest graph within one standard error of the best score;
         - ``"stability"``: the densest graph whose edges change little between random
-          halves of the rows (Liu, Roeder and Wasserman 2010).
+          halves of the rows (Liu, Roeder and Wasserman 2010).  Beyond sparser graphs
+          that change more, as if all edges enter together, its alpha has to leave
+          columns without dependence nearly without edges.
     gamma : float, default=0.0
         Parameter of the extended criterion: 0 is the BIC, larger values give sparser
         graphs.
@@ -59,10 +61,12 @@ class CopulaGraphLearnerCV(GraphSearch, FittedCopulaGraph):
         diagonal; shrunk by the penalty, unlike `associations_`.
     cv_results_ : dict of ndarray of shape (n_alphas,)
         ``alpha``, ``n_edges`` and the criterion: ``ebic``; or ``mean_test_score``,
-        ``std_test_score`` and ``split0_test_score`` ...; or ``instability``.  Use
-        ``pandas.DataFrame(cv_results_)`` to get a table.  If all columns are constant,
-        it contains only ``alpha`` and ``n_edges``; if they are constant in a fold, all
-        scores of this fold are 0.
+        ``std_test_score`` and ``split0_test_score`` ...; or ``instability``, the mean
+        of ``2 f (1 - f)`` over pairs that a share f of the halves links, and ``noise``,
+        the share of pairs that half of the rows link after each column is permuted.
+        Use ``pandas.DataFrame(cv_results_)`` to get a table.  If all columns are
+        constant, it contains only ``alpha`` and ``n_edges``; if they are constant in a
+        fold, all scores of this fold are 0.
     edge_frequencies_ : ndarray of shape (n_nodes, n_nodes)
         Share of the subsamples that contain an edge at `alpha_`; only with
         ``selection="stability"``.

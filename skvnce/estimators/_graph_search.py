@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import StrOptions
 from skvnce._progress import steps
 from skvnce._random import seeded
 from skvnce._warnings import warn_user
+from skvnce.algorithms.graph import stability
 from skvnce.algorithms.graph.em import Fit
 from skvnce.algorithms.graph.penalty_path import Path, learn_path, n_links
 from skvnce.estimators._callbacks import (
@@ -35,7 +36,6 @@ from skvnce.estimators._validation import (
 )
 from skvnce.estimators._whole import needs_memory
 
-_INSTABILITY = 0.1  # maximum instability that `selection="stability"` accepts
 _SAME = 1e-9  # relative difference below which two criteria count as equal
 
 
@@ -286,29 +286,60 @@ class GraphSearch(CallbackSupportMixin):
         return int(np.argmax(mean + error >= mean[best]))
 
     def _by_stability(self, search):
+        found, noise = self._frequencies(search)
+        upper = np.triu_indices(found.shape[1], 1)
+        pairs, noise = found[:, *upper], stability.noise_share(noise[:, *upper])
+        unstable = stability.instability(pairs)
+        self.cv_results_ |= {"instability": unstable, "noise": noise}
+        best = stability.densest_stable(unstable, noise)
+        self.edge_frequencies_ = found[best]
+        np.fill_diagonal(self.edge_frequencies_, 0)
+        if unstable[best] > stability.LIMIT:
+            warn_user(
+                "No graph of the path is stable: even the sparsest changes too much "
+                f"between halves of the rows (instability {unstable[0]:.2f}, limit "
+                f"{stability.LIMIT}). Choose by selection='ebic', or collect more "
+                "rows.",
+                UserWarning,
+            )
+        elif not self.cv_results_["n_edges"][best]:
+            self._warn_if_empty(best, stability.n_frequent(pairs, noise))
+        return best
+
+    def _frequencies(self, search):
+        """Find how often halves of the rows link pairs, and which noise links.
+
+        Returns
+        -------
+        frequencies, noise : ndarray of shape (n_alphas, n_nodes, n_nodes)
+        """
         rng, X = np.random.default_rng(search.seed), search.rows
         half = max(len(X) // 2, 2)
         parts = [
             (rng.choice(len(X), half, replace=False),) for _ in range(self.n_subsamples)
         ]
-        found = np.mean(self._jobs("half", _selected, parts, search), axis=0)
+        noise = stability.permuted(X[parts[0]], rng)
+        parts.append((np.arange(len(X), len(X) + len(noise)),))
+        rows = search._replace(rows=np.concatenate([X, noise]))
         nodes = search.learner.feature_indices_
-        found = found[:, *np.ix_(nodes, nodes)]
-        upper = np.triu_indices(len(nodes), 1)
-        wobble = (2 * found * (1 - found))[:, *upper].mean(1) if len(upper[0]) else [0]
-        instability = np.maximum.accumulate(np.broadcast_to(wobble, len(found)))
-        self.cv_results_["instability"] = instability
-        best = int(np.flatnonzero(instability <= _INSTABILITY).max(initial=0))
-        if instability[0] > _INSTABILITY:
+        found = np.array(self._jobs("half", _selected, parts, rows))
+        found = found[:, :, *np.ix_(nodes, nodes)]
+        return found[:-1].mean(0), found[-1]
+
+    def _warn_if_empty(self, best, n_frequent):
+        """Warn about an empty graph if halves of the rows agree on some edges."""
+        if n_frequent and best + 1 < len(self.alphas_):
+            alpha, denser = self.alphas_[best], self.alphas_[best + 1]
             warn_user(
-                "No graph of the path is stable: even the sparsest changes too much "
-                f"between halves of the rows (instability {instability[0]:.2f}, limit "
-                f"{_INSTABILITY}). Choose by selection='ebic', or collect more rows.",
+                "selection='stability' chose the empty graph, although at least nine "
+                f"in ten halves of the rows find the same {n_frequent} edges at "
+                "smaller alphas: other edges enter there and vary between halves "
+                f"(instability {self.cv_results_['instability'][best + 1]:.2f} at "
+                f"alpha={denser:.3g}, limit {stability.LIMIT}). Choose by "
+                "selection='ebic', read edge_probabilities_, or pass alphas in "
+                f"between, alphas=np.geomspace({alpha:.3g}, {denser:.3g}, 10).",
                 UserWarning,
             )
-        self.edge_frequencies_ = found[best]
-        np.fill_diagonal(self.edge_frequencies_, 0)
-        return best
 
     def _warn_at_the_edge(self, best, d):
         links, alpha = self.cv_results_["n_edges"][best], self.alphas_[best]

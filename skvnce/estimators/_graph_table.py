@@ -3,6 +3,8 @@
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+_OF_PAIRS = {"probability": "edge_probabilities_", "frequency": "edge_frequencies_"}
+
 
 class GraphTable:
     """Mixin of estimators of a graph, whose nodes are the columns in `nodes_`."""
@@ -22,6 +24,14 @@ class GraphTable:
         """Return further columns of the table of edges (i, j)."""
         return {}
 
+    def _columns_of_pairs(self, i, j):
+        """Return what the fit has found about the pairs (i, j), by name."""
+        return {
+            name: getattr(self, attribute)[i, j]
+            for name, attribute in _OF_PAIRS.items()
+            if hasattr(self, attribute)
+        }
+
     def edges(self):
         """List the edges in a table, strongest first.
 
@@ -32,7 +42,8 @@ class GraphTable:
             correlation ``-K_ij / sqrt(K_ii K_jj)``, positive if both rise together
             given all others, and for edges of nominal columns a strength without a
             sign.  `TruncatedGaussianGraphLearner` adds ``precision`` (``K_ij`` in the
-            units of X).
+            units of X).  ``probability`` is the entry of ``edge_probabilities_``, and
+            with ``selection="stability"`` ``frequency`` that of ``edge_frequencies_``.
         """
         check_is_fitted(self)
         import pandas as pd
@@ -45,6 +56,7 @@ class GraphTable:
                 "target": self.nodes_[j],
                 "association": associations[i, j],
                 **self._edge_columns(i, j),
+                **self._columns_of_pairs(i, j),
             }
         )
         weakness = -table["association"].abs()

@@ -395,7 +395,8 @@ def test_edges_carry_names_and_signs(named, X, frame):
     fitted = learner(alpha=0.1).fit(frame if named else X)
     nodes = NAMES if named else ["x0", "x1", "x2", "x3"]
     table, K = fitted.edges(), fitted.precision_
-    assert list(table) == ["source", "target", "association", "precision"]
+    names = ["source", "target", "association", "precision", "probability"]
+    assert list(table) == names
     assert 2 <= len(table) < 6  # the penalty left some pairs without a link
     strengths = table["association"].abs().to_numpy()
     assert (np.diff(strengths) <= 0).all()
@@ -403,6 +404,7 @@ def test_edges_carry_names_and_signs(named, X, frame):
     for row in table.itertuples():
         i, j = nodes.index(row.source), nodes.index(row.target)
         assert row.precision == K[i, j]
+        assert row.probability == fitted.edge_probabilities_[i, j]
         expected = -K[i, j] / np.sqrt(K[i, i] * K[j, j])
         assert row.association == pytest.approx(expected)
     signs = table.set_index(["source", "target"])["association"]
@@ -418,7 +420,11 @@ def test_networkx_graph(frame):
     assert graph.number_of_edges() == len(table)
     for row in table.itertuples():
         edge = graph.edges[row.source, row.target]
-        assert edge == {"weight": row.association, "precision": row.precision}
+        assert edge == {
+            "weight": row.association,
+            "precision": row.precision,
+            "probability": row.probability,
+        }
     empty = learner(alpha=1e3).fit(frame)
     assert len(empty.edges()) == empty.to_networkx().number_of_edges() == 0
     assert list(empty.to_networkx().nodes) == NAMES

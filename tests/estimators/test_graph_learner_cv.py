@@ -208,11 +208,15 @@ def test_frequencies_are_shares_of_the_subsamples(by_rule):
     np.testing.assert_array_equal(frequencies, frequencies.T)
     assert (np.diag(frequencies) == 0).all()
     np.testing.assert_allclose(frequencies * 6, np.round(frequencies * 6), atol=1e-9)
-    found = learner.cv_results_["instability"]
+    unstable, noise = (learner.cv_results_[name] for name in ("instability", "noise"))
     best = list(learner.alphas_).index(learner.alpha_)
-    assert best == 0 or found[best] <= 0.05
-    assert best == len(found) - 1 or found[best + 1] > 0.05
-    assert (np.diff(found) >= 0).all()
+    pairs = frequencies[np.triu_indices(D, 1)]
+    np.testing.assert_allclose(unstable[best], (2 * pairs * (1 - pairs)).mean())
+    assert unstable[best] <= 0.1
+    assert (unstable[:best] <= 0.1).all() or noise[best] <= 0.05
+    beyond = slice(best + 1, None)
+    assert ((unstable[beyond] > 0.1) | (noise[beyond] > 0.05)).all()
+    assert (np.diff(noise) >= 0).all()
 
 
 @pytest.mark.parametrize("rule", RULES)
