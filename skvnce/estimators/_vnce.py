@@ -12,7 +12,7 @@ from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.vnce.fit import PER_ROUND
 from skvnce.algorithms.vnce.initial import initial_normal
-from skvnce.algorithms.vnce.table import fit_table
+from skvnce.algorithms.vnce.table import fit_table, fit_with_enough_draws
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -35,6 +35,7 @@ from skvnce.estimators._validation import (
 )
 from skvnce.estimators._vnce_checks import (
     refusals_named,
+    warn_of_bound,
     warn_of_gap,
     warn_unless_converged,
 )
@@ -95,9 +96,10 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
     n_components : int or None, default=None
         Number of latents; None uses the attribute of the module.
     n_training_draws : "auto" or int, default="auto"
-        Number of draws of the unobserved variables of each row.  ``"auto"`` is 16 if
-        cells are missing, else 5.  Draws of missing cells are weighted, so that more of
-        them make the fit more accurate (`bound_gap_`).  A power of two is best.
+        Number of draws of the unobserved variables of each row.  ``"auto"`` is 5 if no
+        cell is missing, else 16, or 64 if 16 are too few and 64 suffice
+        (`bound_gap_`).  Draws of missing cells are weighted, so that more of them make
+        the fit more accurate.  A power of two is best.
     solver : {"auto", "lbfgs", "adam"}, Adam or LBFGS, default="auto"
         ``"lbfgs"`` alternates between updates of posterior and model (variational EM)
         with common random numbers.  ``"adam"`` optimises both together on mini-batches
@@ -138,6 +140,11 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
     log_scale_gap_ : float
         The logarithm of the integral, estimated by importance sampling from fresh
         noise, minus `log_scale_`.  It is near 0 if the estimate is reliable.
+    bound_gap_ : float
+        Mean log-density of incomplete rows by 1024 draws of their missing cells minus
+        that by the draws of the fit, in nats.  It is near 0 if these draws represent
+        the missing cells well, and 0 if there are none or they are integrated out.  If
+        it is above 0.1, `fit` warns: conditional distributions may be too broad.
     ridge_ : float
         The `ridge` that the fit used.  NaN if it is ``"auto"`` and all columns are
         constant.
@@ -329,14 +336,18 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         with refusals_named(), failures_named(_DIVERGED):
             settings = settings_of(self, cells.nodes)
             moments = cells.location, cells.scale
-            found = fit_table(
-                settings, cells.nodes, *moments, _initial_normal, on_round
+            rest = cells.nodes, *moments, _initial_normal, on_round
+            found, settings = fit_with_enough_draws(
+                lambda asked: fit_table(asked, *rest), settings
             )
             self._keep(found)
             warn_unless_converged(self, found.outcome.converged, settings.solver.tol)
             with step("checking the scale by fresh noise"):
                 self.log_scale_gap_ = found.scale_gap(settings)
             warn_of_gap(self)
+            with step("checking the draws of missing cells by more draws"):
+                self.bound_gap_ = found.bound_gap(settings.n_draws)
+            warn_of_bound(self, settings.n_draws)
             self._judge(cells.nodes, settings)
 
     def _keep_no_model(self):
@@ -346,7 +357,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         if self.model is None:
             self.mean_, self.covariance_ = none, square
         self.noise_, self.model_state_, self.posterior_state_ = {}, {}, {}
-        self.log_scale_ = self.log_scale_gap_ = 0.0
+        self.log_scale_ = self.log_scale_gap_ = self.bound_gap_ = 0.0
         self.ridge_ = np.nan if isinstance(self.ridge, str) else float(self.ridge)
         self.objective_, self.accuracy_ = np.nan, 0.5
         self.loss_curve_, self.n_iter_, self.n_components_ = [], 0, 0

@@ -14,6 +14,7 @@ from skvnce.algorithms.vnce.errors import (
     UnsuitableModel,
     UnsuitablePosterior,
 )
+from skvnce.algorithms.vnce.gap import MOST_LOST
 from skvnce.models.noise import NoPartialDensity, NotANoise, UnsuitableNoise
 
 _GAP = 1.0  # `log_scale_gap_` above which `fit` warns
@@ -68,3 +69,21 @@ def warn_of_gap(estimator):
             "noise closer to the data.",
             ConvergenceWarning,
         )
+
+
+def warn_of_bound(estimator, n_draws):
+    """Warn if more draws of missing cells give rows another log-density."""
+    if estimator.bound_gap_ > MOST_LOST:
+        warn_user(
+            f"The {n_draws} draws of missing cells of each row miss "
+            f"{estimator.bound_gap_:.2g} nats of its log-density, on average over "
+            "incomplete rows: the fitted conditional distributions may be too broad. "
+            f"Pass n_training_draws={_more(n_draws)}, fit complete rows alone, or "
+            "give the model a method log_marginal(x, observed).",
+            ConvergenceWarning,
+        )
+
+
+def _more(n_draws):
+    """Return the power of two that is at least four times a number of draws."""
+    return 2 ** (4 * n_draws - 1).bit_length()

@@ -6,8 +6,8 @@ from skvnce._device import resolve_device
 from skvnce.algorithms.vnce.fit import Settings, Solver
 from skvnce.estimators._parts import LBFGS, Adam, fields_of
 
-# instead of "auto"; draws of missing cells are a lattice, so their number a power of two
-_DRAWS_OF_CELLS, _DRAWS_OF_LATENTS = 16, 5
+# instead of "auto"; missing cells have a power of two: their draws are a lattice
+_DRAWS_OF_CELLS, _DRAWS_OF_LATENTS = (16, 64), (5, None)
 _ADAM = {"batch_size": 200, "learning_rate_init": 0.03, "device": "cpu"}
 
 
@@ -40,10 +40,10 @@ def device_name(estimator):
 
 
 def n_draws_of(estimator, nodes):
-    """Return the number of draws of each row of a table (n, n_nodes) with NaN."""
+    """Return the number of draws of each row of nodes, and of a second fit or None."""
     asked = estimator.n_training_draws
     if not isinstance(asked, str):
-        return asked
+        return asked, None
     return _DRAWS_OF_CELLS if np.isnan(nodes).any() else _DRAWS_OF_LATENTS
 
 
@@ -53,15 +53,17 @@ def settings_of(estimator, nodes):
     if isinstance(noise, str) and noise == "auto":
         noise = "gaussian" if estimator.model is None else "marginal"
     device = resolve_device(device_name(estimator), "solver.device")
+    n_draws, more_draws = n_draws_of(estimator, nodes)
     return Settings(
         estimator.model,
         estimator.posterior,
         estimator.n_components,
         noise,
         estimator.noise_ratio,
-        n_draws_of(estimator, nodes),
+        n_draws,
         estimator.n_init,
         estimator._seed,
         None if isinstance(ridge, str) else float(ridge),
         solver_of(estimator)._replace(device=device),
+        more_draws,
     )

@@ -190,6 +190,8 @@ def variational_em(
     *,
     penalty: Callable[[], Tensor] | None = None,
     n_steps: int = 100,
+    n_posterior_steps: int | None = None,
+    n_posterior_rounds: int | None = None,
     tol: float = 1e-8,
     patience: int = 1,
     max_iter: int = 100,
@@ -208,6 +210,10 @@ def variational_em(
         A function of the model's parameters that is added to the loss.
     n_steps : int
         Maximum number of iterations of L-BFGS in each of the two steps.
+    n_posterior_steps : int or None
+        That of the E-step, if another.
+    n_posterior_rounds : int or None
+        Number of rounds with an E-step, if not all.
     tol : float
         Change of the loss at which to stop.
     patience : int
@@ -219,11 +225,13 @@ def variational_em(
         Called with the round, the loss and its change; stops by returning True.
     """
     leaves, of_posterior = list(parameters), list(posterior_parameters)
+    of_e_step = {"max_iter": n_posterior_steps or n_steps}
+    n_e_steps = max_iter if n_posterior_rounds is None else n_posterior_rounds
     losses: list[float] = []
     n_quiet = 0
     for n_round in range(1, max_iter + 1):
-        if of_posterior:
-            fit_posterior(problem, of_posterior, max_iter=n_steps)
+        if of_posterior and n_round <= n_e_steps:
+            fit_posterior(problem, of_posterior, **of_e_step)
         found = fit_model(problem, leaves, penalty=penalty, max_iter=n_steps)
         losses.append(found.objective)
         change = abs(losses[-1] - losses[-2]) if len(losses) > 1 else torch.inf

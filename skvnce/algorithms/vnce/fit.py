@@ -40,6 +40,7 @@ from skvnce.variational.sequential import (
 PER_ROUND = 20  # number of iterations without draws that count as a round
 _PATIENCE = 5  # number of successive rounds without a change after which the fit stops
 _GRADIENT = 1e-5  # tolerance of L-BFGS if there are no draws
+_ADAPTED = 10  # rounds in which a posterior is trained whose draws are averaged
 _OF_PROPOSALS = 50  # iterations of L-BFGS for a posterior that the fit does not need
 
 Named = list[tuple[str, Tensor]]
@@ -100,6 +101,8 @@ class Settings(NamedTuple):
         Strength of the penalty of the model's parameters.  None is their number, or
         zero for models of the caller.
     solver : Solver
+    more_draws : int or None
+        Number of draws of a second fit if `n_draws` are too few.
     """
 
     model: MakeModel
@@ -112,6 +115,7 @@ class Settings(NamedTuple):
     seed: int
     ridge: float | None
     solver: Solver
+    more_draws: int | None = None
 
 
 class Inputs(NamedTuple):
@@ -270,12 +274,15 @@ def solve(
         return _joint_ascent(solver, problem, both, penalty, on_round), True
     leaves = [leaf for _, leaf in named]
     if of_posterior or has_states(problem.posterior):
+        averages = problem.posterior_criterion is not None
         trace = em.variational_em(
             problem,
             leaves,
             [leaf for _, leaf in of_posterior],
             penalty=penalty,
-            n_steps=solver.n_steps,
+            n_steps=max(solver.n_steps, PER_ROUND) if averages else solver.n_steps,
+            n_posterior_steps=solver.n_steps,
+            n_posterior_rounds=_ADAPTED if averages else None,
             tol=solver.tol,
             patience=_PATIENCE,
             max_iter=solver.max_iter,

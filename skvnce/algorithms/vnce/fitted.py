@@ -15,6 +15,8 @@ from skvnce.models.scaled import Scaled
 from skvnce.objectives.vnce import (
     Contrast,
     Rows,
+    averaged,
+    by_noise,
     log_marginal,
     log_ratio,
     marginal_error,
@@ -121,7 +123,8 @@ class Fitted(NamedTuple):
 
     def objective(self, contrast: Contrast, uniforms: tuple[Uniforms, ...]) -> Tensor:
         """Compute the objective of rows with their noise, at given numbers; (n,)."""
-        return variational_values(*self.at(contrast.data.observed), contrast, uniforms)
+        parts = self.at(contrast.data.observed)
+        return variational_values(*parts, contrast, uniforms, averaged(by_noise))
 
     def evaluation(
         self, noise: Noise, data: Incomplete, noise_ratio: int, n_draws: int

@@ -14,6 +14,7 @@ from skvnce._units import Units
 from skvnce.algorithms.vnce import em, fit
 from skvnce.algorithms.vnce.columns import ColumnSummary
 from skvnce.algorithms.vnce.contrasts import FittedNoise, draw_contrast, fit_noise
+from skvnce.algorithms.vnce.gap import MOST_LOST, bound_gap
 from skvnce.algorithms.vnce.initial import normal_of_cells
 from skvnce.distributions.normal import Normal
 from skvnce.models.noise import Marginals, Noise, Rescaled
@@ -76,6 +77,10 @@ class TableFit(NamedTuple):
         )
         return float(em.log_mean(found.noise))
 
+    def bound_gap(self, n_draws: int) -> float:
+        """Compute the loss of the bound at incomplete rows, in nats."""
+        return bound_gap(self.outcome.fitted, self.data, n_draws)
+
 
 def fit_table(
     settings: fit.Settings,
@@ -118,6 +123,31 @@ def fit_table(
         raise failure
     best = max(found, key=lambda one: float(one.evaluation.values.mean()))
     return _rescaled(TableFit(best, *prepared), settings)
+
+
+def fit_with_enough_draws(
+    fit_with: Callable[[fit.Settings], TableFit], settings: fit.Settings
+) -> tuple[TableFit, fit.Settings]:
+    """Fit, and fit once more with more draws if they seem necessary and sufficient.
+
+    Parameters
+    ----------
+    fit_with : callable
+        Fits with given settings.
+    settings : Settings
+
+    Returns
+    -------
+    found : TableFit
+    settings : Settings
+        Those of the fit.
+    """
+    found = fit_with(settings)
+    if settings.more_draws is None:
+        return found, settings
+    more = settings._replace(n_draws=settings.more_draws)
+    lost, left = (found.bound_gap(one.n_draws) for one in (settings, more))
+    return (fit_with(more), more) if lost > MOST_LOST > left else (found, settings)
 
 
 def _prepare(
