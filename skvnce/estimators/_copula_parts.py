@@ -119,7 +119,7 @@ def problem_of(learner, source, large):
     with _kept(source, sweeps) as advance:
         e_step = copula_parts.e_step(latents, advance, once)
         some = Rows.parts(latents, data)
-        yield copula.posed(latents, some, e_step, n_rows, start)
+        yield copula.posed(latents, some, e_step, n_rows, start.mean)
 
 
 def _marginals(source, rows, large, kinds, sizes):

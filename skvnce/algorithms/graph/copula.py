@@ -15,7 +15,8 @@ with a precision matrix K (`mixed.columns`).
    Near independence the gradient of the log-likelihood in the block K_ij is the
    covariance of E[z_i | x_i] and E[z_j | x_j], whose norm has the mean square
    v_i v_j / n if the columns are independent.  The factor a is below the usual size
-   ``sqrt(log(columns) / n)``, so that most edges remain.
+   ``sqrt(log(columns) / n)``, so that most edges remain.  `copula_start` has the start
+   of EM, and reduces the weights of strong edges.
 
 2. The graphical lasso of these moments chooses the edges, with the weights
 
@@ -51,10 +52,12 @@ from skvnce.algorithms.graph.copula_m_step import (
     m_step,
     rounded,
 )
+from skvnce.algorithms.graph.copula_start import Start, positive, settled, started
 from skvnce.algorithms.graph.covariance_selection import fit_to_edges
 from skvnce.algorithms.graph.em import EStep, Family, Method, Solution
 from skvnce.algorithms.graph.graphical_lasso import Blocks
 from skvnce.algorithms.graph.penalty_path import ROWS_A_NEIGHBOUR
+from skvnce.algorithms.mixed import pairs
 from skvnce.algorithms.mixed.columns import Latents
 from skvnce.algorithms.mixed.gibbs import Factors, Rows, set_scales
 from skvnce.algorithms.mixed.population import Population
@@ -105,23 +108,36 @@ def e_step(latents: Latents, rows: list[Rows]) -> EStep:
 
 
 def information(latents: Latents, rows: list[Rows]) -> Tensor:
-    """Estimate v_j of eq. (1): what the cells of a column say about its latents.
+    """Estimate v_j of eq. (1): what the cells of a column say about its latents."""
+    places = Blocks.of(torch.tensor(latents.n_levels)).places
+    each = pairs.explained(rows)
+    if latents.nominal:
+        each = each + of_nominal(latents, rows)
+    sums = each.new_zeros(len(latents.n_levels)).index_add_(0, places, each)
+    return sums.clamp(min=_LEAST)
+
+
+def of_nominal(latents: Latents, rows: list[Rows]) -> Tensor:
+    """Estimate the variances of E[z_j | x_j], zero of columns of one latent variable.
 
     The covariance of two independent draws of z_j given x_j is that of their means.
     """
-    draws, theta = e_step(latents, rows), Theta.independent(latents.size)
+    nominal = torch.zeros(latents.size, dtype=torch.bool)
+    for _, block in latents.nominal:
+        nominal[block] = True
+    draws = e_step(latents, [part._replace(ordered=[]) for part in rows])
+    theta = Theta.independent(latents.size)
     z, total = draws.init(), torch.zeros_like(theta.mean)
     for _ in range(_PAIRS):
         before = np.concatenate(z, 1)
         for _ in range(_APART):
             z, found = draws.step(z, theta)
-            theta = Theta(found.covariance.diagonal().reciprocal().diag(), found.mean)
+            variances = found.covariance.diagonal().where(nominal, 1.0)
+            theta = Theta(variances.reciprocal().diag(), found.mean)
         after = np.concatenate(z, 1)
         pair = [one - one.mean(1, keepdims=True) for one in (before, after)]
         total += torch.from_numpy((pair[0] * pair[1]).mean(1))
-    places = Blocks.of(torch.tensor(latents.n_levels)).places
-    sums = total.new_zeros(len(latents.n_levels)).index_add_(0, places, total / _PAIRS)
-    return sums.clamp(min=_LEAST)
+    return (total / _PAIRS).where(nominal, 0.0)
 
 
 class Problem(NamedTuple):
@@ -132,7 +148,8 @@ class Problem(NamedTuple):
     latents : Latents
     blocks : Blocks
     method : Method
-    start : Theta
+    start : Start
+        Of EM, with its penalty.
     information : Tensor of shape (columns,)
         v of eq. (1).
     n_rows : int
@@ -141,18 +158,9 @@ class Problem(NamedTuple):
     latents: Latents
     blocks: Blocks
     method: Method
-    start: Theta
+    start: Start
     information: Tensor
     n_rows: int
-
-    def light_penalty(self) -> Penalty:
-        """Make the penalty of EM, eq. (1)."""
-        d = len(self.information)
-        root = self.information.sqrt()
-        unit = torch.outer(root, root) * em.off_diagonal(d)
-        return Penalty(unit, unit).with_alpha(
-            _LIGHT * (log(max(d, 2)) / self.n_rows) ** 0.5
-        )
 
     def penalty(self, alpha: float) -> Penalty:
         """Make the penalty that chooses edges, eq. (2)."""
@@ -164,8 +172,8 @@ class Problem(NamedTuple):
     def first(self, **effort: object) -> em.Fit:
         """Estimate the moments by EM; see `em.learn_graph` for the effort."""
         rounds = {"warm_up": _WARM_UP, "averaged": _AVERAGED}
-        penalty = self.light_penalty()
-        return em.learn_graph(self.method, self.start, penalty, **rounds, **effort)
+        state = settled(self.method.e_step, self.start.theta)
+        return em.learn_graph(self.method, *self.start, state=state, **rounds, **effort)
 
     def chosen(self, first: em.Fit, theta: Theta, alpha: float) -> em.Fit:
         """Choose edges by the moments of the first fit, and fit the model to them.
@@ -200,7 +208,7 @@ class Problem(NamedTuple):
         first = em.learn_graph(
             self.method._replace(e_step=e_of_data),
             theta,
-            self.light_penalty(),
+            self.start.penalty,
             max_iter=n_rounds,
             tol=0.0,
             warm_up=n_rounds // 2,
@@ -278,11 +286,11 @@ def pose(data: Incomplete, kinds: list[str], n_levels: list[int]) -> Problem:
     with step("estimating the marginals"):
         latents, start = Population.of(latents, data, weights)
     rows = Rows.parts(latents, data)
-    return posed(latents, rows, e_step(latents, rows), len(data.x), start)
+    return posed(latents, rows, e_step(latents, rows), len(data.x), start.mean)
 
 
 def posed(
-    latents: Latents, rows: list[Rows], step_of: EStep, n_rows: int, start: Normal
+    latents: Latents, rows: list[Rows], step_of: EStep, n_rows: int, mean: Tensor
 ) -> Problem:
     """Build the method of latent variables.
 
@@ -294,7 +302,7 @@ def posed(
     step_of : EStep
         Of all rows.
     n_rows : int
-    start : Normal
+    mean : Tensor of shape (latents,)
         At which EM starts.
     """
     blocks = Blocks.of(torch.tensor(latents.n_levels))
@@ -306,6 +314,15 @@ def posed(
     method = Method(step_of, m_step(blocks), family)
     with step("weighing the columns"):
         found = information(latents, rows)
-    precision = torch.cholesky_inverse(torch.linalg.cholesky(start.covariance))
-    theta = Theta(precision, start.mean)
-    return Problem(latents, blocks, method, theta, found, n_rows)
+    penalty, share = light_penalty(found, n_rows), (found / blocks.free).clamp(max=1)
+    with step("correlating pairs of columns"):
+        normal = Normal(mean, positive(pairs.correlations(latents, rows)))
+        first = started(normal, penalty, share, method)
+    return Problem(latents, blocks, method, first, found, n_rows)
+
+
+def light_penalty(information: Tensor, n_rows: int) -> Penalty:
+    """Make the penalty of EM, eq. (1), as it is without strong edges."""
+    d, root = len(information), information.sqrt()
+    unit = torch.outer(root, root) * em.off_diagonal(d)
+    return Penalty(unit, unit).with_alpha(_LIGHT * (log(max(d, 2)) / n_rows) ** 0.5)
