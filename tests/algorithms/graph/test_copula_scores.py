@@ -67,8 +67,8 @@ def test_scores_of_complete_numbers_are_one_newton_step(seed):
     expected = -step / np.outer(scale, scale) * np.sqrt(200 * known)
     np.fill_diagonal(expected, 0)
     np.testing.assert_allclose(found, expected, rtol=0.01, atol=1e-6)
-    shrunk = -K[0, 1] / np.sqrt(K[0, 0] * K[1, 1]) * np.sqrt(200)
-    assert found[0, 1] > shrunk + 1
+    removed = (K == 0).nonzero()  # about 30 pairs, whose scores are below 1.14
+    assert np.abs(found[removed]).mean() > 0.3  # .5, with an error of .06
 
 
 def test_scores_do_not_depend_on_the_order_of_columns(seed):
