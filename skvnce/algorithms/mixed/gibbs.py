@@ -27,12 +27,14 @@ from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, tell_round
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.mixed.columns import Bounds, Latents, Limits
+from skvnce.algorithms.mixed.lines import Line, lines_of, shared
 from skvnce.algorithms.mixed.nominal import GivenOthers, Nominal, OnMissing
 from skvnce.algorithms.mixed.normal import cdf, quantile
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import inside
 
 BURN_IN = 0.4  # share of the sweeps before the first draw of the parameters
+_NO_ROWS = np.zeros(0, dtype=np.int64)
 _AT_ONCE = 2**17  # maximum number of latent variables that are swept together
 
 # rows that miss a column, its latent variable, means and deviation given all others,
@@ -76,6 +78,8 @@ class Factors(NamedTuple):
         For each nominal column.
     normal : Normal
         The distribution.
+    lines : dict of int to Line
+        Joint moves of latent variables that are nearly the same.
     """
 
     slopes: np.ndarray
@@ -83,6 +87,7 @@ class Factors(NamedTuple):
     scales: np.ndarray
     nominal: list[GivenOthers]
     normal: Normal
+    lines: dict[int, Line]
 
     @classmethod
     def of(cls, normal: Normal, latents: Latents) -> Self:
@@ -93,7 +98,10 @@ class Factors(NamedTuple):
         parts = slopes, slopes @ normal.mean, diagonal.rsqrt()
         parts = [part.numpy() for part in parts]
         nominal = [GivenOthers.of(block, *parts) for _, block in latents.nominal]
-        return cls(*parts, nominal, normal)
+        places = [latent for _, latent, _ in latents.ordered]
+        each = normal.covariance, precision, normal.mean
+        lines = lines_of(places, *(one.numpy() for one in each))
+        return cls(*parts, nominal, normal, lines)
 
     def explained(self) -> np.ndarray:
         """Compute the share of each variance that the others explain; (latents,)."""
@@ -241,9 +249,20 @@ class Rows(NamedTuple):
         shown : Shown, default=None
         """
         for column in self.ordered:
+            j, rows = column.latent, self._together(column.latent, factors)
+            before = z[:, rows]
             column.sweep(z, factors, uniform, shown and shown.ordered)
+            if len(rows):
+                z[:, rows] = factors.lines[j].moved(before, uniform[j, rows])
         for column, given in zip(self.nominal, factors.nominal, strict=True):
             column.sweep(z, given, uniform, shown and shown.nominal)
+
+    def _together(self, latent: int, factors: Factors) -> np.ndarray:
+        """Find the rows that miss all of the group that a latent variable names."""
+        if latent not in factors.lines:
+            return _NO_ROWS
+        missing = {column.latent: column.missing for column in self.ordered}
+        return shared([missing[k] for k in factors.lines[latent].members])
 
     def redraw(self, z: np.ndarray, factors: Factors) -> None:
         """Make a sweep in place, with numbers of the global stream of torch."""
