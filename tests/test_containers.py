@@ -129,7 +129,7 @@ NO_TABLES = {  # how to make it, and what the error says
         lambda: [[1, 10**400]] * 4,
         "0000... in column 1, row 0. Rescale the column.",
     ),
-    "text": (lambda: frame(b="q"), "'q' in column 'b', row 0. Drop or encode text"),
+    "text": (lambda: frame(b="q"), "'q' in column 'b', row 0. "),
     "NA in lists": (
         lambda: [[1.0, pd.NA], *[[2.0, 1.0]] * (ROWS - 1)],
         "column 1, row 0. Mark missing cells by NaN",

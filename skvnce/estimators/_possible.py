@@ -128,10 +128,18 @@ class PossibleValues(NamedTuple):
         return np.clip(cells, self.low[columns], self.high[columns])
 
     def whole(self, cells, columns, wanted):
-        """Round the wanted cells (..., n_columns) of columns of whole numbers."""
-        low, high = np.ceil(self.low[columns]), np.floor(self.high[columns])
-        rounded = np.clip(np.round(cells), low, high)
-        return np.where(wanted & self.integers[columns] & (low <= high), rounded, cells)
+        """Round the wanted cells (..., n_columns) of columns of whole numbers.
+
+        Those within the range of their column stay there; equations move others.
+        """
+        low, high = self.low[columns], self.high[columns]
+        inside = (low <= cells) & (cells <= high)
+        rounded = np.round(cells)
+        rounded = np.where(
+            inside, np.clip(rounded, np.ceil(low), np.floor(high)), rounded
+        )
+        can = self.integers[columns] & (np.ceil(low) <= np.floor(high))
+        return np.where(wanted & can, rounded, cells)
 
     def possible(self, cells, columns):
         """Round cells (..., n_columns) of some columns to possible values."""

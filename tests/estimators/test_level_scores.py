@@ -30,7 +30,9 @@ def table(seed, n=300):
 @pytest.fixture
 def fitted(seed):
     X = table(seed)
-    vae = VariationalAutoencoder(1, max_iter=0, on_misfit="ignore", random_state=0)
+    asked = {"cost": "numeric"}  # whole numbers of few values
+    options = {"on_misfit": "ignore", "random_state": 0, "categorical_features": asked}
+    vae = VariationalAutoencoder(1, max_iter=0, **options)
     return vae.fit(X), X
 
 
@@ -83,5 +85,7 @@ def test_rows_of_the_model_have_as_many_zeros(fitted):
 
 def test_tables_of_numbers_round_to_the_nearest_value(seed):
     X = table(seed)[["cost", "size"]]
-    vae = VariationalAutoencoder(1, max_iter=0, on_misfit="ignore", random_state=0)
+    asked = {"cost": "numeric"}  # whole numbers of few values
+    options = {"on_misfit": "ignore", "random_state": 0, "categorical_features": asked}
+    vae = VariationalAutoencoder(1, max_iter=0, **options)
     assert vae.fit(X)._cell_scores().tables is None

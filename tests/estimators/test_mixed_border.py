@@ -28,6 +28,7 @@ from skvnce import (
     VGIImputer,
 )
 from skvnce.estimators._output import as_given
+from skvnce.exceptions import TableWarning
 
 N = 60
 QUICK = {"n_parameter_draws": 2, "on_misfit": "ignore", "random_state": 0}
@@ -487,9 +488,9 @@ def test_a_pipeline_with_a_search_over_a_frame(make):
 
 def test_names_of_rows_are_announced(make):
     X = incomplete()[["x", "count"]].assign(code=[f"p{k}" for k in range(N)])
-    with pytest.warns(UserWarning, match=f"'code' .{N} in {N} cells.*Drop"):
+    with pytest.warns(TableWarning, match=f"'code' .{N} in {N} cells.*not in the mo"):
         make().fit(X)
     half = X.assign(code=[f"p{k // 2}" for k in range(N)])
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message="Nominal columns")
+        warnings.filterwarnings("error", message="Nominal columns|Names of rows")
         make().fit(half)

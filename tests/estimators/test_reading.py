@@ -285,3 +285,28 @@ def test_where_is_the_answer_to_skipped_questions():
         gaussian().fit(X)
     filled = gaussian().fit_transform(X, where={"count": X["city"] == "Oslo"})
     assert pd.isna(filled[(X["city"] == "Rome").to_numpy(), 3]).all()
+
+
+def test_errors_about_text_name_a_remedy_that_helps():
+    cells = np.array([[1.0, "NA"], [2.0, "3"], [3.0, "4"]], dtype=object)
+    with pytest.raises(ValueError, match="'NA' in column 1, row 0") as error:
+        gaussian().fit(cells)
+    assert "use GaussianImputer" not in str(error.value)
+    assert "categorical_features" in str(error.value)
+    assert 'pandas.to_numeric(column, errors="coerce")' in str(error.value)
+    with pytest.raises(ValueError, match="'NA' in column 'b', row 1") as error:
+        gaussian().fit(pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [1, "NA", 3]}))
+    assert "astype(str)" not in str(error.value)
+    assert 'pandas.to_numeric(column, errors="coerce")' in str(error.value)
+
+
+def test_views_of_text_are_filled():
+    X = plain()[["x", "city"]]
+    views = pd.ArrowDtype(pa.string_view())
+    cells = pa.array(X["city"].astype(object).where(X["city"].notna(), None))
+    column = pd.arrays.ArrowExtensionArray(cells.cast(pa.string_view()))
+    Y = X.assign(city=column)
+    filled = gaussian().set_output(transform="pandas").fit_transform(Y)["city"]
+    expected = gaussian().set_output(transform="pandas").fit_transform(X)["city"]
+    assert filled.dtype == views
+    assert filled.tolist() == expected.tolist()
