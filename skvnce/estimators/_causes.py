@@ -32,12 +32,14 @@ from skvnce.estimators._chunks import mean_of_rows
 from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
 from skvnce.estimators._parts import fields_of
 from skvnce.estimators._rounds import failures_named
+from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import column_name
 from skvnce.models.noisy_or import NoisyOrModel, gather
 from skvnce.training.flat_adam import FlatAdam
 from skvnce.variational.binary_causes import RowNetwork
 
 _SOLVER = {"batch_size": "auto", "learning_rate_init": 0.02, "device": "cpu"}
+_BY_NETWORK = {"acp", "avi"}  # algorithms
 _MOST_NAMES = 10  # maximum number of column names in a warning
 _CHUNK = 2**20  # maximum size of an array of a chunk of rows
 
@@ -75,6 +77,13 @@ class CauseLearner(
     @property
     def _n_features_out(self):
         return self.n_components_
+
+    def _warn_of_unused(self):
+        """Warn of parameters that the algorithm does not use."""
+        if self.algorithm not in _BY_NETWORK:
+            reason = f"{self.algorithm!r} has no network; 'acp' and 'avi' have one"
+            names = ("hidden_layer_sizes", "n_training_draws")
+            warn_of_unused(self, dict.fromkeys(names, f"algorithm={reason}"))
 
     def _checked(self, X):
         """Validate new rows; ignore cells of columns that were never observed."""
@@ -162,6 +171,7 @@ class CauseLearner(
 
     def _started(self, table):
         """Initialise the model and its inference network."""
+        self._warn_of_unused()
         rng = np.random.RandomState(int(torch.randint(2**31 - 1, ())))
         with step("finding a start"):
             guess = STARTS[self.init](table, int(self.n_components), rng)

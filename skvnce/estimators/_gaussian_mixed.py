@@ -15,6 +15,7 @@ from skvnce.estimators._gaussian_rows import MixedRows
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import hold_out
+from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
 from skvnce.estimators._validation import columns_of, is_level, level_counts
 from skvnce.metrics import split_r_hat
 
@@ -43,8 +44,21 @@ def _number_of_draws(estimator):
     return max(int(estimator.n_parameter_draws), _FEWEST_DRAWS)
 
 
+def _without_effect(are_levels):
+    """Say which parameters have no effect on a fit by Gibbs sampling."""
+    found = {"tol": "Gibbs sampling makes half of max_iter sweeps"}
+    if are_levels.any():
+        found["marginals"] = (
+            "with categories, numbers always have their observed distribution; "
+            "transform skewed columns before, or leave the categories out"
+        )
+    return found
+
+
 def fit_mixed(estimator, cells, on_round):
     """Fit the latent normal model, and set the attributes of the estimator."""
+    warn_of_unused(estimator, _without_effect(is_level(estimator)))
+    warn_of_bounded_levels(estimator)
     kinds, sizes = kinds_of(estimator), level_counts(estimator).tolist()
     auto = isinstance(estimator.shrinkage, str)
     estimator.shrinkage_ = SHARE if auto else float(estimator.shrinkage)

@@ -18,6 +18,7 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._graph_fitted import FittedGraph
 from skvnce.estimators._graph_learning import GraphLearning
+from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
     ON_MISFIT,
@@ -318,6 +319,7 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
 
     def _validated(self, X):
         """Validate the table of a fit."""
+        warn_of_unused(self, _without_effect(self.algorithm))
         X = incomplete_array(self, X, reset=True)
         check_non_negative(self, X)
         return X
@@ -409,3 +411,13 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
             free = m_step.solve(fit.summary, fit.theta, penalty, m_step.tol[0])
         strengths = em.edge_strengths(free.theta.precision)
         self.edge_probabilities_ = edge_probabilities(strengths).numpy()
+
+
+def _without_effect(algorithm):
+    """Say which parameters an algorithm does not use."""
+    found, reason = {}, f"algorithm={algorithm!r} does not use it"
+    if "nce" not in algorithm:
+        found["noise_ratio"] = f"{reason}; noise-contrastive ones do, such as 'vnce'"
+    if not algorithm.startswith("imputed"):
+        found["imputation"] = f"{reason}; 'imputed-score-matching' and 'imputed-nce' do"
+    return found

@@ -26,6 +26,7 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._rounds import failures_named
+from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import (
     N_JOBS,
     RANDOM_STATE,
@@ -155,6 +156,7 @@ class GraphSearch(CallbackSupportMixin):
             As in the learner.
         """
         alphas = self._check_parameters()
+        warn_of_unused(self, _without_effect(self.selection))
         needs_memory(self, X, reset=True)
         learner = clone(self._settings())
         learner.set_params(random_state=self.random_state, verbose=0)
@@ -397,3 +399,13 @@ _RULES = {
     "cv-1se": GraphSearch._by_one_error,
     "stability": GraphSearch._by_stability,
 }
+
+
+def _without_effect(selection):
+    """Say which parameters have no effect on a selection of alpha."""
+    users = {"gamma": {"ebic"}, "cv": {"cv", "cv-1se"}, "n_subsamples": {"stability"}}
+    return {
+        name: f"selection={selection!r} does not use it; it is for {' and '.join(of)}"
+        for name, of in ((key, sorted(map(repr, by))) for key, by in users.items())
+        if selection not in users[name]
+    }

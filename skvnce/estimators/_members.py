@@ -18,6 +18,7 @@ from skvnce.estimators._tables import (
     constant_columns,
     half_sample_mode,
 )
+from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
 from skvnce.estimators._validation import (
     BOUND,
     ON_MISFIT,
@@ -267,6 +268,11 @@ class DrawnByMembers(Imputer):
         bounds that the user passes.
         """
         self._keep_possible(X, self.min_value, self.max_value)
+        warn_of_bounded_levels(self)
+        columns = columns_of(self)
+        if columns and all(column.levels is not None for column in columns):
+            reason = "no column has numbers, and levels are filled by probability"
+            warn_of_unused(self, {"strategy": reason})
         if frozen is not None:
             found = PossibleValues(*self._possible)
             known = PossibleValues(*frozen._possible)

@@ -24,6 +24,7 @@ from skvnce.estimators._modules import state_of
 from skvnce.estimators._parts import LBFGS, Adam
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._tables import column_moments, hold_out
+from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
     ON_MISFIT,
@@ -316,6 +317,9 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
             If a parameter has a wrong type.
         """
         self._check_parameters()
+        if self.model is None:
+            reason = "the default model has no latent variables; pass a model with some"
+            warn_of_unused(self, {"n_components": reason})
         X = incomplete_array(self, X, reset=True)
         check_fit(self, X.shape)
         cells = self._read_cells(X)

@@ -132,6 +132,7 @@ def test_independent_nominal_columns_have_few_edges_at_the_chosen_alpha():
     assert count <= 8
 
 
+@pytest.mark.filterwarnings("ignore:.* has no effect. selection")
 @pytest.mark.parametrize("selection", ["ebic", "cv", "cv-1se", "stability"])
 def test_all_selections_accept_categories_and_processes(survey, selection):
     given = {"alphas": 4, "selection": selection, "cv": 2, "n_subsamples": 2}

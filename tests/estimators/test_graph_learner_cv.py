@@ -102,6 +102,7 @@ def test_too_few_splits_are_refused(rule, n_splits, data):
         fitted(data[0], selection=rule, cv=splits)
 
 
+@pytest.mark.filterwarnings("ignore:.* has no effect. selection")
 @pytest.mark.parametrize("rule", ["stability", "cv"])
 def test_columns_may_be_constant_in_a_part_of_the_rows(rule, data):
     X = data[0].copy()
@@ -124,6 +125,7 @@ def test_a_table_of_constants_has_no_links(rule):
     assert learner.edges().empty and learner.score(X) == 0
 
 
+@pytest.mark.filterwarnings("ignore:.* has no effect. selection")
 @pytest.mark.parametrize("rule", ["cv", "cv-1se", "stability"])
 def test_all_columns_may_be_constant_in_a_part_of_the_rows(rule, data):
     X = np.full((40, 3), 2.0)
@@ -151,6 +153,7 @@ def test_where_nothing_is_stable_it_is_told(seed):
     assert any("No graph of the path is stable" in str(w.message) for w in caught)
 
 
+@pytest.mark.filterwarnings("ignore:.* has no effect. selection")
 @pytest.mark.parametrize("rule", ["cv", "stability"])
 def test_the_order_of_the_columns_does_not_matter(rule, seed):
     """Columns five apart, which are hidden together in one way to divide them."""

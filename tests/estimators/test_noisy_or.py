@@ -24,7 +24,10 @@ from skvnce.estimators._binary import factorised
 from skvnce.exceptions import DivergenceError
 from skvnce.models.noisy_or import NoisyOrModel, enumerate_joint, gather
 
-pytestmark = pytest.mark.xdist_group("noisy_or")  # which share a fit
+pytestmark = [
+    pytest.mark.xdist_group("noisy_or"),  # which share a fit
+    pytest.mark.filterwarnings("ignore:hidden_layer_sizes=.* has no effect"),
+]
 
 WAYS = ["acp", "avi", "svi", "lb-cdi", "ub-cdi"]
 QUICK = {"max_iter": 5, "hidden_layer_sizes": (8,), "random_state": 0}

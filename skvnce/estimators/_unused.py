@@ -1,0 +1,42 @@
+"""Parameters that have no effect beside other parameters, or on a kind of table."""
+
+import inspect
+from numbers import Number
+
+from skvnce._warnings import warn_user
+from skvnce.estimators._validation import column_name, column_of_key, columns_of
+
+
+def warn_of_unused(estimator, reasons):
+    """Warn of parameters that are not at their default, and have no effect.
+
+    Parameters
+    ----------
+    estimator : BaseEstimator
+    reasons : dict of str to str
+        Why parameters have no effect, and what has.
+    """
+    known = inspect.signature(type(estimator)).parameters
+    for name, reason in reasons.items():
+        value, default = getattr(estimator, name), known[name].default
+        same = isinstance(value, Number | str | tuple) and value == default
+        if value is not default and not same:
+            warn_user(f"{name}={value!r} has no effect: {reason}.")
+
+
+def warn_of_bounded_levels(estimator):
+    """Warn of bounds of columns of categories, which have none."""
+    columns = columns_of(estimator)
+    if not columns:
+        return
+    have_levels = [column.levels is not None for column in columns]
+    reason = "columns of categories have no bounds, but only observed levels"
+    for name in ("min_value", "max_value"):
+        given = getattr(estimator, name)
+        if all(have_levels):
+            warn_of_unused(estimator, {name: reason})
+        elif hasattr(given, "items"):  # a dict, or a Series
+            places = [column_of_key(estimator, key, name) for key in given.keys()]
+            named = [column_name(estimator, j) for j in places if have_levels[j]]
+            if named:
+                warn_user(f"{name} of {', '.join(named)} has no effect: {reason}.")
