@@ -148,7 +148,10 @@ class Blocks(NamedTuple):
             if (pivots > 0).all():
                 return cls(blocks, pairs, pivots.log().sum(0))
         pairs = _pairs(block[:, :, None], block[:, None], len(matrix))
-        blocks = _gathered(matrix, pairs)
+        if len(block) == 1 and int(block[0, -1]) < len(matrix):  # no copy of the matrix
+            blocks = matrix[block[0][:, None], block[0]][None]
+        else:
+            blocks = _gathered(matrix, pairs)
         blocks.diagonal(dim1=1, dim2=2).add_(block == len(matrix))
         root, log_det = _inverse_roots(blocks)
         inverse = torch.bmm(root.mT, root)

@@ -321,10 +321,15 @@ def draw_parameters(
     number of columns plus two, so that S has a mean; `more` are added to them.
     """
     shift, scatter = moments.centred(total, strength)
-    freedom = (total - 1 + strength).clamp(min=len(mean) + 2) + more
+    freedom = degrees_of_freedom(total, strength, len(mean)) + more
     root = draw_inverse_wishart_root(freedom, cholesky(scatter))
     shift = shift + root @ torch.randn(len(mean)).to(mean) / total.sqrt()
     return Normal(mean + shift, root @ root.T)
+
+
+def degrees_of_freedom(total: Tensor, strength: float, d: int) -> Tensor:
+    """Compute the degrees of freedom of `draw_parameters` for d columns."""
+    return (total - 1 + strength).clamp(min=d + 2)
 
 
 def draw_inverse_wishart_root(freedom: Tensor, factor: Tensor) -> Tensor:

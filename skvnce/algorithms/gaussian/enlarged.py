@@ -15,7 +15,7 @@ from math import sqrt
 import torch
 
 from skvnce._progress import step
-from skvnce.algorithms.gaussian import em
+from skvnce.algorithms.gaussian import em, wide
 from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.distributions.normal import Normal, cholesky
 
@@ -45,6 +45,8 @@ def posterior_draws(
         k of the prior, see `em`.
     n_draws : int
     """
+    if total is None and wide.is_wide(rows.data, rows.weights, strength):
+        return wide.posterior_draws(estimate, rows.data, strength, n_draws=n_draws)
     if total is None:
         given = rows.data, rows.weights, strength
         return em.posterior_draws(estimate, *given, n_draws=n_draws)
