@@ -33,6 +33,7 @@ SHARES = 0.07, 0.15, 0.3  # of pairs that are edges
 DENSE = 0.6
 STRENGTHS = 0.15, 0.45  # of partial correlations, before dense graphs are made proper
 BINS = np.linspace(0, 1, 6)
+PRIOR_SEEDS = 40  # whose tables served to choose the prior
 KEY = "d", "missing", "signs", "dense", "seed"
 READ_AS = {"ordinal": "ordinal", "binary": "nominal", "nominal": "nominal"}
 LEVELS = {"ordinal": 5, "binary": 2, "nominal": 4}
@@ -154,7 +155,13 @@ def line(name, tables):
 
 def reported(records):
     """Tabulate claimed and true frequencies."""
-    found = [(one, (said(one), np.array(one["edges"]) > 0)) for one in records]
+    found = [
+        (
+            one | {"fresh": one["seed"] >= PRIOR_SEEDS},
+            (said(one), np.array(one["edges"]) > 0),
+        )
+        for one in records
+    ]
 
     def rows(groups):
         for name, which in groups.items():
@@ -177,7 +184,8 @@ def groups(dense):
     by_sign = {f"edges of {name}": {"signs": name} for name in SIGNS}
     by_kind = {"numbers": {"mixed": False}, "five kinds of columns": {"mixed": True}}
     by_rows = {f"{n} rows": {"n": n} for n in ROWS}
-    every = {"all": {}} | by_size | by_missing | by_sign | by_kind | by_rows
+    fresh = {f"seeds from {PRIOR_SEEDS}": {"fresh": True}}
+    every = {"all": {}} | fresh | by_size | by_missing | by_sign | by_kind | by_rows
     return {name: {"dense": dense} | which for name, which in every.items()}
 
 
@@ -190,7 +198,7 @@ impossible together); 200 to 2000 rows; normal columns, or columns of five kinds
 mean probability / share of edges (number of pairs). *collapses*: tables with
 probabilities above 0.5 for more than twice as many pairs as there are edges, plus two.
 *found*: share of the edges with a probability above 0.5; *right*: share of edges among
-such pairs."""
+such pairs. Tables of the first seeds served to choose the prior."""
 DENSE_TEXT = """\
 ## Dense graphs
 
