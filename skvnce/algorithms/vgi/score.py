@@ -27,11 +27,14 @@ from skvnce.algorithms.vgi.density import (
     draw,
     normal_draw,
 )
+from skvnce.algorithms.vgi.local import local_proposal, marginal_draws
 from skvnce.distributions.normal import Normal
 from skvnce.objectives.elbo import iwelbo, standard_error
 from skvnce.variational.base import Uniforms, at_quantiles
 
 CHAINS = 8  # number of chains of a row
+_LOCAL = 3  # number of proposals near random walks for each sweep of all chains
+_WALK = 16  # number of steps of the random walks
 
 
 class Score(NamedTuple):
@@ -41,7 +44,8 @@ class Score(NamedTuple):
     ----------
     log_prob : Tensor of shape (n,)
     error : Tensor of shape (n,)
-        Standard errors, from the variance of the weights of draws.
+        Standard errors, from the variance of the weights of draws, or the change
+        without the draw of the largest weight, if it is larger.
     """
 
     log_prob: Tensor
@@ -60,11 +64,13 @@ def score(
     """Estimate log p(x_obs) by importance sampling with q as proposal.
 
     A draw is a sweep of q over the missing cells of a chain, or one of the normal
-    given the observed cells, which covers cells that q misses.  It is weighted by the
-    mean density of the sweeps from all K chains of its row, and of the normal,
+    given the observed cells, or one near the ends of random walks (`local_proposal`),
+    which cover cells that q misses.  It is weighted by the mean density of the sweeps
+    from all K chains of its row, of the normal N and of the L others l,
 
-        p(x_obs) = E p(x) (K + 1) /
-                   (N(x_mis | x_obs) + sum_k prod_j q_j(x_j | x_<j, x~^k_>j))      (1)
+        p(x_obs) = E p(x) (K + 1 + L) /
+                   (N(x_mis | x_obs) + L l(x_mis)
+                    + sum_k prod_j q_j(x_j | x_<j, x~^k_>j))                       (1)
 
     The estimate is unbiased.  If the chains follow p(x_mis | x_obs) and q the
     conditionals of p, the weights become equal.  All rows miss the same number of
@@ -74,14 +80,50 @@ def score(
     log_q, x = part.x.new_zeros(n_draws, len(data.x)), part.x
     if count_missing(data):
         chains = draw(fitted, data, streams, n_chains=CHAINS, n_sweeps=n_sweeps)
+        local = local_proposal(
+            fitted.pair.model.log_prob,
+            _starts(fitted, data, chains, streams),
+            streams(7),
+            _WALK,
+        )
         safe = normal_draw(fitted.normal, part, streams(5)).to(x.device)
-        x, log_q = sweep_from(fitted.pair.conditionals, part, chains, safe, streams(4))
+        number = torch.arange(n_draws, device=x.device) % (CHAINS + 1 + _LOCAL)
+        near = (number > CHAINS)[:, None, None]
+        safe = local.sample(n_draws, streams(8)).where(near, safe)
+        x, log_q = sweep_from(
+            fitted.pair.conditionals, part, chains, safe, streams(4), 1 + _LOCAL
+        )
         by_normal = normal_log_prob(fitted.normal, x, data.observed)
-        log_q = torch.cat([log_q, by_normal[:, None]], 1)
-        log_q = log_q.logsumexp(1) - log(CHAINS + 1)
+        by_local = local.log_prob(x) + log(_LOCAL)
+        log_q = torch.cat([log_q, by_normal[:, None], by_local[:, None]], 1)
+        log_q = log_q.logsumexp(1) - log(CHAINS + 1 + _LOCAL)
     log_width = fitted.families.log_width(data.x, data.observed)
     log_weight = fitted.pair.model.log_prob(x) - log_q + log_width
-    return Score(iwelbo(log_weight), standard_error(log_weight))
+    return Score(iwelbo(log_weight), error_of(log_weight))
+
+
+def error_of(log_weight: Tensor) -> Tensor:
+    """Estimate the error of the logarithm of a mean of weights (n_draws, n); (n,).
+
+    The standard error is at most 1, even if a single weight dominates.  Then the change
+    of the logarithm without the largest weight, which has no bound, is larger.
+    """
+    n_draws = len(log_weight)
+    largest = log_weight.softmax(0).max(0).values
+    change = -torch.log1p(-largest) - log(n_draws / (n_draws - 1))
+    return torch.maximum(standard_error(log_weight), change)
+
+
+def _starts(
+    fitted: Fitted,
+    data: Incomplete,
+    chains: Tensor,
+    streams: Callable[[int], Uniforms],
+) -> Incomplete:
+    """Start random walks at chains, and at draws of each column alone."""
+    part = dequantised_rows(fitted, data, streams(6), 2 * len(chains))
+    columns = marginal_draws(fitted.normal, part.x[len(chains) :], streams(9))
+    return part._replace(x=part.with_values(torch.cat([chains, columns])))
 
 
 def sweep_from(
@@ -90,6 +132,7 @@ def sweep_from(
     chains: Tensor,
     safe: Tensor,
     uniforms: Uniforms,
+    n_safe: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """Sweep over the missing cells from chains in turn; return the terms of eq. (1).
 
@@ -100,8 +143,10 @@ def sweep_from(
         x of shape (n_draws, n, features).
     chains : Tensor of shape (n_chains, n, features)
     safe : Tensor of shape (n_draws, n, features)
-        Proposals of the normal, which take the place of one in n_chains + 1 sweeps.
+        Other proposals, which take the place of the last sweeps.
     uniforms : Uniforms
+    n_safe : int
+        Number of sweeps in n_chains + n_safe that they take the place of.
 
     Returns
     -------
@@ -111,8 +156,8 @@ def sweep_from(
     """
     n_draws, n_chains = len(data.x), len(chains)
     number = torch.arange(n_draws, device=chains.device)
-    own = number % (n_chains + 1)
-    is_safe, own = (own == n_chains)[:, None], own.clamp(max=n_chains - 1)
+    own = number % (n_chains + n_safe)
+    is_safe, own = (own >= n_chains)[:, None], own.clamp(max=n_chains - 1)
     states = data._replace(x=data.x.unsqueeze(1)).with_values(chains)
     order = (~data.observed).double().sort(stable=True, dim=-1, descending=True).indices
     numbers = uniforms(0, data.x)
