@@ -139,7 +139,7 @@ class PossibleValues(NamedTuple):
             inside, np.clip(rounded, np.ceil(low), np.floor(high)), rounded
         )
         can = self.integers[columns] & (np.ceil(low) <= np.floor(high))
-        return np.where(wanted & can, rounded, cells)
+        return np.where(wanted & can, rounded, cells).astype(cells.dtype)
 
     def possible(self, cells, columns):
         """Round cells (..., n_columns) of some columns to possible values."""
