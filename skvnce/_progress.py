@@ -64,8 +64,8 @@ def listener() -> Listener | None:
 
 
 @contextmanager
-def heard_by(one: Listener) -> Iterator[None]:
-    """Send all events inside the context to a listener."""
+def heard_by(one: Listener | None) -> Iterator[None]:
+    """Send all events inside the context to a listener; None ignores them."""
     token = _LISTENER.set(one)
     try:
         yield

@@ -18,6 +18,7 @@ from skvnce.algorithms.graph.score_posterior import probabilities_of_scores
 from skvnce.estimators._callbacks import report_rounds, reports_fit
 from skvnce.estimators._chunks import in_parts
 from skvnce.estimators._copula_parts import problem_of
+from skvnce.estimators._duration import warn_of_duration
 from skvnce.estimators._gaussian_fitted import FittedNormal
 from skvnce.estimators._gaussian_mixed import kinds_of, stored
 from skvnce.estimators._gaussian_rows import MixedRows
@@ -276,6 +277,11 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
             have observed cells, or if a parameter is out of range.
         TypeError
             If a parameter has a wrong type.
+
+        Warns
+        -----
+        DurationWarning
+            If there are at least 200 columns, and the fit will take more than a minute.
         """
         source = in_parts(X)
         return self._fit_to(X) if source is None else self._fit_parts(source)
@@ -312,7 +318,10 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
 
     def _validated(self, X):
         """Validate the table of a fit."""
-        return incomplete_array(self, X, reset=True)
+        table = incomplete_array(self, X, reset=True)
+        remedy = "Leave out columns."
+        warn_of_duration(self, table, remedy, categorical_features=None)
+        return table
 
     def _read(self, X):
         """Choose the columns, and return the rows that have observed cells."""

@@ -16,6 +16,7 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
+from skvnce.estimators._duration import warn_of_duration
 from skvnce.estimators._forest_columns import Chains, ColumnForest, Growth, Ranks
 from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._memory import check_fit, check_trees
@@ -33,6 +34,7 @@ from skvnce.estimators._whole import needs_memory
 
 _SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
 _FIRST = 3  # times as many trees as those whose draws complete the table
+_TIMED = 10  # times as many trees as those whose time is measured
 _JUDGED = 1000  # maximum number of rows that choose the weights
 
 
@@ -204,15 +206,25 @@ class ForestImputer(CallbackSupportMixin, ByModel):
             As `fit` of the other imputer does, or if a parameter is out of range.
         TypeError
             If a parameter has a wrong type.
+
+        Warns
+        -----
+        DurationWarning
+            If there are at least 200 columns, and the fit will take more than a minute.
         """
         self._check_parameters()
         needs_memory(self, X, reset=True)
         if len(getattr(X, "shape", ())) == 2:
             check_fit(self, X.shape)
             check_trees(int(self.n_estimators), X.shape)
+        is_table = getattr(getattr(X, "dtype", None), "kind", "") == "f"
+        if is_table:
+            self._warn_of_duration(X)
         rng = np.random.default_rng(seed_from(self.random_state))
         self._keep_model(self._seeded(rng).fit(X))
         cells = self._checked(X)
+        if not is_table:  # only now are there codes of levels
+            self._warn_of_duration(cells)
         _, finish = report_rounds(self, None, X=cells)
         cells = cells[~np.isnan(cells).all(1)]
         growth = Growth(
@@ -229,6 +241,13 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         self._choose_weights(cells, self._grow(cells, completed, growth, rng), rng)
         finish()
         return self
+
+    def _warn_of_duration(self, cells):
+        """Warn if the forests of a table of numbers and codes will take minutes."""
+        few = -(-int(self.n_estimators) // _TIMED)
+        times = {"factor": self.n_estimators / few, "n_estimators": few}
+        remedy = "Lower n_estimators, leave out columns, or use GaussianImputer."
+        warn_of_duration(self, cells, remedy, **times)
 
     def _grow(self, cells, completed, growth, rng):
         """Grow the forests on completions of the training rows."""

@@ -45,11 +45,10 @@ def posterior_draws(
         k of the prior, see `em`.
     n_draws : int
     """
-    if total is None and wide.is_wide(rows.data, rows.weights, strength):
-        return wide.posterior_draws(estimate, rows.data, strength, n_draws=n_draws)
     if total is None:
         given = rows.data, rows.weights, strength
-        return em.posterior_draws(estimate, *given, n_draws=n_draws)
+        sampler = wide if wide.is_wide(*given) else em
+        return sampler.posterior_draws(estimate, *given, n_draws=n_draws)
     given = rows.data, rows.weights * (total / rows.total), strength
     effort = {"max_iter": _MOST_ROUNDS, "tol": _PRECISION / sqrt(total)}
     with step("fitting the sample of rows"):

@@ -1,0 +1,90 @@
+"""Warnings before fits to many columns that take minutes.
+
+A copy is fitted to some of the rows and columns.  The time of a fit grows with the
+number of rows, and with the square of the number of columns or faster, because each
+column is predicted from all others.
+"""
+
+import warnings
+from time import perf_counter
+
+import numpy as np
+from sklearn.base import clone
+
+from skvnce._progress import heard_by, step
+from skvnce._warnings import warn_user
+from skvnce.exceptions import DurationWarning
+
+_LONG = 60.0  # seconds
+_MANY = 200  # columns below which no time is measured: it would be a large share
+_COLUMNS, _ROWS = 50, 1000  # of the copy
+
+
+def warn_of_duration(estimator, table, remedy, factor=1.0, **changed):
+    """Warn if a fit to a table of numbers and codes will take more than a minute.
+
+    Parameters
+    ----------
+    estimator : estimator
+        It is not modified.
+    table : ndarray of shape (n, n_features)
+    remedy : str
+    factor : float
+        By which the fit takes longer than one with `changed`.
+    **changed : dict
+        Parameters of the copy.
+
+    Warns
+    -----
+    DurationWarning
+    """
+    if table.shape[1] < _MANY or not (some := _some_cells(table)).size:
+        return
+    with step("estimating the time of the fit"):
+        seconds = _seconds_of_fit(
+            clone(estimator).set_params(verbose=0, **changed), some
+        )
+    seconds *= factor * growth(table.shape, some.shape)
+    if seconds > _LONG:
+        n, d = table.shape
+        warn_user(
+            f"{type(estimator).__name__}.fit of {n:,} rows and {d:,} columns will take "
+            f"at least about {in_words(seconds)}, by the time of a fit to "
+            f"{some.shape[1]} of the columns. {remedy}",
+            DurationWarning,
+        )
+
+
+def growth(shape, small):
+    """Return how much longer a fit takes than that to a smaller table, at least."""
+    return shape[0] / small[0] * (shape[1] / small[1]) ** 2
+
+
+def in_words(seconds):
+    """Format a time of at least a minute."""
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} minutes"
+    hours = seconds / 3600
+    return f"{hours:.0f} hours" if hours < 48 else f"{hours / 24:.0f} days"
+
+
+def _some_cells(table):
+    """Choose rows, and columns that vary in them, at even distances."""
+    n, _ = table.shape
+    rows = table[np.unique(np.linspace(0, n - 1, min(n, _ROWS)).astype(int))]
+    varying = np.flatnonzero(np.fmax.reduce(rows, 0) > np.fmin.reduce(rows, 0))
+    few = min(len(varying), _COLUMNS)
+    places = np.linspace(0, max(len(varying) - 1, 0), few).astype(int)
+    return rows[:, varying[places]]
+
+
+def _seconds_of_fit(estimator, cells):
+    """Measure a fit; 0 if it fails, because the fit to the table will say why."""
+    begin = perf_counter()
+    with warnings.catch_warnings(), heard_by(None):  # its rounds are not reported
+        warnings.simplefilter("ignore")
+        try:
+            estimator.fit(cells)
+        except ValueError:
+            return 0.0
+    return perf_counter() - begin

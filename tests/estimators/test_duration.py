@@ -1,0 +1,78 @@
+"""Warnings before fits to many columns that take minutes."""
+
+import time
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from skvnce import CopulaGraphLearner, ForestImputer, GaussianImputer
+from skvnce.estimators import _duration
+from skvnce.exceptions import DurationWarning
+
+PLAIN = GaussianImputer(marginals="normal", shrinkage=0.1, n_parameter_draws=1)
+FOREST = ForestImputer(PLAIN, n_estimators=20, random_state=0)
+GRAPH = CopulaGraphLearner(max_iter=2, random_state=0)
+
+
+def table(d, n=12):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 1)) + rng.normal(size=(n, d))
+    X[rng.random(X.shape) < 0.1] = np.nan
+    X[:, 0] = 1.0  # constant columns are not measured
+    return X
+
+
+@pytest.mark.parametrize("convert", [np.asarray, pd.DataFrame])
+@pytest.mark.parametrize(
+    ("estimator", "remedy"), [(FOREST, "n_estimators"), (GRAPH, "Leave out columns")]
+)
+def test_a_long_fit_is_announced_before_it_starts(
+    estimator, remedy, convert, monkeypatch
+):
+    X = convert(table(210))
+    if convert is pd.DataFrame:
+        X.columns = [f"c{j}" for j in range(210)]
+    monkeypatch.setattr(_duration, "_seconds_of_fit", lambda one, cells: 30.0)
+    message = f"12 rows and 210 columns will take at least about .*{remedy}"
+    before = dict(vars(estimator))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", DurationWarning)  # ends the fit
+        with pytest.raises(DurationWarning, match=message):
+            estimator.fit(X)
+    assert vars(estimator) == before
+
+
+def test_the_time_is_that_of_a_copy(monkeypatch):
+    clock = iter([0.0, 3.0])
+    monkeypatch.setattr(_duration, "perf_counter", lambda: next(clock))
+    with pytest.warns(DurationWarning, match="about 5 minutes") as caught:
+        _duration.warn_of_duration(PLAIN, table(500), "Go.", n_parameter_draws=0)
+    assert len(caught) == 1
+    assert not hasattr(PLAIN, "mean_")
+
+
+def test_short_fits_are_not_announced(monkeypatch):
+    monkeypatch.setattr(_duration, "_seconds_of_fit", lambda one, cells: 0.5)
+    _duration.warn_of_duration(PLAIN, table(300), "Go.")
+
+    def measured(one, cells):
+        raise AssertionError("few columns take no measurement")
+
+    monkeypatch.setattr(_duration, "_seconds_of_fit", measured)
+    _duration.warn_of_duration(PLAIN, table(199), "Go.")
+
+
+def test_a_copy_that_cannot_be_fitted_says_nothing():
+    begin = time.perf_counter()
+    _duration.warn_of_duration(PLAIN, np.ones((5, 300)), "Go.")
+    assert time.perf_counter() - begin < 5
+
+
+def test_growth_and_words():
+    assert _duration.growth((2000, 1000), (1000, 50)) == pytest.approx(800)
+    assert _duration.in_words(90.0) == "2 minutes"
+    assert _duration.in_words(7200.0) == "2 hours"
+    assert _duration.in_words(10 * 86400.0) == "10 days"
