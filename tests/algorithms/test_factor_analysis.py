@@ -271,7 +271,7 @@ def test_one_latent_less_than_columns_gives_any_covariance(d, seed):
     found = factor_analysis.fit_covariance(mean, covariance, d - 1, floor=FLOOR)
     assert 0 <= divergence(found, covariance) + 1e-12 < 1e-4
     torch.testing.assert_close(found.covariance(), covariance, rtol=0, atol=5e-3)
-    if d > 2:
+    if d > 4:  # of four columns one latent is nearly enough by chance
         less = factor_analysis.fit_covariance(mean, covariance, 1, floor=FLOOR)
         assert divergence(less, covariance) > 1e-2  # control
 

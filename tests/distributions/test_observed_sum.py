@@ -27,6 +27,7 @@ def table(seed, rounded, width):
     for table_of, column in zip(VALUES, rounded, strict=False):
         x[:, column] = table_of[torch.randint(3, (N,))]
     observed = torch.rand(N, width) < 0.6
+    observed[:2, 0] = torch.tensor([True, False])  # at least one of each
     loc, scale = torch.randn(2, DRAWS, N, width).double()
     return x, observed, loc.requires_grad_(), scale.exp().detach().requires_grad_()
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from oracles import GATE
 from scipy.stats import norm
+from statistical import FAILURE, p_share
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.gaussian import copula, em, marginals
@@ -105,12 +106,13 @@ def test_margins_are_those_of_all_rows(missing, seed):
     data = Incomplete.from_array(standardised(X))
     begin = marginals.start(data, ones(data))
     fitted, normal = marginals.fit_marginals(
-        Rows(data, ones(data)), 0.1, begin, independent(2), tol=5e-3
+        Rows(data, ones(data)), 0.1, begin, independent(2), tol=5e-4
     )
     levels = np.array([0.1, 0.25, 0.5, 0.75])
     exact = np.exp(0.8 * norm.ppf(levels))
     ours = quantiles_of(fitted, X, levels)
-    np.testing.assert_allclose(ours, exact, rtol=0.06)
+    # at six seeds off by up to .04, a part of which is the interpolation
+    np.testing.assert_allclose(ours, exact, rtol=0.1)
     if missing == "mar":  # negative control
         naive = np.nanquantile(X[:, 1], levels)
         assert (naive < 0.85 * exact).all()
@@ -119,11 +121,12 @@ def test_margins_are_those_of_all_rows(missing, seed):
 
 
 def test_margins_are_taken_where_they_predict_better(seed):
-    """Of skewed columns, and not of normal ones."""
-    rng = np.random.default_rng(seed)
-    taken = []
-    for transform in (np.exp, lambda x: x):
-        X = transform(rng.multivariate_normal([0, 0], [[1, 0.7], [0.7, 1]], size=2000))
+    """Of skewed columns, and not of normal ones but by chance, one standard error."""
+    rng, n_tables = np.random.default_rng(seed), 12
+
+    def taken(transform):
+        scores = rng.multivariate_normal([0, 0], [[1, 0.7], [0.7, 1]], size=1000)
+        X = transform(0.7 * scores)
         X[rng.uniform(size=X.shape) < 0.3] = np.nan
         data = Incomplete.from_array(standardised(X))
         hidden = torch.tensor(rng.uniform(size=X.shape) < 0.2) & data.observed
@@ -133,8 +136,14 @@ def test_margins_are_taken_where_they_predict_better(seed):
         found = choice.choose_marginals(
             data, hidden, ones(data), 0.1, normal.normal, **effort
         )
-        taken.append(found is not None)
-    assert taken == [True, False]
+        return found is not None
+
+    skewed, plain = (
+        sum(taken(transform) for _ in range(n_tables))
+        for transform in (np.exp, lambda x: x)
+    )
+    assert p_share(plain, n_tables, norm.sf(1), "greater") > FAILURE
+    assert p_share(skewed, n_tables, norm.sf(1), "greater") < FAILURE
 
 
 def many_zeros(seed, n=4500):

@@ -113,7 +113,8 @@ def test_means_of_nominal_latents_have_no_edges(seed):
     ).theta
     precision = solved.precision.numpy()
     for block, others in (slice(1, 4), [0, 4, 5]), (slice(5, 9), [0, 1, 4]):
-        np.testing.assert_allclose(precision[block, others].sum(0), 0, atol=1e-6)
+        # the root of the solver's tolerance, as the loss is quadratic
+        np.testing.assert_allclose(precision[block, others].sum(0), 0, atol=1e-4)
         assert abs(precision[block, others]).max() > 0.01
 
 
