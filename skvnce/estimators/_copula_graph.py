@@ -177,9 +177,10 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     or not as a whole (group lasso).  `precision_` maximises the likelihood of the
     moments of EM given the edges (covariance selection; the relaxed lasso), with a
     prior of a hundredth of a row for each latent variable, so that the maximum exists.
-    These moments have a light penalty, so that associations of columns with few values
-    or many missing cells are too small; see the user guide.  Nothing else holds back
-    a dense graph of many columns: choose `alpha` by cross-validation to predict.
+    These moments have a light penalty, lighter for strong edges, which leaves weak
+    associations of columns with few values or many missing cells too small by less than
+    their standard error; see the user guide.  Nothing else holds back a dense graph of
+    many columns: choose `alpha` by cross-validation to predict.
 
     The distributions of single columns are estimated from their observed cells before
     EM.  If cells are missing at random, but not completely at random, they are those of
@@ -198,9 +199,9 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     (2012), High-dimensional semiparametric Gaussian copula graphical models; Hoff
     (2007), Extending the rank likelihood for semiparametric copula estimation; Albert
     and Chib (1993), Bayesian analysis of binary and polychotomous response data;
-    Dempster (1972), Covariance selection; Meinshausen (2007), Relaxed lasso; Jankova
-    and van de Geer (2015), Confidence intervals for high-dimensional inverse
-    covariance estimation.
+    Dempster (1972), Covariance selection; Zou (2006), The adaptive lasso and its oracle
+    properties; Meinshausen (2007), Relaxed lasso; Jankova and van de Geer (2015),
+    Confidence intervals for high-dimensional inverse covariance estimation.
 
     Examples
     --------

@@ -62,8 +62,10 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         by squared errors, and one for categories, by log-loss: in at most 1000 rows
         one observed cell is hidden and predicted, by a clone of `model` that is fitted
         without these cells and by the trees that were not grown on the row.  The best
-        weight of n cells is moved towards 0.5, by a share of 100 / (n + 100).  A number
-        saves the second fit of `model`.
+        weight of n cells is moved towards 0.5, by a share of 100 / (n + 100).  Columns
+        of numbers that nearly repeat another one (a squared correlation above 0.9975)
+        are left to `model`, whose draws are narrower there than those of trees.  A
+        number saves the second fit of `model`.
     n_completions : int, default=3
         Number of completed tables that the final trees are grown on.
     min_samples_leaf : int, default=2
@@ -296,9 +298,11 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         trees = {j: one[:, rows] for j, one in enumerate(unseen)}
         other = self._by_forests(kept, own, trees)
         units = {forest.column: forest.moments[1] for forest in self._in_order()}
-        self.weights_ = _forest_weights.choose(
+        chosen = _forest_weights.choose(
             cells[rows], hidden, self.feature_indices_, units, own, other
         )
+        same = _forest_weights.repeated(nodes.astype(np.float64), n_levels)
+        self.weights_ = np.where(same, 0.0, chosen)
 
     def _completions(self, imputer, cells, n_draws, seed):
         """Draw the nodes of rows by an imputer; (n_draws, n, n_nodes)."""

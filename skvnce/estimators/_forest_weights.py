@@ -3,7 +3,8 @@
 The first imputer is fitted without the hidden cells, and the second predicts them by
 trees that were not grown on their rows.  Weights that are estimated from few cells are
 worse than equal weights, so that they are moved towards one half, as if `_PRIOR`
-further cells were predicted best by equal weights.
+further cells were predicted best by equal weights.  A number that nearly repeats
+another one has the weight 0: a leaf is wider than what the other one leaves open.
 """
 
 import warnings
@@ -15,6 +16,8 @@ from skvnce.estimators._validation import Encoded
 
 _FLOOR = 0.003  # least probability in a geometric mean
 _PRIOR = 100
+_LEFT = 0.0025  # share of the variance that a repeated number leaves open
+_FEWEST = 20  # rows that show it
 _WEIGHTS = np.linspace(0, 1, 21)  # to choose from, for probabilities
 
 
@@ -49,6 +52,33 @@ def hide_one(nodes, n_levels, most, rng):
     rows = rng.permutation(np.flatnonzero(free.any(1)))[:most]
     chance = rng.random((len(rows), free.shape[1]))
     return rows, (free[rows] * chance).argmax(1)
+
+
+def repeated(nodes, n_levels):
+    """Find the numbers of which another column leaves hardly anything open.
+
+    Parameters
+    ----------
+    nodes : ndarray of shape (n, n_nodes)
+        NaN marks missing cells.
+    n_levels : ndarray of int, of shape (n_nodes,)
+        Number of levels of each column; 0 for numbers.
+
+    Returns
+    -------
+    ndarray of bool, of shape (n_nodes,)
+    """
+    seen = ~np.isnan(nodes)
+    z = np.where(seen, nodes - np.nanmean(nodes, 0), 0.0) / np.nanstd(nodes, 0)
+    both = seen.T.astype(float) @ seen
+    n, first = np.maximum(both, 1), z.T @ seen  # sums of the first column of a pair
+    covariance = z.T @ z / n - first * first.T / n**2
+    variance = (z**2).T @ seen / n - (first / n) ** 2
+    close = covariance**2 > (1 - _LEFT) * variance * variance.T
+    close &= (both >= _FEWEST) & (variance > 0) & (variance.T > 0)
+    number = np.asarray(n_levels) == 0
+    np.fill_diagonal(close, False)
+    return (close & number[:, None] & number).any(1)
 
 
 def fitted_without(model, cells, hidden, seed):

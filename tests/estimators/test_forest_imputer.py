@@ -224,6 +224,41 @@ def test_forests_have_little_weight_where_rows_are_normal(seed):
     assert (imputer.weights_ < 0.4).all()
 
 
+def test_numbers_that_nearly_repeat_another_one_are_found_in_rows_that_observe_both():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 7))
+    X[:, 1] = 5 - 2 * X[:, 0] + 0.06 * X[:, 1]  # .0009 of its variance
+    X[:, 3] = X[:, 2] + 0.1 * X[:, 3]  # .01
+    X[:, 5] = X[:, 4]
+    X[:150, 5], X[169:, 4] = np.nan, np.nan  # 19 rows observe both
+    X[:, 6] = X[:, 0] > 0
+    n_levels = np.array([0, 0, 0, 0, 0, 0, 2])
+    expected = [True, True, False, False, False, False, False]
+    assert weights.repeated(X, n_levels).tolist() == expected
+    X[170, 4] = X[170, 5]
+    assert weights.repeated(X, n_levels)[4:6].all()
+
+
+def test_draws_of_nearly_equal_numbers_are_as_narrow_as_those_of_the_model(seed):
+    """A forest alone draws with a standard deviation above .08; the true one is .01."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(300, 4))
+    X[:, 1] = X[:, 0] + 0.01 * X[:, 1]
+    twin = X[:, 0].copy()
+    X[rng.random(X.shape) < 0.25] = np.nan
+    rows = np.isnan(X[:, 1]) & ~np.isnan(X[:, 0])
+
+    def deviation(imputer):
+        draws = np.stack(imputer.sample(X, 10, random_state=0))
+        return (draws[:, rows, 1] - twin[rows]).std()
+
+    imputer = ForestImputer(**GIVEN).fit(X)
+    assert (imputer.weights_[:2] == 0).all() and (imputer.weights_[2:] > 0).all()
+    own = deviation(imputer.model_)
+    assert deviation(imputer) < 1.1 * own < 0.06
+    assert deviation(ForestImputer(weight=0.5, **GIVEN).fit(X)) > 0.08
+
+
 # the imputer
 
 
