@@ -7,6 +7,7 @@ import torch
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seed_from, seeded
+from skvnce._warnings import warn_user
 from skvnce.algorithms.mixed import censored, gibbs
 from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
 from skvnce.algorithms.mixed.population import Population
@@ -17,12 +18,14 @@ from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
 from skvnce.estimators._validation import columns_of, is_level, level_counts
+from skvnce.exceptions import MisfitWarning
 from skvnce.metrics import split_r_hat
 
 SHARE = 0.5  # shrinkage in rows per latent variable if it is "auto"
 ROWS = 10_000  # the chains of the fit use about as many rows
 _FEWEST_DRAWS = 20  # of the parameters, whose average is the estimate
 _SWEEPS = 0.5  # number of sweeps as a share of `max_iter`
+_DOUBTFUL = 0.25  # standard deviations of cells beyond a limit, of which `fit` warns
 _JUDGING = 0.3  # and without the held-out cells
 
 
@@ -66,7 +69,7 @@ def fit_mixed(estimator, cells, on_round):
 
     def fitted(nodes, weights, max_iter, **options):
         data, weights = Incomplete.from_array(nodes), torch.from_numpy(weights)
-        given = _marginals(estimator, data, weights, limits)
+        given, doubts = _marginals(estimator, data, weights, limits)
         latents = Latents.of(data, weights, kinds, sizes, given)
         latents, _ = Population.of(latents, data, weights, limits, given)
         strength = estimator.shrinkage_ * latents.size
@@ -77,11 +80,11 @@ def fit_mixed(estimator, cells, on_round):
             fit = gibbs.posterior_draws(
                 latents, data.take(rows), weights, strength, **options
             )
-        return latents, fit
+        return latents, fit, doubts
 
     def predict(kept, rows):
         sweeps = max(1, round(_JUDGING * estimator.max_iter))
-        latents, fit = fitted(kept, cells.weights, sweeps)
+        latents, fit, _ = fitted(kept, cells.weights, sweeps)
         estimator.n_tuning_iter_ = len(fit.losses)
         ends = cells.limits and cells.limits.of(rows, np.arange(len(kinds)))
         model = MixedRows(latents, kinds, [fit.average()])
@@ -90,7 +93,8 @@ def fit_mixed(estimator, cells, on_round):
     estimator.n_tuning_iter_ = 0
     with seeded(seed_from(estimator.random_state)):
         sweeps = number_of_sweeps(estimator)
-        found = fitted(cells.nodes, cells.weights, sweeps, on_round=on_round)
+        *found, doubts = fitted(cells.nodes, cells.weights, sweeps, on_round=on_round)
+        _warn_of_tails(estimator, doubts)
         _keep(estimator, *found, kinds)
         hidden = hold_out(cells.nodes, torch.from_numpy(cells.weights), HELD_OUT)[1]
         hidden = hidden.numpy()
@@ -104,14 +108,15 @@ def fit_mixed(estimator, cells, on_round):
 def _marginals(estimator, data, weights, limits):
     """Make the marginals of columns with limits, or of all if they are normal.
 
+    Also returns the doubts about the tails of columns with limits.
     In tables with categories, numbers are never normal by assumption.
     """
     if limits is None:
-        return {}
+        return {}, {}
     if estimator.marginals == "normal" and not is_level(estimator).any():
         scales = zip(estimator.location_, estimator.scale_, strict=True)
-        return {j: censored.linear(*one) for j, one in enumerate(scales)}
-    possible, found = PossibleValues(*estimator._possible), {}
+        return {j: censored.linear(*one) for j, one in enumerate(scales)}, {}
+    possible, found, doubts = PossibleValues(*estimator._possible), {}, {}
     for j, (place, seen) in enumerate(
         zip(estimator.feature_indices_, data.observed.T, strict=True)
     ):
@@ -121,8 +126,24 @@ def _marginals(estimator, data, weights, limits):
         if some.any():
             ends = ends[0][some], ends[1][some]
             known = data.x[seen, j], weights[seen]
-            found[j] = censored.censored(*known, ends, weights[some], lowest)
-    return found
+            censoring = ends, weights[some], lowest
+            found[j], doubts[j] = censored.censored(*known, *censoring)
+    return found, doubts
+
+
+def _warn_of_tails(estimator, doubts):
+    """Warn of columns whose shape beyond the limits is not known from the data."""
+    names = estimator._names_in()
+    found = [j for j, doubt in doubts.items() if doubt > _DOUBTFUL]
+    if found:
+        listed = ", ".join(repr(names[estimator.feature_indices_[j]]) for j in found)
+        warn_user(
+            f"The observed cells of {listed} do not tell the shape of the "
+            "distribution beyond the limits, so that filled cells depend on an average "
+            "of shapes. If you know it, say it: take logarithms of a lognormal column, "
+            "or set marginals='normal' if all columns are normal.",
+            MisfitWarning,
+        )
 
 
 def some_rows(weights):

@@ -7,34 +7,25 @@ distribution function with arbitrarily grouped, censored and truncated data, eq.
 .. math:: n p_k = \sum_{i\,observed} 1(x_i = v_k)
                 + \sum_{i\,censored} p_k 1(v_k \in I_i) / \sum_{l \in I_i} p_l.      (1)
 
-It gives the share of the cells below all observed values, but not where they are.  Let
-q be the largest limit of these cells, and ``z_q`` its normal score.  Below it, with g
-the identity or the logarithm,
-
-.. math:: g(x) = g(q) + b (z - z_q),                                                 (2)
-
-where b is the slope of the regression of g(v) on the scores of the observed values, and
-g is the function whose correlation with the scores is higher (regression on order
-statistics; Helsel 2012, Statistics for censored environmental data, chapter 6).  A
-normal and a lognormal column have such tails.  The line of positive numbers is that of
-logarithms, too, if the other one would become negative for more than one cell in
-10,000.  Likewise above all observed values.  Logarithms are not taken if values may be
-negative.
+It gives the share of the cells below all observed values, but not where they are.
+Families of distributions that agree with this share at the largest limit of these cells
+are weighed by the likelihood of the observed values (`tail_families`): normal ones,
+and, if values cannot be negative, lognormal, gamma and Weibull ones, too.  Likewise
+above all observed values.  Positive numbers are not normal if more than one cell in
+10,000 would become negative.
 """
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.special import ndtri
 
 from skvnce.algorithms.mixed.columns import Limits, Marginal
+from skvnce.algorithms.mixed.tail_families import Tail, tail_of
 
 _ROUNDS = 2000  # maximum number of rounds of eq. (1)
 _SETTLED = 1e-7  # change of a share at which they end
 _LEAST = 1e-9  # minimum share of a value that is kept
-_NEGATIVE = 1e-4  # share of negative cells from which logarithms are taken
-_FARTHEST, _STEP = 8.0, 0.1  # scores at which eq. (2) is tabulated
 _LINEAR = 40.0  # score of the outermost points of a linear marginal
 
 
@@ -68,8 +59,8 @@ def censored(
     limits: Limits,
     limit_weights: Tensor,
     lowest: float = 0.0,
-) -> Marginal:
-    """Estimate the marginal of a column.
+) -> tuple[Marginal, float]:
+    """Estimate the marginal of a column, and how doubtful its tails are.
 
     Parameters
     ----------
@@ -79,18 +70,27 @@ def censored(
         Least and largest values of the censored cells.
     limit_weights : Tensor of shape (n_censored,)
     lowest : float, default=0.0
-        Smallest possible value.  If it is negative, no logarithms are taken.
+        Smallest possible value.  If it is negative, tails are normal.
+
+    Returns
+    -------
+    marginal : Marginal
+    doubt : float
+        That of the more doubtful tail, see `tail_families.Tail`; 0 without one.
     """
     found = estimate_shares(cells, weights, limits, limit_weights)
     inner = Marginal.of_shares(*found[:3], float(found.below))
-    parts = [inner]
+    n, tails = float(weights.sum() + limit_weights.sum()), []
     if found.below > _LEAST:
         end = limits[1][limits[1] < found.values[0]].max()
-        parts.insert(0, _tail(found, end, found.below, -1.0, lowest))
+        tails.append(_tail(found, end, found.below, n, -1.0, lowest))
     if found.above > _LEAST:
         end = limits[0][limits[0] > found.values[-1]].min()
-        parts.append(_tail(found, end, 1 - found.above, 1.0, lowest))
-    return Marginal(*(torch.cat(part) for part in zip(*parts, strict=True)))
+        tails.append(_tail(found, end, 1 - found.above, n, 1.0, lowest))
+    parts = [inner, *(Marginal(one.values, one.scores, one.scores) for one in tails)]
+    parts.sort(key=lambda part: float(part.values[0]))
+    joined = Marginal(*(torch.cat(part) for part in zip(*parts, strict=True)))
+    return joined, max((one.doubt for one in tails), default=0.0)
 
 
 def estimate_shares(
@@ -133,33 +133,10 @@ def _support(cells: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _tail(
-    found: Shares, end: Tensor, share: Tensor, sign: float, lowest: float
-) -> Marginal:
-    """Tabulate eq. (2) from a limit, with its distribution function, outwards."""
-    steps = torch.arange(0, _FARTHEST, _STEP, dtype=torch.float64)
-    if (found.values == end).any():
-        steps = steps[1:]
-    middle = found.below + found.shares.cumsum(0) - found.shares / 2
-    scores, start = ndtri(middle), end
-    fits = [_regression(scores, found.values, found.shares)]
-    if found.values[0] > 0 and end > 0 and lowest >= 0:
-        fits.append(_regression(scores, found.values.log(), found.shares))
-    zero = ndtri(share) - end / fits[0][0] if sign < 0 else -torch.inf
-    is_negative = zero > ndtri(torch.tensor(_NEGATIVE).to(end))
-    is_log = len(fits) > 1 and bool(is_negative or fits[1][1] > fits[0][1])
-    start = end.log() if is_log else end
-    moved = start + sign * fits[int(is_log)][0] * steps
-    values = moved.exp() if is_log else moved
-    at = ndtri(share) + sign * steps
-    order = at.argsort()
-    return Marginal(values[order], at[order], at[order])
-
-
-def _regression(x: Tensor, y: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the slope of y on x, and their correlation."""
-    share = weights / weights.sum()
-    x, y = x - share @ x, y - share @ y
-    product, square = share @ (x * y), share @ x.square()
-    least = torch.finfo(x.dtype).tiny
-    slope = product / square.clamp(min=least)
-    return slope, product / (square * (share @ y.square())).sqrt().clamp(min=least)
+    found: Shares, end: Tensor, share: Tensor, n: float, sign: float, lowest: float
+) -> Tail:
+    """Estimate the tail beyond a limit, from its distribution function."""
+    is_positive = bool(found.values[0] > 0 and end > 0 and lowest >= 0)
+    observed = found.values, found.shares
+    tail = tail_of(end, share, observed, n, sign, is_positive=is_positive)
+    return tail.without(found.values)

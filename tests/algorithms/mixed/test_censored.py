@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from oracles import GATE
 from scipy.special import ndtri
-from scipy.stats import norm
+from scipy.stats import expon, gamma, lognorm, norm, weibull_min
 
 from skvnce.algorithms.mixed.censored import censored, estimate_shares, linear
 
@@ -68,7 +69,7 @@ def test_tails_are_normal_or_lognormal(function):
     x = function(ndtri((np.arange(4000) + 0.5) / 4000))
     limit = function(ndtri(0.4))
     n = int((x < limit).sum())
-    marginal = made(censored, x[x >= limit], [-INF] * n, [limit] * n)
+    marginal, _ = made(censored, x[x >= limit], [-INF] * n, [limit] * n)
     scores = torch.tensor([-3.0, -2.0, -1.0, -0.5, 0.0, 1.0]).double()
     error = abs(marginal.cells(scores).numpy() / function(scores.numpy()) - 1)
     assert error.max() < 0.02
@@ -77,11 +78,62 @@ def test_tails_are_normal_or_lognormal(function):
     assert low == -INF and float(high) == pytest.approx(ndtri(0.4), abs=1e-3)
 
 
+SHAPES = {
+    "gamma .5": gamma(0.5),
+    "exponential": expon(),
+    "gamma 2": gamma(2),
+    "gamma 5": gamma(5),
+    "lognormal": lognorm(1),
+    "Weibull .7": weibull_min(0.7),
+    "Weibull 2": weibull_min(2),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_means_below_a_limit_are_those_of_skewed_distributions(shape, seed):
+    """40 % are not seen; the mean error is below .1 of the deviation of these cells."""
+    rng, errors, grid = np.random.default_rng(seed), [], (np.arange(400) + 0.5) / 1000
+    truth, limit = shape.ppf(grid), shape.ppf(0.4)
+    for _ in range(8):
+        x = shape.rvs(1500, random_state=rng)
+        seen, n = x[x >= limit], int((x < limit).sum())
+        marginal, _ = made(censored, seen, [-INF] * n, [limit] * n)
+        scores = torch.from_numpy(ndtri(grid * n / 600))
+        errors.append(marginal.cells(scores).numpy().mean() - truth.mean())
+    errors = np.array(errors) / truth.std()
+    assert abs(errors.mean()) < 0.1 + GATE * errors.std(ddof=1) / len(errors) ** 0.5
+
+
+def test_means_above_a_limit_are_those_of_skewed_distributions(seed):
+    """Times that end after a study: 40 % are not seen."""
+    rng, grid, errors = np.random.default_rng(seed), (np.arange(400) + 600.5) / 1000, []
+    truth, limit = expon().ppf(grid), expon().ppf(0.6)
+    for _ in range(8):
+        x = rng.exponential(size=1500)
+        n = int((x > limit).sum())
+        marginal, _ = made(censored, x[x <= limit], [limit] * n, [INF] * n)
+        scores = torch.from_numpy(ndtri(1 - (1 - grid) * n / 600))
+        errors.append(marginal.cells(scores).numpy().mean() - truth.mean())
+    errors = np.array(errors) / truth.std()
+    assert abs(errors.mean()) < 0.1 + GATE * errors.std(ddof=1) / len(errors) ** 0.5
+
+
+def test_a_few_values_do_not_tell_the_shape_beyond_a_limit(seed):
+    """Of ten values many shapes are possible; of 2000 lognormal ones only few."""
+    rng, doubts = np.random.default_rng(seed), []
+    for size in (10, 2000):
+        x = np.exp(rng.normal(size=size))
+        limit = np.quantile(x, 0.4)  # between two values
+        n = int((x < limit).sum())
+        doubts.append(made(censored, x[x >= limit], [-INF] * n, [limit] * n)[1])
+    assert doubts[0] > doubts[1]
+
+
 def test_a_lower_limit_of_zero_does_not_put_cells_in_the_middle():
     """P(0 <= x <= L) is that of a cell below L, and not one of a cell at L / 2."""
     x = np.exp(ndtri((np.arange(1000) + 0.5) / 1000))
     n = int((x < 1).sum())
-    ends = [made(censored, x[x >= 1], [low] * n, [1.0] * n) for low in (-INF, 0.0)]
+    ends = [made(censored, x[x >= 1], [low] * n, [1.0] * n)[0] for low in (-INF, 0.0)]
     for one, other in zip(*ends, strict=True):
         np.testing.assert_allclose(one, other)
 
