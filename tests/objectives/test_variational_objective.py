@@ -12,6 +12,8 @@ from skvnce.objectives.nce import nce
 from skvnce.objectives.vnce import (
     Contrast,
     Rows,
+    averaged,
+    by_noise,
     data_term,
     drawn_values,
     log_ratio,
@@ -131,16 +133,37 @@ def test_the_noise_of_a_row_counts_whatever_its_order(parts):
 def test_parts_of_a_contrast(parts):
     _, _, contrast = parts
     split = contrast.split(5)
-    assert [len(part.data.observed) for part in split] == [5, 5, 2]
+    sizes = [len(part.data.observed) for part in split]
+    assert sum(sizes) == N and max(sizes) <= 5
+    complete = [part.data.observed.all(1) for part in split]
+    assert all(bool(some.all()) == bool(some.any()) for some in complete)
+    order = contrast.data.observed.all(1).logical_not().sort(stable=True).indices
+    whole = contrast.take(order)
     for place in range(2):
         for field, axis in (("x", -2), ("observed", 0), ("log_noise", -1)):
             joined = torch.cat([getattr(part[place], field) for part in split], axis)
-            assert (joined == getattr(contrast[place], field)).all()
+            assert (joined == getattr(whole[place], field)).all()
     rows = torch.tensor([3, 0])
     taken = contrast.take(rows)
     assert (taken.noise.x == contrast.noise.x[:, rows]).all()
     assert (taken.noise.log_noise == contrast.noise.log_noise[:, rows]).all()
     assert (taken.data.x == contrast.data.x[rows]).all()
+
+
+def test_averages_are_above_the_bound_and_below_the_objective(parts):
+    """Eq. (7): of each row with the same draws, and for many draws near equality."""
+    model, q, contrast = parts
+    bound, mean = (
+        variational_values(model.log_density, q, contrast, UNIFORMS, criterion)
+        for criterion in (by_noise, averaged(by_noise))
+    )
+    assert (mean >= bound - 1e-12).all() and (mean > bound + 1e-6).any()
+    same = torch.full((4, 6), 0.3).double()
+    marginal, weight = torch.zeros(NU, 6).double(), torch.full((4, 6), -np.log(4))
+    one = by_noise(same, marginal, weight.double(), None)
+    np.testing.assert_allclose(
+        averaged(by_noise)(same, marginal, weight.double(), None), one
+    )
 
 
 def differences(loss, parameter, step=1e-5):

@@ -34,7 +34,7 @@ from skvnce.variational.base import Uniforms, at_quantiles
 
 CHAINS = 8  # number of chains of a row
 _LOCAL = 3  # number of proposals near random walks for each sweep of all chains
-_WALK = 16  # number of steps of the random walks
+_WALK = 32  # number of steps of the random walks
 
 
 class Score(NamedTuple):

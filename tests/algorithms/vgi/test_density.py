@@ -1,5 +1,6 @@
 """Densities of rows: exact on a normal distribution, where all has closed forms."""
 
+import numpy as np
 import pytest
 import torch
 from oracles import GATE, z_mean
@@ -8,11 +9,18 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, seeded
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.vgi import density, initial
-from skvnce.algorithms.vgi.score import score, sweep_from
+from skvnce.algorithms.vgi.local import Local
+from skvnce.algorithms.vgi.score import (
+    error_of,
+    normal_log_prob,
+    score,
+    sweep_from,
+)
 from skvnce.algorithms.vgi.training import Pair
 from skvnce.distributions.cells import Families
 from skvnce.distributions.normal import Normal
 from skvnce.models.spline_flow import SplineFlow
+from skvnce.objectives.elbo import standard_error
 from skvnce.samplers.variational_gibbs import unbounded
 from skvnce.variational.heads import NormalHead
 
@@ -116,6 +124,52 @@ def test_scores_are_finite_where_the_conditionals_are_wrong(fitted, data, seed):
     )
     by_sweeps = fitted.pair.model.log_prob(x)[:8] - log_q[:8].logsumexp(1)
     assert (by_sweeps.max(0).values < exact - 20).all()  # the control
+
+
+def test_scores_find_a_density_where_no_proposal_of_the_fit_is(
+    fitted, normal, data, seed
+):
+    """The density is 12 units from normal and conditionals, which extrapolate."""
+    there = normal._replace(mean=normal.mean + 12.0)
+    flow = SplineFlow(there.mean, torch.linalg.cholesky(there.covariance)).double()
+    moved = fitted._replace(pair=fitted.pair._replace(model=flow))
+    exact, numbers = em.log_prob(there, data), streams(data, seed)
+    found = score(moved, data, numbers, n_draws=768, n_sweeps=1)
+    near = abs(found.log_prob - exact) < GATE * found.error + 0.05
+    assert near.double().mean() > 0.9
+    assert found.error.median() < 1  # no single draw has all of the weight
+    part = density.dequantised_rows(moved, data, numbers(3), 768)
+    chains = density.draw(moved, data, numbers, n_chains=8, n_sweeps=1)
+    safe = density.normal_draw(normal, part, numbers(5))
+    x, log_q = sweep_from(moved.pair.conditionals, part, chains, safe, numbers(4))
+    by_normal = normal_log_prob(normal, x, data.observed)
+    log_q = torch.cat([log_q, by_normal[:, None]], 1).logsumexp(1) - np.log(9)
+    without = (flow.log_prob(x) - log_q).logsumexp(0) - np.log(768)  # the control
+    assert (without - exact).min() < -3
+
+
+def test_local_proposals_are_normalised_and_drawn_by_their_density(seed):
+    """One missing cell, by quadrature; E p / q = 1 for another normalised density."""
+    observed = torch.tensor([[True, False]])
+    centres = torch.tensor([[[0.0, -3.0]], [[0.0, 2.0]], [[0.0, 2.5]]]).double()
+    local = Local(centres, centres.std(0).clamp(min=1e-3), observed)
+    grid = torch.linspace(-30, 30, 6001).double()
+    rows = torch.stack([torch.zeros_like(grid), grid], -1)[:, None]
+    density_of = local.log_prob(rows)[:, 0].exp()
+    assert density_of.sum() * 0.01 == pytest.approx(1, abs=1e-6)
+    numbers = row_keyed(np.array([[float(seed), np.nan]]), seed)
+    x = local.sample(4000, numbers)[:, 0, 1]
+    for place in (-2.0, 2.2):
+        share = float(density_of[grid < place].sum()) * 0.01
+        error = (share * (1 - share) / 4000) ** 0.5
+        assert abs(float((x < place).double().mean()) - share) < GATE * error
+
+
+def test_the_error_of_a_dominating_weight_has_no_bound():
+    equal, one = torch.zeros(64, 1).double(), torch.zeros(64, 1).double()
+    one[5] = 30.0
+    assert error_of(equal) == pytest.approx(0, abs=1e-12)
+    assert standard_error(one) < 1.01 < 20 < error_of(one)
 
 
 def test_complete_rows_have_exact_scores(fitted, normal):
