@@ -16,6 +16,8 @@ from imputation_tables import split
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
+from vnce_modes import TABLES as TWO_COLUMNS
+from vnce_modes import section
 
 from skvnce import GaussianImputer, VNCEEstimator
 
@@ -97,7 +99,9 @@ def main():
         "# The default Gaussian of VNCEEstimator",
         made_by("vnce_missing.py", notes),
     ]
-    publish([*parts, table(header, rows), text], asked.output)
+    names = ("ring",) if asked.quick else tuple(TWO_COLUMNS)
+    modes = section(seeds, names)
+    publish([*parts, table(header, rows), text, *modes], asked.output)
 
 
 if __name__ == "__main__":
