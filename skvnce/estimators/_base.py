@@ -34,7 +34,6 @@ from skvnce.estimators._validation import (
     incomplete_array,
     passed_columns,
 )
-from skvnce.estimators._weights import warn_of_scale
 
 _CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows
 
@@ -86,7 +85,6 @@ class ConstantColumns:
         """
         known = ~np.isnan(X) if limits is None else ~np.isnan(X) | limits.known
         weights, kept = rows_with_data(X, weights, known)
-        warn_of_scale(weights)
         table = X[kept]
         self.feature_indices_ = self._observed_columns(table)
         self._split_constants(table, refusal)

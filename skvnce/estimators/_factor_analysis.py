@@ -44,6 +44,7 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
     latent_array,
 )
+from skvnce.estimators._weights import warn_of_scale
 from skvnce.models.factor_analysis import FactorModel
 
 _FLOOR = 1e-4  # minimum share of the noise in the variance of a column
@@ -212,6 +213,7 @@ class IncompleteFactorAnalysis(
             X = incomplete_array(self, X, reset=True)
             check_fit(self, X.shape)
             cells = self._read_cells(X, sample_weight, refusal)
+            warn_of_scale(cells.weights, len(X))
         else:
             large = read_large(self, source, sample_weight, refusal)
             cells, tables, sums = large.cells, large.tables, large.sums()

@@ -46,6 +46,7 @@ from skvnce.estimators._validation import (
     is_level,
     keeps_state_on_failure,
 )
+from skvnce.estimators._weights import warn_of_scale
 
 
 class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
@@ -355,6 +356,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         if limits is None and columns_of(self) is None and is_large(X):
             return self._fit_large(read_in_memory(self, X, sample_weight))
         cells = self._read_cells(X, sample_weight, limits=limits)
+        warn_of_scale(cells.weights, len(X))
         self._keep_possible(cells.table, self.min_value, self.max_value)
         self._limited_columns = limited_columns(self, limits)
         if limits is not None:
@@ -401,11 +403,9 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
 
         Raises
         ------
-        ValueError
+        ValueError, TypeError
             As in `fit`, and if the number of columns changed, if there are categories,
             or after a fit to categories or to limits of cells.
-        TypeError
-            As in `fit`.
         """
         if not hasattr(self, "mean_"):
             self.fit(X, sample_weight=sample_weight)

@@ -179,7 +179,7 @@ def read_large(estimator, source, sample_weight=None, refusal=None):
     reader = reader_of(estimator, source)
     _keep_names(estimator, reader)
     large = _read(estimator, source, weights, reader, refusal)
-    warn_of_scale(large.cells.weights)
+    warn_of_scale(large.cells.weights, len(large.cells.counted))
     table = as_table(estimator, large.cells.table)
     warn_of_table(table, large.summary.n_observed)
     return large
@@ -198,7 +198,7 @@ def reader_of(estimator, source):
 def read_in_memory(estimator, X, sample_weight=None, refusal=None):
     """Read a validated array (n, n_features) as `read_large` reads a table in parts."""
     weights = checked_weights(sample_weight, X)
-    warn_of_scale(weights)
+    warn_of_scale(weights, len(X))
     size = max(1, _CELLS_AT_ONCE // X.shape[1])
     parts = (Chunks.from_array(part, size) for part in (X, weights))
     large = _read(estimator, *parts, AsRead(), refusal)

@@ -29,16 +29,23 @@ def checked_weights(sample_weight, X):
     return _check_sample_weight(sample_weight, X, **of_rows)
 
 
-def warn_of_scale(weights):
-    """Warn of weights (n,) that seem to be sampling weights that are not normalised.
+def warn_of_scale(weights, n_rows):
+    """Warn of weights that seem to be sampling weights that are not normalised.
 
     Counts are whole numbers.  Other weights have a mean near 1 if they are normalised;
     rows of weight 0 may have been counted then.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n,)
+        Those of weight 0 may be left out.
+    n_rows : int
+        Number of rows with those of weight 0.
     """
     counted = weights[weights > 0]
     if not len(counted):
         return
-    means = counted.mean(), weights.mean()
+    means = counted.mean(), counted.sum() / n_rows
     if (counted == np.round(counted)).all():
         unlikely = means[0] > _MOST_COPIES
     else:

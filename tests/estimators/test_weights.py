@@ -4,12 +4,15 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from skvnce import (
     Chunks,
     GaussianImputer,
     IncompleteFactorAnalysis,
+    LAIRImputer,
     MultipleImputationRegressor,
+    VariationalAutoencoder,
 )
 from skvnce.estimators import _summary
 from skvnce.estimators._weights import warn_of_scale
@@ -89,7 +92,7 @@ COUNTS = np.random.default_rng(0).integers(0, 4, 300)
 )
 def test_frequencies_and_normalised_weights_are_silent(weights):
     with warnings.catch_warnings(action="error"):
-        warn_of_scale(np.asarray(weights, dtype=float))
+        warn_of_scale(np.asarray(weights, dtype=float), len(weights))
 
 
 @pytest.mark.parametrize(
@@ -103,5 +106,17 @@ def test_frequencies_and_normalised_weights_are_silent(weights):
 )
 def test_other_weights_warn(weights, mean):
     with pytest.warns(UserWarning, match=f"has a mean of {mean}") as caught:
-        warn_of_scale(np.asarray(weights, dtype=float))
+        warn_of_scale(np.asarray(weights, dtype=float), len(weights))
     assert f"not of {(weights > 0).sum()}" in str(caught[0].message)
+
+
+def test_random_weights_of_members_are_no_sampling_weights():
+    """Several members are fitted to rows with random weights of mean 8."""
+    X = survey(60)[0]
+    model = VariationalAutoencoder(max_iter=1, random_state=0)
+    imputer = LAIRImputer(
+        model, n_estimators=2, n_steps=1, n_draws=4, on_misfit="ignore", random_state=0
+    )
+    with warnings.catch_warnings(action="error"):
+        warnings.filterwarnings("ignore", category=ConvergenceWarning)
+        imputer.fit(X)
