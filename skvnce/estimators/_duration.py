@@ -1,8 +1,8 @@
 """Warnings before fits to many columns that take minutes.
 
 A copy is fitted to some of the rows and columns.  The time of a fit grows with the
-number of rows, and with the square of the number of columns or faster, because each
-column is predicted from all others.
+number of rows, and about with the square of the number of columns, because each column
+is predicted from all others.
 """
 
 import warnings
@@ -49,14 +49,14 @@ def warn_of_duration(estimator, table, remedy, factor=1.0, **changed):
         n, d = table.shape
         warn_user(
             f"{type(estimator).__name__}.fit of {n:,} rows and {d:,} columns will take "
-            f"at least about {in_words(seconds)}, by the time of a fit to "
+            f"about {in_words(seconds)}, by the time of a fit to "
             f"{some.shape[1]} of the columns. {remedy}",
             DurationWarning,
         )
 
 
 def growth(shape, small):
-    """Return how much longer a fit takes than that to a smaller table, at least."""
+    """Return about how much longer a fit takes than that to a smaller table."""
     return shape[0] / small[0] * (shape[1] / small[1]) ** 2
 
 

@@ -34,7 +34,7 @@ from skvnce.estimators._whole import needs_memory
 
 _SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
 _FIRST = 3  # times as many trees as those whose draws complete the table
-_TIMED = 10  # times as many trees as those whose time is measured
+_TIMED = 100  # maximum number of trees of a forest whose time is measured
 _JUDGED = 1000  # maximum number of rows that choose the weights
 
 
@@ -246,7 +246,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
 
     def _warn_of_duration(self, cells):
         """Warn if the forests of a table of numbers and codes will take minutes."""
-        few = -(-int(self.n_estimators) // _TIMED)
+        few = min(int(self.n_estimators), _TIMED)
         times = {"factor": self.n_estimators / few, "n_estimators": few}
         remedy = "Lower n_estimators, leave out columns, or use GaussianImputer."
         warn_of_duration(self, cells, remedy, **times)

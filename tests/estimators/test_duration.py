@@ -35,7 +35,7 @@ def test_a_long_fit_is_announced_before_it_starts(
     if convert is pd.DataFrame:
         X.columns = [f"c{j}" for j in range(210)]
     monkeypatch.setattr(_duration, "_seconds_of_fit", lambda one, cells: 30.0)
-    message = f"12 rows and 210 columns will take at least about .*{remedy}"
+    message = f"12 rows and 210 columns will take about .*{remedy}"
     before = dict(vars(estimator))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
