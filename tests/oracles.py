@@ -30,6 +30,16 @@ def z_two_sample(first, second, axis=0):
     return (first.mean(axis) - second.mean(axis)) / np.sqrt(variance)
 
 
+def normal_means(mean, covariance, X):
+    """Fill the missing cells of X (n, d) by their means given the others of the row."""
+    filled = np.where(np.isnan(X), mean, X)
+    for row, missing in zip(filled, np.isnan(X), strict=True):
+        given = covariance[np.ix_(~missing, ~missing)]
+        pull = np.linalg.solve(given, (row - mean)[~missing])
+        row[missing] += covariance[np.ix_(missing, ~missing)] @ pull
+    return filled
+
+
 def first_and_second(sample):
     """Append all products of two columns: their means are the second moments."""
     sample = np.asarray(sample)
