@@ -97,7 +97,7 @@ def test_few_sweeps_forget_the_start(case, seed):
     assert worst_z(drawn, expected) < GATE
     # negative control: single cells have not, and a wrong mean is seen
     assert worst_z(single, expected) > 2 * GATE
-    assert worst_z(drawn + 0.2 * expected.std(0), expected) > GATE
+    assert worst_z(drawn + 0.4 * expected.std(0), expected) > GATE
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -111,14 +111,14 @@ def test_the_target_is_invariant(case, seed):
     x[:, hidden] = torch.tensor(start)
     moved = {}
     with seeded(seed):
-        for shift in (0.0, 0.5):
+        for shift in (0.0, 0.8):
             model = box_of(covariance, mean + shift)
             sampler = block_gibbs(model, missing_of(data.observed))
             moved[shift] = sampler.step(State(x), data)[0].x[:, hidden].numpy()
     assert (moved[0.0] != start).all()
     assert (moved[0.0] >= 0).all()
     assert worst_z(moved[0.0], other) < GATE
-    assert worst_z(moved[0.5], other) > 2 * GATE
+    assert worst_z(moved[0.8], other) > 2 * GATE
 
 
 def test_bounds_may_differ_between_rows(seed):
