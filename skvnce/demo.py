@@ -297,7 +297,7 @@ def main(picture="nhanes_graph.png"):
     """Run the job and print its tables."""
     table = load_nhanes(as_frame=True, categories=True).data
     with warnings.catch_warnings():
-        # Testosterone was measured in one cycle of the survey: it is filled in the other.
+        # Testosterone was measured in one cycle of the survey, and is filled in both.
         warnings.filterwarnings("ignore", "Never observed at a level", TableWarning)
         impute_survey(table)
         learn_graph(table, picture)
