@@ -182,9 +182,9 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     their standard error; see the user guide.  Nothing else holds back a dense graph of
     many columns: choose `alpha` by cross-validation to predict.
 
-    The distributions of single columns are estimated from their observed cells before
-    EM.  If cells are missing at random, but not completely at random, they are those of
-    the observed cells.
+    The distributions of single columns are estimated before EM: from their observed
+    cells, and from all rows given the other columns where it depends on other cells
+    which are missing (at most 3000 of the rows).
 
     Of a table in parts (`Chunks`, dask) with more than 100,000 rows, marginals have
     about 2000 knots, and `information_` and the check of held-out cells are those of a
