@@ -37,6 +37,7 @@ class Table(NamedTuple):
     ) -> Self:
         """Describe a table; None instead of columns means that all are numbers."""
         ends = np.stack([np.fmin.reduce(cells, 0), np.fmax.reduce(cells, 0)])
+        ends = ends.astype(np.float64)  # whose range holds differences of float32
         columns = columns or [Column("numeric")] * len(names)
         return cls(cells, columns, names, ends, (~np.isnan(cells)).sum(0))
 

@@ -88,6 +88,14 @@ def test_codes_far_outside_are_numbers_to_warn_of(rng, code, as_frame):
     assert "np.nan" in message
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_largest_numbers_do_not_overflow(rng, dtype):
+    X = rng.normal(size=(N, 3)).astype(dtype)
+    X[0], X[1] = np.finfo(dtype).max, np.finfo(dtype).min
+    X[rng.random(X.shape) < 0.1] = np.nan
+    assert not findings(table_of(X))
+
+
 def test_codes_of_grades(rng):
     X = frame(rng, grade=rng.integers(1, 5, N))
     assert not codes_of_missing(table_of(X))
