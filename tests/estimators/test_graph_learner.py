@@ -30,7 +30,8 @@ DOORS = ["transform", "sample", "score_samples", "score"]
 def learner(**params):
     """Make a learner that is quick, and settled after any round."""
     defaults = {"alpha": 0.02, "max_iter": 12, "tol": 1.0, "n_steps": 4}
-    defaults["noise_ratio"] = 3
+    if params.get("algorithm") == "vnce":
+        defaults["noise_ratio"] = 3
     return TruncatedGaussianGraphLearner(**{**defaults, "random_state": 0, **params})
 
 
