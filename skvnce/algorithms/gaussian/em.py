@@ -317,8 +317,7 @@ def draw_parameters(
     """Draw mean and covariance from their posterior given moments around `mean`.
 
     ``S ~ inverse Wishart(n - 1 + k, scatter + k I)``, ``mean | S ~ N(average, S / n)``:
-    the prior of the penalty times Jeffreys'.  The degrees of freedom are at least the
-    number of columns plus two, so that S has a mean; `more` are added to them.
+    the prior of the penalty times Jeffreys'.  `more` degrees of freedom are added.
     """
     shift, scatter = moments.centred(total, strength)
     freedom = degrees_of_freedom(total, strength, len(mean)) + more
@@ -328,7 +327,7 @@ def draw_parameters(
 
 
 def degrees_of_freedom(total: Tensor, strength: float, d: int) -> Tensor:
-    """Compute the degrees of freedom of `draw_parameters` for d columns."""
+    """Compute those of `draw_parameters`: at least d + 2, so that S has a mean."""
     return (total - 1 + strength).clamp(min=d + 2)
 
 
