@@ -8,8 +8,8 @@ rows and 6000 new ones; and breast cancer and wine (two of its classes) of sciki
 in halves.  Cells are hidden completely at random.  "Gap" is the largest difference
 between the mean probability and the share of the second class, in five bins of equal
 width with at least 50 new rows; log-losses are those of new rows.  "Plain" is
-`MultipleImputationClassifier(cv=None)`, "calibrated" its default; trees are histogram
-gradient boosting of 40 rounds.
+`MultipleImputationClassifier(calibration_cv=None)`, "calibrated" its default; trees are
+histogram gradient boosting of 40 rounds.
 """
 
 import argparse
