@@ -111,7 +111,8 @@ def error_of(log_weight: Tensor) -> Tensor:
     n_draws = len(log_weight)
     largest = log_weight.softmax(0).max(0).values
     change = -torch.log1p(-largest) - log(n_draws / (n_draws - 1))
-    return torch.maximum(standard_error(log_weight), change)
+    error = standard_error(log_weight)
+    return torch.where(error > 0, torch.maximum(error, change), 0.0)  # equal weights
 
 
 def _starts(
