@@ -122,38 +122,3 @@ def _crps(
         error = x - (cells if stepped is None else stepped.put(score, cells))
         total += quantile_loss(error, level)
     return 2 * total / _N_LEVELS
-
-
-def better_tails(
-    before: tuple[PiecewiseLinear, Normal],
-    after: tuple[PiecewiseLinear, Normal],
-    columns: Tensor,
-    data: Incomplete,
-    weights: Tensor,
-) -> bool:
-    """Return whether marginals with other tails predict observed cells as well.
-
-    Longer tails are a guess about values of which few are observed.  If the model is
-    wrong, they are far too long, and then observed cells given the others of their row
-    are predicted worse: their CRPS must not increase in the average of the columns.
-
-    Parameters
-    ----------
-    before, after : tuple of PiecewiseLinear and Normal
-    columns : Tensor of bool, of shape (features,)
-        Those whose tails differ.
-    data : Incomplete
-    weights : Tensor of shape (n,)
-    """
-    losses = [_left_out_loss(*pair, data, weights)[columns] for pair in (before, after)]
-    return bool((losses[1] / losses[0]).log().mean() <= 0)
-
-
-def _left_out_loss(
-    marginals: PiecewiseLinear, normal: Normal, data: Incomplete, weights: Tensor
-) -> Tensor:
-    """Sum the CRPS of observed cells given the others of their row; (features,)."""
-    scores, _ = scored(marginals, data)
-    moments = left_out_moments(normal, scores, torch.arange(data.x.shape[1]))
-    crps = _crps(marginals, None, *moments, data.x)
-    return weights @ crps.where(data.observed, 0.0)

@@ -14,7 +14,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._progress import step
 from skvnce.algorithms.gaussian import em, truncation
 from skvnce.algorithms.gaussian.calibration import Calibration
-from skvnce.algorithms.gaussian.choice import better_tails, choose_marginals
+from skvnce.algorithms.gaussian.choice import choose_marginals
 from skvnce.algorithms.gaussian.continued import continue_marginals
 from skvnce.algorithms.gaussian.marginals import (
     PiecewiseLinear,
@@ -25,7 +25,7 @@ from skvnce.algorithms.gaussian.marginals import (
 )
 from skvnce.algorithms.gaussian.rows import Table
 from skvnce.algorithms.gaussian.steps import Steps
-from skvnce.algorithms.gaussian.tails import extended, thinned, widened
+from skvnce.algorithms.gaussian.tails import extended, widened
 from skvnce.algorithms.gaussian.truncation import Lattice, ToCells
 from skvnce.distributions.normal import Normal
 
@@ -228,16 +228,11 @@ def _fitted(
     known, effort = (part[0], part[2]), {"tol": _SETTLED}
     pieces, normal = fit_marginals(tables[0], strength, pieces, normal, **effort)
     wide = widened(pieces, *known)
-    longer = wide is not pieces
-    if longer:
-        other = fit_marginals(tables[0], strength, wide, normal, **effort)
-        tails, some = extended(other[0], *known), thinned(pieces, *known)
-        before, after = (pieces, normal), (tails, other[1])
-        longer = better_tails(before, after, some, *known)
-        pieces, normal = other if longer else before
+    if wide is not pieces:
+        pieces, normal = fit_marginals(tables[0], strength, wide, normal, **effort)
     for table in tables[1:]:
         pieces, normal = continue_marginals(table, strength, pieces, normal, **effort)
-    return (extended(pieces, *known) if longer else pieces), normal
+    return extended(pieces, *known), normal
 
 
 def log_prob(copula: Copula, data: Incomplete) -> Tensor:

@@ -47,10 +47,10 @@ def widened(
     PiecewiseLinear
         The same if there is no such tail; else a start for another fit.
     """
-    some = thinned(marginals, data, weights)
+    thinned = _thinned(marginals, data, weights)
     knots, scores = (part[:, 1:-1].clone() for part in marginals[:2])
     counts = (data.observed & (weights > 0)[:, None]).T
-    for j in some.nonzero()[:, 0].tolist():
+    for j in thinned.nonzero()[:, 0].tolist():
         cells = data.x[counts[j], j]
         wide = -float(ndtri(torch.tensor(_BEYOND / len(cells))))
         wide = min(max(wide, WIDEST), _WIDER)
@@ -59,7 +59,7 @@ def widened(
         if found is not None:
             own = PiecewiseLinear(*(part[j, None] for part in marginals))
             knots[j], scores[j] = found[0], own.forward(found[0][:, None])[0][:, 0]
-    return with_tails(knots, scores) if some.any() else marginals
+    return with_tails(knots, scores) if thinned.any() else marginals
 
 
 def extended(
@@ -81,12 +81,12 @@ def extended(
         The same if there is no such tail; else with more knots in all columns, which
         lie on the lines that continue them in columns without such a tail.
     """
-    some = thinned(marginals, data, weights)
-    if not some.any():
+    thinned = _thinned(marginals, data, weights)
+    if not thinned.any():
         return marginals
     for is_low in (True, False):
         knots, scores = (_mirrored(part) if is_low else part for part in marginals[:2])
-        longer = _longer(knots, scores, some)
+        longer = _longer(knots, scores, thinned)
         longer = map(_mirrored, longer) if is_low else longer
         marginals = PiecewiseLinear(*longer, *marginals[2:])
     return marginals
@@ -96,7 +96,7 @@ def _mirrored(part: Tensor) -> Tensor:
     return -part.flip(1)
 
 
-def thinned(marginals: PiecewiseLinear, data: Incomplete, weights: Tensor) -> Tensor:
+def _thinned(marginals: PiecewiseLinear, data: Incomplete, weights: Tensor) -> Tensor:
     """Find columns with a tail in which most values are missing; (features,)."""
     known = weights[:, None] * data.observed
     total, ends = known.sum(0), marginals.knots[:, [1, -2]]

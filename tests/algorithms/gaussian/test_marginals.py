@@ -133,7 +133,7 @@ def test_margins_are_taken_where_they_predict_better(seed):
         kept = Incomplete(data.x, data.observed & ~hidden)
         effort = {"max_iter": 100, "tol": 1e-3}
         normal = em.fit_normal(kept, ones(kept), 0.1, independent(2), **effort)
-        found = choice.choose_marginals(
+        found = marginals.choose_marginals(
             data, hidden, ones(data), 0.1, normal.normal, **effort
         )
         return found is not None
@@ -166,8 +166,8 @@ def test_margins_are_judged_by_draws_of_repeated_values(seed):
     normal = em.fit_normal(kept, ones(kept), 0.1, independent(4), **effort)
     values = {j: data.x[data.observed[:, j], j].unique() for j in range(4)}
     start = data, hidden, ones(data), 0.1, normal.normal
-    assert choice.choose_marginals(*start, values=values, **effort) is None
-    assert choice.choose_marginals(*start, values=None, **effort) is not None
+    assert marginals.choose_marginals(*start, values=values, **effort) is None
+    assert marginals.choose_marginals(*start, values=None, **effort) is not None
 
 
 def test_columns_of_few_values_stay_straight(seed):
