@@ -14,10 +14,10 @@ from skvnce._incomplete import Incomplete
 from skvnce._progress import step
 from skvnce.algorithms.gaussian import em, truncation
 from skvnce.algorithms.gaussian.calibration import Calibration
-from skvnce.algorithms.gaussian.choice import choose_marginals
 from skvnce.algorithms.gaussian.continued import continue_marginals
 from skvnce.algorithms.gaussian.marginals import (
     PiecewiseLinear,
+    choose_marginals,
     fit_marginals,
     linear,
     nonlinear_columns,
@@ -25,7 +25,6 @@ from skvnce.algorithms.gaussian.marginals import (
 )
 from skvnce.algorithms.gaussian.rows import Table
 from skvnce.algorithms.gaussian.steps import Steps
-from skvnce.algorithms.gaussian.tails import extended, widened
 from skvnce.algorithms.gaussian.truncation import Lattice, ToCells
 from skvnce.distributions.normal import Normal
 
@@ -212,27 +211,11 @@ def choose(
     if chosen is None:
         return Choice(strength, None, start, Copula(start))
     *begin, last = chosen
-    with step("fitting the marginals"):
-        pieces, start = _fitted(tables, part, strength, *begin)
+    pieces, start = begin
+    for fit, table in zip((fit_marginals, continue_marginals), tables, strict=False):
+        with step("fitting the marginals"):
+            pieces, start = fit(table, strength, pieces, start, tol=_SETTLED)
     return Choice(strength, pieces, start, Copula(last, begin[0]))
-
-
-def _fitted(
-    tables: Sequence[Table],
-    part: tuple[Incomplete, Tensor, Tensor],
-    strength: float,
-    pieces: PiecewiseLinear,
-    normal: Normal,
-) -> tuple[PiecewiseLinear, Normal]:
-    """Fit nonlinear marginals to all tables; see `choose` for the parameters."""
-    known, effort = (part[0], part[2]), {"tol": _SETTLED}
-    pieces, normal = fit_marginals(tables[0], strength, pieces, normal, **effort)
-    wide = widened(pieces, *known)
-    if wide is not pieces:
-        pieces, normal = fit_marginals(tables[0], strength, wide, normal, **effort)
-    for table in tables[1:]:
-        pieces, normal = continue_marginals(table, strength, pieces, normal, **effort)
-    return extended(pieces, *known), normal
 
 
 def log_prob(copula: Copula, data: Incomplete) -> Tensor:

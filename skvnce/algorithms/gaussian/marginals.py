@@ -22,18 +22,24 @@ from skvnce._incomplete import Incomplete
 from skvnce._progress import tell
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.gaussian.rows import Rows, Table
+from skvnce.algorithms.gaussian.steps import Steps, fit_steps, left_out_moments
 from skvnce.distributions.columns import pick, place
 from skvnce.distributions.normal import FactoredNormal, Normal, prepare
 from skvnce.distributions.patterns import Conditioned
+from skvnce.distributions.quantiles import midpoint_levels, quantile_loss
 
-N_KNOTS = 9
+_N_KNOTS = 9
 _FEWEST_VALUES = 5  # minimum number of values of a column with a nonlinear marginal
-WIDEST = 2.0  # score of the outermost quantiles: 2 % of the rows lie beyond each
-FAR = 100.0  # distance in scores of the last knots, which set the slopes of the tails
+_WIDEST = 2.0  # score of the outermost quantiles: 2 % of the rows lie beyond each
+_FAR = 100.0  # distance in scores of the last knots, which set the slopes of the tails
 _LEAST_STEP = 1e-3  # minimum distance of the scores of knots without cells between them
+_N_LEVELS = 12  # number of quantiles that represent a distribution
 _ROUNDS = 50  # maximum number of alternations between marginals and normal
+_CLEAR = 2.0  # number of standard errors of a significant loss
+_WORSE = 1.1  # maximum ratio of squared errors with which marginals are accepted
 _ROUNDING = 1e-9  # relative difference below which gaps are equal
 _ROWS_AT_ONCE = 2**12  # rows of a table that fit into the cache
+_ROUGH = 0.03  # tolerance for marginals that are only compared
 
 
 class PiecewiseLinear(NamedTuple):
@@ -127,8 +133,8 @@ def with_tails(knots: Tensor, scores: Tensor) -> PiecewiseLinear:
     scores = (scores - ramp).cummax(1).values + ramp
     left = (knots[:, 3] - knots[:, 0]) / (scores[:, 3] - scores[:, 0])
     right = (knots[:, -1] - knots[:, -4]) / (scores[:, -1] - scores[:, -4])
-    far = torch.full_like(left, FAR)
-    framed = _framed(knots, FAR * left, FAR * right), _framed(scores, far, far)
+    far = torch.full_like(left, _FAR)
+    framed = _framed(knots, _FAR * left, _FAR * right), _framed(scores, far, far)
     return PiecewiseLinear(*framed, far - torch.inf, far + torch.inf)
 
 
@@ -137,55 +143,40 @@ def _framed(values: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return torch.cat([first[:, None], values, last[:, None]], 1)
 
 
-def linear(d: int, n_knots: int = N_KNOTS) -> PiecewiseLinear:
+def linear(d: int) -> PiecewiseLinear:
     """Make the marginals of a normal distribution: every cell is its score."""
-    grid = torch.linspace(-WIDEST, WIDEST, n_knots, dtype=torch.float64)
+    grid = torch.linspace(-_WIDEST, _WIDEST, _N_KNOTS, dtype=torch.float64)
     return with_tails(grid.expand(d, -1), grid.expand(d, -1))
 
 
 def choose(use: Tensor, pieces: PiecewiseLinear) -> PiecewiseLinear:
     """Use nonlinear marginals for the columns in `use`, (features,), else linear."""
-    lines = linear(len(use), pieces.knots.shape[1] - 2)
-    pairs = zip(pieces[:2], lines[:2], strict=True)
+    pairs = zip(pieces[:2], linear(len(use))[:2], strict=True)
     parts = [torch.where(use[:, None], a, b) for a, b in pairs]
     return PiecewiseLinear(*parts, pieces.low, pieces.high)
 
 
 def nonlinear_columns(marginals: PiecewiseLinear) -> Tensor:
     """Return which columns are nonlinear; (features,)."""
-    return (marginals.knots != marginals.scores).any(1)
+    return (marginals.knots != linear(len(marginals.knots)).knots).any(1)
 
 
 def start(data: Incomplete, weights: Tensor) -> PiecewiseLinear:
     """Put knots on quantiles of observed cells; linear if ties leave too few."""
     lines = linear(data.x.shape[1])
     knots, scores = (part[:, 1:-1].clone() for part in lines[:2])
+    grid = torch.special.ndtr(scores[0])
     counts = (data.observed & (weights > 0)[:, None]).T
     for j, (column, seen) in enumerate(zip(data.x.T, counts, strict=True)):
-        found = at_quantiles(column[seen], weights[seen], scores[j])
-        if found is not None:
-            knots[j], scores[j] = found
+        values, order = column[seen].sort()
+        weight = weights[seen][order]
+        rank = torch.searchsorted(weight.cumsum(0) / weight.sum(), grid)
+        unique = values[rank.clamp(max=len(values) - 1)].unique()
+        if len(unique) >= _FEWEST_VALUES:
+            knots[j] = _filled_up(unique)
+            share = _weight_below(values, weight, knots[j]) / weight.sum()
+            scores[j] = torch.special.ndtri(share)
     return with_tails(knots, scores)
-
-
-def at_quantiles(
-    cells: Tensor, weights: Tensor, grid: Tensor
-) -> tuple[Tensor, Tensor] | None:
-    """Find the quantiles of cells (n,) at normal scores, and their own scores.
-
-    Returns None if ties leave too few.
-    """
-    values, order = cells.sort()
-    weights = weights[order]
-    rank = torch.searchsorted(
-        weights.cumsum(0) / weights.sum(), torch.special.ndtr(grid)
-    )
-    unique = values[rank.clamp(max=len(values) - 1)].unique()
-    if len(unique) < _FEWEST_VALUES:
-        return None
-    knots = _filled_up(unique)
-    share = _weight_below(values, weights, knots) / weights.sum()
-    return knots, torch.special.ndtri(share)
 
 
 def _filled_up(knots: Tensor) -> Tensor:
@@ -193,7 +184,7 @@ def _filled_up(knots: Tensor) -> Tensor:
 
     Of gaps that differ by rounding errors only, as between integers, it is the first.
     """
-    while len(knots) < N_KNOTS:
+    while len(knots) < _N_KNOTS:
         gaps = knots.diff()
         gap = int((gaps > gaps.max() * (1 - _ROUNDING)).nonzero()[0])
         middle = knots[gap : gap + 2].mean()
@@ -354,3 +345,104 @@ def fit_marginals(
         if float((marginals.scores - before.scores).abs().max()) < tol:
             break
     return marginals, normal
+
+
+def choose_marginals(
+    data: Incomplete,
+    held_out: Tensor,
+    weights: Tensor,
+    strength: float,
+    normal: Normal,
+    *,
+    max_iter: int,
+    tol: float,
+    values: dict[int, Tensor] | None = None,
+) -> tuple[PiecewiseLinear, Normal, Normal] | None:
+    """Fit marginals, and accept them if they predict held-out cells better.
+
+    Each held-out cell is scored by the CRPS of its distribution given the other cells
+    of its row, and the gain must exceed a standard error.  The squared errors of means
+    must not increase by more than a tenth, which they may do in columns with heavy
+    tails.  The choice is made for all columns together, because a nonlinear map of some
+    columns destroys linear relations to the others.
+
+    Columns with repeated values are drawn by steps, which give the right frequencies
+    also with linear marginals.  So nonlinear marginals must not be significantly worse,
+    by two standard errors, in the CRPS of draws of all observed cells given the other
+    cells of their row; there are ten times as many of these.
+
+    Parameters
+    ----------
+    data : Incomplete
+    held_out : Tensor of bool, of shape (n, features)
+        Observed cells that the fit does not use.
+    weights : Tensor of shape (n,)
+    strength : float
+    normal : Normal
+        Nearly fitted to the other cells with linear marginals.
+    max_iter, tol
+        Of EM with both.
+    values : dict of int to Tensor, or None
+        Increasing values of the columns with repeated values.
+
+    Returns
+    -------
+    None, or marginals, the normal distribution that was fitted together with them, and
+    the one at which EM continues.
+    """
+    kept = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
+    lines = linear(data.x.shape[1])
+    begin = start(kept, weights)
+    rows = Rows(kept, weights)
+    found = fit_marginals(rows, strength, begin, normal, tol=_ROUGH)
+    losses, squares, drawn, stopping = [], [], [], {"max_iter": max_iter, "tol": tol}
+    for marginals, fitted in ((lines, normal), found):
+        scores, _ = scored(marginals, kept)
+        fit = em.fit_normal(scores, weights, strength, fitted, **stopping)
+        moments = em.conditional_moments(fit.normal, scores)
+        crps = _crps(marginals, None, *moments, data.x).where(held_out, 0.0)
+        losses.append(crps.sum(1))
+        drawn.append(_left_out_crps(marginals, fit.normal, data, weights, values))
+        error = (marginals.expectation(*moments) - data.x).where(held_out, 0.0)
+        squares.append(weights @ error.square().sum(1))
+        last = fit.normal
+    gain = losses[0] - losses[1]  # of each row
+    better = weights @ gain > (weights @ gain.square()).sqrt()
+    lost = drawn[1] - drawn[0]
+    worse = weights @ lost > _CLEAR * (weights @ lost.square()).sqrt()
+    fair = squares[1] <= _WORSE * squares[0] and not worse
+    return (*found, last) if better and fair else None
+
+
+def _left_out_crps(
+    marginals: PiecewiseLinear,
+    normal: Normal,
+    data: Incomplete,
+    weights: Tensor,
+    values: dict[int, Tensor] | None,
+) -> Tensor:
+    """Sum the CRPS of draws of observed cells; (n,), 0 without repeated values."""
+    if not values:
+        return torch.zeros_like(weights)
+    scores, _ = scored(marginals, data)
+    moments = left_out_moments(normal, scores, torch.arange(data.x.shape[1]))
+    stepped = fit_steps(normal, scores, data.x, weights, values)
+    crps = _crps(marginals, stepped, *moments, data.x).where(data.observed, 0.0)
+    return crps.sum(1)
+
+
+def _crps(
+    marginals: PiecewiseLinear,
+    stepped: Steps | None,
+    mean: Tensor,
+    deviation: Tensor,
+    x: Tensor,
+) -> Tensor:
+    """Compute the CRPS of cells whose scores are N(mean, deviation**2)."""
+    total = torch.zeros_like(x)
+    for level in midpoint_levels(_N_LEVELS, x):
+        score = mean + deviation * torch.special.ndtri(level)
+        cells = marginals.inverse(score)
+        error = x - (cells if stepped is None else stepped.put(score, cells))
+        total += quantile_loss(error, level)
+    return 2 * total / _N_LEVELS
