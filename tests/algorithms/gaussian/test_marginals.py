@@ -8,7 +8,7 @@ from scipy.stats import norm
 from statistical import FAILURE, p_share
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.gaussian import choice, copula, em, marginals
+from skvnce.algorithms.gaussian import copula, em, marginals
 from skvnce.algorithms.gaussian.copula import Copula
 from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.distributions.normal import Normal
