@@ -35,7 +35,10 @@ from skvnce.distributions.quantiles import inside
 
 BURN_IN = 0.4  # share of the sweeps before the first draw of the parameters
 _NO_ROWS = np.zeros(0, dtype=np.int64)
-_AT_ONCE = 2**17  # maximum number of latent variables that are swept together
+_AT_ONCE = 2**17  # number of latent variables that are swept together, unless that is
+_FEWEST_ROWS = (
+    1000  # fewer than these rows, for which calls would take most of the time
+)
 
 # rows that miss a column, its latent variable, means and deviation given all others,
 # and limits if there are some
@@ -272,7 +275,7 @@ class Rows(NamedTuple):
 
 def at_once(latents: Latents) -> int:
     """Return the number of rows that a sweep moves together, to stay in the cache."""
-    return max(1, _AT_ONCE // latents.size)
+    return max(_FEWEST_ROWS, _AT_ONCE // latents.size)
 
 
 def set_scales(latents: Latents, parts: list[np.ndarray], normal: Normal) -> Normal:

@@ -15,6 +15,7 @@ import torch
 from skvnce.algorithms.mixed.normal import cdf, quantile
 
 _LEAST = 1e-300  # probability below which a draw is its bound
+_TOGETHER = 32  # levels, to whose means all others contribute by a product of matrices
 
 
 def below(
@@ -42,13 +43,14 @@ def above(
 class GivenOthers(NamedTuple):
     """The distribution of the latent variables of a column given those of the others.
 
-    With ``b = offsets - outer @ z`` it is ``N(gain @ b, root @ root.T)``, and the mean
-    of each one given all others is ``b - inner @ z[block]``.
+    With ``b = offsets - before @ z[:start] - after @ z[stop:]``, where z[start:stop]
+    are those of the column, it is ``N(gain @ b, root @ root.T)``, and the mean of each
+    one given all others is ``b - inner @ z[start:stop]``.
 
     Attributes
     ----------
-    outer : ndarray of shape (n_levels, latents)
-        0 at the latent variables of the column.
+    before : ndarray of shape (n_levels, start)
+    after : ndarray of shape (n_levels, latents - stop)
     inner : ndarray of shape (n_levels, n_levels)
         0 on the diagonal.
     offsets, scales : ndarray of shape (n_levels,)
@@ -56,7 +58,8 @@ class GivenOthers(NamedTuple):
     gain, root : ndarray of shape (n_levels, n_levels)
     """
 
-    outer: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
     inner: np.ndarray
     offsets: np.ndarray
     scales: np.ndarray
@@ -72,14 +75,19 @@ class GivenOthers(NamedTuple):
         scales: np.ndarray,
     ) -> Self:
         """Make that of a block from what `gibbs.Factors` holds."""
-        outer, scale = slopes[block].copy(), scales[block]
-        own = outer[:, block].copy()
-        outer[:, block] = 0.0
+        scale, own = scales[block], slopes[block, block]
+        others = slopes[block, : block.start], slopes[block, block.stop :]
         precision = own / np.square(scale)[:, None]
         root = np.linalg.inv(np.linalg.cholesky((precision + precision.T) / 2)).T
         gain = root @ root.T / np.square(scale)
         inner = own - np.eye(len(own))
-        return cls(outer, inner, offsets[block], scale, gain, root)
+        return cls(*others, inner, offsets[block], scale, gain, root)
+
+    def base(self, block: slice, z: np.ndarray) -> np.ndarray:
+        """Compute b, what the other columns contribute; z is (latents, n)."""
+        base = self.offsets[:, None] - self.before @ z[: block.start]
+        base -= self.after @ z[block.stop :]
+        return base
 
 
 # rows that miss the column, its first latent variable, the means of its latent
@@ -122,7 +130,7 @@ class Nominal(NamedTuple):
         on_missing: OnMissing | None = None,
     ) -> None:
         """Draw the latent variables of the column, in place; z is (latents, n)."""
-        base = given.offsets[:, None] - given.outer @ z
+        base = given.base(self.block, z)
         z, uniform = z[self.block], uniform[self.block]
         if len(self.seen):
             self._draw_seen(z, base, given, uniform)
@@ -146,11 +154,16 @@ class Nominal(NamedTuple):
         """
         places, own = (self.levels, self.seen), np.full(z.shape[1], np.inf)
         own[self.seen] = z[places]
-        for k, rows in enumerate(self.rows_of):
-            mean = base[k] - given.inner[k] @ z
-            z[k] = below(mean, given.scales[k], own, uniform[k])
-            z[k, rows] = own[rows]
-        mean = (base - given.inner @ z)[places]
+        for start in range(0, len(z), _TOGETHER):
+            part = slice(start, start + _TOGETHER)
+            mean = base[part] - given.inner[part, :start] @ z[:start]
+            mean -= given.inner[part, part.stop :] @ z[part.stop :]
+            for k, rows in enumerate(self.rows_of[part], start):
+                one = mean[k - start] - given.inner[k, part] @ z[part]
+                z[k] = below(one, given.scales[k], own, uniform[k])
+                z[k, rows] = own[rows]
+        pull = np.einsum("kr,kr->r", given.inner.T[:, self.levels], z[:, self.seen])
+        mean = base[places] - pull
         z[places] = -np.inf
         parts = given.scales[self.levels], z.max(0)[self.seen], uniform[places]
         z[places] = above(mean, *parts)
