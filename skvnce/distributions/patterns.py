@@ -153,8 +153,9 @@ class Blocks(NamedTuple):
         else:
             blocks = _gathered(matrix, pairs)
         blocks.diagonal(dim1=1, dim2=2).add_(block == len(matrix))
-        root, log_det = _inverse_roots(blocks)
-        inverse = torch.bmm(root.mT, root)
+        root = cholesky(blocks)
+        log_det = 2 * root.diagonal(dim1=1, dim2=2).log().sum(1)
+        inverse = torch.cholesky_inverse(root).mT  # symmetric; now it is contiguous
         return cls(inverse.permute(1, 2, 0), pairs.permute(1, 2, 0), log_det)
 
     def by_pattern(self) -> Tensor:
@@ -226,14 +227,6 @@ def _gathered(matrix: Tensor, pairs: Tensor) -> Tensor:
 def _flat(cells: Tensor) -> Tensor:
     """Flatten (width, width, n) in the order of memory, in which n is first or last."""
     return (cells if cells.is_contiguous() else cells.permute(2, 0, 1)).flatten()
-
-
-def _inverse_roots(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Invert Cholesky factors of matrices (n, width, width); also log-determinants."""
-    factor = cholesky(blocks)
-    eye = torch.eye(blocks.shape[1], dtype=blocks.dtype)
-    log_det = 2 * factor.diagonal(dim1=1, dim2=2).log().sum(1)
-    return torch.linalg.solve_triangular(factor, eye, upper=False), log_det
 
 
 def _sweep(blocks: Tensor) -> Tensor:

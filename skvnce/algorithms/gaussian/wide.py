@@ -31,6 +31,8 @@ Liu (1994), The collapsed Gibbs sampler in Bayesian computations with applicatio
 gene regulation problem; Gelman et al. (2013), Bayesian data analysis.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -119,38 +121,49 @@ class _Rows:
     def drawn(self, row: int, missing: Tensor) -> Tensor:
         """Draw the missing cells of a row given the other rows, by eq. (1).
 
-        C is a product of a projection and all rows, which are not copied.
+        C is a product of a projection and all rows, which are not copied: the
+        projection is applied to what they are multiplied by.
         """
         n, d = self.x.shape
-        centring = _centring_of_others(row, n).to(self.x)
+        others = _Others(row, n)
+        seen = self.x.new_ones(d).index_fill_(0, missing, 0.0)
         mean = (self.x.sum(0) - self.x[row]) / (n - 1)
-        gap = (self.x[row] - mean).index_fill(0, missing, 0.0)
-        own = centring @ self.x[:, missing]
-        root = self._root(centring, own)
-        projected = centring @ (self.x @ gap)
+        gap, own = (self.x[row] - mean) * seen, self.x[:, missing]
+        root = self._root(others, own)
+        projected = others.centred(self.x @ gap)
         solved = _solved(root, projected)
         square = (gap @ gap - projected @ solved).clamp(min=0) / self.strength
-        half = gap.new_tensor((self.freedom - len(missing)) / 2)
-        chi_square = 2 * torch.distributions.Gamma(half, torch.ones_like(half)).sample()
-        scale = ((n / (n - 1) + square) / chi_square).sqrt()
+        scale = ((n / (n - 1) + square) / self._chi_square(len(missing))).sqrt()
         noise = normal_numbers((n + d,), gap)
-        z = (centring @ noise[:n]) @ self.x + self.strength**0.5 * noise[n:]
-        seen = centring @ (self.x @ z.index_fill(0, missing, 0.0))
-        filled = solved - scale * _solved(root, seen)
-        return mean[missing] + scale * z[missing] + filled @ own
+        z = others.centred(noise[:n]) @ self.x + self.strength**0.5 * noise[n:]
+        filled = solved - scale * _solved(root, others.centred(self.x @ (z * seen)))
+        return mean[missing] + scale * z[missing] + others.centred(filled) @ own
 
-    def _root(self, centring: Tensor, own: Tensor) -> Tensor:
+    def _chi_square(self, n_missing: int) -> Tensor:
+        """Draw the chi-square variable of eq. (1)."""
+        half = self.x.new_tensor((self.freedom - n_missing) / 2)
+        gamma = torch.distributions.Gamma(half, torch.ones(()), validate_args=False)
+        return 2 * gamma.sample()
+
+    def _root(self, others: "_Others", own: Tensor) -> Tensor:
         """Factorise A of eq. (2) from the products of all cells."""
-        matrix = centring @ self.products @ centring - own @ own.T
+        matrix = others.centred(others.centred(self.products - own @ own.T).T)
         matrix.diagonal().add_(self.strength)
         return cholesky(matrix)
 
 
-def _centring_of_others(row: int, n: int) -> Tensor:
-    """Make the matrix that drops a row and subtracts the mean of the others."""
-    kept = torch.ones(n, dtype=torch.float64)
-    kept[row] = 0.0
-    return kept.diag() - torch.outer(kept, kept) / (n - 1)
+class _Others(NamedTuple):
+    """All rows but one, of n: the projection that drops it and centres the others."""
+
+    row: int
+    n: int
+
+    def centred(self, values: Tensor) -> Tensor:
+        """Subtract the mean of the others, and put 0 in place of the row; (n, ...)."""
+        mean = (values.sum(0) - values[self.row]) / (self.n - 1)
+        found = values - mean
+        found[self.row] = 0.0
+        return found
 
 
 def _solved(root: Tensor, right: Tensor) -> Tensor:

@@ -35,10 +35,8 @@ from skvnce.distributions.quantiles import inside
 
 BURN_IN = 0.4  # share of the sweeps before the first draw of the parameters
 _NO_ROWS = np.zeros(0, dtype=np.int64)
-_AT_ONCE = 2**17  # number of latent variables that are swept together, unless that is
-_FEWEST_ROWS = (
-    1000  # fewer than these rows, for which calls would take most of the time
-)
+_AT_ONCE = 2**17  # number of latent variables that are swept together
+_FEWEST_ROWS = 1000  # but at least: calls for fewer take most of the time
 
 # rows that miss a column, its latent variable, means and deviation given all others,
 # and limits if there are some
