@@ -15,7 +15,7 @@ from skvnce._progress import heard_by, step
 from skvnce._warnings import warn_user
 from skvnce.exceptions import DurationWarning
 
-_LONG = 60.0  # seconds
+LONG = 60.0  # seconds
 _MANY = 200  # columns below which no time is measured: it would be a large share
 _COLUMNS, _ROWS = 50, 1000  # of the copy
 
@@ -45,7 +45,7 @@ def warn_of_duration(estimator, table, remedy, factor=1.0, **changed):
             clone(estimator).set_params(verbose=0, **changed), some
         )
     seconds *= factor * growth(table.shape, some.shape)
-    if seconds > _LONG:
+    if seconds > LONG:
         n, d = table.shape
         warn_user(
             f"{type(estimator).__name__}.fit of {n:,} rows and {d:,} columns will take "

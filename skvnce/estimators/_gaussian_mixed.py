@@ -9,10 +9,15 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import seed_from, seeded
 from skvnce._warnings import warn_user
 from skvnce.algorithms.mixed import censored, gibbs
-from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
+from skvnce.algorithms.mixed.columns import NOMINAL, NUMERIC, Latents, Marginal
 from skvnce.algorithms.mixed.population import Population
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._gaussian_rows import MixedRows
+from skvnce.estimators._many_levels import (
+    MANY,
+    seconds_of_sweep,
+    warn_of_many_levels,
+)
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import hold_out
@@ -26,7 +31,7 @@ ROWS = 10_000  # the chains of the fit use about as many rows
 _FEWEST_DRAWS = 20  # of the parameters, whose average is the estimate
 _SWEEPS = 0.5  # number of sweeps as a share of `max_iter`
 _DOUBTFUL = 0.25  # standard deviations of cells beyond a limit, of which `fit` warns
-_JUDGING = 0.3  # and without the held-out cells
+_CHECKING = 0.3  # and without the held-out cells
 
 
 def kinds_of(estimator):
@@ -41,6 +46,30 @@ def number_of_sweeps(estimator):
     """Return the number of Gibbs sweeps of a fit, enough to draw the parameters."""
     enough = ceil(_number_of_draws(estimator) / (1 - gibbs.BURN_IN))
     return max(round(_SWEEPS * estimator.max_iter), min(estimator.max_iter, enough))
+
+
+def _sweeps_of_check(estimator):
+    return max(1, round(_CHECKING * estimator.max_iter))
+
+
+def _warn_of_many_levels(estimator, cells, kinds, sizes):
+    """Warn if there are so many levels that the sweeps of a fit take minutes."""
+    names, places = estimator._names_in(), estimator.feature_indices_
+    many = {
+        names[place]: size
+        for place, kind, size in zip(places, kinds, sizes, strict=True)
+        if kind == NOMINAL and size >= MANY
+    }
+    if many:
+        data, weights = (
+            Incomplete.from_array(cells.nodes),
+            torch.from_numpy(cells.weights),
+        )
+        latents, n = Latents.of(data, weights, kinds, sizes), min(len(weights), ROWS)
+        seconds = seconds_of_sweep(latents, data, weights, n)
+        checked = estimator.on_misfit != "ignore"
+        sweeps = number_of_sweeps(estimator) + checked * _sweeps_of_check(estimator)
+        warn_of_many_levels(type(estimator).__name__, many, n, sweeps * seconds)
 
 
 def _number_of_draws(estimator):
@@ -83,7 +112,7 @@ def fit_mixed(estimator, cells, on_round):
         return latents, fit, doubts
 
     def predict(kept, rows):
-        sweeps = max(1, round(_JUDGING * estimator.max_iter))
+        sweeps = _sweeps_of_check(estimator)
         latents, fit, _ = fitted(kept, cells.weights, sweeps)
         estimator.n_tuning_iter_ = len(fit.losses)
         ends = cells.limits and cells.limits.of(rows, np.arange(len(kinds)))
@@ -91,6 +120,7 @@ def fit_mixed(estimator, cells, on_round):
         return model.predictions(kept[rows], ends)
 
     estimator.n_tuning_iter_ = 0
+    _warn_of_many_levels(estimator, cells, kinds, sizes)
     with seeded(seed_from(estimator.random_state)):
         sweeps = number_of_sweeps(estimator)
         *found, doubts = fitted(cells.nodes, cells.weights, sweeps, on_round=on_round)

@@ -1,0 +1,74 @@
+"""Warnings before Gibbs sampling of columns of many levels."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from skvnce import GaussianImputer
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.mixed.columns import NOMINAL, NUMERIC, Latents
+from skvnce.estimators import _gaussian_mixed, _many_levels
+from skvnce.exceptions import DurationWarning
+
+SHORT = {"max_iter": 4, "n_parameter_draws": 2, "random_state": 0}
+
+
+def table(n_levels, n=600):
+    """Each level has at least two cells, so that they are no names of rows."""
+    rng = np.random.default_rng(0)
+    levels = [f"l{k:03d}" for k in np.arange(n) % n_levels]
+    X = pd.DataFrame({"size": rng.normal(size=n), "town": levels})
+    return X.mask(rng.random(X.shape) < 0.1)
+
+
+def test_a_long_fit_is_announced_before_it_starts(monkeypatch):
+    monkeypatch.setattr(_gaussian_mixed, "seconds_of_sweep", lambda *values: 3.0)
+    imputer = GaussianImputer(random_state=0)
+    before = dict(vars(imputer))
+    # 100 sweeps of the fit and 60 of the fit without held-out cells
+    message = "about 8 minutes.*'town' has 110 levels.*Merge rare.*\"passthrough\""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DurationWarning)  # ends the fit
+        with pytest.raises(DurationWarning, match=message):
+            imputer.fit(table(110))
+        with pytest.raises(DurationWarning, match="about 5 minutes"):
+            GaussianImputer(on_misfit="ignore").fit(table(110))
+    assert vars(imputer) == before
+
+
+def test_what_ends_soon_is_not_announced(monkeypatch):
+    def measured(*values):
+        raise AssertionError("few levels take no measurement")
+
+    monkeypatch.setattr(_gaussian_mixed, "seconds_of_sweep", lambda *values: 0.3)
+    X = table(110)
+    GaussianImputer(**SHORT, on_misfit="ignore").fit(X)  # a warning is an error
+    passed = {"town": "passthrough"}
+    monkeypatch.setattr(_gaussian_mixed, "seconds_of_sweep", measured)
+    GaussianImputer(**SHORT, categorical_features=passed).fit(X)
+    GaussianImputer(**SHORT, on_misfit="ignore").fit(table(90))
+
+
+def test_the_time_of_a_sweep_is_that_of_parameters_and_of_rows(monkeypatch):
+    """Sweeps of one row and of 1000 rows take 2 and 5 seconds by this clock."""
+    clock = iter([0.0, 2.0, 10.0, 15.0])
+    monkeypatch.setattr(_many_levels, "perf_counter", lambda: next(clock))
+    rng = np.random.default_rng(0)
+    cells = np.column_stack([rng.normal(size=2000), np.arange(2000) % 5.0])
+    data, weights = Incomplete.from_array(cells), torch.ones(2000).double()
+    latents = Latents.of(data, weights, [NUMERIC, NOMINAL], [0, 5])
+    state = torch.get_rng_state()
+    found = _many_levels.seconds_of_sweep(latents, data, weights, 4000)
+    assert found == pytest.approx(2.0 + 4 * 3.0)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_measurement_leaves_the_fit_as_it_was(monkeypatch):
+    X = table(110)
+    found = GaussianImputer(**SHORT, on_misfit="ignore").fit(X)
+    monkeypatch.setattr(_gaussian_mixed, "MANY", 1000)
+    plain = GaussianImputer(**SHORT, on_misfit="ignore").fit(X)
+    np.testing.assert_array_equal(found.covariance_, plain.covariance_)
