@@ -7,8 +7,9 @@ of the second class ("rare") and with a product of columns ("product"), 1500 tra
 rows and 6000 new ones; and breast cancer of scikit-learn, in halves.  Cells are hidden
 completely at random.  "Gap" is the largest difference between the mean probability and
 the share of the second class, in five bins of equal width with at least 50 new rows;
-log-losses are those of new rows.  "Plain" is `MultipleImputationClassifier(cv=None)`,
-"calibrated" its default; trees are histogram gradient boosting of 40 rounds.
+log-losses are those of new rows.  "Plain" is
+`MultipleImputationClassifier(calibration_cv=None)`, "calibrated" its default; trees are
+histogram gradient boosting of 40 rounds.
 """
 
 import argparse

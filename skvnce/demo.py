@@ -8,6 +8,7 @@ hidden on purpose, log-densities those of rows that were not used to fit.
 import sys
 import time
 import warnings
+from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
@@ -36,6 +37,18 @@ N_DRAWS = 20
 N_STRONGEST, N_DRAWN = 20, 40  # edges that are printed, and drawn
 N_HALVES = 6  # random halves of the rows
 EMPTY = 10.0  # alpha of a graph without edges
+
+
+@contextmanager
+def quiet():
+    """Ignore what is known of the survey and of the rivals.
+
+    A hormone was measured in one cycle of the survey, and is filled in both.
+    """
+    with warnings.catch_warnings():
+        for kind in (ConvergenceWarning, MisfitWarning, TableWarning):
+            warnings.simplefilter("ignore", kind)
+        yield
 
 
 def impute_survey(table):
@@ -77,9 +90,7 @@ def impute_survey(table):
 def fill(imputer, table):
     """Fill a table, and measure the seconds."""
     start = time.perf_counter()
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", MisfitWarning)
+    with threadpool_limits(1), quiet():
         filled = imputer.fit_transform(table)
     return filled, time.perf_counter() - start
 
@@ -187,9 +198,10 @@ def learn_graph(table, picture):
     print("Which columns depend on which, given all others? A copula graph of all")
     start = time.perf_counter()
     learner = CopulaGraphLearnerCV(random_state=0)
-    with threadpool_limits(1):
+    with threadpool_limits(1), quiet():
         learner.fit(table)
-    edges, pairs = learner.edges(), table.shape[1] * (table.shape[1] - 1) // 2
+    edges = learner.edges().drop(columns="probability")
+    pairs = table.shape[1] * (table.shape[1] - 1) // 2
     seconds = time.perf_counter() - start
     print(
         f"{table.shape[1]} columns has {len(edges)} of {pairs} edges ({seconds:.0f} s)."
@@ -240,8 +252,7 @@ def edge_shares(table, learner):
 
 def edges_of(learner, table):
     """Learn which pairs of columns have an edge; (n_columns, n_columns)."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with quiet():
         return clone(learner).fit(table).edge_strengths_ > 0
 
 
@@ -259,9 +270,7 @@ def show_scores(table, alpha):
     }
     print(f"Log-density of {len(test)} held-out rows (nats a row, larger is better;")
     print("in brackets the standard error of the difference from the graph):")
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", MisfitWarning)
+    with threadpool_limits(1), quiet():
         scores = [model.fit(train).score_samples(test) for model in models.values()]
     for name, score in zip(models, scores, strict=True):
         error = (score - scores[1]).std() / len(test) ** 0.5
@@ -296,11 +305,8 @@ def mean_filled_graph(table):
 def main(picture="nhanes_graph.png"):
     """Run the job and print its tables."""
     table = load_nhanes(as_frame=True, categories=True).data
-    with warnings.catch_warnings():
-        # Testosterone was measured in one cycle of the survey, and is filled in both.
-        warnings.filterwarnings("ignore", "Never observed at a level", TableWarning)
-        impute_survey(table)
-        learn_graph(table, picture)
+    impute_survey(table)
+    learn_graph(table, picture)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,11 @@ ESTIMATORS = [
     TruncatedGaussianGraphLearnerCV(alphas=4),
     GaussianImputer(n_parameter_draws=2),
     GaussianImputer(
-        marginals="normal", max_value=1e300, add_indicator=True, n_parameter_draws=1
+        marginals="normal",
+        max_value=1e300,
+        categorical_features=None,  # so that partial_fit takes whole numbers of frames
+        add_indicator=True,
+        n_parameter_draws=1,
     ),
     IncompleteFactorAnalysis(n_components=2),
     IncompleteFactorAnalysis(),

@@ -288,7 +288,7 @@ CASES = {
     ),
     "classifier": (
         MultipleImputationClassifier(FEW, LogisticRegression(), **PREDICTED),
-        {"n_estimators": 3, "n_draws": 8, "random_state": 1},
+        {"n_estimators": 3, "n_draws": 8, "calibration_cv": 2, "random_state": 1},
     ),
 }
 REFUSED = {  # estimators that do not take categories

@@ -113,13 +113,13 @@ def problem_of(learner, source, large):
     data = Incomplete.from_array(large.cells.nodes)
     weights = torch.ones(len(data.x), dtype=torch.float64)
     latents = Latents.of(data, weights, kinds, sizes)._replace(marginals=marginals)
-    latents, start = Population.of(latents, data, weights)
+    latents, mean = Population.of(latents, data, weights)
     once = not copula_parts.needs_sweeps(latents, summary.missing[columns])
     sweeps = Sweeps(rows, latents, seed_from(learner.random_state))
     with _kept(source, sweeps) as advance:
         e_step = copula_parts.e_step(latents, advance, once)
         some = Rows.parts(latents, data)
-        yield copula.posed(latents, some, e_step, n_rows, start.mean)
+        yield copula.posed(latents, some, e_step, n_rows, mean)
 
 
 def _marginals(source, rows, large, kinds, sizes):

@@ -216,10 +216,11 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         """
         self._check_parameters()
         needs_memory(self, X, reset=True)
-        if len(getattr(X, "shape", ())) == 2:
+        is_table = len(getattr(X, "shape", ())) == 2
+        if is_table:
             check_fit(self, X.shape)
             check_trees(int(self.n_estimators), X.shape)
-        is_table = getattr(getattr(X, "dtype", None), "kind", "") == "f"
+        is_table &= getattr(getattr(X, "dtype", None), "kind", "") == "f"
         if is_table:
             self._warn_of_duration(X)
         rng = np.random.default_rng(seed_from(self.random_state))

@@ -46,7 +46,7 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
     n_draws : int, default=50
         Number of draws of new rows.  Each model predicts from draws of its own, an
         equal share of them.
-    cv : int, cross-validation generator, iterable or None, default=5
+    calibration_cv : int, cross-validation generator, iterable or None, default=5
         Folds that calibrate the probabilities of tables with missing cells:
         `n_estimators` models are fitted without each of them, so that `fit` with five
         folds takes six times as long.  An integer is the number of folds, of rows in
@@ -113,7 +113,7 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
     True
     """
 
-    _parameter_constraints = _CONSTRAINTS | {"cv": ["cv_object"]}
+    _parameter_constraints = _CONSTRAINTS | {"calibration_cv": ["cv_object"]}
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         *,
         n_estimators=10,
         n_draws=50,
-        cv=5,
+        calibration_cv=5,
         n_jobs=None,
         random_state=None,
     ):
@@ -130,14 +130,14 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         self.estimator = estimator
         self.n_estimators = n_estimators
         self.n_draws = n_draws
-        self.cv = cv
+        self.calibration_cv = calibration_cv
         self.n_jobs = n_jobs
         self.random_state = random_state
 
     def predict_proba(self, X):
         """Predict probabilities of the classes, averaged over draws of missing cells.
 
-        They are calibrated, see `cv`.
+        They are calibrated, see `calibration_cv`.
 
         Parameters
         ----------

@@ -105,7 +105,7 @@ def recalibrated(classifier, tables, y, given, rng):
     Recalibration
     """
     classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
-    cv, least = classifier.cv, counts.min()
+    cv, least = classifier.calibration_cv, counts.min()
     alike = all(_are_equal(tables[0], table) for table in tables[1:])
     if cv is None or alike or least < 2 or len(classes) < 2:
         return Recalibration.none(len(classifier.classes_))

@@ -381,7 +381,7 @@ def test_one_outlier_moves_fills_within_the_range_only(seed):
 def test_bounds_that_exclude_observed_values_name_them(X):
     frame = pd.DataFrame(X, columns=list("abcd"))
     frame.loc[5, "b"] = -7.0
-    with pytest.raises(ValueError, match=r"-7.0 in column 'b', row 5, outside"):
+    with pytest.raises(ValueError, match=r"-7.0 in column 'b', row 5, below"):
         GaussianImputer(min_value=[-np.inf, -5, -np.inf, -np.inf]).fit(frame)
 
 

@@ -189,7 +189,7 @@ def test_ranges_and_values_grow():
     bounded = GaussianImputer(max_value={0: 10.0}, random_state=0).fit(X)
     new[0, 0] = 11.0
     before = pickle.dumps(bounded)
-    with pytest.raises(ValueError, match="X has 11.0 in column 0, row 0, outside"):
+    with pytest.raises(ValueError, match="X has 11.0 in column 0, row 0, above"):
         bounded.partial_fit(new)
     assert pickle.dumps(bounded) == before
 

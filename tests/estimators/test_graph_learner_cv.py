@@ -327,7 +327,7 @@ def test_wrong_parameters_are_named(options, message, data):
 
 
 def test_a_failed_fit_leaves_the_learner_as_it_was(data):
-    learner = fitted(data[0])
+    learner = fitted(data[0], cv=5, n_subsamples=20)
     before = learner.precision_
     with pytest.raises(ValueError, match="negative"):
         learner.fit(-data[0])

@@ -76,7 +76,8 @@ def test_the_table_of_edges_has_frequencies_and_probabilities():
         assert row.frequency == learner.edge_frequencies_[i, j]
     one = learner.to_networkx().edges[table["source"][0], table["target"][0]]
     assert set(one) == {"weight", "probability", "frequency"}
-    learner.set_params(selection="ebic", alphas=5).fit(common_factor(300, 4, 0))
+    learner.set_params(selection="ebic", alphas=5, n_subsamples=20)
+    learner.fit(common_factor(300, 4, 0))
     assert list(learner.edges())[3:] == ["probability"]
 
 

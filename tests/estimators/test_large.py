@@ -202,7 +202,7 @@ def test_ranges_are_those_of_all_rows(monkeypatch):
     assert imputer.feature_ranges_[0, 0] == np.nanmin(X[:, 0])
     *_, integers = imputer._possible
     assert not integers[1]
-    with pytest.raises(ValueError, match="X has -50.0 in column 2, outside"):
+    with pytest.raises(ValueError, match="X has -50.0 in column 2, (below|outside)"):
         GaussianImputer(min_value={2: -40.0}).fit(parts(X))
 
 
@@ -252,7 +252,7 @@ def test_parts_are_read_with_errors_that_name_them():
 @pytest.mark.parametrize("part", [np.zeros(3), None, (x for x in "ab")])
 def test_parts_are_tables(part):
     X = table()
-    with pytest.raises(ValueError, match="tables with rows and columns"):
+    with pytest.raises((TypeError, ValueError), match="rows and columns"):
         GaussianImputer().fit(Chunks([part, X]))
     with pytest.raises((TypeError, ValueError), match="Part 1 of X"):
         GaussianImputer().fit(Chunks([X, part]))

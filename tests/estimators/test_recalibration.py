@@ -48,7 +48,7 @@ def test_probabilities_are_calibrated(share, intercept, seed):
     rng = np.random.default_rng(seed)
     X, y = rows(3000, share, rng, intercept)
     new, truth = rows(8000, share, rng, intercept)
-    with_folds, without = (fitted(X, y, cv=cv) for cv in (5, None))
+    with_folds, without = (fitted(X, y, calibration_cv=cv) for cv in (5, None))
     said, plain = (one.predict_proba(new)[:, 1] for one in (with_folds, without))
     assert excess(said, truth) < 0.05
     if share == 0:
@@ -114,7 +114,7 @@ def test_folds_without_a_class():
     X, y = rows(40, 0.2, np.random.default_rng(0))
     y[:2] = 2
     folds = [(np.arange(2, 40), np.arange(2)), (np.arange(20), np.arange(20, 40))]
-    model = fitted(X, y, cv=folds, n_estimators=2)
+    model = fitted(X, y, calibration_cv=folds, n_estimators=2)
     assert model.predict_proba(X).shape == (40, 3)
-    other = fitted(X, y, cv=StratifiedKFold(2), n_estimators=2)
+    other = fitted(X, y, calibration_cv=StratifiedKFold(2), n_estimators=2)
     assert np.isfinite(other.predict_proba(X)).all()

@@ -285,9 +285,9 @@ def pose(data: Incomplete, kinds: list[str], n_levels: list[int]) -> Problem:
     weights = torch.ones(len(data.x), dtype=torch.float64)
     latents = Latents.of(data, weights, kinds, n_levels)
     with step("estimating the marginals"):
-        latents, start = Population.of(latents, data, weights)
+        latents, mean = Population.of(latents, data, weights)
     rows = Rows.parts(latents, data)
-    return posed(latents, rows, e_step(latents, rows), len(data.x), start.mean)
+    return posed(latents, rows, e_step(latents, rows), len(data.x), mean)
 
 
 def posed(

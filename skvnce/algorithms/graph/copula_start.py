@@ -42,24 +42,19 @@ def started(normal: Normal, penalty: Penalty, share: Tensor, method: Method) -> 
     Parameters
     ----------
     normal : Normal
-        With the correlations of pairs, each estimated on its own.
+        With the correlations of pairs, or of all rows.
     penalty : Penalty
     share : Tensor of shape (columns,)
         s, the information of a column in that of an observed number.
     method : Method
     """
-    known, found = (
-        torch.outer(share, share),
-        Start(Theta.independent(len(normal.mean)), penalty),
-    )
+    known, tol = torch.outer(share, share), method.m_step.tol[0]
+    found = Start(Theta.independent(len(normal.mean)), penalty)
     for _ in range(_SOLVES):
-        weight = found.penalty.weight / known
-        own = penalty._replace(weight=weight)
-        theta = method.m_step.solve(
-            normal, found.theta, own, method.m_step.tol[0]
-        ).theta
-        moved = penalty.weight / known
-        found = Start(theta, adapted(penalty, moved, method.family.strengths(theta)))
+        own = penalty._replace(weight=found.penalty.weight / known)
+        theta = method.m_step.solve(normal, found.theta, own, tol).theta
+        strengths = method.family.strengths(theta)
+        found = Start(theta, adapted(penalty, penalty.weight / known, strengths))
     return found
 
 

@@ -62,7 +62,6 @@ _LEVEL = 0.05  # of the tests of a table whether marginals change
 _N_BINS = 32  # of predicted means
 _REACH, _N_SCORES = 5.0, 61  # in deviations; of scores at which eq. (1) is tabulated
 _SMALLEST = 1e-12  # share of an interval
-_KEPT = 0.98  # least share of variances to which covariances must belong
 _LEAST = 1e-3  # minimum width of bins, variance, and share of the variance in eq. (3)
 
 
@@ -73,13 +72,13 @@ class Population(NamedTuple):
     ----------
     latents : Latents
         With the marginals of all rows.
-    start : Normal
-        An estimate of the distribution of the latent variables.  Those of nominal
-        columns, and all of a table without missing cells, are independent in it.
+    mean : Tensor of shape (latents,)
+        An estimate of the means of the latent variables; 0 of nominal columns, and
+        where no marginal changes.
     """
 
     latents: Latents
-    start: Normal
+    mean: Tensor
 
     @classmethod
     def of(
@@ -112,15 +111,10 @@ class Population(NamedTuple):
         columns = _columns(latents, data, given)
         columns = columns[table.depends(columns, weights)]  # else nothing changes
         if not len(columns):
-            return cls(latents, _independent(latents.size))
+            return cls(latents, torch.zeros(latents.size, dtype=torch.float64))
         pieces, normal = _fitted(table, weights, columns)
         latents = latents._replace(marginals=_moved(latents, columns, pieces))
-        return cls(latents, _of_latents(normal, latents, table.spread))
-
-
-def _independent(size: int) -> Normal:
-    identity = torch.eye(size, dtype=torch.float64)
-    return Normal(torch.zeros_like(identity[0]), identity)
+        return cls(latents, _means(normal, latents))
 
 
 def _moved(
@@ -141,24 +135,12 @@ def _mapped(own: PiecewiseLinear, scores: Tensor) -> Tensor:
     return found.where(scores.isfinite(), scores)
 
 
-def _of_latents(normal: Normal, latents: Latents, spread: Tensor) -> Normal:
-    """Estimate the distribution of latent variables from that of means of intervals.
-
-    Covariances are divided by v of both columns, and made smaller where the result is
-    not positive definite.
-    """
+def _means(normal: Normal, latents: Latents) -> Tensor:
+    """Return the means of latent variables, 0 of nominal columns; (latents,)."""
     some = [latent for _, latent, _ in latents.ordered]
-    mean, covariance = _independent(latents.size)
-    spread = spread[: len(some)]
-    own = normal.covariance[: len(some), : len(some)]
-    variances = own.diagonal() / spread
-    between = own / torch.outer(spread, spread)
-    between = between - between.diagonal().diag()
-    while torch.linalg.cholesky_ex(between + _KEPT * variances.diag()).info:
-        between = between / 2**0.5
+    mean = torch.zeros(latents.size, dtype=torch.float64)
     mean[some] = normal.mean[: len(some)]
-    covariance[torch.tensor(some)[:, None], some] = between + variances.diag()
-    return Normal(mean, covariance)
+    return mean
 
 
 def _columns(latents: Latents, data: Incomplete, given: Collection[int]) -> Tensor:

@@ -76,8 +76,9 @@ def test_the_chosen_alpha_reproduces_the_graph(selection, share, seed):
     categories = [kind == "nominal" for kind in kinds]
     given = {"categorical_features": categories, "on_misfit": "ignore"}
     model = CopulaGraphLearner(**given)
+    folds = {"cv": 2} if selection == "cv" else {}
     chosen = CopulaGraphLearnerCV(
-        model, alphas=8, cv=2, selection=selection, random_state=seed
+        model, alphas=8, selection=selection, random_state=seed, **folds
     ).fit(x)
     alone = CopulaGraphLearner(chosen.alpha_, random_state=seed, **given).fit(x)
     assert np.count_nonzero(chosen.associations_)

@@ -85,16 +85,3 @@ def test_columns_without_missing_cells_stay(seed):
     before, after = latents_of(table(np.random.default_rng(seed), slope=3.0))
     assert torch.equal(before.marginals[0].low, after.marginals[0].low)
     assert not torch.equal(before.marginals[1].low, after.marginals[1].low)
-
-
-def test_associations_of_the_start_are_those_of_latent_variables(seed):
-    """Those of means of intervals of three levels would be .55 and not .7."""
-    rng, found = np.random.default_rng(seed), []
-    for _ in range(REPEATS):
-        X = table(rng, 3.0, 3)
-        data, weights = Incomplete.from_array(X), torch.ones(len(X)).double()
-        latents = Latents.of(data, weights, [NUMERIC, ORDINAL], [0, 3])
-        covariance = Population.of(latents, data, weights).start.covariance
-        scale = covariance.diagonal().rsqrt()
-        found.append(float(covariance[0, 1] * scale[0] * scale[1]))
-    assert abs(np.mean(found) - RHO) < 0.1 + 5 * standard_error(found)
