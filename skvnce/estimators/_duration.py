@@ -18,6 +18,7 @@ from skvnce.exceptions import DurationWarning
 LONG = 60.0  # seconds
 _MANY = 4  # columns for one of the copy: of fewer, its fit would take a large share
 _COLUMNS, _ROWS = 50, 1000  # of the copy
+_FEW = 5  # columns of a first fit, whose time is partly that of loading modules
 
 
 def warn_of_duration(estimator, table, remedy, factor=1.0, columns=_COLUMNS, **changed):
@@ -45,9 +46,9 @@ def warn_of_duration(estimator, table, remedy, factor=1.0, columns=_COLUMNS, **c
     if not (some := _some_cells(table, columns)).size:
         return
     with step("estimating the time of the fit"):
-        seconds = _seconds_of_fit(
-            clone(estimator).set_params(verbose=0, **changed), some
-        )
+        copy = clone(estimator).set_params(verbose=0, **changed)
+        _seconds_of_fit(clone(copy), some[:, :_FEW])
+        seconds = _seconds_of_fit(copy, some)
     seconds *= factor * growth(table.shape, some.shape)
     if seconds > LONG:
         n, d = table.shape
