@@ -16,11 +16,12 @@ from skvnce._warnings import warn_user
 from skvnce.exceptions import DurationWarning
 
 LONG = 60.0  # seconds
-_MANY = 200  # columns below which no time is measured: it would be a large share
+_MANY = 4  # columns for one of the copy: of fewer, its fit would take a large share
 _COLUMNS, _ROWS = 50, 1000  # of the copy
+_FEW = 5  # columns of a first fit, whose time is partly that of loading modules
 
 
-def warn_of_duration(estimator, table, remedy, factor=1.0, **changed):
+def warn_of_duration(estimator, table, remedy, factor=1.0, columns=_COLUMNS, **changed):
     """Warn if a fit to a table of numbers and codes will take more than a minute.
 
     Parameters
@@ -31,6 +32,8 @@ def warn_of_duration(estimator, table, remedy, factor=1.0, **changed):
     remedy : str
     factor : float
         By which the fit takes longer than one with `changed`.
+    columns : int
+        Number of columns of the copy.
     **changed : dict
         Parameters of the copy.
 
@@ -38,12 +41,14 @@ def warn_of_duration(estimator, table, remedy, factor=1.0, **changed):
     -----
     DurationWarning
     """
-    if table.shape[1] < _MANY or not (some := _some_cells(table)).size:
+    if table.shape[1] < _MANY * columns:
+        return
+    if not (some := _some_cells(table, columns)).size:
         return
     with step("estimating the time of the fit"):
-        seconds = _seconds_of_fit(
-            clone(estimator).set_params(verbose=0, **changed), some
-        )
+        copy = clone(estimator).set_params(verbose=0, **changed)
+        _seconds_of_fit(clone(copy), some[:, :_FEW])
+        seconds = _seconds_of_fit(copy, some)
     seconds *= factor * growth(table.shape, some.shape)
     if seconds > LONG:
         n, d = table.shape
@@ -68,12 +73,12 @@ def in_words(seconds):
     return f"{hours:.0f} hours" if hours < 48 else f"{hours / 24:.0f} days"
 
 
-def _some_cells(table):
+def _some_cells(table, columns):
     """Choose rows, and columns that vary in them, at even distances."""
     n, _ = table.shape
     rows = table[np.unique(np.linspace(0, n - 1, min(n, _ROWS)).astype(int))]
     varying = np.flatnonzero(np.fmax.reduce(rows, 0) > np.fmin.reduce(rows, 0))
-    few = min(len(varying), _COLUMNS)
+    few = min(len(varying), columns)
     places = np.linspace(0, max(len(varying) - 1, 0), few).astype(int)
     return rows[:, varying[places]]
 

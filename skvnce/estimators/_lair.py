@@ -28,6 +28,7 @@ from skvnce.estimators._callbacks import (
     shows_progress,
 )
 from skvnce.estimators._category_probabilities import CategoryProbabilities
+from skvnce.estimators._duration import warn_of_duration
 from skvnce.estimators._members import (
     OF_MEMBERS,
     DrawnByMembers,
@@ -49,6 +50,8 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
 )
 from skvnce.samplers.base import Sampler
+
+_TIMED = 150  # columns of the copy; with fewer, most of the time is that of calls
 
 
 class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
@@ -282,6 +285,7 @@ class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
         else:
             self._learn_possible(X)
             self._announce_tails(X, self._numbers(self._observed_columns(X)))
+            self._warn_of_duration(X)
             on_chosen = None if self.on_misfit == "ignore" else blind.append
             members = [] if is_constant(X) else self._train(X, on_chosen)
         self._keep_members(members, X)
@@ -380,6 +384,13 @@ class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
             return []
         _, hidden = hold_out(nodes, torch.ones(len(nodes)).double(), HELD_OUT)
         return [Blind(member, nodes, hidden.numpy())]
+
+    def _warn_of_duration(self, X):
+        """Warn if the training of all members will take minutes."""
+        count = count_members(self.n_estimators, X)
+        remedy = "Lower n_estimators, leave out columns, or use GaussianImputer."
+        free = {"categorical_features": None, "min_value": None, "max_value": None}
+        warn_of_duration(self, X, remedy, count, _TIMED, n_estimators=1, **free)
 
     def _train(self, X, on_chosen):
         """Train a first member, then the others for as many rounds; return a list."""

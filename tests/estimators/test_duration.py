@@ -7,13 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skvnce import CopulaGraphLearner, ForestImputer, GaussianImputer
+from skvnce import CopulaGraphLearner, ForestImputer, GaussianImputer, LAIRImputer
 from skvnce.estimators import _duration
 from skvnce.exceptions import DurationWarning
 
 PLAIN = GaussianImputer(marginals="normal", shrinkage=0.1, n_parameter_draws=1)
 FOREST = ForestImputer(PLAIN, n_estimators=20, random_state=0)
 GRAPH = CopulaGraphLearner(max_iter=2, random_state=0)
+MEMBERS = LAIRImputer(random_state=0)
 
 
 def table(d, n=12):
@@ -26,16 +27,21 @@ def table(d, n=12):
 
 @pytest.mark.parametrize("convert", [np.asarray, pd.DataFrame])
 @pytest.mark.parametrize(
-    ("estimator", "remedy"), [(FOREST, "n_estimators"), (GRAPH, "Leave out columns")]
+    ("estimator", "remedy", "d"),
+    [
+        (FOREST, "n_estimators", 210),
+        (GRAPH, "Leave out columns", 210),
+        (MEMBERS, "n_estimators", 610),
+    ],
 )
 def test_a_long_fit_is_announced_before_it_starts(
-    estimator, remedy, convert, monkeypatch
+    estimator, remedy, d, convert, monkeypatch
 ):
-    X = convert(table(210))
+    X = convert(table(d))
     if convert is pd.DataFrame:
-        X.columns = [f"c{j}" for j in range(210)]
+        X.columns = [f"c{j}" for j in range(d)]
     monkeypatch.setattr(_duration, "_seconds_of_fit", lambda one, cells: 30.0)
-    message = f"12 rows and 210 columns will take about .*{remedy}"
+    message = f"12 rows and {d} columns will take about .*{remedy}"
     before = dict(vars(estimator))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -46,7 +52,7 @@ def test_a_long_fit_is_announced_before_it_starts(
 
 
 def test_the_time_is_that_of_a_copy(monkeypatch):
-    clock = iter([0.0, 3.0])
+    clock = iter([0.0, 5.0, 10.0, 13.0])  # the first fit loads modules
     monkeypatch.setattr(_duration, "perf_counter", lambda: next(clock))
     with pytest.warns(DurationWarning, match="about 5 minutes") as caught:
         _duration.warn_of_duration(PLAIN, table(500), "Go.", n_parameter_draws=0)
@@ -63,6 +69,7 @@ def test_short_fits_are_not_announced(monkeypatch):
 
     monkeypatch.setattr(_duration, "_seconds_of_fit", measured)
     _duration.warn_of_duration(PLAIN, table(199), "Go.")
+    _duration.warn_of_duration(PLAIN, table(599), "Go.", columns=150)
 
 
 def test_a_copy_that_cannot_be_fitted_says_nothing():
