@@ -71,11 +71,13 @@ def vae(name, algorithm="miwae"):
 
 
 def noisy_or(algorithm):
+    network = {"hidden_layer_sizes": (4,)} if algorithm in ("acp", "avi") else {}
+
     def made(name):
         return NoisyOr(
             2,
             algorithm=algorithm,
-            hidden_layer_sizes=(4,),
+            **network,
             solver=solver(name),
             max_iter=5,
             random_state=0,
