@@ -59,18 +59,20 @@ print(pd.DataFrame({c: std(c) for c in columns}).T.round(2))
 # %%
 # A skewed column
 # ---------------
-# The imputer chose marginal distributions that are not normal, since they predict
-# held-out cells better.  Draws of a normal distribution have the right mean and
-# standard deviation, and the wrong shape where a column is skewed: without bounds a
-# tenth of the drawn concentrations of testosterone is negative.  By default draws stay
-# in the range that is learned from each column (``feature_ranges_``).
+# Columns of counts are levels, so that the imputer gives each column its observed
+# distribution.  Draws of a normal distribution have the right mean and standard
+# deviation, and the wrong shape where a column is skewed: without bounds a tenth of the
+# drawn concentrations of testosterone is negative.  By default draws stay in the range
+# that is learned from each column (``feature_ranges_``).
 
 place = X.columns.get_loc("Testosterone")
 gone = X["Testosterone"].isna()
 free = {"min_value": -np.inf, "max_value": np.inf}
+# counts are numbers here: with levels, each column has its observed distribution
+normal = {"marginals": "normal", "categorical_features": None, "random_state": 0}
 imputers = {
-    "normal, no bounds": GaussianImputer(marginals="normal", random_state=0, **free),
-    "normal": GaussianImputer(marginals="normal", random_state=0),
+    "normal, no bounds": GaussianImputer(**normal, **free),
+    "normal": GaussianImputer(**normal),
 }
 kinds = {
     kind: one.fit(X).sample(X, n_draws=5, random_state=0, as_array=True)
