@@ -26,7 +26,7 @@ from skvnce.variational.base import Draws, Posterior, Uniforms, global_stream
 from skvnce.variational.sequential import SequentialPosterior, integrated, joined
 
 EVALUATED = 64  # number of draws for means, scores and densities
-CANDIDATES = 20  # number of weighted draws of which one is selected
+CANDIDATES = 80  # weighted draws of which one is selected; the bias falls as 1 over it
 PART = 2**21  # maximum size of the draws of one part of the rows
 
 
