@@ -17,8 +17,7 @@ from torch import Tensor
 
 from skvnce._forks import PROCESS
 from skvnce._torch_defaults import torch_defaults
-from skvnce.variational.base import Uniforms
-from skvnce.variational.base import shifted_lattice as shifted_lattice  # re-exported
+from skvnce.variational.base import Uniforms, shifted_lattice
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))

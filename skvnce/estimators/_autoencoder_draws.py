@@ -4,12 +4,12 @@ import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_lattice, shifted_lattice
+from skvnce._random import row_lattice
 from skvnce.algorithms.vae import sampling
 from skvnce.algorithms.vae.batches import chunks
 from skvnce.distributions.quantiles import at_quantiles, midpoint_levels
 from skvnce.models.bounded import BoundedModel
-from skvnce.variational.base import global_stream
+from skvnce.variational.base import global_stream, shifted_lattice
 
 _ROUGH = 32  # number of draws of an approximate mean, a power of two
 _LEVELS = 32  # number of quantiles that represent a cell

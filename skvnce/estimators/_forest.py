@@ -216,17 +216,17 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         """
         self._check_parameters()
         needs_memory(self, X, reset=True)
-        is_table = len(getattr(X, "shape", ())) == 2
-        if is_table:
+        has_shape = len(getattr(X, "shape", ())) == 2
+        if has_shape:
             check_fit(self, X.shape)
             check_trees(int(self.n_estimators), X.shape)
-        is_table &= getattr(getattr(X, "dtype", None), "kind", "") == "f"
-        if is_table:
+        is_array = has_shape and getattr(getattr(X, "dtype", None), "kind", "") == "f"
+        if is_array:
             self._warn_of_duration(X)
         rng = np.random.default_rng(seed_from(self.random_state))
         self._keep_model(self._seeded(rng).fit(X))
         cells = self._checked(X)
-        if not is_table:  # only now are there codes of levels
+        if not is_array:  # only now are there codes of levels
             self._warn_of_duration(cells)
         _, finish = report_rounds(self, None, X=cells)
         cells = cells[~np.isnan(cells).all(1)]

@@ -8,7 +8,7 @@ from samplers.toy import LINEAR, ROWS, exact_moments, repeat
 from scipy.stats import multivariate_normal
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_keyed, seeded, shifted_lattice
+from skvnce._random import row_keyed, seeded
 from skvnce.algorithms.vae.autoencoder import Architecture, Autoencoder, build
 from skvnce.algorithms.vae.sampling import (
     SAMPLERS,
@@ -20,7 +20,7 @@ from skvnce.algorithms.vae.sampling import (
 from skvnce.distributions.cells import Families
 from skvnce.models.bounded import BoundedModel
 from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
-from skvnce.variational.base import global_stream
+from skvnce.variational.base import global_stream, shifted_lattice
 
 NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
 NORMAL = Families(NONE, NONE, NONE, EMPTY, EMPTY, EMPTY)
