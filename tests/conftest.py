@@ -29,6 +29,18 @@ def pytest_addoption(parser):
         action="store_true",
         help="run only the tests that depend on SKVNCE_TEST_SEED, to sweep the seeds",
     )
+    parser.addoption(
+        "--seeds",
+        type=lambda text: [int(part) for part in text.split(",")],
+        help="run tests that depend on the seed at each of these: 17,23,851852",
+    )
+
+
+def pytest_generate_tests(metafunc):
+    seeds = metafunc.config.getoption("--seeds")
+    own = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    if seeds and "seed" in metafunc.fixturenames and "seed" not in own:
+        metafunc.parametrize("seed", seeds, ids=[f"seed={each}" for each in seeds])
 
 
 def pytest_collection_modifyitems(config, items):
