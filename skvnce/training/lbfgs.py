@@ -21,7 +21,7 @@ from skvnce._progress import tell
 from skvnce.training.adam import NotFinite
 from skvnce.training.proximal import Certified
 
-_RESTARTS = 5  # maximum number after steps to points where the loss is not finite
+_RESTARTS = 10  # maximum number after steps to points where the loss is not finite
 
 
 class Lowest(NamedTuple):
@@ -124,8 +124,8 @@ def minimise_parameters(
     Raises
     ------
     NotFinite
-        If the sum is NaN or infinite at the start, or repeatedly after restarts from
-        the best previous point.
+        If the sum is NaN or infinite, or a matrix in it singular, at the start or
+        repeatedly after restarts from the best previous point.
     """
     leaves = list(parameters)
     best = Lowest(inf, flat([leaf.detach() for leaf in leaves]))
@@ -138,13 +138,10 @@ def minimise_parameters(
 
     def value(vector: Tensor) -> Tensor:
         move(vector.detach())
-        at, slope = vector.new_zeros(()), torch.zeros_like(vector)
-        for part in parts():
-            if not part.requires_grad:  # rows without draws do not train a posterior
-                at = at + part
-                continue
-            gradients = torch.autograd.grad(part, leaves, materialize_grads=True)
-            at, slope = at + part.detach().to(at), slope + flat(gradients)
+        try:
+            at, slope = _total(parts(), leaves)
+        except torch.linalg.LinAlgError as error:  # a scale too small or too large
+            raise NotFinite(str(error)) from error
         if not (at.isfinite() and slope.isfinite().all()):
             raise NotFinite(f"the loss is {float(at)}, or its gradient is not finite")
         nonlocal best
@@ -160,18 +157,39 @@ def minimise_parameters(
         shown.append(loss)
         return on_step(loss)
 
-    for restarts in reversed(range(_RESTARTS + 1)):
-        before, left = best.loss, max(1, max_iter - len(shown))
-        options = {"tol": tol, "max_iter": left, "on_step": count}
+    for restart in range(_RESTARTS + 1):
+        unit = 0.1**restart  # the length of the first step of L-BFGS
+        left = max(1, max_iter - len(shown))
+        options = {"tol": tol * unit, "max_iter": left, "on_step": count}
         try:
-            found = minimise(value, best.point, *free, **options)
+            found = minimise(
+                lambda scaled, unit=unit: value(scaled * unit),
+                best.point / unit,
+                *free,
+                **options,
+            )
             break
-        except NotFinite:  # the step was too long: a restart makes a shorter one
+        except NotFinite:  # the step was too long
             move(best.point)
-            if not restarts or best.loss == before:
+            if restart == _RESTARTS or best.loss == inf:
                 raise
-    move(found.point)
-    return found._replace(n_iter=len(shown))
+    point, gap = found.point * unit, found.gap / unit
+    move(point)
+    return Certified(point, found.objective, gap, len(shown))
+
+
+def _total(parts: Iterable[Tensor], leaves: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Sum the values of the parts and their gradients."""
+    n_parameters = sum(leaf.numel() for leaf in leaves)
+    at = torch.zeros((), dtype=torch.float64)
+    slope = at.new_zeros(n_parameters)
+    for part in parts:
+        if not part.requires_grad:  # rows without draws do not train a posterior
+            at = at + part
+            continue
+        gradients = torch.autograd.grad(part, leaves, materialize_grads=True)
+        at, slope = at + part.detach().to(at), slope + flat(gradients)
+    return at, slope
 
 
 def flat(tensors: Iterable[Tensor]) -> Tensor:

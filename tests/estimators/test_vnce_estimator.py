@@ -439,6 +439,7 @@ def test_the_score_does_not_depend_on_how_it_was_fitted():
     assert np.ptp(scores) < 0.02
 
 
+@pytest.mark.filterwarnings("ignore:The 16 draws")  # right after such a rough fit
 @pytest.mark.parametrize("model", [Bell, Factor])
 def test_rows_alone_decide(model):
     X = gaussian_table(0, n=40) - MEAN

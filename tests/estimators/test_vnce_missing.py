@@ -12,6 +12,7 @@ from torch import nn
 from skvnce import VNCEEstimator
 from skvnce.algorithms.vnce.gap import MOST_LOST
 from skvnce.algorithms.vnce.table import fit_with_enough_draws
+from skvnce.training.adam import NotFinite
 
 RADIUS, SPREAD = 2.0, 0.2
 
@@ -108,3 +109,14 @@ def test_draws_are_added_only_where_they_suffice(lost, more_draws, expected):
     assert found is used is fits[-1]
     assert used.n_draws == expected
     assert len(fits) == 1 + (expected == 64)
+
+
+def test_a_second_fit_that_diverges_leaves_the_first():
+    asked = Asked(16, 64, 3.0)
+
+    def fit(one):
+        if one.n_draws == 64:
+            raise NotFinite("at the start")
+        return one
+
+    assert fit_with_enough_draws(fit, asked) == (asked, asked)

@@ -165,6 +165,23 @@ def test_a_loss_that_is_not_finite_is_refused(where):
         minimise_parameters(lambda: [v.square(), power()], [v])
 
 
+def test_steps_to_singular_matrices_are_taken_back():
+    """A line that ends where a matrix is no longer positive definite."""
+    v = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    met = []
+
+    def parts():
+        with torch.no_grad():
+            met.append(float(v) >= 5)
+        yield (torch.linalg.cholesky((5 - v)[:, None]).log() * -4 - 10 * v).sum()
+
+    found = minimise_parameters(parts, [v], max_iter=50)
+    assert any(met)  # the control
+    assert float(found.point) == pytest.approx(4.8, abs=1e-6)
+    with pytest.raises(NotFinite, match="positive-definite"):
+        minimise_parameters(lambda: [torch.linalg.cholesky(-v[:, None] - 9).sum()], [v])
+
+
 def test_steps_beyond_the_finite_region_are_taken_back():
     """A line that ends at a wall, behind which the loss overflows."""
     v = torch.zeros(1, dtype=torch.float64, requires_grad=True)

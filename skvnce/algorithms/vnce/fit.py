@@ -288,8 +288,8 @@ def solve(
             max_iter=solver.max_iter,
             on_round=on_round,
         )
-        if averages and of_posterior:  # draws of the final model start from it
-            em.fit_posterior(problem, [leaf for _, leaf in of_posterior])
+        if averages:  # draws of the final model start from it
+            fit_proposals(solver, problem, data)
         return trace.loss, trace.converged
     return fit_without_draws(solver, problem, leaves, penalty, on_round)
 

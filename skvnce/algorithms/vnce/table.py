@@ -1,6 +1,7 @@
 """A fit of a model to a table: units, noise, the best of several starts, the scale."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import NamedTuple
 
@@ -147,7 +148,10 @@ def fit_with_enough_draws(
         return found, settings
     more = settings._replace(n_draws=settings.more_draws)
     lost, left = (found.bound_gap(one.n_draws) for one in (settings, more))
-    return (fit_with(more), more) if lost > MOST_LOST > left else (found, settings)
+    if lost > MOST_LOST > left:
+        with suppress(NotFinite):  # the fit with few draws stays, and warns
+            return fit_with(more), more
+    return found, settings
 
 
 def _prepare(
