@@ -30,7 +30,7 @@ SHARE = 0.5  # shrinkage in rows per latent variable if it is "auto"
 ROWS = 10_000  # the chains of the fit use about as many rows
 _FEWEST_DRAWS = 20  # of the parameters, whose average is the estimate
 _SWEEPS = 0.5  # number of sweeps as a share of `max_iter`
-_DOUBTFUL = 0.25  # standard deviations of cells beyond a limit, of which `fit` warns
+_DOUBTFUL = 0.12  # standard deviations of cells beyond a limit, of which `fit` warns
 _CHECKING = 0.3  # and without the held-out cells
 
 

@@ -118,6 +118,20 @@ def test_means_above_a_limit_are_those_of_skewed_distributions(seed):
     assert abs(errors.mean()) < 0.1 + GATE * errors.std(ddof=1) / len(errors) ** 0.5
 
 
+def test_doubt_is_the_error_of_means_below_a_limit(seed):
+    """Root mean squares over 28 small tables; at 30 seeds their ratio is .75 to 1.5."""
+    rng, found, grid = np.random.default_rng(seed), [], (np.arange(400) + 0.5) / 1000
+    for shape in [*SHAPES.values()] * 4:
+        truth, limit = shape.ppf(grid), shape.ppf(0.4)
+        x = shape.rvs(300, random_state=rng)
+        n = int((x < limit).sum())
+        marginal, doubt = made(censored, x[x >= limit], [-INF] * n, [limit] * n)
+        cells = marginal.cells(torch.from_numpy(ndtri(grid * n / 120))).numpy()
+        found.append([(cells.mean() - truth.mean()) / truth.std(), doubt])
+    error, doubt = np.sqrt(np.square(found).mean(0))
+    assert 0.4 < error / doubt < 2.5
+
+
 def test_a_few_values_do_not_tell_the_shape_beyond_a_limit(seed):
     """Of ten values many shapes are possible; of 2000 lognormal ones only few."""
     rng, doubts = np.random.default_rng(seed), []
