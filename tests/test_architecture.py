@@ -8,8 +8,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
+import structure
 
 import skvnce
 
@@ -144,15 +146,43 @@ def classes():
                 yield cls
 
 
-def own_bases(cls):
-    """List the direct bases of a class that are ours."""
-    return [one for one in cls.__bases__ if one.__module__.startswith("skvnce.")]
+def test_classes_have_few_ancestors_of_ours():
+    found = {cls.__name__: len(structure.ancestors(cls)) for cls in classes()}
+    assert len(found) > 20
+    most = structure.N_ANCESTORS
+    assert {k: n for k, n in found.items() if n > most} == structure.ANCESTORS
 
 
-def test_no_class_has_more_than_two_bases_of_ours():
-    found = {cls.__name__: own_bases(cls) for cls in classes()}
-    assert len(found) > 20 and found["CellSampler"]
-    assert {name: bases for name, bases in found.items() if len(bases) > 2} == {}
+MODULES = ROOT / "estimators"
+STATE = {  # what is counted in each module, and its exceptions
+    "writes": (structure.writes, structure.WRITES),
+    "takes": (structure.takes, structure.TAKES),
+}
+
+
+@pytest.mark.parametrize(("count", "allowed"), STATE.values(), ids=STATE)
+def test_functions_neither_write_to_estimators_nor_take_them(count, allowed):
+    """The exceptions are equal to what is found, so that they only shrink."""
+    assert structure.counted(MODULES, count) == allowed
+
+
+@pytest.mark.parametrize(
+    ("count", "source"),
+    [
+        ("writes", "def fit(estimator):\n    estimator.mean_ = 0"),
+        ("writes", "def fit(x):\n    def inner():\n        x.a, x.b[0].c = 1, 2"),
+        ("writes", "def fit(one):\n    del one.mean_"),
+        ("writes", "def fit(one):\n    vars(one).update(mean_=0)"),
+        ("writes", "def fit(one):\n    one.__dict__.pop('mean_')"),
+        ("writes", "def fit(one):\n    setattr(one, 'mean_', 0)"),
+        ("takes", "def fit(X, *, estimator):\n    return X"),
+    ],
+)
+def test_state_outside_of_classes_is_found(count, source):
+    count, _ = STATE[count]
+    assert count(source) > 0
+    assert count(f"class Imputer:\n{indent(source, '    ')}") == 0
+    assert count("def fit(table):\n    mean = table.mean\n    return mean") == 0
 
 
 TESTING = {"skvnce.testing._contract", "skvnce.testing._requirements"}
@@ -191,10 +221,20 @@ def test_checks_of_estimators_import_none_of_them():
 
 
 def test_every_file_is_short():
+    """Lines of code: documentation does not count."""
     lengths = {
-        str(path): len(path.read_text().splitlines()) for path in ROOT.rglob("*.py")
+        path.relative_to(ROOT).as_posix(): structure.code_lines(path.read_text())
+        for path in ROOT.rglob("*.py")
     }
-    assert {path: length for path, length in lengths.items() if length > 450} == {}
+    most = structure.N_CODE_LINES
+    too_long = {path: n for path, n in lengths.items() if n > most}
+    assert too_long == structure.CODE_LINES
+
+
+def test_lines_of_code_are_counted():
+    source = '"""Two\nlines."""\n\n# reason\nx = (\n    1,\n)  # three\n"""A\nB"""\n'
+    assert structure.code_lines(source) == 3
+    assert structure.code_lines(f"def f():\n    {source.splitlines()[4]}1)\n") == 2
 
 
 def test_every_folder_has_its_rule():
