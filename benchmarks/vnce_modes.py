@@ -129,6 +129,68 @@ def one_table(name, seed, shares):
             )
 
 
+def log_parts(x, observed, mean, variance, weight):
+    """Compute log weight_k p_k(x_obs) of normals with diagonal covariances; (n, k)."""
+    square = (x[:, None] - mean) ** 2 / variance + np.log(2 * np.pi * variance)
+    return np.log(weight) - (square * observed[:, None]).sum(2) / 2
+
+
+def maximum_likelihood(X, number, rng, starts=10, rounds=300):
+    """Fit a mixture of normals with diagonal covariances to observed cells, by EM."""
+    X = X[~np.isnan(X).all(1)]
+    observed, found = ~np.isnan(X), []
+    x = np.where(observed, X, 0.0)
+    for _ in range(starts):
+        mean, variance = rng.normal(size=(number, 2)), np.ones((number, 2))
+        weight = np.full(number, 1 / number)
+        for _ in range(rounds):
+            parts = log_parts(x, observed, mean, variance, weight)
+            share = np.exp(parts - np.logaddexp.reduce(parts, 1)[:, None])
+            total, weight = share.sum(0)[:, None], share.mean(0).clip(1e-6)
+            filled = np.where(observed[:, None], x[:, None], mean)
+            unknown = np.where(observed[:, None], 0.0, variance)
+            mean = (share[..., None] * filled).sum(0) / total
+            square = (filled - mean) ** 2 + unknown
+            variance = ((share[..., None] * square).sum(0) / total).clip(1e-3)
+        found.append((parts, (mean, variance, weight / weight.sum())))
+    return max(found, key=lambda one: np.logaddexp.reduce(one[0], 1).sum())[1]
+
+
+def limits(seeds, rows=(ROWS, 4 * ROWS)):
+    """Return the part about what missing cells cost the likelihood itself."""
+    lines = []
+    for name, number in (("two moons", 6), ("mixture", 3)):
+        for n in rows:
+            lost = []
+            for seed in range(seeds):
+                rng = np.random.default_rng(seed)
+                X, unseen = TABLES[name][0](rng, n), TABLES[name][0](rng, UNSEEN)
+                holes = [rng.random(X.shape) < share for share in (0, *SHARES)]
+                found = [
+                    maximum_likelihood(np.where(one, np.nan, X), number, rng)
+                    for one in holes
+                ]
+                seen = np.ones(unseen.shape, dtype=bool)
+                score = [
+                    np.logaddexp.reduce(log_parts(unseen, seen, *one), 1).mean()
+                    for one in found
+                ]
+                lost.append(np.subtract(score[1:], score[0]))
+                print(name, n, *lost[-1], flush=True)
+            for share, each in zip(SHARES, np.transpose(lost), strict=True):
+                span = f"{each.min():.3f} to {each.max():.3f}"
+                lines.append([name, n, f"{share:.0%}", f"{each.mean():.3f}", span])
+    header = ["table", "rows", "missing", "nats", "range"]
+    text = (
+        "What missing cells cost the likelihood itself: the same mixtures fitted by EM "
+        f"to observed cells, best of ten starts, {seeds} tables each. With 500 rows "
+        "and 40 % missing two moons lose about as much as VNCE loses above; with 2000 "
+        "rows nothing. So that loss is one of information, of which no diagnostic of "
+        "the posterior tells."
+    )
+    return [text, table(header, lines)]
+
+
 def section(seeds, names=tuple(TABLES), shares=SHARES):
     """Return the parts of the section."""
     found = {}
@@ -165,7 +227,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="the ring, one seed")
+    parser.add_argument("--limits", type=int, help="only this part, of so many tables")
     asked = parser.parse_args()
+    if asked.limits:
+        print("\n\n".join(limits(asked.limits)))
+        return
     ways = (1, ("ring",), SHARES[:1]) if asked.quick else (asked.seeds,)
     print("\n\n".join(section(*ways)))
 
