@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from statistical import FAILURE, p_share
 
 from skvnce._columns import Column, encode
 from skvnce._fit_table import Table
@@ -190,12 +191,16 @@ def test_levels_that_explain_nothing_are_no_subjects(seed, make):
 
 
 def test_a_smooth_function_of_a_number_is_no_group(rng):
-    age = rng.integers(20, 80, 400)
-    y = 2 * np.sin(age / 10) + 0.3 * rng.normal(size=400)
-    y[rng.random(400) < 0.3] = np.nan
-    X = pd.DataFrame({"age": age, "y": y})
-    assert not repeated_rows(table_of(X))
-    assert repeated_rows(table_of(X.assign(age="a" + X["age"].astype(str))))
+    """It is reported in 2 % of tables: differences of neighbours are no pure noise."""
+    wrong = 0
+    for _ in range(20):
+        age = rng.integers(20, 80, 400)
+        y = 2 * np.sin(age / 10) + 0.3 * rng.normal(size=400)
+        y[rng.random(400) < 0.3] = np.nan
+        X = pd.DataFrame({"age": age, "y": y})
+        wrong += bool(repeated_rows(table_of(X)))
+        assert repeated_rows(table_of(X.assign(age="a" + X["age"].astype(str))))
+    assert p_share(wrong, 20, 0.02, "greater") > FAILURE
 
 
 def test_many_rows_of_a_level_are_no_repeated_rows(rng):

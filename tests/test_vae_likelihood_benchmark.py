@@ -115,10 +115,13 @@ def test_the_score_is_the_log_density():
 
 
 def test_proposals_are_the_posteriors_of_a_linear_model(seed):
-    """The estimate is then the log-density, which draws of the prior do not reach."""
+    """The estimate is then the log-density, which draws of the prior do not reach.
+
+    Latents of orthogonal loadings are independent given a row, as the proposals are.
+    """
     torch.manual_seed(seed)
     model = study.Autoencoder(1, study.WIDTH, D, LATENTS)
-    loadings, noise = 3 * torch.randn(D, LATENTS), 0.3
+    loadings, noise = 5 * torch.linalg.qr(torch.randn(D, LATENTS))[0], 0.3
     model.likelihood = lambda z: Normal(z @ loadings.T, noise, validate_args=False)
     covariance = loadings @ loadings.T + noise**2 * torch.eye(D)
     exact = torch.distributions.MultivariateNormal(torch.zeros(D), covariance)
@@ -126,10 +129,11 @@ def test_proposals_are_the_posteriors_of_a_linear_model(seed):
     sizes = study.QUICK._replace(refit=100, rowwise=600)
     q = study.proposals(model, x, sizes)
     found = study.log_likelihood(model, q, x, 2000)[0, 0].float()
-    assert (found - exact.log_prob(x)).abs().median() < 0.2
+    # .010 at most at 13 seeds
+    assert (found - exact.log_prob(x)).abs().max() < 0.05
     prior = study.independent(torch.zeros_like(q.mean), torch.ones_like(q.mean))
     control = study.log_likelihood(model, prior, x, 20)[0, 0].float()
-    assert (control - exact.log_prob(x)).abs().median() > 0.2
+    assert (control - exact.log_prob(x)).abs().median() > 1
 
 
 def test_gradients_are_clipped_fit_by_fit():

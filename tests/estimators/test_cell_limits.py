@@ -151,7 +151,7 @@ def test_lognormal_columns_keep_their_shape(seed):
 def test_columns_that_may_be_negative_are_normal(seed):
     """A normal column of positive observed values, and values below a limit."""
     rng = np.random.default_rng([seed, 4])
-    n = 3000
+    n = 6000
     z = rng.multivariate_normal([0, 0], [[1, 0.5], [0.5, 1]], n)
     X = np.column_stack([10 + 5 * z[:, 0], z[:, 1]])
     hidden = np.where(X < [10.0, -np.inf], np.nan, X)
@@ -163,9 +163,10 @@ def test_columns_that_may_be_negative_are_normal(seed):
         cells = np.array(draws)[:, np.isnan(hidden[:, 0]), 0]
         means.append(cells.mean() - X[np.isnan(hidden[:, 0]), 0].mean())
         assert (cells.min() < 0) == (low is not None)
-    # the slope, 5, has a standard error of about .2, and the mean .8 times that
+    # at 21 seeds: -.06, standard deviation .095
     assert abs(means[0]) < 0.6 and abs(means[1]) < 0.6
-    assert means[2] > 0.6  # gamma, Weibull and lognormal cells are positive
+    # gamma, Weibull and lognormal cells are positive: .67 more, standard deviation .053
+    assert means[2] - means[0] > 0.35
 
 
 def test_limits_are_arrays_frames_dicts_or_numbers():

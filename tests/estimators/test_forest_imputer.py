@@ -240,7 +240,11 @@ def test_numbers_that_nearly_repeat_another_one_are_found_in_rows_that_observe_b
 
 
 def test_draws_of_nearly_equal_numbers_are_as_narrow_as_those_of_the_model(seed):
-    """A forest alone draws with a standard deviation above .08; the true one is .01."""
+    """A forest alone draws with a standard deviation above .2; the true one is .01.
+
+    At 20 seeds, the ratio of 50 draws was 1.010 with a standard deviation of .011, the
+    model's deviation .046 at most, and that of half a forest .34 at least.
+    """
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(300, 4))
     X[:, 1] = X[:, 0] + 0.01 * X[:, 1]
@@ -249,14 +253,14 @@ def test_draws_of_nearly_equal_numbers_are_as_narrow_as_those_of_the_model(seed)
     rows = np.isnan(X[:, 1]) & ~np.isnan(X[:, 0])
 
     def deviation(imputer):
-        draws = np.stack(imputer.sample(X, 10, random_state=0))
+        draws = np.stack(imputer.sample(X, 50, random_state=0))
         return (draws[:, rows, 1] - twin[rows]).std()
 
     imputer = ForestImputer(**GIVEN).fit(X)
     assert (imputer.weights_[:2] == 0).all() and (imputer.weights_[2:] > 0).all()
     own = deviation(imputer.model_)
-    assert deviation(imputer) < 1.1 * own < 0.06
-    assert deviation(ForestImputer(weight=0.5, **GIVEN).fit(X)) > 0.08
+    assert deviation(imputer) < 1.1 * own < 0.12
+    assert deviation(ForestImputer(weight=0.5, **GIVEN).fit(X)) > 0.2
 
 
 # the imputer

@@ -172,9 +172,12 @@ def test_columns_and_rows_have_no_order(seed):
     rng = np.random.default_rng(seed)
     _, x = simulate(200, rng)
     columns, rows = rng.permutation(D), rng.permutation(len(x))
-    first, _ = learn(x, alpha=0.05)
-    second, _ = learn(x[rows][:, columns], alpha=0.05)
-    assert 0 < (first == 0).sum() < D * (D - 1)
+    for alpha in 0.08, 0.05, 0.15:  # the first removes none or all of few tables
+        first, _ = learn(x, alpha=alpha)
+        if some_are_zero := 0 < (first == 0).sum() < D * (D - 1):
+            break
+    assert some_are_zero
+    second, _ = learn(x[rows][:, columns], alpha=alpha)
     np.testing.assert_allclose(second, first[np.ix_(columns, columns)], atol=1e-4)
     edges = np.abs(first) > 1e-3
     assert (second[edges[np.ix_(columns, columns)]] != 0).all()
