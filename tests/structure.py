@@ -73,7 +73,7 @@ TAKES = {
     "_level_scores": 6,
     "_memory": 3,
     "_misfit": 3,
-    "_output": 6,
+    "_output": 4,
     "_parts": 1,
     "_possible": 5,
     "_prediction": 1,

@@ -7,6 +7,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._cells import is_frame
 from skvnce._progress import step
 from skvnce._warnings import warn_user
 from skvnce.estimators._by_parts import (
@@ -297,6 +298,30 @@ class IncompleteTransformer(
         filled[..., empty] = np.nan_to_num(filled[..., empty])
         return filled[..., kept]
 
+    def _rounded(self, tables, checked, X):
+        """Round what fills columns of whole numbers, if X is a data frame.
+
+        Parameters
+        ----------
+        tables : ndarray of shape (..., n_samples, n_features_out)
+        checked : ndarray of shape (n_samples, n_features_in_)
+            Rows of X; their missing cells are rounded.
+        X : array-like
+
+        Returns
+        -------
+        ndarray of shape (..., n_samples, n_features_out)
+        """
+        if not is_frame(X):
+            return tables
+        kept = self._columns_kept()
+        possible = PossibleValues(*self._possible)
+        return possible.whole(tables, kept, np.isnan(checked)[:, kept])
+
+    def _whole(self, tables, checked, X):
+        """Round whole numbers of complete rows; parameters are those of `_rounded`."""
+        return self._rounded(tables, checked, X)
+
     def _keeps_empty(self):
         """Return whether `transform` keeps columns that were missing at `fit`."""
         return self.keep_empty_features
@@ -354,6 +379,7 @@ class CellSampler(CellQuantiles, IncompleteTransformer):
         check_sample(n_draws, as_array)
         checked = self._checked(X)
         drawn = self._drawn_tables(checked, n_draws, random_state)
+        drawn = self._whole(drawn, checked, X)
         return self._as_asked(drawn, checked, X, as_array)
 
     def _with_one_draw(self):
@@ -408,5 +434,5 @@ class CellSampler(CellQuantiles, IncompleteTransformer):
 
     def _completed(self, filled, checked, X):
         """Return filled rows (n_samples, n_features) of X as `transform` does."""
-        table = self._columns_out(filled, checked)
+        table = self._whole(self._columns_out(filled, checked), checked, X)
         return as_given(self, table, np.isnan(checked), X)

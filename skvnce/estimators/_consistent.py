@@ -17,6 +17,7 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._equations import Derived, Equations, Sum
 from skvnce.estimators._imputer import Imputer
+from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._validation import (
     RANDOM_STATE,
     Encoded,
@@ -92,9 +93,12 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
     sum, in units of their standard deviations; and of the missing cells that an
     observed derived cell depends on, the last one listed is solved for, by bisection
     near its filled value.  Columns without a negative observed cell keep their sign,
-    and sums of columns of integers are sums of integers.  Moved cells are not draws
-    from the model given the equation; they are close to it if the model has learned the
-    equation from complete rows.  Bounds of `model` do not restrict moved cells.
+    and sums of columns of integers are sums of integers.  Whole numbers of a data frame
+    stay whole where cells of other columns, or a missing total, satisfy the equation;
+    else floats become fractions, and integer data types, which hold none, are rounded,
+    so that the equation holds only approximately.  Moved cells are not draws from the
+    model given the equation; they are close to it if the model has learned the equation
+    from complete rows.  Bounds of `model` do not restrict moved cells.
 
     Rows of observed cells that contradict an equation are errors of `fit`, `transform`
     and `sample`.  Quantiles of `interval` and `quantile` are those of each cell alone.
@@ -187,6 +191,8 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         solved = self._equations().deduced(cells, self.rtol).astype(cells.dtype)
         self._check_known(solved)
         self._keep_model(self._seeded(rng).fit(Encoded(solved, self)))
+        possible, integers = PossibleValues(*self._possible), self._equations().integers
+        self._set_possible(possible._replace(integers=integers))
         finish()
         return self
 
@@ -258,6 +264,21 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
                 change = (after - before)[..., places.index(place)]
                 shift.moved[node][0] += change[:, missing[:, place]].sum()
         return after
+
+    def _whole(self, tables, checked, X):
+        """Round whole numbers, and move cells of other columns by what equations lose.
+
+        Whole columns are moved where no other cells satisfy an equation.
+        """
+        solved = self._solved(checked)
+        rounded = self._rounded(tables, solved, X)
+        if rounded is tables or not self._keys():
+            return rounded
+        equations, kept = self._equations(), self._columns_kept()
+        whole = np.flatnonzero(equations.integers).tolist()
+        several = rounded.reshape(-1, *rounded.shape[-2:])
+        found = self._enforced(several, solved, whole).reshape(tables.shape)
+        return equations.snapped(found, kept)
 
     def _limit_of_shift(self, place):
         if place not in self._places_of_equations():

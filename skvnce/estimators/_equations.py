@@ -127,7 +127,7 @@ class Equations(NamedTuple):
     low, high : ndarray of shape (n_features,)
         0 if no observed cell is negative, or positive; else infinite.
     integers : ndarray of bool, of shape (n_features,)
-        Columns of integers.
+        Columns whose observed cells are whole numbers.
     """
 
     sums: list
@@ -214,25 +214,45 @@ class Equations(NamedTuple):
         values = tables[:, rows].reshape(-1, tables.shape[2]).astype(np.float64)
         free = np.tile(missing[rows], (len(tables), 1))
         names = np.tile(rows, len(tables))
-        left = np.arange(len(values))  # rows whose equations may not hold yet
-        for columns in (fixed, ()) if len(fixed) else ((),):
-            part, movable = values[left], free[left]
-            movable[:, columns] = False
-            holds = self._settle(part, movable, free[left])
-            done = holds if len(columns) else slice(None)
-            values[left[done]], left = part[done], left[~holds]
+        left = self._move(values, free, fixed)
         if len(left):
             self._refuse(values[left[0]][None], free[left[0]][None], names[left[0]])
         tables[:, rows] = values.reshape(len(tables), len(rows), -1)
         return tables
 
+    def _move(self, values, free, fixed):
+        """Move free cells, in place; returns the rows whose equations do not hold.
+
+        Fixed columns give way in the equations that fail, and then in all of the row.
+        """
+        left, attempts = np.arange(len(values)), 3 if len(fixed) else 1
+        locked = np.zeros(free.shape, dtype=bool)
+        locked[:, list(fixed)] = True
+        owned = np.zeros((len(self.every), free.shape[1]), dtype=bool)
+        for row, one in zip(owned, self.every, strict=True):
+            row[one.columns] = True
+        for attempt in range(attempts):
+            if attempt == 2:
+                locked[left] = False
+            part, movable = values[left], free[left] & ~locked[left]
+            fails = ~self._settle(part, movable, free[left])
+            wrong = fails.any(1)
+            kept = ~wrong if attempt < attempts - 1 else slice(None)
+            values[left[kept]] = part[kept]
+            locked[left] &= ~(fails @ owned)
+            left = left[wrong]
+        return left
+
     def _settle(self, values, movable, free):
-        """Move cells, in place, until the equations of rows hold; returns where."""
+        """Move cells, in place, until all equations hold; returns which do.
+
+        Their shape is (n, n_equations).
+        """
         for _ in range(_ROUNDS):
             self._project(values, movable)
             for one in self.derived:
                 self._derive(values, movable, one)
-            holds = np.all([_solved(one, values, free) for one in self.every], 0)
+            holds = np.stack([_solved(one, values, free) for one in self.every], 1)
             if holds.all():
                 break
         return holds
@@ -271,7 +291,14 @@ class Equations(NamedTuple):
             raise ValueError(_is_nan(one, names[rows[np.isnan(found)]][0]))
         if wrong.any():
             raise ValueError(_has_no_solution(one, names[rows[wrong]][0]))
-        table[rows, place] = found
+        table[rows, place] = self.snapped(found, place)
+
+    def snapped(self, cells, places):
+        """Round cells (..., n_places) of whole columns that errors of floats move."""
+        rounded = np.round(cells)
+        error = max(_EXACT, 8 * np.finfo(cells.dtype).eps)
+        near = abs(cells - rounded) <= error * np.maximum(abs(rounded), 1.0)
+        return np.where(self.integers[places] & near, rounded, cells)
 
     def _solution(self, part, one, place, start, rtol):
         """Solve an equation of rows for a column; returns cells, and where none fit."""
@@ -329,13 +356,15 @@ class Equations(NamedTuple):
 
     def _round(self, values, free, one):
         """Round the free cells of a sum of integers, and compute a missing total."""
-        if self.integers[one.columns].all():
-            parts = np.where(free[:, one.sources], values[:, one.sources], 0.0)
-            ends = np.rint(parts.cumsum(1))
-            rounded = np.diff(ends, prepend=0.0)
-            values[:, one.sources] = np.where(
-                free[:, one.sources], rounded, values[:, one.sources]
-            )
+        sources, every = list(one.sources), self.integers[one.columns].all()
+        parts = np.where(free[:, sources], values[:, sources], 0.0)
+        sums = parts.cumsum(1)
+        ends = np.rint(sums)
+        are_whole = ~(free[:, one.columns] & ~self.integers[one.columns]).any(1)
+        are_whole &= ~free[:, one.target] & (abs(sums - ends)[:, -1] < _EXACT)
+        rounded = free[:, sources] & (every | are_whole)[:, None]
+        whole = np.diff(ends, prepend=0.0)
+        values[:, sources] = np.where(rounded, whole, values[:, sources])
         rows = np.flatnonzero(free[:, one.target])
         values[rows, one.target] = one.value(values[rows])
 

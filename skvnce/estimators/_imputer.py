@@ -178,10 +178,19 @@ class Imputer(CellSampler):
 
     def _ruled(self, draw, checked, X, as_array, where):
         """Draw validated rows, apply rules, and convert to what `sample` returns."""
+        draw = self._whole_draws(draw, checked, X)
         drawn = draw()
         if isinstance(where, Rules):
             drawn, where = where.of_draws(drawn, np.isnan(checked), draw)
         return self._as_asked(drawn, checked, X, as_array, where)
+
+    def _whole_draws(self, draw, checked, X):
+        """Make a function that draws some rows, with whole numbers; see `_drawer`."""
+
+        def whole(rows=slice(None)):
+            return self._whole(draw(rows), checked[rows], X)
+
+        return whole
 
     def _sources(self, X, n_draws, is_joint=True):
         """Return models, and a function that draws from one; see `_filled_in_turns`.
@@ -276,10 +285,12 @@ class Imputer(CellSampler):
 
     def _completed(self, predicted, checked, X, where=None, limits=None):
         table, indicators = self._columns_out(predicted.filled, checked), None
+        table = self._whole(table, checked, X)  # what rules see
         if self.indicator_ is not None:
             indicators = self.indicator_.transform(checked).astype(table.dtype)
         if isinstance(where, Rules):
             draw = self._drawer(checked, OF_PREDICTION, 0, limits)
+            draw = self._whole_draws(draw, checked, X)
             given = table, np.isnan(checked), predicted.probabilities, draw
             table, where = where.of_prediction(*given)
         return as_given(self, *self._emptied(table, checked, where), X, indicators)

@@ -110,6 +110,7 @@ class CellQuantiles(HeldOutCheck):
 
     def _tables_of_quantiles(self, tables, checked, X):
         where = np.broadcast_to(columns_with_order(self), checked.shape)
+        tables = self._rounded(tables, checked, X)
         return self._as_asked(tables, checked, X, as_array=False, where=where)
 
 

@@ -9,7 +9,6 @@ from sklearn.utils._set_output import _get_container_adapter
 
 from skvnce._cells import is_frame
 from skvnce._completed import as_objects, in_frames
-from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._validation import columns_of
 
 _LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds
@@ -52,7 +51,6 @@ def tables_as_given(estimator, tables, missing, X):
     Parameters and the tables of the list that is returned are those of `as_given`.
     """
     kept, columns = estimator._columns_kept(), columns_of(estimator)
-    tables = _whole(estimator, tables, missing, X)
     adapter = _get_container_adapter("transform", estimator)
     library = None if adapter is None else adapter.container_lib
     frame = _frame(X, library, columns)
@@ -62,7 +60,7 @@ def tables_as_given(estimator, tables, missing, X):
         if _library(frame) != library:  # without missing cells, data types are kept
             found = [nw.from_native(one).to_pandas() for one in found]
     else:
-        found = list(_values(estimator, tables, missing, X))
+        found = list(values_of(estimator, tables, missing, X))
     if adapter is None:
         return found
     names = estimator._names_in()[kept]
@@ -71,19 +69,6 @@ def tables_as_given(estimator, tables, missing, X):
 
 def values_of(estimator, tables, missing, X):
     """Return several filled tables as an array; parameters as of `tables_as_given`."""
-    return _values(estimator, _whole(estimator, tables, missing, X), missing, X)
-
-
-def _whole(estimator, tables, missing, X):
-    """Round what fills columns of whole numbers, if X is a data frame."""
-    if not is_frame(X):
-        return tables
-    kept = estimator._columns_kept()
-    possible = PossibleValues(*estimator._possible)
-    return possible.whole(tables, kept, missing[:, kept])
-
-
-def _values(estimator, tables, missing, X):
     columns = columns_of(estimator)
     if not columns:
         return tables

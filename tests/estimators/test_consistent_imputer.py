@@ -399,3 +399,68 @@ def test_rows_without_room_for_a_shift_satisfy_the_equations():
     missing = np.array([[True, True, False]] * 2)
     found = equations.enforced(filled, missing, [0])
     assert_allclose(found[0], [[8.0, 2.0, 10.0], [9.5, 0.5, 10.0]])
+
+
+def whole_numbers(seed=0, n=150):
+    """Draw whole numbers beside functions and sums of them that are not whole."""
+    rng = np.random.default_rng([seed, 6])
+    height = np.round(170 + 10 * rng.normal(size=n))
+    weight = np.round(70 + 0.5 * (height - 170) + 8 * rng.normal(size=n))
+    frame = pd.DataFrame({"height": height, "weight": weight})
+    frame["bmi"] = weight / (height / 100) ** 2
+    for name, mean in (("adults", 30), ("kids", 20), ("food", 40), ("other", 15)):
+        frame[name] = rng.poisson(mean, n) + 0.0
+    frame["rent"] = rng.gamma(8.0, size=n)
+    frame["people"] = frame["adults"] + frame["kids"]
+    frame["total"] = frame[["food", "rent", "other"]].sum(axis=1)
+    return frame.mask(rng.random(frame.shape) < 0.25)
+
+
+WHOLE = ["height", "weight", "adults", "kids", "people", "food", "other"]
+WHOLE_EQUATIONS = {
+    "derived": {"bmi": (lambda w, h: w / (h / 100) ** 2, ["weight", "height"])},
+    "sums": SUMS,
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "Int64"])
+@pytest.mark.parametrize("seed", range(3))
+def test_whole_numbers_satisfy_equations_with_other_numbers(seed, dtype):
+    """Where a known index depends on two missing whole numbers, one is a fraction."""
+    part = whole_numbers(seed)
+    unsolvable = part["bmi"].notna() & part[["height", "weight"]].isna().all(axis=1)
+    assert 0 < unsolvable.sum() < 30
+    given = part.astype(dict.fromkeys(WHOLE, dtype))
+    imputer = ConsistentImputer(**WHOLE_EQUATIONS, random_state=0)
+    imputer.set_output(transform="pandas").fit(given)
+    for table in [imputer.transform(given), *imputer.sample(given, 2, 0)]:
+        assert table.dtypes.equals(given.dtypes)
+        table = table.astype(float)
+        assert_array_equal(table["people"], table["adults"] + table["kids"])
+        total = table[["food", "rent", "other"]].sum(axis=1)
+        assert_allclose(table["total"], total, rtol=1e-12)
+        index = table["weight"] / (table["height"] / 100) ** 2
+        solved = ~unsolvable if dtype == "Int64" else unsolvable | True
+        assert_allclose(table["bmi"][solved], index[solved], rtol=1e-12)
+        whole = table[WHOLE] == table[WHOLE].round()
+        assert whole.drop(columns=["height", "weight"]).all(axis=None)
+        assert whole[~unsolvable].all(axis=None)
+        assert (table["rent"] != table["rent"].round()).all()
+        known = part.notna()
+        assert_array_equal(table.to_numpy()[known], part.to_numpy()[known])
+
+
+def test_rules_see_tables_that_satisfy_equations():
+    part = whole_numbers()
+    imputer = ConsistentImputer(**WHOLE_EQUATIONS, random_state=0)
+    imputer.set_output(transform="pandas").fit(part)
+
+    def is_consistent(table):
+        index = table["weight"] / (table["height"] / 100) ** 2
+        return (index - table["bmi"]).abs() < 1e-9
+
+    for table in [
+        imputer.transform(part, where={"kids": is_consistent}),
+        *imputer.sample(part, 2, 0, where={"kids": is_consistent}),
+    ]:
+        assert table.notna().all(axis=None)

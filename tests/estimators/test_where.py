@@ -205,6 +205,33 @@ def test_rules_of_missing_gates_are_applied_to_each_draw(imputer):
     assert np.any(skipped)
 
 
+@names
+def test_rules_see_the_whole_numbers_that_are_returned(imputer):
+    """A prediction of 12.3 children is 12, so that the rule of more than 12 denies."""
+    rng, n = np.random.default_rng(0), 200
+    x = rng.normal(size=n)
+    kids = np.round(np.clip(12 + 4 * x + 2 * rng.normal(size=n), 0, None))
+    expenses = np.where(kids > 12, 50 + 5 * x + rng.normal(size=n), np.nan)
+    frame = pd.DataFrame({"x": x, "kids": kids, "expenses": expenses})
+    frame["kids"] = frame["kids"].mask(rng.random(n) < 0.4)
+    expenses_lost = frame["expenses"].isna()
+    seen = []
+
+    def has_many(table):
+        seen.append(table["kids"].dropna())
+        return table["kids"] > 12
+
+    fitted = clone(imputer).set_output(transform="pandas").fit(frame)
+    rule = {"expenses": has_many}
+    for table in [
+        fitted.transform(frame, where=rule),
+        *fitted.sample(frame, 2, 0, where=rule),
+    ]:
+        filled = table["expenses"].notna()[expenses_lost]
+        assert_array_equal(filled, table["kids"][expenses_lost] > 12)
+    assert all((kids == kids.round()).all() for kids in seen)
+
+
 def test_observed_gates_give_what_masks_give():
     frame, skipped = survey()
     fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)
