@@ -17,6 +17,7 @@ from skvnce._columns import (
     PASSED,
     Column,
     asked_kinds,
+    in_order,
     read_columns,
 )
 from skvnce._marks import marks_among
@@ -112,3 +113,28 @@ def modelled_columns(
         for one, column in zip(cells, columns, strict=True)
     ]
     return passed_through(counted, asked_kinds(X, len(cells), categorical_features))
+
+
+def codes_of_passed(X: ArrayLike, columns: Sequence[Column]) -> dict[int, np.ndarray]:
+    """Determine the codes of the levels of columns that are passed through.
+
+    Dates and free text are left out: they are no names.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+    columns : sequence of n_features Column
+
+    Returns
+    -------
+    dict of int to ndarray of shape (n_samples,)
+        NaN marks missing cells.
+    """
+    found, kinds = {}, ("level", "number", "integer")
+    are_passed = [one.kind == PASSED and one.dtype in kinds for one in columns]
+    cells = cells_of_columns(X) if any(are_passed) else []
+    for place in np.flatnonzero(are_passed):
+        levels = in_order(cells[place].levels())
+        if levels and not _are_sentences(levels):
+            found[int(place)] = cells[place].codes(levels)
+    return found

@@ -10,7 +10,7 @@ import pytest
 
 from skvnce._columns import Column, encode
 from skvnce._fit_table import Table
-from skvnce._identifiers import modelled_columns
+from skvnce._identifiers import codes_of_passed, modelled_columns
 from skvnce._marks import codes_of_missing, marks_of_missing
 from skvnce._row_checks import never_observed, repeated_rows
 from skvnce._table_checks import findings, many_levels
@@ -18,12 +18,14 @@ from skvnce._table_checks import findings, many_levels
 N = 300
 
 
-def table_of(X):
+def table_of(X, passed=()):
     """Read a frame or an array as `fit` does."""
-    columns = modelled_columns(X) if isinstance(X, pd.DataFrame) else None
+    asked = dict.fromkeys(passed, "passthrough") or "from_dtype"
+    columns = modelled_columns(X, asked) if isinstance(X, pd.DataFrame) else None
     cells = np.asarray(X, dtype=float) if columns is None else encode(X, columns)
     names = getattr(X, "columns", range(X.shape[1]))
-    return Table.of(cells, columns, [repr(name) for name in names])
+    table = Table.of(cells, columns, [repr(name) for name in names])
+    return table._replace(passed=codes_of_passed(X, columns or ()))
 
 
 def frame(rng, **columns):
@@ -196,6 +198,75 @@ def test_a_smooth_function_of_a_number_is_no_group(rng):
     X = pd.DataFrame({"age": age, "y": y})
     assert not repeated_rows(table_of(X))
     assert repeated_rows(table_of(X.assign(age="a" + X["age"].astype(str))))
+
+
+AGE = np.arange(400) % 40 + 20
+HOUR = np.arange(600) % 24
+BIKES = np.array(  # hired in an hour of working days, with two peaks
+    [52, 33, 23, 12, 6, 20, 76, 212, 360, 220, 174, 208, 253, 254, 241, 251, 312]
+    + [461, 425, 312, 226, 172, 131, 88]
+)
+GROUP, YEAR = np.repeat(np.arange(40), 5), 1960 + np.arange(300) % 60
+LABELS = np.array([f"label {k}" for k in range(40)])
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"age": AGE, "x": 0.0},
+        {"age": AGE, "group": AGE // 10},
+        {"year": YEAR, "decade": YEAR // 10 * 10, "weekday": YEAR % 7},
+        {"hour": HOUR, "bikes": BIKES[HOUR]},
+        {"code": GROUP, "label": LABELS[GROUP]},
+    ],
+)
+@pytest.mark.parametrize("as_frame", [True, False])
+def test_measurements_and_functions_of_numbers_are_no_subjects(seed, columns, as_frame):
+    # a report has probability .001 at most: three in 20 tables, 1e-6
+    found = 0
+    for one in range(20):
+        rng = np.random.default_rng([seed, one])
+        noise = rng.normal(size=len(next(iter(columns.values()))))
+        X = pd.DataFrame(columns).assign(y=rng.permutation(noise))
+        for name in {"x", "bikes"} & set(X):
+            X[name] += 20 * noise
+        X = X.mask(rng.random(X.shape) < 0.2)
+        X = X if as_frame else X.select_dtypes("number").to_numpy()
+        found += len(repeated_rows(table_of(X)))
+    assert found < 3
+
+
+def pairs_of_rows(rng, share):
+    """Make 100 subjects of two rows, of whom a share of the names is missing."""
+    X = as_names(subjects(rng, n_subjects=100, n_visits=2))
+    return X.assign(subject=X["subject"].mask(rng.random(len(X)) < share))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05])
+@pytest.mark.parametrize("passed", [[], ["subject"]])
+def test_pairs_of_rows_are_found_if_names_are_missing(rng, share, passed):
+    table = table_of(pairs_of_rows(rng, share), passed)
+    assert table.columns[0].kind == ("passthrough" if passed else "nominal")
+    assert not many_levels(table, table.n_observed)
+    [message] = repeated_rows(table)
+    assert "'y' by 'subject'" in message
+
+
+@pytest.mark.parametrize("number", [lambda k: k, lambda k: k * 2.0**55 + 10])
+def test_numbers_that_are_passed_through_are_subjects(rng, number):
+    X = subjects(rng)
+    X["subject"] = number(X["subject"]).astype("int64")
+    [message] = repeated_rows(table_of(X, ["subject"]))
+    assert "'y' by 'subject'" in message
+
+
+def test_free_text_that_is_passed_through_is_no_subject(rng):
+    X = as_names(subjects(rng)).assign(other="one two three four five")
+    assert repeated_rows(table_of(X))
+    X["subject"] = X["subject"] + " " + X["other"]
+    table = table_of(X)
+    assert table.columns[0].kind == "passthrough"
+    assert not repeated_rows(table)
 
 
 def test_many_rows_of_a_level_are_no_repeated_rows(rng):
