@@ -63,16 +63,25 @@ def _skips(table: Table) -> list[Skip]:
     seen, found = ~np.isnan(table.cells[::step][:, partly]), []
     for gate, n_levels in gates if n_tests else ():
         codes = table.cells[::step, gate]
-        for code, n_rows, never in _never_seen(codes, n_levels, seen, n_tests):
-            level = table.columns[gate].levels[code]
-            found.append(Skip(gate, level, n_rows, partly[never]))
+        for code, never in _never_seen(codes, n_levels, seen, n_tests):
+            skip = _in_all_rows(table, gate, code, partly[never])
+            if skip.places.size:
+                found.append(skip)
     return found
+
+
+def _in_all_rows(table: Table, gate: int, code: int, places: np.ndarray) -> Skip:
+    """Describe the columns (n,) that are never observed at a level in any row."""
+    rows = np.flatnonzero(table.cells[:, gate] == code)
+    never = np.isnan(table.cells[np.ix_(rows, places)]).all(0)
+    level = table.columns[gate].levels[code]
+    return Skip(gate, level, len(rows), places[never])
 
 
 def _never_seen(
     codes: np.ndarray, n_levels: int, seen: np.ndarray, n_tests: int
 ) -> Iterator[tuple]:
-    """Yield the levels, and their numbers of rows, where columns are never observed.
+    """Yield the levels where columns are never observed.
 
     Parameters
     ----------
@@ -87,7 +96,6 @@ def _never_seen(
     Yields
     ------
     code : int
-    n_rows : int
     never : ndarray of bool, of shape (n_columns,)
     """
     known = ~np.isnan(codes)
@@ -98,8 +106,7 @@ def _never_seen(
     chance = _chance_of_none(len(codes), seen.sum(0), n_rows[frequent, None])
     never = (counts == 0) & (seen.sum(0) > 0) & (chance * n_tests <= _LEVEL)
     for place in np.flatnonzero(never.any(1)):
-        code = frequent[place]
-        yield int(code), int(n_rows[code]), never[place]
+        yield int(frequent[place]), never[place]
 
 
 def _chance_of_none(n: int, n_seen: np.ndarray, n_level: np.ndarray) -> np.ndarray:

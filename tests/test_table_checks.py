@@ -7,13 +7,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
+from skvnce import _row_checks
 from skvnce._columns import Column, encode
 from skvnce._fit_table import Table
 from skvnce._identifiers import codes_of_passed, modelled_columns
 from skvnce._marks import codes_of_missing, marks_of_missing
-from skvnce._row_checks import never_observed, repeated_rows
-from skvnce._table_checks import findings, many_levels
+from skvnce._row_checks import Groups, never_observed, repeated_rows
+from skvnce._table_checks import findings, many_levels, warn_of_table
+from skvnce.exceptions import TableWarning
+from tests.statistical import FAILURE, p_share
 
 N = 300
 
@@ -154,6 +158,29 @@ def test_levels_of_few_rows_skip_nothing(rng):
     assert not never_observed(table_of(X))
 
 
+@pytest.mark.parametrize("n_others", [0, 50])
+def test_chance_is_that_of_all_tests_of_a_table(n_others):
+    rows = np.arange(N)
+    X = pd.DataFrame({"level": np.where(rows < 20, "few", "many")})
+    X["x"] = np.where((rows >= 20) & (rows < 120), 1.5, np.nan)
+    chance = stats.hypergeom(N, 100, 20).pmf(0)
+    assert 0.001 / 102 < chance < 0.001 / 2
+    for other in range(n_others):
+        X[f"x{other}"] = np.where(rows == 150 + other, np.nan, rows / N)
+    assert bool(never_observed(table_of(X))) == (n_others == 0)
+
+
+@pytest.mark.parametrize("row", [28, 30])  # the second one is among them
+def test_a_skip_that_is_found_in_some_rows_holds_in_all(rng, row, monkeypatch):
+    monkeypatch.setattr(_row_checks, "_WORK", 0)  # 1000 rows: each third one
+    smoker = np.arange(3000) % 2
+    X = pd.DataFrame({"x": rng.normal(size=3000), "smoker": smoker})
+    X["cigarettes"] = np.where(smoker == 1, X["x"], np.nan)
+    assert "(1500 rows)" in never_observed(table_of(X))[0]
+    X.loc[row, "cigarettes"] = 1.0
+    assert not never_observed(table_of(X))
+
+
 def subjects(rng, n_subjects=60, n_visits=6, spread=2.0):
     """Make visits of subjects; y has an intra-class correlation, and missing cells."""
     own = spread * rng.normal(size=n_subjects)
@@ -198,6 +225,90 @@ def test_a_smooth_function_of_a_number_is_no_group(rng):
     X = pd.DataFrame({"age": age, "y": y})
     assert not repeated_rows(table_of(X))
     assert repeated_rows(table_of(X.assign(age="a" + X["age"].astype(str))))
+
+
+def test_weak_resemblance_does_not_matter(rng):
+    """The standard error of a correlation of .1 is .018."""
+    table = table_of(as_names(subjects(rng, 300, 10, spread=1 / 3)))
+    groups = Groups(0, table.cells[:, 0], is_number=False)
+    assert groups.alike(table.cells[:, 1]).p < FAILURE
+    assert not repeated_rows(table)
+
+
+@pytest.mark.parametrize("is_number", [True, False])
+def test_a_number_that_is_much_more_frequent_is_no_subject(rng, is_number):
+    X = subjects(rng)
+    more = X.iloc[np.zeros(60, dtype=int)].assign(y=rng.normal(size=60))
+    X = pd.concat([X, more], ignore_index=True)
+    found = repeated_rows(table_of(X if is_number else as_names(X)))
+    assert bool(found) == (not is_number)
+
+
+def test_names_are_compared_by_an_analysis_of_variance_of_ranks(rng):
+    codes = np.repeat(np.arange(30.0), 1 + np.arange(30) % 4)
+    y = np.exp(3 * (codes % 7 + rng.normal(size=len(codes))))
+    ranks = stats.rankdata(y)
+    parts = [ranks[codes == code] for code in range(30)]
+    sizes, n = np.array([len(part) for part in parts]), len(codes)
+    squares = [((part - ranks.mean()) ** 2).sum() for part in parts]
+    within = sum(part.var() * len(part) for part in parts) / (n - 30)
+    between = (sum(squares) - within * (n - 30)) / 29
+    size = (n - (sizes**2).sum() / n) / 29  # of Fleiss, Statistical methods, 1.4
+    expected = (between - within) / (between + (size - 1) * within)
+    alike = Groups(0, codes, is_number=False).alike(y)
+    assert alike.correlation == pytest.approx(expected)
+    assert alike.p == pytest.approx(stats.f_oneway(*parts).pvalue, rel=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [[6], [2, 10]])
+def test_numbers_that_explain_nothing_have_the_level_of_the_test(seed, sizes):
+    """Three times the degrees of freedom would reject 9 in 100 of level .01."""
+    codes = np.repeat(np.arange(80.0), np.resize(sizes, 80))
+    groups, n_rejected = Groups(0, codes, is_number=True), 0
+    for one in range(300):
+        y = np.random.default_rng([seed, one]).normal(size=len(codes))
+        n_rejected += groups.alike(y).p < 0.01
+    assert p_share(n_rejected, 300, 0.01, "greater") > FAILURE
+
+
+@pytest.mark.parametrize("n_others", [0, 99])
+def test_resemblance_by_chance_is_that_of_all_tests(n_others):
+    rng = np.random.default_rng(0)
+    subject = np.repeat(np.arange(40), 3)
+    y = 0.9 * rng.normal(size=40)[subject] + rng.normal(size=120)
+    y[0] = np.nan
+    p = Groups(0, subject, is_number=False).alike(y).p
+    assert 0.001 / 100 < p < 0.001
+    X = pd.DataFrame({"subject": subject, "y": y}).pipe(as_names)
+    for other in range(n_others):
+        X[f"x{other}"] = np.where(subject == other % 40, np.nan, np.arange(120) % 3)
+    assert bool(repeated_rows(table_of(X))) == (n_others == 0)
+
+
+@pytest.mark.parametrize("make", [as_names, lambda X: X])
+def test_some_groups_of_many_rows_are_compared_as_a_whole(rng, make, monkeypatch):
+    monkeypatch.setattr(_row_checks, "_ROWS", (100, 200))
+    X = subjects(rng).sample(frac=1, random_state=0)
+    [group] = _row_checks._groups(table_of(make(X)))
+    counts = np.unique(group.codes[~np.isnan(group.codes)], return_counts=True)[1]
+    assert counts.tolist() == [6] * 33
+
+
+def test_few_columns_are_groups(rng):
+    X = as_names(subjects(rng))
+    X = X.assign(**{f"name {k}": X["subject"] for k in range(6)})
+    [message] = repeated_rows(table_of(X))
+    assert message.count("'y' by") == 5
+    assert "more" not in message
+
+
+def test_answers_of_subjects_are_alike(rng):
+    X = as_names(subjects(rng))
+    answer = np.where(X["y"].notna(), np.where(X["y"] > 0, "yes", "no"), None)
+    [message] = repeated_rows(table_of(X.assign(y=answer)))
+    assert "'y' by 'subject'" in message
+    answer = np.where(answer == "no", X.index % 3, answer)
+    assert not repeated_rows(table_of(X.assign(y=answer.astype(str))))
 
 
 AGE = np.arange(400) % 40 + 20
@@ -284,6 +395,15 @@ def test_columns_that_are_passed_through_are_named():
     assert "stay missing" in message
     asked = [table.columns[0], Column("passthrough", dtype="level")]
     assert not many_levels(table._replace(columns=asked), table.n_observed)
+
+
+def test_columns_are_counted_in_all_rows():
+    names = [f"p{k}" for k in range(50)]
+    table = table_of(pd.DataFrame({"x": np.arange(50.0), "id": names}))
+    with pytest.warns(TableWarning, match=r"'id' \(50 in 900 cells\)"):
+        warn_of_table(table, [1000, 900])
+    with pytest.warns(TableWarning, match=r"'id' \(50 in 50 cells\)"):
+        warn_of_table(table)
 
 
 REPORTED = {  # tables of research, and what is right to report of them
