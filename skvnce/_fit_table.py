@@ -1,6 +1,7 @@
 """The table that `fit` has read, for checks of what it means."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -23,6 +24,8 @@ class Table(NamedTuple):
     ends : ndarray of shape (2, n_features)
         The smallest and the largest cell of each column, NaN if it has none.
     n_observed : ndarray of int, of shape (n_features,)
+    passed : mapping of int to ndarray of shape (n_samples,)
+        Codes of the levels of columns that are passed through, whose `cells` are 0.
     """
 
     cells: np.ndarray
@@ -30,6 +33,7 @@ class Table(NamedTuple):
     names: Sequence[str]
     ends: np.ndarray
     n_observed: np.ndarray
+    passed: Mapping = MappingProxyType({})
 
     @classmethod
     def of(

@@ -3,57 +3,64 @@
 They are passed through: left out of the model, and returned as they were.
 """
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce._cells import Cells, cells_of_columns
+from skvnce._cells import Cells, cells_of_columns, is_missing, item
 from skvnce._columns import (
     FROM_DTYPE,
     LEAST_CELLS,
     PASSED,
     Column,
     asked_kinds,
+    in_order,
     read_columns,
 )
 from skvnce._marks import marks_among
 
-FEWEST = 20  # observed cells; of fewer the number of levels says little
+FEWEST = 20  # observed cells; of fewer the number of short levels says little
 _WORDS = 5  # of a level on average, from which levels are sentences
 _CELLS_OF_SENTENCE = 10  # for each level on average; answers of a form are repeated
 
 
 class Counted(NamedTuple):
-    """A column, and the number of its observed cells."""
+    """A column, and how many cells have its levels, if it is nominal."""
 
     column: Column
-    n_observed: int
+    cells_of: Collection[int] = ()
 
 
-def n_observed(cells: Cells) -> int:
-    """Count the observed cells of a column."""
-    return len(cells) - int(cells.missing().sum())
+def count_levels(cells: Cells) -> Counter:
+    """Count the cells of each level of a column."""
+    return Counter(item(value) for value in cells.values if not is_missing(value))
 
 
-def is_identifier(column: Column, n_observed: int) -> bool:
+def is_identifier(column: Column, cells_of: Collection[int]) -> bool:
     """Return whether the levels of a nominal column are names of rows or free text.
 
     Names have fewer than `LEAST_CELLS` cells for each level on average, as whole
     numbers that are no levels.  Most missing cells then have a level that no row has,
-    and nothing can be learned from a level that occurs once.
+    and nothing can be learned from a level that occurs once.  If most levels occur
+    twice, they are subjects with two rows, some of which have lost their name.
 
     Parameters
     ----------
     column : Column
-    n_observed : int
-        Number of its observed cells.
+    cells_of : collection of int
+        Numbers of observed cells of its levels.
     """
-    if column.kind != "nominal" or n_observed < FEWEST:
+    if column.kind != "nominal":
         return False
-    n_levels = len(column.levels)
-    if n_levels * LEAST_CELLS > n_observed:
+    n_levels, n_observed = len(column.levels), sum(cells_of)
+    n_pairs = sum(n_cells == 2 for n_cells in cells_of)
+    are_rare = n_levels * LEAST_CELLS > n_observed
+    if n_observed < FEWEST:
+        return are_rare and _are_sentences(column.levels)
+    if are_rare and n_pairs * 2 <= n_levels:
         return True
     return n_levels * _CELLS_OF_SENTENCE > n_observed and _are_sentences(column.levels)
 
@@ -100,7 +107,34 @@ def modelled_columns(
         return columns
     cells = cells_of_columns(X)
     counted = [
-        Counted(column, n_observed(one) if column.kind == "nominal" else 0)
+        Counted(column, count_levels(one).values())
+        if column.kind == "nominal"
+        else Counted(column)
         for one, column in zip(cells, columns, strict=True)
     ]
     return passed_through(counted, asked_kinds(X, len(cells), categorical_features))
+
+
+def codes_of_passed(X: ArrayLike, columns: Sequence[Column]) -> dict[int, np.ndarray]:
+    """Determine the codes of the levels of columns that are passed through.
+
+    Dates and free text are left out: they are no names.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+    columns : sequence of n_features Column
+
+    Returns
+    -------
+    dict of int to ndarray of shape (n_samples,)
+        NaN marks missing cells.
+    """
+    found, kinds = {}, ("level", "number", "integer")
+    are_passed = [one.kind == PASSED and one.dtype in kinds for one in columns]
+    cells = cells_of_columns(X) if any(are_passed) else []
+    for place in np.flatnonzero(are_passed):
+        levels = in_order(cells[place].levels())
+        if levels and not _are_sentences(levels):
+            found[int(place)] = cells[place].codes(levels)
+    return found

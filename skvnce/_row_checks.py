@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import fdtrc, gammaln
 from scipy.stats import rankdata
 
-from skvnce._columns import LEAST_CELLS
+from skvnce._columns import PASSED
 from skvnce._fit_table import Table, listed
 from skvnce._identifiers import FEWEST
 
@@ -16,9 +16,11 @@ _LEVEL = 1e-3  # probability of a false report in a table, at most
 _ROWS = 1000, 20_000  # least and most rows that are used, if there are more
 _WORK = 5e8  # cells times levels that are counted: about a second
 _GROUPS = 20  # levels of a column whose rows may belong together, at least
+_LEAST_ROWS = 1.5  # of a group on average: pairs of rows, some of which lack the name
 _ROWS_OF_GROUP = 30  # on average, at most: more rows tell the level's own mean
 _UNEQUAL = 3.0  # most rows of a numbered subject, in averages
 _MOST_GROUPS = 5  # columns of groups; of more, most are something else
+_JUMPS = 0.4  # variance of neighbours' differences, over that of independent means
 _OF_DIFFERENCES = 2 / 3  # degrees of freedom of a squared difference of neighbours
 _EXPLAINED = 0.2  # intra-class correlation from which draws without it mislead
 
@@ -61,16 +63,25 @@ def _skips(table: Table) -> list[Skip]:
     seen, found = ~np.isnan(table.cells[::step][:, partly]), []
     for gate, n_levels in gates if n_tests else ():
         codes = table.cells[::step, gate]
-        for code, n_rows, never in _never_seen(codes, n_levels, seen, n_tests):
-            level = table.columns[gate].levels[code]
-            found.append(Skip(gate, level, n_rows, partly[never]))
+        for code, never in _never_seen(codes, n_levels, seen, n_tests):
+            skip = _in_all_rows(table, gate, code, partly[never])
+            if skip.places.size:
+                found.append(skip)
     return found
+
+
+def _in_all_rows(table: Table, gate: int, code: int, places: np.ndarray) -> Skip:
+    """Describe the columns (n,) that are never observed at a level in any row."""
+    rows = np.flatnonzero(table.cells[:, gate] == code)
+    never = np.isnan(table.cells[np.ix_(rows, places)]).all(0)
+    level = table.columns[gate].levels[code]
+    return Skip(gate, level, len(rows), places[never])
 
 
 def _never_seen(
     codes: np.ndarray, n_levels: int, seen: np.ndarray, n_tests: int
 ) -> Iterator[tuple]:
-    """Yield the levels, and their numbers of rows, where columns are never observed.
+    """Yield the levels where columns are never observed.
 
     Parameters
     ----------
@@ -85,7 +96,6 @@ def _never_seen(
     Yields
     ------
     code : int
-    n_rows : int
     never : ndarray of bool, of shape (n_columns,)
     """
     known = ~np.isnan(codes)
@@ -96,8 +106,7 @@ def _never_seen(
     chance = _chance_of_none(len(codes), seen.sum(0), n_rows[frequent, None])
     never = (counts == 0) & (seen.sum(0) > 0) & (chance * n_tests <= _LEVEL)
     for place in np.flatnonzero(never.any(1)):
-        code = frequent[place]
-        yield int(code), int(n_rows[code]), never[place]
+        yield int(frequent[place]), never[place]
 
 
 def _chance_of_none(n: int, n_seen: np.ndarray, n_level: np.ndarray) -> np.ndarray:
@@ -117,12 +126,14 @@ def repeated_rows(table: Table) -> list[str]:
     """
     explained = _incomplete(table)
     groups = _groups(table) if explained else []
-    tests = [(group, place) for group in groups for place in explained]
+    tests = [(group, j) for group in groups for j in explained if j != group.place]
+    named = {group.place for group in groups}
     found = [
         f"{table.names[place]} by {table.names[group.place]} ({alike.correlation:.2f})"
         for group, place in tests
         for alike in [group.alike(table.cells[:, place])]
         if alike.correlation >= _EXPLAINED and alike.p * len(tests) <= _LEVEL
+        if place not in named or alike.correlation < 1  # else a second name
     ]
     if not found:
         return []
@@ -152,8 +163,10 @@ class Groups(NamedTuple):
     codes : ndarray of shape (n_samples,)
         The group of each row, from 0; NaN where it is missing.
     is_number : bool
-        Whether the groups are numbers.  Then only differences between neighbours count:
-        a column that changes slowly with a number is no group.
+        Whether the groups are numbers.  Then only differences between neighbours count,
+        and only if they are nearly those of independent subjects: a column that changes
+        slowly with a number, as with an hour or an age, tells of no group, nor does a
+        function of the number, as the decade is of the year.
     """
 
     place: int
@@ -166,7 +179,7 @@ class Groups(NamedTuple):
         _, codes = np.unique(self.codes[known], return_inverse=True)
         ranks, sizes = rankdata(cells[known]), np.bincount(codes)
         n, n_groups = len(ranks), len(sizes)
-        if n_groups < _GROUPS or n - n_groups < n_groups // 2:
+        if n_groups < _GROUPS or n - n_groups < n_groups // 4:
             return Alike(0.0, 1.0)
         means = np.bincount(codes, ranks) / sizes
         within = ((ranks - means[codes]) ** 2).sum() / (n - n_groups)
@@ -177,7 +190,7 @@ class Groups(NamedTuple):
         else:
             free = n_groups - 1
             between = (sizes * (means - ranks.mean()) ** 2).sum() / free
-        if not between:
+        if not between or (self.is_number and (not within or not _jump(means))):
             return Alike(0.0, 1.0)
         correlation = (between - within) / (between + (size - 1) * within)
         ratio = between / within if within else np.inf
@@ -188,23 +201,30 @@ def _groups(table: Table) -> list[Groups]:
     """List the columns whose levels have few rows each."""
     found = []
     for place, column in enumerate(table.columns):
-        is_number, n = column.is_plain, table.n_observed[place]
-        n_groups = len(column.levels or ())
-        if is_number:
-            n_groups = np.ptp(table.ends[:, place]) + 1 if n else 0
-        elif column.kind != "nominal":
+        is_passed = column.kind == PASSED
+        if is_passed and place in table.passed:
+            cells, is_number = table.passed[place], column.is_number
+            ends = np.nanmin(cells), np.nanmax(cells)
+        elif column.kind == "nominal" or column.is_plain:
+            cells, is_number = table.cells[:, place], column.is_plain
+            ends = table.ends[:, place]
+        else:
             continue
-        if not _have_few_rows(n_groups, n):
+        if not _have_few_rows(np.ptp(ends) + 1, table.n_observed[place]):
             continue
-        seen = table.observed(place)
-        if not is_number or _are_running(seen):
-            codes = _first_groups(table.cells[:, place], seen)
-            found.append(Groups(place, codes, is_number))
+        seen = cells[~np.isnan(cells)]
+        if is_passed or not is_number or _are_running(seen):
+            found.append(Groups(place, _first_groups(cells, seen), is_number))
     return found[:_MOST_GROUPS]
 
 
 def _have_few_rows(n_groups: float, n: int) -> bool:
-    return n_groups >= _GROUPS and LEAST_CELLS <= n / n_groups <= _ROWS_OF_GROUP
+    return n_groups >= _GROUPS and _LEAST_ROWS <= n / n_groups <= _ROWS_OF_GROUP
+
+
+def _jump(means: np.ndarray) -> bool:
+    """Return whether means (n_groups,) differ about as much between neighbours."""
+    return (np.diff(means) ** 2).mean() / 2 >= _JUMPS * means.var(ddof=1)
 
 
 def _are_running(numbers: np.ndarray) -> bool:

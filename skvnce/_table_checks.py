@@ -4,12 +4,9 @@ Each check is a function of a `Table` that returns sentences, which name columns
 or levels, and what to do.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce._columns import Column
 from skvnce._fit_table import Table, listed
 from skvnce._identifiers import is_identifier
 from skvnce._marks import codes_of_missing, marks_of_missing
@@ -29,7 +26,7 @@ def warn_of_table(table: Table, n_observed: ArrayLike | None = None) -> None:
         Of all rows, if the table is a sample of them.
     """
     counts = table.n_observed if n_observed is None else n_observed
-    messages = many_levels(table.columns, counts, table.names)
+    messages = many_levels(table, counts)
     for message in messages + findings(table):
         warn_user(message, TableWarning)
 
@@ -41,23 +38,21 @@ def findings(table: Table) -> list[str]:
         return [message for check in checks for message in check(table)]
 
 
-def many_levels(
-    columns: Sequence[Column], n_observed: np.ndarray, names: Sequence[str]
-) -> list[str]:
+def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
     """Find columns of names or free text: passed through, or modelled as asked for.
 
     Parameters
     ----------
-    columns : sequence of n_features Column
+    table : Table
     n_observed : ndarray of int, of shape (n_features,)
-    names : sequence of n_features str
+        Of all rows, if the table is a sample of them.
     """
-    triples = list(zip(names, columns, n_observed, strict=True))
+    triples = list(zip(table.names, table.columns, n_observed, strict=True))
     passed = [f"{a} ({b.n_levels} in {n} cells)" for a, b, n in triples if b.n_levels]
     asked = [
         f"{name} ({len(column.levels)} in {n} cells)"
-        for name, column, n in triples
-        if is_identifier(column, n)
+        for place, (name, column, n) in enumerate(triples)
+        if is_identifier(column, _cells_of_levels(table, place, n))
     ]
     messages = []
     if passed:
@@ -76,3 +71,12 @@ def many_levels(
             "as numbers or dates if they are such."
         )
     return messages
+
+
+def _cells_of_levels(table: Table, place: int, n_observed: int) -> np.ndarray:
+    """Count the cells of each level of a column; all together in a sample of rows."""
+    if table.columns[place].kind != "nominal":
+        return np.zeros(0, int)
+    if n_observed > table.n_observed[place]:
+        return np.array([n_observed])
+    return np.bincount(table.observed(place).astype(int))

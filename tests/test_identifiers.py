@@ -24,15 +24,21 @@ def kind_of(cells, **options):
     ("cells", "kind"),
     [
         (text(N), PASSED),
-        (text(N // 2 + 1), PASSED),
-        (text(N // 2), "nominal"),  # two cells for each level, as whole numbers
+        ([*text(101, 101), *text(20, 99)], PASSED),
+        ([*text(100, 100), *text(20, 100)], "nominal"),  # two cells for each level
         (text(30), "nominal"),
         (text(30, words=5), PASSED),
         (text(30, words=4), "nominal"),
         (text(20, words=9), "nominal"),  # answers of a form
+        ([*text(29, 29), "a b c d e f g h i"] * 6, "nominal"),  # one is long
         (text(FEWEST, FEWEST), PASSED),
         (text(FEWEST - 1, FEWEST - 1), "nominal"),  # too few cells to know
         (text(8, 10), "nominal"),
+        (text(FEWEST - 5, FEWEST - 5, words=12), PASSED),  # few comments
+        (text(3, FEWEST - 5, words=12), "nominal"),
+        (text(100)[: N - 13], "nominal"),  # two rows of subjects, and lost names
+        (text(100, words=5)[: N - 13], PASSED),
+        ([*text(N // 2, N // 2), *["level0"] * 80], PASSED),  # one frequent level
         (pd.Categorical(text(N)), PASSED),
         (pd.Categorical(text(N), ordered=True), "ordinal"),
     ],
@@ -59,7 +65,7 @@ def test_numbers_are_never_names():
     X = pd.DataFrame({"i": np.arange(N), "x": np.linspace(0, 1, N), "s": "a"})
     assert modelled_columns(X) == read_columns(X)
     assert modelled_columns(X.drop(columns="s")) is None
-    assert not any(is_identifier(column, N) for column in modelled_columns(X))
+    assert not any(is_identifier(column, [N]) for column in modelled_columns(X))
 
 
 def test_any_data_type_is_passed_through_if_asked():

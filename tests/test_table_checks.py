@@ -7,24 +7,29 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from statistical import FAILURE, p_share
 
+from skvnce import _row_checks
 from skvnce._columns import Column, encode
 from skvnce._fit_table import Table
-from skvnce._identifiers import modelled_columns
+from skvnce._identifiers import codes_of_passed, modelled_columns
 from skvnce._marks import codes_of_missing, marks_of_missing
-from skvnce._row_checks import never_observed, repeated_rows
-from skvnce._table_checks import findings, many_levels
+from skvnce._row_checks import Groups, never_observed, repeated_rows
+from skvnce._table_checks import findings, many_levels, warn_of_table
+from skvnce.exceptions import TableWarning
 
 N = 300
 
 
-def table_of(X):
+def table_of(X, passed=()):
     """Read a frame or an array as `fit` does."""
-    columns = modelled_columns(X) if isinstance(X, pd.DataFrame) else None
+    asked = dict.fromkeys(passed, "passthrough") or "from_dtype"
+    columns = modelled_columns(X, asked) if isinstance(X, pd.DataFrame) else None
     cells = np.asarray(X, dtype=float) if columns is None else encode(X, columns)
     names = getattr(X, "columns", range(X.shape[1]))
-    return Table.of(cells, columns, [repr(name) for name in names])
+    table = Table.of(cells, columns, [repr(name) for name in names])
+    return table._replace(passed=codes_of_passed(X, columns or ()))
 
 
 def frame(rng, **columns):
@@ -153,6 +158,29 @@ def test_levels_of_few_rows_skip_nothing(rng):
     assert not never_observed(table_of(X))
 
 
+@pytest.mark.parametrize("n_others", [0, 50])
+def test_chance_is_that_of_all_tests_of_a_table(n_others):
+    rows = np.arange(N)
+    X = pd.DataFrame({"level": np.where(rows < 20, "few", "many")})
+    X["x"] = np.where((rows >= 20) & (rows < 120), 1.5, np.nan)
+    chance = stats.hypergeom(N, 100, 20).pmf(0)
+    assert 0.001 / 102 < chance < 0.001 / 2
+    for other in range(n_others):
+        X[f"x{other}"] = np.where(rows == 150 + other, np.nan, rows / N)
+    assert bool(never_observed(table_of(X))) == (n_others == 0)
+
+
+@pytest.mark.parametrize("row", [28, 30])  # the second one is among them
+def test_a_skip_that_is_found_in_some_rows_holds_in_all(rng, row, monkeypatch):
+    monkeypatch.setattr(_row_checks, "_WORK", 0)  # 1000 rows: each third one
+    smoker = np.arange(3000) % 2
+    X = pd.DataFrame({"x": rng.normal(size=3000), "smoker": smoker})
+    X["cigarettes"] = np.where(smoker == 1, X["x"], np.nan)
+    assert "(1500 rows)" in never_observed(table_of(X))[0]
+    X.loc[row, "cigarettes"] = 1.0
+    assert not never_observed(table_of(X))
+
+
 def subjects(rng, n_subjects=60, n_visits=6, spread=2.0):
     """Make visits of subjects; y has an intra-class correlation, and missing cells."""
     own = spread * rng.normal(size=n_subjects)
@@ -203,6 +231,159 @@ def test_a_smooth_function_of_a_number_is_no_group(rng):
     assert p_share(wrong, 20, 0.02, "greater") > FAILURE
 
 
+def test_weak_resemblance_does_not_matter(rng):
+    """The standard error of a correlation of .1 is .018."""
+    table = table_of(as_names(subjects(rng, 300, 10, spread=1 / 3)))
+    groups = Groups(0, table.cells[:, 0], is_number=False)
+    assert groups.alike(table.cells[:, 1]).p < FAILURE
+    assert not repeated_rows(table)
+
+
+@pytest.mark.parametrize("is_number", [True, False])
+def test_a_number_that_is_much_more_frequent_is_no_subject(rng, is_number):
+    X = subjects(rng)
+    more = X.iloc[np.zeros(60, dtype=int)].assign(y=rng.normal(size=60))
+    X = pd.concat([X, more], ignore_index=True)
+    found = repeated_rows(table_of(X if is_number else as_names(X)))
+    assert bool(found) == (not is_number)
+
+
+def test_names_are_compared_by_an_analysis_of_variance_of_ranks(rng):
+    codes = np.repeat(np.arange(30.0), 1 + np.arange(30) % 4)
+    y = np.exp(3 * (codes % 7 + rng.normal(size=len(codes))))
+    ranks = stats.rankdata(y)
+    parts = [ranks[codes == code] for code in range(30)]
+    sizes, n = np.array([len(part) for part in parts]), len(codes)
+    squares = [((part - ranks.mean()) ** 2).sum() for part in parts]
+    within = sum(part.var() * len(part) for part in parts) / (n - 30)
+    between = (sum(squares) - within * (n - 30)) / 29
+    size = (n - (sizes**2).sum() / n) / 29  # of Fleiss, Statistical methods, 1.4
+    expected = (between - within) / (between + (size - 1) * within)
+    alike = Groups(0, codes, is_number=False).alike(y)
+    assert alike.correlation == pytest.approx(expected)
+    assert alike.p == pytest.approx(stats.f_oneway(*parts).pvalue, rel=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [[6], [2, 10]])
+def test_numbers_that_explain_nothing_have_the_level_of_the_test(seed, sizes):
+    """Three times the degrees of freedom would reject 9 in 100 of level .01."""
+    codes = np.repeat(np.arange(80.0), np.resize(sizes, 80))
+    groups, n_rejected = Groups(0, codes, is_number=True), 0
+    for one in range(300):
+        y = np.random.default_rng([seed, one]).normal(size=len(codes))
+        n_rejected += groups.alike(y).p < 0.01
+    assert p_share(n_rejected, 300, 0.01, "greater") > FAILURE
+
+
+@pytest.mark.parametrize("n_others", [0, 99])
+def test_resemblance_by_chance_is_that_of_all_tests(n_others):
+    rng = np.random.default_rng(0)
+    subject = np.repeat(np.arange(40), 3)
+    y = 0.9 * rng.normal(size=40)[subject] + rng.normal(size=120)
+    y[0] = np.nan
+    p = Groups(0, subject, is_number=False).alike(y).p
+    assert 0.001 / 100 < p < 0.001
+    X = pd.DataFrame({"subject": subject, "y": y}).pipe(as_names)
+    for other in range(n_others):
+        X[f"x{other}"] = np.where(subject == other % 40, np.nan, np.arange(120) % 3)
+    assert bool(repeated_rows(table_of(X))) == (n_others == 0)
+
+
+@pytest.mark.parametrize("make", [as_names, lambda X: X])
+def test_some_groups_of_many_rows_are_compared_as_a_whole(rng, make, monkeypatch):
+    monkeypatch.setattr(_row_checks, "_ROWS", (100, 200))
+    X = subjects(rng).sample(frac=1, random_state=0)
+    [group] = _row_checks._groups(table_of(make(X)))
+    counts = np.unique(group.codes[~np.isnan(group.codes)], return_counts=True)[1]
+    assert counts.tolist() == [6] * 33
+
+
+def test_few_columns_are_groups(rng):
+    X = as_names(subjects(rng))
+    X = X.assign(**{f"name {k}": X["subject"] for k in range(6)})
+    [message] = repeated_rows(table_of(X))
+    assert message.count("'y' by") == 5
+    assert "more" not in message
+
+
+def test_answers_of_subjects_are_alike(rng):
+    X = as_names(subjects(rng))
+    answer = np.where(X["y"].notna(), np.where(X["y"] > 0, "yes", "no"), None)
+    [message] = repeated_rows(table_of(X.assign(y=answer)))
+    assert "'y' by 'subject'" in message
+    answer = np.where(answer == "no", X.index % 3, answer)
+    assert not repeated_rows(table_of(X.assign(y=answer.astype(str))))
+
+
+AGE = np.arange(400) % 40 + 20
+HOUR = np.arange(600) % 24
+BIKES = np.array(  # hired in an hour of working days, with two peaks
+    [52, 33, 23, 12, 6, 20, 76, 212, 360, 220, 174, 208, 253, 254, 241, 251, 312]
+    + [461, 425, 312, 226, 172, 131, 88]
+)
+GROUP, YEAR = np.repeat(np.arange(40), 5), 1960 + np.arange(300) % 60
+LABELS = np.array([f"label {k}" for k in range(40)])
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"age": AGE, "x": 0.0},
+        {"age": AGE, "group": AGE // 10},
+        {"year": YEAR, "decade": YEAR // 10 * 10, "weekday": YEAR % 7},
+        {"hour": HOUR, "bikes": BIKES[HOUR]},
+        {"code": GROUP, "label": LABELS[GROUP]},
+    ],
+)
+@pytest.mark.parametrize("as_frame", [True, False])
+def test_measurements_and_functions_of_numbers_are_no_subjects(seed, columns, as_frame):
+    # a report has probability .001 at most: three in 20 tables, 1e-6
+    found = 0
+    for one in range(20):
+        rng = np.random.default_rng([seed, one])
+        noise = rng.normal(size=len(next(iter(columns.values()))))
+        X = pd.DataFrame(columns).assign(y=rng.permutation(noise))
+        for name in {"x", "bikes"} & set(X):
+            X[name] += 20 * noise
+        X = X.mask(rng.random(X.shape) < 0.2)
+        X = X if as_frame else X.select_dtypes("number").to_numpy()
+        found += len(repeated_rows(table_of(X)))
+    assert found < 3
+
+
+def pairs_of_rows(rng, share):
+    """Make 100 subjects of two rows, of whom a share of the names is missing."""
+    X = as_names(subjects(rng, n_subjects=100, n_visits=2))
+    return X.assign(subject=X["subject"].mask(rng.random(len(X)) < share))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05])
+@pytest.mark.parametrize("passed", [[], ["subject"]])
+def test_pairs_of_rows_are_found_if_names_are_missing(rng, share, passed):
+    table = table_of(pairs_of_rows(rng, share), passed)
+    assert table.columns[0].kind == ("passthrough" if passed else "nominal")
+    assert not many_levels(table, table.n_observed)
+    [message] = repeated_rows(table)
+    assert "'y' by 'subject'" in message
+
+
+@pytest.mark.parametrize("number", [lambda k: k, lambda k: k * 2.0**55 + 10])
+def test_numbers_that_are_passed_through_are_subjects(rng, number):
+    X = subjects(rng)
+    X["subject"] = number(X["subject"]).astype("int64")
+    [message] = repeated_rows(table_of(X, ["subject"]))
+    assert "'y' by 'subject'" in message
+
+
+def test_free_text_that_is_passed_through_is_no_subject(rng):
+    X = as_names(subjects(rng)).assign(other="one two three four five")
+    assert repeated_rows(table_of(X))
+    X["subject"] = X["subject"] + " " + X["other"]
+    table = table_of(X)
+    assert table.columns[0].kind == "passthrough"
+    assert not repeated_rows(table)
+
+
 def test_many_rows_of_a_level_are_no_repeated_rows(rng):
     X = as_names(subjects(rng, n_subjects=20, n_visits=40))
     assert not repeated_rows(table_of(X))
@@ -213,11 +394,20 @@ def test_many_rows_of_a_level_are_no_repeated_rows(rng):
 def test_columns_that_are_passed_through_are_named():
     X = pd.DataFrame({"x": np.arange(50.0), "id": [f"p{k}" for k in range(50)]})
     table = table_of(X)
-    [message] = many_levels(table.columns, table.n_observed, table.names)
+    [message] = many_levels(table, table.n_observed)
     assert "'id' (50 in 50 cells)" in message
     assert "stay missing" in message
     asked = [table.columns[0], Column("passthrough", dtype="level")]
-    assert not many_levels(asked, table.n_observed, table.names)
+    assert not many_levels(table._replace(columns=asked), table.n_observed)
+
+
+def test_columns_are_counted_in_all_rows():
+    names = [f"p{k}" for k in range(50)]
+    table = table_of(pd.DataFrame({"x": np.arange(50.0), "id": names}))
+    with pytest.warns(TableWarning, match=r"'id' \(50 in 900 cells\)"):
+        warn_of_table(table, [1000, 900])
+    with pytest.warns(TableWarning, match=r"'id' \(50 in 50 cells\)"):
+        warn_of_table(table)
 
 
 REPORTED = {  # tables of research, and what is right to report of them
@@ -245,8 +435,7 @@ def test_tables_of_research_have_no_false_reports():
     for path in paths:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt") as file:
             table = table_of(pd.read_csv(file))
-        names = table.columns, table.n_observed, table.names
-        messages = many_levels(*names) + findings(table)
+        messages = many_levels(table, table.n_observed) + findings(table)
         expected = REPORTED.get(path.name.partition(".")[0], [])
         assert len(messages) == len(expected), path.name
         for message, part in zip(messages, expected, strict=True):

@@ -334,8 +334,8 @@ class GraphSearch(CallbackSupportMixin):
             alpha, denser = self.alphas_[best], self.alphas_[best + 1]
             warn_user(
                 "selection='stability' chose the empty graph, although at least nine "
-                f"in ten halves of the rows find the same {n_frequent} edges at "
-                "smaller alphas: other edges enter there and vary between halves "
+                f"in ten halves find the same {n_frequent} edge{'s'[: n_frequent - 1]} "
+                "at smaller alphas: other edges enter there and vary between halves "
                 f"(instability {self.cv_results_['instability'][best + 1]:.2f} at "
                 f"alpha={denser:.3g}, limit {stability.LIMIT}). Choose by "
                 "selection='ebic', read edge_probabilities_, or pass alphas in "

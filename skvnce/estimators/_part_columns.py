@@ -1,5 +1,6 @@
 """Which columns of a table in parts are categories, and their levels in all parts."""
 
+from collections import Counter
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -8,7 +9,9 @@ import narwhals as nw
 
 from skvnce._cells import TIMES, cells_of_columns, is_frame
 from skvnce._columns import Column, asked_kinds, in_order, read_columns
-from skvnce._identifiers import Counted, n_observed, passed_through
+from skvnce._identifiers import Counted, count_levels, passed_through
+
+_NO_COUNTS = Counter()  # counts of columns that are not nominal
 
 
 @contextmanager
@@ -30,25 +33,25 @@ class Found(NamedTuple):
     column : Column
     order : tuple or None
         All levels of an ordered data type, in their order.
-    n_observed : int
-        Number of observed cells, of nominal columns.
+    counts : Counter
+        Numbers of observed cells of the levels of a nominal column.
     """
 
     column: Column
     order: tuple | None = None
-    n_observed: int = 0
+    counts: Counter = _NO_COUNTS
 
     def united(self, other):
         """Unite with the column in the next parts."""
         one, two = self.column, other.column
-        n_observed = self.n_observed + other.n_observed
+        counts = self.counts + other.counts
         if one.levels is None or two.levels is None:
             known = one if one.levels is not None or one.dtype in TIMES else two
-            return Found(known, self.order or other.order, n_observed)
+            return Found(known, self.order or other.order, counts)
         had = set(one.levels)
         new = [level for level in two.levels if level not in had]
         order = self.order and _one_order(self.order, other.order or self.order)
-        return Found(one._replace(levels=one.levels + tuple(new)), order, n_observed)
+        return Found(one._replace(levels=one.levels + tuple(new)), order, counts)
 
 
 def _one_order(one, other):
@@ -90,7 +93,7 @@ def columns_of_parts(source, head, categorical_features):
     found = source._reduced(partial(_found_in, given), _united)
     named = asked_kinds(head, len(found), given)
     counted = [
-        Counted(_sorted(one, named.get(place)), one.n_observed)
+        Counted(_sorted(one, named.get(place)), one.counts.values())
         for place, one in enumerate(found)
     ]
     return passed_through(counted, named)
@@ -138,7 +141,9 @@ def _found_in(given, number, chunk, weights):
 def _each_found(chunk, columns, orders):
     cells = cells_of_columns(chunk)
     return [
-        Found(column, order, n_observed(one) if column.kind == "nominal" else 0)
+        Found(
+            column, order, count_levels(one) if column.kind == "nominal" else _NO_COUNTS
+        )
         for one, column, order in zip(cells, columns, orders, strict=True)
     ]
 

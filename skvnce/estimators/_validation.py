@@ -27,7 +27,7 @@ from skvnce._containers import (
     readable,
 )
 from skvnce._fit_table import Table
-from skvnce._identifiers import modelled_columns
+from skvnce._identifiers import codes_of_passed, modelled_columns
 from skvnce._table_checks import warn_of_table
 from skvnce.estimators._whole import needs_memory
 
@@ -199,7 +199,8 @@ def incomplete_array(estimator, X, *, reset, like=None):
         if np.isnan(table).all():
             raise ValueError("All columns of X are entirely missing: nothing to learn.")
         estimator._fitted_ends = ends_of(table)
-        warn_of_table(as_table(estimator, table))
+        read = as_table(estimator, table)
+        warn_of_table(read._replace(passed=codes_of_passed(X, columns or ())))
     else:
         _check_not_far(estimator, table)
     return table

@@ -72,6 +72,25 @@ def test_short_fits_are_not_announced(monkeypatch):
     _duration.warn_of_duration(PLAIN, table(599), "Go.", columns=150)
 
 
+def test_the_time_is_multiplied_by_a_factor(monkeypatch):
+    monkeypatch.setattr(_duration, "_seconds_of_fit", lambda one, cells: 30.0)
+    for factor, words in [(1.0, "about 18 minutes"), (2.0, "about 36 minutes")]:
+        with pytest.warns(DurationWarning, match=words):
+            _duration.warn_of_duration(PLAIN, table(301)[:, 1:], "Go.", factor)
+
+
+def test_columns_that_vary_are_measured(monkeypatch):
+    X, measured = table(300), []
+    X[:, ::2] = 1.0
+    X[0, ::4] = np.nan
+    monkeypatch.setattr(
+        _duration, "_seconds_of_fit", lambda one, cells: measured.append(cells) or 0.0
+    )
+    _duration.warn_of_duration(PLAIN, X, "Go.")
+    assert [cells.shape for cells in measured] == [(12, 5), (12, 50)]
+    assert (np.nanmax(measured[1], 0) > np.nanmin(measured[1], 0)).all()
+
+
 def test_a_copy_that_cannot_be_fitted_says_nothing():
     begin = time.perf_counter()
     _duration.warn_of_duration(PLAIN, np.ones((5, 300)), "Go.")

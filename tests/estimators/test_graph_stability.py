@@ -65,6 +65,16 @@ def test_an_empty_graph_is_not_silent_and_the_remedy_helps():
     assert len(stable(X, finer).edges()) > 0
 
 
+@pytest.mark.parametrize(
+    ("n_frequent", "words"), [(1, "the same 1 edge at"), (2, "the same 2 edges at")]
+)
+def test_one_edge_is_not_many(n_frequent, words):
+    learner = CopulaGraphLearnerCV()
+    learner.alphas_, learner.cv_results_ = [0.2, 0.1], {"instability": [0.0, 0.2]}
+    with pytest.warns(UserWarning, match=words):
+        learner._warn_if_empty(0, n_frequent)
+
+
 def test_the_table_of_edges_has_frequencies_and_probabilities():
     learner = stable(common_factor(300, 4, 0), [0.3, 0.2])
     table = learner.edges()

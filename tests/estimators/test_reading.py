@@ -151,6 +151,28 @@ def test_numbers_are_passed_through_if_asked():
     assert not np.isnan(rows[:, :-1]).any()
 
 
+def test_columns_that_are_passed_through_may_be_entirely_missing():
+    X = plain().assign(note=np.nan)
+    with pytest.warns(UserWarning, match="Entirely missing: column 'note'"):
+        gaussian().fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quiet = gaussian(categorical_features={"note": "passthrough"}).fit(X)
+    assert quiet.feature_indices_.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("convert", [lambda X: X, pl.from_pandas, pa.Table.from_pandas])
+def test_repeated_rows_are_found_by_names_that_are_passed_through(convert):
+    X = plain()[["x", "count"]]
+    rng = np.random.default_rng(0)
+    X["x"] = np.repeat(rng.normal(size=N // 4), 4) + 0.3 * rng.normal(size=N)
+    X.loc[::7, "x"] = np.nan
+    X["subject"] = [f"s{k // 4}" for k in range(N)]
+    quiet = gaussian(categorical_features={"subject": "passthrough"})
+    with pytest.warns(TableWarning, match="'x' by column 'subject'"):
+        quiet.fit(convert(X))
+
+
 @IGNORED
 def test_indicators_of_names_follow_what_is_missing():
     Y = named()
