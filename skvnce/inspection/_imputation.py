@@ -32,8 +32,8 @@ class ImputationDisplay:
     draws : list of tables of the shape of X
         From ``sample`` of an imputer.
     columns : list of str or int, default=None
-        Names or indices of columns.  None takes those with missing cells, at most 12,
-        and those with most of them.
+        Names or indices of columns.  None takes those with missing cells that a draw
+        fills, at most 12, and those with most of them.
 
     Attributes
     ----------
@@ -45,8 +45,8 @@ class ImputationDisplay:
     Raises
     ------
     ValueError
-        If there is no draw, or one has another shape than X, other observed cells or
-        missing ones, or if X does not have one of the columns.
+        If there is no draw, or one has another shape than X or other observed cells, or
+        misses cells of the columns, or if X does not have one of the columns.
     TypeError
         If `columns` is not a list.
     """
@@ -68,25 +68,16 @@ class ImputationDisplay:
         ]
         if not draws:
             raise ValueError("draws must have a table or more, got none")
-        for k, draw in enumerate(draws):
-            if np.isnan(draw).any():
-                raise ValueError(
-                    f"draws[{k}] has missing cells; pass completed tables, for example "
-                    "of sample of an imputer"
-                )
-            _check_observed(table, draw, k)
         if isinstance(columns, str):
             raise TypeError(f"columns must be a list of columns, got {columns!r}")
         if columns is not None and not len(columns):
             raise ValueError("columns must name a column or more, got none")
-        counts = missing.sum(0)
         if columns is None:
-            order = np.argsort(-counts, kind="stable")[:_MOST]
-            places = sorted(order[counts[order] > 0].tolist())
-            if not places:
-                raise ValueError("X has no missing cell, so there is nothing to draw")
+            places = _places_of_drawn(missing, draws)
         else:
             places = [table.place(name) for name in columns]
+        for k, draw in enumerate(draws):
+            _check_draw(table, draw, k, places)
         self.columns = [table.names[place] for place in places]
         self._places, self._table, self._missing = places, table, missing
         self._draws = np.array(draws)
@@ -213,9 +204,31 @@ class ImputationDisplay:
         return self
 
 
-def _check_observed(table, draw, k):
-    """Raise an error for draws of another table."""
-    same = np.isclose(draw, table.cells, rtol=1e-5, atol=0) | np.isnan(table.cells)
+def _places_of_drawn(missing, draws):
+    """List the columns with most missing cells, without those that no draw fills."""
+    filled = ~np.logical_and.reduce([np.isnan(draw) for draw in draws])
+    counts = missing.sum(0)
+    if not counts.any():
+        raise ValueError("X has no missing cell, so there is nothing to draw")
+    if (missing & filled).any():  # else nothing tells names of rows from the others
+        counts *= (missing & filled).any(0)
+    order = np.argsort(-counts, kind="stable")[:_MOST]
+    return sorted(order[counts[order] > 0].tolist())
+
+
+def _check_draw(table, draw, k, places):
+    """Raise an error for draws of another table, or without values in some columns."""
+    unfilled = [
+        table.names[place] for place in places if np.isnan(draw[:, place]).any()
+    ]
+    if unfilled:
+        raise ValueError(
+            f"draws[{k}] has missing cells in {unfilled[0]!r}; pass completed tables, "
+            "for example of sample of an imputer, and no columns that it passes "
+            "through, as names of rows and free text"
+        )
+    same = np.isclose(draw, table.cells, rtol=1e-5, atol=0, equal_nan=True)
+    same |= np.isnan(table.cells)
     if not same.all():
         row, place = np.argwhere(~same)[0]
         raise ValueError(
