@@ -15,6 +15,7 @@ The score of the imputer is the mean of :math:`S_j` with weights
 :math:`|L_j| \, (n - |L_j|) / n^2`.
 """
 
+import warnings
 from numbers import Integral
 from typing import NamedTuple
 
@@ -25,7 +26,14 @@ from skvnce import metrics
 from skvnce._cells import is_frame
 from skvnce._containers import column_label
 from skvnce._mixed import columns_by_dtype, select_columns
-from skvnce.evaluation._imputers import check_imputer, drawn, fitted
+from skvnce.evaluation._imputers import (
+    check_imputer,
+    drawn,
+    fitted,
+    of_columns,
+    unfilled_by,
+)
+from skvnce.exceptions import TableWarning
 from skvnce.missingness import _generator, _numbers, hide
 
 
@@ -58,9 +66,13 @@ def energy_i_score(imputer, X, *, n_draws=20, random_state=None):
     ----------
     imputer : estimator
         With ``fit`` and ``sample``, or with ``transform`` only, whose one table counts
-        as the draws. It is not modified. Its parameters must not name columns.
+        as the draws. It is not modified. Of its parameters only `categorical_features`
+        may name columns.
     X : array-like or dataframe of shape (n_samples, n_features)
-        A numeric or mixed table with missing cells, with two columns or more.
+        A numeric or mixed table with missing cells, with two columns or more. Columns
+        that the imputer passes through, as names of rows, free text and what
+        ``categorical_features`` calls ``"passthrough"``, neither have a score nor
+        predict others.
     n_draws : int, default=20
         Draws of each column, two or more.
     random_state : int, RandomState, Generator or None, default=None
@@ -78,8 +90,8 @@ def energy_i_score(imputer, X, *, n_draws=20, random_state=None):
     TypeError
         If ``imputer`` is no estimator.
     ValueError
-        If no cell of ``X`` is missing, a column of dates has missing cells, or
-        ``n_draws`` is below 2.
+        If no cell of ``X`` is missing in a column that the imputer fills, a column of
+        dates has missing cells, or ``n_draws`` is below 2.
 
     Notes
     -----
@@ -109,8 +121,8 @@ def energy_i_score(imputer, X, *, n_draws=20, random_state=None):
     if not isinstance(n_draws, Integral) or n_draws < 2:
         raise ValueError(f"n_draws must be an integer of at least 2, got {n_draws!r}")
     x = _numbers(X)[0]
-    observed = ~np.isnan(x)
-    scored = np.flatnonzero(observed.any(0) & ~observed.all(0))
+    observed, used = ~np.isnan(x), ~unfilled_by([imputer], X)
+    scored = np.flatnonzero(used & observed.any(0) & ~observed.all(0))
     if not len(scored):
         raise ValueError(
             "X must have columns with missing and observed cells, got none; use "
@@ -130,12 +142,15 @@ def energy_i_score(imputer, X, *, n_draws=20, random_state=None):
     columns, weights = {}, {}
     for j in scored:
         label = column_label(X, j).strip("'")
-        places = [j, *_predictors(observed, j)]
+        places = [j, *_predictors(observed, j, used)]
         rows = ~observed[:, j] | observed[:, places].all(1)
         table = _select_rows(select_columns(completed, places), rows)
         hidden = np.zeros(np.shape(table), dtype=bool)
         hidden[:, 0] = observed[rows, j]
-        model = fitted(imputer, hide(table, hidden))
+        incomplete = hide(table, hidden)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TableWarning)  # the first fit has warned
+            model = fitted(of_columns(imputer, X, places, incomplete), incomplete)
         scale = np.std(x[observed[:, j], j])
         columns[label] = _score(model, table, hidden, scale or 1.0, n_draws, rng)
         weights[label] = float(observed[:, j].mean() * (~observed[:, j]).mean())
@@ -143,14 +158,12 @@ def energy_i_score(imputer, X, *, n_draws=20, random_state=None):
     return EnergyIScore(float(score), columns, weights)
 
 
-def _predictors(observed, j):
-    """Return the columns that are observed wherever j is, or the most observed one."""
+def _predictors(observed, j, used):
+    """Return the used columns observed wherever j is, or the most observed of them."""
+    others = [k for k in np.flatnonzero(used) if k != j]
     counts = observed[observed[:, j]].sum(0)
-    full = [k for k in np.flatnonzero(counts == counts[j]) if k != j]
-    if full or observed.shape[1] == 1:
-        return full
-    counts[j] = -1
-    return [int(counts.argmax())]
+    full = [k for k in others if counts[k] == counts[j]]
+    return full or sorted(others, key=lambda k: -counts[k])[:1]
 
 
 def _select_rows(table, rows):

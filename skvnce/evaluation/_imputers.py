@@ -1,8 +1,11 @@
 """Imputers of this package and of scikit-learn, as the scores use them."""
 
+import numpy as np
 from sklearn.base import clone
 
 from skvnce._cells import is_frame
+from skvnce._columns import FROM_DTYPE, PASSED, asked_kinds
+from skvnce._identifiers import modelled_columns
 
 
 def fitted(imputer, table):
@@ -29,3 +32,78 @@ def check_imputer(imputer, name):
             f"{name} must be an estimator with fit and transform, with its parameters, "
             f"got {imputer!r}"
         )
+
+
+def unfilled_by(imputers, X):
+    """Return which columns stay missing: names of rows, free text, or as asked for.
+
+    Parameters
+    ----------
+    imputers : sequence of estimators
+        Those that do not say what columns are count as those that nobody told it.
+    X : array-like or dataframe of shape (n_samples, n_features)
+
+    Returns
+    -------
+    ndarray of bool, of shape (n_features,)
+        Columns that one of the imputers or more passes through.
+    """
+    settings = {}
+    for imputer in imputers:
+        given = [one.categorical_features for one in _readers(imputer).values()]
+        settings |= {repr(one): one for one in given or [FROM_DTYPE]}
+    passed = np.zeros(np.shape(X)[1], dtype=bool)
+    for given in settings.values():
+        if is_frame(X) or not isinstance(given, str):
+            passed[_passed(X, given)] = True
+    return passed
+
+
+def of_columns(imputer, X, places, table):
+    """Return a copy of an imputer for some columns, of the kinds that they had.
+
+    Parameters
+    ----------
+    imputer : estimator
+    X : array-like or dataframe of shape (n_samples, n_features)
+    places : sequence of int
+        The columns of `table`, none of which is passed through in X.
+    table : array-like or dataframe of shape (n_rows, n_places)
+        Fewer cells, so that categories can look like names of rows.
+
+    Returns
+    -------
+    estimator
+    """
+    imputer, labels = clone(imputer), list(range(len(places)))
+    if is_frame(X):
+        names = list(getattr(X, "column_names", X.columns))
+        labels = [names[j] for j in places]
+    for prefix, reader in _readers(imputer).items():
+        given = reader.categorical_features
+        asked = asked_kinds(X, np.shape(X)[1], given)
+        kinds = {a: asked[j] for a, j in zip(labels, places, strict=True) if j in asked}
+        if isinstance(given, str | dict):
+            passed = _passed(table, kinds)
+            kinds = dict.fromkeys([labels[k] for k in passed], "nominal") | kinds
+        if kinds or not isinstance(given, str | None):
+            kinds = kinds if isinstance(given, str | dict) else list(kinds)
+            imputer.set_params(**{f"{prefix}categorical_features": kinds})
+    return imputer
+
+
+def _passed(X, given):
+    """List the columns of a table that are passed through."""
+    columns = modelled_columns(X, given) or ()
+    return [j for j, column in enumerate(columns) if column.kind == PASSED]
+
+
+def _readers(imputer):
+    """Map prefixes of parameters to the models that are told what columns are."""
+    parts = getattr(imputer, "get_params", dict)()
+    found = {"": imputer} | {f"{name}__": part for name, part in parts.items()}
+    return {
+        prefix: part
+        for prefix, part in found.items()
+        if hasattr(part, "sample") and hasattr(part, "categorical_features")
+    }

@@ -6,12 +6,9 @@ from time import perf_counter
 import numpy as np
 
 from skvnce import metrics
-from skvnce._cells import is_frame
-from skvnce._columns import PASSED, Column
-from skvnce._identifiers import modelled_columns
 from skvnce._mixed import columns_by_dtype
 from skvnce.evaluation._hiding import MECHANISMS
-from skvnce.evaluation._imputers import check_imputer, drawn, fitted
+from skvnce.evaluation._imputers import check_imputer, drawn, fitted, unfilled_by
 from skvnce.missingness import _generator, _numbers, hide
 
 
@@ -30,7 +27,9 @@ def imputation_report(
 
     In each repetition, observed cells are hidden, all imputers are fitted to the same
     remaining cells, and their answers to the hidden cells are scored. Cells that are
-    missing in ``X`` stay missing; they and dates are not scored.
+    missing in ``X`` stay missing; they and dates are not scored. Neither are columns
+    that one of the imputers passes through: names of rows, free text, and those for
+    which its ``categorical_features`` says ``"passthrough"``.
 
     Parameters
     ----------
@@ -104,11 +103,13 @@ def imputation_report(
     mechanisms = _mechanisms(mechanism)
     _check_counts(n_repeats, n_draws, level)
     rng = _generator(random_state)
-    rows, unfilled = [], _passed(X)
+    rows, unfilled = [], unfilled_by(imputers.values(), X)
     for label, choose in mechanisms.items():
         for repeat in range(n_repeats):
             seed = int(rng.integers(2**31))
             hidden = np.asarray(choose(X, fraction, random_state=seed)) & ~unfilled
+            # fewer cells can look like names of rows
+            hidden &= ~unfilled_by(imputers.values(), hide(X, hidden))
             scorer = _Scorer(X, hidden, n_draws, level, seed)
             for name, imputer in imputers.items():
                 where = {"mechanism": label, "repeat": repeat, "imputer": name}
@@ -118,14 +119,6 @@ def imputation_report(
                     error.add_note(f"Raised by the imputer {name!r}.")
                     raise
     return pd.DataFrame(rows)
-
-
-def _passed(X):
-    """Return which columns are names of rows or free text, which nothing fills."""
-    columns = modelled_columns(X) if is_frame(X) else None
-    return np.array(
-        [column.kind == PASSED for column in columns or [Column("numeric")]]
-    )
 
 
 class _Scorer:
