@@ -8,6 +8,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import skvnce
 from skvnce import (
@@ -18,10 +19,12 @@ from skvnce import (
     GaussianImputer,
     LAIRImputer,
     MultipleImputationClassifier,
+    MultipleImputationRegressor,
     VariationalAutoencoder,
 )
 from skvnce.evaluation import imputation_report
 from skvnce.exceptions import TableWarning
+from skvnce.missingness import hide
 
 N = 120
 QUICK = {"n_parameter_draws": 2, "on_misfit": "ignore", "random_state": 0}
@@ -166,8 +169,32 @@ def test_graphs_and_predictors_leave_names_out():
     assert graph().fit(Y).nodes_.tolist() == plain().columns.tolist()
     y = plain()["x"].fillna(0) > 0
     model = MultipleImputationClassifier(gaussian(), n_estimators=2, n_draws=2)
-    X = Y.drop(columns=["id", "note", "city"])
-    assert model.set_params(random_state=0).fit(X, y).predict(X).shape == (N,)
+    X = Y.drop(columns="city")
+    model.set_params(calibration_cv=None, random_state=0)
+    found = model.fit(X, y).predict_proba(X)
+    Z = X.drop(columns=["id", "note"])
+    np.testing.assert_array_equal(found, model.fit(Z, y).predict_proba(Z))
+    model.set_params(estimator=LogisticRegression())  # gets all columns
+    with pytest.raises(ValueError, match="could not convert string to float: 'p1'"):
+        model.fit(X[1:], y[1:])
+
+
+@IGNORED
+@pytest.mark.parametrize("make", [gaussian, forest, consistent])
+@pytest.mark.parametrize("kind", ["category", "array", "polars"])
+def test_predictors_leave_out_names_of_any_data_type(make, kind):
+    """400 levels are more than the default model takes."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(hide(x := rng.normal(size=(400, 2)), rng.random(x.shape) < 0.2))
+    X = X.rename(columns=str).assign(id=[f"p{k}" for k in range(400)])
+    X["id"] = X["id"].astype("category" if kind == "category" else object)
+    options = {"categorical_features": {2: "passthrough"}} if kind == "array" else {}
+    table = {"array": X.to_numpy(), "polars": pl.from_pandas(X)}.get(kind, X)
+    model = MultipleImputationRegressor(make(**options), n_estimators=1, n_draws=1)
+    model.set_params(random_state=0).fit(table, x[:, 0])
+    assert model.n_features_in_ == 3
+    assert model.estimators_[0].n_features_in_ == 2
+    assert model.predict(table).std() > 0.5
 
 
 @IGNORED
