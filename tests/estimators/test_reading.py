@@ -284,6 +284,37 @@ def test_parts_of_a_table_agree():
     assert model.categories_["id"].tolist() == ["a", "b"]
 
 
+@IGNORED
+@pytest.mark.parametrize("blank", [np.nan, None])
+def test_text_can_be_missing_from_the_first_part(blank):
+    """pandas.read_csv(chunksize=...) reads such a part as floats."""
+    X, half = plain()[["x", "city", "count"]], N // 2
+    names = [f"p{k}" for k in range(half, N)]
+    parts = [
+        X[:half].assign(city=blank, id=blank, count=np.nan),
+        X[half:].assign(id=names),
+    ]
+    one = gaussian().set_output(transform="pandas").fit(Chunks(parts))
+    two = gaussian().set_output(transform="pandas").fit(Chunks(parts[::-1]))
+    for model in (one, two):
+        assert model.feature_indices_.tolist() == [0, 1, 2]
+        assert list(model.categories_) == ["city"]
+        filled = [model.transform(part) for part in parts]
+        assert set(filled[0]["city"]) == {"Oslo", "Rome"}
+        assert filled[0]["id"].isna().all()
+        assert filled[1]["id"].tolist() == names
+    parts.append(X[half:].assign(id=1.0))  # control: numbers are no levels
+    with pytest.raises(ValueError, match="numbers in some parts of X, and the levels"):
+        gaussian().fit(Chunks(parts))
+
+
+def test_the_first_part_says_what_its_numbers_are():
+    parts = [plain()[["x", "grade"]], plain()[["x", "grade"]].assign(grade="good")]
+    with pytest.raises(ValueError, match='"passthrough".*read_csv') as error:
+        gaussian().fit(Chunks(parts))
+    assert "GaussianImputer" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     "name", ["GaussianImputer", "VNCEEstimator", "TruncatedGaussianGraphLearner"]
 )
