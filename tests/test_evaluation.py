@@ -9,9 +9,10 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 
-from skvnce import GaussianImputer, metrics
+from skvnce import ForestImputer, GaussianImputer, metrics
 from skvnce.evaluation import energy_i_score, imputation_report, own_patterns
 from skvnce.evaluation._energy import _predictors
+from skvnce.exceptions import TableWarning
 from skvnce.inspection import ReportDisplay
 from skvnce.missingness import hide, mcar
 
@@ -319,8 +320,66 @@ def test_the_predictor_is_the_column_observed_most_often_with_the_scored_one():
     observed = np.ones((10, 3), dtype=bool)
     observed[4:, 0] = observed[0, 1] = observed[:2, 2] = False
     observed[5:8, 1] = False  # outside of the rows of column 0, where 1 is ahead of 2
-    assert _predictors(observed, 0) == [1]
+    used = np.ones(3, dtype=bool)
+    assert _predictors(observed, 0, used) == [1]
     observed[0, 1] = True
-    assert _predictors(observed, 0) == [1]
+    assert _predictors(observed, 0, used) == [1]
     observed[0, 2] = observed[1, 2] = True
-    assert _predictors(observed, 0) == [1, 2]
+    assert _predictors(observed, 0, used) == [1, 2]
+    used[1] = False
+    assert _predictors(observed, 0, used) == [2]
+    used[2] = False
+    assert _predictors(observed, 0, used) == []
+
+
+def incomplete(rng, n=200):
+    X = normal(rng, n)
+    return pd.DataFrame(hide(X, mcar(X, 0.2, random_state=0)), columns=list("abc"))
+
+
+@pytest.mark.parametrize("blanks", [0, 30])
+def test_energy_i_scores_leave_names_out(blanks):
+    X, imputer = incomplete(np.random.default_rng(0)), GaussianImputer(random_state=0)
+    without = energy_i_score(imputer, X, random_state=0)
+    names = pd.Series([f"q{k}" for k in range(len(X))], dtype=object)
+    Y = X.assign(id=names.where(names.index >= blanks))
+    with pytest.warns(TableWarning, match="Names of rows") as seen:
+        assert energy_i_score(imputer, Y, random_state=0) == without
+    assert len(seen) == 1
+    Y = X.assign(id=names.index.to_series().where(names.index >= blanks))
+    asked = imputer.set_params(categorical_features={"id": "passthrough"})
+    found = energy_i_score(asked, Y, random_state=0)
+    assert found == without
+    with pytest.raises(ValueError, match="columns with missing and observed cells"):
+        energy_i_score(asked, X.fillna(0).assign(id=Y["id"]))
+
+
+def test_categories_of_few_remaining_cells_have_an_energy_i_score():
+    """40 levels in 180 cells are categories, and in the 20 others names of rows."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=200)
+    level = pd.Series([f"level{k % 40}" for k in range(200)], dtype=object)
+    X = pd.DataFrame({"x": x, "level": level.where(np.arange(200) % 9 > 0)})
+    found = energy_i_score(GaussianImputer(random_state=0), X, n_draws=2)
+    assert 0 < found.columns["level"] < 1
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_reports_score_no_column_that_an_imputer_passes_through(order):
+    X = incomplete(np.random.default_rng(0)).assign(pid=np.arange(200))
+    asked = GaussianImputer(categorical_features={"pid": "passthrough"}, random_state=0)
+    imputers = {"asked": asked, "mean": SimpleImputer()}
+    imputers |= {"forest": ForestImputer(asked, n_estimators=2, random_state=0)}
+    imputers = dict([*imputers.items()][::order])
+    report = imputation_report(imputers, X, n_repeats=1, random_state=0)
+    assert (report["rmse"] > 0).all()
+
+
+def test_reports_hide_no_categories_that_look_like_names_without_hidden_cells():
+    """100 levels in 200 cells are categories, and names where a half is hidden."""
+    level = pd.Series([f"level{k % 100}" for k in range(200)], dtype=object)
+    X = incomplete(np.random.default_rng(0)).assign(level=level)
+    imputer = GaussianImputer(random_state=0)
+    report = imputation_report(imputer, X, fraction=0.5, n_repeats=1, random_state=0)
+    assert report["rmse"].notna().all()
+    assert report["pfc"].isna().all()

@@ -22,7 +22,11 @@ from skvnce.algorithms.gaussian.condensed import n_condensed
 from skvnce.algorithms.gaussian.rows import Parts, Rows
 from skvnce.estimators._base import ModelCells
 from skvnce.estimators._chunks import Chunks
-from skvnce.estimators._part_columns import columns_of_parts, part_named
+from skvnce.estimators._part_columns import (
+    TEXT_IN_PARTS,
+    columns_of_parts,
+    part_named,
+)
 from skvnce.estimators._summary import (
     Count,
     FirstReading,
@@ -57,9 +61,11 @@ class TableReader(BaseEstimator):
     columns : list of n_features Column, default=None
         None if each cell is a number.
     handle_unknown : {"error", "missing"}, default="error"
+    text_remedy : str, default=None
+        What errors say of text in a table of numbers; None for the usual advice.
     """
 
-    def __init__(self, head, columns=None, handle_unknown="error"):
+    def __init__(self, head, columns=None, handle_unknown="error", text_remedy=None):
         shape = head.shape if hasattr(head, "shape") else np.shape(head)
         if len(shape) != 2:
             raise ValueError(
@@ -71,6 +77,7 @@ class TableReader(BaseEstimator):
             head = readable(head)
         else:  # `incomplete_array` reads categories
             self.categorical_features, self.handle_unknown = None, handle_unknown
+        self.text_remedy = text_remedy
         keep_columns(self, columns)
         validate_data(self, head, skip_check_array=True)
         self._fitted_ends = np.full((2, self.n_features_in_), np.nan)
@@ -192,7 +199,7 @@ def reader_of(estimator, source):
         return TableReader(head)
     with step("reading levels"):
         columns = columns_of_parts(source, head, estimator.categorical_features)
-    return TableReader(head, columns, estimator.handle_unknown)
+    return TableReader(head, columns, estimator.handle_unknown, TEXT_IN_PARTS)
 
 
 def read_in_memory(estimator, X, sample_weight=None, refusal=None):

@@ -6,12 +6,19 @@ from functools import partial
 from typing import NamedTuple
 
 import narwhals as nw
+import numpy as np
 
-from skvnce._cells import TIMES, cells_of_columns, is_frame
+from skvnce._cells import TIMES, cells_of_columns, is_frame, is_missing
 from skvnce._columns import Column, asked_kinds, in_order, read_columns
 from skvnce._identifiers import Counted, count_levels, passed_through
 
 _NO_COUNTS = Counter()  # counts of columns that are not nominal
+
+TEXT_IN_PARTS = (  # what to do about text in a column of numbers in the first part
+    'categorical_features={column: "passthrough"} leaves out a column of names of '
+    'rows, and "nominal" models categories; or read all parts with one data type, for '
+    "example pandas.read_csv(..., dtype={column: str})."
+)
 
 
 @contextmanager
@@ -34,7 +41,8 @@ class Found(NamedTuple):
     order : tuple or None
         All levels of an ordered data type, in their order.
     counts : Counter
-        Numbers of observed cells of the levels of a nominal column.
+        Numbers of observed cells of the levels of a nominal column, and of numbers
+        (None) if the first rows do not tell what the column is.
     """
 
     column: Column
@@ -46,12 +54,28 @@ class Found(NamedTuple):
         one, two = self.column, other.column
         counts = self.counts + other.counts
         if one.levels is None or two.levels is None:
+            _check_kinds(self, other)
             known = one if one.levels is not None or one.dtype in TIMES else two
             return Found(known, self.order or other.order, counts)
         had = set(one.levels)
         new = [level for level in two.levels if level not in had]
         order = self.order and _one_order(self.order, other.order or self.order)
         return Found(one._replace(levels=one.levels + tuple(new)), order, counts)
+
+
+def _check_kinds(one, other):
+    """Raise an error for numbers in some parts and levels in others."""
+    numbers, named = (one, other) if one.column.levels is None else (other, one)
+    if (
+        named.column.levels is not None
+        and numbers.counts.total()
+        and named.counts.total()
+    ):
+        raise ValueError(
+            "A column has numbers in some parts of X, and the levels "
+            f"{list(named.column.levels[:3])} in others. Read all parts with one data "
+            "type, for example pandas.read_csv(..., dtype={column: str})."
+        )
 
 
 def _one_order(one, other):
@@ -87,8 +111,9 @@ def columns_of_parts(source, head, categorical_features):
     list of n_features Column, or None
         None if each cell is a number.
     """
-    given = _without_counts(head, categorical_features)
-    if read_columns(head, _without_levels(given)) is None:
+    unseen = _unseen(head)  # of text, too, which is read as floats if it is missing
+    given = _without_counts(head, categorical_features, unseen)
+    if not unseen and read_columns(head, _without_levels(given)) is None:
         return None
     found = source._reduced(partial(_found_in, given), _united)
     named = asked_kinds(head, len(found), given)
@@ -99,16 +124,35 @@ def columns_of_parts(source, head, categorical_features):
     return passed_through(counted, named)
 
 
-def _without_counts(head, given):
-    """Name the numbers of a data frame as numeric, if nobody names them."""
+def _without_counts(head, given, unseen=()):
+    """Name the numbers of a data frame as numeric, if nobody names them.
+
+    Columns `unseen` are not named.
+    """
     if not is_frame(head) or not (given == "from_dtype" or isinstance(given, dict)):
         return given
     schema = nw.from_native(head, eager_only=True).schema
-    names = [name for name, dtype in schema.items() if dtype.is_numeric()]
+    names = [
+        name
+        for name, dtype in schema.items()
+        if dtype.is_numeric() and name not in unseen
+    ]
     given = {} if isinstance(given, str) else given
     places = asked_kinds(head, len(schema), given)
     free = [name for place, name in enumerate(schema) if place not in places]
     return {name: "numeric" for name in names if name in free} | given
+
+
+def _unseen(head):
+    """List the columns of a data frame that have rows, and only missing cells."""
+    if not is_frame(head) or not len(head):
+        return []
+    names, first = getattr(head, "column_names", head.columns), np.array([0])
+    return [
+        name
+        for name, cells in zip(names, cells_of_columns(head), strict=True)
+        if is_missing(cells.at(first)[0]) and cells.missing().all()
+    ]
 
 
 def _without_levels(given):
@@ -126,26 +170,36 @@ def _found_in(given, number, chunk, weights):
     with part_named(number):
         if not len(chunk):
             return None
-        columns = read_columns(chunk, given)
+        asked = _without_counts(chunk, given)
+        columns = read_columns(chunk, asked)
     if not is_frame(chunk):
-        return columns and _each_found(chunk, columns, [None] * len(columns))
+        none = [None] * len(columns or ())
+        return columns and _each_found(chunk, columns, none, none)
     schema = nw.from_native(chunk, eager_only=True).schema
     columns = columns or [Column("numeric")] * len(schema)
     orders = [
         tuple(dtype.categories) if isinstance(dtype, nw.Enum) else None
         for dtype in schema.values()
     ]
-    return _each_found(chunk, columns, orders)
+    is_dict = isinstance(given, dict)
+    new = [is_dict and name in asked and name not in given for name in schema]
+    return _each_found(chunk, columns, orders, new)
 
 
-def _each_found(chunk, columns, orders):
+def _each_found(chunk, columns, orders, new):
+    """List what is found, with the cells of nominal columns and of `new` numbers."""
     cells = cells_of_columns(chunk)
     return [
-        Found(
-            column, order, count_levels(one) if column.kind == "nominal" else _NO_COUNTS
-        )
-        for one, column, order in zip(cells, columns, orders, strict=True)
+        Found(column, order, _counts(one, column, is_new))
+        for one, column, order, is_new in zip(cells, columns, orders, new, strict=True)
     ]
+
+
+def _counts(cells, column, is_new):
+    """Count the cells of each level, or all numbers of a column that is new."""
+    if column.kind == "nominal":
+        return count_levels(cells)
+    return Counter({None: int((~cells.missing()).sum())}) if is_new else _NO_COUNTS
 
 
 def _united(one, other):

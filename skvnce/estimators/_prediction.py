@@ -16,10 +16,15 @@ from sklearn.utils.validation import (
 )
 
 from skvnce._cells import is_frame, is_missing
+from skvnce._mixed import select_columns
 from skvnce._random import seed_from
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._parts import check_parameters
-from skvnce.estimators._validation import keeps_state_on_failure
+from skvnce.estimators._validation import (
+    columns_of,
+    keeps_state_on_failure,
+    passed_columns,
+)
 from skvnce.estimators._weights import checked_weights
 from skvnce.estimators._whole import needs_memory
 
@@ -73,7 +78,7 @@ class MultipleImputation(BaseEstimator):
         of_imputer, of_model = self._routed(sample_weight)
         rng = np.random.default_rng(seed_from(self.random_state))
         self._fit_imputer(X, of_imputer, rng)
-        tables = self.imputer_.sample(X, int(self.n_estimators), _seed(rng))
+        tables = self._drawn(X, int(self.n_estimators), rng)
         self._check_columns(tables[0])
         self.estimators_ = self._fitted(tables, y, of_model, rng)
         self._seed = _seed(rng)
@@ -169,6 +174,20 @@ class MultipleImputation(BaseEstimator):
             if hasattr(self.imputer_, name):
                 setattr(self, name, getattr(self.imputer_, name))
 
+    def _drawn(self, X, n_draws, rng):
+        """Draw completed tables, for the default model without what stays missing."""
+        tables, passed = self.imputer_.sample(X, n_draws, _seed(rng)), set()
+        if self.estimator is None:
+            passed.update(passed_columns(self.imputer_).tolist())
+        if not passed:
+            return tables
+        kept, columns = self.imputer_._columns_kept(), columns_of(self.imputer_)
+        used = [k for k, place in enumerate(kept) if place not in passed]
+        tables = [select_columns(table, used) for table in tables]
+        if is_frame(tables[0]) or not all(columns[kept[k]].is_number for k in used):
+            return tables
+        return [table.astype(np.float64) for table in tables]
+
     def _check_columns(self, table):
         """Raise an error for strings and dates, which the default model refuses."""
         if self.estimator is not None:
@@ -225,7 +244,7 @@ class MultipleImputation(BaseEstimator):
         for first in range(0, max(n_rows, 1), size):
             rows = np.arange(first, min(first + size, n_rows))
             part = X if n_rows <= size else _safe_indexing(X, rows)
-            tables = self.imputer_.sample(part, n_draws, _seed(rng))
+            tables = self._drawn(part, n_draws, rng)
             found = [
                 getattr(self.estimators_[k % len(self.estimators_)], method)(table)
                 for k, table in enumerate(tables)

@@ -89,9 +89,12 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
     Complete tables, a single model and classes of one row are not calibrated.
 
     The models get what the imputer returns: arrays, or data frames with the data types
-    of X if X is a data frame.  Predictions of the same table are equal when they are
-    repeated; those of a row depend on the other rows of the table through the random
-    numbers of the draws.
+    of X if X is a data frame.  Columns that the imputer passes through (names of rows,
+    free text) are left out for the default `estimator`; another one gets them, with
+    their missing cells, and has to leave them out or to encode them.
+
+    Predictions of the same table are equal when they are repeated; those of a row
+    depend on the other rows of the table through the random numbers of the draws.
 
     References
     ----------
@@ -263,9 +266,12 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
     from draws than from one filled table; linear models do not (see the user guide).
 
     The models get what the imputer returns: arrays, or data frames with the data types
-    of X if X is a data frame.  Predictions of the same table are equal when they are
-    repeated; those of a row depend on the other rows of the table through the random
-    numbers of the draws.
+    of X if X is a data frame.  Columns that the imputer passes through (names of rows,
+    free text) are left out for the default `estimator`; another one gets them, with
+    their missing cells, and has to leave them out or to encode them.
+
+    Predictions of the same table are equal when they are repeated; those of a row
+    depend on the other rows of the table through the random numbers of the draws.
 
     References
     ----------

@@ -260,7 +260,8 @@ def _numbers(estimator, X, reset):
     cells = readable(X)
     _check_two_dimensional(cells)
     reads = hasattr(_settings(estimator), "categorical_features")
-    remedy = _OF_READERS if reads else TEXT_REMEDY
+    of_others = getattr(estimator, "text_remedy", None) or TEXT_REMEDY
+    remedy = _OF_READERS if reads else of_others
     # scikit-learn adds all cells, which may overflow in both directions
     with cell_errors_named(X, remedy), np.errstate(invalid="ignore"):
         table = validate_data(

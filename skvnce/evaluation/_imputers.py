@@ -5,6 +5,7 @@ from sklearn.base import clone
 
 from skvnce._cells import is_frame
 from skvnce._columns import FROM_DTYPE, PASSED, asked_kinds
+from skvnce._containers import refuse_parts
 from skvnce._identifiers import modelled_columns
 
 
@@ -48,6 +49,7 @@ def unfilled_by(imputers, X):
     ndarray of bool, of shape (n_features,)
         Columns that one of the imputers or more passes through.
     """
+    refuse_parts(X)
     settings = {}
     for imputer in imputers:
         given = [one.categorical_features for one in _readers(imputer).values()]

@@ -8,6 +8,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import skvnce
 from skvnce import (
@@ -18,10 +19,12 @@ from skvnce import (
     GaussianImputer,
     LAIRImputer,
     MultipleImputationClassifier,
+    MultipleImputationRegressor,
     VariationalAutoencoder,
 )
 from skvnce.evaluation import imputation_report
 from skvnce.exceptions import TableWarning
+from skvnce.missingness import hide
 
 N = 120
 QUICK = {"n_parameter_draws": 2, "on_misfit": "ignore", "random_state": 0}
@@ -188,8 +191,32 @@ def test_graphs_and_predictors_leave_names_out():
     assert graph().fit(Y).nodes_.tolist() == plain().columns.tolist()
     y = plain()["x"].fillna(0) > 0
     model = MultipleImputationClassifier(gaussian(), n_estimators=2, n_draws=2)
-    X = Y.drop(columns=["id", "note", "city"])
-    assert model.set_params(random_state=0).fit(X, y).predict(X).shape == (N,)
+    X = Y.drop(columns="city")
+    model.set_params(calibration_cv=None, random_state=0)
+    found = model.fit(X, y).predict_proba(X)
+    Z = X.drop(columns=["id", "note"])
+    np.testing.assert_array_equal(found, model.fit(Z, y).predict_proba(Z))
+    model.set_params(estimator=LogisticRegression())  # gets all columns
+    with pytest.raises(ValueError, match="could not convert string to float: 'p1'"):
+        model.fit(X[1:], y[1:])
+
+
+@IGNORED
+@pytest.mark.parametrize("make", [gaussian, forest, consistent])
+@pytest.mark.parametrize("kind", ["category", "array", "polars"])
+def test_predictors_leave_out_names_of_any_data_type(make, kind):
+    """400 levels are more than the default model takes."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(hide(x := rng.normal(size=(400, 2)), rng.random(x.shape) < 0.2))
+    X = X.rename(columns=str).assign(id=[f"p{k}" for k in range(400)])
+    X["id"] = X["id"].astype("category" if kind == "category" else object)
+    options = {"categorical_features": {2: "passthrough"}} if kind == "array" else {}
+    table = {"array": X.to_numpy(), "polars": pl.from_pandas(X)}.get(kind, X)
+    model = MultipleImputationRegressor(make(**options), n_estimators=1, n_draws=1)
+    model.set_params(random_state=0).fit(table, x[:, 0])
+    assert model.n_features_in_ == 3
+    assert model.estimators_[0].n_features_in_ == 2
+    assert model.predict(table).std() > 0.5
 
 
 @IGNORED
@@ -277,6 +304,37 @@ def test_parts_of_a_table_agree():
     shared = [X[: N // 2].assign(id="a"), X[N // 2 :].assign(id="b")]
     model = gaussian().fit(Chunks(shared))
     assert model.categories_["id"].tolist() == ["a", "b"]
+
+
+@IGNORED
+@pytest.mark.parametrize("blank", [np.nan, None])
+def test_text_can_be_missing_from_the_first_part(blank):
+    """pandas.read_csv(chunksize=...) reads such a part as floats."""
+    X, half = plain()[["x", "city", "count"]], N // 2
+    names = [f"p{k}" for k in range(half, N)]
+    parts = [
+        X[:half].assign(city=blank, id=blank, count=np.nan),
+        X[half:].assign(id=names),
+    ]
+    one = gaussian().set_output(transform="pandas").fit(Chunks(parts))
+    two = gaussian().set_output(transform="pandas").fit(Chunks(parts[::-1]))
+    for model in (one, two):
+        assert model.feature_indices_.tolist() == [0, 1, 2]
+        assert list(model.categories_) == ["city"]
+        filled = [model.transform(part) for part in parts]
+        assert set(filled[0]["city"]) == {"Oslo", "Rome"}
+        assert filled[0]["id"].isna().all()
+        assert filled[1]["id"].tolist() == names
+    parts.append(X[half:].assign(id=1.0))  # control: numbers are no levels
+    with pytest.raises(ValueError, match="numbers in some parts of X, and the levels"):
+        gaussian().fit(Chunks(parts))
+
+
+def test_the_first_part_says_what_its_numbers_are():
+    parts = [plain()[["x", "grade"]], plain()[["x", "grade"]].assign(grade="good")]
+    with pytest.raises(ValueError, match='"passthrough".*read_csv') as error:
+        gaussian().fit(Chunks(parts))
+    assert "GaussianImputer" not in str(error.value)
 
 
 @pytest.mark.parametrize(

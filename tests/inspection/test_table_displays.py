@@ -178,6 +178,19 @@ class TestImputation:
         draws = imputer.sample(X, 3, 0, as_array=True)
         assert ImputationDisplay.from_draws(X, draws).columns == ["x0"]
 
+    def test_columns_that_stay_missing_are_left_out(self):
+        table = frame().assign(id=[None, *(f"q{k}" for k in range(59))])
+        draws = [filled(table, seed).assign(id=table["id"]) for seed in range(2)]
+        display = ImputationDisplay.from_draws(table, draws)
+        assert display.columns == ["size", "kind", "day"]
+        display = ImputationDisplay.from_draws(table, draws, columns=["size"])
+        assert display.columns == ["size"]
+        with pytest.raises(ValueError, match=r"draws\[0\] has missing cells in 'id'"):
+            ImputationDisplay.from_draws(table, draws, columns=["size", "id"])
+        draws[1].loc[table["size"].isna(), "size"] = np.nan  # control: in one draw
+        with pytest.raises(ValueError, match=r"draws\[1\] has missing cells in 'size'"):
+            ImputationDisplay.from_draws(table, draws)
+
     def test_errors(self):
         table = frame()
         draws = [filled(table)]
