@@ -32,6 +32,7 @@ from skvnce.estimators._large import (
     refuse_limits,
 )
 from skvnce.estimators._memory import check_fit
+from skvnce.estimators._part_columns import without_counts
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._validation import (
     AUTO,
@@ -39,6 +40,7 @@ from skvnce.estimators._validation import (
     OF_CATEGORIES,
     ON_MISFIT,
     RANDOM_STATE,
+    Encoded,
     Number,
     columns_of,
     incomplete_array,
@@ -127,7 +129,8 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         levels in their order replaces the choice.  With None no column is.
     handle_unknown : {"error", "missing"}, default="error"
         What a level that `fit` has not observed is: an error, or a missing value, which
-        is imputed.  A new number in a column of integers counts as the nearest one.
+        is imputed.  A new number in a column of whole numbers of a data frame that are
+        ordinal counts as the nearest one.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the draws of mean and covariance from their posterior.
     verbose : int, default=0
@@ -386,7 +389,8 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         of the marginals are kept, and their shares are averaged likewise.  Ranges grow
         with the observed cells.  `location_`, `scale_`, `calibrated_columns_`,
         `held_out_gain_` and `marginal_columns_` are those of the last fit.  After a
-        call of `fit` itself, its choices are final.
+        call of `fit` itself, its choices are final.  Numbers of data frames are numeric
+        if nobody names them, as in tables in parts.
 
         Parameters
         ----------
@@ -408,7 +412,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             or after a fit to categories or to limits of cells.
         """
         if not hasattr(self, "mean_"):
-            self.fit(X, sample_weight=sample_weight)
+            self.fit(self._first_batch(X), sample_weight=sample_weight)
             refuse_mixed(self)
             keep_first_rows(self, X, sample_weight)
             return self
@@ -417,6 +421,14 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         with one_thread():
             go_on(self, table, sample_weight)
         return self
+
+    def _first_batch(self, X):
+        """Read the first table of a stream, whose numbers are those of parts."""
+        if in_parts(X) is not None:
+            return X
+        self._check_parameters()
+        asked = without_counts(X, self.categorical_features)
+        return Encoded(incomplete_array(self, X, reset=True, asked=asked), self)
 
     def _fit_cells(self, cells, tables, by_gibbs, X, limits=None):
         """Fit to cells, or to tables of which they are a sample."""

@@ -84,7 +84,7 @@ def columns_of_parts(source, head, categorical_features):
     list of n_features Column, or None
         None if each cell is a number.
     """
-    given = _without_counts(head, categorical_features)
+    given = without_counts(head, categorical_features)
     if read_columns(head, _without_levels(given)) is None:
         return None
     found = source._reduced(partial(_found_in, given), _united)
@@ -96,11 +96,11 @@ def columns_of_parts(source, head, categorical_features):
     return passed_through(counted, named)
 
 
-def _without_counts(head, given):
+def without_counts(head, given):
     """Name the numbers of a data frame as numeric, if nobody names them."""
-    if not is_frame(head) or not (given == "from_dtype" or isinstance(given, dict)):
+    if not is_frame(head) or not isinstance(given, str | dict):
         return given
-    schema = nw.from_native(head, eager_only=True).schema
+    schema = {one.series.name: one.series.dtype for one in cells_of_columns(head)}
     names = [name for name, dtype in schema.items() if dtype.is_numeric()]
     given = {} if isinstance(given, str) else given
     places = asked_kinds(head, len(schema), given)
