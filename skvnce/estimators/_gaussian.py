@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from sklearn.utils._param_validation import StrOptions
 
+from skvnce._cells import is_frame
 from skvnce._threads import one_thread
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -334,7 +335,8 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             likelihood accounts for: a cell below its limit L has probability P(x <= L).
             A data frame may leave out columns, and so may a dict of columns to arrays
             (n_samples,) or numbers.  NaN and infinite limits are none, and those of
-            observed cells have no effect.
+            observed cells have no effect.  In a column of whole numbers of a data
+            frame, a whole number must be between them.
 
         Returns
         -------
@@ -344,7 +346,8 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         ------
         ValueError
             If X contains infinite values or text, if no cell is observed, if observed
-            cells are outside the bounds, or if a parameter is out of range.
+            cells are outside the bounds, if limits leave no value, or if a parameter is
+            out of range.
         TypeError
             If a parameter has a wrong type.
         """
@@ -361,7 +364,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         cells = self._read_cells(X, sample_weight, limits=limits)
         warn_of_scale(cells.weights, len(X))
         self._keep_possible(cells.table, self.min_value, self.max_value)
-        self._limited_columns = limited_columns(self, limits)
+        self._limited_columns = limited_columns(self, limits, is_whole=is_frame(given))
         if limits is not None:
             known = PossibleValues(*self._possible)
             self._set_possible(known.reaching(cells.limits, self.feature_indices_))
