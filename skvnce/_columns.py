@@ -339,7 +339,7 @@ def _check_zone(source: Cells, column: Column) -> None:
 def _codes(source: Cells, column: Column, handle_unknown: str) -> np.ndarray:
     """Convert the levels of a column to their codes (n_samples,)."""
     if column.is_count:
-        return _nearest(source.numbers("number"), np.array(column.levels))
+        return _nearest(source.numbers("number"), np.array(column.levels, dtype=float))
     codes = source.codes(column.levels)
     if handle_unknown == "error":
         for row in np.flatnonzero(np.isnan(codes)):

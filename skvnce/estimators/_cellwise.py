@@ -106,8 +106,11 @@ def limits_of(estimator, min_value, max_value, X, checked):
     return found if found.known.any() else None
 
 
-def check_bounds(estimator, limits):
-    """Raise an error for cells whose limits contradict the bounds of their column."""
+def check_bounds(estimator, limits, *, is_whole=False):
+    """Raise an error for cells whose limits contradict the bounds of their column.
+
+    With `is_whole`, cells of columns of whole numbers must be able to be whole.
+    """
     if limits is None:
         return
     possible = PossibleValues(*estimator._possible)
@@ -122,11 +125,23 @@ def check_bounds(estimator, limits):
             f"row {row}, are outside of the bounds [{least[column]}, {most[column]}] "
             "of the column. Correct one of them."
         )
+    low = np.ceil(np.maximum(limits.low, least))
+    wrong = limits.known & (low > np.floor(np.minimum(limits.high, most)))
+    wrong &= possible.integers
+    if is_whole and wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        ends = limits.low[row, column], limits.high[row, column]
+        raise ValueError(
+            f"The limits {list(map(float, ends))} of {column_name(estimator, column)}, "
+            f"row {row}, leave no whole number, but the column has whole numbers, by "
+            "which cells of data frames are filled. Correct the limits, or pass an "
+            "array."
+        )
 
 
-def limited_columns(estimator, limits):
-    """List the columns in which cells have limits, within the bounds of the column."""
-    check_bounds(estimator, limits)
+def limited_columns(estimator, limits, *, is_whole=False):
+    """List the columns in which cells have limits; see `check_bounds`."""
+    check_bounds(estimator, limits, is_whole=is_whole)
     return [] if limits is None else np.flatnonzero(limits.known.any(0)).tolist()
 
 
@@ -165,8 +180,10 @@ def _numbers(estimator, place, cells, name, nothing):
         if all(one == nothing for one in values):
             return values
         raise TypeError(
-            f"{name} has limits of {column_name(estimator, place)}, but limits are for "
-            "numbers. categorical_features={column: 'numeric'} makes integers numbers."
+            f"{name} has limits of {column_name(estimator, place)}, which has "
+            "categories or dates, but limits are for numbers. Whole numbers of a data "
+            "frame that have few values are categories, of integer and of float data "
+            "types, unless categorical_features={column: 'numeric'}."
         )
     try:
         return np.array(values, dtype=np.float64)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from sklearn.utils._param_validation import StrOptions
 
+from skvnce._cells import is_frame
 from skvnce._threads import one_thread
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -32,6 +33,7 @@ from skvnce.estimators._large import (
     refuse_limits,
 )
 from skvnce.estimators._memory import check_fit
+from skvnce.estimators._part_columns import without_counts
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._validation import (
     AUTO,
@@ -39,6 +41,7 @@ from skvnce.estimators._validation import (
     OF_CATEGORIES,
     ON_MISFIT,
     RANDOM_STATE,
+    Encoded,
     Number,
     columns_of,
     incomplete_array,
@@ -127,7 +130,8 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         levels in their order replaces the choice.  With None no column is.
     handle_unknown : {"error", "missing"}, default="error"
         What a level that `fit` has not observed is: an error, or a missing value, which
-        is imputed.  A new number in a column of integers counts as the nearest one.
+        is imputed.  A new number in a column of whole numbers of a data frame that are
+        ordinal counts as the nearest one.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the draws of mean and covariance from their posterior.
     verbose : int, default=0
@@ -331,7 +335,8 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             likelihood accounts for: a cell below its limit L has probability P(x <= L).
             A data frame may leave out columns, and so may a dict of columns to arrays
             (n_samples,) or numbers.  NaN and infinite limits are none, and those of
-            observed cells have no effect.
+            observed cells have no effect.  In a column of whole numbers of a data
+            frame, a whole number must be between them.
 
         Returns
         -------
@@ -341,7 +346,8 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         ------
         ValueError
             If X contains infinite values or text, if no cell is observed, if observed
-            cells are outside the bounds, or if a parameter is out of range.
+            cells are outside the bounds, if limits leave no value, or if a parameter is
+            out of range.
         TypeError
             If a parameter has a wrong type.
         """
@@ -358,7 +364,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         cells = self._read_cells(X, sample_weight, limits=limits)
         warn_of_scale(cells.weights, len(X))
         self._keep_possible(cells.table, self.min_value, self.max_value)
-        self._limited_columns = limited_columns(self, limits)
+        self._limited_columns = limited_columns(self, limits, is_whole=is_frame(given))
         if limits is not None:
             known = PossibleValues(*self._possible)
             self._set_possible(known.reaching(cells.limits, self.feature_indices_))
@@ -386,7 +392,8 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         of the marginals are kept, and their shares are averaged likewise.  Ranges grow
         with the observed cells.  `location_`, `scale_`, `calibrated_columns_`,
         `held_out_gain_` and `marginal_columns_` are those of the last fit.  After a
-        call of `fit` itself, its choices are final.
+        call of `fit` itself, its choices are final.  Numbers of data frames are numeric
+        if nobody names them, as in tables in parts.
 
         Parameters
         ----------
@@ -408,7 +415,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             or after a fit to categories or to limits of cells.
         """
         if not hasattr(self, "mean_"):
-            self.fit(X, sample_weight=sample_weight)
+            self.fit(self._first_batch(X), sample_weight=sample_weight)
             refuse_mixed(self)
             keep_first_rows(self, X, sample_weight)
             return self
@@ -417,6 +424,14 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         with one_thread():
             go_on(self, table, sample_weight)
         return self
+
+    def _first_batch(self, X):
+        """Read the first table of a stream, whose numbers are those of parts."""
+        if in_parts(X) is not None:
+            return X
+        self._check_parameters()
+        asked = without_counts(X, self.categorical_features)
+        return Encoded(incomplete_array(self, X, reset=True, asked=asked), self)
 
     def _fit_cells(self, cells, tables, by_gibbs, X, limits=None):
         """Fit to cells, or to tables of which they are a sample."""

@@ -3,6 +3,7 @@
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._cells import is_frame
 from skvnce._completed import decoded
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
@@ -129,7 +130,8 @@ class FittedNormal(CategoryProbabilities, Imputer):
         ------
         ValueError
             If a parameter names unknown columns or has a wrong shape, if a lower limit
-            is above the upper one, or if there are limits and `shift` or `reference`.
+            is above the upper one or leaves no whole number to a column of a data frame
+            that has only these, or if there are limits and `shift` or `reference`.
         TypeError
             If a parameter has a wrong type, or if columns of categories have limits.
         """
@@ -258,7 +260,7 @@ class FittedNormal(CategoryProbabilities, Imputer):
         if min_value is None and max_value is None:
             self._announce_no_limits(X)
         found = limits_of(self, min_value, max_value, X, checked)
-        check_bounds(self, found)
+        check_bounds(self, found, is_whole=is_frame(X))
         return found and found.rounded(PossibleValues(*self._possible).integers)
 
     def _announce_no_limits(self, X):

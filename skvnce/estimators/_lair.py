@@ -167,12 +167,12 @@ class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
     Notes
     -----
     Draws of columns with repeated values are observed values, and draws of integer
-    columns are integers; means need not be.  Bounds apply to draws, not to the training
-    or to `score_samples`.  The random numbers of `transform` are functions of the row,
-    so that a row is filled by the same values in any table.  If `sampler` is a function
-    without the parameter ``uniforms``, this holds only within the same table.
-    Probabilities of levels are averaged over the latents that `sampler` draws, and over
-    the members.
+    columns are integers; means are in data frames, and need not be in arrays.  Bounds
+    apply to draws, not to the training or to `score_samples`.  The random numbers of
+    `transform` are functions of the row, so that a row is filled by the same values in
+    any table.  If `sampler` is a function without the parameter ``uniforms``, this
+    holds only within the same table.  Probabilities of levels are averaged over the
+    latents that `sampler` draws, and over the members.
 
     References
     ----------

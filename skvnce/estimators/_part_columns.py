@@ -112,7 +112,7 @@ def columns_of_parts(source, head, categorical_features):
         None if each cell is a number.
     """
     unseen = _unseen(head)  # of text, too, which is read as floats if it is missing
-    given = _without_counts(head, categorical_features, unseen)
+    given = without_counts(head, categorical_features, unseen)
     if not unseen and read_columns(head, _without_levels(given)) is None:
         return None
     found = source._reduced(partial(_found_in, given), _united)
@@ -124,14 +124,14 @@ def columns_of_parts(source, head, categorical_features):
     return passed_through(counted, named)
 
 
-def _without_counts(head, given, unseen=()):
+def without_counts(head, given, unseen=()):
     """Name the numbers of a data frame as numeric, if nobody names them.
 
     Columns `unseen` are not named.
     """
-    if not is_frame(head) or not (given == "from_dtype" or isinstance(given, dict)):
+    if not is_frame(head) or not isinstance(given, str | dict):
         return given
-    schema = nw.from_native(head, eager_only=True).schema
+    schema = {one.series.name: one.series.dtype for one in cells_of_columns(head)}
     names = [
         name
         for name, dtype in schema.items()
@@ -170,7 +170,7 @@ def _found_in(given, number, chunk, weights):
     with part_named(number):
         if not len(chunk):
             return None
-        asked = _without_counts(chunk, given)
+        asked = without_counts(chunk, given)
         columns = read_columns(chunk, asked)
     if not is_frame(chunk):
         none = [None] * len(columns or ())

@@ -146,7 +146,7 @@ def column_of_key(estimator, key, name):
     raise ValueError(f"{name} has the key {key!r}, no column of X: {known}.")
 
 
-def incomplete_array(estimator, X, *, reset, like=None):
+def incomplete_array(estimator, X, *, reset, like=None, asked=None):
     """Validate a table in which NaN, or a mask, marks missing cells.
 
     Estimators with the parameter `categorical_features`, or whose `model` has it, read
@@ -162,6 +162,8 @@ def incomplete_array(estimator, X, *, reset, like=None):
         Whether `fit` reads the table.
     like : estimator, default=None
         A fitted estimator whose levels are used by `fit`.
+    asked : "from_dtype", array-like or dict, default=None
+        Replaces `categorical_features`, at `fit`.
 
     Returns
     -------
@@ -188,7 +190,7 @@ def incomplete_array(estimator, X, *, reset, like=None):
         refuse_categories(X)
     elif reset:
         known = getattr(like, "_columns", None)
-        asked = settings.categorical_features
+        asked = settings.categorical_features if asked is None else asked
         keep_columns(estimator, known or modelled_columns(X, asked))
     columns = columns_of(estimator)
     if columns is None:

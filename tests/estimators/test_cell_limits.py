@@ -329,6 +329,55 @@ def test_missing_limits_are_announced(fitted):
             call(np.nan_to_num(X), **given)
 
 
+def whole_and_lost():
+    """Make a frame with a column of whole numbers, of which one is missing."""
+    rng = np.random.default_rng(3)
+    count = np.round(rng.normal(20, 5, 120))
+    count[7] = np.nan
+    return pd.DataFrame({"x": rng.normal(size=120), "count": count})
+
+
+@pytest.mark.parametrize("dtype", ["float64", "Int64"])
+def test_limits_of_whole_numbers_need_one_between_them(dtype):
+    """Arrays have no columns of whole numbers, and are filled between the limits."""
+    X = whole_and_lost()
+    frame = X.astype({"count": dtype})
+    imputer = GaussianImputer(random_state=0).fit(frame)
+    wrong = {"min_value": {"count": 17.3}, "max_value": {"count": 17.6}}
+    for call in (imputer.fit, imputer.transform, imputer.sample, imputer.interval):
+        with pytest.raises(ValueError, match=r"17.6\] of column 'count', row 7, leave"):
+            call(frame, **wrong)
+    right = {"min_value": {"count": 17.3}, "max_value": {"count": 18.6}}
+    fitted = GaussianImputer(random_state=0).fit(frame, **right)
+    tables = fitted.set_output(transform="pandas").sample(frame, 5, 0, **right)
+    for table in [*tables, fitted.transform(frame, **right)]:
+        assert table["count"][7] == 18
+    ends = [{1: side["count"]} for side in wrong.values()]
+    array = GaussianImputer(random_state=0).fit(X.to_numpy())
+    filled = array.transform(X.to_numpy(), min_value=ends[0], max_value=ends[1])
+    assert 17.3 <= filled[7, 1] <= 17.6
+
+
+def test_bounds_and_limits_of_whole_numbers_need_one_between_them():
+    frame = whole_and_lost()
+    most = frame["count"].max() + 0.5
+    imputer = GaussianImputer(max_value={"count": most}, random_state=0).fit(frame)
+    with pytest.raises(ValueError, match="leave no whole number"):
+        imputer.transform(frame, min_value={"count": most - 0.2})
+    imputer.transform(frame, min_value={"count": most - 0.5})
+
+
+@pytest.mark.parametrize("dtype", ["float64", "Int64"])
+def test_limits_of_grades_name_the_remedy(dtype):
+    frame = whole_and_lost()
+    frame["count"] = (frame["count"] % 5).astype(dtype)
+    with pytest.raises(TypeError, match="Whole numbers .* float .*: 'numeric'"):
+        GaussianImputer().fit(frame, max_value={"count": 3.0})
+    numeric = GaussianImputer(categorical_features={"count": "numeric"})
+    filled = numeric.fit_transform(frame, max_value={"count": 3.0})
+    assert filled[7, 1] <= 3
+
+
 def test_limits_that_leave_no_value_are_refused():
     X, limits, below = below_limits(9, n=60)
     X = np.where(below, np.nan, X)

@@ -228,6 +228,33 @@ def test_rows_without_cells_change_nothing():
     np.testing.assert_array_equal(imputer.mean_, before)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "Int64"])
+def test_whole_numbers_of_frames_are_numbers_as_in_parts(dtype):
+    """Counts of at most 10 values in the first batch may have more in the next."""
+    frame = pd.DataFrame(stream(400, 0), columns=list("abcde"))
+    frame["grade"] = np.random.default_rng(1).integers(5, size=400)
+    frame.loc[200:, "grade"] *= 4
+    frame["grade"] = frame["grade"].mask(frame["a"] > 1.2).astype(dtype)
+    batches = [frame[:200], frame[200:]]
+    imputer = learned(batches).set_output(transform="pandas")
+    parts = GaussianImputer(n_parameter_draws=2, random_state=0).fit(Chunks(batches))
+    assert not hasattr(imputer, "categories_") and not hasattr(parts, "categories_")
+    assert imputer.feature_ranges_[1, 5] == 16
+    filled = imputer.transform(frame)
+    assert filled.dtypes.equals(frame.dtypes)
+    assert (filled["grade"] == filled["grade"].round()).all()
+    frame["grade"] = frame["grade"].astype(float)
+    arrays = learned([frame[:200].to_numpy(), frame[200:].to_numpy()])
+    np.testing.assert_array_equal(imputer.covariance_, arrays.covariance_)
+    named = GaussianImputer(categorical_features={"grade": "ordinal"}, max_iter=20)
+    for one in (named, GaussianImputer(categorical_features=np.array([5]))):
+        with pytest.raises(ValueError, match="cannot learn from categories"):
+            one.partial_fit(batches[0])
+    twice = batches[0].rename(columns={"b": "a"})
+    with pytest.raises(ValueError, match="2 columns named 'a'"):
+        GaussianImputer().partial_fit(twice)
+
+
 def test_what_it_refuses():
     X = stream(100, 0)
     imputer = learned([X])

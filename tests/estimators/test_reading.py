@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -268,6 +269,22 @@ def test_integers_and_whole_floats_are_filled_alike(make):
     np.testing.assert_array_equal(
         one.set_output(transform="default").transform(X), filled.to_numpy()
     )
+
+
+@pytest.mark.parametrize("kind", ["arrow", "polars"])
+def test_decimals_of_few_whole_values_are_filled(kind):
+    X = plain()[["x", "grade"]]
+    cells = [None if np.isnan(one) else Decimal(int(one)) for one in X["grade"]]
+    if kind == "polars":
+        dtype = pl.Decimal(10, 2)
+        X = pl.from_pandas(X).with_columns(pl.Series("grade", cells, dtype))
+    else:
+        dtype = pd.ArrowDtype(pa.decimal128(10, 2))
+        X["grade"] = pd.Series(cells, dtype=dtype, index=X.index)
+    model = gaussian().set_output(transform="polars" if kind == "polars" else "pandas")
+    for table in (model.fit(X).transform(X), model.sample(X, random_state=0)[0]):
+        assert table["grade"].dtype == X["grade"].dtype
+        assert set(table["grade"].to_list()) == set(range(1, 6))
 
 
 def test_arrays_of_whole_floats_are_numbers():
