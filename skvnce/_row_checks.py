@@ -7,7 +7,6 @@ import numpy as np
 from scipy.special import fdtrc, gammaln
 from scipy.stats import rankdata
 
-from skvnce._columns import PASSED
 from skvnce._fit_table import Table, listed
 from skvnce._identifiers import FEWEST
 
@@ -201,8 +200,7 @@ def _groups(table: Table) -> list[Groups]:
     """List the columns whose levels have few rows each."""
     found = []
     for place, column in enumerate(table.columns):
-        is_passed = column.kind == PASSED
-        if is_passed and place in table.passed:
+        if place in table.passed:
             cells, is_number = table.passed[place], column.is_number
             ends = np.nanmin(cells), np.nanmax(cells)
         elif column.kind == "nominal" or column.is_plain:
@@ -213,7 +211,7 @@ def _groups(table: Table) -> list[Groups]:
         if not _have_few_rows(np.ptp(ends) + 1, table.n_observed[place]):
             continue
         seen = cells[~np.isnan(cells)]
-        if is_passed or not is_number or _are_running(seen):
+        if not is_number or _are_running(seen):
             found.append(Groups(place, _first_groups(cells, seen), is_number))
     return found[:_MOST_GROUPS]
 
