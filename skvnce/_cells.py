@@ -210,9 +210,7 @@ def kind_of_type(dtype: nw.dtypes.DType | None) -> str | None:
 
 def objects(values: Sequence) -> np.ndarray:
     """Make an array of objects (n,)."""
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found
+    return np.fromiter(values, dtype=object, count=len(values))  # tuples stay cells
 
 
 def item(value: object) -> object:

@@ -7,7 +7,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce._cells import TIMES, cells_of_columns, kind_of_type, objects
+from skvnce._cells import TIMES, Cells, cells_of_columns, kind_of_type, objects
 from skvnce._columns import PASSED, Column
 
 _TICK = {"s": 1_000_000, "ms": 1000}  # microseconds in a unit of time
@@ -66,13 +66,17 @@ def as_objects(
     Returns
     -------
     ndarray of shape (n_tables, n_samples, n_kept)
-        Of floats if all values are numbers, and else of objects.
+        Of floats if all values are numbers that they hold, and else of objects.
     """
     own, cells = [columns[place] for place in kept], cells_of_columns(X)
-    if all(column.is_number for column in own):
+    passed = [j for j, column in enumerate(own) if column.kind == PASSED]
+    numbers = [_numbers_or_none(cells[kept[place]]) for place in passed]
+    if all(column.is_number for column in own) and all(
+        one is not None for one in numbers
+    ):
         filled = decoded(own, tables)
-        for place in [j for j, column in enumerate(own) if column.kind == PASSED]:
-            filled[:, :, place] = cells[kept[place]].numbers("number")
+        for place, found in zip(passed, numbers, strict=True):
+            filled[:, :, place] = found
         for place in [j for j, column in enumerate(own) if column.is_count]:
             seen = ~missing[:, place]  # observed numbers need not be levels
             filled[:, seen, place] = cells[kept[place]].numbers("number")[seen]
@@ -87,6 +91,14 @@ def as_objects(
         values = objects(_as_objects(column, drawn.ravel()))
         filled[:, rows, place] = values.reshape(drawn.shape)
     return filled
+
+
+def _numbers_or_none(cells: Cells) -> np.ndarray | None:
+    """Return the cells of a column that is passed through as floats, if they are."""
+    try:
+        return cells.numbers("number")
+    except (TypeError, ValueError):  # objects, or integers that float64 rounds
+        return None
 
 
 def in_frames(

@@ -79,6 +79,12 @@ TEXT_REMEDY = (
     'pandas.to_numeric(column, errors="coerce").'
 )
 
+_OBJECT_REMEDY = (
+    "Each cell must be one number, or NaN if it is missing. If the objects are names "
+    'of rows, drop the column, or let categorical_features={column: "passthrough"} of '
+    "GaussianImputer or LAIRImputer leave it out."
+)
+
 
 @contextmanager
 def cell_errors_named(X: ArrayLike, text_remedy: str = TEXT_REMEDY) -> Iterator[None]:
@@ -137,7 +143,8 @@ def refuse_parts(
     """
     if not is_in_parts(X):
         return
-    kind, load, first = "Chunks", f"numpy.concatenate(list({name}))", f"{name}[0]"
+    kind, first = "Chunks", f"{name}[0]"
+    load = f"numpy.concatenate(list({name})), or pandas.concat of data frames"
     if is_of_dask(X):
         kind, load = f"a {type(X).__name__} of dask", f"{name}.compute()"
         first = "partitions[0]" if hasattr(X, "partitions") else "blocks[0]"
@@ -359,7 +366,7 @@ def _culprit(
     if isinstance(error, OverflowError):
         return _is_too_large, "Rescale the column."
     if isinstance(error, TypeError) or "with a sequence" in message:
-        return _is_no_number, "Each cell must be one number, or NaN if it is missing."
+        return _is_no_number, _OBJECT_REMEDY
     return None, ""
 
 

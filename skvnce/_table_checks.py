@@ -61,7 +61,9 @@ def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
             f"{listed(passed)}. They are not in the model, and their missing cells "
             "stay missing. Read them as numbers or dates if they are such; "
             'categorical_features={column: "nominal"} models them, and "passthrough" '
-            "instead of it leaves them out without this warning."
+            "instead of it leaves them out without this warning. It is a parameter of "
+            "the imputer that is the model of ForestImputer and ConsistentImputer "
+            "(model=GaussianImputer(...)), or the imputer of a predictor."
         )
     if asked:
         messages.append(

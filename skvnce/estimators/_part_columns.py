@@ -41,40 +41,38 @@ class Found(NamedTuple):
     order : tuple or None
         All levels of an ordered data type, in their order.
     counts : Counter
-        Numbers of observed cells of the levels of a nominal column, and of numbers
-        (None) if the first rows do not tell what the column is.
+        Numbers of observed cells of the levels of a nominal column.
+    n_numbers : int
+        Number of observed numbers, if the first rows do not tell what the column is.
     """
 
     column: Column
     order: tuple | None = None
     counts: Counter = _NO_COUNTS
+    n_numbers: int = 0
 
     def united(self, other):
         """Unite with the column in the next parts."""
         one, two = self.column, other.column
         counts = self.counts + other.counts
+        n_numbers = self.n_numbers + other.n_numbers
         if one.levels is None or two.levels is None:
-            _check_kinds(self, other)
             known = one if one.levels is not None or one.dtype in TIMES else two
-            return Found(known, self.order or other.order, counts)
+            _check_kinds(known, n_numbers)
+            return Found(known, self.order or other.order, counts, n_numbers)
         had = set(one.levels)
         new = [level for level in two.levels if level not in had]
         order = self.order and _one_order(self.order, other.order or self.order)
         return Found(one._replace(levels=one.levels + tuple(new)), order, counts)
 
 
-def _check_kinds(one, other):
+def _check_kinds(column, n_numbers):
     """Raise an error for numbers in some parts and levels in others."""
-    numbers, named = (one, other) if one.column.levels is None else (other, one)
-    if (
-        named.column.levels is not None
-        and numbers.counts.total()
-        and named.counts.total()
-    ):
+    if column.levels and n_numbers:
         raise ValueError(
             "A column has numbers in some parts of X, and the levels "
-            f"{list(named.column.levels[:3])} in others. Read all parts with one data "
-            "type, for example pandas.read_csv(..., dtype={column: str})."
+            f"{list(column.levels[:3])} in others. Read all parts with one data type, "
+            "for example pandas.read_csv(..., dtype={column: str})."
         )
 
 
@@ -187,19 +185,17 @@ def _found_in(given, number, chunk, weights):
 
 
 def _each_found(chunk, columns, orders, new):
-    """List what is found, with the cells of nominal columns and of `new` numbers."""
+    """List what is found; observed cells of `new` numbers are counted."""
     cells = cells_of_columns(chunk)
     return [
-        Found(column, order, _counts(one, column, is_new))
+        Found(
+            column,
+            order,
+            count_levels(one) if column.kind == "nominal" else _NO_COUNTS,
+            int((~one.missing()).sum()) if is_new else 0,
+        )
         for one, column, order, is_new in zip(cells, columns, orders, new, strict=True)
     ]
-
-
-def _counts(cells, column, is_new):
-    """Count the cells of each level, or all numbers of a column that is new."""
-    if column.kind == "nominal":
-        return count_levels(cells)
-    return Counter({None: int((~cells.missing()).sum())}) if is_new else _NO_COUNTS
 
 
 def _united(one, other):
@@ -210,7 +206,7 @@ def _united(one, other):
 
 def _sorted(found, named):
     """Sort the levels of a column as `read_columns` does."""
-    column, order, _ = found
+    column, order = found.column, found.order
     if column.levels is None or column.dtype == "boolean":
         return column
     if isinstance(named, tuple):

@@ -29,7 +29,12 @@ import torch
 
 from skvnce._warnings import warn_user
 from skvnce.estimators._possible import PossibleValues
-from skvnce.estimators._validation import column_name, column_of_key, columns_of
+from skvnce.estimators._validation import (
+    column_name,
+    column_of_key,
+    columns_of,
+    passed_columns,
+)
 
 _MOST_INTEGERS = 2**20  # in a wider range, rounding does not matter
 _LEAST_OF_SHIFT = 0.75  # of a stated shift, on average, below which users are warned
@@ -151,6 +156,11 @@ def shift_of(estimator, shift):
     columns, moves, log_odds = np.zeros(len(nodes), dtype=bool), {}, {}
     for key, value in shift.items():
         place = column_of_key(estimator, key, "shift")
+        if place in passed_columns(estimator):
+            raise ValueError(
+                f"shift has the column {key!r}, which is passed through: it is in no "
+                "model, and its missing cells stay missing. Leave it out."
+            )
         if place not in nodes:
             raise ValueError(
                 f"shift has the column {key!r}, which is constant or entirely missing "

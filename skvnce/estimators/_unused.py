@@ -4,7 +4,12 @@ import inspect
 from numbers import Number
 
 from skvnce._warnings import warn_user
-from skvnce.estimators._validation import column_name, column_of_key, columns_of
+from skvnce.estimators._validation import (
+    column_name,
+    column_of_key,
+    columns_of,
+    passed_columns,
+)
 
 
 def warn_of_unused(estimator, reasons):
@@ -25,18 +30,23 @@ def warn_of_unused(estimator, reasons):
 
 
 def warn_of_bounded_levels(estimator):
-    """Warn of bounds of columns of categories, which have none."""
+    """Warn of bounds of columns of categories, or passed through, which have none."""
     columns = columns_of(estimator)
     if not columns:
         return
-    have_levels = [column.levels is not None for column in columns]
-    reason = "columns of categories have no bounds, but only observed levels"
+    passed = passed_columns(estimator).tolist()
+    levels = [j for j, column in enumerate(columns) if column.levels is not None]
+    reasons = {
+        "columns of categories have no bounds, but only observed levels": levels,
+        "columns that are passed through are not filled": passed,
+    }
     for name in ("min_value", "max_value"):
         given = getattr(estimator, name)
-        if all(have_levels):
-            warn_of_unused(estimator, {name: reason})
+        if len(levels) + len(passed) == len(columns):
+            warn_of_unused(estimator, {name: next(iter(reasons))})
         elif hasattr(given, "items"):  # a dict, or a Series
             places = [column_of_key(estimator, key, name) for key in given.keys()]
-            named = [column_name(estimator, j) for j in places if have_levels[j]]
-            if named:
-                warn_user(f"{name} of {', '.join(named)} has no effect: {reason}.")
+            for reason, unfit in reasons.items():
+                named = [column_name(estimator, j) for j in places if j in unfit]
+                if named:
+                    warn_user(f"{name} of {', '.join(named)} has no effect: {reason}.")

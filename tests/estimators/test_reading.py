@@ -1,6 +1,7 @@
 """What the fit of an imputer makes of names of rows, whole floats and odd tables."""
 
 import pickle
+import uuid
 import warnings
 from decimal import Decimal
 
@@ -175,6 +176,48 @@ def test_repeated_rows_are_found_by_names_that_are_passed_through(convert):
     quiet = gaussian(categorical_features={"subject": "passthrough"})
     with pytest.warns(TableWarning, match="'x' by column 'subject'"):
         quiet.fit(convert(X))
+
+
+@pytest.mark.parametrize(
+    "cell", [lambda k: 2**53 + 1 + k, lambda k: {"a": k}, lambda k: (k, 1), uuid.UUID]
+)
+def test_objects_that_are_passed_through_come_back_in_arrays(cell):
+    cells = [str(uuid.uuid4()) if cell is uuid.UUID else k for k in range(N)]
+    cells = [cell(one) for one in cells]
+    X = plain().drop(columns="city").assign(name=cells)
+    quiet = gaussian(categorical_features={"name": "passthrough"}).fit(X)
+    for table in (quiet.transform(X), *quiet.sample(X, random_state=0, as_array=True)):
+        assert table.dtype == object
+        assert table[:, -1].tolist() == cells
+        assert np.isfinite(table[:, :-1].astype(float)).all()
+
+
+@pytest.mark.parametrize("cell", [(1, 2), uuid.uuid4()])
+def test_errors_about_objects_name_what_passes_them_through(cell):
+    X = plain().assign(name=[cell] * N)
+    with pytest.raises((TypeError, ValueError), match='{column: "passthrough"} of Gau'):
+        gaussian().fit(X)
+
+
+@IGNORED
+def test_shifts_and_bounds_of_names_are_refused():
+    Y = named()
+    with pytest.raises(ValueError, match="'id', which is passed through"):
+        gaussian().fit(Y).sample(Y, shift={"id": 1.0})
+    with pytest.warns(UserWarning, match="min_value of column 'id' has no effect"):
+        gaussian(min_value={"id": 0}).fit(Y)
+
+
+@pytest.mark.parametrize("make", [forest, consistent])
+def test_what_is_said_of_names_has_the_parameter_of_the_inner_imputer(make):
+    with pytest.warns(TableWarning, match=r"\(model=GaussianImputer\(\.\.\.\)\)"):
+        make().fit(named())
+
+
+def test_errors_about_parts_name_what_unites_frames():
+    parts = Chunks([plain()[:60], plain()[60:]])
+    with pytest.raises(TypeError, match="pandas.concat of data frames; if not"):
+        forest().fit(parts)
 
 
 @IGNORED
