@@ -148,8 +148,9 @@ class FittedNormal(CategoryProbabilities, Imputer):
         checked = self._checked(X)
         wanted = mask_of(self, where, X, checked)
         limits = self._limits_given(min_value, max_value, X, checked)
-        draw = self._drawer(checked, n_draws, seed_from(random_state), limits)
-        return self._ruled(draw, checked, X, as_array, wanted)
+        seed = seed_from(random_state)
+        draw = self._drawer(checked, n_draws, seed, limits)
+        return self._ruled(draw, seed, checked, X, as_array, wanted, limits)
 
     @shows_progress
     def interval(

@@ -126,10 +126,10 @@ class Imputer(CellSampler):
             model = fitted_to(self, reference, seed)
         if shift is None:
             draw = model._drawer(checked, n_draws, seed)
-            return self._ruled(draw, checked, X, as_array, wanted)
+            return self._ruled(draw, seed, checked, X, as_array, wanted)
         shift = shift_of(model, shift)
         draw = partial(model._drawn_shifted, checked, n_draws, seed, shift)
-        found = self._ruled(draw, checked, X, as_array, wanted)
+        found = self._ruled(draw, seed, checked, X, as_array, wanted)
         announce_cuts(model, shift)
         return found
 
@@ -170,18 +170,29 @@ class Imputer(CellSampler):
 
         return draw
 
+    def _leveller(self, X, limits=None):
+        """Make a function that predicts levels in some rows of a validated table."""
+
+        def predicted(rows):
+            given = () if limits is None else (limits.of_rows(rows),)
+            return self._predicted(X[rows], *given).probabilities
+
+        return predicted
+
     def _drawn_shifted(self, X, n_draws, seed, shift, rows=slice(None)):
         """Draw some rows of a validated table with shifted cells."""
         sources, draw = self._sources(X[rows], n_draws, is_joint=False)
         turns = X[rows], sources, shifted(draw, shift), n_draws, seed
         return self._filled_by_shift(shift, *turns)
 
-    def _ruled(self, draw, checked, X, as_array, where):
+    def _ruled(self, draw, seed, checked, X, as_array, where, limits=None):
         """Draw validated rows, apply rules, and convert to what `sample` returns."""
         draw = self._whole_draws(draw, checked, X)
         drawn = draw()
         if isinstance(where, Rules):
-            drawn, where = where.of_draws(drawn, np.isnan(checked), draw)
+            rng = np.random.default_rng(seed)
+            given = np.isnan(checked), draw, self._leveller(checked, limits), rng
+            drawn, where = where.of_draws(drawn, *given)
         return self._as_asked(drawn, checked, X, as_array, where)
 
     def _whole_draws(self, draw, checked, X):

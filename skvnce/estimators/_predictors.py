@@ -51,7 +51,9 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         `n_estimators` models are fitted without each of them, so that `fit` with five
         folds takes six times as long.  An integer is the number of folds, of rows in
         random order; it is at most the number of rows of the rarest class.  None: no
-        calibration.
+        calibration.  A `class_weight` of the classifier, also within a pipeline or a
+        search, weighs the rows of the calibration, too: probabilities then are those of
+        a table with these weights, whether or not cells are missing.
     n_jobs : int or None, default=None
         Number of processes that fit models, through joblib.
     random_state : int, RandomState instance, Generator or None, default=None

@@ -11,6 +11,8 @@ overfit are too bold.  Both are mended by
 
 whose parameters maximise the likelihood of rows that were predicted by models fitted
 without them (Platt scaling of several classes), times a normal prior around no change.
+Rows have the weights that the models give them, those of classes (`class_weight`)
+included: probabilities are those of the table with these weights.
 
 References
 ----------
@@ -25,12 +27,18 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.pipeline import Pipeline
+from sklearn.svm import SVC, NuSVC
+from sklearn.utils import compute_sample_weight
 
 from skvnce._cells import is_frame
 from skvnce.estimators._folds import fold_predictions, splits
 
 _LEAST = 1e-6  # smallest probability: trees predict 0
 _SPREAD = 0.5, 1.0  # standard deviations of the prior of slope and intercepts
+_UNWEIGHTED = (CalibratedClassifierCV, NuSVC, SVC)  # calibrated without class_weight
+_INSIDE = "best_estimator_", "final_estimator_", "estimator_", "estimator"
 
 
 class Recalibration(NamedTuple):
@@ -120,7 +128,42 @@ def recalibrated(classifier, tables, y, given, rng):
         predict=lambda model, table: _of_classes(model, table, classes),
     )
     weights = given.get("sample_weight", np.ones(len(y)))
+    learned = [class_weights(model, y) for model in classifier.estimators_]
+    weights = weights * np.mean(learned, 0)
     return Recalibration.of(found.mean(0), codes[rows], weights[rows])
+
+
+def class_weights(model, y):
+    """Compute the weights that a classifier gives to rows because of their classes.
+
+    Parameters
+    ----------
+    model : classifier
+        Fitted; also a pipeline, a search, or another classifier around one.
+    y : ndarray of shape (n_samples,)
+
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+        Of mean 1.
+    """
+    given = getattr(_weighing(model), "class_weight", None)
+    if given == "balanced_subsample":
+        given = "balanced"
+    weights = compute_sample_weight(given, y)
+    return weights / weights.mean()
+
+
+def _weighing(model):
+    """Find the classifier inside others whose weights of classes show in the end."""
+    if isinstance(model, _UNWEIGHTED):
+        return None
+    if isinstance(model, Pipeline):
+        return _weighing(model[-1])
+    inside = [name for name in _INSIDE if hasattr(model, name)]
+    if hasattr(model, "class_weight") or not inside:
+        return model
+    return _weighing(getattr(model, inside[0]))
 
 
 def _of_classes(model, table, classes):

@@ -4,6 +4,7 @@ A rule, such as "cigarettes if smoker is yes", is applied to each completed tabl
 Cells for which it says no are emptied, and the rule is applied again, until nothing
 changes: a cell may depend on one that has been emptied.  A row whose *observed* cells
 contradict the rule is drawn again: its draws are those given that the rule holds.
+Where no draw agrees, because a level that agrees is rare, one level changes.
 """
 
 from collections.abc import Callable
@@ -95,8 +96,11 @@ class Rules(NamedTuple):
                 return filled, ~asked & ~missing
             filled = filled & asked
 
-    def of_draws(self, drawn, missing, draw):
+    def of_draws(self, drawn, missing, draw, probabilities, rng):
         """Apply the rules to draws, and draw rows again that contradict them.
+
+        Rows of which no draw agrees get another level: at random, in proportion to the
+        probabilities of those that agree.
 
         Parameters
         ----------
@@ -105,6 +109,9 @@ class Rules(NamedTuple):
         draw : callable
             Maps indices of rows (n_rows,) to draws of shape (n_draws, n_rows,
             n_features_out), of which each has the parameters of the one in `drawn`.
+        probabilities : callable
+            Maps indices of rows to probabilities of levels, see `Predicted`.
+        rng : numpy.random.Generator
 
         Returns
         -------
@@ -120,7 +127,14 @@ class Rules(NamedTuple):
             n_parts = ceil(len(rows) * tries * drawn[:, 0].size / _AT_ONCE)
             for part in np.array_split(rows, n_parts) if n_parts else ():
                 self._redraw((drawn, filled, wrong), missing, draw, part, tries)
-        self._announce(denied & wrong[..., None])
+        denied &= wrong[..., None]
+        rows = np.flatnonzero(wrong.any(0) & missing.any(1))
+        levels = probabilities(rows) if len(rows) else {}
+        for *found, own in zip(drawn, filled, denied, wrong[:, rows], strict=True):
+            some = {place: shares[own] for place, shares in levels.items()}
+            if own.any() and some:
+                self._change_levels(found, missing, some, rows[own], rng)
+        self._announce(denied)
         return drawn, filled
 
     def _redraw(self, draws, missing, draw, rows, tries):
@@ -166,18 +180,26 @@ class Rules(NamedTuple):
         found = table, filled, denied
         rows = np.flatnonzero(denied.any(1) & missing.any(1))
         if len(rows) and probabilities:
-            rows = self._change_levels(found, missing, probabilities, rows)
+            levels = {place: shares[rows] for place, shares in probabilities.items()}
+            rows = self._change_levels(found, missing, levels, rows)
         for row in rows:
             self._choose_draw(found, missing, draw, row)
         self._announce(denied[None])
         return table, filled
 
-    def _change_levels(self, found, missing, probabilities, rows):
-        """Change a level of each row, in place; returns the rows without a change."""
+    def _change_levels(self, found, missing, probabilities, rows, rng=None):
+        """Change a level of each row, in place; returns the rows without a change.
+
+        The change is the most probable one that agrees or, with `rng`, one at random.
+        """
         table, filled, denied = found
-        of_rows = {place: levels[rows] for place, levels in probabilities.items()}
-        changes = _changes(missing[rows], of_rows)
-        columns = np.searchsorted(self.estimator._columns_kept(), changes.columns)
+        kept = self.estimator._columns_kept()
+        codes = {
+            place: table[rows, np.searchsorted(kept, place)].astype(int)
+            for place in probabilities
+        }
+        changes = _changes(missing[rows], probabilities, codes, rng)
+        columns = np.searchsorted(kept, changes.columns)
         for change, gain in zip(changes.order.T, changes.ratios.T, strict=True):
             some = np.flatnonzero(denied[rows].any(1) & (gain > 0))
             if not len(some):
@@ -218,9 +240,10 @@ class Rules(NamedTuple):
         rows, columns = np.nonzero(denied.any(0))
         if len(rows):
             warn_user(
-                f"where denies observed cells of {len(np.unique(rows))} rows, whatever "
-                f"their missing cells: the first is {self._name(columns[0])}, row "
-                f"{rows[0]}. They stay as they are. Correct the rule or the cell."
+                f"where denies observed cells of {len(np.unique(rows))} rows, and "
+                "neither draws of their missing cells agree nor other levels of one of "
+                f"them: the first is {self._name(columns[0])}, row {rows[0]}. They "
+                "stay as they are. Correct the rule or the cell."
             )
 
     def _name(self, place):
@@ -234,9 +257,9 @@ class Changes(NamedTuple):
     ----------
     columns, levels : ndarray of int, of shape (n_changes,)
     order : ndarray of int, of shape (n_rows, n_changes)
-        The changes, from the most probable to the least.
+        The changes, from the first to try to the last.
     ratios : ndarray of shape (n_rows, n_changes)
-        Their probabilities over that of the most probable level; 0 if not possible.
+        Their probabilities over that of the present level; 0 if not possible.
     """
 
     columns: np.ndarray
@@ -245,16 +268,24 @@ class Changes(NamedTuple):
     ratios: np.ndarray
 
 
-def _changes(missing, probabilities):
-    """List the changes of predicted levels; `missing` is (n_rows, n_features)."""
+def _changes(missing, probabilities, codes, rng=None):
+    """List changes of the levels `codes`; `missing` is (n_rows, n_features).
+
+    The most probable is first.  With `rng`, the first of any subset is a draw from it
+    in proportion to the probabilities (Gumbel's maxima).
+    """
     parts, columns, levels = [], [], []
     for place, found in probabilities.items():
-        ratios = found / found.max(1, keepdims=True)
-        ratios[np.arange(len(found)), found.argmax(1)] = 0
+        own = codes[place][:, None]
+        now = np.take_along_axis(found, own, 1)
+        ratios = found / np.maximum(now, np.finfo(now.dtype).tiny)
+        np.put_along_axis(ratios, own, 0, 1)
         parts.append(np.where(missing[:, [place]], ratios, 0))
         columns += [place] * found.shape[1]
         levels += range(found.shape[1])
     ratios = np.concatenate(parts, 1)
+    if rng is not None:
+        ratios = ratios / rng.exponential(size=ratios.shape)
     order = np.argsort(-ratios, axis=1, kind="stable")[:, :_MOST_CHANGES]
     ratios = np.take_along_axis(ratios, order, 1)
     return Changes(np.array(columns), np.array(levels), order, ratios)
@@ -308,10 +339,19 @@ def _read(estimator, given, X, found, *, is_rule=False):
 def _applied(rule, table, name):
     """Call a rule; an error says whose it is."""
     try:
-        return rule(table)
+        found = rule(table)
     except Exception as error:
         error.add_note(f"Raised by the function of {name}, called with some rows.")
         raise
+    masks = found if isinstance(found, dict) else {None: found}
+    for key, mask in masks.items():
+        if mask is None:
+            own = name if key is None else f"{name} for {key!r}"
+            raise TypeError(
+                f"The function of {own} returned None. Let it return True or False for "
+                "each row."
+            )
+    return found
 
 
 def _shown(estimator, table, filled, X):

@@ -5,12 +5,16 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, softmax
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from skvnce import GaussianImputer, MultipleImputationClassifier
-from skvnce.estimators._recalibration import Recalibration
+from skvnce.estimators._recalibration import Recalibration, class_weights
 
 PLAIN = GaussianImputer(
     marginals="normal", shrinkage=0.1, n_parameter_draws=0, on_misfit="ignore"
@@ -26,10 +30,10 @@ def rows(n, share, rng, intercept=0.0):
     return X, y
 
 
-def fitted(X, y, **settings):
+def fitted(X, y, model=None, **settings):
     settings = {"n_draws": 20, "random_state": 0} | settings
-    model = MultipleImputationClassifier(PLAIN, LogisticRegression(), **settings)
-    return model.fit(X, y)
+    model = LogisticRegression() if model is None else model
+    return MultipleImputationClassifier(PLAIN, model, **settings).fit(X, y)
 
 
 def excess(said, y):
@@ -86,11 +90,49 @@ def test_weights_are_copies():
     assert_allclose(one.intercepts, other.intercepts, rtol=1e-4, atol=1e-6)
 
 
+def test_weights_of_classes_stay_where_cells_are_missing(seed):
+    """Balanced, the shares of rows that are said to be of a class are the same."""
+    rng = np.random.default_rng(seed)
+    X, y = rows(1500, 0.0, rng, -4.0)
+    lost = np.where(rng.random(X.shape) < 0.01, np.nan, X)
+    balanced = LogisticRegression(class_weight="balanced")
+    said = {}
+    for name, model in (("plain", LogisticRegression()), ("balanced", balanced)):
+        for table in (X, lost):
+            learned = fitted(table, y, model, n_estimators=2, n_draws=2)
+            said[name, table is X] = learned.predict_proba(X)[y == 1, 1].mean()
+    # a hundredth of the cells, 5 % of the rows, changes the mean by less than that
+    for name in ("plain", "balanced"):
+        assert said[name, True] == pytest.approx(said[name, False], abs=0.05)
+    assert said["balanced", False] > said["plain", False] + 0.1  # the control
+
+
+def test_weights_of_classes_are_found_inside_other_models():
+    rng = np.random.default_rng(0)
+    X, y = rows(200, 0.0, rng, -2.0)
+    logistic = LogisticRegression(class_weight={1: 3.0})
+    expected = np.where(y == 1, 3.0, 1.0) / np.where(y == 1, 3.0, 1.0).mean()
+    search = {"class_weight": [{1: 3.0}]}
+    for model in (
+        logistic,
+        make_pipeline(StandardScaler(), logistic),
+        GridSearchCV(make_pipeline(logistic), {"logisticregression__C": [1.0]}),
+        GridSearchCV(LogisticRegression(), search),
+    ):
+        assert_allclose(class_weights(model.fit(X, y), y), expected)
+    forest = RandomForestClassifier(5, class_weight="balanced_subsample").fit(X, y)
+    balanced = class_weights(forest, y)
+    assert balanced[y == 1].sum() == pytest.approx(balanced[y == 0].sum())
+    for model in (LogisticRegression(), CalibratedClassifierCV(logistic)):
+        assert_array_equal(class_weights(model.fit(X, y), y), 1)
+
+
 def test_the_order_of_rows_stays_where_nothing_is_learned():
     said = np.linspace(0.01, 0.99, 99)[:, None] * [1, -1] + [0, 1]
-    codes = (said[:, 0] < 0.5).astype(int) ^ 1
-    worst = Recalibration.of(said, 1 - codes, np.ones(99))
-    assert worst.slope >= 0
+    likely = said.argmax(1)
+    worst = Recalibration.of(said, 1 - likely, np.ones(99))
+    assert worst.slope == 0  # without the limit it is negative
+    assert Recalibration.of(said, likely, np.ones(99)).slope > 1  # the control
     assert (np.diff(worst.applied(said)[:, 0]) >= 0).all()
 
 

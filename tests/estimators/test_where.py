@@ -10,8 +10,10 @@ from numpy.testing import assert_array_equal
 from oracles import GATE
 from pandas.testing import assert_frame_equal
 from sklearn.base import clone
+from statistical import FAILURE, p_share
 
 from skvnce import ConsistentImputer, GaussianImputer
+from skvnce.estimators._where import mask_of
 from skvnce.pooling import fit_each, pool_models, sensitivity_curve
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -420,7 +422,7 @@ def test_rules_that_observed_cells_contradict_are_named():
     fitted.set_output(transform="pandas").fit(frame)
     wrong = frame.copy()
     wrong.loc["row 3", ["smoker", "cigarettes", "age"]] = ["no", 7, np.nan]
-    message = "observed cells of 1 rows.*the first is column 'cigarettes', row 3"
+    message = "observed cells of 1 rows.*nor other levels.*'cigarettes', row 3"
     for call in (fitted.transform, fitted.sample):
         with pytest.warns(UserWarning, match=message):
             call(wrong, where={"cigarettes": smoked})
@@ -435,6 +437,90 @@ def test_rules_that_observed_cells_contradict_are_named():
     )
 
 
+def rare(n=600, seed=3):
+    """Make a frame of a rare gate, with amounts of which two gates are unknown."""
+    rng = np.random.default_rng(seed)
+    gate = np.repeat(["yes", "maybe", "no"], [3, 3, n - 6])
+    amount = np.where(gate == "no", np.nan, rng.normal(5, 1, n))
+    frame = pd.DataFrame({"x": rng.normal(size=n), "gate": gate, "amount": amount})
+    frame.loc[[1, 4, *range(100, 200)], "gate"] = None
+    return frame
+
+
+def not_no(table):
+    return table["gate"] != "no"
+
+
+def rules(fitted, where, X):
+    """Make the rules, and the arguments of `of_draws` that belong to them."""
+    checked = fitted._checked(X)
+    made = mask_of(fitted, where, X, checked)
+    return made, np.isnan(checked), fitted._leveller(checked)
+
+
+@pytest.mark.filterwarnings("error:where denies")
+def test_rare_levels_agree_with_observed_cells():
+    frame = rare()
+    fitted = GaussianImputer(random_state=0, max_iter=40).fit(frame)
+    fitted.set_output(transform="pandas")
+    where = {"amount": not_no}
+    tables = [fitted.transform(frame, where=where)]
+    tables += fitted.sample(frame, 5, 0, where=where)
+    for table in tables:
+        assert not_no(table)[[1, 4]].all()
+        assert_array_equal(table["amount"].notna(), not_no(table))
+    # the control: draws of which few agree
+    plain = [not_no(table)[[1, 4]] for table in fitted.sample(frame, 40, 0)]
+    assert np.mean(plain) < 0.1
+
+
+def test_levels_of_rows_without_a_draw_have_their_probabilities():
+    frame, n_draws = rare(300), 60
+    fitted = GaussianImputer(random_state=0, max_iter=40).fit(frame)
+    made, missing, predict = rules(fitted, {"amount": not_no}, frame)
+    levels = fitted.categories_["gate"].tolist()
+    [drawn] = fitted._drawn_tables(fitted._checked(frame), 1, 0)
+    drawn[[1, 4], 1] = levels.index("no")
+    never = np.repeat(drawn[None], n_draws, 0)
+    rng = np.random.default_rng(0)
+    found, _ = made.of_draws(
+        never.copy(), missing, lambda rows: never[:, rows], predict, rng
+    )
+    assert_array_equal(found[:, 5:], never[:, 5:])
+    shares = fitted.category_probabilities(frame)["gate"][["maybe", "yes"]]
+    for row in (1, 4):
+        maybe = shares["maybe"][row] / shares.loc[row].sum()
+        own = found[:, row, 1].astype(int).tolist()
+        assert levels.index("no") not in own
+        count = own.count(levels.index("maybe"))
+        assert 0.2 < maybe < 0.8 and p_share(count, n_draws, maybe) > FAILURE
+
+
+def test_tries_of_a_row_are_no_copies_of_other_rows():
+    """The random numbers of a draw depend on the place of its row."""
+    n, n_draws = 40, 50
+    X = np.random.default_rng(0).normal(size=(n, 2))
+    X[2:, 0] = np.nan
+    fitted = GaussianImputer(random_state=0, marginals="normal").fit(X)
+    X[:, 0] = np.nan
+    made, missing, predict = rules(fitted, lambda table: {1: table[:, 0] > 0}, X)
+    values = np.random.default_rng(1).normal(size=(n_draws, 300 * n))
+
+    def draw(rows):
+        return np.stack([values[:, : len(rows)], np.ones((n_draws, len(rows)))], 2)
+
+    first = draw(np.arange(n))
+    found, _ = made.of_draws(first.copy(), missing, draw, predict, None)
+    assert (found[..., 0] > 0).all()
+    again = first[:, 0, 0] < 0
+    place = (first[:, :, 0] > 0).argmax(1)
+    copies = found[:, 0, 0] == first[np.arange(n_draws), place, 0]
+    # a try of row 0 has the numbers of a given row with probability 1 / n
+    assert again.sum() > 15
+    p = p_share(copies[again].sum(), again.sum(), 1 / n, alternative="greater")
+    assert p > FAILURE
+
+
 def test_wrong_rules_are_refused():
     frame = unknown_smokers()
     fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)
@@ -443,6 +529,9 @@ def test_wrong_rules_are_refused():
         ({"brand": lambda table: table["color"]}, KeyError, "color"),
         ({"brand": lambda table: True}, None, None),
         ({"brand": lambda table: [True]}, ValueError, r"where\['brand'\] must have"),
+        ({"brand": lambda table: None}, TypeError, r"where\['brand'\] returned None"),
+        (lambda table: None, TypeError, "function of where returned None"),
+        (lambda table: {"brand": None}, TypeError, "where for 'brand' returned None"),
         (lambda table: table["age"], ValueError, "shape of X"),
         (lambda table: {"brand": table["age"]}, TypeError, "True and False only"),
     ]
