@@ -6,8 +6,15 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.frozen import FrozenEstimator
 
-from skvnce import CopulaGraphLearner, ForestImputer, GaussianImputer, LAIRImputer
+from skvnce import (
+    CopulaGraphLearner,
+    ForestImputer,
+    GaussianImputer,
+    LAIRImputer,
+    VariationalAutoencoder,
+)
 from skvnce.estimators import _duration
 from skvnce.exceptions import DurationWarning
 
@@ -49,6 +56,34 @@ def test_a_long_fit_is_announced_before_it_starts(
         with pytest.raises(DurationWarning, match=message):
             estimator.fit(X)
     assert vars(estimator) == before
+
+
+FROZEN = FrozenEstimator(VariationalAutoencoder())
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        GaussianImputer(min_value=np.full(210, -9.0)),
+        GaussianImputer(max_value=np.full(210, 9.0)),
+        GaussianImputer(categorical_features={"c7": "nominal"}),
+        GaussianImputer(categorical_features=[209]),
+        LAIRImputer(FROZEN),  # its fit has no copy of fewer columns
+    ],
+)
+def test_forests_are_announced_whatever_the_options_of_their_model(model, monkeypatch):
+    def measured(copy, cells):
+        kept.append(copy.model)
+        return None if isinstance(copy.model, LAIRImputer) else real(copy, cells) and 30
+
+    kept, real = [], _duration._seconds_of_fit
+    monkeypatch.setattr(_duration, "_seconds_of_fit", measured)
+    forest = ForestImputer(model, n_estimators=5000)
+    X = pd.DataFrame(table(210, n=30)).add_prefix("c")
+    with pytest.warns(DurationWarning, match="30 rows and 210 columns will take"):
+        forest._warn_of_duration(X.to_numpy())
+    assert kept[-1] is None or kept[-1].categorical_features is None
+    assert forest.model is model
 
 
 def test_the_time_is_that_of_a_copy(monkeypatch):
