@@ -1,4 +1,4 @@
-"""Warnings before fits to many columns that take minutes.
+"""Warnings before fits to many columns, or of many members, that take minutes.
 
 A copy is fitted to some of the rows and columns.  The time of a fit grows with the
 number of rows, and about with the square of the number of columns, because each column
@@ -69,6 +69,33 @@ def warn_of_duration(
             f"{some.shape[1]} of the columns. {remedy}",
             DurationWarning,
         )
+
+
+def announced(name, members, count):
+    """Yield members to train; after the first, warn if all others take minutes.
+
+    Parameters
+    ----------
+    name : str
+        Of the class whose fit trains them.
+    members : iterable
+    count : int
+        Number of members.
+
+    Warns
+    -----
+    DurationWarning
+    """
+    begin = perf_counter()
+    for number, one in enumerate(members):
+        seconds = (count - 1) * (perf_counter() - begin)
+        if number == 1 and seconds > LONG:
+            warn_user(
+                f"{name}.fit will take about {in_words(seconds)} more, by the time of "
+                f"the first of {count:,} members. Lower n_estimators.",
+                DurationWarning,
+            )
+        yield one
 
 
 def growth(shape, small):

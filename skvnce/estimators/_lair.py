@@ -28,7 +28,7 @@ from skvnce.estimators._callbacks import (
     shows_progress,
 )
 from skvnce.estimators._category_probabilities import CategoryProbabilities
-from skvnce.estimators._duration import OF_ALL_COLUMNS, warn_of_duration
+from skvnce.estimators._duration import OF_ALL_COLUMNS, announced, warn_of_duration
 from skvnce.estimators._members import (
     OF_MEMBERS,
     DrawnByMembers,
@@ -398,6 +398,7 @@ class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
         base = VariationalAutoencoder() if given is None else clone(given)
         count, found = count_members(self.n_estimators, X), []
         members = seeds_and_weights(count, len(X), self.random_state)
+        members = announced(type(self).__name__, members, count)
         with warnings.catch_warnings():  # the imputer has given this warning already
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")
             for seed, weights in steps("member", members, count, has_parts=True):

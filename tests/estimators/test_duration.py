@@ -1,5 +1,6 @@
 """Warnings before fits to many columns that take minutes."""
 
+import itertools
 import time
 import warnings
 
@@ -14,6 +15,7 @@ from skvnce import (
     GaussianImputer,
     LAIRImputer,
     VariationalAutoencoder,
+    VGIImputer,
 )
 from skvnce.estimators import _duration
 from skvnce.exceptions import DurationWarning
@@ -118,3 +120,18 @@ def test_growth_and_words():
     assert _duration.in_words(90.0) == "2 minutes"
     assert _duration.in_words(7200.0) == "2 hours"
     assert _duration.in_words(10 * 86400.0) == "10 days"
+
+
+@pytest.mark.parametrize("cls", [LAIRImputer, VGIImputer])
+def test_the_time_of_the_first_member_announces_that_of_all(cls, monkeypatch):
+    clock = itertools.count(0.0, 5.0)
+    monkeypatch.setattr(_duration, "perf_counter", lambda: next(clock))
+    X = table(4, n=60)[:, 1:]
+    message = "Imputer.fit will take about .* more, by .* first of 1,000,000 members"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", DurationWarning)  # ends the fit
+        with pytest.raises(DurationWarning, match=message):
+            cls(n_estimators=10**6, random_state=0).fit(X)
+    assert [*_duration.announced("Imputer", "a", 1)] == ["a"]
+    assert [*_duration.announced("Imputer", "abc", 3)] == ["a", "b", "c"]
