@@ -11,6 +11,7 @@ from skvnce._fit_table import Table, listed
 from skvnce._identifiers import is_identifier
 from skvnce._marks import codes_of_missing, marks_of_missing
 from skvnce._row_checks import never_observed, repeated_rows
+from skvnce._text_numbers import numbers_as_text
 from skvnce._warnings import warn_user
 from skvnce.exceptions import TableWarning
 
@@ -33,7 +34,8 @@ def warn_of_table(table: Table, n_observed: ArrayLike | None = None) -> None:
 
 def findings(table: Table) -> list[str]:
     """List what is probably not as it seems in the cells of a table."""
-    checks = (marks_of_missing, codes_of_missing, never_observed, repeated_rows)
+    of_cells = (marks_of_missing, codes_of_missing, numbers_as_text)
+    checks = (*of_cells, never_observed, repeated_rows)
     with np.errstate(over="ignore"):  # an infinite range is far from all rules
         return [message for check in checks for message in check(table)]
 

@@ -62,7 +62,7 @@ TAKES = {
     "_copula_parts": 1,
     "_density_continued": 4,
     "_density_draws": 2,
-    "_duration": 2,
+    "_duration": 1,
     "_gaussian_mixed": 11,
     "_gaussian_numbers": 6,
     "_gaussian_online": 10,

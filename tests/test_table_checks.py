@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from pandas._libs.parsers import STR_NA_VALUES
 from scipy import stats
 from statistical import FAILURE, p_share
 
@@ -17,6 +18,7 @@ from skvnce._identifiers import codes_of_passed, modelled_columns
 from skvnce._marks import codes_of_missing, marks_of_missing
 from skvnce._row_checks import Groups, never_observed, repeated_rows
 from skvnce._table_checks import findings, many_levels, warn_of_table
+from skvnce._text_numbers import numbers_as_text
 from skvnce.exceptions import TableWarning
 
 N = 300
@@ -45,9 +47,10 @@ def rng(seed):
     return np.random.default_rng(seed)
 
 
-@pytest.mark.parametrize(
-    "mark", ["nan", "NaN", "NA", "N/A", "?", "", " ", "-", "null", "<NA>", "None", "."]
-)
+MARKS = ["nan", "NaN", "NA", "N/A", "?", "", " ", "-", "null", "<NA>", "None", "."]
+
+
+@pytest.mark.parametrize("mark", sorted({*MARKS, *STR_NA_VALUES, "missing", "(null)"}))
 def test_marks_of_missing_values_are_levels_to_warn_of(rng, mark):
     X = frame(rng, city=[*mixed(rng, ["Rome", "Oslo"])[:-7], *[mark] * 7])
     [message] = marks_of_missing(table_of(X))
@@ -65,6 +68,7 @@ def test_marks_of_missing_values_are_levels_to_warn_of(rng, mark):
         ["NA", "DE", "FR"],  # codes of countries
         ["Na", "K", "Ca"],  # sodium
         ["1", "2", "3+"],
+        ["1,5", "2,5"],
         ["0", "1"],
     ],
 )
@@ -83,7 +87,10 @@ def test_numbers_as_text_but_for_a_mark(rng, n_values, mark):
     assert not marks_of_missing(table_of(frame(rng, dose=numbers)))
 
 
-@pytest.mark.parametrize("code", [-999, -99, 999, 9999, -1e30, -32768, -9999])
+CODES = [-999, -99, 999, 9999, -1e30, -32768, -9999, -200, -99.9, 99.9, 999.9]
+
+
+@pytest.mark.parametrize("code", [*CODES, 9.96921e36])
 @pytest.mark.parametrize("as_frame", [True, False])
 def test_codes_far_outside_are_numbers_to_warn_of(rng, code, as_frame):
     X = rng.normal(size=(N, 2))
@@ -92,6 +99,54 @@ def test_codes_far_outside_are_numbers_to_warn_of(rng, code, as_frame):
     [message] = codes_of_missing(table_of(X))
     assert f"{'b' if as_frame else 1!r} has {code:g} in 9 cells" in message
     assert "np.nan" in message
+
+
+RUNS = [[97, 98, 99], [997, 998, 999], [-999, -998], [-9, -8, -7], [99, 98]]
+
+
+@pytest.mark.parametrize("codes", RUNS)
+@pytest.mark.parametrize("dtype", [int, float, str])
+def test_runs_of_codes_are_codes_together(rng, codes, dtype):
+    own = rng.integers(0, 1 if min(codes) == -9 else 30, N) + rng.integers(0, 2, N)
+    X = frame(rng, c=np.where(rng.random(N) < 0.2, mixed(rng, codes), own))
+    X["c"] = X["c"].astype(dtype)
+    [message] = codes_of_missing(table_of(X))
+    listed = ", ".join(f"{code:g}" for code in sorted(codes))
+    n = X["c"].astype(float).isin(codes).sum()
+    assert f"'c' has {listed} in {n} cells, the others are 0 to " in message
+
+
+def test_codes_are_the_only_negative_numbers(rng):
+    x = rng.uniform(0, 1000, N)
+    x[:9] = -200
+    assert codes_of_missing(table_of(x[:, None]))
+    x[9] = -150
+    assert not codes_of_missing(table_of(x[:, None]))
+
+
+@pytest.mark.parametrize("texts", [["1,5", "2", "12,25"], range(30), ["1.5", "2e3"]])
+def test_numbers_as_text_are_reported(rng, texts):
+    X = frame(rng, dose=mixed(rng, [str(one) for one in texts]))
+    [message] = numbers_as_text(table_of(X))
+    assert "'dose' ('" in message
+    assert "pandas.to_numeric" in message and 'decimal=","' in message
+    assert findings(table_of(X)) == [message]
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        range(10),  # classes
+        ["01067", "10115", *range(20000, 20020)],  # codes of areas
+        ["1.5", "2.5 mg"],
+        ["1,5", "a"],
+    ],
+)
+def test_other_levels_are_no_numbers_as_text(rng, levels):
+    X = frame(rng, a=mixed(rng, [str(one) for one in levels]))
+    assert not numbers_as_text(table_of(X))
+    ordered = pd.Categorical(mixed(rng, ["1.5", "2.5"]), ordered=True)
+    assert not numbers_as_text(table_of(frame(rng, a=ordered)))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -118,6 +173,8 @@ def test_codes_of_grades(rng):
         np.r_[np.full(9, -998.0), np.linspace(0, 1, N - 9)],  # no code
         np.r_[np.full(9, 99.0), np.linspace(0, 40, N - 9)],  # not far
         np.r_[np.full(9, 99.0), np.zeros(N - 9)],  # two levels
+        np.r_[np.arange(97.0, 100).repeat(N // 4), 0, 0, 1],  # more than others
+        np.r_[np.arange(94.0, 100), np.linspace(0, 9, N - 6)],  # a long run
         np.full(N, -999.0),
         np.full(N, np.nan),
     ],

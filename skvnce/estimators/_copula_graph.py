@@ -4,6 +4,7 @@ from contextlib import nullcontext
 from numbers import Real
 
 import numpy as np
+import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce._columns import FROM_DTYPE
@@ -15,6 +16,7 @@ from skvnce._warnings import warn_user
 from skvnce.algorithms.graph import copula
 from skvnce.algorithms.graph.copula_scores import edge_scores
 from skvnce.algorithms.graph.score_posterior import probabilities_of_scores
+from skvnce.algorithms.mixed.columns import Latents
 from skvnce.estimators._callbacks import report_rounds, reports_fit
 from skvnce.estimators._chunks import in_parts
 from skvnce.estimators._copula_parts import problem_of
@@ -25,6 +27,11 @@ from skvnce.estimators._gaussian_rows import MixedRows
 from skvnce.estimators._graph_learning import GraphLearning
 from skvnce.estimators._graph_table import GraphTable
 from skvnce.estimators._large import read_large
+from skvnce.estimators._many_levels import (
+    columns_of_many_levels,
+    seconds_of_sweep,
+    warn_of_many_levels,
+)
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._validation import (
     OF_CATEGORIES,
@@ -38,6 +45,8 @@ from skvnce.estimators._validation import (
 )
 
 _ROUNDS = 10  # rounds of EM after which the held-out cells have little influence
+# sweeps whose time is that of a round with its M-step, and of what is no round
+_SWEEPS_A_ROUND, _OTHER_SWEEPS = 2, 80
 _SEED = 0  # of draws that should be the same with and without a search for alpha
 _REMEDY = "ForestImputer or LAIRImputer may fill missing cells better."
 
@@ -282,7 +291,8 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
         Warns
         -----
         DurationWarning
-            If there are at least 200 columns, and the fit will take more than a minute.
+            If there are at least 200 columns, or nominal columns of at least 100
+            levels, and the fit will take more than a minute.
         """
         source = in_parts(X)
         return self._fit_to(X) if source is None else self._fit_parts(source)
@@ -332,7 +342,21 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
 
     def _pose(self, data):
         """Determine the marginals of the columns, and build the method."""
-        return copula.pose(data, kinds_of(self), level_counts(self).tolist())
+        kinds, sizes = kinds_of(self), level_counts(self).tolist()
+        self._warn_of_many_levels(data, kinds, sizes)
+        return copula.pose(data, kinds, sizes)
+
+    def _warn_of_many_levels(self, data, kinds, sizes):
+        """Warn if there are so many levels that a fit takes minutes."""
+        names = self._names_in()[self.feature_indices_]
+        many = columns_of_many_levels(names, kinds, sizes)
+        if many:
+            n, weights = len(data.x), torch.ones(len(data.x), dtype=torch.float64)
+            latents = Latents.of(data, weights, kinds, sizes)
+            rounds = _SWEEPS_A_ROUND * min(int(self.max_iter), copula.MOST_ROUNDS)
+            seconds = seconds_of_sweep(latents, data, weights, n)
+            seconds *= _OTHER_SWEEPS + rounds
+            warn_of_many_levels(type(self).__name__, many, n, seconds)
 
     def _threads(self):
         return one_thread()

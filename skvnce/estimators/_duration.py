@@ -1,4 +1,4 @@
-"""Warnings before fits to many columns that take minutes.
+"""Warnings before fits to many columns, or of many members, that take minutes.
 
 A copy is fitted to some of the rows and columns.  The time of a fit grows with the
 number of rows, and about with the square of the number of columns, because each column
@@ -19,9 +19,14 @@ LONG = 60.0  # seconds
 _MANY = 4  # columns for one of the copy: of fewer, its fit would take a large share
 _COLUMNS, _ROWS = 50, 1000  # of the copy
 _FEW = 5  # columns of a first fit, whose time is partly that of loading modules
+# parameters about columns that the copy may lack
+OF_ALL_COLUMNS = {"categorical_features": None, "min_value": None, "max_value": None}
+_FAILURES = (ArithmeticError, RuntimeError, TypeError, ValueError)
 
 
-def warn_of_duration(estimator, table, remedy, factor=1.0, columns=_COLUMNS, **changed):
+def warn_of_duration(
+    estimator, table, remedy, factor=1.0, columns=_COLUMNS, plain=None, **changed
+):
     """Warn if a fit to a table of numbers and codes will take more than a minute.
 
     Parameters
@@ -34,6 +39,9 @@ def warn_of_duration(estimator, table, remedy, factor=1.0, columns=_COLUMNS, **c
         By which the fit takes longer than one with `changed`.
     columns : int
         Number of columns of the copy.
+    plain : dict, default=None
+        Parameters to change in addition if the copy cannot be fitted.  If a copy with
+        them cannot be fitted either, there is no warning: the fit will say why.
     **changed : dict
         Parameters of the copy.
 
@@ -47,8 +55,11 @@ def warn_of_duration(estimator, table, remedy, factor=1.0, columns=_COLUMNS, **c
         return
     with step("estimating the time of the fit"):
         copy = clone(estimator).set_params(verbose=0, **changed)
-        _seconds_of_fit(clone(copy), some[:, :_FEW])
-        seconds = _seconds_of_fit(copy, some)
+        seconds = _seconds_of_copy(copy, some)
+        if seconds is None and plain:
+            seconds = _seconds_of_copy(copy.set_params(**plain), some)
+    if seconds is None:
+        return
     seconds *= factor * growth(table.shape, some.shape)
     if seconds > LONG:
         n, d = table.shape
@@ -58,6 +69,33 @@ def warn_of_duration(estimator, table, remedy, factor=1.0, columns=_COLUMNS, **c
             f"{some.shape[1]} of the columns. {remedy}",
             DurationWarning,
         )
+
+
+def announced(name, members, count):
+    """Yield members to train; after the first, warn if all others take minutes.
+
+    Parameters
+    ----------
+    name : str
+        Of the class whose fit trains them.
+    members : iterable
+    count : int
+        Number of members.
+
+    Warns
+    -----
+    DurationWarning
+    """
+    begin = perf_counter()
+    for number, one in enumerate(members):
+        seconds = (count - 1) * (perf_counter() - begin)
+        if number == 1 and seconds > LONG:
+            warn_user(
+                f"{name}.fit will take about {in_words(seconds)} more, by the time of "
+                f"the first of {count:,} members. Lower n_estimators.",
+                DurationWarning,
+            )
+        yield one
 
 
 def growth(shape, small):
@@ -83,13 +121,19 @@ def _some_cells(table, columns):
     return rows[:, varying[places]]
 
 
-def _seconds_of_fit(estimator, cells):
-    """Measure a fit; 0 if it fails, because the fit to the table will say why."""
+def _seconds_of_copy(copy, cells):
+    """Measure a fit after a first one that loads modules; None if it fails."""
+    _seconds_of_fit(clone(copy), cells[:, :_FEW])
+    return _seconds_of_fit(clone(copy), cells)
+
+
+def _seconds_of_fit(copy, cells):
+    """Measure a fit; None if it fails."""
     begin = perf_counter()
     with warnings.catch_warnings(), heard_by(None):  # its rounds are not reported
         warnings.simplefilter("ignore")
         try:
-            estimator.fit(cells)
-        except ValueError:
-            return 0.0
+            copy.fit(cells)
+        except _FAILURES:
+            return None
     return perf_counter() - begin

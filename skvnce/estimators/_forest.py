@@ -4,6 +4,7 @@ from numbers import Real
 
 import numpy as np
 import torch
+from sklearn.base import clone
 
 from skvnce._progress import steps
 from skvnce._random import row_keyed, seed_from
@@ -16,7 +17,7 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._duration import warn_of_duration
+from skvnce.estimators._duration import OF_ALL_COLUMNS, warn_of_duration
 from skvnce.estimators._forest_columns import Chains, ColumnForest, Growth, Ranks
 from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._memory import check_fit, check_trees
@@ -250,8 +251,10 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         """Warn if the forests of a table of numbers and codes will take minutes."""
         few = min(int(self.n_estimators), _TIMED)
         times = {"factor": self.n_estimators / few, "n_estimators": few}
+        if self.model is not None:
+            times["model"] = clone(self.model).set_params(**OF_ALL_COLUMNS)
         remedy = "Lower n_estimators, leave out columns, or use GaussianImputer."
-        warn_of_duration(self, cells, remedy, **times)
+        warn_of_duration(self, cells, remedy, plain={"model": None}, **times)
 
     def _grow(self, cells, completed, growth, rng):
         """Grow the forests on completions of the training rows."""

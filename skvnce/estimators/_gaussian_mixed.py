@@ -9,12 +9,12 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import seed_from, seeded
 from skvnce._warnings import warn_user
 from skvnce.algorithms.mixed import censored, gibbs
-from skvnce.algorithms.mixed.columns import NOMINAL, NUMERIC, Latents, Marginal
+from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
 from skvnce.algorithms.mixed.population import Population
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._gaussian_rows import MixedRows
 from skvnce.estimators._many_levels import (
-    MANY,
+    columns_of_many_levels,
     seconds_of_sweep,
     warn_of_many_levels,
 )
@@ -54,12 +54,8 @@ def _sweeps_of_check(estimator):
 
 def _warn_of_many_levels(estimator, cells, kinds, sizes):
     """Warn if there are so many levels that the sweeps of a fit take minutes."""
-    names, places = estimator._names_in(), estimator.feature_indices_
-    many = {
-        names[place]: size
-        for place, kind, size in zip(places, kinds, sizes, strict=True)
-        if kind == NOMINAL and size >= MANY
-    }
+    names = estimator._names_in()[estimator.feature_indices_]
+    many = columns_of_many_levels(names, kinds, sizes)
     if many:
         data, weights = (
             Incomplete.from_array(cells.nodes),

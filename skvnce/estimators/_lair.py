@@ -28,7 +28,7 @@ from skvnce.estimators._callbacks import (
     shows_progress,
 )
 from skvnce.estimators._category_probabilities import CategoryProbabilities
-from skvnce.estimators._duration import warn_of_duration
+from skvnce.estimators._duration import OF_ALL_COLUMNS, announced, warn_of_duration
 from skvnce.estimators._members import (
     OF_MEMBERS,
     DrawnByMembers,
@@ -389,8 +389,8 @@ class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
         """Warn if the training of all members will take minutes."""
         count = count_members(self.n_estimators, X)
         remedy = "Lower n_estimators, leave out columns, or use GaussianImputer."
-        free = {"categorical_features": None, "min_value": None, "max_value": None}
-        warn_of_duration(self, X, remedy, count, _TIMED, n_estimators=1, **free)
+        free = OF_ALL_COLUMNS | {"n_estimators": 1}
+        warn_of_duration(self, X, remedy, count, _TIMED, **free)
 
     def _train(self, X, on_chosen):
         """Train a first member, then the others for as many rounds; return a list."""
@@ -398,6 +398,7 @@ class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
         base = VariationalAutoencoder() if given is None else clone(given)
         count, found = count_members(self.n_estimators, X), []
         members = seeds_and_weights(count, len(X), self.random_state)
+        members = announced(type(self).__name__, members, count)
         with warnings.catch_warnings():  # the imputer has given this warning already
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")
             for seed, weights in steps("member", members, count, has_parts=True):

@@ -14,11 +14,27 @@ from skvnce._progress import heard_by, step
 from skvnce._random import seeded
 from skvnce._warnings import warn_user
 from skvnce.algorithms.mixed import gibbs
+from skvnce.algorithms.mixed.columns import NOMINAL
 from skvnce.estimators._duration import LONG, in_words
 from skvnce.exceptions import DurationWarning
 
 MANY = 100  # levels below which no time is measured: it would be a large share
 _ROWS = 1000  # that are swept to measure the time
+
+
+def columns_of_many_levels(names, kinds, sizes):
+    """Choose the nominal columns whose sweeps may take long; a dict, as below.
+
+    Parameters
+    ----------
+    names, kinds, sizes : sequence of length n_nodes
+        Of the columns of a model, and the numbers of their levels.
+    """
+    return {
+        name: size
+        for name, kind, size in zip(names, kinds, sizes, strict=True)
+        if kind == NOMINAL and size >= MANY
+    }
 
 
 def warn_of_many_levels(name, columns, n, seconds):

@@ -29,6 +29,7 @@ from skvnce.estimators._density import (
 )
 from skvnce.estimators._density_continued import check_unchanged, continued
 from skvnce.estimators._density_draws import drawn_by_chains
+from skvnce.estimators._duration import announced
 from skvnce.estimators._members import (
     OF_MEMBERS,
     DrawnByMembers,
@@ -365,6 +366,7 @@ class VGIImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
         base = self._density()
         count, found = count_members(self.n_estimators, X), []
         members = seeds_and_weights(count, len(X), self.random_state)
+        members = announced(type(self).__name__, members, count)
         for seed, weights in steps("member", members, count, has_parts=True):
             member = clone(base)._fit_member(self, X, seed, weights, on_chosen)
             self._tell_strays(member)

@@ -1,13 +1,22 @@
 """Warnings before fits to many columns that take minutes."""
 
+import itertools
 import time
 import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.frozen import FrozenEstimator
 
-from skvnce import CopulaGraphLearner, ForestImputer, GaussianImputer, LAIRImputer
+from skvnce import (
+    CopulaGraphLearner,
+    ForestImputer,
+    GaussianImputer,
+    LAIRImputer,
+    VariationalAutoencoder,
+    VGIImputer,
+)
 from skvnce.estimators import _duration
 from skvnce.exceptions import DurationWarning
 
@@ -49,6 +58,34 @@ def test_a_long_fit_is_announced_before_it_starts(
         with pytest.raises(DurationWarning, match=message):
             estimator.fit(X)
     assert vars(estimator) == before
+
+
+FROZEN = FrozenEstimator(VariationalAutoencoder())
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        GaussianImputer(min_value=np.full(210, -9.0)),
+        GaussianImputer(max_value=np.full(210, 9.0)),
+        GaussianImputer(categorical_features={"c7": "nominal"}),
+        GaussianImputer(categorical_features=[209]),
+        LAIRImputer(FROZEN),  # its fit has no copy of fewer columns
+    ],
+)
+def test_forests_are_announced_whatever_the_options_of_their_model(model, monkeypatch):
+    def measured(copy, cells):
+        kept.append(copy.model)
+        return None if isinstance(copy.model, LAIRImputer) else real(copy, cells) and 30
+
+    kept, real = [], _duration._seconds_of_fit
+    monkeypatch.setattr(_duration, "_seconds_of_fit", measured)
+    forest = ForestImputer(model, n_estimators=5000)
+    X = pd.DataFrame(table(210, n=30)).add_prefix("c")
+    with pytest.warns(DurationWarning, match="30 rows and 210 columns will take"):
+        forest._warn_of_duration(X.to_numpy())
+    assert kept[-1] is None or kept[-1].categorical_features is None
+    assert forest.model is model
 
 
 def test_the_time_is_that_of_a_copy(monkeypatch):
@@ -102,3 +139,18 @@ def test_growth_and_words():
     assert _duration.in_words(90.0) == "2 minutes"
     assert _duration.in_words(7200.0) == "2 hours"
     assert _duration.in_words(10 * 86400.0) == "10 days"
+
+
+@pytest.mark.parametrize("cls", [LAIRImputer, VGIImputer])
+def test_the_time_of_the_first_member_announces_that_of_all(cls, monkeypatch):
+    clock = itertools.count(0.0, 5.0)
+    monkeypatch.setattr(_duration, "perf_counter", lambda: next(clock))
+    X = table(4, n=60)[:, 1:]
+    message = "Imputer.fit will take about .* more, by .* first of 1,000,000 members"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", DurationWarning)  # ends the fit
+        with pytest.raises(DurationWarning, match=message):
+            cls(n_estimators=10**6, random_state=0).fit(X)
+    assert [*_duration.announced("Imputer", "a", 1)] == ["a"]
+    assert [*_duration.announced("Imputer", "abc", 3)] == ["a", "b", "c"]

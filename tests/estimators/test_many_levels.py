@@ -1,16 +1,17 @@
 """Warnings before Gibbs sampling of columns of many levels."""
 
 import warnings
+from time import process_time
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from skvnce import GaussianImputer
+from skvnce import CopulaGraphLearner, CopulaGraphLearnerCV, GaussianImputer
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.mixed.columns import NOMINAL, NUMERIC, Latents
-from skvnce.estimators import _gaussian_mixed, _many_levels
+from skvnce.estimators import _copula_graph, _gaussian_mixed, _many_levels
 from skvnce.exceptions import DurationWarning
 
 SHORT = {"max_iter": 4, "n_parameter_draws": 2, "random_state": 0}
@@ -37,6 +38,31 @@ def test_a_long_fit_is_announced_before_it_starts(monkeypatch):
         with pytest.raises(DurationWarning, match="about 5 minutes"):
             GaussianImputer(on_misfit="ignore").fit(table(110))
     assert vars(imputer) == before
+
+
+@pytest.mark.parametrize("cls", [CopulaGraphLearner, CopulaGraphLearnerCV])
+def test_a_long_fit_of_a_graph_is_announced_before_it_starts(monkeypatch, cls):
+    monkeypatch.setattr(_copula_graph, "seconds_of_sweep", lambda *values: 3.0)
+    # 80 sweeps and 70 rounds, each with an M-step, which takes as long as a sweep
+    message = "CopulaGraphLearner.fit to 594 rows.*about 11 minutes.*'town' has 110"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DurationWarning)  # ends the fit
+        with pytest.raises(DurationWarning, match=message):
+            cls().fit(table(110))
+    monkeypatch.setattr(_copula_graph, "seconds_of_sweep", lambda *values: 0.2)
+    CopulaGraphLearner(max_iter=2, tol=9, on_misfit="ignore").fit(table(110))
+
+
+def test_the_time_of_a_graph_is_about_that_of_its_fit(monkeypatch):
+    def warned(name, many, n, seconds):
+        found.append(seconds)
+
+    found = []
+    monkeypatch.setattr(_copula_graph, "warn_of_many_levels", warned)
+    monkeypatch.setattr(_many_levels, "perf_counter", process_time)
+    begin = process_time()
+    CopulaGraphLearner(random_state=0).fit(table(110))
+    assert 1 / 3 < found[0] / (process_time() - begin) < 3
 
 
 def test_what_ends_soon_is_not_announced(monkeypatch):
@@ -69,6 +95,6 @@ def test_the_time_of_a_sweep_is_that_of_parameters_and_of_rows(monkeypatch):
 def test_the_measurement_leaves_the_fit_as_it_was(monkeypatch):
     X = table(110)
     found = GaussianImputer(**SHORT, on_misfit="ignore").fit(X)
-    monkeypatch.setattr(_gaussian_mixed, "MANY", 1000)
+    monkeypatch.setattr(_many_levels, "MANY", 1000)
     plain = GaussianImputer(**SHORT, on_misfit="ignore").fit(X)
     np.testing.assert_array_equal(found.covariance_, plain.covariance_)

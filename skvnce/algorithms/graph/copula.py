@@ -65,6 +65,7 @@ from skvnce.distributions.normal import Normal
 
 # rounds before the moments are averaged, and after; the noise of the former remains
 _WARM_UP, _AVERAGED = 4, 66
+MOST_ROUNDS = _WARM_UP + _AVERAGED
 _APART, _PAIRS = 3, 10  # sweeps between draws whose covariance estimates v, and pairs
 _LEAST = 1e-3  # v of a column that says nothing
 _LIGHT = 0.75  # a of eq. (1), in sqrt(log(columns) / n)
