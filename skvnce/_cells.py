@@ -114,6 +114,10 @@ class Cells:
                 "category."
             ) from error
 
+    def are_levels(self) -> bool:
+        """Return whether all cells can be levels, of which a set can be made."""
+        return not any(map(_is_unhashable, self.values))
+
     def codes(self, levels: tuple) -> np.ndarray:
         """Find the places (n_samples,) of the cells among levels; NaN for others."""
         places = {level: float(code) for code, level in enumerate(levels)}

@@ -134,6 +134,8 @@ def codes_of_passed(X: ArrayLike, columns: Sequence[Column]) -> dict[int, np.nda
     are_passed = [one.kind == PASSED and one.dtype in kinds for one in columns]
     cells = cells_of_columns(X) if any(are_passed) else []
     for place in np.flatnonzero(are_passed):
+        if not cells[place].are_levels():  # such as dicts
+            continue
         levels = in_order(cells[place].levels())
         if levels and not _are_sentences(levels):
             found[int(place)] = cells[place].codes(levels)
