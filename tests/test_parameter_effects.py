@@ -303,13 +303,15 @@ CLASSES_OF_TABLES = {
 
 EVERY = set(TABLES)
 GRAPHS = {"copula graph", "truncated graph", "truncated graph by VNCE"}
+LINEAR = {"normal", "autoencoder"}
 WITHOUT_LEVELS = EVERY - {"mixed", "levels"}
 NO_EFFECT = [  # cases, parameters, tables, and the reason
     (set(CASES), {"handle_unknown"}, EVERY, "it is for levels of other rows"),
     (set(CASES), {"keep_empty_features"}, EVERY - {"empty column"}, "no column is"),
     (set(CASES), {"categorical_features"}, WITHOUT_LEVELS, "the table has none"),
     (set(CASES), {"on_misfit"}, EVERY, "nothing may be misfitted"),
-    ({"normal"}, {"marginals"}, {"complete"}, "here, 'auto' chooses 'normal'"),
+    (LINEAR, {"marginals"}, {"complete"}, "here, 'auto' chooses 'normal'"),
+    ({"classifier"}, {"calibration_cv"}, {"complete"}, "nothing is averaged"),
     ({"VNCE"}, {"max_iter"}, EVERY, "a round suffices for the default model"),
     ({"VNCE"}, {"n_training_draws", "n_init"}, {"complete"}, "nothing is drawn"),
     ({"forest"}, {"n_completions"}, {"complete"}, "all completions are equal"),
