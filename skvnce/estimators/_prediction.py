@@ -18,6 +18,7 @@ from sklearn.utils.validation import (
 from skvnce._cells import is_frame, is_missing
 from skvnce._random import seed_from
 from skvnce.estimators._gaussian import GaussianImputer
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._validation import keeps_state_on_failure
 from skvnce.estimators._weights import checked_weights
@@ -33,6 +34,7 @@ class MultipleImputation(BaseEstimator):
     # weights are requested by those that use them
     __metadata_request__fit = {"sample_weight": metadata_routing.UNUSED}
 
+    @names_table
     @keeps_state_on_failure
     def fit(self, X, y, sample_weight=None):
         """Fit the imputer, and a model to each of several completed tables.
