@@ -168,9 +168,12 @@ def refuse_no_table(X: ArrayLike, name: str = "X") -> None:
         raise TypeError(f"{name} is None. Pass a table of rows and columns.")
     if isinstance(X, str | bytes | PathLike):
         shown = _shortened(X)
+        remedy = f"pandas.read_csv({shown})"
+        if str(X).lower().endswith((".parquet", ".pq")):
+            remedy = f"pandas.read_parquet({shown}), or Chunks.from_parquet({shown})"
         raise TypeError(
             f"{name} is {shown}, no table. If it is a file, read it, for example by "
-            f"pandas.read_csv({shown}), or in chunks by Chunks.from_parquet({shown})."
+            f"{remedy}."
         )
 
 
@@ -184,6 +187,8 @@ def _refuse_containers(X: ArrayLike, name: str) -> None:
             f"{name} is a LazyFrame, which holds no cells. collect() it first."
         )
     refuse_parts(X, name)
+    if hasattr(X, "columns") and not len(X.columns):
+        raise ValueError(f"{name} has no columns.")
     if type(first).__module__.split(".")[0] == "torch":
         _refuse_tensors(first, name)
     if isinstance(first, dict) and not hasattr(first, "toarray"):  # dok_array

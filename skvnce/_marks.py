@@ -30,20 +30,22 @@ _NEGATIVE = -77.0  # largest code that is one among numbers of at least zero
 
 def marks_of_missing(table: Table) -> list[str]:
     """Find levels that mark missing values, such as "?"."""
-    found = [
+    modelled = [
         f"{table.names[place]} has {level!r} in {_count(table, place, level)} cells"
         for place, levels in table.with_levels()
         for level in marks_among(levels)
-    ] + [
+    ]
+    passed = [
         f"{name} has {mark!r}"
         for name, column in zip(table.names, table.columns, strict=True)
         for mark in column.marks
     ]
-    if not found:
+    if not modelled + passed:
         return []
+    use = "The model takes them as values. " if modelled else ""
     return [
-        f"Levels that usually mark missing values: {listed(found)}. The model takes "
-        "them as values. Make such cells missing before fit, by "
+        f"Levels that usually mark missing values: {listed(modelled + passed)}. {use}"
+        "Make such cells missing before fit, by "
         'df.replace("?", np.nan) with the mark, or, in a column of numbers, by '
         'pandas.to_numeric(df[column], errors="coerce"). If it is no mark, rename it.'
     ]

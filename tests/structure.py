@@ -56,7 +56,7 @@ TAKES = {
     "_autoencoder_draws": 5,
     "_autoencoder_stream": 5,
     "_binary": 3,
-    "_by_parts": 11,
+    "_by_parts": 10,
     "_callbacks": 1,
     "_cellwise": 6,
     "_copula_parts": 1,

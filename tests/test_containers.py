@@ -100,8 +100,10 @@ NO_TABLES = {  # how to make it, and what the error says
         lambda: pa.table({"b": pa.array([DAY.date()] * 5), "c": [1.0] * 5}),
         TIMES,
     ),
-    "file name": (lambda: "survey.csv", "is 'survey.csv', no table.*read_csv"),
-    "path": (lambda: Path("data") / "survey.parquet", "survey.parquet.*no table"),
+    "file name": (lambda: "survey.csv", "no table.*pandas.read_csv('survey.csv')."),
+    "path": (lambda: Path("survey.parquet"), "no table.*Chunks.from_parquet(Posix"),
+    "no column": (lambda: frame()[[]], "X has no columns."),
+    "no column of polars": (lambda: polars_frame().select([]), "X has no columns."),
     "None": (lambda: None, "X is None. Pass a table"),
     "LazyFrame": (lambda: polars_frame().lazy(), "LazyFrame.* collect() it first"),
     "records": (records, "fields 'a', 'b', 'c'. Turn it into a table.*DataFrame(X)"),
@@ -357,6 +359,12 @@ def test_text_of_one_dimension_is_no_table():
     for text in (pd.Series(list("abc")), np.array(list("abc"))):
         with pytest.raises(ValueError, match=r"got 1 dimensions.*X\[\[name\]\]"):
             clone(FIRST["GaussianImputer"]).fit(text)
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_three_dimensions_are_refused_by_name(name):
+    with pytest.raises(ValueError, match=f"dim 3.* required by {name}"):
+        clone(FIRST[name]).fit(np.zeros((4, 3, 2)))
 
 
 def test_sparse_columns_beside_categories_are_read():

@@ -18,6 +18,7 @@ from skvnce.metrics import (
     imputation_rmse,
     split_r_hat,
 )
+from skvnce.metrics._chains import enough_steps
 
 VALUES = st.floats(-1e3, 1e3, allow_subnormal=False)
 SEVERAL = [crps, lambda *args: coverage(*args, level=0.5)]
@@ -385,3 +386,13 @@ def test_r_hat_of_a_chain_by_hand():
     chain = [1.0, 2.0, 3.0, 2.0, 4.0, 6.0]
     assert split_r_hat([chain]) == pytest.approx(expected)
     assert split_r_hat([[99.0, *chain]]) == pytest.approx(expected)  # of an odd number
+
+
+@pytest.mark.parametrize("n_steps", [20, 200, 5000])
+def test_chains_are_long_enough_where_r_hat_is_expected_to_fall_to_the_limit(n_steps):
+    """With autocorrelation time tau, B / n is tau W / n: R-hat is known for each n."""
+    tau = 40.0
+    r_hat = np.sqrt((n_steps - 1 + tau) / n_steps)
+    wanted = (tau - 1) / (1.05**2 - 1)
+    assert enough_steps([np.nan, 1.0, r_hat], n_steps) == pytest.approx(wanted, abs=1)
+    assert enough_steps([0.99, 1.0], n_steps) <= n_steps

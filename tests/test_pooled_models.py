@@ -1,5 +1,6 @@
 """Pooled models and tests of several coefficients, and recorded numbers of mice."""
 
+import copy
 import json
 import re
 import warnings
@@ -241,7 +242,8 @@ def test_equal_draws_give_the_test_of_one_table():
         for formula in ("y ~ x1 + x2", "y ~ 1")
     )
     result, reduced, terms = results[0], models[0], ["x1", "x2"]
-    whole = pool_models(results, dof_complete=None)
+    with pytest.warns(UserWarning, match="equal estimates"):
+        whole = pool_models(results, dof_complete=None)
     wald = result.wald_test(np.eye(3)[1:], scalar=True, use_f=False)
     ours = wald_test(whole, terms)
     assert np.isinf(ours.dof_denominator) and ours.relative_increase == 0
@@ -250,6 +252,21 @@ def test_equal_draws_give_the_test_of_one_table():
     assert lr.p_value == pytest.approx(result.compare_lr_test(reduced)[1])
     alone = chi2_test([4.0, 4.0], 2)
     assert alone.statistic == 2 and alone.p_value == pytest.approx(chi2.sf(4, 2))
+
+
+@pytest.mark.filterwarnings("error")
+def test_equal_results_are_announced():
+    results = fit_each(FITS["ols"], TABLES[:3], formula="y ~ x1")
+    pool_models(results)  # the control
+    again = [*results[:2], FITS["ols"](TABLES[0], "y ~ x1")]
+    for some in (again, [*results[:2], copy.copy(results[0])]):
+        with pytest.warns(UserWarning, match=r"results\[0\] and results\[2\].*equal"):
+            pooled = pool_models(some)
+    assert (np.diag(pooled.between) > 0).all()
+    tables = [table[["x1"]] for table in TABLES[:2]]
+    models = [LinearRegression().fit(tables[0], TABLES[0]["y"]) for _ in tables]
+    with pytest.warns(UserWarning, match=r"results\[0\] and results\[1\].*equal"):
+        pool_models(models, tables[:1] * 2, TABLES[0]["y"])
 
 
 def test_a_result_counts_once_and_covariances_are_of_one_type():

@@ -84,6 +84,8 @@ def test_numbers_as_text_but_for_a_mark(rng, n_values, mark):
     [message] = marks_of_missing(table_of(X))
     assert f"'dose' has {mark!r}" in message
     assert "pandas.to_numeric" in message or "pd.to_numeric" in message
+    is_passed = n_values > N  # the column is not in the model
+    assert ("The model takes them as values" in message) != is_passed
     assert not marks_of_missing(table_of(frame(rng, dose=numbers)))
 
 

@@ -18,6 +18,7 @@ from skvnce.estimators._by_parts import (
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._chunks import mean_of_rows
 from skvnce.estimators._intervals import CellQuantiles
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._output import as_given, tables_as_given, values_of
 from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._possible import PossibleValues, possible_values
@@ -204,6 +205,7 @@ class IncompleteTransformer(
         return self._names_out(names)
 
     @available_if(lambda self: hasattr(self, "score_samples"))
+    @names_table
     def score(self, X, y=None):
         """Compute the mean of `score_samples` over the rows; larger is better.
 

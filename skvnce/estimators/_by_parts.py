@@ -11,9 +11,8 @@ from skvnce._completed import decoded
 from skvnce._containers import is_in_parts
 from skvnce._random import seed_from
 from skvnce.estimators._chunks import in_parts
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._validation import check_sample, columns_of
-
-_NO_TABLE = object()  # X is not given; None is, and no table
 
 
 class ResultsInParts:
@@ -41,7 +40,7 @@ def _kept_in_parts(method):
         return called(self, X, *args, **options)
 
     applied._keeps_parts = True
-    return applied
+    return names_table(applied)
 
 
 def by_parts(method):
@@ -52,6 +51,7 @@ def by_parts(method):
     name, signature = method.__name__, inspect.signature(method)
     defaults = {key: one.default for key, one in signature.parameters.items()}
 
+    @names_table
     @functools.wraps(method)
     def applied(self, X, *args, **options):
         source = in_parts(X)
@@ -82,12 +82,9 @@ def samples_by_parts(method):
     """
     signature = inspect.signature(method)
 
+    @names_table
     @functools.wraps(method)
-    def applied(
-        self, X=_NO_TABLE, n_draws=1, random_state=None, *, as_array=False, **options
-    ):
-        if X is _NO_TABLE:
-            raise TypeError(_lacks_table(self))
+    def applied(self, X, n_draws=1, random_state=None, *, as_array=False, **options):
         source = in_parts(X)
         if source is None:
             options["as_array"] = as_array
@@ -111,13 +108,6 @@ def samples_by_parts(method):
         ]
 
     return applied
-
-
-def _lacks_table(estimator):
-    """Say that `sample` needs a table."""
-    new = " sample_rows draws new rows." if hasattr(estimator, "sample_rows") else ""
-    name = type(estimator).__name__
-    return f"{name}.sample needs X, the table whose missing cells it draws.{new}"
 
 
 def _in_turns(estimator, n_draws, seed):

@@ -13,6 +13,7 @@ from skvnce import _progress
 from skvnce._forks import PROCESS
 from skvnce._progress import Step
 from skvnce._torch_defaults import torch_defaults
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._validation import check_verbose
 
 try:
@@ -39,6 +40,7 @@ def shows_progress(method):
     The method computes with torch's own defaults.
     """
 
+    @names_table
     @functools.wraps(method)
     def shown(self, *args, **kwargs):
         with _progress.heard_by(Progress(self)), torch_defaults():

@@ -30,6 +30,7 @@ from skvnce.estimators._by_parts import ResultsInParts
 from skvnce.estimators._callbacks import CallbackSupportMixin
 from skvnce.estimators._chunks import mean_of_rows
 from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import fields_of
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
@@ -49,6 +50,7 @@ class CauseLearner(
 ):
     """Base class of `NoisyOr`, which documents parameters and attributes."""
 
+    @names_table
     def score(self, X, y=None):
         """Compute the mean of `score_samples` over the rows; larger is better.
 

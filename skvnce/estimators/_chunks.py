@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from unicodedata import decimal
 
@@ -96,6 +97,8 @@ class Chunks:
 
         Raises
         ------
+        TypeError
+            If `path` is no name.
         FileNotFoundError
             If there is no such file or folder.
         ValueError
@@ -194,6 +197,11 @@ def _slice(X, rows):
 
 
 def _parquet_files(path):
+    if not isinstance(path, str | PathLike):
+        raise TypeError(
+            "path must be the name of a parquet file or a folder, or a list of these, "
+            f"got {path!r}."
+        )
     if not str(path):
         raise ValueError("path is empty: pass the name of a parquet file or a folder.")
     path = Path(path)
@@ -226,7 +234,7 @@ def _file_named(path):
     except (pa.ArrowInvalid, OSError) as error:
         raise ValueError(
             f"{str(path)!r} cannot be read as a parquet file: {error}. Write it again, "
-            "or leave it out."
+            "for example by to_parquet of a data frame, or leave it out."
         ) from error
 
 

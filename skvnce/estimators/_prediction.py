@@ -19,6 +19,7 @@ from skvnce._cells import is_frame, is_missing
 from skvnce._mixed import select_columns
 from skvnce._random import seed_from
 from skvnce.estimators._gaussian import GaussianImputer
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._validation import (
     columns_of,
@@ -38,6 +39,7 @@ class MultipleImputation(BaseEstimator):
     # weights are requested by those that use them
     __metadata_request__fit = {"sample_weight": metadata_routing.UNUSED}
 
+    @names_table
     @keeps_state_on_failure
     def fit(self, X, y, sample_weight=None):
         """Fit the imputer, and a model to each of several completed tables.

@@ -6,6 +6,7 @@ from skvnce.estimators._autoencoder_stream import (
     keep_first_rows,
 )
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._validation import keeps_state_on_failure
 
 
@@ -54,6 +55,7 @@ class ContinuedTraining:
         go_on(self, self._checked(X), [self], lambda one: vars(self).update(vars(*one)))
         return self
 
+    @names_table
     @keeps_state_on_failure
     def fit_posterior(self, X, y=None):
         """Train the encoder on other rows, with the model held fixed.

@@ -22,6 +22,8 @@ def needs_memory(estimator, X, *, reset, name="X"):
     ------
     TypeError
         Names the estimator, and says what to do.
+    ValueError
+        If X has more than two dimensions.
     MemoryError
         If `fit` cannot fit in memory, before it copies the table.
     """
@@ -39,5 +41,9 @@ def needs_memory(estimator, X, *, reset, name="X"):
         reader = f"{owner}.fit"
         remedy = "fit to a sample of its rows, and predict each part"
     refuse_parts(X, name, reader, remedy)
+    if getattr(X, "ndim", 2) > 2:  # here, so that it is not another that says so
+        raise ValueError(
+            f"Found array with dim {X.ndim}, while dim <= 2 is required by {owner}."
+        )
     if reset and name == "X":
         check_given(estimator, X)

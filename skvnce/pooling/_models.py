@@ -57,7 +57,9 @@ def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
     -----
     UserWarning
         If statsmodels has left out rows with missing values, so that the tables were
-        not completed.
+        not completed; or if two results have equal estimates and covariances, as fits
+        to the same draw have. They may be equal, too, if no missing cell, or few cells
+        of categories, enter the analysis, so that it is no error.
 
     Examples
     --------
@@ -95,6 +97,7 @@ def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
                 f"dof_complete must be a number, 'auto' or None, got {dof_complete!r}."
             )
         dof_complete = dof
+    _warn_of_equal(estimates, covariances)
     return pool(estimates, covariances, dof_complete, names)
 
 
@@ -142,6 +145,21 @@ def _check_different(results, name):
                 "there is no variance between draws. Fit a model to each draw, for "
                 "example by fit_each(function, draws)."
             )
+
+
+def _warn_of_equal(estimates, covariances):
+    """Warn of equal results, such as several fits to the same draw."""
+    cells = np.column_stack([estimates, covariances.reshape(len(estimates), -1)])
+    _, first, place = np.unique(cells, axis=0, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[place.ravel()] < np.arange(len(cells)))
+    if len(again):
+        warn_user(
+            f"results[{first[place.ravel()][again[0]]}] and results[{again[0]}] have "
+            "equal estimates and covariances. If both are of the same draw, the "
+            "variance between draws is too small: fit a model to each draw, for "
+            "example by fit_each(function, draws). If no missing cell, or few cells of "
+            "categories, enter the analysis, they may be equal."
+        )
 
 
 def _check_covariances_alike(results):

@@ -308,6 +308,11 @@ def test_row_groups_of_parquet(tmp_path):
     assert found == [5, 2, 3, 12, 20]
     with pytest.raises(ValueError, match="path is empty"):
         Chunks.from_parquet("")
+    with pytest.raises(TypeError, match="path must be the name.*got None"):
+        Chunks.from_parquet(None)
+    (tmp_path / "survey.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match="survey.csv' cannot be.*by to_parquet"):
+        Chunks.from_parquet(tmp_path / "survey.csv")
     with pytest.raises(FileNotFoundError, match="gone.parquet', but there is no"):
         Chunks.from_parquet(tmp_path / "gone.parquet")
     (tmp_path / "empty").mkdir()

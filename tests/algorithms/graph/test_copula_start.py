@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from graph_attenuation import maximum_likelihood, pair
+from scipy import stats
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
@@ -72,6 +73,9 @@ def test_strong_edges_have_small_weights_and_others_the_whole_penalty(seed):
     r = problem.method.family.strengths(problem.start.theta)[0, 1]
     assert share[0, 1] == pytest.approx(float(t / (t + r / (1 - r**2))), rel=1e-2)
     assert share[0, 1] < 0.1
+    scores = stats.norm.ppf((stats.rankdata(z[:, :2], axis=0) - 0.5) / len(z))
+    whole_moves = np.corrcoef(scores.T)[0, 1] - t  # what the whole penalty leaves
+    assert r > whole_moves + t / 2  # the reduced one moves a strong edge by share * t
     weak = problem.start.theta.precision == 0
     assert weak.any() and (share[weak] == 1).all()
 

@@ -36,7 +36,7 @@ def drawn(d, rng):
         rng.choice(score_posterior._POSITIVE),
     )
     k, mean = rng.choice(score_posterior._SHAPES), rng.choice(score_posterior._MEANS)
-    there = rng.uniform() >= score_posterior._NO_EDGE
+    there = rng.uniform() >= 0.5
     edge = there & (rng.uniform(size=n) < share)
     sign = np.where(rng.uniform(size=n) < rho, 1, -1)
     return rng.normal(sign * edge * rng.gamma(k, mean / k, size=n)), edge
@@ -112,7 +112,9 @@ def direct(w, signed):
     """Sum over all parameters, with densities of the scores themselves."""
     sizes = score_posterior._SIZES
     total, found = 0.0, np.zeros(len(w))
-    priors = np.exp(score_posterior._log_prior())
+    shares = score_posterior._SHARES  # equally spaced in their log-odds
+    some = stats.beta.pdf(shares, *score_posterior._SPARSE) * shares * (1 - shares)
+    priors = 0.5 * np.r_[1, some / some.sum()]  # half of the tables have no edge
     rhos = score_posterior._POSITIVE if signed else [1.0]
     for k, mean in product(score_posterior._SHAPES, score_posterior._MEANS):
         density = stats.gamma.pdf(sizes, k, scale=mean / k)
@@ -131,8 +133,9 @@ def direct(w, signed):
 
 
 @pytest.mark.parametrize("signed", [True, False])
-def test_probabilities_are_those_of_a_direct_sum(signed):
-    w = np.array([0.3, -1.2, 2.6, 4.1, 0.0, -0.7])
+@pytest.mark.parametrize("largest", [2.2, 4.1])  # with the smaller one, maybe no edge
+def test_probabilities_are_those_of_a_direct_sum(signed, largest):
+    w = np.array([0.3, -1.2, 1.6, largest, 0.0, -0.7])
     expected = direct(w, signed)
     np.testing.assert_allclose(probabilities(w, 4, not signed), expected, atol=0.01)
     other = direct(w, not signed)
