@@ -229,13 +229,14 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
     those of such tables; nothing is calibrated.  With ``marginals="auto"`` a column
     with limits has the distribution of its observed cells, estimated by
     self-consistency (Turnbull 1976), down to the smallest limit; below, where nothing
-    is observed, it is assumed to be normal or lognormal, whichever describes the
-    observed cells better: lognormal if a normal column would have negative values,
-    normal if the constructor's `min_value` is negative.  ``"normal"`` takes all columns
-    as normal.  `feature_ranges_` then reaches as far as the limits, but not across zero
-    unless observed values or limits have both signs; the constructor's `min_value`
-    widens it.  Columns with limits do not count in `held_out_gain_`.  `score_samples`
-    takes such cells as missing.
+    is observed, it is an average of normal, lognormal, gamma and Weibull shapes that
+    describe the observed cells: not normal if a normal column would have negative
+    values, normal if the constructor's `min_value` is negative, and beginning at
+    `min_value` if that is positive.  ``"normal"`` takes all columns as normal.
+    `feature_ranges_` then reaches as far as the limits, but not across zero unless
+    observed values or limits have both signs; the constructor's `min_value` widens it.
+    Columns with limits do not count in `held_out_gain_`.  `score_samples` takes such
+    cells as missing.
 
     References
     ----------

@@ -166,8 +166,9 @@ def _warn_of_tails(estimator, doubts):
         warn_user(
             f"The observed cells of {listed} do not tell the shape of the "
             "distribution beyond the limits, so that filled cells depend on an average "
-            "of shapes. If you know it, say it: take logarithms of a lognormal column, "
-            "or set marginals='normal' if all columns are normal.",
+            "of shapes, or they follow none of these. If you know the shape, say it: "
+            "take logarithms of a lognormal column, set min_value where values begin "
+            "above 0, or set marginals='normal' if all columns are normal.",
             MisfitWarning,
         )
 

@@ -473,3 +473,17 @@ def test_tails_that_the_data_do_not_tell_are_announced():
     model = GaussianImputer(random_state=0, max_iter=10, on_misfit="ignore")
     with pytest.warns(MisfitWarning, match="'lead' do not tell the shape.*logarithms"):
         model.fit(frame, max_value={"lead": limit})
+
+
+def test_shapes_that_begin_above_zero_are_announced_without_their_bound():
+    """10 + exponential cells: without min_value=10 the bias is 2.4 deviations."""
+    x = 10 + np.random.default_rng(0).exponential(size=(1000, 1))
+    limit = np.quantile(x, 0.4)
+    X = np.where(x < limit, np.nan, x)
+    given = {"max_value": np.where(np.isnan(X), limit, np.nan)}
+    with pytest.warns(MisfitWarning, match="follow none of these.*min_value"):
+        GaussianImputer(random_state=0, max_iter=20).fit(X, **given)
+    imputer = GaussianImputer(min_value=10.0, random_state=0, max_iter=20)
+    drawn = imputer.fit(X, **given).sample(X, random_state=0, **given)[0]
+    hidden = np.isnan(X)
+    assert abs(drawn[hidden].mean() - x[hidden].mean()) < 0.3 * x[hidden].std()

@@ -10,9 +10,9 @@ distribution function with arbitrarily grouped, censored and truncated data, eq.
 It gives the share of the cells below all observed values, but not where they are.
 Families of distributions that agree with this share at the largest limit of these cells
 are weighed by the likelihood of the observed values (`tail_families`): normal ones,
-and, if values cannot be negative, lognormal, gamma and Weibull ones, too.  Likewise
-above all observed values.  Positive numbers are not normal if more than one cell in
-10,000 would become negative.
+and, if values cannot be negative, lognormal, gamma and Weibull ones, too, which begin
+at the smallest possible value.  Likewise above all observed values.  Positive numbers
+are not normal if more than one cell in 10,000 would become negative.
 """
 
 from typing import NamedTuple
@@ -70,7 +70,8 @@ def censored(
         Least and largest values of the censored cells.
     limit_weights : Tensor of shape (n_censored,)
     lowest : float, default=0.0
-        Smallest possible value.  If it is negative, tails are normal.
+        Smallest possible value, from which shapes begin.  If it is negative, tails are
+        normal.
 
     Returns
     -------
@@ -136,7 +137,9 @@ def _tail(
     found: Shares, end: Tensor, share: Tensor, n: float, sign: float, lowest: float
 ) -> Tail:
     """Estimate the tail beyond a limit, from its distribution function."""
-    is_positive = bool(found.values[0] > 0 and end > 0 and lowest >= 0)
-    observed = found.values, found.shares
-    tail = tail_of(end, share, observed, n, sign, is_positive=is_positive)
-    return tail.without(found.values)
+    origin = lowest if 0 < lowest < min(float(end), float(found.values[0])) else 0.0
+    observed, end = (found.values - origin, found.shares), end - origin
+    is_positive = bool(observed[0][0] > 0 and end > 0 and lowest >= 0)
+    known = {"is_positive": is_positive, "number": float(found.number.sum())}
+    tail = tail_of(end, share, observed, n, sign, **known)
+    return tail._replace(values=tail.values + origin).without(found.values)
