@@ -196,14 +196,17 @@ def test_optimality_without_a_reference(fit_linear, share, data, noise, seed):
     gradient, by_b, by_c = gradients(rows, found.theta, centre)
     gradient += ridge * K * off
 
-    assert (K.diagonal() > DIAGONAL_FLOOR).all()
+    assert (K.diagonal() >= DIAGONAL_FLOOR).all()
+    at_floor = K.diagonal() == DIAGONAL_FLOOR  # in one table of hundreds
+    assert not at_floor.all()
     zero = K == 0
     linked = off & ~zero
     assert zero.any() == (alpha > 0)
     assert linked.any()
     np.testing.assert_array_less(np.abs(gradient[zero]), alpha + 1e-5)
     np.testing.assert_allclose(gradient[linked], -alpha * np.sign(K[linked]), atol=1e-5)
-    np.testing.assert_allclose(gradient.diagonal(), 0, atol=1e-5)
+    np.testing.assert_allclose(gradient.diagonal()[~at_floor], 0, atol=1e-5)
+    assert (gradient.diagonal()[at_floor] > -1e-5).all()
     np.testing.assert_allclose(by_c, 0, atol=1e-5)
     if fit_linear:
         np.testing.assert_allclose(by_b, 0, atol=1e-5)
