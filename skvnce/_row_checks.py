@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import fdtrc, gammaln
-from scipy.stats import rankdata
+from scipy.stats import mode, rankdata
 
 from skvnce._fit_table import Table, listed
 from skvnce._identifiers import FEWEST
@@ -21,6 +21,9 @@ _UNEQUAL = 3.0  # most rows of a numbered subject, in averages
 _MOST_GROUPS = 5  # columns of groups; of more, most are something else
 _JUMPS = 0.4  # variance of neighbours' differences, over that of independent means
 _OF_DIFFERENCES = 2 / 3  # degrees of freedom of a squared difference of neighbours
+_OTHERS = (
+    0.5  # cells apart from the most frequent value, for each group: fewer are no F
+)
 _EXPLAINED = 0.2  # intra-class correlation from which draws without it mislead
 
 
@@ -179,6 +182,8 @@ class Groups(NamedTuple):
         ranks, sizes = rankdata(cells[known]), np.bincount(codes)
         n, n_groups = len(ranks), len(sizes)
         if n_groups < _GROUPS or n - n_groups < n_groups // 4:
+            return Alike(0.0, 1.0)
+        if n - mode(ranks).count < _OTHERS * n_groups:
             return Alike(0.0, 1.0)
         means = np.bincount(codes, ranks) / sizes
         within = ((ranks - means[codes]) ** 2).sum() / (n - n_groups)

@@ -292,6 +292,26 @@ def test_a_smooth_function_of_a_number_is_no_group(rng):
     assert p_share(wrong, 20, 0.02, "greater") > FAILURE
 
 
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.4])
+def test_rare_values_of_independent_rows_are_not_alike(seed, share):
+    """One rare value alone in its group would have no variance within groups."""
+    rng, found = np.random.default_rng(seed), 0
+    for _ in range(60):
+        names = pd.Series(rng.choice(80, N)).map("L{}".format)
+        rare = pd.Series(rng.random(N) < share).map({True: "ill", False: "well"})
+        X = pd.DataFrame({"name": names, "rare": rare.mask(rng.random(N) < 0.6)})
+        found += bool(repeated_rows(table_of(X)))
+    assert p_share(found, 60, 1e-3, "greater") > FAILURE
+
+
+def test_rare_values_of_subjects_are_alike(rng):
+    X = as_names(subjects(rng, 100, 6))
+    ill = np.repeat(rng.random(100) < 0.15, 6)
+    X["y"] = np.where(ill, 1.0, 0.0)
+    X.loc[rng.random(len(X)) < 0.2, "y"] = np.nan
+    assert repeated_rows(table_of(X))
+
+
 def test_weak_resemblance_does_not_matter(rng):
     """The standard error of a correlation of .1 is .018."""
     table = table_of(as_names(subjects(rng, 300, 10, spread=1 / 3)))
