@@ -183,10 +183,9 @@ def limits(seeds, rows=(ROWS, 4 * ROWS)):
     header = ["table", "rows", "missing", "nats", "range"]
     text = (
         "What missing cells cost the likelihood itself: the same mixtures fitted by EM "
-        f"to observed cells, best of ten starts, {seeds} tables each. With 500 rows "
-        "and 40 % missing two moons lose about as much as VNCE loses above; with 2000 "
-        "rows nothing. So that loss is one of information, of which no diagnostic of "
-        "the posterior tells."
+        f"to observed cells, best of ten starts, {seeds} tables each; nats as above. "
+        "What VNCE loses beyond that on two moons are local optima, which "
+        "`bound_gap_` does not show: pass `n_init`."
     )
     return [text, table(header, lines)]
 
