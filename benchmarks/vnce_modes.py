@@ -185,7 +185,8 @@ def limits(seeds, rows=(ROWS, 4 * ROWS)):
         "What missing cells cost the likelihood itself: the same mixtures fitted by EM "
         f"to observed cells, best of ten starts, {seeds} tables each; nats as above. "
         "What VNCE loses beyond that on two moons are local optima, which "
-        "`bound_gap_` does not show: pass `n_init`."
+        "`bound_gap_` does not show: with `n_init=8` two tables of 500 rows with 40 % "
+        "missing are .032 and .029 nats below the fit to all cells."
     )
     return [text, table(header, lines)]
 

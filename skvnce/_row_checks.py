@@ -21,9 +21,7 @@ _UNEQUAL = 3.0  # most rows of a numbered subject, in averages
 _MOST_GROUPS = 5  # columns of groups; of more, most are something else
 _JUMPS = 0.4  # variance of neighbours' differences, over that of independent means
 _OF_DIFFERENCES = 2 / 3  # degrees of freedom of a squared difference of neighbours
-_OTHERS = (
-    0.5  # cells apart from the most frequent value, for each group: fewer are no F
-)
+_OTHERS = 0.5  # cells apart from the most frequent value, for each group, at least
 _EXPLAINED = 0.2  # intra-class correlation from which draws without it mislead
 
 
