@@ -115,7 +115,8 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         rows per column the fit stays close to that of EM, whose shrinkage held-out
         cells choose.
     n_init : int, default=1
-        Number of random starts; the one with the best objective is kept.
+        Number of random starts; the one with the best objective is kept.  Densities of
+        several modes, such as mixtures, have local optima: use several starts.
     max_iter : int, default=200
         Maximum number of rounds of ``"lbfgs"``; number of epochs of ``"adam"``.  If
         there are no draws, a round is 20 iterations of L-BFGS.
