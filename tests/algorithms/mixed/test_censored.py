@@ -17,6 +17,7 @@ from scipy.stats import (
     uniform,
     weibull_min,
 )
+from statistical import FAILURE, p_share
 
 from skvnce.algorithms.mixed.censored import censored, estimate_shares, linear
 
@@ -151,9 +152,9 @@ OTHERS = {  # shapes that the average of families does not have
 }
 
 
-def doubts(shape, n, rng, lowest=0.0, upper=False):
-    """Return eight doubts about the 40 % of the cells that are not seen."""
-    for _ in range(8):
+def doubts(shape, n, rng, lowest=0.0, upper=False, n_tables=8):
+    """Return doubts about the 40 % of the cells of tables that are not seen."""
+    for _ in range(n_tables):
         x = shape.rvs(n, random_state=rng)
         limit = np.quantile(x, 0.6 if upper else 0.4)
         seen = x < limit if upper else x >= limit
@@ -169,18 +170,20 @@ def test_shapes_of_no_family_are_doubtful(shape, seed):
     assert np.isinf(found).sum() >= 6
 
 
-@pytest.mark.parametrize("shape", [*SHAPES.values(), norm(10)], ids=[*SHAPES, "normal"])
-def test_shapes_of_families_fit(shape, seed):
-    """The largest distance of 216 tables was .86 of the limit."""
-    rng = np.random.default_rng(seed)
-    for upper in (False, True):
-        assert np.isfinite([*doubts(shape, 1500, rng, upper=upper)]).all()
+def test_shapes_of_families_fit(seed):
+    """Of 900 tables, of which some miss 70 %, four were said to follow none of them."""
+    rng, found = np.random.default_rng(seed), []
+    for shape in (*SHAPES.values(), norm(10)):
+        for upper in (False, True):
+            found += doubts(shape, 1500, rng, upper=upper, n_tables=2)
+    assert p_share(np.isinf(found).sum(), len(found), 0.005, "greater") > FAILURE
 
 
 def test_shapes_begin_at_the_smallest_possible_value(seed):
     """10 + an exponential variable: the mean below the limit, with min_value=10."""
     rng, grid, errors = np.random.default_rng(seed), (np.arange(400) + 0.5) / 1000, []
-    assert np.isfinite([*doubts(expon(10), 1000, rng, lowest=10.0)]).all()
+    found = np.isinf([*doubts(expon(10), 1000, rng, lowest=10.0)])
+    assert p_share(found.sum(), len(found), 0.005, "greater") > FAILURE
     truth, limit = expon(10).ppf(grid), expon(10).ppf(0.4)
     for _ in range(8):
         x = 10 + rng.exponential(size=1000)
