@@ -34,8 +34,16 @@ from skvnce import (
     VGIImputer,
     VNCEEstimator,
 )
+from skvnce.estimators import _density
+from skvnce.training import rounds
 
 ROWS = 90
+
+
+@pytest.fixture(autouse=True)
+def short_training(monkeypatch):
+    monkeypatch.setattr(rounds, "STEPS", 2)
+    monkeypatch.setattr(_density, "_WARM_UP", 2)
 
 
 def complete():
