@@ -235,13 +235,14 @@ def test_a_continuous_bernoulli_density_integrates_to_one(seed):
         1,
         likelihood=["continuous-bernoulli"] * 2 + ["normal"],
         max_iter=0,
-        n_importance_samples=2048,
+        n_importance_samples=16384,
     ).fit(hide(full, hidden))
-    nodes, weights = np.polynomial.legendre.leggauss(12)
-    rows = np.full((12, 3), np.nan)
+    nodes, weights = np.polynomial.legendre.leggauss(48)
+    rows = np.full((48, 3), np.nan)
     rows[:, 0] = (nodes + 1) / 2
     density = np.exp(vae.score_samples(rows))
-    assert density @ weights / 2 == pytest.approx(1.0, abs=0.01)
+    # .0029 at one of 17 seeds, where the loadings are large, and .00018 at the others
+    assert density @ weights / 2 == pytest.approx(1.0, abs=0.03)
 
 
 @pytest.mark.parametrize("likelihood", ["student", ["rounded", "normal"] * 2])

@@ -46,22 +46,26 @@ def panels(low, high, n_panels=6000):
     return points.flatten(), (half[:, None] * weights).flatten()
 
 
-def of_each(head, parts):
+def of_each(head, parts, n_panels=6000):
     """Give each conditional, as a batch of one, with points where it lives."""
     ends = torch.tensor([[1e-12], [1 - 1e-12]], dtype=torch.float64)
     for i in range(len(COLUMNS)):
         q = head(*[part[i : i + 1] for part in parts], COLUMNS[i : i + 1])
-        points, weights = panels(*q.icdf(ends).flatten().tolist())
+        points, weights = panels(*q.icdf(ends).flatten().tolist(), n_panels)
         yield q, points[:, None], weights
 
 
 def precision(head):
-    """Give the error of quadrature: splines have kinks, of second order in panels."""
-    return 1e-5 if isinstance(head, SplineHead) else 1e-9
+    """Give the error of quadrature: splines have kinks, of second order in panels.
+
+    With 24000 panels it was 6e-6 at most for 204 conditionals of splines, and 2e-7 in
+    99 %; with 6000 panels 4e-5 and 2e-5.
+    """
+    return 1e-4 if isinstance(head, SplineHead) else 1e-9
 
 
 def test_densities_integrate_to_one(head, parts):
-    for q, points, weights in of_each(head, parts):
+    for q, points, weights in of_each(head, parts, 24000):
         total = q.log_prob(points).exp()[:, 0] @ weights
         assert float(total.detach()) == pytest.approx(1, abs=precision(head))
 
@@ -115,7 +119,7 @@ def test_entropies(head, parts, seed):
         if found.dim() == 2:  # at draws
             found = (log_q.exp() * found[:, 0]) @ weights
         torch.testing.assert_close(
-            found.squeeze(), exact, rtol=0, atol=10 * precision(head)
+            found.squeeze(), exact, rtol=0, atol=max(1e-8, precision(head))
         )
 
 
