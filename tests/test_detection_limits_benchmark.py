@@ -18,6 +18,7 @@ def test_the_stated_share_is_below_the_limits(shape, limits, monkeypatch, seed):
     assert (abs(estimate - truth) < 5 * np.sqrt(variance)).all()
 
 
+@pytest.mark.filterwarnings("ignore:The observed cells of 'x0' do not tell")  # right
 def test_draws_replace_cells_below_their_limits_only(seed):
     rng = np.random.default_rng([seed, 10])
     X, limit = study.simulate(rng, "lognormal", 0.5, "several")
