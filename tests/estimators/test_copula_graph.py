@@ -227,7 +227,7 @@ def test_tables_without_pairs_have_no_edges(cls):
     assert np.isfinite(learner.transform(one)).all()
 
 
-@pytest.mark.parametrize("n_levels", [80, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_levels", [80, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_column_of_many_levels_is_one_node(n_levels):
     rng = np.random.default_rng(0)
     z, n = rng.normal(size=2 * n_levels), 2 * n_levels
