@@ -3,6 +3,7 @@
 A table of X's shape, or masks and numbers of some of its columns by name.
 """
 
+from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -116,26 +117,39 @@ def check_bounds(estimator, limits, *, is_whole=False):
     possible = PossibleValues(*estimator._possible)
     least = np.where(possible.given[0], possible.low, -np.inf)
     most = np.where(possible.given[1], possible.high, np.inf)
-    wrong = (limits.high < least) | (limits.low > most)
+    name = partial(column_name, estimator)
+    _check_cells(
+        name,
+        limits,
+        (limits.high < least) | (limits.low > most),
+        lambda j: (
+            f"are outside of the bounds [{least[j]}, {most[j]}] of the column. "
+            "Correct one of them."
+        ),
+    )
+    if is_whole:
+        low = np.ceil(np.maximum(limits.low, least))
+        wrong = limits.known & (low > np.floor(np.minimum(limits.high, most)))
+        _check_cells(
+            name,
+            limits,
+            wrong & possible.integers,
+            lambda j: (
+                "leave no whole number, but the column has whole numbers, by "
+                "which cells of data frames are filled. Correct the limits, or pass an "
+                "array."
+            ),
+        )
+
+
+def _check_cells(name, limits, wrong, reason):
+    """Raise an error for the first cell with wrong limits, if there is one."""
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         ends = limits.low[row, column], limits.high[row, column]
         raise ValueError(
-            f"The limits {list(map(float, ends))} of {column_name(estimator, column)}, "
-            f"row {row}, are outside of the bounds [{least[column]}, {most[column]}] "
-            "of the column. Correct one of them."
-        )
-    low = np.ceil(np.maximum(limits.low, least))
-    wrong = limits.known & (low > np.floor(np.minimum(limits.high, most)))
-    wrong &= possible.integers
-    if is_whole and wrong.any():
-        row, column = np.argwhere(wrong)[0]
-        ends = limits.low[row, column], limits.high[row, column]
-        raise ValueError(
-            f"The limits {list(map(float, ends))} of {column_name(estimator, column)}, "
-            f"row {row}, leave no whole number, but the column has whole numbers, by "
-            "which cells of data frames are filled. Correct the limits, or pass an "
-            "array."
+            f"The limits {list(map(float, ends))} of {name(column)}, row {row}, "
+            f"{reason(column)}"
         )
 
 
