@@ -40,10 +40,15 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
-from skvnce._cells import is_frame
-from skvnce._columns import encode
-from skvnce._containers import cell_errors_named, check_exact, readable, refuse_parts
-from skvnce._mixed import columns_by_dtype, hide_in_frame
+from skvnce.tables.cells import is_frame
+from skvnce.tables.columns import encode
+from skvnce.tables.containers import (
+    cell_errors_named,
+    check_exact,
+    readable,
+    refuse_parts,
+)
+from skvnce.tables.mixed import columns_by_dtype, hide_in_frame
 
 _STRONGEST = 1e6  # practically a hard threshold
 

@@ -35,7 +35,8 @@ LAYERS = {
         "_incomplete",
         "_units",
     },
-    "inspection": {"_cells", "_columns", "_containers", "_mixed"},
+    "tables": {"exceptions"},
+    "inspection": {"tables"},
 }
 NEVER = {
     "distributions": {"sklearn", "numpy"},
@@ -45,6 +46,7 @@ NEVER = {
     "samplers": {"sklearn", "scipy", "numpy"},
     "training": {"sklearn"},
     "algorithms": {"sklearn", "scipy"},
+    "tables": {"torch", "sklearn"},
     "inspection": {"torch", "sklearn"},
 }
 
@@ -187,13 +189,7 @@ def test_state_outside_of_classes_is_found(count, source):
 
 TESTING = {"skvnce.testing._contract", "skvnce.testing._requirements"}
 SHARED = {"_incomplete": set(), "_units": {"_incomplete", "distributions"}}
-TABLES = {  # the readers of tables, which plots import, too
-    "_containers": set(),
-    "_cells": {"_containers"},
-    "_columns": {"_cells", "_containers"},
-    "_mixed": {"_cells", "_columns", "_containers"},
-}
-BELOW = [path for layer, path in FILES if layer != "inspection"]
+BELOW = [path for layer, path in FILES if layer not in {"inspection", "tables"}]
 BELOW += [ROOT / f"{name}.py" for name in sorted({*SHARED, *EVERYWHERE})]
 
 
@@ -339,15 +335,14 @@ def test_what_all_layers_import_needs_the_standard_library_only(name):
     assert {module.partition(".")[0] for module in found} <= sys.stdlib_module_names
 
 
-@pytest.mark.parametrize("name", sorted({*SHARED, *TABLES}))
+@pytest.mark.parametrize("name", sorted(SHARED))
 def test_what_some_layers_import_is_below_them(name):
     """The modules at the top of the package that layers may import."""
-    allowed = {**SHARED, **TABLES}
-    assert set(allowed) == {
+    assert set(SHARED) == {
         one for rule in LAYERS.values() for one in rule if one[0] == "_"
     }
     for module in imported((ROOT / f"{name}.py").read_text()):
         top, _, inside = module.partition(".")
         assert top not in {"sklearn", "importlib"}
         if top == "skvnce":
-            assert inside.partition(".")[0] in allowed[name]
+            assert inside.partition(".")[0] in SHARED[name]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from skvnce._columns import MOST_LEVELS, Column, encode, read_columns
-from skvnce._completed import as_objects, decoded, in_frames
+from skvnce.tables.columns import MOST_LEVELS, Column, encode, read_columns
+from skvnce.tables.completed import as_objects, decoded, in_frames
 
 TEXTS = ["b", "a", "", "10", "9", "ä", "NaN", "None"]
 DAYS = [dt.date(1969, 12, 31), dt.date(2020, 2, 29), dt.date(1800, 1, 1)]

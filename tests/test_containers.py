@@ -16,8 +16,8 @@ from scipy import sparse
 from sklearn.base import clone
 
 from skvnce import metrics, missingness, pooling
-from skvnce._containers import readable
 from skvnce.estimators import _density
+from skvnce.tables.containers import readable
 from skvnce.training import rounds
 
 pytestmark = [

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skvnce._columns import PASSED, read_columns
-from skvnce._identifiers import FEWEST, is_identifier, modelled_columns
+from skvnce.tables.columns import PASSED, read_columns
+from skvnce.tables.identifiers import FEWEST, is_identifier, modelled_columns
 
 N = 200
 

@@ -11,15 +11,15 @@ from pandas._libs.parsers import STR_NA_VALUES
 from scipy import stats
 from statistical import FAILURE, p_share
 
-from skvnce import _row_checks
-from skvnce._columns import Column, encode
-from skvnce._fit_table import Table
-from skvnce._identifiers import codes_of_passed, modelled_columns
-from skvnce._marks import codes_of_missing, marks_of_missing
-from skvnce._row_checks import Groups, never_observed, repeated_rows
-from skvnce._table_checks import findings, many_levels, warn_of_table
-from skvnce._text_numbers import numbers_as_text
 from skvnce.exceptions import TableWarning
+from skvnce.tables import row_checks
+from skvnce.tables.checks import findings, many_levels, warn_of_table
+from skvnce.tables.columns import Column, encode
+from skvnce.tables.identifiers import codes_of_passed, modelled_columns
+from skvnce.tables.missing_marks import codes_of_missing, marks_of_missing
+from skvnce.tables.row_checks import Groups, never_observed, repeated_rows
+from skvnce.tables.table import Table
+from skvnce.tables.text_numbers import numbers_as_text
 
 N = 300
 
@@ -235,7 +235,7 @@ def test_chance_is_that_of_all_tests_of_a_table(n_others):
 
 @pytest.mark.parametrize("row", [28, 33])  # the second one is among them
 def test_a_skip_that_is_found_in_some_rows_holds_in_all(rng, row, monkeypatch):
-    monkeypatch.setattr(_row_checks, "_WORK", 0)  # 1000 rows: each third one
+    monkeypatch.setattr(row_checks, "_WORK", 0)  # 1000 rows: each third one
     smoker = np.arange(3000) // 2 % 2
     X = pd.DataFrame({"x": rng.normal(size=3000), "smoker": smoker})
     X["cigarettes"] = np.where(smoker == 1, X["x"], np.nan)
@@ -376,9 +376,9 @@ def test_resemblance_by_chance_is_that_of_all_tests(n_others):
 
 @pytest.mark.parametrize("make", [as_names, lambda X: X])
 def test_some_groups_of_many_rows_are_compared_as_a_whole(rng, make, monkeypatch):
-    monkeypatch.setattr(_row_checks, "_ROWS", (100, 200))
+    monkeypatch.setattr(row_checks, "_ROWS", (100, 200))
     X = subjects(rng).sample(frac=1, random_state=0)
-    [group] = _row_checks._groups(table_of(make(X)))
+    [group] = row_checks._groups(table_of(make(X)))
     counts = np.unique(group.codes[~np.isnan(group.codes)], return_counts=True)[1]
     assert counts.tolist() == [6] * 33
 

@@ -7,7 +7,6 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skvnce._cells import is_frame
 from skvnce._progress import step
 from skvnce._warnings import warn_user
 from skvnce.estimators._by_parts import (
@@ -36,6 +35,7 @@ from skvnce.estimators._validation import (
     incomplete_array,
     passed_columns,
 )
+from skvnce.tables.cells import is_frame
 
 _CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows
 

@@ -12,11 +12,11 @@ from sklearn.decomposition import NMF
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
-from skvnce._containers import cell_errors_named, readable
 from skvnce._random import mixed
 from skvnce.algorithms.noisy_or import Rows
 from skvnce.estimators._validation import column_name
 from skvnce.estimators._whole import needs_memory
+from skvnce.tables.containers import cell_errors_named, readable
 
 _NMF_ROUNDS = 50  # enough iterations for an initial guess
 _STRONG = 50  # the strength of a component is reached in a fiftieth of the rows

@@ -7,12 +7,12 @@ import inspect
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skvnce._completed import decoded
-from skvnce._containers import is_in_parts
 from skvnce._random import seed_from
 from skvnce.estimators._chunks import in_parts
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._validation import check_sample, columns_of
+from skvnce.tables.completed import decoded
+from skvnce.tables.containers import is_in_parts
 
 
 class ResultsInParts:

@@ -9,10 +9,10 @@ from typing import NamedTuple, Self
 import numpy as np
 import torch
 
-from skvnce._cells import is_frame, is_missing
-from skvnce._containers import refuse_parts
 from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._validation import column_name, column_of_key, columns_of
+from skvnce.tables.cells import is_frame, is_missing
+from skvnce.tables.containers import refuse_parts
 
 
 class CellLimits(NamedTuple):

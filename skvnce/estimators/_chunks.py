@@ -10,8 +10,8 @@ from unicodedata import decimal
 
 import numpy as np
 
-from skvnce._containers import is_of_dask
 from skvnce.estimators._validation import check_count
+from skvnce.tables.containers import is_of_dask
 
 ROWS = 100_000  # default number of rows of a chunk
 

@@ -5,7 +5,6 @@ from numbers import Real
 import numpy as np
 from sklearn.base import clone
 
-from skvnce._cells import is_frame
 from skvnce._random import seed_from
 from skvnce.estimators._by_model import ByModel
 from skvnce.estimators._by_parts import by_parts, without_training
@@ -30,6 +29,7 @@ from skvnce.estimators._validation import (
 )
 from skvnce.estimators._where import mask_of
 from skvnce.estimators._whole import needs_memory
+from skvnce.tables.cells import is_frame
 
 
 class ConsistentImputer(CallbackSupportMixin, ByModel):

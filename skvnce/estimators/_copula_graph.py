@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from skvnce._columns import FROM_DTYPE
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step
 from skvnce._random import seeded
@@ -43,6 +42,7 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
     level_counts,
 )
+from skvnce.tables.columns import FROM_DTYPE
 
 _ROUNDS = 10  # rounds of EM after which the held-out cells have little influence
 # sweeps whose time is that of a round with its M-step, and of what is no round

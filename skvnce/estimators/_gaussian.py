@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from sklearn.utils._param_validation import StrOptions
 
-from skvnce._cells import is_frame
 from skvnce._threads import one_thread
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -50,6 +49,7 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
 )
 from skvnce.estimators._weights import warn_of_scale
+from skvnce.tables.cells import is_frame
 
 
 class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):

@@ -3,8 +3,6 @@
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skvnce._cells import is_frame
-from skvnce._completed import decoded
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
@@ -27,6 +25,8 @@ from skvnce.estimators._validation import (
     columns_of,
 )
 from skvnce.estimators._where import mask_of
+from skvnce.tables.cells import is_frame
+from skvnce.tables.completed import decoded
 
 
 class FittedNormal(CategoryProbabilities, Imputer):

@@ -9,7 +9,6 @@ import torch
 from sklearn.impute import MissingIndicator
 
 from skvnce._random import seed_from, seeded
-from skvnce._row_checks import NEVER_OBSERVED
 from skvnce._threads import one_thread
 from skvnce.estimators._base import CellSampler
 from skvnce.estimators._by_parts import samples_by_parts
@@ -22,6 +21,7 @@ from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import check_sample, columns_of
 from skvnce.estimators._where import OF_PREDICTION, Rules, mask_of
 from skvnce.exceptions import TableWarning
+from skvnce.tables.row_checks import NEVER_OBSERVED
 
 _LIMITS = {"min_value", "max_value"}  # limits of cells, of `fit` and `transform`
 

@@ -13,10 +13,7 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from skvnce._columns import refuse_categories
-from skvnce._containers import readable
 from skvnce._progress import step
-from skvnce._table_checks import warn_of_table
 from skvnce._units import Units
 from skvnce.algorithms.gaussian.condensed import n_condensed
 from skvnce.algorithms.gaussian.rows import Parts, Rows
@@ -45,6 +42,9 @@ from skvnce.estimators._validation import (
     keep_columns,
 )
 from skvnce.estimators._weights import checked_weights, warn_of_scale
+from skvnce.tables.checks import warn_of_table
+from skvnce.tables.columns import refuse_categories
+from skvnce.tables.containers import readable
 
 _FEW = 0.2  # condensed share of the rows in memory up to which the table is condensed
 _CELLS_AT_ONCE = 2**22  # maximum number of cells of a part that are used at once

@@ -7,9 +7,9 @@ import narwhals as nw
 import numpy as np
 from sklearn.utils._set_output import _get_container_adapter
 
-from skvnce._cells import is_frame
-from skvnce._completed import as_objects, in_frames
 from skvnce.estimators._validation import columns_of
+from skvnce.tables.cells import is_frame
+from skvnce.tables.completed import as_objects, in_frames
 
 _LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import narwhals as nw
 import numpy as np
 
-from skvnce._cells import TIMES, cells_of_columns, is_frame, is_missing
-from skvnce._columns import Column, asked_kinds, in_order, read_columns
-from skvnce._identifiers import Counted, count_levels, passed_through
+from skvnce.tables.cells import TIMES, cells_of_columns, is_frame, is_missing
+from skvnce.tables.columns import Column, asked_kinds, in_order, read_columns
+from skvnce.tables.identifiers import Counted, count_levels, passed_through
 
 _NO_COUNTS = Counter()  # counts of columns that are not nominal
 

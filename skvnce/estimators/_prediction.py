@@ -15,8 +15,6 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
-from skvnce._cells import is_frame, is_missing
-from skvnce._mixed import select_columns
 from skvnce._random import seed_from
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._no_table import names_table
@@ -28,6 +26,8 @@ from skvnce.estimators._validation import (
 )
 from skvnce.estimators._weights import checked_weights
 from skvnce.estimators._whole import needs_memory
+from skvnce.tables.cells import is_frame, is_missing
+from skvnce.tables.mixed import select_columns
 
 _CHUNK = 2**24  # maximum number of cells, over all draws, that are predicted at once
 _MOST = 2**31 - 1  # of seeds

@@ -32,8 +32,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC, NuSVC
 from sklearn.utils import compute_sample_weight
 
-from skvnce._cells import is_frame
 from skvnce.estimators._folds import fold_predictions, splits
+from skvnce.tables.cells import is_frame
 
 _LEAST = 1e-6  # smallest probability: trees predict 0
 _SPREAD = 0.5, 1.0  # standard deviations of the prior of slope and intercepts

@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 
-from skvnce._completed import decoded
 from skvnce._device import device_in_use, resolve_device
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_lattice
@@ -46,6 +45,7 @@ from skvnce.estimators._validation import (
     columns_of,
     is_level,
 )
+from skvnce.tables.completed import decoded
 
 UNIT = "continuous-bernoulli"
 FAMILIES = ["auto", "normal", "student", "bernoulli", "rounded", UNIT]

@@ -13,23 +13,23 @@ from sklearn.utils._param_validation import (
 )
 from sklearn.utils.validation import check_array, validate_data
 
-from skvnce._columns import (
+from skvnce.estimators._whole import needs_memory
+from skvnce.tables.checks import warn_of_table
+from skvnce.tables.columns import (
     FROM_DTYPE,
     PASSED,
     Column,
     encode,
     refuse_categories,
 )
-from skvnce._containers import (
+from skvnce.tables.containers import (
     TEXT_REMEDY,
     cell_errors_named,
     check_exact,
     readable,
 )
-from skvnce._fit_table import Table
-from skvnce._identifiers import codes_of_passed, modelled_columns
-from skvnce._table_checks import warn_of_table
-from skvnce.estimators._whole import needs_memory
+from skvnce.tables.identifiers import codes_of_passed, modelled_columns
+from skvnce.tables.table import Table
 
 _OF_COLUMNS = (  # attributes that describe the columns of a table
     *("n_features_in_", "feature_names_in_", "_fitted_ends"),

@@ -3,8 +3,8 @@
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight
 
-from skvnce._containers import readable
 from skvnce._warnings import warn_user
+from skvnce.tables.containers import readable
 
 _MOST_OFF = 1.5  # ratio of the mean to 1: scales of draws are then off by 22 %
 _MOST_COPIES = 100  # mean of counts, of tables of equal rows, that is not remarkable

@@ -15,12 +15,12 @@ import narwhals as nw
 import numpy as np
 from sklearn.utils import _safe_indexing
 
-from skvnce._cells import is_frame, is_missing
-from skvnce._completed import in_frames
 from skvnce._warnings import warn_user
 from skvnce.estimators._cellwise import columns_given
 from skvnce.estimators._output import values_of
 from skvnce.estimators._validation import column_name, column_of_key, columns_of
+from skvnce.tables.cells import is_frame, is_missing
+from skvnce.tables.completed import in_frames
 
 _TRIES = (16, 256)  # draws of a row until one agrees with its observed cells
 OF_PREDICTION = 64  # draws from which the prediction of such a row is chosen

@@ -1,7 +1,7 @@
 """Errors for tables in parts where an estimator needs all rows in memory."""
 
-from skvnce._containers import refuse_parts
 from skvnce.estimators._memory import check_given
+from skvnce.tables.containers import refuse_parts
 
 _IN_PARTS = "GaussianImputer, CopulaGraphLearner and IncompleteFactorAnalysis"
 

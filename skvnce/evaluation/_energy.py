@@ -23,9 +23,6 @@ import narwhals as nw
 import numpy as np
 
 from skvnce import metrics
-from skvnce._cells import is_frame
-from skvnce._containers import column_label
-from skvnce._mixed import columns_by_dtype, select_columns
 from skvnce.evaluation._imputers import (
     check_imputer,
     drawn,
@@ -35,6 +32,9 @@ from skvnce.evaluation._imputers import (
 )
 from skvnce.exceptions import TableWarning
 from skvnce.missingness import _generator, _numbers, hide
+from skvnce.tables.cells import is_frame
+from skvnce.tables.containers import column_label
+from skvnce.tables.mixed import columns_by_dtype, select_columns
 
 
 class EnergyIScore(NamedTuple):

@@ -3,10 +3,10 @@
 import numpy as np
 from sklearn.base import clone
 
-from skvnce._cells import is_frame
-from skvnce._columns import FROM_DTYPE, PASSED, asked_kinds
-from skvnce._containers import refuse_parts
-from skvnce._identifiers import modelled_columns
+from skvnce.tables.cells import is_frame
+from skvnce.tables.columns import FROM_DTYPE, PASSED, asked_kinds
+from skvnce.tables.containers import refuse_parts
+from skvnce.tables.identifiers import modelled_columns
 
 
 def fitted(imputer, table):

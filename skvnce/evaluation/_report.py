@@ -6,10 +6,10 @@ from time import perf_counter
 import numpy as np
 
 from skvnce import metrics
-from skvnce._mixed import columns_by_dtype
 from skvnce.evaluation._hiding import MECHANISMS
 from skvnce.evaluation._imputers import check_imputer, drawn, fitted, unfilled_by
 from skvnce.missingness import _generator, _numbers, hide
+from skvnce.tables.mixed import columns_by_dtype
 
 
 def imputation_report(

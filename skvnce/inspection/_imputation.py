@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from skvnce._containers import refuse_parts
 from skvnce.inspection._common import FALL, RISE, axes_or_new
 from skvnce.inspection._tables import read, set_date_axis
+from skvnce.tables.containers import refuse_parts
 
 KINDS = ("density", "strip", "box", "scatter")
 _MOST = 12  # maximum number of panels that are chosen without being asked for

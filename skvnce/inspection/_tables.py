@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvnce._cells import TIMES
-from skvnce._columns import Column, encode
-from skvnce._containers import refuse_parts
-from skvnce._mixed import columns_by_dtype
 from skvnce.inspection._common import shown_name
+from skvnce.tables.cells import TIMES
+from skvnce.tables.columns import Column, encode
+from skvnce.tables.containers import refuse_parts
+from skvnce.tables.mixed import columns_by_dtype
 
 _DAY = 24 * 3600 * 1e6  # microseconds
 

@@ -4,8 +4,8 @@ from math import ceil
 
 import numpy as np
 
-from skvnce._containers import refuse_parts
 from skvnce.metrics._checks import finite
+from skvnce.tables.containers import refuse_parts
 
 _FEWEST = 4  # steps: two in each half
 _CONVERGED = 1.05  # largest R-hat of a chain that is long enough

@@ -6,11 +6,18 @@ from typing import NamedTuple
 import narwhals as nw
 import numpy as np
 
-from skvnce._cells import Cells, cells_of_columns, is_frame, is_missing, is_text, item
-from skvnce._columns import read_columns
-from skvnce._containers import column_label, readable, refuse_parts
-from skvnce._mixed import columns_by_dtype
 from skvnce.missingness import _check_hidden
+from skvnce.tables.cells import (
+    Cells,
+    cells_of_columns,
+    is_frame,
+    is_missing,
+    is_text,
+    item,
+)
+from skvnce.tables.columns import read_columns
+from skvnce.tables.containers import column_label, readable, refuse_parts
+from skvnce.tables.mixed import columns_by_dtype
 
 _ROUNDING = 1e-4  # of the sum of probabilities, which may be of single precision
 

@@ -4,10 +4,10 @@ from numbers import Real
 
 import numpy as np
 
-from skvnce._containers import readable, refuse_parts
-from skvnce._mixed import columns_by_dtype, select_columns
 from skvnce.metrics._checks import finite
 from skvnce.missingness import _check_hidden, _table
+from skvnce.tables.containers import readable, refuse_parts
+from skvnce.tables.mixed import columns_by_dtype, select_columns
 
 
 def imputation_rmse(X_true, X_imputed, hidden, *, scale=None):

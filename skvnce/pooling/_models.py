@@ -7,9 +7,9 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
-from skvnce._cells import is_missing
 from skvnce._warnings import warn_user
 from skvnce.pooling._rules import pool
+from skvnce.tables.cells import is_missing
 
 _REMEDY = (
     "Fit a model of statsmodels by fit_each(function, draws), or compute variances and "

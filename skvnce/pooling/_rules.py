@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import t as student
 
-from skvnce._containers import readable
+from skvnce.tables.containers import readable
 
 _LARGEST = 1e150  # of estimates, whose squares are summed
 

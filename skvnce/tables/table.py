@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from skvnce._columns import Column
+from skvnce.tables.columns import Column
 
 _SHOWN = 5  # findings that a message lists
 

@@ -2,8 +2,8 @@
 
 import re
 
-from skvnce._columns import MOST_LEVELS, Column
-from skvnce._fit_table import Table, listed
+from skvnce.tables.columns import MOST_LEVELS, Column
+from skvnce.tables.table import Table, listed
 
 _FORM = r"\s*[-+]?(\d+[.,]?\d*|[.,]\d+)(e[-+]?\d+)?\s*"
 

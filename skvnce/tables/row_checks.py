@@ -7,8 +7,8 @@ import numpy as np
 from scipy.special import fdtrc, gammaln
 from scipy.stats import mode, rankdata
 
-from skvnce._fit_table import Table, listed
-from skvnce._identifiers import FEWEST
+from skvnce.tables.identifiers import FEWEST
+from skvnce.tables.table import Table, listed
 
 NEVER_OBSERVED = "Never observed at a level of another column"  # begins the warning
 _LEVEL = 1e-3  # probability of a false report in a table, at most

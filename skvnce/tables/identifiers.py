@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce._cells import Cells, cells_of_columns, is_missing, item
-from skvnce._columns import (
+from skvnce.tables.cells import Cells, cells_of_columns, is_missing, item
+from skvnce.tables.columns import (
     FROM_DTYPE,
     LEAST_CELLS,
     PASSED,
@@ -20,7 +20,7 @@ from skvnce._columns import (
     in_order,
     read_columns,
 )
-from skvnce._marks import marks_among
+from skvnce.tables.missing_marks import marks_among
 
 FEWEST = 20  # observed cells; of fewer the number of short levels says little
 _WORDS = 5  # of a level on average, from which levels are sentences

@@ -7,13 +7,13 @@ or levels, and what to do.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce._fit_table import Table, listed
-from skvnce._identifiers import is_identifier
-from skvnce._marks import codes_of_missing, marks_of_missing
-from skvnce._row_checks import never_observed, repeated_rows
-from skvnce._text_numbers import numbers_as_text
 from skvnce._warnings import warn_user
 from skvnce.exceptions import TableWarning
+from skvnce.tables.identifiers import is_identifier
+from skvnce.tables.missing_marks import codes_of_missing, marks_of_missing
+from skvnce.tables.row_checks import never_observed, repeated_rows
+from skvnce.tables.table import Table, listed
+from skvnce.tables.text_numbers import numbers_as_text
 
 
 def warn_of_table(table: Table, n_observed: ArrayLike | None = None) -> None:

@@ -8,7 +8,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce._containers import (
+from skvnce.tables.containers import (
     cell_errors_named,
     check_exact,
     column_label,
@@ -60,6 +60,7 @@ class Cells:
         self._table, self._place = X, place
 
     def __len__(self) -> int:
+        """Count the cells."""
         return len(self._table if self.series is None else self.series)
 
     @cached_property

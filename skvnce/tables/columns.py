@@ -23,7 +23,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce._cells import (
+from skvnce.tables.cells import (
     TIMES,
     Cells,
     cells_of_columns,
@@ -32,7 +32,7 @@ from skvnce._cells import (
     is_text,
     item,
 )
-from skvnce._containers import column_label
+from skvnce.tables.containers import column_label
 
 MOST_LEVELS = 10  # different values of integers that are ordinal without being named
 LEAST_CELLS = 2  # observed cells for each of these values, on average

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from skvnce._columns import LEAST_CELLS, MOST_LEVELS, PASSED, Column
-from skvnce._fit_table import Table, listed
-from skvnce._text_numbers import number_in
+from skvnce.tables.columns import LEAST_CELLS, MOST_LEVELS, PASSED, Column
+from skvnce.tables.table import Table, listed
+from skvnce.tables.text_numbers import number_in
 
 _MARKS = {  # of missing values, in lower case; "unknown" and "none" may be answers
     *("", "?", "-", "--", ".", "..", "...", "n/a", "n.a.", "#n/a", "<na>", "#na"),

@@ -6,9 +6,9 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce._cells import cells_of_columns, is_frame
-from skvnce._columns import Column, read_columns
-from skvnce._containers import refuse_parts
+from skvnce.tables.cells import cells_of_columns, is_frame
+from skvnce.tables.columns import Column, read_columns
+from skvnce.tables.containers import refuse_parts
 
 _NUMBERS = "fiu"  # kinds of dtypes
 
