@@ -7,8 +7,8 @@ from sklearn.base import clone
 
 from skvnce import metrics
 from skvnce.estimators import _density
-from skvnce.estimators._tables import into_dtype
 from skvnce.exceptions import DivergenceError
+from skvnce.tables.statistics import into_dtype
 from skvnce.testing._requirements import draws_cells, imputes
 from skvnce.training import rounds
 

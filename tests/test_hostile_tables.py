@@ -229,7 +229,7 @@ def _sound(model, found, rows, X):
     assert np.isfinite(found).all() and found.dtype == rows.dtype
     if not imputes(model):
         return
-    kept = model._columns_kept()
+    kept = model._schema.returned
     seen = ~np.isnan(rows[:, kept])
     np.testing.assert_array_equal(found[seen], rows[:, kept][seen])
     ranges = getattr(model, "feature_ranges_", None)

@@ -32,7 +32,7 @@ from skvnce.estimators._scores import (
     scored_by_encoder,
 )
 from skvnce.estimators._tables import hold_out
-from skvnce.estimators._validation import check_rank, is_level, share_columns
+from skvnce.estimators._validation import check_rank, share_columns
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.training.rounds import COOLING
 
@@ -72,7 +72,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         """
         consequence = "no latents can be learned."
         nodes, weights = self._keep_nodes(X, weights, consequence)
-        check_rank(self.n_components, count_outputs(self))
+        check_rank(self.n_components, count_outputs(self._schema))
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._trains():
             self._fit_nodes(nodes, weights, on_round, on_chosen)
@@ -146,7 +146,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         asked = asked_families(self.likelihood, self.n_features_in_)
         asked = asked[self.feature_indices_]
         if isinstance(self.likelihood, str):  # for numbers
-            asked[is_level(self)] = "auto"
+            asked[self._schema.is_categorical] = "auto"
         data, normal = self._fit_normal(
             nodes,
             weights,

@@ -91,7 +91,7 @@ def go_on(estimator, X, members, keep):
         Takes their trained copies, unless the fit of the estimator is repeated.
     """
     new = Stream.of(X)
-    widened(estimator, new.rows)  # raises an error for its rows
+    widened(estimator._schema, new.rows)  # raises an error for its rows
     if estimator._stream is None:  # after a call of `fit`, whose rows are not kept
         stream = new._replace(n_fitted=None, n_new=len(new.rows))
     else:

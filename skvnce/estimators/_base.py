@@ -1,9 +1,11 @@
 """Base classes and mixins of the estimators of tables with missing values."""
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils._set_output import _get_container_adapter
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -20,22 +22,18 @@ from skvnce.estimators._intervals import CellQuantiles
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._output import as_given, tables_as_given, values_of
 from skvnce.estimators._parts import check_parameters
-from skvnce.estimators._possible import PossibleValues, possible_values
 from skvnce.estimators._shift import spreads
-from skvnce.estimators._tables import (
-    column_moments,
-    constant_columns,
-    rows_with_data,
-)
+from skvnce.estimators._tables import rows_with_data
 from skvnce.estimators._validation import (
     check_deviations,
     check_sample,
-    column_name,
-    columns_of,
     incomplete_array,
-    passed_columns,
 )
 from skvnce.tables.cells import is_frame
+from skvnce.tables.columns import Column
+from skvnce.tables.schema import Schema
+from skvnce.tables.statistics import column_moments, constant_columns
+from skvnce.tables.valid_values import ValidValues, valid_values
 
 _CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows
 
@@ -78,6 +76,26 @@ class ConstantColumns:
 
     _fate_of_constants = "their missing cells are filled by the constant"
 
+    @property
+    def _schema(self):
+        """What `fit` has learned about the columns so far."""
+        columns, values = (getattr(self, name, None) for name in ("_columns", "_valid"))
+        return Schema(
+            n_columns=getattr(self, "n_features_in_", 0),
+            names=getattr(self, "feature_names_in_", None),
+            columns=columns and [Column(*column) for column in columns],
+            ends=getattr(self, "_ends", None),
+            model_columns=getattr(self, "feature_indices_", np.arange(0)),
+            constants=getattr(self, "constants_", {}),
+            values=values and ValidValues(*values),
+            spreads=getattr(self, "_spreads", None),
+            keeps_empty=self._keeps_empty(),
+        )
+
+    def _keeps_empty(self):
+        """Return whether `transform` keeps columns that were missing at `fit`."""
+        return getattr(self, "keep_empty_features", False)
+
     def _read_cells(self, X, weights=None, refusal=None, limits=None):
         """Choose the columns of the model, and return its cells as `ModelCells`.
 
@@ -96,22 +114,15 @@ class ConstantColumns:
         if limits is not None:
             limits = limits.of(np.flatnonzero(kept)[seen], self.feature_indices_)
         moments = column_moments(nodes, kept_weights)
-        check_deviations(self, self.feature_indices_, moments[1])
+        check_deviations(self._schema, self.feature_indices_, moments[1])
         return ModelCells(table, nodes, kept_weights, *moments, weights > 0, limits)
-
-    def _constant_cells(self):
-        """Return the values, or the codes, of the columns in `constants_`."""
-        columns = columns_of(self)
-        if not columns:
-            return list(self.constants_.values())
-        return [columns[place].code(one) for place, one in self.constants_.items()]
 
     def _observed_columns(self, X):
         """Return the indices of columns with observed cells; warn about the others."""
         empty = np.isnan(X).all(0)
-        empty[passed_columns(self)] = False
+        empty[self._schema.passed] = False
         if empty.any():
-            names = ", ".join(column_name(self, j) for j in np.flatnonzero(empty))
+            names = self._schema.labels(np.flatnonzero(empty))
             fate = self._fate_of_empty()
             warn_user(f"Entirely missing: {names}; left out of the model and {fate}.")
         return self._modelled_columns(X)
@@ -119,7 +130,7 @@ class ConstantColumns:
     def _modelled_columns(self, X):
         """Return the indices of columns that are neither empty nor passed through."""
         seen = ~np.isnan(X).all(0)
-        seen[passed_columns(self)] = False
+        seen[self._schema.passed] = False
         return np.flatnonzero(seen)
 
     def _split_constants(self, X, refusal=None):
@@ -136,7 +147,7 @@ class ConstantColumns:
         constant = constant_columns(nodes)
         places = self.feature_indices_[constant].tolist()
         values = list(map(lower_median, nodes.T[constant]))
-        columns = columns_of(self)
+        columns = self._schema.columns
         if columns:
             values = [
                 columns[j].level(one) for j, one in zip(places, values, strict=True)
@@ -155,13 +166,13 @@ class ConstantColumns:
         places = places[constant_columns(X[:, places])]
         if not places.size:
             return
-        names = ", ".join(column_name(self, j) for j in places)
+        names = self._schema.labels(places)
         none = "" if self.feature_indices_.size else " No column is left in the model."
         warn_user(
             f"Constant where observed: {names}. Constant columns are left out of the "
             f"model, and {self._fate_of_constants}.{none}"
             + "".join(
-                f" {column_name(self, j)} varies by less than 1e-13 of its size and "
+                f" {self._schema.label(j)} varies by less than 1e-13 of its size and "
                 "counts as constant. Subtract its mean to learn from it."
                 for j in places
                 if np.nanmin(X[:, j]) < np.nanmax(X[:, j])
@@ -192,7 +203,7 @@ class IncompleteTransformer(
         ndarray of str
         """
         check_is_fitted(self)
-        names = self._names_in()
+        names = self._schema.all_names
         if input_features is not None and list(input_features) != list(names):
             if hasattr(self, "feature_names_in_"):
                 raise ValueError("input_features is not equal to feature_names_in_.")
@@ -244,20 +255,24 @@ class IncompleteTransformer(
 
         X may be a sample of a table of which `whole` is the `Summary`.
         """
-        self._spreads = spreads(self, X)
-        self._set_possible(possible_values(self, X, min_value, max_value, whole))
+        self._spreads = spreads(self._schema, X)
+        self._set_possible(valid_values(self._schema, X, min_value, max_value, whole))
 
     def _set_possible(self, found):
         self.feature_ranges_ = found.ranges
-        self._possible = tuple(found)  # a plain tuple, which skops can store
+        self._valid = tuple(found)  # a plain tuple, which skops can store
 
     def _clipped(self, cells):
         """Clip cells (..., n_nodes) to the ranges of their columns."""
-        return PossibleValues(*self._possible).clipped(cells, self.feature_indices_)
+        return self._schema.values.clipped(cells, self.feature_indices_)
 
     def _made_possible(self, cells):
         """Round cells (..., n_nodes) to the nearest possible values."""
-        return PossibleValues(*self._possible).possible(cells, self.feature_indices_)
+        return self._schema.values.possible(cells, self.feature_indices_)
+
+    def _container(self):
+        """Return what makes the container of `set_output`; None for arrays."""
+        return _get_container_adapter("transform", self)
 
     def _fate_of_empty(self):
         fate = "dropped by transform"
@@ -271,7 +286,7 @@ class IncompleteTransformer(
             if bounds:
                 within = " and ".join(bounds)
                 fate += f", or by the value within {within} that is nearest to 0"
-            if any(column.levels == () for column in columns_of(self) or ()):
+            if any(column.levels == () for column in self._schema.columns or ()):
                 fate += "; categories stay missing"
         return f"{fate} (keep_empty_features)"
 
@@ -295,7 +310,7 @@ class IncompleteTransformer(
     def _columns_out(self, filled, X):
         """Restore the observed cells exactly, and keep or drop the empty columns."""
         filled = np.where(np.isnan(X), filled, X)
-        kept = self._columns_kept()
+        kept = self._schema.returned
         empty = np.setdiff1d(kept, self.feature_indices_)
         filled[..., empty] = np.nan_to_num(filled[..., empty])
         return filled[..., kept]
@@ -316,37 +331,21 @@ class IncompleteTransformer(
         """
         if not is_frame(X):
             return tables
-        kept = self._columns_kept()
-        possible = PossibleValues(*self._possible)
+        kept = self._schema.returned
+        possible = self._schema.values
         return possible.whole(tables, kept, np.isnan(checked)[:, kept])
 
     def _whole(self, tables, checked, X):
         """Round whole numbers of complete rows; parameters are those of `_rounded`."""
         return self._rounded(tables, checked, X)
 
-    def _keeps_empty(self):
-        """Return whether `transform` keeps columns that were missing at `fit`."""
-        return self.keep_empty_features
-
     def _without_equations(self):
         """Return the estimator, or a copy that fills rows that contradict equations."""
         return self
 
-    def _columns_kept(self):
-        if self._keeps_empty():
-            return np.arange(self.n_features_in_)
-        return np.union1d(self._columns_with_data(), passed_columns(self)).astype(int)
-
-    def _columns_with_data(self):
-        return np.union1d(self.feature_indices_, list(self.constants_)).astype(int)
-
     def _names_out(self, names):
         """Select the names of the columns of `transform` from all names."""
-        return names[self._columns_kept()]
-
-    def _names_in(self):
-        generic = np.array([f"x{j}" for j in range(self.n_features_in_)], dtype=object)
-        return getattr(self, "feature_names_in_", generic)
+        return names[self._schema.returned]
 
 
 class CellSampler(CellQuantiles, IncompleteTransformer):
@@ -391,11 +390,13 @@ class CellSampler(CellQuantiles, IncompleteTransformer):
     def _as_asked(self, drawn, checked, X, as_array, where=None):
         """Convert completed tables of validated rows to what `sample` returns."""
         drawn, filled = self._emptied(drawn, checked, where)
-        convert = values_of if as_array else tables_as_given
+        convert = partial(values_of, self._schema)
+        if not as_array:
+            convert = partial(tables_as_given, self._schema, self._container())
         if filled.ndim == 2:
-            return convert(self, drawn, filled, X)
+            return convert(drawn, filled, X)
         pairs = zip(drawn[:, None], filled, strict=True)  # one has its own cells each
-        found = [convert(self, one, cells, X)[0] for one, cells in pairs]
+        found = [convert(one, cells, X)[0] for one, cells in pairs]
         return np.array(found) if as_array else found
 
     def _emptied(self, tables, checked, where):
@@ -418,7 +419,7 @@ class CellSampler(CellQuantiles, IncompleteTransformer):
         missing = np.isnan(checked)
         if where is None:
             return tables, missing
-        empty = (missing & ~where)[..., self._columns_kept()]
+        empty = (missing & ~where)[..., self._schema.returned]
         return np.where(empty, np.nan, tables), missing & where
 
     def _drawn_tables(self, X, n_draws, random_state):
@@ -427,7 +428,7 @@ class CellSampler(CellQuantiles, IncompleteTransformer):
 
     def _constants_filled(self, X):
         values = self._values_of_empty()
-        values[list(self.constants_)] = self._constant_cells()
+        values[list(self.constants_)] = self._schema.constant_cells
         return np.where(np.isnan(X), values.astype(X.dtype), X)
 
     def _values_of_empty(self):
@@ -437,4 +438,4 @@ class CellSampler(CellQuantiles, IncompleteTransformer):
     def _completed(self, filled, checked, X):
         """Return filled rows (n_samples, n_features) of X as `transform` does."""
         table = self._whole(self._columns_out(filled, checked), checked, X)
-        return as_given(self, table, np.isnan(checked), X)
+        return as_given(self._schema, self._container(), table, np.isnan(checked), X)

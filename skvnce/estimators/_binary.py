@@ -14,7 +14,6 @@ from sklearn.utils.validation import validate_data
 
 from skvnce._random import mixed
 from skvnce.algorithms.noisy_or import Rows
-from skvnce.estimators._validation import column_name
 from skvnce.estimators._whole import needs_memory
 from skvnce.tables.containers import cell_errors_named, readable
 
@@ -51,7 +50,9 @@ def binary_table(estimator, X, *, reset):
         )
     if sparse.issparse(table):
         infinite = np.isinf(table.data)
-        _refuse(estimator, sparse.csr_array(table), infinite, "Input X contains inf")
+        _refuse(
+            estimator._schema, sparse.csr_array(table), infinite, "Input X contains inf"
+        )
     if estimator.binarize is not None:
         table = _binarized(table, estimator.binarize)
     table = sparse.csr_array(table, copy=True)
@@ -82,15 +83,15 @@ def _check_binary(estimator, table):
     name = type(estimator).__name__
     takes = f"With binarize=None, {name} accepts zeros, ones and NaN"
     remedy = "Set binarize=0.0 to count values above 0 as ones."
-    _refuse(estimator, table, wrong, takes, remedy)
+    _refuse(estimator._schema, table, wrong, takes, remedy)
 
 
-def _refuse(estimator, table, wrong, reason, remedy="Replace it by NaN if missing."):
+def _refuse(schema, table, wrong, reason, remedy="Replace it by NaN if missing."):
     """Raise an error that names the first wrong stored cell, if there is one."""
     if wrong.any():
         place = np.flatnonzero(wrong)[0]
         row = np.searchsorted(table.indptr, place, side="right") - 1
-        column = column_name(estimator, table.indices[place])
+        column = schema.label(table.indices[place])
         value = float(table.data[place])
         raise ValueError(f"{reason}, got {value!r} in {column}, row {row}. {remedy}")
 

@@ -15,7 +15,7 @@ _OF_MODEL = (
     "constants_",
     "feature_ranges_",
     "indicator_",
-    "_possible",
+    "_valid",
     "_spreads",
 )
 
@@ -56,4 +56,4 @@ class ByModel(CategoryProbabilities, Imputer):
         return self.model_._trains_model()
 
     def _keeps_empty(self):
-        return self.model_._keeps_empty()
+        return hasattr(self, "model_") and self.model_._keeps_empty()

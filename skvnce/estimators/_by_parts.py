@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._random import seed_from
 from skvnce.estimators._chunks import in_parts
 from skvnce.estimators._no_table import names_table
-from skvnce.estimators._validation import check_sample, columns_of
+from skvnce.estimators._validation import check_sample
 from skvnce.tables.completed import decoded
 from skvnce.tables.containers import is_in_parts
 
@@ -101,7 +101,7 @@ def samples_by_parts(method):
         check_is_fitted(self)
         self._check_parameters()
         seed = seed_from(random_state)
-        names = self._names_in()[self._columns_kept()]
+        names = self._schema.all_names[self._schema.returned]
         return [
             _mapped(source, one, names, functools.partial(_drawn, (seed, turn)))
             for turn, one in enumerate(_in_turns(self, n_draws, seed))
@@ -121,7 +121,7 @@ def _in_turns(estimator, n_draws, seed):
 def _mapped(source, estimator, names, fill):
     """Apply a function of estimator, number and part that fills the part."""
     is_frame = getattr(source, "is_frame", False)
-    if is_frame and columns_of(estimator) and hasattr(estimator, "sample"):
+    if is_frame and estimator._schema.columns and hasattr(estimator, "sample"):
         estimator = _with_frames(estimator)
         row = _typical_row(estimator, source.collection._meta)
         meta = source._as_meta(fill(estimator._without_equations(), 0, row))
@@ -173,7 +173,7 @@ def _typical_row(estimator, frame):
 
     Levels that the data type of a column does not have are missing.
     """
-    [values] = decoded(columns_of(estimator), estimator._fitted_ends[:1]).tolist()
+    [values] = decoded(estimator._schema.columns, estimator._ends[:1]).tolist()
     cells = {}
     for value, (name, dtype) in zip(values, frame.dtypes.items(), strict=True):
         known = value in getattr(dtype, "categories", [value])

@@ -29,4 +29,4 @@ class CategoryProbabilities:
             if there are no categories.
         """
         found = self._predicted(self._checked(X)).probabilities
-        return probabilities_as_given(self, found, X)
+        return probabilities_as_given(self._schema, found, X)

@@ -34,8 +34,8 @@ from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import fields_of
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
-from skvnce.estimators._validation import column_name
 from skvnce.models.noisy_or import NoisyOrModel, gather
+from skvnce.tables.schema import Schema
 from skvnce.training.flat_adam import FlatAdam
 from skvnce.variational.binary_causes import RowNetwork
 
@@ -80,6 +80,10 @@ class CauseLearner(
     def _n_features_out(self):
         return self.n_components_
 
+    @property
+    def _schema(self):
+        return Schema(self.n_features_in_, getattr(self, "feature_names_in_", None))
+
     def _warn_of_unused(self):
         """Warn of parameters that the algorithm does not use."""
         if self.algorithm not in _BY_NETWORK:
@@ -107,9 +111,7 @@ class CauseLearner(
         self.n_observed_ = self.n_observed_ + observed_counts(table)
         if not self.n_observed_.all():
             never = np.flatnonzero(self.n_observed_ == 0)
-            names = ", ".join(column_name(self, j) for j in never[:_MOST_NAMES])
-            if len(never) > _MOST_NAMES:
-                names += f" and {len(never) - _MOST_NAMES} more"
+            names = self._schema.labels(never, _MOST_NAMES)
             warn_user(
                 f"Entirely missing: {names}; no cause switches them on, and their "
                 "probabilities are NaN.",

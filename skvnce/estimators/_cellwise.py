@@ -3,14 +3,11 @@
 A table of X's shape, or masks and numbers of some of its columns by name.
 """
 
-from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 
-from skvnce.estimators._possible import PossibleValues
-from skvnce.estimators._validation import column_name, column_of_key, columns_of
 from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.containers import refuse_parts
 
@@ -55,12 +52,12 @@ class CellLimits(NamedTuple):
         return torch.tensor(self.low), torch.tensor(self.high)
 
 
-def limits_of(estimator, min_value, max_value, X, checked):
+def limits_of(schema, min_value, max_value, X, checked):
     """Check limits of single cells, and convert them.
 
     Parameters
     ----------
-    estimator : IncompleteTransformer
+    schema : Schema
     min_value, max_value : array-like of shape (n_samples, n_features), dict or None
         A dict has columns, and arrays (n_samples,) or numbers.
     X : array-like of shape (n_samples, n_features)
@@ -86,38 +83,38 @@ def limits_of(estimator, min_value, max_value, X, checked):
         ends = np.full(checked.shape, nothing)
         columns = ()
         if given is not None:
-            columns = columns_given(estimator, given, X, len(checked), name)
+            columns = columns_given(schema, given, X, len(checked), name)
         for place, cells in columns:
-            ends[:, place] = _numbers(estimator, place, cells, name, nothing)
+            ends[:, place] = _numbers(schema, place, cells, name, nothing)
         sides.append(np.where(missing, ends, nothing))
     found = CellLimits(*sides)
     for side, name, wrong in ((0, "min_value", np.inf), (1, "max_value", -np.inf)):
         if (found[side] == wrong).any():
             row, column = np.argwhere(found[side] == wrong)[0]
             raise ValueError(
-                f"{name} is {wrong} in {column_name(estimator, column)}, row {row}, so "
+                f"{name} is {wrong} in {schema.label(column)}, row {row}, so "
                 "that no value is possible. Use NaN for cells without a limit."
             )
     if (found.low > found.high).any():
         row, column = np.argwhere(found.low > found.high)[0]
         raise ValueError(
             f"min_value must not be above max_value, got {found.low[row, column]} and "
-            f"{found.high[row, column]} in {column_name(estimator, column)}, row {row}."
+            f"{found.high[row, column]} in {schema.label(column)}, row {row}."
         )
     return found if found.known.any() else None
 
 
-def check_bounds(estimator, limits, *, is_whole=False):
+def check_bounds(schema, limits, *, is_whole=False):
     """Raise an error for cells whose limits contradict the bounds of their column.
 
     With `is_whole`, cells of columns of whole numbers must be able to be whole.
     """
     if limits is None:
         return
-    possible = PossibleValues(*estimator._possible)
+    possible = schema.values
     least = np.where(possible.given[0], possible.low, -np.inf)
     most = np.where(possible.given[1], possible.high, np.inf)
-    name = partial(column_name, estimator)
+    name = schema.label
     _check_cells(
         name,
         limits,
@@ -153,22 +150,22 @@ def _check_cells(name, limits, wrong, reason):
         )
 
 
-def limited_columns(estimator, limits, *, is_whole=False):
+def limited_columns(schema, limits, *, is_whole=False):
     """List the columns in which cells have limits; see `check_bounds`."""
-    check_bounds(estimator, limits, is_whole=is_whole)
+    check_bounds(schema, limits, is_whole=is_whole)
     return [] if limits is None else np.flatnonzero(limits.known.any(0)).tolist()
 
 
-def check_distance(estimator, limits, X):
+def check_distance(schema, limits, X):
     """Raise an error for limits that are far from the observed cells of a column.
 
     Parameters
     ----------
-    estimator : IncompleteTransformer
+    schema : Schema
     limits : CellLimits or None
     X : ndarray of shape (n_samples, n_features)
     """
-    for place in limited_columns(estimator, limits):
+    for place in limited_columns(schema, limits):
         seen = X[~np.isnan(X[:, place]), place].astype(np.float64)
         if not len(seen):
             continue
@@ -180,21 +177,21 @@ def check_distance(estimator, limits, X):
         ):
             if far:
                 raise ValueError(
-                    f"The limit {end:g} of {column_name(estimator, place)} is far from "
+                    f"The limit {end:g} of {schema.label(place)} is far from "
                     f"the observed cells, {seen.min():g} to {seen.max():g}, and no "
                     "normal distribution fits both. Correct the limit."
                 )
 
 
-def _numbers(estimator, place, cells, name, nothing):
+def _numbers(schema, place, cells, name, nothing):
     """Convert the limits of a column to floats (n_samples,)."""
     values = [nothing if is_missing(one) else one for one in cells.tolist()]
-    columns = columns_of(estimator)
+    columns = schema.columns
     if columns and not columns[place].is_plain:
         if all(one == nothing for one in values):
             return values
         raise TypeError(
-            f"{name} has limits of {column_name(estimator, place)}, which has "
+            f"{name} has limits of {schema.label(place)}, which has "
             "categories or dates, but limits are for numbers. Whole numbers of a data "
             "frame that have few values are categories, of integer and of float data "
             "types, unless categorical_features={column: 'numeric'}."
@@ -203,16 +200,16 @@ def _numbers(estimator, place, cells, name, nothing):
         return np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"{name} must have numbers in {column_name(estimator, place)}."
+            f"{name} must have numbers in {schema.label(place)}."
         ) from error
 
 
-def columns_given(estimator, given, X, n_samples, name):
+def columns_given(schema, given, X, n_samples, name):
     """Yield the columns that a parameter gives, and their values for each row.
 
     Parameters
     ----------
-    estimator : IncompleteTransformer
+    schema : Schema
     given : array-like of shape (n_samples, n_features), data frame or dict
         A data frame and a dict may leave out columns.  A number in a dict is that of
         all rows.
@@ -230,7 +227,7 @@ def columns_given(estimator, given, X, n_samples, name):
     """
     refuse_parts(given, name)
     if not isinstance(given, dict) and not is_frame(given):
-        table, wanted = np.asarray(given), (n_samples, estimator.n_features_in_)
+        table, wanted = np.asarray(given), (n_samples, schema.n_columns)
         if table.shape != wanted:
             raise ValueError(
                 f"{name} must have the shape of X, {wanted}, or be a dict by column, "
@@ -241,7 +238,7 @@ def columns_given(estimator, given, X, n_samples, name):
     names = given if isinstance(given, dict) else given.columns
     _check_index(given, X, name)
     for key in names:
-        place = column_of_key(estimator, key, name)
+        place = schema.index_of(key, name)
         _check_index(given[key], X, name)
         cells = np.asarray(given[key])
         if cells.shape == ():

@@ -16,14 +16,10 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._equations import Derived, Equations, Sum
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._validation import (
     RANDOM_STATE,
     Encoded,
     Number,
-    column_name,
-    column_of_key,
-    columns_of,
     incomplete_array,
     keeps_state_on_failure,
 )
@@ -191,7 +187,7 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         solved = self._equations().deduced(cells, self.rtol).astype(cells.dtype)
         self._check_known(solved)
         self._keep_model(self._seeded(rng).fit(Encoded(solved, self)))
-        possible, integers = PossibleValues(*self._possible), self._equations().integers
+        possible, integers = self._schema.values, self._equations().integers
         self._set_possible(possible._replace(integers=integers))
         finish()
         return self
@@ -226,7 +222,7 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
             If a row contradicts an equation.
         """
         given, X = X, self._checked(X)
-        wanted = mask_of(self, where, given, X)
+        wanted = mask_of(self._schema, where, given, X)
         return self._completed(self._predicted(X), X, given, wanted)
 
     def _predicted(self, X):
@@ -258,7 +254,7 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         before = super()._filled_in_turns(solved, *turns)
         fixed = self.feature_indices_[shift.columns].tolist()
         after, missing = self._enforced(before, solved, fixed), np.isnan(solved)
-        places = np.arange(self.n_features_in_)[self._columns_kept()].tolist()
+        places = np.arange(self.n_features_in_)[self._schema.returned].tolist()
         for node, place in enumerate(self.feature_indices_.tolist()):
             if node in shift.moves and place in self._places_of_equations():
                 change = (after - before)[..., places.index(place)]
@@ -274,7 +270,7 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         rounded = self._rounded(tables, solved, X)
         if rounded is tables or not self._keys():
             return rounded
-        equations, kept = self._equations(), self._columns_kept()
+        equations, kept = self._equations(), self._schema.returned
         whole = np.flatnonzero(equations.integers).tolist()
         several = rounded.reshape(-1, *rounded.shape[-2:])
         found = self._enforced(several, solved, whole).reshape(tables.shape)
@@ -289,14 +285,14 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         )
 
     def _places_of_equations(self):
-        return {column_of_key(self, key, "derived or sums") for key in self._keys()}
+        return {self._schema.index_of(key, "derived or sums") for key in self._keys()}
 
     def _enforced(self, tables, solved, fixed=()):
         """Satisfy the equations of tables (n_draws, n_samples, n_features_out).
 
         Cells of the columns `fixed` are moved where the others do not suffice.
         """
-        kept = self._columns_kept()
+        kept = self._schema.returned
         wide = np.zeros((*tables.shape[:2], self.n_features_in_), tables.dtype)
         wide[..., kept] = tables
         return self._equations().enforced(wide, np.isnan(solved), fixed)[..., kept]
@@ -361,12 +357,12 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
 
     def _learn_columns(self, cells):
         """Store what the equations need to know about the columns."""
-        columns = columns_of(self)
+        columns = self._schema.columns
         for key in self._keys() if columns else ():
-            place = column_of_key(self, key, "derived or sums")
+            place = self._schema.index_of(key, "derived or sums")
             if not columns[place].is_plain:
                 raise TypeError(
-                    f"Equations need numbers, and {column_name(self, place)} has "
+                    f"Equations need numbers, and {self._schema.label(place)} has "
                     "categories or dates. Leave it out of derived and sums."
                 )
         cells = cells.astype(np.float64)
@@ -388,10 +384,10 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
 
     def _check_known(self, solved):
         for key in self._keys():
-            place = column_of_key(self, key, "derived or sums")
+            place = self._schema.index_of(key, "derived or sums")
             if np.isnan(solved[:, place]).all():
                 raise ValueError(
-                    f"{column_name(self, place)} is in an equation, but none of its "
+                    f"{self._schema.label(place)} is in an equation, but none of its "
                     "cells is observed or follows from others. Leave it out of X."
                 )
 
@@ -399,7 +395,7 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         """Make the equations, with indices of columns."""
 
         def place(key):
-            return column_of_key(self, key, "derived or sums")
+            return self._schema.index_of(key, "derived or sums")
 
         sums = [
             Sum(place(key), tuple(map(place, sources)), repr(key))

@@ -40,7 +40,6 @@ from skvnce.estimators._validation import (
     incomplete_array,
     integer_from,
     keeps_state_on_failure,
-    level_counts,
 )
 from skvnce.tables.columns import FROM_DTYPE
 
@@ -342,13 +341,13 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
 
     def _pose(self, data):
         """Determine the marginals of the columns, and build the method."""
-        kinds, sizes = kinds_of(self), level_counts(self).tolist()
+        kinds, sizes = kinds_of(self._schema), self._schema.n_categories.tolist()
         self._warn_of_many_levels(data, kinds, sizes)
         return copula.pose(data, kinds, sizes)
 
     def _warn_of_many_levels(self, data, kinds, sizes):
         """Warn if there are so many levels that a fit takes minutes."""
-        names = self._names_in()[self.feature_indices_]
+        names = self._schema.all_names[self.feature_indices_]
         many = columns_of_many_levels(names, kinds, sizes)
         if many:
             n, weights = len(data.x), torch.ones(len(data.x), dtype=torch.float64)
@@ -370,13 +369,13 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
         theta, normal = fit.theta, fit.theta.normal()
         self.precision_ = theta.precision.numpy()
         self.mean_, self.covariance_ = (part.numpy() for part in normal)
-        self._mixed = stored(problem.latents, kinds_of(self))
+        self._mixed = stored(problem.latents, kinds_of(self._schema))
         self._normal = self.mean_, self.covariance_
         self.associations_ = problem.method.family.strengths(theta).numpy()
         self.edge_strengths_ = np.abs(self.associations_)
         self.latent_nodes_ = problem.blocks.places.numpy()
         self.information_ = problem.information.numpy()
-        self.nodes_ = self._names_in()[self.feature_indices_]
+        self.nodes_ = self._schema.all_names[self.feature_indices_]
         self.n_iter_, self.loss_curve_ = len(fit.losses), fit.losses
         self.change_, self.optimality_gap_ = fit.change, fit.gap
         self._warn_unless_converged()
@@ -398,7 +397,7 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
         self.edge_probabilities_, self.information_ = square, none
         self.latent_nodes_ = none.astype(int)
         self._mixed = [], [], []
-        self.nodes_ = self._names_in()[self.feature_indices_]
+        self.nodes_ = self._schema.all_names[self.feature_indices_]
         self.n_iter_, self.loss_curve_ = 0, []
         self.change_ = self.optimality_gap_ = 0.0
         self._check_held_out(square, None)
@@ -418,7 +417,7 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
             found = problem.continued(
                 Incomplete.from_array(kept), theta, float(self.alpha), _ROUNDS
             )
-            model = MixedRows(problem.latents, kinds_of(self), [found.normal()])
+            model = MixedRows(problem.latents, kinds_of(self._schema), [found.normal()])
             return model.predictions(kept[rows])
 
         self._check_held_out(data.to_array(), predict)

@@ -25,7 +25,6 @@ from skvnce.algorithms.mixed.population import Population
 from skvnce.estimators._gaussian_mixed import kinds_of
 from skvnce.estimators._large import TableReader
 from skvnce.estimators._summary import FirstReading
-from skvnce.estimators._validation import level_counts
 
 
 class PartRows(NamedTuple):
@@ -107,7 +106,7 @@ def problem_of(learner, source, large):
     """
     columns, summary = learner.feature_indices_, large.summary
     rows = PartRows(large.reader, columns, large.known)
-    kinds, sizes = kinds_of(learner), level_counts(learner).tolist()
+    kinds, sizes = kinds_of(learner._schema), learner._schema.n_categories.tolist()
     with step("counting values"):
         marginals, n_rows = _marginals(source, rows, large, kinds, sizes)
     data = Incomplete.from_array(large.cells.nodes)

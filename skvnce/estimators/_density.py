@@ -38,11 +38,7 @@ from skvnce.estimators._parts import Adam, Part, fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
 from skvnce.estimators._scores import NodeScores, scored_by_encoder
 from skvnce.estimators._tables import hold_out
-from skvnce.estimators._validation import (
-    AUTO,
-    integer_from,
-    share_columns,
-)
+from skvnce.estimators._validation import AUTO, integer_from, share_columns
 from skvnce.samplers.variational_gibbs import Hypercube
 from skvnce.training.rounds import rows_of
 

@@ -28,17 +28,13 @@ from skvnce.estimators._chunks import in_parts
 from skvnce.estimators._large import read_large
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import announce, tail_messages
-from skvnce.estimators._tables import (
-    hold_out,
-    into_dtype,
-)
+from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import (
     AUTO,
     ON_MISFIT,
     Number,
     check_count,
     check_rank,
-    column_name,
     incomplete_array,
     integer_from,
     keeps_state_on_failure,
@@ -46,6 +42,7 @@ from skvnce.estimators._validation import (
 )
 from skvnce.estimators._weights import warn_of_scale
 from skvnce.models.factor_analysis import FactorModel
+from skvnce.tables.statistics import into_dtype
 
 _FLOOR = 1e-4  # minimum share of the noise in the variance of a column
 _HELD_OUT = 0.2  # share of the observed cells held out to choose the rank
@@ -219,7 +216,7 @@ class IncompleteFactorAnalysis(
             cells, tables, sums = large.cells, large.tables, large.sums()
         check_rank(self.n_components, len(self.feature_indices_))
         announce(
-            tail_messages(self, cells.table, self.feature_indices_, sums),
+            tail_messages(self._schema, cells.table, self.feature_indices_, sums),
             self.on_misfit,
         )
         units = Units(cells.location, cells.scale)
@@ -372,7 +369,7 @@ class IncompleteFactorAnalysis(
         self.n_iter_ = len(self.loss_curve_)
         at_floor = self.feature_indices_[noise <= 1.001 * _FLOOR]
         if len(at_floor):
-            names = ", ".join(column_name(self, j) for j in at_floor)
+            names = self._schema.labels(at_floor)
             warn_user(
                 f"The noise variance is at its lower bound, {_FLOOR:g} of the variance "
                 f"of the column: {names}. Drop these columns if they repeat others, or "

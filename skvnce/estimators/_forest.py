@@ -28,7 +28,6 @@ from skvnce.estimators._validation import (
     Number,
     integer_from,
     keeps_state_on_failure,
-    level_counts,
 )
 from skvnce.estimators._where import mask_of
 from skvnce.estimators._whole import needs_memory
@@ -263,7 +262,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         self._values = list(ranks.values)
         completed = ranks.encoded(completed)
         own = ranks.encoded(nodes)
-        width, n_levels = nodes.shape[1], level_counts(self).tolist()
+        width, n_levels = nodes.shape[1], self._schema.n_categories.tolist()
         grown = [
             _forest_columns.grow(
                 j, completed, own[:, j], nodes[:, j], n_levels[j], growth, rng
@@ -293,7 +292,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
             weight = 0.5 if isinstance(self.weight, str) else float(self.weight)
             self.weights_ = np.full(width, weight)
             return
-        nodes, n_levels = cells[:, self.feature_indices_], level_counts(self)
+        nodes, n_levels = cells[:, self.feature_indices_], self._schema.n_categories
         rows, hidden = _forest_weights.hide_one(nodes, n_levels, _JUDGED, rng)
         places, seed = self.feature_indices_[hidden], int(rng.integers(2**31 - 1))
         blind = _forest_weights.fitted_without(self.model_, cells, (rows, places), seed)
@@ -316,7 +315,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
 
     def _nodes_out(self):
         """Return the places of the columns of the model in filled tables."""
-        return np.searchsorted(self._columns_kept(), self.feature_indices_)
+        return np.searchsorted(self._schema.returned, self.feature_indices_)
 
     @by_parts
     @shows_progress
@@ -343,7 +342,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
             does, a data frame under `set_output`.
         """
         given, X = X, self._checked(X)
-        wanted = mask_of(self, where, given, X)
+        wanted = mask_of(self._schema, where, given, X)
         return self._completed(self._predicted(X), X, given, wanted)
 
     def _predicted(self, X):

@@ -33,7 +33,6 @@ from skvnce.estimators._large import (
 )
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._part_columns import without_counts
-from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._validation import (
     AUTO,
     BOUND,
@@ -42,10 +41,8 @@ from skvnce.estimators._validation import (
     RANDOM_STATE,
     Encoded,
     Number,
-    columns_of,
     incomplete_array,
     integer_from,
-    is_level,
     keeps_state_on_failure,
 )
 from skvnce.estimators._weights import warn_of_scale
@@ -359,18 +356,20 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             return self._fit_large(read_large(self, source, sample_weight))
         given, X = X, incomplete_array(self, X, reset=True)
         check_fit(self, X.shape)
-        limits = limits_of(self, min_value, max_value, given, X)
-        if limits is None and columns_of(self) is None and is_large(X):
+        limits = limits_of(self._schema, min_value, max_value, given, X)
+        if limits is None and self._schema.columns is None and is_large(X):
             return self._fit_large(read_in_memory(self, X, sample_weight))
         cells = self._read_cells(X, sample_weight, limits=limits)
         warn_of_scale(cells.weights, len(X))
         self._keep_possible(cells.table, self.min_value, self.max_value)
-        self._limited_columns = limited_columns(self, limits, is_whole=is_frame(given))
+        self._limited_columns = limited_columns(
+            self._schema, limits, is_whole=is_frame(given)
+        )
         if limits is not None:
-            known = PossibleValues(*self._possible)
+            known = self._schema.values
             self._set_possible(known.reaching(cells.limits, self.feature_indices_))
         self.location_, self.scale_ = cells.location, cells.scale
-        are_levels, self._mixed = is_level(self), None
+        are_levels, self._mixed = self._schema.is_categorical, None
         forget_chain(self)
         self._announce_tails(cells.table, self.feature_indices_[~are_levels])
         by_gibbs = are_levels.any() or (limits is not None and len(are_levels))
@@ -446,7 +445,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
                 else:
                     fit_numbers(self, cells, tables, on_round)
         except torch.linalg.LinAlgError as error:
-            check_distance(self, limits, X)
+            check_distance(self._schema, limits, X)
             raise ValueError(collinear(self)) from error
         return finish
 
@@ -456,7 +455,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         self._keep_possible(cells.table, self.min_value, self.max_value, large.summary)
         self.location_, self.scale_ = cells.location, cells.scale
         forget_chain(self)
-        are_numbers = ~is_level(self)
+        are_numbers = ~self._schema.is_categorical
         numbers = self.feature_indices_[are_numbers]
         self._announce_tails(cells.table, numbers, large.sums(are_numbers))
         by_gibbs, tables = not are_numbers.all(), large.tables

@@ -17,12 +17,9 @@ from skvnce.estimators._intervals import (
     ranks_of_interval,
     ranks_of_quantiles,
 )
-from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._validation import (
     check_count,
     check_sample,
-    column_name,
-    columns_of,
 )
 from skvnce.estimators._where import mask_of
 from skvnce.tables.cells import is_frame
@@ -75,7 +72,7 @@ class FittedNormal(CategoryProbabilities, Imputer):
             of X.
         """
         given, X = X, self._checked(X)
-        wanted = mask_of(self, where, given, X)
+        wanted = mask_of(self._schema, where, given, X)
         limits = self._limits_given(min_value, max_value, given, X)
         return self._completed(self._predicted(X, limits), X, given, wanted, limits)
 
@@ -146,7 +143,7 @@ class FittedNormal(CategoryProbabilities, Imputer):
             )
         check_sample(n_draws, as_array)
         checked = self._checked(X)
-        wanted = mask_of(self, where, X, checked)
+        wanted = mask_of(self._schema, where, X, checked)
         limits = self._limits_given(min_value, max_value, X, checked)
         seed = seed_from(random_state)
         draw = self._drawer(checked, n_draws, seed, limits)
@@ -260,15 +257,15 @@ class FittedNormal(CategoryProbabilities, Imputer):
         """Check limits of single cells; None if no missing cell has one."""
         if min_value is None and max_value is None:
             self._announce_no_limits(X)
-        found = limits_of(self, min_value, max_value, X, checked)
-        check_bounds(self, found, is_whole=is_frame(X))
-        return found and found.rounded(PossibleValues(*self._possible).integers)
+        found = limits_of(self._schema, min_value, max_value, X, checked)
+        check_bounds(self._schema, found, is_whole=is_frame(X))
+        return found and found.rounded(self._schema.values.integers)
 
     def _announce_no_limits(self, X):
         """Warn if missing cells have limits at `fit`, and none now."""
         places = getattr(self, "_limited_columns", ())
         missing = np.isnan(self._checked(X)).any(0) if places else ()
-        names = [column_name(self, place) for place in places if missing[place]]
+        names = [self._schema.label(place) for place in places if missing[place]]
         if names:
             warn_user(
                 f"fit was given limits of missing cells of {', '.join(names)}, and now "
@@ -319,11 +316,11 @@ class FittedNormal(CategoryProbabilities, Imputer):
         check_is_fitted(self)
         check_count(n_rows, "n_rows")
         rows = np.full((n_rows, self.n_features_in_), np.nan)
-        rows[:, list(self.constants_)] = self._constant_cells()
+        rows[:, list(self.constants_)] = self._schema.constant_cells
         with one_thread(), seeded(random_state):
             for cells, nodes in self._parts(rows):
                 rows[cells] = self._drawn([self._normal], nodes, 1)[0]
-        columns = columns_of(self)
+        columns = self._schema.columns
         return decoded(columns, rows) if columns else rows
 
     @by_parts

@@ -19,10 +19,8 @@ from skvnce.estimators._many_levels import (
     warn_of_many_levels,
 )
 from skvnce.estimators._misfit import HELD_OUT
-from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
-from skvnce.estimators._validation import columns_of, is_level, level_counts
 from skvnce.exceptions import MisfitWarning
 from skvnce.metrics import split_r_hat
 
@@ -34,12 +32,12 @@ _DOUBTFUL = 0.12  # standard deviations of cells beyond a limit, of which `fit` 
 _CHECKING = 0.3  # and without the held-out cells
 
 
-def kinds_of(estimator):
+def kinds_of(schema):
     """List the kinds of the columns of the model."""
-    columns = columns_of(estimator)
+    columns = schema.columns
     if columns is None:
-        return [NUMERIC] * len(estimator.feature_indices_)
-    return [columns[place].kind for place in estimator.feature_indices_]
+        return [NUMERIC] * len(schema.model_columns)
+    return [columns[place].kind for place in schema.model_columns]
 
 
 def number_of_sweeps(estimator):
@@ -54,7 +52,7 @@ def _sweeps_of_check(estimator):
 
 def _warn_of_many_levels(estimator, cells, kinds, sizes):
     """Warn if there are so many levels that the sweeps of a fit take minutes."""
-    names = estimator._names_in()[estimator.feature_indices_]
+    names = estimator._schema.all_names[estimator.feature_indices_]
     many = columns_of_many_levels(names, kinds, sizes)
     if many:
         data, weights = (
@@ -85,9 +83,9 @@ def _without_effect(are_levels):
 
 def fit_mixed(estimator, cells, on_round):
     """Fit the latent normal model, and set the attributes of the estimator."""
-    warn_of_unused(estimator, _without_effect(is_level(estimator)))
+    warn_of_unused(estimator, _without_effect(estimator._schema.is_categorical))
     warn_of_bounded_levels(estimator)
-    kinds, sizes = kinds_of(estimator), level_counts(estimator).tolist()
+    kinds, sizes = kinds_of(estimator._schema), estimator._schema.n_categories.tolist()
     auto = isinstance(estimator.shrinkage, str)
     estimator.shrinkage_ = SHARE if auto else float(estimator.shrinkage)
     limits = cells.limits and cells.limits.tensors()
@@ -120,7 +118,7 @@ def fit_mixed(estimator, cells, on_round):
     with seeded(seed_from(estimator.random_state)):
         sweeps = number_of_sweeps(estimator)
         *found, doubts = fitted(cells.nodes, cells.weights, sweeps, on_round=on_round)
-        _warn_of_tails(estimator, doubts)
+        _warn_of_tails(estimator._schema, doubts)
         _keep(estimator, *found, kinds)
         hidden = hold_out(cells.nodes, torch.from_numpy(cells.weights), HELD_OUT)[1]
         hidden = hidden.numpy()
@@ -139,10 +137,10 @@ def _marginals(estimator, data, weights, limits):
     """
     if limits is None:
         return {}, {}
-    if estimator.marginals == "normal" and not is_level(estimator).any():
+    if estimator.marginals == "normal" and not estimator._schema.is_categorical.any():
         scales = zip(estimator.location_, estimator.scale_, strict=True)
         return {j: censored.linear(*one) for j, one in enumerate(scales)}, {}
-    possible, found, doubts = PossibleValues(*estimator._possible), {}, {}
+    possible, found, doubts = estimator._schema.values, {}, {}
     for j, (place, seen) in enumerate(
         zip(estimator.feature_indices_, data.observed.T, strict=True)
     ):
@@ -157,12 +155,12 @@ def _marginals(estimator, data, weights, limits):
     return found, doubts
 
 
-def _warn_of_tails(estimator, doubts):
+def _warn_of_tails(schema, doubts):
     """Warn of columns whose shape beyond the limits is not known from the data."""
-    names = estimator._names_in()
+    names = schema.all_names
     found = [j for j, doubt in doubts.items() if doubt > _DOUBTFUL]
     if found:
-        listed = ", ".join(repr(names[estimator.feature_indices_[j]]) for j in found)
+        listed = ", ".join(repr(names[schema.model_columns[j]]) for j in found)
         warn_user(
             f"The observed cells of {listed} do not tell the shape of the "
             "distribution beyond the limits, so that filled cells depend on an average "
@@ -216,7 +214,9 @@ def _keep(estimator, latents, fit, kinds):
     estimator.n_burn_in_ = len(fit.losses) - len(fit.estimates)
     estimator.trace_ = np.stack(fit.trace)
     estimator.r_hat_ = _r_hat(estimator.trace_[estimator.n_burn_in_ :])
-    estimator.latent_names_ = np.array(_latent_names(estimator, latents), dtype=object)
+    estimator.latent_names_ = np.array(
+        _latent_names(estimator._schema, latents), dtype=object
+    )
 
 
 def forget_chain(estimator):
@@ -231,11 +231,11 @@ def _r_hat(trace):
     return split_r_hat(trace[None])
 
 
-def _latent_names(estimator, latents):
+def _latent_names(schema, latents):
     """Name latent variables after their column, and their level if there are some."""
-    names, columns = estimator._names_in(), columns_of(estimator)
+    names, columns = schema.all_names, schema.columns
     found = []
-    for place, size in zip(estimator.feature_indices_, latents.n_levels, strict=True):
+    for place, size in zip(schema.model_columns, latents.n_levels, strict=True):
         levels = [""] if size == 1 else [f"={one}" for one in columns[place].levels]
         found += [names[place] + level for level in levels]
     return found

@@ -39,7 +39,7 @@ def _keep_rows(estimator, stream):
 def go_on(estimator, X, sample_weight):
     """Learn from a validated table: repeat the fit with all rows, or by online EM."""
     new = Stream.of(X, sample_weight)
-    widened(estimator, new.rows)  # raises an error for its rows
+    widened(estimator._schema, new.rows)  # raises an error for its rows
     if estimator._stream is not None:
         stream = Stream(*estimator._stream).followed_by(new)
         if stream.is_due:

@@ -22,7 +22,6 @@ from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._gaussian_mixed import mixed_rows
 from skvnce.estimators._gaussian_rows import NormalRows
 from skvnce.estimators._modules import filled_once
-from skvnce.estimators._possible import PossibleValues
 from skvnce.metrics._chains import slow_chain
 
 
@@ -121,7 +120,7 @@ class NormalParameters:
 
     def _bounds(self):
         """Return the user's bounds, for scaled columns; None if there are none."""
-        given = PossibleValues(*self._possible).given[:, self.feature_indices_]
+        given = self._schema.values.given[:, self.feature_indices_]
         if not (given & np.isfinite(self._scaled_ranges())).any():
             return None
         far = np.array([[-np.inf], [np.inf]])
@@ -134,7 +133,7 @@ class NormalParameters:
 
     def _repeated_values(self):
         """List the values of columns with repeated values, centred and scaled."""
-        known = PossibleValues(*self._possible).values
+        known = self._schema.values.values
         return {
             node: torch.from_numpy(
                 (known[column] - self.location_[node]) / self.scale_[node]

@@ -321,7 +321,7 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         """Validate the table of a fit."""
         warn_of_unused(self, _without_effect(self.algorithm))
         X = incomplete_array(self, X, reset=True)
-        check_non_negative(self, X)
+        check_non_negative(self._schema, X, type(self).__name__)
         return X
 
     def _read(self, X):
@@ -353,7 +353,7 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         with np.errstate(over="ignore", under="ignore", divide="ignore"):
             products = np.outer(scale, scale).max(1), 1 / np.outer(scale, scale).min(1)
         fit = np.isfinite(products).all(0) & (scale != 0)
-        check_squares(self, self.feature_indices_, fit)
+        check_squares(self._schema, self.feature_indices_, fit)
 
     def _keep(self, fit, problem, data):
         """Set the fitted attributes, in the units of X."""
@@ -373,7 +373,7 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         root = np.sqrt(np.diag(unit))
         self.edge_strengths_ = np.abs(unit) / np.outer(root, root)
         np.fill_diagonal(self.edge_strengths_, 0)
-        self.nodes_ = self._names_in()[self.feature_indices_]
+        self.nodes_ = self._schema.all_names[self.feature_indices_]
         self.n_iter_, self.loss_curve_ = len(fit.losses), fit.losses
         self.change_, self.optimality_gap_ = fit.change, fit.gap
         self.largest_cut_ = fit.cut
@@ -390,7 +390,7 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         )
         self.precision_ = self.edge_strengths_ = self.edge_probabilities_ = square
         self.linear_ = self.location_ = self.untruncated_mean_ = none
-        self.nodes_ = self._names_in()[self.feature_indices_]
+        self.nodes_ = self._schema.all_names[self.feature_indices_]
         self.n_iter_, self.n_tuning_iter_, self.loss_curve_ = 0, 0, []
         self.change_ = self.optimality_gap_ = self.largest_cut_ = 0.0
         self.chain_autocorrelation_ = 0.0

@@ -8,7 +8,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed
 from skvnce._warnings import warn_user
 from skvnce.algorithms.graph import em, prediction, rounds
-from skvnce.estimators._misfit import listed
+from skvnce.estimators._misfit import MOST_LISTED
 from skvnce.training.adam import Diverged
 
 WIDEST = 0.9  # largest standard deviation over mean of columns that the model suits
@@ -119,21 +119,26 @@ def messages(learner, data, theta, strength):
     strength : str
         Name of the parameter that sets the L1 penalty.
     """
-    found, places = [], learner.feature_indices_
+    found = []
+
+    def named(nodes):
+        places = learner.feature_indices_[nodes]
+        return learner._schema.labels(places, MOST_LISTED)
+
     beyond = wide_columns(data) if learner.fit_linear else np.zeros(0, dtype=int)
     if len(beyond):
         found.append(
-            f"The standard deviation of {listed(learner, places[beyond])} exceeds "
-            f"{WIDEST} times the mean, more than the model can describe (see the notes "
-            f"of the class). Trust the signs of the edges of {_these(beyond)}, not "
-            f"their strengths. {_logarithms(beyond)}"
+            f"The standard deviation of {named(beyond)} exceeds {WIDEST} "
+            "times the mean, more than the model can describe (see the notes of the "
+            f"class). Trust the signs of the edges of {_these(beyond)}, not their "
+            f"strengths. {_logarithms(beyond)}"
         )
     diagonal = theta.precision.diagonal().numpy()
     floor = np.flatnonzero(diagonal <= em.DIAGONAL_FLOOR * (1 + 1e-6))
     floor = np.setdiff1d(floor, beyond)
     if learner.fit_linear and len(floor):
         found.append(
-            f"The fitted precision of {listed(learner, places[floor])} is at its lower "
+            f"The fitted precision of {named(floor)} is at its lower "
             f"limit (see the notes of the class): the edges of {_these(floor)} are "
             f"overestimated. {_logarithms(floor)}"
         )

@@ -14,9 +14,9 @@ from skvnce.estimators._base import CellSampler
 from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._graph_table import GraphTable
-from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._validation import check_non_negative
 from skvnce.models.truncated_gaussian import TruncatedGaussian
+from skvnce.tables.statistics import into_dtype
 
 
 class FittedGraph(GraphTable, CellSampler):
@@ -147,7 +147,7 @@ class FittedGraph(GraphTable, CellSampler):
 
     def _checked(self, X):
         X = super()._checked(X)
-        check_non_negative(self, X)
+        check_non_negative(self._schema, X, type(self).__name__)
         return X
 
     def _threads(self):

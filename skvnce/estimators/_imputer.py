@@ -17,11 +17,11 @@ from skvnce.estimators._memory import check_memory
 from skvnce.estimators._output import as_given
 from skvnce.estimators._reference import fitted_to
 from skvnce.estimators._shift import announce_cuts, shift_of, shifted
-from skvnce.estimators._tables import into_dtype
-from skvnce.estimators._validation import check_sample, columns_of
+from skvnce.estimators._validation import check_sample
 from skvnce.estimators._where import OF_PREDICTION, Rules, mask_of
 from skvnce.exceptions import TableWarning
 from skvnce.tables.row_checks import NEVER_OBSERVED
+from skvnce.tables.statistics import into_dtype
 
 _LIMITS = {"min_value", "max_value"}  # limits of cells, of `fit` and `transform`
 
@@ -121,13 +121,13 @@ class Imputer(CellSampler):
         """
         check_sample(n_draws, as_array)
         checked, model = self._checked(X), self
-        wanted, seed = mask_of(self, where, X, checked), seed_from(random_state)
+        wanted, seed = mask_of(self._schema, where, X, checked), seed_from(random_state)
         if reference is not None:
             model = fitted_to(self, reference, seed)
         if shift is None:
             draw = model._drawer(checked, n_draws, seed)
             return self._ruled(draw, seed, checked, X, as_array, wanted)
-        shift = shift_of(model, shift)
+        shift = shift_of(model._schema, shift)
         draw = partial(model._drawn_shifted, checked, n_draws, seed, shift)
         found = self._ruled(draw, seed, checked, X, as_array, wanted)
         announce_cuts(model, shift)
@@ -239,12 +239,12 @@ class Imputer(CellSampler):
 
         Columns that were entirely missing at `fit` have none.
         """
-        never, cells = np.isnan(self._fitted_ends).all(0), self._constants_filled(X)
+        never, cells = np.isnan(self._ends).all(0), self._constants_filled(X)
         return {
             place: np.eye(len(column.levels))[
                 np.nan_to_num(cells[:, place]).astype(int)
             ]
-            for place, column in enumerate(columns_of(self) or ())
+            for place, column in enumerate(self._schema.columns or ())
             if column.levels and not never[place]
         }
 
@@ -295,16 +295,18 @@ class Imputer(CellSampler):
             self.indicator_.set_output(transform="default").fit(X)
 
     def _completed(self, predicted, checked, X, where=None, limits=None):
-        table, indicators = self._columns_out(predicted.filled, checked), None
+        table, indicators = self._columns_out(predicted.filled, checked), ()
         table = self._whole(table, checked, X)  # what rules see
         if self.indicator_ is not None:
-            indicators = self.indicator_.transform(checked).astype(table.dtype)
+            names = self.indicator_.get_feature_names_out(self._schema.all_names)
+            indicators = self.indicator_.transform(checked).astype(table.dtype), names
         if isinstance(where, Rules):
             draw = self._drawer(checked, OF_PREDICTION, 0, limits)
             draw = self._whole_draws(draw, checked, X)
             given = table, np.isnan(checked), predicted.probabilities, draw
             table, where = where.of_prediction(*given)
-        return as_given(self, *self._emptied(table, checked, where), X, indicators)
+        given = *self._emptied(table, checked, where), X, *indicators
+        return as_given(self._schema, self._container(), *given)
 
 
 def _check_draws(n_draws, X):

@@ -21,7 +21,7 @@ import numpy as np
 from skvnce._random import seed_from
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._misfit import HeldOutCheck
-from skvnce.estimators._validation import check_count, columns_of
+from skvnce.estimators._validation import check_count
 
 _CHUNK = 2**22  # maximum number of cells, over all draws, in a chunk of rows
 _ROUNDING = 1e-9  # of levels, in ranks: 0.05 * 200 is below 10
@@ -109,7 +109,7 @@ class CellQuantiles(HeldOutCheck):
         return self._tables_of_quantiles(tables, checked, X)
 
     def _tables_of_quantiles(self, tables, checked, X):
-        where = np.broadcast_to(columns_with_order(self), checked.shape)
+        where = np.broadcast_to(columns_with_order(self._schema), checked.shape)
         tables = self._rounded(tables, checked, X)
         return self._as_asked(tables, checked, X, as_array=False, where=where)
 
@@ -175,7 +175,7 @@ def ordered_draws(imputer, X, ranks, n_draws, random_state, limits=None):
     """
     columns = np.arange(X.shape[1])
     ranks, rng = list(ranks), np.random.default_rng(seed_from(random_state))
-    found = np.repeat(X[None, :, imputer._columns_kept()], len(ranks), 0)
+    found = np.repeat(X[None, :, imputer._schema.returned], len(ranks), 0)
     rows = np.flatnonzero(np.isnan(X).any(1))
     size = max(1, _CHUNK // (X.shape[1] * n_draws))
     for first in range(0, len(rows), size):
@@ -186,10 +186,10 @@ def ordered_draws(imputer, X, ranks, n_draws, random_state, limits=None):
     return found
 
 
-def columns_with_order(imputer):
+def columns_with_order(schema):
     """Return which columns have quantiles: all but nominal and empty ones."""
-    known = np.zeros(imputer.n_features_in_, dtype=bool)
-    known[imputer._columns_with_data()] = True
-    for place, column in enumerate(columns_of(imputer) or ()):
+    known = np.zeros(schema.n_columns, dtype=bool)
+    known[schema.with_data] = True
+    for place, column in enumerate(schema.columns or ()):
         known[place] &= column.kind != "nominal"
     return known

@@ -34,9 +34,7 @@ from skvnce.estimators._summary import (
     summarised,
 )
 from skvnce.estimators._validation import (
-    as_table,
     check_deviations,
-    columns_of,
     incomplete_array,
     keep_categories,
     keep_columns,
@@ -45,6 +43,7 @@ from skvnce.estimators._weights import checked_weights, warn_of_scale
 from skvnce.tables.checks import warn_of_table
 from skvnce.tables.columns import refuse_categories
 from skvnce.tables.containers import readable
+from skvnce.tables.table import Table
 
 _FEW = 0.2  # condensed share of the rows in memory up to which the table is condensed
 _CELLS_AT_ONCE = 2**22  # maximum number of cells of a part that are used at once
@@ -80,7 +79,7 @@ class TableReader(BaseEstimator):
         self.text_remedy = text_remedy
         keep_columns(self, columns)
         validate_data(self, head, skip_check_array=True)
-        self._fitted_ends = np.full((2, self.n_features_in_), np.nan)
+        self._ends = np.full((2, self.n_features_in_), np.nan)
 
     def read(self, number, X, weights=None):
         """Validate a part; return its cells (n, n_features) and weights (n,)."""
@@ -187,7 +186,7 @@ def read_large(estimator, source, sample_weight=None, refusal=None):
     _keep_names(estimator, reader)
     large = _read(estimator, source, weights, reader, refusal)
     warn_of_scale(large.cells.weights, len(large.cells.counted))
-    table = as_table(estimator, large.cells.table)
+    table = Table.of_schema(large.cells.table, estimator._schema)
     warn_of_table(table, large.summary.n_observed)
     return large
 
@@ -223,8 +222,8 @@ def _read(estimator, source, weights, reader, refusal):
     _choose_columns(estimator, summary, refusal)
     columns = estimator.feature_indices_
     location, scale = summary.mean[columns], _deviations(summary)[columns]
-    check_deviations(estimator, columns, scale)
-    known = FirstReading.of(summary, estimator._names_in())
+    check_deviations(estimator._schema, columns, scale)
+    known = FirstReading.of(summary, estimator._schema.all_names)
     share = rows_in_memory(estimator.n_features_in_) / summary.n_rows
     of = partial(_gathered_of, reader, known, share, columns, location, scale)
     with step("gathering rows"):
@@ -244,12 +243,12 @@ def _read(estimator, source, weights, reader, refusal):
 def _keep_names(estimator, reader):
     """Set the attributes that `incomplete_array` sets for tables in memory."""
     vars(estimator).pop("feature_names_in_", None)
-    keep_columns(estimator, columns_of(reader))
+    keep_columns(estimator, reader._schema.columns)
     estimator.n_features_in_ = reader.n_features_in_
     if hasattr(reader, "feature_names_in_"):
         estimator.feature_names_in_ = reader.feature_names_in_
-    if columns_of(reader):
-        keep_categories(estimator, columns_of(reader))
+    if reader._schema.columns:
+        keep_categories(estimator, reader._schema.columns)
 
 
 def _choose_columns(estimator, summary, refusal):
@@ -263,7 +262,7 @@ def _choose_columns(estimator, summary, refusal):
         raise ValueError(
             "No row of X has an observed cell and a positive weight: nothing to learn."
         )
-    estimator._fitted_ends = ends
+    estimator._ends = ends
     estimator.feature_indices_ = estimator._observed_columns(ends)
     estimator._split_constants(ends, refusal)
 
@@ -283,7 +282,7 @@ def _cells(estimator, found, location, scale):
     nodes, weights = nodes[seen], weights[seen]
     empty = np.isnan(nodes).all(0) if len(columns) else np.zeros(0, dtype=bool)
     if empty.any():
-        name = estimator._names_in()[columns[empty][0]]
+        name = estimator._schema.all_names[columns[empty][0]]
         raise ValueError(
             f"Column {name!r} has no observed cell in a sample of {len(X)} rows, by "
             "which the model is tuned. Drop the column: too little is observed to "

@@ -8,12 +8,6 @@ from skvnce._incomplete import Incomplete
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear, linear
 from skvnce.algorithms.mixed.columns import NOMINAL, ORDINAL, Marginal
 from skvnce.distributions.levels import Nominal, Ordinal
-from skvnce.estimators._validation import (
-    column_name,
-    columns_of,
-    is_level,
-    level_counts,
-)
 
 SWEEPS = 100  # of the Gibbs sampler that estimates the latent normal model
 JUDGING = 30  # the same without held-out cells
@@ -21,10 +15,10 @@ FAR = 1e3  # edge that stands for an infinite one
 SHARE = 0.5  # weight of the prior of independent latent variables, in rows for each
 
 
-def count_outputs(estimator):
+def count_outputs(schema):
     """Count the columns of the model, nominal ones by their levels if there are 3."""
-    columns, count = columns_of(estimator), len(estimator.feature_indices_)
-    for place in estimator.feature_indices_[is_level(estimator)]:
+    columns, count = schema.columns, len(schema.model_columns)
+    for place in schema.model_columns[schema.is_categorical]:
         n_levels = len(columns[place].levels)
         if columns[place].kind == NOMINAL and n_levels > 2:
             count += n_levels - 1
@@ -33,11 +27,11 @@ def count_outputs(estimator):
 
 def refuse_levels(estimator):
     """Raise an error if the algorithm of an autoencoder does not model categories."""
-    places = estimator.feature_indices_[is_level(estimator)]
+    places = estimator.feature_indices_[estimator._schema.is_categorical]
     if len(places) and estimator.algorithm == "vbgi-vae":
         raise ValueError(
             "algorithm='vbgi-vae' draws missing cells from normal distributions, and "
-            f"{column_name(estimator, places[0])} has categories. Use "
+            f"{estimator._schema.label(places[0])} has categories. Use "
             "algorithm='vbgi-vae-m'."
         )
 
@@ -57,28 +51,28 @@ def level_families(estimator, asked):
     -------
     dict of int to str
     """
-    found, columns = {}, columns_of(estimator)
-    for node in np.flatnonzero(is_level(estimator)):
+    found, columns = {}, estimator._schema.columns
+    for node in np.flatnonzero(estimator._schema.is_categorical):
         place = estimator.feature_indices_[node]
         if asked[node] != "auto":
             raise ValueError(
                 f"likelihood={asked[node]!r} is for numbers, and "
-                f"{column_name(estimator, place)} has categories. Use 'auto' there."
+                f"{estimator._schema.label(place)} has categories. Use 'auto' there."
             )
         two = len(columns[place].levels) == 2
         found[int(node)] = ORDINAL if two else columns[place].kind
     return found
 
 
-def levels_of(estimator, families):
+def levels_of(schema, families):
     """List the codes of the levels of the columns of categories."""
-    counts = level_counts(estimator)
+    counts = schema.n_categories
     return {node: np.arange(float(counts[node])) for node in families}
 
 
-def thresholds_of(estimator, raw, weights, families):
+def thresholds_of(schema, raw, weights, families):
     """Choose thresholds of ordinal levels by their frequencies, by column."""
-    counts, found = level_counts(estimator).tolist(), {}
+    counts, found = schema.n_categories.tolist(), {}
     for node, family in families.items():
         seen = raw.observed[:, node]
         if family == ORDINAL:
@@ -149,7 +143,7 @@ def families_of_levels(estimator):
         found.append(Ordinal.of(list(thresholds), tables))
     nodes = [j for j, name in enumerate(estimator.families_) if name == NOMINAL]
     if nodes:
-        sizes = level_counts(estimator)[nodes].tolist()
+        sizes = estimator._schema.n_categories[nodes].tolist()
         found.append(Nominal.of(nodes, sizes, len(estimator.families_)))
     return tuple(found)
 

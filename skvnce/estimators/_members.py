@@ -13,22 +13,16 @@ from skvnce.algorithms.mixed.columns import NUMERIC
 from skvnce.estimators._by_parts import by_parts, copies_with
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._imputer import Imputer, Predicted
-from skvnce.estimators._possible import PossibleValues
-from skvnce.estimators._tables import (
-    constant_columns,
-    half_sample_mode,
-)
 from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
 from skvnce.estimators._validation import (
     BOUND,
     ON_MISFIT,
     RANDOM_STATE,
-    column_name,
-    columns_of,
     integer_from,
-    is_level,
 )
 from skvnce.estimators._where import mask_of
+from skvnce.tables.statistics import constant_columns, half_sample_mode
+from skvnce.tables.valid_values import ValidValues
 from skvnce.variational.base import global_stream
 
 STRATEGIES = {
@@ -86,7 +80,7 @@ class DrawnByMembers(Imputer):
             Observed cells are equal to those of X.
         """
         given, X = X, self._checked(X)
-        wanted = mask_of(self, where, given, X)
+        wanted = mask_of(self._schema, where, given, X)
         return self._completed(self._predicted(X), X, given, wanted)
 
     def _predicted(self, X):
@@ -192,14 +186,14 @@ class DrawnByMembers(Imputer):
 
     def _numbers(self, places):
         """Leave out the columns of categories."""
-        columns = columns_of(self)
+        columns = self._schema.columns
         return [j for j in places if not columns or columns[j].kind == NUMERIC]
 
     def _refuse_categories(self, reason):
         """Raise an error that names the columns of categories, if there are any."""
         names = [
-            column_name(self, place)
-            for place, column in enumerate(columns_of(self) or ())
+            self._schema.label(place)
+            for place, column in enumerate(self._schema.columns or ())
             if column.kind != NUMERIC
         ]
         if names:
@@ -255,7 +249,7 @@ class DrawnByMembers(Imputer):
 
         Those of categories get their most frequent level.
         """
-        levels = is_level(self)
+        levels = self._schema.is_categorical
         for column, (best, values, _) in self._marginals_of_columns.items():
             summary = best if levels[column] else STRATEGIES[self.strategy](values)
             cells[..., column] = summary
@@ -269,13 +263,13 @@ class DrawnByMembers(Imputer):
         """
         self._keep_possible(X, self.min_value, self.max_value)
         warn_of_bounded_levels(self)
-        columns = columns_of(self)
+        columns = self._schema.columns
         if columns and all(column.levels is not None for column in columns):
             reason = "no column has numbers, and levels are filled by probability"
             warn_of_unused(self, {"strategy": reason})
         if frozen is not None:
-            found = PossibleValues(*self._possible)
-            known = PossibleValues(*frozen._possible)
+            found = self._schema.values
+            known = ValidValues(*frozen._valid)
             low, high = np.where(found.given, found.ranges, known.ranges)
             self._set_possible(
                 known._replace(low=low, high=np.maximum(low, high), given=found.given)
@@ -288,7 +282,7 @@ class DrawnByMembers(Imputer):
 
     def _bounds_of_nodes(self):
         """Return the user's bounds, (2, n_nodes); infinite without a bound."""
-        found = PossibleValues(*self._possible)
+        found = self._schema.values
         free = np.array([[-np.inf], [np.inf]])
         return np.where(found.given, found.ranges, free)[:, self.feature_indices_]
 

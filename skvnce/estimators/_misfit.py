@@ -21,10 +21,10 @@ from scipy.special import ndtri
 from skvnce._progress import step
 from skvnce._random import row_keyed
 from skvnce._warnings import warn_user
-from skvnce.estimators._tables import column_moments, distinct_rows, hold_out
+from skvnce.estimators._tables import hold_out
 from skvnce.estimators._tails import heavy_in_sums, heavy_tailed
-from skvnce.estimators._validation import column_name, is_level
 from skvnce.exceptions import MisfitWarning
+from skvnce.tables.statistics import column_moments, distinct_rows
 
 HELD_OUT = 0.1  # share of the observed cells that are held out
 
@@ -35,7 +35,7 @@ _FAR = 10.0  # limit, over the root of the number of cells, for very large error
 _NOISE = 3.0  # the same limit for all columns together
 _ALONE = 4.0  # upper bound of the error ratio of a column in that sum
 _CLIP = 3 * 1.4826  # in median errors of the means: 3 normal standard deviations
-_LISTED = 8  # maximum number of column names in a message
+MOST_LISTED = 8  # maximum number of column names in a message
 _LEAST = 1e-6  # probability of a held-out level that has none
 _JUDGED = 1000  # maximum number of rows in which cells are predicted
 
@@ -61,7 +61,7 @@ class HeldOutCheck:
             If X is a sample of the rows, the other arguments of `heavy_in_sums`.
         """
         if self.on_misfit != "ignore":
-            announce(tail_messages(self, X, columns, sums), self.on_misfit)
+            announce(tail_messages(self._schema, X, columns, sums), self.on_misfit)
 
     def _check_held_out(self, nodes, predict, *, weights=None, hidden=None):
         """Hold out cells, predict them, and set the attributes that result.
@@ -91,7 +91,7 @@ class HeldOutCheck:
             with step("predicting held-out cells"):
                 found = _judged(nodes, predict, weights, hidden)
         self.held_out_gain_, self.marginal_columns_ = found
-        are_levels = is_level(self)
+        are_levels = self._schema.is_categorical
         self._marginals_of_columns = {
             int(j): _marginal(nodes[:, j], weights, are_levels[j])
             for j in np.flatnonzero(self.marginal_columns_)
@@ -107,7 +107,9 @@ class HeldOutCheck:
         others : sequence of str
             Messages that come first.
         """
-        announce([*others, *misfit_messages(self, remedy)], self.on_misfit)
+        held_out = self.marginal_columns_, self.held_out_gain_, remedy
+        found = misfit_messages(self._schema, *held_out)
+        announce([*others, *found], self.on_misfit)
 
     def _fill_marginal(self, cells):
         """Fill marginal columns (..., n_nodes) by means or modes, in place."""
@@ -341,32 +343,25 @@ def announce(messages, on_misfit):
         warn_user(message, MisfitWarning)
 
 
-def listed(estimator, columns):
-    """List the names of some columns; only the first ones if there are many."""
-    names = [column_name(estimator, column) for column in columns[:_LISTED]]
-    more = len(columns) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more > 0 else "")
-
-
-def misfit_messages(estimator, remedy):
+def misfit_messages(schema, marginal, gain, remedy):
     """Describe which columns the model does not predict, and how they are imputed."""
-    places = estimator.feature_indices_[estimator.marginal_columns_]
+    places = schema.model_columns[marginal]
     if not len(places):
         return []
     fate = "these columns are imputed from their marginal distributions"
     if len(places) == 1:
         fate = "this column is imputed from its marginal distribution"
     means = "their means"
-    if is_level(estimator)[estimator.marginal_columns_].any():
+    if schema.is_categorical[marginal].any():
         means += ", or the shares of their levels,"
     return [
-        f"Held-out cells of {listed(estimator, places)} are predicted worse than by "
-        f"{means} (held_out_gain_={estimator.held_out_gain_:.2g}, over all "
-        f"columns): {fate}. {remedy}"
+        f"Held-out cells of {schema.labels(places, MOST_LISTED)} are predicted worse "
+        f"than by {means} (held_out_gain_={gain:.2g}, over all columns): {fate}. "
+        f"{remedy}"
     ]
 
 
-def tail_messages(estimator, X, columns, sums=None):
+def tail_messages(schema, X, columns, sums=None):
     """Describe the columns whose squared errors are dominated by a few cells.
 
     Parameters are those of `HeldOutCheck._announce_tails`.
@@ -378,9 +373,9 @@ def tail_messages(estimator, X, columns, sums=None):
     if not len(found):
         return []
     return [
-        f"A few cells of {listed(estimator, found)} are so far from the others that "
-        "they dominate the squared errors: the fit depends mainly on them, and other "
-        "cells may be predicted badly. Set cells that are errors to NaN; otherwise "
-        "take logarithms of such columns, or transform them by scikit-learn's "
-        "PowerTransformer or QuantileTransformer."
+        f"A few cells of {schema.labels(found, MOST_LISTED)} are so far from the "
+        "others that they dominate the squared errors: the fit depends mainly on "
+        "them, and other cells may be predicted badly. Set cells that are errors to "
+        "NaN; otherwise take logarithms of such columns, or transform them by "
+        "scikit-learn's PowerTransformer or QuantileTransformer."
     ]

@@ -5,21 +5,21 @@ import numbers
 
 import narwhals as nw
 import numpy as np
-from sklearn.utils._set_output import _get_container_adapter
 
-from skvnce.estimators._validation import columns_of
 from skvnce.tables.cells import is_frame
 from skvnce.tables.completed import as_objects, in_frames
 
 _LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds
 
 
-def as_given(estimator, table, missing, X, indicators=None):
-    """Return filled rows as `transform` of an estimator does, by its `set_output`.
+def as_given(schema, adapter, table, missing, X, indicators=None, names=None):
+    """Return filled rows in the container that a user has asked for.
 
     Parameters
     ----------
-    estimator : IncompleteTransformer
+    schema : Schema
+    adapter : container adapter of scikit-learn, or None
+        By `set_output` of the estimator.
     table : ndarray of shape (n_samples, n_features_out)
         Codes and numbers, without missing cells.
     missing : ndarray of bool, of shape (n_samples, n_features_in_)
@@ -28,6 +28,8 @@ def as_given(estimator, table, missing, X, indicators=None):
         The input, whose observed cells, data types and index are kept.
     indicators : ndarray of shape (n_samples, n_indicators), default=None
         Columns that are appended.
+    names : ndarray of str, of shape (n_indicators,), default=None
+        Theirs.
 
     Returns
     -------
@@ -35,55 +37,53 @@ def as_given(estimator, table, missing, X, indicators=None):
         Without `set_output` an array: of floats if all values are numbers, and else of
         objects.  A data frame has the data types of X if it is a data frame.
     """
-    [found] = tables_as_given(estimator, table[None], missing, X)
+    [found] = tables_as_given(schema, adapter, table[None], missing, X)
     if indicators is None:
         return found
-    adapter = _get_container_adapter("transform", estimator)
     if adapter is None:
         return _appended(found, indicators)
-    new = estimator.indicator_.get_feature_names_out(estimator._names_in())
-    return adapter.hstack([found, adapter.create_container(indicators, found, new)])
+    new = adapter.create_container(indicators, found, names)
+    return adapter.hstack([found, new])
 
 
-def tables_as_given(estimator, tables, missing, X):
+def tables_as_given(schema, adapter, tables, missing, X):
     """Return several filled tables (n_tables, n_samples, n_features_out) of X.
 
     Parameters and the tables of the list that is returned are those of `as_given`.
     """
-    kept, columns = estimator._columns_kept(), columns_of(estimator)
-    adapter = _get_container_adapter("transform", estimator)
+    kept, columns = schema.returned, schema.columns
     library = None if adapter is None else adapter.container_lib
     frame = _frame(X, library, columns)
     if frame is not None:
-        ends = estimator._fitted_ends[:, kept]
+        ends = schema.ends[:, kept]
         found = in_frames(frame, columns, kept, tables, missing[:, kept], ends)
         if _library(frame) != library:  # without missing cells, data types are kept
             found = [nw.from_native(one).to_pandas() for one in found]
     else:
-        found = list(values_of(estimator, tables, missing, X))
+        found = list(values_of(schema, tables, missing, X))
     if adapter is None:
         return found
-    names = estimator._names_in()[kept]
+    names = schema.all_names[kept]
     return [_created(adapter, table, X, names) for table in found]
 
 
-def values_of(estimator, tables, missing, X):
+def values_of(schema, tables, missing, X):
     """Return several filled tables as an array; parameters as of `tables_as_given`."""
-    columns = columns_of(estimator)
+    columns = schema.columns
     if not columns:
         return tables
-    kept = estimator._columns_kept()
+    kept = schema.returned
     found = as_objects(X, columns, kept, tables, missing[:, kept])
     is_single = found.dtype != object and getattr(X, "dtype", None) == np.float32
     return found.astype(np.float32) if is_single else found
 
 
-def probabilities_as_given(estimator, found, X):
+def probabilities_as_given(schema, found, X):
     """Name probabilities of levels, in data frames if X is one.
 
     Parameters
     ----------
-    estimator : Imputer
+    schema : Schema
     found : dict of int to ndarray of shape (n_samples, n_levels)
         By the index of the column.
     X : array-like of shape (n_samples, n_features)
@@ -92,8 +92,8 @@ def probabilities_as_given(estimator, found, X):
     -------
     dict of str to data frame or ndarray
     """
-    columns, names = columns_of(estimator), estimator._names_in()
-    named = hasattr(estimator, "feature_names_in_")
+    columns, names = schema.columns, schema.all_names
+    named = schema.names is not None
     frame = nw.from_native(X, eager_only=True) if is_frame(X) else None
     result = {}
     for place, table in found.items():

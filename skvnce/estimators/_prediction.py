@@ -20,9 +20,7 @@ from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._validation import (
-    columns_of,
     keeps_state_on_failure,
-    passed_columns,
 )
 from skvnce.estimators._weights import checked_weights
 from skvnce.estimators._whole import needs_memory
@@ -180,10 +178,10 @@ class MultipleImputation(BaseEstimator):
         """Draw completed tables, for the default model without what stays missing."""
         tables, passed = self.imputer_.sample(X, n_draws, _seed(rng)), set()
         if self.estimator is None:
-            passed.update(passed_columns(self.imputer_).tolist())
+            passed.update(self.imputer_._schema.passed.tolist())
         if not passed:
             return tables
-        kept, columns = self.imputer_._columns_kept(), columns_of(self.imputer_)
+        kept, columns = self.imputer_._schema.returned, self.imputer_._schema.columns
         used = [k for k, place in enumerate(kept) if place not in passed]
         tables = [select_columns(table, used) for table in tables]
         if is_frame(tables[0]) or not all(columns[kept[k]].is_number for k in used):

@@ -17,7 +17,7 @@ import warnings
 import numpy as np
 from sklearn.base import clone
 
-from skvnce.estimators._validation import Encoded, column_name
+from skvnce.estimators._validation import Encoded
 
 
 def fitted_to(estimator, rows, seed):
@@ -49,9 +49,9 @@ def fitted_to(estimator, rows, seed):
         )
     table = estimator._checked(rows)
     empty = np.isnan(table).all(0)
-    unknown = [j for j in estimator._columns_with_data() if empty[j]]
+    unknown = [j for j in estimator._schema.with_data if empty[j]]
     if unknown:
-        names = ", ".join(column_name(estimator, j) for j in unknown)
+        names = estimator._schema.labels(unknown)
         raise ValueError(
             f"reference has no observed cell in {names}, so nothing is known about the "
             "missing cells. Add rows to reference."

@@ -37,15 +37,12 @@ from skvnce.estimators._level_scores import (
 )
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._modules import CachedModules
-from skvnce.estimators._possible import possible_values
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import (
     check_choice,
-    column_name,
-    columns_of,
-    is_level,
 )
 from skvnce.tables.completed import decoded
+from skvnce.tables.valid_values import valid_values
 
 UNIT = "continuous-bernoulli"
 FAMILIES = ["auto", "normal", "student", "bernoulli", "rounded", UNIT]
@@ -92,14 +89,14 @@ class NodeScores(CachedModules, ConstantColumns):
     def _keep_nodes(self, X, weights, consequence):
         """Choose the columns of the model; return their cells in the rows used."""
         cells = self._read_cells(X, weights, consequence)
-        self._set_possible(possible_values(self, cells.table))
-        levels = is_level(self)
+        self._set_possible(valid_values(self._schema, cells.table))
+        levels = self._schema.is_categorical
         self.location_ = np.where(levels, 0.0, cells.location)
         self.scale_ = np.where(levels, 1.0, cells.scale)
         return cells.nodes, torch.from_numpy(cells.weights)
 
     def _set_possible(self, found):
-        self._possible = tuple(found)  # plain, for skops
+        self._valid = tuple(found)  # plain, for skops
 
     def _fit_normal(self, nodes, weights, *, nonlinear, asked):
         """Choose marginals on held-out cells, and fit a normal distribution to scores.
@@ -122,7 +119,7 @@ class NodeScores(CachedModules, ConstantColumns):
             Scores.
         normal : Normal
         """
-        raw, numbers = Incomplete.from_array(nodes), ~is_level(self)
+        raw, numbers = Incomplete.from_array(nodes), ~self._schema.is_categorical
         if not numbers.all():
             return self._fit_latents(raw, nodes, weights, numbers, nonlinear, asked)
         units = Units(self.location_, self.scale_)
@@ -151,7 +148,7 @@ class NodeScores(CachedModules, ConstantColumns):
 
     def _normal_without(self, data, hidden, weights, normal):
         """Fit the normal distribution of scores without some cells."""
-        if is_level(self).any():
+        if self._schema.is_categorical.any():
             return self._latent_normal(without(data, hidden), weights, JUDGING)
         strength = self.shrinkage_ * len(self.scale_)
         return normal_without(data, hidden, weights, strength, normal)
@@ -174,15 +171,15 @@ class NodeScores(CachedModules, ConstantColumns):
         families = np.where(asked == "auto", found, asked)
         own = level_families(self, asked)
         families[list(own)] = list(own.values())
-        self._thresholds = thresholds_of(self, raw, weights, own)
-        self._values = levels_of(self, own)
+        self._thresholds = thresholds_of(self._schema, raw, weights, own)
+        self._values = levels_of(self._schema, own)
+        names = [self._schema.label(place) for place in self.feature_indices_]
         for j in np.flatnonzero((families == "rounded") | (families == "bernoulli")):
             unique = raw.x[raw.observed[:, j], j].unique()
             if families[j] == "bernoulli" and len(unique) != 2:
                 raise ValueError(
                     f"likelihood='bernoulli' needs columns of two values, and "
-                    f"{column_name(self, self.feature_indices_[j])} has {len(unique)}. "
-                    "Use 'rounded' or 'normal' there."
+                    f"{names[j]} has {len(unique)}. Use 'rounded' or 'normal' there."
                 )
             self._values[int(j)] = unique.numpy()
         for j in np.flatnonzero(families == UNIT):
@@ -190,9 +187,8 @@ class NodeScores(CachedModules, ConstantColumns):
             if seen.min() < 0 or seen.max() > 1:
                 raise ValueError(
                     f"likelihood={UNIT!r} needs columns with values between 0 and 1, "
-                    f"and {column_name(self, self.feature_indices_[j])} has "
-                    f"{seen.min():g} to {seen.max():g}. Rescale it, or use 'normal' "
-                    "there."
+                    f"and {names[j]} has {seen.min():g} to {seen.max():g}. "
+                    "Rescale it, or use 'normal' there."
                 )
         self._tables = {}
         if own:
@@ -204,7 +200,7 @@ class NodeScores(CachedModules, ConstantColumns):
         """Return the device of training."""
         name, slot = self._solver()["device"], f"{self._slot}.device"
         device = resolve_device(name, slot)
-        if device.type != "cpu" and is_level(self).any():
+        if device.type != "cpu" and self._schema.is_categorical.any():
             if name == "auto":
                 return torch.device("cpu")
             raise ValueError(
@@ -215,7 +211,7 @@ class NodeScores(CachedModules, ConstantColumns):
 
     def _device_in_use(self):
         """Return the device of `transform`, `sample` and `score_samples`."""
-        if is_level(self).any():
+        if self._schema.is_categorical.any():
             return torch.device("cpu")
         return device_in_use(self._solver()["device"])
 
@@ -293,9 +289,9 @@ class NodeScores(CachedModules, ConstantColumns):
     def _widened(self, nodes):
         """Insert the columns of the model among all columns."""
         table = np.full((len(nodes), self.n_features_in_), np.nan)
-        table[:, list(self.constants_)] = self._constant_cells()
+        table[:, list(self.constants_)] = self._schema.constant_cells
         table[:, self.feature_indices_] = nodes
-        columns = columns_of(self)
+        columns = self._schema.columns
         return decoded(columns, table) if columns else table
 
 

@@ -28,13 +28,6 @@ import numpy as np
 import torch
 
 from skvnce._warnings import warn_user
-from skvnce.estimators._possible import PossibleValues
-from skvnce.estimators._validation import (
-    column_name,
-    column_of_key,
-    columns_of,
-    passed_columns,
-)
 
 _MOST_INTEGERS = 2**20  # in a wider range, rounding does not matter
 _LEAST_OF_SHIFT = 0.75  # of a stated shift, on average, below which users are warned
@@ -110,12 +103,12 @@ class Move(NamedTuple):
         return cells, np.clip(cells + self.amount, self.low, self.high)
 
 
-def spreads(estimator, X):
+def spreads(schema, X):
     """Compute standard deviations of the observed cells of each column.
 
     Parameters
     ----------
-    estimator : estimator
+    schema : Schema
     X : ndarray of shape (n_samples, n_features)
 
     Returns
@@ -125,7 +118,7 @@ def spreads(estimator, X):
         cell.
     """
     found = np.zeros(X.shape[1])
-    columns = columns_of(estimator)
+    columns = schema.columns
     for place, cells in enumerate(X.T.astype(np.float64)):
         seen = cells[~np.isnan(cells)]
         if columns and columns[place].is_count:
@@ -134,12 +127,12 @@ def spreads(estimator, X):
     return found
 
 
-def shift_of(estimator, shift):
+def shift_of(schema, shift):
     """Check the parameter `shift` of `sample`, and convert it.
 
     Parameters
     ----------
-    estimator : Imputer
+    schema : Schema
     shift : dict
         See `sample`.
 
@@ -152,11 +145,11 @@ def shift_of(estimator, shift):
             "shift must be a dict of columns to numbers, or to dicts of levels to "
             f"log-odds, got {shift!r}."
         )
-    nodes = {place: j for j, place in enumerate(estimator.feature_indices_.tolist())}
+    nodes = {place: j for j, place in enumerate(schema.model_columns.tolist())}
     columns, moves, log_odds = np.zeros(len(nodes), dtype=bool), {}, {}
     for key, value in shift.items():
-        place = column_of_key(estimator, key, "shift")
-        if place in passed_columns(estimator):
+        place = schema.index_of(key, "shift")
+        if place in schema.passed:
             raise ValueError(
                 f"shift has the column {key!r}, which is passed through: it is in no "
                 "model, and its missing cells stay missing. Leave it out."
@@ -166,7 +159,7 @@ def shift_of(estimator, shift):
                 f"shift has the column {key!r}, which is constant or entirely missing "
                 "in the training rows. Leave it out."
             )
-        node, (column, levels) = nodes[place], _levels_of(estimator, place)
+        node, (column, levels) = nodes[place], _levels_of(schema, place)
         columns[node] = True
         if isinstance(value, dict):
             log_odds[node] = _log_odds(key, value, levels)
@@ -177,7 +170,7 @@ def shift_of(estimator, shift):
                     f"shift[{key!r}] must be a dict of levels to log-odds, as the "
                     f"column has categories, got {value!r}."
                 )
-            moves[node] = _move(estimator, place, column, move)
+            moves[node] = _move(schema, place, column, move)
     return Shift(columns, moves, log_odds, {node: np.zeros(2) for node in moves})
 
 
@@ -189,7 +182,7 @@ def announce_cuts(estimator, shift):
         if abs(found) < _LEAST_OF_SHIFT * abs(asked):
             spread = estimator._spreads[place]
             warn_user(
-                f"shift moves the missing cells of {column_name(estimator, place)} by "
+                f"shift moves the missing cells of {estimator._schema.label(place)} by "
                 f"{found / spread:.2f} standard deviations on average, not by "
                 f"{asked / spread:.2f}, as {estimator._limit_of_shift(place)}"
             )
@@ -257,8 +250,8 @@ def _tilted(draw, source, nodes, number, log_odds):
     return drawn
 
 
-def _levels_of(estimator, place):
-    columns = columns_of(estimator)
+def _levels_of(schema, place):
+    columns = schema.columns
     return (columns[place], columns[place].levels) if columns else (None, None)
 
 
@@ -298,13 +291,13 @@ def _log_odds(key, value, levels):
     return found - found.max()
 
 
-def _move(estimator, place, column, share):
+def _move(schema, place, column, share):
     """Make the move of a column by a share of its standard deviation."""
-    amount = share * estimator._spreads[place]
+    amount = share * schema.spreads[place]
     if column is not None and column.is_count:
         values = _counts(column)
         return Move(amount, values, True, values[0], values[-1])
-    known = PossibleValues(*estimator._possible)
+    known = schema.values
     low, high = known.ranges[:, place]
     values = known.values.get(place)
     if values is None and known.integers[place]:

@@ -9,10 +9,10 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from skvnce.estimators._possible import PossibleValues
 from skvnce.estimators._summary import rows_in_memory
 from skvnce.estimators._tables import rows_with_data
-from skvnce.estimators._validation import Encoded, ends_of
+from skvnce.estimators._validation import Encoded
+from skvnce.tables.statistics import ends_of
 
 MOST_KEPT = 20_000  # rows of a stream by which its choices are made
 _PART_KEPT = 5  # one of so many of the rows that a table in parts has in memory
@@ -67,7 +67,7 @@ class Stream(NamedTuple):
 
     def refitted(self, estimator, **fit_params):
         """Repeat the fit of an estimator, and return what it keeps."""
-        estimator._fitted_ends = ends_of(self.rows)
+        estimator._ends = ends_of(self.rows)
         estimator.fit(Encoded(self.rows, estimator), **fit_params)
         return self._replace(n_fitted=self.n_rows, n_new=0)
 
@@ -92,12 +92,12 @@ class Stream(NamedTuple):
         return self.rows.copy(), self.weights.copy(), *self[2:]
 
 
-def widened(estimator, X):
+def widened(schema, X):
     """Extend the ranges of the columns, and their repeated values, to new cells.
 
     Returns
     -------
-    found : PossibleValues
+    found : ValidValues
     ends : ndarray of shape (2, n_features)
         Smallest and largest observed cells.
 
@@ -106,13 +106,13 @@ def widened(estimator, X):
     ValueError
         If new cells are outside the user's bounds.
     """
-    known, old = PossibleValues(*estimator._possible), estimator._fitted_ends
+    known, old = schema.values, schema.ends
     new = ends_of(X)
     ends = np.stack([np.fmin(old[0], new[0]), np.fmax(old[1], new[1])])
-    return known.extended(estimator, X, old, ends), ends
+    return known.extended(schema, X, old, ends), ends
 
 
 def widen(estimator, X):
     """Set the ranges that `widened` returns."""
-    found, estimator._fitted_ends = widened(estimator, X)
+    found, estimator._ends = widened(estimator._schema, X)
     estimator._set_possible(found)

@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 from scipy.stats import rankdata
-from sklearn.utils._set_output import _get_container_adapter
 
 from skvnce._random import row_keyed
 from skvnce.estimators._weights import checked_weights
@@ -33,44 +32,6 @@ def rows_with_data(X, sample_weight, known=None):
     if not kept.any():
         raise ValueError("No row of X has an observed cell and a positive weight.")
     return weights, kept
-
-
-def column_moments(nodes, weights):
-    """Compute weighted means and standard deviations of the observed cells."""
-    seen = ~np.isnan(nodes) * weights[:, None]
-    total = seen.sum(0)
-    with np.errstate(over="ignore", invalid="ignore"):  # the check of the scale follows
-        mean = np.nansum(nodes * seen, 0) / total
-        return mean, np.sqrt(np.nansum((nodes - mean) ** 2 * seen, 0) / total)
-
-
-def constant_columns(nodes):
-    """Return which columns have observed cells that are equal, up to rounding."""
-    low, high = np.fmin.reduce(nodes, 0), np.fmax.reduce(nodes, 0)
-    with np.errstate(over="ignore"):  # an infinite range is none of a constant
-        return high - low <= 1e-13 * np.maximum(abs(low), abs(high))
-
-
-def distinct_rows(rows):
-    """Find the distinct rows of a table; NaN equals NaN, and -0.0 equals 0.0.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n, features)
-        With at least one column.
-
-    Returns
-    -------
-    first : ndarray of int, of shape (n_different,)
-        Indices of rows that are all distinct.
-    group : ndarray of int, of shape (n,)
-        Index into `first` of the row that equals each row.
-    """
-    clean = np.ascontiguousarray(np.where(np.isnan(rows), np.nan, rows + 0.0))
-    width = clean.itemsize * clean.shape[1]
-    keys = clean.view(np.dtype((np.void, width))).ravel()
-    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    return first, group
 
 
 def hold_out(nodes, weights, share):
@@ -111,49 +72,3 @@ def row_folds(nodes, n_folds=5):
 def _keyed_by_ranks(nodes):
     ranks = rankdata(nodes, method="dense", axis=0, nan_policy="omit") - 1
     return row_keyed(ranks, 0)
-
-
-def into_dtype(cells, dtype):
-    """Convert floats to a dtype, and clip values beyond its range."""
-    most = np.finfo(dtype).max
-    return np.clip(np.asarray(cells), -most, most).astype(dtype)
-
-
-def in_container(estimator, array, X, names):
-    """Put an array into the container that `transform` of an estimator returns.
-
-    Parameters
-    ----------
-    estimator : transformer with `set_output`
-    array : ndarray of shape (n_samples, n_columns)
-    X : array-like of shape (n_samples, n_features)
-        The input, whose index a pandas data frame keeps.
-    names : ndarray of str, of shape (n_columns,)
-
-    Returns
-    -------
-    ndarray or data frame
-    """
-    adapter = _get_container_adapter("transform", estimator)
-    return array if adapter is None else adapter.create_container(array, X, names)
-
-
-def half_sample_mode(draws):
-    """Estimate the mode of draws for each cell (Bickel and Fruehwirth 2006).
-
-    Parameters
-    ----------
-    draws : ndarray of shape (n_draws, ...)
-
-    Returns
-    -------
-    ndarray of shape (...)
-    """
-    sorted_draws = np.sort(draws, 0)
-    while len(sorted_draws) > 2:
-        half = (len(sorted_draws) + 1) // 2
-        widths = sorted_draws[half - 1 :] - sorted_draws[: len(sorted_draws) - half + 1]
-        first = widths.argmin(0)
-        places = first[None] + np.arange(half).reshape(-1, *[1] * first.ndim)
-        sorted_draws = np.take_along_axis(sorted_draws, places, 0)
-    return sorted_draws.mean(0)

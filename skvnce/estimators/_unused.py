@@ -4,12 +4,6 @@ import inspect
 from numbers import Number
 
 from skvnce._warnings import warn_user
-from skvnce.estimators._validation import (
-    column_name,
-    column_of_key,
-    columns_of,
-    passed_columns,
-)
 
 
 def warn_of_unused(estimator, reasons):
@@ -31,10 +25,10 @@ def warn_of_unused(estimator, reasons):
 
 def warn_of_bounded_levels(estimator):
     """Warn of bounds of columns of categories, or passed through, which have none."""
-    columns = columns_of(estimator)
+    columns = estimator._schema.columns
     if not columns:
         return
-    passed = passed_columns(estimator).tolist()
+    passed = estimator._schema.passed.tolist()
     levels = [j for j, column in enumerate(columns) if column.levels is not None]
     reasons = {
         "columns of categories have no bounds, but only observed levels": levels,
@@ -45,8 +39,8 @@ def warn_of_bounded_levels(estimator):
         if len(levels) + len(passed) == len(columns):
             warn_of_unused(estimator, {name: next(iter(reasons))})
         elif hasattr(given, "items"):  # a dict, or a Series
-            places = [column_of_key(estimator, key, name) for key in given.keys()]
+            places = [estimator._schema.index_of(key, name) for key in given.keys()]
             for reason, unfit in reasons.items():
-                named = [column_name(estimator, j) for j in places if j in unfit]
+                named = [estimator._schema.label(j) for j in places if j in unfit]
                 if named:
                     warn_user(f"{name} of {', '.join(named)} has no effect: {reason}.")

@@ -20,7 +20,6 @@ from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._parts import Adam
 from skvnce.estimators._scores import FAMILIES, by_encoder
-from skvnce.estimators._tables import into_dtype
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._vae_continued import ContinuedTraining
 from skvnce.estimators._validation import (
@@ -33,10 +32,10 @@ from skvnce.estimators._validation import (
     check_sizes,
     incomplete_array,
     integer_from,
-    is_level,
     keeps_state_on_failure,
     latent_array,
 )
+from skvnce.tables.statistics import into_dtype
 
 
 class VariationalAutoencoder(
@@ -288,12 +287,12 @@ class VariationalAutoencoder(
         check_fit(self, X.shape)
         self._fit_table(X)
         self._stream = None
-        if is_level(self).all() and self.feature_indices_.size:
+        if self._schema.is_categorical.all() and self.feature_indices_.size:
             names = "likelihood", "marginals"
             warn_of_unused(self, dict.fromkeys(names, "no column has numbers"))
         if self.on_misfit != "ignore":
-            numbers = self.feature_indices_[~is_level(self)]
-            announce(tail_messages(self, X, numbers), self.on_misfit)
+            numbers = self.feature_indices_[~self._schema.is_categorical]
+            announce(tail_messages(self._schema, X, numbers), self.on_misfit)
         return self
 
     @by_parts

@@ -17,8 +17,6 @@ from skvnce.estimators._whole import needs_memory
 from skvnce.tables.checks import warn_of_table
 from skvnce.tables.columns import (
     FROM_DTYPE,
-    PASSED,
-    Column,
     encode,
     refuse_categories,
 )
@@ -29,10 +27,11 @@ from skvnce.tables.containers import (
     readable,
 )
 from skvnce.tables.identifiers import codes_of_passed, modelled_columns
+from skvnce.tables.statistics import ends_of
 from skvnce.tables.table import Table
 
 _OF_COLUMNS = (  # attributes that describe the columns of a table
-    *("n_features_in_", "feature_names_in_", "_fitted_ends"),
+    *("n_features_in_", "feature_names_in_", "_ends"),
     *("_columns", "categories_"),
 )
 _OF_READERS = (  # what to do about text in an array, if the estimator models categories
@@ -118,41 +117,13 @@ class Encoded(NamedTuple):
     estimator: object
 
 
-def column_name(estimator, column):
-    """Format the name or the index of a column for messages."""
-    names = getattr(estimator, "feature_names_in_", None)
-    return f"column {column}" if names is None else f"column {names[column]!r}"
-
-
-def column_of_key(estimator, key, name):
-    """Find the column of a name, or of an index if the columns have no names.
-
-    Parameters
-    ----------
-    estimator : BaseEstimator
-        Its `n_features_in_` and `feature_names_in_` are set.
-    key : str or int
-    name : str
-        The parameter that has the key, for the error.
-    """
-    names = list(getattr(estimator, "feature_names_in_", ()))
-    width = estimator.n_features_in_
-    if key in names:
-        return names.index(key)
-    is_index = isinstance(key, numbers.Integral) and not isinstance(key, bool)
-    if not names and is_index and 0 <= key < width:
-        return int(key)
-    known = ", ".join(map(repr, names)) if names else f"0 to {width - 1}"
-    raise ValueError(f"{name} has the key {key!r}, no column of X: {known}.")
-
-
 def incomplete_array(estimator, X, *, reset, like=None, asked=None):
     """Validate a table in which NaN, or a mask, marks missing cells.
 
     Estimators with the parameter `categorical_features`, or whose `model` has it, read
     categories and dates: the table that is returned has codes of levels, and
-    microseconds.  `columns_of` gives
-    what `fit` has learned about the columns.
+    microseconds.  `_schema` of the estimator
+    then has what `fit` has learned about the columns.
 
     Parameters
     ----------
@@ -192,7 +163,7 @@ def incomplete_array(estimator, X, *, reset, like=None, asked=None):
         known = getattr(like, "_columns", None)
         asked = settings.categorical_features if asked is None else asked
         keep_columns(estimator, known or modelled_columns(X, asked))
-    columns = columns_of(estimator)
+    columns = estimator._schema.columns
     if columns is None:
         table = _numbers(estimator, X, reset)
     else:
@@ -200,43 +171,17 @@ def incomplete_array(estimator, X, *, reset, like=None, asked=None):
     if reset:
         if np.isnan(table).all():
             raise ValueError("All columns of X are entirely missing: nothing to learn.")
-        estimator._fitted_ends = ends_of(table)
-        read = as_table(estimator, table)
+        estimator._ends = ends_of(table)
+        read = Table.of_schema(table, estimator._schema)
         warn_of_table(read._replace(passed=codes_of_passed(X, columns or ())))
     else:
-        _check_not_far(estimator, table)
+        _check_not_far(estimator._schema, table)
     return table
 
 
 def _settings(estimator):
     """Return what has the parameters of an estimator: itself, or its `model`."""
     return estimator._settings() if hasattr(estimator, "_settings") else estimator
-
-
-def columns_of(estimator):
-    """List what `fit` has learned about columns; None if all cells are numbers."""
-    columns = getattr(estimator, "_columns", None)
-    return columns and [Column(*column) for column in columns]
-
-
-def passed_columns(estimator):
-    """Return the indices of columns that are passed through; ndarray of int."""
-    columns = columns_of(estimator) or ()
-    found = [j for j, column in enumerate(columns) if column.kind == PASSED]
-    return np.array(found, dtype=int)
-
-
-def level_counts(estimator):
-    """Count the levels of the columns of the model, 0 for numbers; (n_nodes,)."""
-    columns, places = columns_of(estimator), estimator.feature_indices_
-    if columns is None:
-        return np.zeros(len(places), dtype=int)
-    return np.array([len(columns[j].levels or ()) for j in places], dtype=int)
-
-
-def is_level(estimator):
-    """Return which columns of the model are categories; (n_nodes,)."""
-    return level_counts(estimator) > 0
 
 
 def keep_columns(estimator, columns):
@@ -307,12 +252,6 @@ def _codes(estimator, X, columns, reset):
         )
 
 
-def as_table(estimator, cells):
-    """Describe cells (n, n_features) of a table whose columns are known."""
-    names = [column_name(estimator, j) for j in range(cells.shape[1])]
-    return Table.of(cells, columns_of(estimator), names)
-
-
 def share_columns(estimator, member):
     """Give a member, which fits the validated table of an estimator, its columns."""
     for name in _OF_COLUMNS:
@@ -320,16 +259,9 @@ def share_columns(estimator, member):
             setattr(member, name, getattr(estimator, name))
 
 
-def ends_of(table):
-    """Find the smallest and the largest cell of each column, NaN if it has none."""
-    return np.stack(
-        [np.fmin.reduce(table, 0), np.fmax.reduce(table, 0)], dtype=np.float64
-    )
-
-
-def _check_not_far(estimator, X):
+def _check_not_far(schema, X):
     """Raise an error for cells so far from those of the fit that squares overflow."""
-    low, high = estimator._fitted_ends
+    low, high = schema.ends
     if np.isnan(low).all():  # of parts of a table: nothing is known yet
         return
     with np.errstate(over="ignore"):
@@ -339,7 +271,7 @@ def _check_not_far(estimator, X):
     if far.any():
         row, column = np.argwhere(far)[0]
         raise ValueError(
-            f"X has {X[row, column]} in {column_name(estimator, column)}, row {row}: "
+            f"X has {X[row, column]} in {schema.label(column)}, row {row}: "
             f"{_FAR:g} times as far from the observed values of fit, {low[column]} to "
             f"{high[column]}, as these are from each other. Correct the cell, or mark "
             "it as missing by NaN."
@@ -357,14 +289,14 @@ def latent_array(Z, n_components):
     return Z
 
 
-def check_non_negative(estimator, X):
+def check_non_negative(schema, X, name):
     """Reject negative cells; scikit-learn's helper does not accept NaN."""
     negative = X < 0
     if negative.any():
         row, column = np.argwhere(negative)[0]
         raise ValueError(
-            f"Negative values in data passed to {type(estimator).__name__}: "
-            f"{X[row, column]} in {column_name(estimator, column)}, row {row}. The "
+            f"Negative values in data passed to {name}: "
+            f"{X[row, column]} in {schema.label(column)}, row {row}. The "
             "model is for non-negative columns; drop or shift columns that are not. "
             "CopulaGraphLearner learns a graph of columns of any distribution."
         )
@@ -412,17 +344,15 @@ def check_rank(n_components, width):
         )
 
 
-def check_deviations(estimator, columns, deviation):
+def check_deviations(schema, columns, deviation):
     """Check that standard deviations (n_columns,) have finite, positive squares."""
-    check_squares(
-        estimator, columns, np.isfinite(deviation**2) & (deviation**2 > 1e-300)
-    )
+    check_squares(schema, columns, np.isfinite(deviation**2) & (deviation**2 > 1e-300))
 
 
-def check_squares(estimator, columns, fit):
+def check_squares(schema, columns, fit):
     """Raise an error for the first column whose squares do not fit into float64."""
     if not fit.all():
-        name = column_name(estimator, columns[np.flatnonzero(~fit)[0]])
+        name = schema.label(columns[np.flatnonzero(~fit)[0]])
         raise ValueError(
             f"{name} has values whose squares leave the range of float64. Rescale it."
         )

@@ -43,7 +43,6 @@ from skvnce.estimators._parts import Adam
 from skvnce.estimators._validation import (
     AUTO,
     OF_CATEGORIES,
-    column_name,
     incomplete_array,
     integer_from,
     keeps_state_on_failure,
@@ -383,7 +382,7 @@ class VGIImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
     def _tell_strays(self, member):
         """Warn about columns whose chains often leave the observed range."""
         if member.strays_:
-            names = ", ".join(column_name(self, j) for j in member.strays_)
+            names = self._schema.labels(member.strays_)
             rate = member._solver()["learning_rate_init"]
             warn_user(
                 f"Chains ran away in {names}: more than {STRAY:.0%} of their draws "

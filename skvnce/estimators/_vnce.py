@@ -23,7 +23,7 @@ from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._modules import state_of
 from skvnce.estimators._parts import LBFGS, Adam
 from skvnce.estimators._rounds import failures_named
-from skvnce.estimators._tables import column_moments, hold_out
+from skvnce.estimators._tables import hold_out
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
@@ -43,6 +43,7 @@ from skvnce.estimators._vnce_checks import (
 from skvnce.estimators._vnce_fitted import FittedDensity
 from skvnce.estimators._vnce_settings import settings_of, solver_of
 from skvnce.models.free_gaussian import FreeGaussian
+from skvnce.tables.statistics import column_moments
 from skvnce.training.adam import NotFinite
 
 _REMEDY = (

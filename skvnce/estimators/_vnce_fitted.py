@@ -19,10 +19,10 @@ from skvnce.estimators._base import CellSampler
 from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._modules import CachedModules, filled_once, load_state
-from skvnce.estimators._tables import in_container, into_dtype
 from skvnce.estimators._validation import check_sample
 from skvnce.estimators._vnce_settings import device_name
 from skvnce.models.noise import Marginals, Rescaled
+from skvnce.tables.statistics import into_dtype
 
 _POOL = 10_000  # rows of the reference noise from which that of each row is chosen
 _NU = REFERENCE_RATIO
@@ -103,7 +103,10 @@ class FittedDensity(CachedModules, CellSampler):
         names = self.get_feature_names_out()
         if as_array:
             return drawn
-        return [in_container(self, table, X, names) for table in drawn]
+        made = self._container()
+        if made is None:
+            return list(drawn)
+        return [made.create_container(table, X, names) for table in drawn]
 
     def _drawn_tables(self, X, n_draws, random_state):
         return self._columns_out(self._posterior_draws(X, n_draws, random_state, 0), X)

@@ -18,9 +18,9 @@ from sklearn.utils import _safe_indexing
 from skvnce._warnings import warn_user
 from skvnce.estimators._cellwise import columns_given
 from skvnce.estimators._output import values_of
-from skvnce.estimators._validation import column_name, column_of_key, columns_of
 from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.completed import in_frames
+from skvnce.tables.schema import Schema
 
 _TRIES = (16, 256)  # draws of a row until one agrees with its observed cells
 OF_PREDICTION = 64  # draws from which the prediction of such a row is chosen
@@ -33,7 +33,7 @@ class Rules(NamedTuple):
 
     Attributes
     ----------
-    estimator : Imputer
+    schema : Schema
     function : callable or None
         Maps a completed table to masks of all columns, or of some.
     columns : dict
@@ -44,7 +44,7 @@ class Rules(NamedTuple):
         As given by the user.
     """
 
-    estimator: object
+    schema: Schema
     function: Callable | None
     columns: dict
     fixed: np.ndarray
@@ -66,7 +66,7 @@ class Rules(NamedTuple):
         ndarray of bool, of shape (n_rows, n_features)
         """
         X, found = _safe_indexing(self.X, rows), self.fixed[rows]
-        shown = _shown(self.estimator, table, filled, X)
+        shown = _shown(self.schema, table, filled, X)
         if self.function is not None:
             given = _applied(self.function, shown, "where")
         else:
@@ -74,7 +74,7 @@ class Rules(NamedTuple):
                 key: _applied(rule, shown, f"where[{key!r}]")
                 for key, rule in self.columns.items()
             }
-        return _read(self.estimator, given, X, found, is_rule=True)
+        return _read(self.schema, given, X, found, is_rule=True)
 
     def settled(self, table, missing, rows):
         """Empty cells until the rules hold for what is left.
@@ -88,7 +88,7 @@ class Rules(NamedTuple):
         wrong : ndarray of bool, of shape (n_rows, n_features)
             The observed cells that the rules deny.
         """
-        kept, filled = self.estimator._columns_kept(), missing
+        kept, filled = self.schema.returned, missing
         while True:
             left = np.where((missing & ~filled)[:, kept], np.nan, table)
             asked = self.asked(left, filled, rows)
@@ -193,7 +193,7 @@ class Rules(NamedTuple):
         The change is the most probable one that agrees or, with `rng`, one at random.
         """
         table, filled, denied = found
-        kept = self.estimator._columns_kept()
+        kept = self.schema.returned
         codes = {
             place: table[rows, np.searchsorted(kept, place)].astype(int)
             for place in probabilities
@@ -227,12 +227,10 @@ class Rules(NamedTuple):
 
     def _with_numbers(self, drawn, row):
         """Replace the numbers of draws (n_draws, n_features_out) by those of a row."""
-        columns = columns_of(self.estimator)
+        columns = self.schema.columns
         if columns is None:
             return drawn
-        levels = [
-            bool(columns[place].levels) for place in self.estimator._columns_kept()
-        ]
+        levels = [bool(columns[place].levels) for place in self.schema.returned]
         return np.where(levels, drawn, row)
 
     def _announce(self, denied):
@@ -247,7 +245,7 @@ class Rules(NamedTuple):
             )
 
     def _name(self, place):
-        return column_name(self.estimator, place)
+        return self.schema.label(place)
 
 
 class Changes(NamedTuple):
@@ -291,12 +289,12 @@ def _changes(missing, probabilities, codes, rng=None):
     return Changes(np.array(columns), np.array(levels), order, ratios)
 
 
-def mask_of(estimator, where, X, checked):
+def mask_of(schema, where, X, checked):
     """Check the parameter `where`, and convert it.
 
     Parameters
     ----------
-    estimator : IncompleteTransformer
+    schema : Schema
     where : array-like of bool of shape (n_samples, n_features), dict, callable or None
     X : array-like of shape (n_samples, n_features)
     checked : ndarray of shape (n_samples, n_features)
@@ -310,27 +308,27 @@ def mask_of(estimator, where, X, checked):
         return None
     found = np.ones(checked.shape, dtype=bool)
     if callable(where):
-        return Rules(estimator, where, {}, found, X)
+        return Rules(schema, where, {}, found, X)
     rules, masks = {}, where
     if isinstance(where, dict):
         rules = {key: value for key, value in where.items() if callable(value)}
         masks = {key: value for key, value in where.items() if key not in rules}
-    found = _read(estimator, masks, X, found)
+    found = _read(schema, masks, X, found)
     for key in rules:
-        column_of_key(estimator, key, "where")  # raises an error for unknown ones
-    return Rules(estimator, None, rules, found, X) if rules else found
+        schema.index_of(key, "where")  # raises an error for unknown ones
+    return Rules(schema, None, rules, found, X) if rules else found
 
 
-def _read(estimator, given, X, found, *, is_rule=False):
+def _read(schema, given, X, found, *, is_rule=False):
     """Read masks into `found` (n, n_features), in place."""
-    for place, cells in columns_given(estimator, given, X, len(found), "where"):
+    for place, cells in columns_given(schema, given, X, len(found), "where"):
         values = cells.tolist()
         if is_rule:  # comparisons with missing values
             values = [False if is_missing(one) else one for one in values]
         if not all(isinstance(one, bool | np.bool_) for one in values):
             raise TypeError(
                 "where must have True and False only, but has other values in "
-                f"{column_name(estimator, place)}."
+                f"{schema.label(place)}."
             )
         found[:, place] = values
     return found
@@ -354,15 +352,15 @@ def _applied(rule, table, name):
     return found
 
 
-def _shown(estimator, table, filled, X):
+def _shown(schema, table, filled, X):
     """Show completed rows as a frame of the type of X, or as an array."""
     if not is_frame(X):
-        return values_of(estimator, table[None], filled, X)[0]
+        return values_of(schema, table[None], filled, X)[0]
     frame = nw.from_native(X, eager_only=True)
     if not (frame.implementation.is_pandas() or frame.implementation.is_polars()):
         X = frame.to_pandas()
-    kept = estimator._columns_kept()
-    ends, columns = estimator._fitted_ends[:, kept], columns_of(estimator)
+    kept = schema.returned
+    ends, columns = schema.ends[:, kept], schema.columns
     [found] = in_frames(X, columns, kept, table[None], filled[:, kept], ends)
     return found
 

@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from skvnce.tables.columns import Column
+from skvnce.tables.schema import Schema
 
 _SHOWN = 5  # findings that a message lists
 
@@ -44,6 +45,12 @@ class Table(NamedTuple):
         ends = ends.astype(np.float64)  # whose range holds differences of float32
         columns = columns or [Column("numeric")] * len(names)
         return cls(cells, columns, names, ends, (~np.isnan(cells)).sum(0))
+
+    @classmethod
+    def of_schema(cls, cells: np.ndarray, schema: Schema) -> Self:
+        """Describe a table of which a schema is known."""
+        names = [schema.label(j) for j in range(cells.shape[1])]
+        return cls.of(cells, schema.columns, names)
 
     def observed(self, place: int) -> np.ndarray:
         """Return the observed cells of a column (n,), as codes."""

@@ -409,7 +409,8 @@ def test_limits_three_deviations_beyond_the_observed_cells_are_too_far(side):
         end = cells[-1, 0] + deviations * side * np.std(cells)
         given = (end, None) if side > 0 else (None, end)
         limits = [None if one is None else {0: one} for one in given]
-        check_distance(imputer, limits_of(imputer, *limits, X, X), X)
+        schema = imputer._schema
+        check_distance(schema, limits_of(schema, *limits, X, X), X)
 
     check(2.9)
     with pytest.raises(ValueError, match="is far from the observed cells"):

@@ -185,7 +185,7 @@ def test_ranges_and_values_grow():
     assert both.feature_ranges_[1, 1] == 40.0
     draws = both.sample(X, 5, random_state=0, as_array=True)[:, np.isnan(X[:, 1]), 1]
     assert np.isin(draws, [*np.unique(X[:, 1]), 40.0]).all()
-    assert first._possible[4][2] and not both._possible[4][2]
+    assert first._valid[4][2] and not both._valid[4][2]
     bounded = GaussianImputer(max_value={0: 10.0}, random_state=0).fit(X)
     new[0, 0] = 11.0
     before = pickle.dumps(bounded)

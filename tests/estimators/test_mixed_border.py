@@ -170,7 +170,7 @@ def test_tables_filled_together_equal_tables_filled_alone(imputer, library):
     checked = model._checked(X)
     drawn, missing = model._drawn_tables(checked, 3, 0), np.isnan(checked)
     for table, found in zip(drawn, model.sample(X, 3, random_state=0), strict=True):
-        alone = as_given(model, table, missing, X)
+        alone = as_given(model._schema, model._container(), table, missing, X)
         ports = [np.asarray(one["port"], dtype=object) for one in (found, alone)]
         assert (ports[0] == ports[1]).all() and "C" in ports[0]
         if library == "pandas":

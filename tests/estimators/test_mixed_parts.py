@@ -11,7 +11,6 @@ from skvnce.algorithms.mixed.counted import MOST, counts_at, knots_of, marginal_
 from skvnce.estimators import _summary
 from skvnce.estimators._chunks import in_parts
 from skvnce.estimators._part_columns import columns_of_parts
-from skvnce.estimators._validation import columns_of
 
 GAUSSIAN = GaussianImputer(max_iter=20, n_parameter_draws=2, random_state=0)
 GRAPH = CopulaGraphLearner(max_iter=16, random_state=0)
@@ -60,7 +59,7 @@ def test_the_fit_is_that_in_memory(estimator, kind):
     one, other = (type(estimator)(**options).fit(X) for X in (table, given))
     for name in ("mean_", "covariance_", "feature_ranges_", "held_out_gain_"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    assert columns_of(one) == columns_of(other)
+    assert one._schema.columns == other._schema.columns
     assert {key: list(one) for key, one in one.categories_.items()} == {
         "text": list("pqrz"),
         "grade": ["top", "mid", "low"],

@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from skvnce.estimators._tables import (
-    distinct_rows,
-    half_sample_mode,
-    hold_out,
-)
+from skvnce.estimators._tables import hold_out
+from skvnce.tables.statistics import distinct_rows, half_sample_mode
 
 
 def brute_force(draws):

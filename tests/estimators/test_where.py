@@ -454,7 +454,7 @@ def not_no(table):
 def rules(fitted, where, X):
     """Make the rules, and the arguments of `of_draws` that belong to them."""
     checked = fitted._checked(X)
-    made = mask_of(fitted, where, X, checked)
+    made = mask_of(fitted._schema, where, X, checked)
     return made, np.isnan(checked), fitted._leveller(checked)
 
 

@@ -10,13 +10,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from skvnce import GaussianImputer
-from skvnce.estimators._possible import mean_excess, possible_values
+from skvnce.tables.schema import Schema
+from skvnce.tables.valid_values import mean_excess, valid_values
 
 
 def learnt(X, *bounds):
     estimator = BaseEstimator()
     X = validate_data(estimator, X, ensure_all_finite="allow-nan", dtype=np.float64)
-    return possible_values(estimator, X, *bounds)
+    names = getattr(estimator, "feature_names_in_", None)
+    return valid_values(Schema(X.shape[1], names), X, *bounds)
 
 
 @pytest.fixture
@@ -93,10 +95,10 @@ def test_bounds_are_compared_in_the_precision_of_the_cells(sign):
     """0.1 in single precision is above 0.1 in double precision."""
     X = sign * np.array([[0.01], [0.04], [0.1]], dtype=np.float32)
     bounds = (None, 0.1) if sign > 0 else (-0.1, None)
-    found = possible_values(BaseEstimator(), X, *bounds)
+    found = valid_values(Schema(1), X, *bounds)
     assert found.ranges[int(sign > 0), 0] == sign * 0.1
     with pytest.raises(ValueError, match="below its min_value|above its max_value"):
-        possible_values(BaseEstimator(), 1.001 * X, *bounds)
+        valid_values(Schema(1), 1.001 * X, *bounds)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -104,7 +106,7 @@ def test_an_error_quotes_only_the_bound_that_was_given(sign):
     X = sign * np.array([[1.0], [2.0], [-0.5]])
     bounds = (0, None) if sign > 0 else (None, 0)
     with pytest.raises(ValueError) as caught:
-        possible_values(BaseEstimator(), X, *bounds)
+        valid_values(Schema(1), X, *bounds)
     given, other = ("min_value", "max_value")[::sign]
     assert f"its {given} 0.0. Correct {given}" in str(caught.value)
     assert other not in str(caught.value)

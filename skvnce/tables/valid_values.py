@@ -1,4 +1,4 @@
-"""The possible values of each column: a range, repeated values, integers.
+"""The valid values of each column: a range, repeated values, integers.
 
 By default imputed cells are restricted to possible values.  The range of a column is
 given by the user, or else by a rule:
@@ -16,19 +16,19 @@ Duplicate rows count once, so that a row of weight two is equivalent to two equa
 
 from math import ceil, sqrt
 from numbers import Real
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from skvnce.estimators._tables import distinct_rows
-from skvnce.estimators._validation import column_name, column_of_key, columns_of
+from skvnce.tables.schema import Schema
+from skvnce.tables.statistics import distinct_rows
 
 WIDENED = 3.0  # mean excesses by which the range of a continuous column is widened
 REPEATED = 0.5  # share of cells with equal values, from which a column has repeats
 OBSERVED = "observed"
 
 
-class PossibleValues(NamedTuple):
+class ValidValues(NamedTuple):
     """The possible values of each column.
 
     Attributes
@@ -51,11 +51,11 @@ class PossibleValues(NamedTuple):
     integers: np.ndarray
 
     @property
-    def ranges(self):
+    def ranges(self) -> np.ndarray:
         """The attribute `feature_ranges_`, of shape (2, n_features)."""
         return np.stack([self.low, self.high])
 
-    def reaching(self, limits, columns):
+    def reaching(self, limits: tuple, columns: np.ndarray) -> Self:
         """Widen ranges to all that missing cells within their limits may be.
 
         Such columns have no repeated values: what is not observed may be between them.
@@ -68,7 +68,7 @@ class PossibleValues(NamedTuple):
 
         Returns
         -------
-        PossibleValues
+        ValidValues
         """
         low, high, values = self.low.copy(), self.high.copy(), dict(self.values)
         for place, column in enumerate(columns):
@@ -86,12 +86,14 @@ class PossibleValues(NamedTuple):
                 high[column] = max(high[column], ends[1])
         return self._replace(low=low, high=high, values=values)
 
-    def extended(self, estimator, X, before, ends):
+    def extended(
+        self, schema: Schema, X: np.ndarray, before: np.ndarray, ends: np.ndarray
+    ) -> Self:
         """Extend ranges by as much as the observed ranges grow, and repeated values.
 
         Parameters
         ----------
-        estimator : BaseEstimator
+        schema : Schema
             For errors.
         X : ndarray of shape (n_samples, n_features)
             New rows.
@@ -100,7 +102,7 @@ class PossibleValues(NamedTuple):
 
         Returns
         -------
-        PossibleValues
+        ValidValues
 
         Raises
         ------
@@ -108,7 +110,7 @@ class PossibleValues(NamedTuple):
             If new cells are outside the user's bounds.
         """
         free = ~self.given
-        _check_inside(estimator, X, np.where(free, [[-np.inf], [np.inf]], self.ranges))
+        _check_inside(schema, X, np.where(free, [[-np.inf], [np.inf]], self.ranges))
         low, high = np.where(
             free, self.ranges + np.nan_to_num(ends - before), self.ranges
         )
@@ -119,15 +121,15 @@ class PossibleValues(NamedTuple):
             for j, known in self.values.items()
         }
         are_integers = np.all((X == np.round(X)) | np.isnan(X), 0)
-        return PossibleValues(
-            low, high, self.given, values, self.integers & are_integers
-        )
+        return ValidValues(low, high, self.given, values, self.integers & are_integers)
 
-    def clipped(self, cells, columns):
+    def clipped(self, cells: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Clip cells (..., n_columns) of some columns to their ranges."""
         return np.clip(cells, self.low[columns], self.high[columns])
 
-    def whole(self, cells, columns, wanted):
+    def whole(
+        self, cells: np.ndarray, columns: np.ndarray, wanted: np.ndarray
+    ) -> np.ndarray:
         """Round the wanted cells (..., n_columns) of columns of whole numbers.
 
         Those within the range of their column stay there; equations move others.
@@ -141,7 +143,7 @@ class PossibleValues(NamedTuple):
         can = self.integers[columns] & (np.ceil(low) <= np.floor(high))
         return np.where(wanted & can, rounded, cells).astype(cells.dtype)
 
-    def possible(self, cells, columns):
+    def possible(self, cells: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Round cells (..., n_columns) of some columns to possible values."""
         found = self.clipped(cells, columns)
         for place, column in enumerate(columns):
@@ -153,19 +155,25 @@ class PossibleValues(NamedTuple):
         return found
 
 
-def nearest(values, cells):
+def nearest(values: np.ndarray, cells: np.ndarray) -> np.ndarray:
     """Find the nearest of some increasing values to each cell; shape of the cells."""
     halves = values[:-1] + np.diff(values) / 2
     return values[np.searchsorted(halves, cells)]
 
 
-def possible_values(estimator, X, min_value=None, max_value=None, whole=None):
+def valid_values(
+    schema: Schema,
+    X: np.ndarray,
+    min_value: object = None,
+    max_value: object = None,
+    whole: tuple | None = None,
+) -> ValidValues:
     """Determine the possible values of each column.
 
     Parameters
     ----------
-    estimator : BaseEstimator
-        Its `n_features_in_` and `feature_names_in_` name the columns in errors.
+    schema : Schema
+        Its names are in errors.
     X : ndarray of shape (n_samples, n_features)
         NaN marks missing cells.
     min_value, max_value : float, array-like of shape (n_features,), dict, Series, \
@@ -181,7 +189,7 @@ def possible_values(estimator, X, min_value=None, max_value=None, whole=None):
 
     Returns
     -------
-    PossibleValues
+    ValidValues
 
     Raises
     ------
@@ -193,10 +201,10 @@ def possible_values(estimator, X, min_value=None, max_value=None, whole=None):
     """
     d = X.shape[1]
     asked = [
-        _as_list(estimator, value, name, d)
+        _as_list(schema, value, name, d)
         for value, name in ((min_value, "min_value"), (max_value, "max_value"))
     ]
-    for place, column in enumerate(columns_of(estimator) or ()):
+    for place, column in enumerate(schema.columns or ()):
         if column.levels is not None:  # bounds are for numbers
             asked[0][place] = asked[1][place] = None
     given = np.array([[value is not None for value in side] for side in asked])
@@ -217,23 +225,23 @@ def possible_values(estimator, X, min_value=None, max_value=None, whole=None):
             end = observed[side] if isinstance(ends[j], str) else ends[j]
             ranges[side, j] = ruled[side] if end is None else end
         if not len(seen):
-            ranges[:, j] = _of_empty(estimator, j, *(ends[j] for ends in asked))
+            ranges[:, j] = _of_empty(schema, j, *(ends[j] for ends in asked))
     for column in np.flatnonzero(given.all(0)):
-        _check_order(estimator, column, *ranges[:, column])
-    _check_inside(estimator, X if whole is None else whole.ends, ranges, whole is None)
+        _check_order(schema, column, *ranges[:, column])
+    _check_inside(schema, X if whole is None else whole.ends, ranges, whole is None)
     most = np.finfo(X.dtype).max
     ranges = np.where(given, ranges, np.clip(ranges, -most, most))
-    return PossibleValues(*ranges, given, values, integers)
+    return ValidValues(*ranges, given, values, integers)
 
 
-def repeats(values):
+def repeats(values: np.ndarray) -> bool:
     """Return whether at least half of some values are equal to another one."""
     unique, counts = np.unique(values, return_counts=True)
     shared = counts[counts > 1].sum() >= REPEATED * len(values)
     return bool(shared and len(unique) > 1)
 
 
-def widened(values, low, high):
+def widened(values: np.ndarray, low: float, high: float) -> tuple[float, float]:
     """Widen a range by the rule of this module, from sorted values; (low, high)."""
     with np.errstate(over="ignore"):
         left = low - WIDENED * mean_excess(-values[::-1])
@@ -245,24 +253,24 @@ def widened(values, low, high):
     return left, right
 
 
-def mean_excess(values):
+def mean_excess(values: np.ndarray) -> float:
     """Compute the mean excess of the sqrt(n) largest of n sorted values."""
     count = min(ceil(sqrt(len(values))), len(values) - 1)
     top = values[-count - 1 :]
     return np.mean(top[1:] - top[0])
 
 
-def _of_empty(estimator, column, low, high):
+def _of_empty(schema: Schema, column: int, low: float, high: float) -> np.ndarray:
     """Choose the range of a column without an observed cell, around 0."""
     ends = [
         default if end is None or isinstance(end, str) else end
         for end, default in ((low, -np.inf), (high, np.inf))
     ]
-    _check_order(estimator, column, *ends)
+    _check_order(schema, column, *ends)
     return np.clip(0.0, *ends)
 
 
-def _as_list(estimator, value, name, d):
+def _as_list(schema: Schema, value: object, name: str, d: int) -> list:
     """Convert the bounds of one side to a list with an item for each column."""
     value = _scalar(value)
     if value is None or isinstance(value, str | Real):
@@ -272,7 +280,7 @@ def _as_list(estimator, value, name, d):
     if isinstance(value, dict):
         found = [None] * d
         for key, bound in value.items():
-            place = column_of_key(estimator, key, name)
+            place = schema.index_of(key, name)
             found[place] = _checked_bound(bound, name, key)
         return found
     try:
@@ -290,12 +298,12 @@ def _as_list(estimator, value, name, d):
     return [_checked_bound(bound, name) for bound in listed]
 
 
-def _scalar(value):
+def _scalar(value: object) -> object:
     """Get the item of a zero-dimensional array."""
     return value.item() if getattr(value, "shape", None) == () else value
 
 
-def _checked_bound(value, name, key=None):
+def _checked_bound(value: object, name: str, key: object = None) -> float | str | None:
     name = name if key is None else f"{name}[{key!r}]"
     value = _scalar(value)
     if value is None:
@@ -319,15 +327,17 @@ def _checked_bound(value, name, key=None):
     return value
 
 
-def _check_order(estimator, column, low, high):
+def _check_order(schema: Schema, column: int, low: float, high: float) -> None:
     if low > high:
         raise ValueError(
             f"min_value must be below max_value, got {low} and {high} for "
-            f"{column_name(estimator, column)}."
+            f"{schema.label(column)}."
         )
 
 
-def _check_inside(estimator, X, ranges, has_rows=True):
+def _check_inside(
+    schema: Schema, X: np.ndarray, ranges: np.ndarray, has_rows: bool = True
+) -> None:
     """Raise an error if observed cells are outside the range of their column.
 
     Without rows, X has the smallest and the largest cells.
@@ -341,7 +351,7 @@ def _check_inside(estimator, X, ranges, has_rows=True):
         name, beyond = (("min_value", "below"), ("max_value", "above"))[side]
         where = f", row {row}" if has_rows else ""
         raise ValueError(
-            f"X has {X[row, column]} in {column_name(estimator, column)}{where}, "
+            f"X has {X[row, column]} in {schema.label(column)}{where}, "
             f"{beyond} its {name} {ranges[side, column]}. Correct {name}, or mark the "
             "cell as missing."
         )

@@ -1,0 +1,127 @@
+"""What a table is: its columns, and what `fit` has learned about them."""
+
+import numbers
+from typing import NamedTuple
+
+import numpy as np
+
+from skvnce.tables.columns import PASSED, Column
+
+
+class Schema(NamedTuple):
+    """What `fit` has learned about the columns of a table.
+
+    Attributes
+    ----------
+    n_columns : int
+    names : ndarray of str, of shape (n_columns,), or None
+        None if the table has no names.
+    columns : list of n_columns Column, or None
+        None if all columns are numbers.
+    ends : ndarray of shape (2, n_columns), or None
+        Smallest and largest observed cell of each column, NaN if it has none.
+    model_columns : ndarray of int, of shape (n_model_columns,)
+        Indices of the columns that the model uses, increasing.
+    constants : dict of int to number or category
+        The columns that were constant where they were observed.
+    values : ValidValues, or None
+        Which values cells of a column may have.
+    spreads : ndarray of shape (n_columns,), or None
+        Standard deviations of the observed cells.
+    keeps_empty : bool
+        Whether columns without an observed cell are returned.
+    """
+
+    n_columns: int
+    names: np.ndarray | None = None
+    columns: list[Column] | None = None
+    ends: np.ndarray | None = None
+    model_columns: np.ndarray = np.arange(0)
+    constants: dict = {}  # noqa: RUF012  it is never written to
+    values: tuple | None = None
+    spreads: np.ndarray | None = None
+    keeps_empty: bool = False
+
+    def label(self, column: int) -> str:
+        """Format the name or the index of a column for messages."""
+        name = column if self.names is None else repr(self.names[column])
+        return f"column {name}"
+
+    def labels(self, columns: np.ndarray, most: int | None = None) -> str:
+        """List the names or the indices of columns for messages, the first ones."""
+        shown = columns[:most]
+        more = len(columns) - len(shown)
+        return ", ".join(map(self.label, shown)) + (f" and {more} more" if more else "")
+
+    def index_of(self, key: object, parameter: str) -> int:
+        """Find the column of a name, or of an index if the columns have no names.
+
+        Parameters
+        ----------
+        key : str or int
+        parameter : str
+            The parameter that has the key, for the error.
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        ValueError
+            If there is no such column.
+        """
+        names = [] if self.names is None else list(self.names)
+        if key in names:
+            return names.index(key)
+        is_index = isinstance(key, numbers.Integral) and not isinstance(key, bool)
+        if not names and is_index and 0 <= key < self.n_columns:
+            return int(key)
+        known = ", ".join(map(repr, names)) if names else f"0 to {self.n_columns - 1}"
+        raise ValueError(f"{parameter} has the key {key!r}, no column of X: {known}.")
+
+    @property
+    def all_names(self) -> np.ndarray:
+        """The names of all columns; x0, x1, ... if the table has none."""
+        if self.names is not None:
+            return self.names
+        return np.array([f"x{j}" for j in range(self.n_columns)], dtype=object)
+
+    @property
+    def passed(self) -> np.ndarray:
+        """Indices of the columns that are passed through."""
+        columns = self.columns or ()
+        found = [j for j, column in enumerate(columns) if column.kind == PASSED]
+        return np.array(found, dtype=int)
+
+    @property
+    def n_categories(self) -> np.ndarray:
+        """Number of categories of each column of the model; 0 for numbers."""
+        if self.columns is None:
+            return np.zeros(len(self.model_columns), dtype=int)
+        found = [len(self.columns[j].levels or ()) for j in self.model_columns]
+        return np.array(found, dtype=int)
+
+    @property
+    def is_categorical(self) -> np.ndarray:
+        """Which columns of the model have categories; bool."""
+        return self.n_categories > 0
+
+    @property
+    def constant_cells(self) -> list:
+        """The numbers, or the codes, of the columns in `constants`."""
+        if not self.columns:
+            return list(self.constants.values())
+        return [self.columns[j].code(one) for j, one in self.constants.items()]
+
+    @property
+    def with_data(self) -> np.ndarray:
+        """Indices of the columns of the model and of the constant ones."""
+        return np.union1d(self.model_columns, list(self.constants)).astype(int)
+
+    @property
+    def returned(self) -> np.ndarray:
+        """Indices of the columns that `transform` returns."""
+        if self.keeps_empty:
+            return np.arange(self.n_columns)
+        return np.union1d(self.with_data, self.passed).astype(int)

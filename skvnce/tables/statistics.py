@@ -1,0 +1,78 @@
+"""Statistics of tables: moments, smallest and largest cells, distinct rows."""
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+
+def column_moments(
+    nodes: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compute weighted means and standard deviations of the observed cells."""
+    seen = ~np.isnan(nodes) * weights[:, None]
+    total = seen.sum(0)
+    with np.errstate(over="ignore", invalid="ignore"):  # the check of the scale follows
+        mean = np.nansum(nodes * seen, 0) / total
+        return mean, np.sqrt(np.nansum((nodes - mean) ** 2 * seen, 0) / total)
+
+
+def constant_columns(nodes: np.ndarray) -> np.ndarray:
+    """Return which columns have observed cells that are equal, up to rounding."""
+    low, high = np.fmin.reduce(nodes, 0), np.fmax.reduce(nodes, 0)
+    with np.errstate(over="ignore"):  # an infinite range is none of a constant
+        return high - low <= 1e-13 * np.maximum(abs(low), abs(high))
+
+
+def distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Find the distinct rows of a table; NaN equals NaN, and -0.0 equals 0.0.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, features)
+        With at least one column.
+
+    Returns
+    -------
+    first : ndarray of int, of shape (n_different,)
+        Indices of rows that are all distinct.
+    group : ndarray of int, of shape (n,)
+        Index into `first` of the row that equals each row.
+    """
+    clean = np.ascontiguousarray(np.where(np.isnan(rows), np.nan, rows + 0.0))
+    width = clean.itemsize * clean.shape[1]
+    keys = clean.view(np.dtype((np.void, width))).ravel()
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    return first, group
+
+
+def into_dtype(cells: np.ndarray, dtype: DTypeLike) -> np.ndarray:
+    """Convert floats to a dtype, and clip values beyond its range."""
+    most = np.finfo(dtype).max
+    return np.clip(np.asarray(cells), -most, most).astype(dtype)
+
+
+def half_sample_mode(draws: np.ndarray) -> np.ndarray:
+    """Estimate the mode of draws for each cell (Bickel and Fruehwirth 2006).
+
+    Parameters
+    ----------
+    draws : ndarray of shape (n_draws, ...)
+
+    Returns
+    -------
+    ndarray of shape (...)
+    """
+    sorted_draws = np.sort(draws, 0)
+    while len(sorted_draws) > 2:
+        half = (len(sorted_draws) + 1) // 2
+        widths = sorted_draws[half - 1 :] - sorted_draws[: len(sorted_draws) - half + 1]
+        first = widths.argmin(0)
+        places = first[None] + np.arange(half).reshape(-1, *[1] * first.ndim)
+        sorted_draws = np.take_along_axis(sorted_draws, places, 0)
+    return sorted_draws.mean(0)
+
+
+def ends_of(table: np.ndarray) -> np.ndarray:
+    """Find the smallest and the largest cell of each column, NaN if it has none."""
+    return np.stack(
+        [np.fmin.reduce(table, 0), np.fmax.reduce(table, 0)], dtype=np.float64
+    )
