@@ -28,12 +28,11 @@ from skvnce.estimators._validation import (
     check_deviations,
     check_sample,
     incomplete_array,
+    schema_of,
 )
 from skvnce.tables.cells import is_frame
-from skvnce.tables.columns import Column
-from skvnce.tables.schema import Schema
 from skvnce.tables.statistics import column_moments, constant_columns
-from skvnce.tables.valid_values import ValidValues, valid_values
+from skvnce.tables.valid_values import valid_values
 
 _CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows
 
@@ -76,21 +75,7 @@ class ConstantColumns:
 
     _fate_of_constants = "their missing cells are filled by the constant"
 
-    @property
-    def _schema(self):
-        """What `fit` has learned about the columns so far."""
-        columns, values = (getattr(self, name, None) for name in ("_columns", "_valid"))
-        return Schema(
-            n_columns=getattr(self, "n_features_in_", 0),
-            names=getattr(self, "feature_names_in_", None),
-            columns=columns and [Column(*column) for column in columns],
-            ends=getattr(self, "_ends", None),
-            model_columns=getattr(self, "feature_indices_", np.arange(0)),
-            constants=getattr(self, "constants_", {}),
-            values=values and ValidValues(*values),
-            spreads=getattr(self, "_spreads", None),
-            keeps_empty=self._keeps_empty(),
-        )
+    _schema = property(schema_of)
 
     def _keeps_empty(self):
         """Return whether `transform` keeps columns that were missing at `fit`."""

@@ -34,8 +34,8 @@ from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import fields_of
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
+from skvnce.estimators._validation import schema_of
 from skvnce.models.noisy_or import NoisyOrModel, gather
-from skvnce.tables.schema import Schema
 from skvnce.training.flat_adam import FlatAdam
 from skvnce.variational.binary_causes import RowNetwork
 
@@ -80,9 +80,7 @@ class CauseLearner(
     def _n_features_out(self):
         return self.n_components_
 
-    @property
-    def _schema(self):
-        return Schema(self.n_features_in_, getattr(self, "feature_names_in_", None))
+    _schema = property(schema_of)
 
     def _warn_of_unused(self):
         """Warn of parameters that the algorithm does not use."""

@@ -21,8 +21,7 @@ from skvnce.estimators._chunks import in_parts
 from skvnce.estimators._copula_parts import problem_of
 from skvnce.estimators._duration import warn_of_duration
 from skvnce.estimators._gaussian_fitted import FittedNormal
-from skvnce.estimators._gaussian_mixed import kinds_of, stored
-from skvnce.estimators._gaussian_rows import MixedRows
+from skvnce.estimators._gaussian_mixed import kinds_of
 from skvnce.estimators._graph_learning import GraphLearning
 from skvnce.estimators._graph_table import GraphTable
 from skvnce.estimators._large import read_large
@@ -41,6 +40,7 @@ from skvnce.estimators._validation import (
     integer_from,
     keeps_state_on_failure,
 )
+from skvnce.fitted.normal import LatentNormal, no_latents
 from skvnce.tables.columns import FROM_DTYPE
 
 _ROUNDS = 10  # rounds of EM after which the held-out cells have little influence
@@ -369,8 +369,8 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
         theta, normal = fit.theta, fit.theta.normal()
         self.precision_ = theta.precision.numpy()
         self.mean_, self.covariance_ = (part.numpy() for part in normal)
-        self._mixed = stored(problem.latents, kinds_of(self._schema))
-        self._normal = self.mean_, self.covariance_
+        model = LatentNormal(problem.latents, kinds_of(self._schema), [normal])
+        self._model = model.plain()
         self.associations_ = problem.method.family.strengths(theta).numpy()
         self.edge_strengths_ = np.abs(self.associations_)
         self.latent_nodes_ = problem.blocks.places.numpy()
@@ -392,11 +392,11 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     def _keep_empty_graph(self):
         """Set the attributes of a graph without nodes, as all columns are constant."""
         none, square = np.zeros(0), np.zeros((0, 0))
-        self.mean_, self.covariance_ = self._normal = none, square
+        self.mean_, self.covariance_ = none, square
+        self._model = no_latents().plain()
         self.precision_ = self.associations_ = self.edge_strengths_ = square
         self.edge_probabilities_, self.information_ = square, none
         self.latent_nodes_ = none.astype(int)
-        self._mixed = [], [], []
         self.nodes_ = self._schema.all_names[self.feature_indices_]
         self.n_iter_, self.loss_curve_ = 0, []
         self.change_ = self.optimality_gap_ = 0.0
@@ -417,7 +417,9 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
             found = problem.continued(
                 Incomplete.from_array(kept), theta, float(self.alpha), _ROUNDS
             )
-            model = MixedRows(problem.latents, kinds_of(self._schema), [found.normal()])
+            model = LatentNormal(
+                problem.latents, kinds_of(self._schema), [found.normal()]
+            )
             return model.predictions(kept[rows])
 
         self._check_held_out(data.to_array(), predict)

@@ -6,23 +6,43 @@ import numpy as np
 import torch
 from sklearn.utils._param_validation import StrOptions
 
+from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
+from skvnce.algorithms.gaussian.marginals import nonlinear_columns
+from skvnce.estimators import _gaussian_mixed
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._cellwise import check_distance, limited_columns, limits_of
 from skvnce.estimators._chunks import in_parts
 from skvnce.estimators._gaussian_fitted import FittedNormal
-from skvnce.estimators._gaussian_mixed import fit_mixed, forget_chain, number_of_sweeps
-from skvnce.estimators._gaussian_numbers import REMEDY, collinear, fit_numbers
+from skvnce.estimators._gaussian_mixed import (
+    fit_mixed,
+    held_out_cells,
+    is_numeric,
+    latent_names,
+    predict_without,
+    r_hat_of,
+    warn_if_many_levels,
+    warn_of_tails,
+    without_effect,
+)
+from skvnce.estimators._gaussian_numbers import (
+    REMEDY,
+    Settings,
+    collinear,
+    fit_numbers,
+    no_columns,
+    warn_unless_converged,
+)
 from skvnce.estimators._gaussian_online import (
     check_can_continue,
-    go_on,
-    keep_first_rows,
-    refuse_mixed,
+    for_draws,
+    learned,
+    state_of,
+    stored,
 )
 from skvnce.estimators._gaussian_parameters import NormalParameters
 from skvnce.estimators._large import (
@@ -33,6 +53,9 @@ from skvnce.estimators._large import (
 )
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._part_columns import without_counts
+from skvnce.estimators._stream import Stream, widen, widened
+from skvnce.estimators._summary import rows_in_memory
+from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
     BOUND,
@@ -46,6 +69,8 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
 )
 from skvnce.estimators._weights import warn_of_scale
+from skvnce.fitted.normal import model_of
+from skvnce.tables.cell_limits import check_distance, limited_columns, limits_of
 from skvnce.tables.cells import is_frame
 
 
@@ -368,9 +393,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         if limits is not None:
             known = self._schema.values
             self._set_possible(known.reaching(cells.limits, self.feature_indices_))
-        self.location_, self.scale_ = cells.location, cells.scale
-        are_levels, self._mixed = self._schema.is_categorical, None
-        forget_chain(self)
+        are_levels = self._schema.is_categorical
         self._announce_tails(cells.table, self.feature_indices_[~are_levels])
         by_gibbs = are_levels.any() or (limits is not None and len(are_levels))
         finish = self._fit_cells(cells, None, by_gibbs, X, limits)
@@ -416,13 +439,14 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         """
         if not hasattr(self, "mean_"):
             self.fit(self._first_batch(X), sample_weight=sample_weight)
-            refuse_mixed(self)
-            keep_first_rows(self, X, sample_weight)
+            check_can_continue("kinds" in self._model, has_state=True)
+            if in_parts(X) is None and self._online is not None:
+                self._keep_rows(Stream.of(self._checked(X), sample_weight))
             return self
-        check_can_continue(self)
+        check_can_continue("kinds" in self._model, self._online is not None)
         table = self._checked(X)
         with one_thread():
-            go_on(self, table, sample_weight)
+            self._go_on(Stream.of(table, sample_weight))
         return self
 
     def _first_batch(self, X):
@@ -435,26 +459,108 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
 
     def _fit_cells(self, cells, tables, by_gibbs, X, limits=None):
         """Fit to cells, or to tables of which they are a sample."""
-        rounds = number_of_sweeps(self) if by_gibbs else self.max_iter
+        settings = _gaussian_mixed.Settings.of(
+            self.shrinkage, self.marginals, self.n_parameter_draws, self.max_iter
+        )
+        rounds = settings.n_sweeps if by_gibbs else self.max_iter
         on_round, finish = report_rounds(self, rounds, X=X)
+        for name in ("trace_", "r_hat_", "n_burn_in_", "latent_names_"):
+            vars(self).pop(name, None)  # of an earlier fit
+        self._stream = self._online = None
         try:
             with one_thread():
                 if by_gibbs:
-                    fit_mixed(self, cells, on_round)
-                    self._announce_misfit(REMEDY)
+                    self._fit_mixed(cells, settings, on_round)
+                elif cells.nodes.shape[1]:
+                    self._fit_numbers(cells, tables, on_round)
                 else:
-                    fit_numbers(self, cells, tables, on_round)
+                    self._fit_constants(cells)
         except torch.linalg.LinAlgError as error:
             check_distance(self._schema, limits, X)
-            raise ValueError(collinear(self)) from error
+            raise ValueError(collinear(self.shrinkage)) from error
+        self._announce_misfit(REMEDY)
         return finish
+
+    def _fit_numbers(self, cells, tables, on_round):
+        """Fit to numbers by EM."""
+        settings = self.shrinkage, self.marginals, self.max_iter, self.tol
+        schema, settings = self._schema, Settings(*settings)
+        found = fit_numbers(cells, tables, schema, settings, on_round)
+        self.shrinkage_, self.n_tuning_iter_ = found.shrinkage, found.n_tuning_iter
+        self._set_copula(found.model)
+        self._keep_for_draws(*found.training)
+        self._online = stored(found.online)
+        self.loss_curve_ = [-value / found.total for value in found.em.objectives]
+        self.n_iter_ = found.em.n_rounds
+        warn_unless_converged(found.em, self.max_iter, self.tol)
+        held_out = {"weights": cells.weights, "hidden": found.hidden}
+        self._check_held_out(cells.nodes, found.predict, **held_out)
+
+    def _fit_constants(self, cells):
+        """Set what a fit has found if all columns are constant."""
+        auto = isinstance(self.shrinkage, str)
+        self.shrinkage_ = np.nan if auto else float(self.shrinkage)
+        self._set_copula(no_columns())
+        self._training, self._draws = None, []
+        self.loss_curve_, self.n_iter_, self.n_tuning_iter_ = [], 0, 0
+        self._check_held_out(cells.nodes, None)
+
+    def _fit_mixed(self, cells, settings, on_round):
+        """Fit to categories, or with limits of cells, by Gibbs sampling."""
+        schema, name = self._schema, type(self).__name__
+        warn_of_unused(self, without_effect(schema.is_categorical))
+        warn_of_bounded_levels(self)
+        has_check = self.on_misfit != "ignore"
+        warn_if_many_levels(schema, cells, settings, name, has_check=has_check)
+        self.shrinkage_, self.n_tuning_iter_ = settings.shrinkage, 0
+
+        def predict(kept, rows):
+            given = cells, schema, settings, kept, rows
+            found, self.n_tuning_iter_ = predict_without(*given)
+            return found
+
+        with seeded(seed_from(self.random_state)):
+            found = fit_mixed(cells, schema, settings, on_round)
+            warn_of_tails(schema, found.doubts)
+            self._set_mixed(found, cells)
+            held_out = {"weights": cells.weights, "hidden": held_out_cells(cells)}
+            self._check_held_out(cells.nodes, predict, **held_out)
+
+    def _set_copula(self, model):
+        """Set a model of numbers."""
+        self._set_model(model)
+        lines, calibration = model.model.marginals, model.model.calibration
+        self.location_, self.scale_ = model.units
+        self.nonlinear_columns_ = np.zeros(len(self.scale_), dtype=bool)
+        if lines is not None:
+            self.nonlinear_columns_ = nonlinear_columns(lines).numpy()
+        self.calibrated_columns_ = np.zeros(len(self.scale_), dtype=bool)
+        if calibration is not None:
+            self.calibrated_columns_[calibration.columns.numpy()] = True
+
+    def _set_mixed(self, found, cells):
+        """Set what a fit by Gibbs sampling has found."""
+        self._set_model(found.model)
+        fit, numeric = found.fit, is_numeric(self._schema)
+        draws = fit.draws if self.n_parameter_draws else []
+        self._draws = [tuple(part.numpy() for part in one) for one in draws]
+        self._training = None
+        is_normal = self.marginals == "normal" and numeric.all()
+        self.nonlinear_columns_ = np.zeros_like(numeric) if is_normal else numeric
+        self.calibrated_columns_ = np.zeros(len(numeric), dtype=bool)
+        self.location_ = np.where(numeric, cells.location, np.nan)
+        self.scale_ = np.where(numeric, cells.scale, np.nan)
+        self.loss_curve_, self.n_iter_ = fit.losses, len(fit.losses)
+        self.n_burn_in_ = len(fit.losses) - len(fit.estimates)
+        self.trace_ = np.stack(fit.trace)
+        self.r_hat_ = r_hat_of(self.trace_[self.n_burn_in_ :])
+        names = latent_names(self._schema, found.model.latents)
+        self.latent_names_ = np.array(names, dtype=object)
 
     def _fit_large(self, large):
         """Fit to a table that is not, or not all, in memory."""
-        cells, self._mixed, self._limited_columns = large.cells, None, ()
+        cells, self._limited_columns = large.cells, ()
         self._keep_possible(cells.table, self.min_value, self.max_value, large.summary)
-        self.location_, self.scale_ = cells.location, cells.scale
-        forget_chain(self)
         are_numbers = ~self._schema.is_categorical
         numbers = self.feature_indices_[are_numbers]
         self._announce_tails(cells.table, numbers, large.sums(are_numbers))
@@ -463,3 +569,35 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         self._fit_indicator(np.where(large.summary.missing, np.nan, 0.0)[None])
         finish()
         return self
+
+    def _go_on(self, new):
+        """Repeat the fit with all rows, or learn from the new ones by online EM."""
+        widened(self._schema, new.rows)  # raises an error for its rows
+        if self._stream is not None:
+            stream = Stream(*self._stream).followed_by(new)
+            if stream.is_due:
+                self._keep_rows(stream.refitted(self, sample_weight=stream.weights))
+                return
+            self._keep_rows(stream)
+        self._learn_more(new.rows, new.weights)
+
+    def _keep_rows(self, stream):
+        """Keep the rows of a stream, if they are few."""
+        self._stream = stream.stored() if stream.n_rows <= stream.most else None
+
+    def _learn_more(self, X, weights):
+        """Go on by online EM with rows (n, n_features) of positive weight."""
+        nodes = X[:, self.feature_indices_].astype(np.float64)
+        seen = ~np.isnan(nodes).all(1)
+        if not seen.any():
+            return
+        widen(self, X)
+        model, strength = model_of(self._model), self.shrinkage_ * nodes.shape[1]
+        known = model, state_of(model, self._online), nodes[seen], weights[seen]
+        model, state, loss, rows = learned(*known, strength)
+        self.loss_curve_ = [*self.loss_curve_, loss]
+        self.n_iter_ += 1
+        self._online = stored(state)
+        self._set_model(model)
+        most = rows_in_memory(self.n_features_in_)
+        self._keep_for_draws(*for_draws(state, rows, strength, most))

@@ -9,8 +9,6 @@ from skvnce._warnings import warn_user
 from skvnce.estimators._by_parts import by_parts, copies_with, samples_by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._category_probabilities import CategoryProbabilities
-from skvnce.estimators._cellwise import check_bounds, limits_of
-from skvnce.estimators._gaussian_mixed import mixed_rows
 from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._intervals import (
     ordered_draws,
@@ -22,6 +20,8 @@ from skvnce.estimators._validation import (
     check_sample,
 )
 from skvnce.estimators._where import mask_of
+from skvnce.fitted.normal import model_of
+from skvnce.tables.cell_limits import check_bounds, limits_of
 from skvnce.tables.cells import is_frame
 from skvnce.tables.completed import decoded
 
@@ -29,7 +29,7 @@ from skvnce.tables.completed import decoded
 class FittedNormal(CategoryProbabilities, Imputer):
     """Base class of estimators of a latent normal model.
 
-    Their `fit` sets `_normal`, mean and covariance, and `_mixed`, see `mixed_rows`.
+    Their `fit` sets `_model`, a `CopulaModel` or `LatentNormal` as plain data.
     """
 
     @by_parts
@@ -278,13 +278,13 @@ class FittedNormal(CategoryProbabilities, Imputer):
         return self._filled_in_turns(X, sources, draw, n_draws, random_state, limits)
 
     def _sources(self, X, n_draws, is_joint=True):
-        if is_joint and self._mixed is not None:  # one chain for all of them
+        if is_joint and "kinds" in self._model:  # one chain for all of them
             return [self._normals()], self._drawn
         return [[one] for one in self._normals()], self._drawn
 
     def _predicted(self, X, limits=None):
         filled, found = self._constants_filled(X), self._certain(X)
-        rows = self._rows([self._normal])
+        rows = model_of(self._model)
         for (part, places), nodes in self._parts(X, only_incomplete=True):
             with one_thread():
                 ends = limits and limits.of(part[:, 0], places[0])
@@ -319,7 +319,7 @@ class FittedNormal(CategoryProbabilities, Imputer):
         rows[:, list(self.constants_)] = self._schema.constant_cells
         with one_thread(), seeded(random_state):
             for cells, nodes in self._parts(rows):
-                rows[cells] = self._drawn([self._normal], nodes, 1)[0]
+                rows[cells] = self._drawn([self._model["normal"]], nodes, 1)[0]
         columns = self._schema.columns
         return decoded(columns, rows) if columns else rows
 
@@ -341,7 +341,7 @@ class FittedNormal(CategoryProbabilities, Imputer):
         return self._scored(self._checked(X))
 
     def _scored(self, X):
-        scores, model = np.zeros(len(X)), self._rows([self._normal])
+        scores, model = np.zeros(len(X)), model_of(self._model)
         for (rows, _), nodes in self._parts(X):
             with one_thread():
                 scores[rows[:, 0]] = model.log_prob(nodes)
@@ -349,18 +349,14 @@ class FittedNormal(CategoryProbabilities, Imputer):
 
     def _normals(self):
         """List the parameters that `sample` uses in turn."""
-        return [self._normal]
+        return [self._model["normal"]]
 
     def _with_one_draw(self):
         return copies_with(self, "_draws", [[one] for one in self._normals()])
 
-    def _rows(self, normals):
-        """Make what some parameters, (mean, covariance) pairs, say about rows."""
-        return mixed_rows(self._mixed, normals)
-
     def _drawn(self, normals, nodes, n_draws, limits=None):
         """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""
-        cells = self._rows(normals).draws(nodes, n_draws, limits)
+        cells = model_of(self._model, normals).draws(nodes, n_draws, limits)
         cells = _unless_limited(self._draw_marginal, cells, limits)
         return self._made_possible(cells)
 

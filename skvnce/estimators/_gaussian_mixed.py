@@ -1,18 +1,17 @@
 """The fit of `GaussianImputer` to tables with categories or with limits of cells."""
 
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import seed_from, seeded
+from skvnce._units import Units
 from skvnce._warnings import warn_user
 from skvnce.algorithms.mixed import censored, gibbs
-from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
+from skvnce.algorithms.mixed.columns import NUMERIC, Latents
 from skvnce.algorithms.mixed.population import Population
-from skvnce.distributions.normal import Normal
-from skvnce.estimators._gaussian_rows import MixedRows
 from skvnce.estimators._many_levels import (
     columns_of_many_levels,
     seconds_of_sweep,
@@ -20,8 +19,8 @@ from skvnce.estimators._many_levels import (
 )
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._tables import hold_out
-from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
 from skvnce.exceptions import MisfitWarning
+from skvnce.fitted.normal import LatentNormal, tensors
 from skvnce.metrics import split_r_hat
 
 SHARE = 0.5  # shrinkage in rows per latent variable if it is "auto"
@@ -32,6 +31,58 @@ _DOUBTFUL = 0.12  # standard deviations of cells beyond a limit, of which `fit` 
 _CHECKING = 0.3  # and without the held-out cells
 
 
+class Settings(NamedTuple):
+    """The parameters of `GaussianImputer` that a fit by Gibbs sampling uses.
+
+    Attributes
+    ----------
+    shrinkage : float
+        In rows per latent variable.
+    marginals : {"auto", "normal"}
+    n_draws : int
+        Number of draws of the parameters.
+    n_sweeps, n_sweeps_of_check : int
+        Of the fit, and of the one without held-out cells.
+    """
+
+    shrinkage: float
+    marginals: str
+    n_draws: int
+    n_sweeps: int
+    n_sweeps_of_check: int
+
+    @classmethod
+    def of(cls, shrinkage, marginals, n_parameter_draws, max_iter):
+        """Choose numbers of draws and sweeps, enough to draw the parameters."""
+        n_draws = max(int(n_parameter_draws), _FEWEST_DRAWS)
+        enough = ceil(n_draws / (1 - gibbs.BURN_IN))
+        return cls(
+            SHARE if isinstance(shrinkage, str) else float(shrinkage),
+            marginals,
+            n_draws,
+            max(round(_SWEEPS * max_iter), min(max_iter, enough)),
+            max(1, round(_CHECKING * max_iter)),
+        )
+
+
+class MixedFit(NamedTuple):
+    """A fit by Gibbs sampling.
+
+    Attributes
+    ----------
+    model : LatentNormal
+        With the average of the draws.
+    fit : gibbs.Fit
+    doubts : dict of int to float
+        By column of the model: how much cells beyond the limits depend on the shape of
+        their distribution, in standard deviations.
+    """
+
+    model: LatentNormal
+    fit: gibbs.Fit
+    doubts: dict
+
+
 def kinds_of(schema):
     """List the kinds of the columns of the model."""
     columns = schema.columns
@@ -40,37 +91,12 @@ def kinds_of(schema):
     return [columns[place].kind for place in schema.model_columns]
 
 
-def number_of_sweeps(estimator):
-    """Return the number of Gibbs sweeps of a fit, enough to draw the parameters."""
-    enough = ceil(_number_of_draws(estimator) / (1 - gibbs.BURN_IN))
-    return max(round(_SWEEPS * estimator.max_iter), min(estimator.max_iter, enough))
+def is_numeric(schema):
+    """Return which columns of the model are numbers; (n_model_columns,)."""
+    return np.array([kind == NUMERIC for kind in kinds_of(schema)], dtype=bool)
 
 
-def _sweeps_of_check(estimator):
-    return max(1, round(_CHECKING * estimator.max_iter))
-
-
-def _warn_of_many_levels(estimator, cells, kinds, sizes):
-    """Warn if there are so many levels that the sweeps of a fit take minutes."""
-    names = estimator._schema.all_names[estimator.feature_indices_]
-    many = columns_of_many_levels(names, kinds, sizes)
-    if many:
-        data, weights = (
-            Incomplete.from_array(cells.nodes),
-            torch.from_numpy(cells.weights),
-        )
-        latents, n = Latents.of(data, weights, kinds, sizes), min(len(weights), ROWS)
-        seconds = seconds_of_sweep(latents, data, weights, n)
-        checked = estimator.on_misfit != "ignore"
-        sweeps = number_of_sweeps(estimator) + checked * _sweeps_of_check(estimator)
-        warn_of_many_levels(type(estimator).__name__, many, n, sweeps * seconds)
-
-
-def _number_of_draws(estimator):
-    return max(int(estimator.n_parameter_draws), _FEWEST_DRAWS)
-
-
-def _without_effect(are_levels):
+def without_effect(are_levels):
     """Say which parameters have no effect on a fit by Gibbs sampling."""
     found = {"tol": "Gibbs sampling makes half of max_iter sweeps"}
     if are_levels.any():
@@ -81,81 +107,114 @@ def _without_effect(are_levels):
     return found
 
 
-def fit_mixed(estimator, cells, on_round):
-    """Fit the latent normal model, and set the attributes of the estimator."""
-    warn_of_unused(estimator, _without_effect(estimator._schema.is_categorical))
-    warn_of_bounded_levels(estimator)
-    kinds, sizes = kinds_of(estimator._schema), estimator._schema.n_categories.tolist()
-    auto = isinstance(estimator.shrinkage, str)
-    estimator.shrinkage_ = SHARE if auto else float(estimator.shrinkage)
-    limits = cells.limits and cells.limits.tensors()
+def warn_if_many_levels(schema, cells, settings, name, *, has_check):
+    """Warn if there are so many levels that the sweeps of a fit take minutes.
 
-    def fitted(nodes, weights, max_iter, **options):
-        data, weights = Incomplete.from_array(nodes), torch.from_numpy(weights)
-        given, doubts = _marginals(estimator, data, weights, limits)
-        latents = Latents.of(data, weights, kinds, sizes, given)
-        latents, _ = Population.of(latents, data, weights, limits, given)
-        strength = estimator.shrinkage_ * latents.size
-        options |= {"n_draws": _number_of_draws(estimator), "max_iter": max_iter}
-        rows, weights = some_rows(weights)
-        options["limits"] = limits and tuple(end[rows] for end in limits)
-        with np.errstate(invalid="ignore"):  # limits that are far away; NaN is an error
-            fit = gibbs.posterior_draws(
-                latents, data.take(rows), weights, strength, **options
-            )
-        return latents, fit, doubts
+    `name` is that of the estimator; `has_check` says whether cells are held out.
+    """
+    kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
+    many = columns_of_many_levels(schema.all_names[schema.model_columns], kinds, sizes)
+    if many:
+        data = Incomplete.from_array(cells.nodes)
+        weights = torch.from_numpy(cells.weights)
+        latents, n = Latents.of(data, weights, kinds, sizes), min(len(weights), ROWS)
+        seconds = seconds_of_sweep(latents, data, weights, n)
+        sweeps = settings.n_sweeps + has_check * settings.n_sweeps_of_check
+        warn_of_many_levels(name, many, n, sweeps * seconds)
 
-    def predict(kept, rows):
-        sweeps = _sweeps_of_check(estimator)
-        latents, fit, _ = fitted(kept, cells.weights, sweeps)
-        estimator.n_tuning_iter_ = len(fit.losses)
-        ends = cells.limits and cells.limits.of(rows, np.arange(len(kinds)))
-        model = MixedRows(latents, kinds, [fit.average()])
-        return model.predictions(kept[rows], ends)
 
-    estimator.n_tuning_iter_ = 0
-    _warn_of_many_levels(estimator, cells, kinds, sizes)
-    with seeded(seed_from(estimator.random_state)):
-        sweeps = number_of_sweeps(estimator)
-        *found, doubts = fitted(cells.nodes, cells.weights, sweeps, on_round=on_round)
-        _warn_of_tails(estimator._schema, doubts)
-        _keep(estimator, *found, kinds)
-        hidden = hold_out(cells.nodes, torch.from_numpy(cells.weights), HELD_OUT)[1]
-        hidden = hidden.numpy()
-        if cells.limits is not None:  # their observed cells are not typical
-            hidden = hidden & ~cells.limits.known.any(0)
-        estimator._check_held_out(
-            cells.nodes, predict, weights=cells.weights, hidden=hidden
+def fit_mixed(cells, schema, settings, on_round):
+    """Fit the latent normal model to all cells; torch's global stream is used.
+
+    Parameters
+    ----------
+    cells : ModelCells
+    schema : Schema
+    settings : Settings
+    on_round : callable
+
+    Returns
+    -------
+    MixedFit
+    """
+    options = {"max_iter": settings.n_sweeps, "on_round": on_round}
+    return _fitted(cells, cells.nodes, schema, settings, **options)
+
+
+def predict_without(cells, schema, settings, kept, rows):
+    """Fit to the cells that are `kept`, and predict the others of some rows.
+
+    Returns
+    -------
+    predictions : tuple
+        See `LatentNormal.predictions`.
+    n_sweeps : int
+    """
+    found = _fitted(cells, kept, schema, settings, max_iter=settings.n_sweeps_of_check)
+    ends = cells.limits and cells.limits.of(rows, np.arange(kept.shape[1]))
+    return found.model.predictions(kept[rows], ends), len(found.fit.losses)
+
+
+def held_out_cells(cells):
+    """Choose the cells that are held out; bool, (n, n_model_columns)."""
+    hidden = hold_out(cells.nodes, torch.from_numpy(cells.weights), HELD_OUT)[1]
+    hidden = hidden.numpy()
+    if cells.limits is not None:  # their observed cells are not typical
+        hidden = hidden & ~cells.limits.known.any(0)
+    return hidden
+
+
+def _fitted(cells, nodes, schema, settings, **options):
+    """Fit to the rows of `nodes`, whose weights and limits are those of `cells`."""
+    kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
+    limits = cells.limits and tensors(cells.limits)
+    data, weights = Incomplete.from_array(nodes), torch.from_numpy(cells.weights)
+    known = data, weights, limits
+    given, doubts = _marginals(schema, cells, settings.marginals, known)
+    latents = Latents.of(data, weights, kinds, sizes, given)
+    latents, _ = Population.of(latents, data, weights, limits, given)
+    rows, weights = some_rows(weights)
+    options["limits"] = limits and tuple(end[rows] for end in limits)
+    options["n_draws"] = settings.n_draws
+    strength = settings.shrinkage * latents.size
+    with np.errstate(invalid="ignore"):  # limits that are far away; NaN is an error
+        fit = gibbs.posterior_draws(
+            latents, data.take(rows), weights, strength, **options
         )
+    units = Units(cells.location, cells.scale) if is_numeric(schema).all() else None
+    return MixedFit(LatentNormal(latents, kinds, [fit.average()], units), fit, doubts)
 
 
-def _marginals(estimator, data, weights, limits):
+def _marginals(schema, cells, marginals, known):
     """Make the marginals of columns with limits, or of all if they are normal.
+
+    `known` are cells, weights and limits, or None instead of limits.
 
     Also returns the doubts about the tails of columns with limits.
     In tables with categories, numbers are never normal by assumption.
     """
+    data, weights, limits = known
     if limits is None:
         return {}, {}
-    if estimator.marginals == "normal" and not estimator._schema.is_categorical.any():
-        scales = zip(estimator.location_, estimator.scale_, strict=True)
+    if marginals == "normal" and not schema.is_categorical.any():
+        scales = zip(cells.location, cells.scale, strict=True)
         return {j: censored.linear(*one) for j, one in enumerate(scales)}, {}
-    possible, found, doubts = estimator._schema.values, {}, {}
+    valid, found, doubts = schema.values, {}, {}
     for j, (place, seen) in enumerate(
-        zip(estimator.feature_indices_, data.observed.T, strict=True)
+        zip(schema.model_columns, data.observed.T, strict=True)
     ):
-        lowest = float(possible.low[place]) if possible.given[0, place] else 0.0
+        lowest = float(valid.low[place]) if valid.given[0, place] else 0.0
         ends = [end[:, j] for end in limits]
         some = ends[0].isfinite() | ends[1].isfinite()
         if some.any():
             ends = ends[0][some], ends[1][some]
-            known = data.x[seen, j], weights[seen]
+            observed = data.x[seen, j], weights[seen]
             censoring = ends, weights[some], lowest
-            found[j], doubts[j] = censored.censored(*known, *censoring)
+            found[j], doubts[j] = censored.censored(*observed, *censoring)
     return found, doubts
 
 
-def _warn_of_tails(schema, doubts):
+def warn_of_tails(schema, doubts):
     """Warn of columns whose shape beyond the limits is not known from the data."""
     names = schema.all_names
     found = [j for j, doubt in doubts.items() if doubt > _DOUBTFUL]
@@ -195,43 +254,13 @@ def some_rows(weights):
     return chosen, weights[chosen] / chances[chosen] * (ROWS / n)
 
 
-def _keep(estimator, latents, fit, kinds):
-    """Set the attributes of the model."""
-    normal, width = fit.average(), len(kinds)
-    estimator._mixed, estimator._online = stored(latents, kinds), None
-    estimator._normal = tuple(part.numpy() for part in normal)
-    draws = fit.draws if estimator.n_parameter_draws else []
-    estimator._draws = [tuple(part.numpy() for part in one) for one in draws]
-    estimator._training = None
-    numeric = np.array([kind == NUMERIC for kind in kinds])
-    is_normal = estimator.marginals == "normal" and numeric.all()
-    estimator.nonlinear_columns_ = np.zeros_like(numeric) if is_normal else numeric
-    estimator.calibrated_columns_ = np.zeros(width, dtype=bool)
-    estimator.location_ = np.where(numeric, estimator.location_, np.nan)
-    estimator.scale_ = np.where(numeric, estimator.scale_, np.nan)
-    estimator.mean_, estimator.covariance_ = estimator._rows([]).moments(normal)
-    estimator.loss_curve_, estimator.n_iter_ = fit.losses, len(fit.losses)
-    estimator.n_burn_in_ = len(fit.losses) - len(fit.estimates)
-    estimator.trace_ = np.stack(fit.trace)
-    estimator.r_hat_ = _r_hat(estimator.trace_[estimator.n_burn_in_ :])
-    estimator.latent_names_ = np.array(
-        _latent_names(estimator._schema, latents), dtype=object
-    )
-
-
-def forget_chain(estimator):
-    """Delete the attributes of the Markov chain of an earlier fit."""
-    for name in ("trace_", "r_hat_", "n_burn_in_", "latent_names_"):
-        vars(estimator).pop(name, None)
-
-
-def _r_hat(trace):
+def r_hat_of(trace):
     if len(trace) < 4:
         return np.full(trace.shape[1:], np.nan)
     return split_r_hat(trace[None])
 
 
-def _latent_names(schema, latents):
+def latent_names(schema, latents):
     """Name latent variables after their column, and their level if there are some."""
     names, columns = schema.all_names, schema.columns
     found = []
@@ -239,18 +268,3 @@ def _latent_names(schema, latents):
         levels = [""] if size == 1 else [f"={one}" for one in columns[place].levels]
         found += [names[place] + level for level in levels]
     return found
-
-
-def stored(latents, kinds):
-    """Convert latents and the kinds of columns to plain values, for skops."""
-    marginals = [m and tuple(part.numpy() for part in m) for m in latents.marginals]
-    return kinds, marginals, list(latents.n_levels)
-
-
-def mixed_rows(mixed, normals, units=None):
-    """Make `MixedRows` of what `stored` returned, and of (mean, covariance) pairs."""
-    kinds, marginals, n_levels = mixed
-    marginals = [m and Marginal(*map(torch.from_numpy, m)) for m in marginals]
-    first = np.cumsum([0, *n_levels[:-1]]).tolist()
-    normals = [Normal(*map(torch.from_numpy, one)) for one in normals]
-    return MixedRows(Latents(marginals, first, n_levels), kinds, normals, units)

@@ -8,25 +8,13 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._incomplete import Incomplete
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
-from skvnce._units import Units
 from skvnce._warnings import warn_user
-from skvnce.algorithms.gaussian.calibration import Calibration
-from skvnce.algorithms.gaussian.copula import Copula
 from skvnce.algorithms.gaussian.enlarged import posterior_draws
-from skvnce.algorithms.gaussian.fit import Limits
-from skvnce.algorithms.gaussian.marginals import PiecewiseLinear
 from skvnce.algorithms.gaussian.rows import Rows
-from skvnce.algorithms.gaussian.steps import Steps
-from skvnce.distributions.normal import Normal
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._gaussian_mixed import mixed_rows
-from skvnce.estimators._gaussian_rows import NormalRows
 from skvnce.estimators._modules import filled_once
+from skvnce.fitted.normal import model_of, normal_of
 from skvnce.metrics._chains import slow_chain
-
-
-def _normal(mean, covariance):
-    return Normal(torch.from_numpy(mean), torch.from_numpy(covariance))
 
 
 class NormalParameters:
@@ -52,7 +40,8 @@ class NormalParameters:
         if hasattr(self, "trace_"):
             self._announce_slow_chain()
         draws = self._parameter_draws()
-        found = [self._rows([one]).moments(_normal(*one)) for one in draws]
+        model = model_of(self._model)
+        found = [model.moments(normal_of(one)) for one in draws]
         count, d = len(found), len(self.mean_)
         means = np.array([mean for mean, _ in found]).reshape(count, d)
         return means, np.array([cov for _, cov in found]).reshape(count, d, d)
@@ -72,7 +61,7 @@ class NormalParameters:
             table, weights, strength, count, seed, total = training
             with one_thread(), seeded(seed):
                 draws = posterior_draws(
-                    _normal(*self._normal),
+                    normal_of(self._model["normal"]),
                     Rows(Incomplete.from_array(table), torch.from_numpy(weights)),
                     total,
                     strength,
@@ -96,55 +85,9 @@ class NormalParameters:
 
     def _normals(self):
         """List the parameters that `sample` uses in turn."""
-        return self._parameter_draws() or [self._normal]
+        return self._parameter_draws() or super()._normals()
 
-    def _rows(self, normals):
-        """Make what some parameters, (mean, covariance) pairs, say about rows.
-
-        Without categories `transform` uses the estimate alone.
-        """
-        if self._mixed is not None:
-            is_mixed = np.isnan(self.scale_).any()
-            return mixed_rows(self._mixed, normals, None if is_mixed else self._units())
-        return NormalRows(self._copula(normals[0]), self._units())
-
-    def _copula(self, normal):
-        """Make the model of rows that `_units` standardises."""
-        pieces = self._marginals and PiecewiseLinear(
-            *map(torch.from_numpy, self._marginals)
-        )
-        stepped = Steps(*map(torch.from_numpy, self._steps))
-        learnt = self._calibration
-        learnt = learnt and Calibration(*map(torch.from_numpy, learnt))
-        return Copula(_normal(*normal), pieces, self._bounds(), stepped, learnt)
-
-    def _bounds(self):
-        """Return the user's bounds, for scaled columns; None if there are none."""
-        given = self._schema.values.given[:, self.feature_indices_]
-        if not (given & np.isfinite(self._scaled_ranges())).any():
-            return None
-        far = np.array([[-np.inf], [np.inf]])
-        return tuple(map(torch.from_numpy, np.where(given, self._scaled_ranges(), far)))
-
-    def _limits(self):
-        """Return what is known about the cells, for scaled columns."""
-        ranges = tuple(map(torch.from_numpy, self._scaled_ranges()))
-        return Limits(ranges, self._bounds(), self._repeated_values())
-
-    def _repeated_values(self):
-        """List the values of columns with repeated values, centred and scaled."""
-        known = self._schema.values.values
-        return {
-            node: torch.from_numpy(
-                (known[column] - self.location_[node]) / self.scale_[node]
-            )
-            for node, column in enumerate(self.feature_indices_.tolist())
-            if column in known
-        }
-
-    def _units(self):
-        return Units(self.location_, self.scale_)
-
-    def _scaled_ranges(self):
-        ranges = self.feature_ranges_[:, self.feature_indices_]
-        return (ranges - self.location_) / self.scale_
+    def _set_model(self, model):
+        """Set the model, and what it says in the units of X."""
+        self._model = model.plain()
+        self.mean_, self.covariance_ = model.moments(model.normal)

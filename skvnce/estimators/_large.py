@@ -38,6 +38,7 @@ from skvnce.estimators._validation import (
     incomplete_array,
     keep_categories,
     keep_columns,
+    schema_of,
 )
 from skvnce.estimators._weights import checked_weights, warn_of_scale
 from skvnce.tables.checks import warn_of_table
@@ -63,6 +64,8 @@ class TableReader(BaseEstimator):
     text_remedy : str, default=None
         What errors say of text in a table of numbers; None for the usual advice.
     """
+
+    _schema = property(schema_of)
 
     def __init__(self, head, columns=None, handle_unknown="error", text_remedy=None):
         shape = head.shape if hasattr(head, "shape") else np.shape(head)

@@ -17,6 +17,7 @@ from skvnce.estimators._whole import needs_memory
 from skvnce.tables.checks import warn_of_table
 from skvnce.tables.columns import (
     FROM_DTYPE,
+    Column,
     encode,
     refuse_categories,
 )
@@ -27,8 +28,10 @@ from skvnce.tables.containers import (
     readable,
 )
 from skvnce.tables.identifiers import codes_of_passed, modelled_columns
+from skvnce.tables.schema import Schema
 from skvnce.tables.statistics import ends_of
 from skvnce.tables.table import Table
+from skvnce.tables.valid_values import ValidValues
 
 _OF_COLUMNS = (  # attributes that describe the columns of a table
     *("n_features_in_", "feature_names_in_", "_ends"),
@@ -115,6 +118,24 @@ class Encoded(NamedTuple):
 
     table: np.ndarray
     estimator: object
+
+
+def schema_of(estimator):
+    """Collect what `fit` has learned about the columns so far, a `Schema`."""
+    known = vars(estimator).get
+    columns, values = known("_columns"), known("_valid")
+    keeps_empty = hasattr(estimator, "_keeps_empty") and estimator._keeps_empty()
+    return Schema(
+        n_columns=known("n_features_in_", 0),
+        names=known("feature_names_in_"),
+        columns=columns and [Column(*column) for column in columns],
+        ends=known("_ends"),
+        model_columns=known("feature_indices_", np.arange(0)),
+        constants=known("constants_", {}),
+        values=values and ValidValues(*values),
+        spreads=known("_spreads"),
+        keeps_empty=keeps_empty,
+    )
 
 
 def incomplete_array(estimator, X, *, reset, like=None, asked=None):

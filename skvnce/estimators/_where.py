@@ -16,8 +16,8 @@ import numpy as np
 from sklearn.utils import _safe_indexing
 
 from skvnce._warnings import warn_user
-from skvnce.estimators._cellwise import columns_given
 from skvnce.estimators._output import values_of
+from skvnce.tables.cell_limits import columns_given
 from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.completed import in_frames
 from skvnce.tables.schema import Schema

@@ -13,8 +13,8 @@ from sklearn.base import clone
 from statistical import FAILURE
 
 from skvnce import CopulaGraphLearner, ForestImputer, GaussianImputer
-from skvnce.estimators._cellwise import check_distance, limits_of
 from skvnce.exceptions import MisfitWarning
+from skvnce.tables.cell_limits import check_distance, limits_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 MEAN, COVARIANCE = np.array([10.0, 5.0]), np.array([[4.0, 2.4], [2.4, 3.0]])

@@ -529,7 +529,7 @@ def test_calibration_improves_draws_and_means_of_new_rows(bound, seed):
         imputer = fitted(X, marginals="normal", min_value=bound)
         assert imputer.calibrated_columns_.any()
         plain = deepcopy(imputer)
-        plain._calibration = None
+        plain._model = plain._model | {"calibration": None}
         drawn, before = (
             m.sample(new, 50, random_state=0, as_array=True) for m in (imputer, plain)
         )

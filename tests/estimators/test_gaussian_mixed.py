@@ -13,8 +13,8 @@ from skvnce import GaussianImputer
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.estimators import _gaussian_mixed
-from skvnce.estimators._gaussian_rows import MixedRows
 from skvnce.exceptions import MisfitWarning
+from skvnce.fitted.normal import LatentNormal
 
 N = 300
 
@@ -181,7 +181,7 @@ def test_held_out_cells_are_judged():
 
 def test_a_category_that_is_predicted_badly_has_the_shares_of_its_levels(monkeypatch):
     X, _, _ = frame(8, n=600)
-    found = MixedRows.predictions
+    found = LatentNormal.predictions
 
     def wrong(rows, nodes, limits):
         filled, probabilities = found(rows, nodes, limits)
@@ -189,7 +189,7 @@ def test_a_category_that_is_predicted_badly_has_the_shares_of_its_levels(monkeyp
         return filled, {**probabilities, 1: p / p.sum(1, keepdims=True)}
 
     with monkeypatch.context() as patch, pytest.warns(MisfitWarning) as warned:
-        patch.setattr(MixedRows, "predictions", wrong)
+        patch.setattr(LatentNormal, "predictions", wrong)
         model = imputer(on_misfit="warn", max_iter=80).fit(X)
     assert "'colour'" in str(warned[0].message) and "shares" in str(warned[0].message)
     assert model.marginal_columns_.tolist() == [False, True, False, False]

@@ -146,7 +146,7 @@ def test_moments_of_a_fit_are_those_that_it_maximised():
     X = stream(80, 1)
     imputer = GaussianImputer(tol=1e-10, max_iter=2000, random_state=0).fit(X)
     first, second, total = imputer._online
-    mean, covariance = imputer._normal
+    mean, covariance = imputer._model["normal"]
     np.testing.assert_allclose(first, mean, atol=1e-7)
     k = imputer.shrinkage_ * 5
     scatter = total * (second - np.outer(first, first)) + k * np.eye(5)

@@ -232,7 +232,7 @@ def test_marginals_of_knots_are_close_to_those_in_memory(kind):
 def test_scores_take_bounded_memory(monkeypatch):
     """The draws of a batch of rows, not those of all."""
     from skvnce.algorithms.mixed import score
-    from skvnce.estimators import _gaussian_rows
+    from skvnce.fitted import normal
 
     table = frame()[["number", "flag"]]
     imputer = GaussianImputer(max_iter=4, n_parameter_draws=1, random_state=0).fit(
@@ -244,7 +244,7 @@ def test_scores_take_bounded_memory(monkeypatch):
         sizes.append(len(data.x))
         return plain(latents, normal, data, *args)
 
-    monkeypatch.setattr(_gaussian_rows.score, "log_prob", counted)
-    monkeypatch.setattr(_gaussian_rows, "at_once", lambda latents: 100)
+    monkeypatch.setattr(normal.score, "log_prob", counted)
+    monkeypatch.setattr(normal, "at_once", lambda latents: 100)
     np.testing.assert_array_equal(imputer.score_samples(table), expected)
     assert max(sizes) == 100

@@ -1,15 +1,16 @@
-"""What the user states about single cells of a table.
+"""Limits of single cells, and what else the user states about them.
 
 A table of X's shape, or masks and numbers of some of its columns by name.
 """
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Self
 
 import numpy as np
-import torch
 
 from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.containers import refuse_parts
+from skvnce.tables.schema import Schema
 
 
 class CellLimits(NamedTuple):
@@ -25,34 +26,32 @@ class CellLimits(NamedTuple):
     high: np.ndarray
 
     @property
-    def known(self):
+    def known(self) -> np.ndarray:
         """Return which cells have a limit; bool, (n_samples, n_features)."""
         return np.isfinite(self.low) | np.isfinite(self.high)
 
-    def of(self, rows, columns) -> Self:
+    def of(self, rows: np.ndarray, columns: np.ndarray) -> Self:
         """Select the limits of some rows and columns."""
         return CellLimits(*(part[np.ix_(rows, columns)] for part in self))
 
-    def of_rows(self, rows) -> Self:
+    def of_rows(self, rows: np.ndarray) -> Self:
         """Select the limits of some rows."""
         return CellLimits(*(part[rows] for part in self))
 
-    def rounded(self, integers) -> Self:
+    def rounded(self, integers: np.ndarray) -> Self:
         """Round limits of the columns in `integers`, (n_features,), to integers."""
         low, high = np.ceil(self.low), np.floor(self.high)
         use = integers & (low <= high)
         return CellLimits(np.where(use, low, self.low), np.where(use, high, self.high))
 
-    def clipped(self, cells):
+    def clipped(self, cells: np.ndarray) -> np.ndarray:
         """Clip cells (..., n_samples, n_features); the dtype is kept."""
         return np.clip(cells, self.low, self.high).astype(cells.dtype)
 
-    def tensors(self):
-        """Return copies as a pair of tensors."""
-        return torch.tensor(self.low), torch.tensor(self.high)
 
-
-def limits_of(schema, min_value, max_value, X, checked):
+def limits_of(
+    schema: Schema, min_value: object, max_value: object, X: object, checked: np.ndarray
+) -> CellLimits | None:
     """Check limits of single cells, and convert them.
 
     Parameters
@@ -104,7 +103,9 @@ def limits_of(schema, min_value, max_value, X, checked):
     return found if found.known.any() else None
 
 
-def check_bounds(schema, limits, *, is_whole=False):
+def check_bounds(
+    schema: Schema, limits: CellLimits | None, *, is_whole: bool = False
+) -> None:
     """Raise an error for cells whose limits contradict the bounds of their column.
 
     With `is_whole`, cells of columns of whole numbers must be able to be whole.
@@ -139,7 +140,9 @@ def check_bounds(schema, limits, *, is_whole=False):
         )
 
 
-def _check_cells(name, limits, wrong, reason):
+def _check_cells(
+    name: Callable, limits: CellLimits | None, wrong: np.ndarray, reason: Callable
+) -> None:
     """Raise an error for the first cell with wrong limits, if there is one."""
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
@@ -150,13 +153,15 @@ def _check_cells(name, limits, wrong, reason):
         )
 
 
-def limited_columns(schema, limits, *, is_whole=False):
+def limited_columns(
+    schema: Schema, limits: CellLimits | None, *, is_whole: bool = False
+) -> list:
     """List the columns in which cells have limits; see `check_bounds`."""
     check_bounds(schema, limits, is_whole=is_whole)
     return [] if limits is None else np.flatnonzero(limits.known.any(0)).tolist()
 
 
-def check_distance(schema, limits, X):
+def check_distance(schema: Schema, limits: CellLimits | None, X: object) -> None:
     """Raise an error for limits that are far from the observed cells of a column.
 
     Parameters
@@ -183,7 +188,9 @@ def check_distance(schema, limits, X):
                 )
 
 
-def _numbers(schema, place, cells, name, nothing):
+def _numbers(
+    schema: Schema, place: int, cells: np.ndarray, name: str, nothing: float
+) -> np.ndarray:
     """Convert the limits of a column to floats (n_samples,)."""
     values = [nothing if is_missing(one) else one for one in cells.tolist()]
     columns = schema.columns
@@ -204,7 +211,9 @@ def _numbers(schema, place, cells, name, nothing):
         ) from error
 
 
-def columns_given(schema, given, X, n_samples, name):
+def columns_given(
+    schema: Schema, given: object, X: object, n_samples: int, name: str
+) -> Iterator:
     """Yield the columns that a parameter gives, and their values for each row.
 
     Parameters
@@ -251,7 +260,7 @@ def columns_given(schema, given, X, n_samples, name):
         yield place, cells
 
 
-def _check_index(given, X, name):
+def _check_index(given: object, X: object, name: str) -> None:
     """Raise an error if rows of pandas objects would be matched wrongly."""
     one, other = (getattr(part, "index", None) for part in (X, given))
     if hasattr(one, "equals") and hasattr(other, "equals") and not one.equals(other):

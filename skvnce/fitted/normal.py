@@ -1,23 +1,32 @@
-"""What a fitted normal distribution says about rows of nodes, in the units of X.
+"""Fitted normal distributions: they fill, draw and score rows, in the units of X.
 
-`NormalRows` are rows of numbers, and `MixedRows` are rows with categories.  Both have
-the same methods.
+`CopulaModel` is one of numbers, and `LatentNormal` one of the latent variables of
+tables with categories, or with limits of cells.  Both have the same methods.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import row_keyed, row_lattice
 from skvnce._units import Units
 from skvnce.algorithms.gaussian import copula
+from skvnce.algorithms.gaussian.calibration import Calibration
 from skvnce.algorithms.gaussian.copula import Copula
+from skvnce.algorithms.gaussian.marginals import PiecewiseLinear
+from skvnce.algorithms.gaussian.steps import Steps
 from skvnce.algorithms.mixed import fill, score
-from skvnce.algorithms.mixed.columns import NUMERIC, Latents
+from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
 from skvnce.algorithms.mixed.fill import Chains
 from skvnce.algorithms.mixed.gibbs import Factors, at_once
+from skvnce.distributions.normal import Normal
+from skvnce.tables.cell_limits import CellLimits
+
+Pair = tuple[np.ndarray, np.ndarray]  # mean and covariance
 
 _PREDICTING = Chains(n_burn_in=10, n_sweeps=30)
 _BURN_IN, _APART, _LEAST_APART = 10, 5, 2  # sweeps before and between draws
@@ -25,13 +34,33 @@ _MANY = 100  # sweeps between all draws above which fewer are made between two
 _SCORED = 64  # draws from which the probability of a row is estimated
 
 
-def _lattice(data):
+def tensors(limits: CellLimits) -> tuple[Tensor, Tensor]:
+    """Return copies of limits as a pair of tensors."""
+    return torch.tensor(limits.low), torch.tensor(limits.high)
+
+
+def normal_of(pair: Pair) -> Normal:
+    """Make a normal distribution of its mean and covariance."""
+    return Normal(*map(torch.from_numpy, pair))
+
+
+def _plain(value: tuple | None) -> tuple | None:
+    """Convert a tuple of tensors to one of arrays; None stays."""
+    return value and tuple(part.numpy() for part in value)
+
+
+def _made(cls: type, value: tuple | None) -> tuple | None:
+    """Make a value of a class from arrays; None stays."""
+    return value and cls(*map(torch.from_numpy, value))
+
+
+def _lattice(data: Incomplete) -> object:
     """Make the random numbers of rows as functions of the row content."""
     return row_lattice(data.to_array(), 0)
 
 
-class NormalRows(NamedTuple):
-    """Rows of numbers.
+class CopulaModel(NamedTuple):
+    """A normal distribution of columns of numbers, or of functions of them.
 
     Attributes
     ----------
@@ -43,7 +72,37 @@ class NormalRows(NamedTuple):
     model: Copula
     units: Units
 
-    def predictions(self, nodes, limits=None):
+    @classmethod
+    def of_plain(cls, plain: dict) -> Self:
+        """Make a model of what `plain` returned."""
+        model = Copula(
+            normal_of(plain["normal"]),
+            _made(PiecewiseLinear, plain["marginals"]),
+            _made(lambda *bounds: bounds, plain["bounds"]),
+            _made(Steps, plain["steps"]),
+            _made(Calibration, plain["calibration"]),
+        )
+        return cls(model, Units(*plain["units"]))
+
+    def plain(self) -> dict:
+        """Convert the model to tuples of arrays, which can be stored anywhere."""
+        names = ("normal", "marginals", "bounds", "steps", "calibration")
+        found = {name: _plain(getattr(self.model, name)) for name in names}
+        return found | {"units": tuple(self.units)}
+
+    def with_normals(self, pairs: Sequence[Pair]) -> Self:
+        """Replace the mean and the covariance; numbers are of one pair at a time."""
+        model = self.model._replace(normal=normal_of(pairs[0]))
+        return self._replace(model=model)
+
+    @property
+    def normal(self) -> Normal:
+        """The distribution of the scores."""
+        return self.model.normal
+
+    def predictions(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
         """Fill missing cells of nodes (n, n_nodes) by their conditional means.
 
         Parameters
@@ -62,34 +121,36 @@ class NormalRows(NamedTuple):
         means = copula.conditional_mean(model, self.units.scaled(nodes), _lattice)
         return self.units.restored(means), {}
 
-    def draws(self, nodes, n_draws, limits=None):
+    def draws(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
         """Draw missing cells of nodes; (n_draws, n, n_nodes)."""
         scaled, model = self.units.scaled(nodes), self._within(limits)
         return self.units.restored(copula.draw(model, scaled, n_draws))
 
-    def log_prob(self, nodes):
+    def log_prob(self, nodes: np.ndarray) -> np.ndarray:
         """Compute the log-density of the observed cells of each row; (n,)."""
         found = copula.log_prob(self.model, self.units.scaled(nodes)).numpy()
         return found - self.units.log_scales(nodes)
 
-    def moments(self, normal):
+    def moments(self, normal: Normal) -> Pair:
         """Convert mean and covariance to the units of X."""
         return self.units.moments(normal)
 
-    def _within(self, limits):
+    def _within(self, limits: CellLimits | None) -> Copula:
         """Return the model with limits of the missing cells of rows."""
         if limits is None:
             return self.model
         location, scale = self.units.tensors()
-        low, high = ((end - location) / scale for end in limits.tensors())
+        low, high = ((end - location) / scale for end in tensors(limits))
         if self.model.bounds is not None:
             least, most = self.model.bounds
             low, high = low.clamp(least, most), high.clamp(least, most)
         return self.model._replace(bounds=(low, high))
 
 
-class MixedRows(NamedTuple):
-    """Rows with categories.
+class LatentNormal(NamedTuple):
+    """A normal distribution of the latent variables of columns.
 
     Attributes
     ----------
@@ -107,7 +168,38 @@ class MixedRows(NamedTuple):
     normals: list
     units: Units | None = None
 
-    def predictions(self, nodes, limits=None):
+    @classmethod
+    def of_plain(cls, plain: dict) -> Self:
+        """Make a model of what `plain` returned."""
+        n_levels, units = plain["n_levels"], plain["units"]
+        marginals = [_made(Marginal, one) for one in plain["marginals"]]
+        first = np.cumsum([0, *n_levels[:-1]]).tolist()
+        latents = Latents(marginals, first, n_levels)
+        normals = [normal_of(plain["normal"])]
+        return cls(latents, plain["kinds"], normals, units and Units(*units))
+
+    def plain(self) -> dict:
+        """Convert the model, with its first parameters, to tuples of arrays."""
+        return {
+            "normal": _plain(self.normals[0]),
+            "kinds": self.kinds,
+            "marginals": [_plain(one) for one in self.latents.marginals],
+            "n_levels": list(self.latents.n_levels),
+            "units": self.units and tuple(self.units),
+        }
+
+    def with_normals(self, pairs: Sequence[Pair]) -> Self:
+        """Replace the parameters, which draws use in turn."""
+        return self._replace(normals=[normal_of(one) for one in pairs])
+
+    @property
+    def normal(self) -> Normal:
+        """The distribution of the latent variables, by the first parameters."""
+        return self.normals[0]
+
+    def predictions(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
         """Fill by means of numbers, and by the most probable levels.
 
         Returns
@@ -126,7 +218,9 @@ class MixedRows(NamedTuple):
                 found[j][seen] = np.eye(shares.shape[1])[nodes[seen, j].astype(int)]
         return Incomplete.from_array(nodes).with_values(cells).numpy(), found
 
-    def draws(self, nodes, n_draws, limits=None):
+    def draws(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
         """Draw missing cells of nodes, with each of the parameters in turn."""
         turns = torch.randperm(len(self.normals)).repeat(n_draws)[:n_draws]
         normals = [self.normals[turn] for turn in turns]
@@ -145,7 +239,7 @@ class MixedRows(NamedTuple):
         ]
         return torch.cat(found, 1).numpy()
 
-    def log_prob(self, nodes):
+    def log_prob(self, nodes: np.ndarray) -> np.ndarray:
         """Estimate log-probabilities, with the first of the parameters; (n,)."""
         model = self.latents, self.normals[0]
         found = [
@@ -156,21 +250,23 @@ class MixedRows(NamedTuple):
         ]
         return torch.cat(found).numpy()
 
-    def moments(self, normal):
+    def moments(self, normal: Normal) -> Pair:
         """Return mean and covariance of the latent variables."""
         if self.units is None:
             return normal.mean.numpy(), normal.covariance.numpy()
         return self.units.moments(normal)
 
-    def _parts(self, nodes, limits=None):
+    def _parts(self, nodes: np.ndarray, limits: CellLimits | None = None) -> Iterator:
         """Yield parts of the rows that are swept together, and their limits."""
         size = at_once(self.latents)
         for first in range(0, max(len(nodes), 1), size):
             part = slice(first, first + size)
-            ends = limits and tuple(one[part] for one in limits.tensors())
+            ends = limits and tuple(one[part] for one in tensors(limits))
             yield nodes[part], ends
 
-    def _predicted(self, nodes, limits=None):
+    def _predicted(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> fill.Predictions:
         ordinal = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
         models = [Factors.of(one, self.latents) for one in self.normals]
         found = [
@@ -186,3 +282,16 @@ class MixedRows(NamedTuple):
             for part, ends in self._parts(nodes, limits)
         ]
         return fill.Predictions.joined(found)
+
+
+def no_latents() -> LatentNormal:
+    """Make the model of a table without columns, as all are constant."""
+    normal = normal_of((np.zeros(0), np.zeros((0, 0))))
+    return LatentNormal(Latents([], [], []), [], [normal])
+
+
+def model_of(plain: dict, pairs: Sequence[Pair] = ()) -> CopulaModel | LatentNormal:
+    """Make a model of what its `plain` returned, perhaps with other parameters."""
+    made = LatentNormal if "kinds" in plain else CopulaModel
+    model = made.of_plain(plain)
+    return model.with_normals(pairs) if len(pairs) else model

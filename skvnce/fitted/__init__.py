@@ -1,0 +1,1 @@
+"""What fitted models can do: fill, draw and score rows of their columns."""
