@@ -1,9 +1,7 @@
-"""Random numbers: isolation of torch's global stream, and numbers keyed by rows.
+"""Seeds, and the isolation of torch's global stream of random numbers.
 
-Samplers take uniform numbers as a callable ``uniforms(step, x) -> Tensor`` of the
-shape of ``x``.  `skvnce.variational.base.global_stream` draws from torch's global
-stream inside `seeded`.  `row_keyed` makes the numbers of a row a function of the row
-alone, so that deterministic methods return the same values in any row order and batch.
+`skvnce.variational.base.global_stream` draws from torch's global stream inside
+`seeded`; `skvnce._keyed` has numbers that do not depend on it.
 """
 
 from collections.abc import Iterator
@@ -13,14 +11,9 @@ from functools import partial
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
-from torch import Tensor
 
 from skvnce._forks import PROCESS
 from skvnce._torch_defaults import torch_defaults
-from skvnce.variational.base import Uniforms, shifted_lattice
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def seed_from(random_state: object) -> int:
@@ -50,85 +43,3 @@ def seeded(random_state: object) -> Iterator[int]:
         stream.callback(restore)
         torch.manual_seed(seed)
         yield seed
-
-
-def row_keyed(rows: np.ndarray, seed: int) -> Uniforms:
-    """Make uniform numbers that are functions of (row content, column, step, seed).
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n, features)
-        NaN marks missing cells; all NaN are equivalent.
-    seed : int
-
-    Returns
-    -------
-    callable
-        Takes the step and a tensor of shape (..., n, features).
-    """
-    clean = np.where(np.isnan(rows), np.nan, rows + 0.0)  # one kind of NaN and zero
-    with np.errstate(over="ignore"):
-        key = np.full(len(rows), _scramble(np.uint64(seed) + _GOLDEN))
-        for column in np.ascontiguousarray(clean.T, np.float64).view(np.uint64):
-            key = _scramble(key ^ column)
-    return _keyed(key)
-
-
-def number_keyed(numbers: np.ndarray, seed: int) -> Uniforms:
-    """Make uniform numbers that are functions of (row number, column, step, seed).
-
-    Parameters
-    ----------
-    numbers : ndarray of int, of shape (n,)
-    seed : int
-
-    Returns
-    -------
-    callable
-        See `row_keyed`.
-    """
-    return _keyed(mixed(numbers.astype(np.uint64) ^ mixed(np.uint64(seed))))
-
-
-def _keyed(key: np.ndarray) -> Uniforms:
-    """Make uniform numbers from random integers (n,), one for each row."""
-
-    def uniforms(step: int, x: Tensor) -> Tensor:
-        PROCESS.let_forks_pass()  # at each step of chains
-        counter = np.arange(x[..., 0, :].numel(), dtype=np.uint64)
-        counter = counter.reshape(*x.shape[:-2], 1, x.shape[-1])
-        with np.errstate(over="ignore"):
-            counter = counter + np.uint64(step) * np.uint64(counter.size)
-            bits = _scramble(key[:, None] + _GOLDEN * (counter + np.uint64(1)))
-        unit = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        return torch.from_numpy(unit).to(x)
-
-    return uniforms
-
-
-def row_lattice(rows: np.ndarray, seed: int) -> Uniforms:
-    """Make evenly distributed uniform numbers: Sobol points, shifted by `row_keyed`.
-
-    Means over the first dimension converge faster than with independent numbers,
-    especially if its size is a power of two.
-    """
-    return shifted_lattice(row_keyed(rows, seed))
-
-
-def numbered(rows: np.ndarray) -> np.ndarray:
-    """Make uniform numbers that are functions of the numbers of rows; (n,)."""
-    bits = mixed(rows.astype(np.uint64))
-    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def mixed(numbers: np.ndarray) -> np.ndarray:
-    """Map 64-bit integers to others that look random."""
-    with np.errstate(over="ignore"):
-        return _scramble(_GOLDEN * (numbers + np.uint64(1)))
-
-
-def _scramble(bits: np.ndarray) -> np.ndarray:
-    """Mix 64-bit integers (the finaliser of splitmix64)."""
-    bits = (bits ^ (bits >> np.uint64(30))) * _MIX[0]
-    bits = (bits ^ (bits >> np.uint64(27))) * _MIX[1]
-    return bits ^ (bits >> np.uint64(31))

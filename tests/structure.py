@@ -35,18 +35,17 @@ ANCESTORS = {
     "VNCEEstimator": 8,
     "VariationalAutoencoder": 7,
 }
-CODE_LINES = {"estimators/_graph_search.py": 320, "testing/_checks.py": 302}
+CODE_LINES = {"estimators/_graph_search.py": 319, "testing/_checks.py": 302}
 WRITES = {
     "_autoencoder_stream": 7,
     "_by_parts": 5,
     "_callbacks": 1,
     "_density_continued": 3,
     "_forest_columns": 1,
-    "_large": 5,
     "_output": 2,
     "_rounds": 4,
     "_stream": 1,
-    "_validation": 7,
+    "_validation": 2,
 }
 TAKES = {
     "_autoencoder": 1,
@@ -62,7 +61,6 @@ TAKES = {
     "_graph_checks": 6,
     "_graph_search": 3,
     "_intervals": 1,
-    "_large": 7,
     "_level_scores": 3,
     "_memory": 3,
     "_parts": 1,
@@ -73,7 +71,7 @@ TAKES = {
     "_shift": 1,
     "_stream": 1,
     "_unused": 2,
-    "_validation": 9,
+    "_validation": 7,
     "_vnce_checks": 3,
     "_vnce_settings": 4,
     "_whole": 1,

@@ -36,6 +36,14 @@ LAYERS = {
         "_units",
     },
     "tables": {"exceptions"},
+    "fitted": {
+        "algorithms",
+        "distributions",
+        "tables",
+        "_incomplete",
+        "_keyed",
+        "_units",
+    },
     "inspection": {"tables"},
 }
 NEVER = {
@@ -47,6 +55,7 @@ NEVER = {
     "training": {"sklearn"},
     "algorithms": {"sklearn", "scipy"},
     "tables": {"torch", "sklearn"},
+    "fitted": {"sklearn"},
     "inspection": {"torch", "sklearn"},
 }
 
@@ -188,7 +197,11 @@ def test_state_outside_of_classes_is_found(count, source):
 
 
 TESTING = {"skvnce.testing._contract", "skvnce.testing._requirements"}
-SHARED = {"_incomplete": set(), "_units": {"_incomplete", "distributions"}}
+SHARED = {
+    "_incomplete": set(),
+    "_keyed": {"_forks", "variational"},
+    "_units": {"_incomplete", "distributions"},
+}
 BELOW = [path for layer, path in FILES if layer not in {"inspection", "tables"}]
 BELOW += [ROOT / f"{name}.py" for name in sorted({*SHARED, *EVERYWHERE})]
 

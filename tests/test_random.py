@@ -8,7 +8,8 @@ import pytest
 import torch
 from scipy.stats import kstest
 
-from skvnce._random import row_keyed, row_lattice, seed_from, seeded
+from skvnce._keyed import row_keyed, row_lattice
+from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 
 

@@ -32,7 +32,7 @@ from skvnce.estimators._scores import (
     scored_by_encoder,
 )
 from skvnce.estimators._tables import hold_out
-from skvnce.estimators._validation import check_rank, share_columns
+from skvnce.estimators._validation import check_rank
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.training.rounds import COOLING
 
@@ -50,8 +50,6 @@ _MIXED = 5  # number of posterior components for objectives with mixtures
 class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer):
     """Base class of `VariationalAutoencoder`, which documents parameters."""
 
-    _fate_of_constants = "`inverse_transform` gives the constant"
-
     def _scored(self, X):
         """Estimate the log-densities of rows and their standard errors."""
         return scored_by_encoder(self, X, int(self.n_importance_samples))
@@ -59,7 +57,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
     def _fit_member(self, imputer, X, weights=None, on_chosen=None):
         """Fit to the validated table of an imputer; see `_fit_table`."""
         self._check_parameters()
-        share_columns(imputer, self)
+        self._set_columns(imputer._schema)
         return self._fit_table(X, weights, on_chosen)
 
     @reports_fit

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_lattice
+from skvnce._keyed import row_lattice
 from skvnce.algorithms.vae import sampling
 from skvnce.algorithms.vae.batches import chunks
 from skvnce.distributions.quantiles import at_quantiles, midpoint_levels

@@ -1,7 +1,6 @@
 """Base classes and mixins of the estimators of tables with missing values."""
 
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -10,7 +9,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._progress import step
-from skvnce._warnings import warn_user
 from skvnce.estimators._by_parts import (
     ResultsInParts,
     samples_by_parts,
@@ -19,61 +17,41 @@ from skvnce.estimators._by_parts import (
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._chunks import mean_of_rows
 from skvnce.estimators._intervals import CellQuantiles
+from skvnce.estimators._large import check_rows, gather, reader_of, summary_of
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._output import as_given, tables_as_given, values_of
 from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._shift import spreads
 from skvnce.estimators._tables import rows_with_data
 from skvnce.estimators._validation import (
+    OF_COLUMNS,
+    attributes_of,
     check_deviations,
     check_sample,
     incomplete_array,
+    read_table,
     schema_of,
 )
+from skvnce.estimators._weights import warn_of_scale
 from skvnce.tables.cells import is_frame
-from skvnce.tables.statistics import column_moments, constant_columns
+from skvnce.tables.checks import warn_of_table
+from skvnce.tables.model_columns import (
+    Handling,
+    ModelCells,
+    observed_columns,
+    warn_of_empty,
+    without_constants,
+)
+from skvnce.tables.statistics import column_moments
+from skvnce.tables.table import Table
 from skvnce.tables.valid_values import valid_values
 
+FILLED_BY_CONSTANT = "their missing cells are filled by the constant"
 _CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows
-
-
-def lower_median(column):
-    """Find the median of the observed cells, or the lower one of two."""
-    seen = np.sort(column[~np.isnan(column)])
-    return seen[(len(seen) - 1) // 2]
-
-
-class ModelCells(NamedTuple):
-    """The cells that a model is fitted to.
-
-    Attributes
-    ----------
-    table : ndarray of shape (n_kept, n_features)
-        The rows that have an observed cell and a positive weight, in the dtype of X.
-    nodes : ndarray of shape (n, n_nodes)
-        Their columns in `feature_indices_`, without rows that are missing there.
-    weights : ndarray of shape (n,)
-    location, scale : ndarray of shape (n_nodes,)
-        Means and standard deviations of the observed cells of `nodes`.
-    counted : ndarray of bool, of shape (n_samples,)
-        The rows of positive weight.
-    limits : CellLimits or None
-        Of `nodes`.
-    """
-
-    table: np.ndarray
-    nodes: np.ndarray
-    weights: np.ndarray
-    location: np.ndarray
-    scale: np.ndarray
-    counted: np.ndarray
-    limits: tuple | None = None
 
 
 class ConstantColumns:
     """Mixin that leaves constant columns out of the model and imputes their value."""
-
-    _fate_of_constants = "their missing cells are filled by the constant"
 
     _schema = property(schema_of)
 
@@ -81,18 +59,28 @@ class ConstantColumns:
         """Return whether `transform` keeps columns that were missing at `fit`."""
         return getattr(self, "keep_empty_features", False)
 
-    def _read_cells(self, X, weights=None, refusal=None, limits=None):
+    def _read_table(self, X, **options):
+        """Validate the table of a fit; see `read_table`."""
+        table, schema = read_table(self, X, **options)
+        self._set_columns(schema)
+        return table
+
+    def _set_columns(self, schema):
+        """Set what describes the columns of a table, before those of the model."""
+        for name in OF_COLUMNS:
+            vars(self).pop(name, None)
+        vars(self).update(attributes_of(schema))
+
+    def _read_cells(self, X, weights=None, impossible=None, limits=None):
         """Choose the columns of the model, and return its cells as `ModelCells`.
 
-        Sets `feature_indices_` and `constants_`.  `weights` (n_samples,) are checked;
-        see `_split_constants` for `refusal`.  With `limits`, `CellLimits` of X, a row
-        that only has limits is kept.
+        `weights` (n_samples,) are checked; see `without_constants` for `impossible`.
+        With `limits`, `CellLimits` of X, a row that only has limits is kept.
         """
         known = ~np.isnan(X) if limits is None else ~np.isnan(X) | limits.known
         weights, kept = rows_with_data(X, weights, known)
         table = X[kept]
-        self.feature_indices_ = self._observed_columns(table)
-        self._split_constants(table, refusal)
+        self._choose_columns(table, impossible)
         nodes = table[:, self.feature_indices_].astype(np.float64)
         seen = known[kept][:, self.feature_indices_].any(1)
         nodes, kept_weights = nodes[seen], weights[kept][seen]
@@ -102,67 +90,17 @@ class ConstantColumns:
         check_deviations(self._schema, self.feature_indices_, moments[1])
         return ModelCells(table, nodes, kept_weights, *moments, weights > 0, limits)
 
-    def _observed_columns(self, X):
-        """Return the indices of columns with observed cells; warn about the others."""
-        empty = np.isnan(X).all(0)
-        empty[self._schema.passed] = False
-        if empty.any():
-            names = self._schema.labels(np.flatnonzero(empty))
-            fate = self._fate_of_empty()
-            warn_user(f"Entirely missing: {names}; left out of the model and {fate}.")
-        return self._modelled_columns(X)
+    def _choose_columns(self, X, impossible=None):
+        """Choose the columns of the model by training rows, and warn of the others."""
+        schema, handling = self._schema, self._handling()
+        warn_of_empty(schema, X, handling)
+        schema = schema._replace(model_columns=observed_columns(schema, X))
+        schema = without_constants(schema, X, handling, impossible)
+        self.feature_indices_, self.constants_ = schema.model_columns, schema.constants
 
-    def _modelled_columns(self, X):
-        """Return the indices of columns that are neither empty nor passed through."""
-        seen = ~np.isnan(X).all(0)
-        seen[self._schema.passed] = False
-        return np.flatnonzero(seen)
-
-    def _split_constants(self, X, refusal=None):
-        """Move constant columns from `feature_indices_` to `constants_`, and warn.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n_samples, n_features)
-            The training rows.
-        refusal : str, default=None
-            What is impossible if no column is left, which is then an error.
-        """
-        nodes = X[:, self.feature_indices_].astype(np.float64)
-        constant = constant_columns(nodes)
-        places = self.feature_indices_[constant].tolist()
-        values = list(map(lower_median, nodes.T[constant]))
-        columns = self._schema.columns
-        if columns:
-            values = [
-                columns[j].level(one) for j, one in zip(places, values, strict=True)
-            ]
-        self.constants_ = dict(zip(places, values, strict=True))
-        self.feature_indices_ = self.feature_indices_[~constant]
-        if refusal and not self.feature_indices_.size:
-            raise ValueError(
-                f"All columns of X are constant where they are observed: {refusal}"
-            )
-        self._warn_of_constants(X)
-
-    def _warn_of_constants(self, X):
-        """Warn about columns outside of the model that are constant in these rows."""
-        places = np.array(list(self.constants_), dtype=int)
-        places = places[constant_columns(X[:, places])]
-        if not places.size:
-            return
-        names = self._schema.labels(places)
-        none = "" if self.feature_indices_.size else " No column is left in the model."
-        warn_user(
-            f"Constant where observed: {names}. Constant columns are left out of the "
-            f"model, and {self._fate_of_constants}.{none}"
-            + "".join(
-                f" {self._schema.label(j)} varies by less than 1e-13 of its size and "
-                "counts as constant. Subtract its mean to learn from it."
-                for j in places
-                if np.nanmin(X[:, j]) < np.nanmax(X[:, j])
-            )
-        )
+    def _handling(self):
+        """Say what happens to columns outside of the model; see `Handling`."""
+        return Handling("not filled", FILLED_BY_CONSTANT)
 
 
 class IncompleteTransformer(
@@ -174,6 +112,37 @@ class IncompleteTransformer(
     parameter `keep_empty_features` of the subclass controls whether `transform` keeps
     them.
     """
+
+    def _read_large(self, source, sample_weight=None, impossible=None):
+        """Read a table in parts, and choose the columns of the model.
+
+        Parameters
+        ----------
+        source : Chunks or DaskTable
+        sample_weight : Chunks, collection of dask, or None
+            With the parts of X.
+        impossible : str, default=None
+            See `without_constants`.
+
+        Returns
+        -------
+        LargeTable
+        """
+        weights, reader = source._weights(sample_weight), reader_of(self, source)
+        self._set_columns(reader._schema)
+        large = self._gathered(source, reader, weights, impossible)
+        warn_of_scale(large.cells.weights, len(large.cells.counted))
+        table = Table.of_schema(large.cells.table, self._schema)
+        warn_of_table(table, large.summary.n_observed)
+        return large
+
+    def _gathered(self, source, reader, weights, impossible=None):
+        """Choose columns by a table in parts, and gather rows in memory."""
+        summary = summary_of(source, reader, weights)
+        check_rows(summary)
+        self._column_ends = summary.ends
+        self._choose_columns(summary.ends, impossible)
+        return gather(source, reader, weights, summary, self._schema)
 
     def get_feature_names_out(self, input_features=None):
         """Get the names of the columns that `transform` returns.
@@ -233,7 +202,7 @@ class IncompleteTransformer(
         """Validate new rows, and parameters that may have changed since the fit."""
         check_is_fitted(self)
         self._check_parameters()
-        return incomplete_array(self, X, reset=False)
+        return incomplete_array(self, X)
 
     def _keep_possible(self, X, min_value=None, max_value=None, whole=None):
         """Determine the possible values of the columns, within the user's bounds.
@@ -259,10 +228,13 @@ class IncompleteTransformer(
         """Return what makes the container of `set_output`; None for arrays."""
         return _get_container_adapter("transform", self)
 
-    def _fate_of_empty(self):
-        fate = "dropped by transform"
+    def _handling(self):
+        return Handling(self._handling_of_empty(), FILLED_BY_CONSTANT)
+
+    def _handling_of_empty(self):
+        found = "dropped by transform"
         if self._keeps_empty():
-            fate = "filled by 0"
+            found = "filled by 0"
             bounds = [
                 name
                 for name in ("min_value", "max_value")
@@ -270,10 +242,10 @@ class IncompleteTransformer(
             ]
             if bounds:
                 within = " and ".join(bounds)
-                fate += f", or by the value within {within} that is nearest to 0"
+                found += f", or by the value within {within} that is nearest to 0"
             if any(column.levels == () for column in self._schema.columns or ()):
-                fate += "; categories stay missing"
-        return f"{fate} (keep_empty_features)"
+                found += "; categories stay missing"
+        return f"{found} (keep_empty_features)"
 
     def _parts(self, X, only_incomplete=False, n_chains=1):
         """Yield the indices and float64 values of the nodes, in chunks of rows."""

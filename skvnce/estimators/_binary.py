@@ -12,7 +12,7 @@ from sklearn.decomposition import NMF
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
-from skvnce._random import mixed
+from skvnce._keyed import mixed
 from skvnce.algorithms.noisy_or import Rows
 from skvnce.estimators._whole import needs_memory
 from skvnce.tables.containers import cell_errors_named, readable

@@ -7,7 +7,6 @@ from skvnce.estimators._by_parts import copies_with
 from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._validation import share_columns
 from skvnce.estimators._whole import needs_memory
 
 _OF_MODEL = (
@@ -39,9 +38,7 @@ class ByModel(CategoryProbabilities, Imputer):
     def _keep_model(self, base):
         """Take over what the other imputer has learned about the columns."""
         self.model_ = base
-        for name in ("categories_", "feature_names_in_"):  # of an earlier fit
-            vars(self).pop(name, None)
-        share_columns(base, self)
+        self._set_columns(base._schema)
         for name in _OF_MODEL:
             if hasattr(base, name):
                 setattr(self, name, getattr(base, name))

@@ -173,7 +173,7 @@ def _typical_row(estimator, frame):
 
     Levels that the data type of a column does not have are missing.
     """
-    [values] = decoded(estimator._schema.columns, estimator._ends[:1]).tolist()
+    [values] = decoded(estimator._schema.columns, estimator._column_ends[:1]).tolist()
     cells = {}
     for value, (name, dtype) in zip(values, frame.dtypes.items(), strict=True):
         known = value in getattr(dtype, "categories", [value])

@@ -20,7 +20,6 @@ from skvnce.estimators._validation import (
     RANDOM_STATE,
     Encoded,
     Number,
-    incomplete_array,
     keeps_state_on_failure,
 )
 from skvnce.estimators._where import mask_of
@@ -181,12 +180,12 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         needs_memory(self, X, reset=True)
         rng = np.random.default_rng(seed_from(self.random_state))
         self._check_names(X)
-        cells = incomplete_array(self, X, reset=True)
+        cells = self._read_table(X)
         _, finish = report_rounds(self, None, X=cells)
         self._learn_columns(cells)
         solved = self._equations().deduced(cells, self.rtol).astype(cells.dtype)
         self._check_known(solved)
-        self._keep_model(self._seeded(rng).fit(Encoded(solved, self)))
+        self._keep_model(self._seeded(rng).fit(Encoded(solved, self._schema)))
         possible, integers = self._schema.values, self._equations().integers
         self._set_possible(possible._replace(integers=integers))
         finish()

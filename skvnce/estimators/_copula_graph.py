@@ -24,7 +24,6 @@ from skvnce.estimators._gaussian_fitted import FittedNormal
 from skvnce.estimators._gaussian_mixed import kinds_of
 from skvnce.estimators._graph_learning import GraphLearning
 from skvnce.estimators._graph_table import GraphTable
-from skvnce.estimators._large import read_large
 from skvnce.estimators._many_levels import (
     columns_of_many_levels,
     seconds_of_sweep,
@@ -36,7 +35,6 @@ from skvnce.estimators._validation import (
     ON_MISFIT,
     RANDOM_STATE,
     Number,
-    incomplete_array,
     integer_from,
     keeps_state_on_failure,
 )
@@ -299,7 +297,7 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     def _fit_parts(self, source):
         """Learn the graph of a table in parts; see `_fit_to`."""
         self._check_parameters()
-        large = read_large(self, source)
+        large = self._read_large(source)
         cells = large.cells
         self._keep_possible(cells.table, whole=large.summary)
         data = Incomplete.from_array(cells.nodes)
@@ -328,7 +326,7 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
 
     def _validated(self, X):
         """Validate the table of a fit."""
-        table = incomplete_array(self, X, reset=True)
+        table = self._read_table(X)
         remedy = "Leave out columns."
         warn_of_duration(self, table, remedy, categorical_features=None)
         return table

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
+from skvnce._keyed import number_keyed
 from skvnce._progress import step
-from skvnce._random import number_keyed, seed_from
+from skvnce._random import seed_from
 from skvnce.algorithms.graph import copula, copula_parts
 from skvnce.algorithms.mixed import counted
 from skvnce.algorithms.mixed.columns import NOMINAL, Latents, Marginal

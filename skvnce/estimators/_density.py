@@ -38,7 +38,7 @@ from skvnce.estimators._parts import Adam, Part, fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
 from skvnce.estimators._scores import NodeScores, scored_by_encoder
 from skvnce.estimators._tables import hold_out
-from skvnce.estimators._validation import AUTO, integer_from, share_columns
+from skvnce.estimators._validation import AUTO, integer_from
 from skvnce.samplers.variational_gibbs import Hypercube
 from skvnce.training.rounds import rows_of
 
@@ -216,7 +216,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
 
         Weights (n_samples,) are those of the rows in EM and in training.
         """
-        share_columns(imputer, self)
+        self._set_columns(imputer._schema)
         nodes, weights = self._keep_nodes(X, weights, "there is nothing to impute.")
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with one_thread(), seeded(seed):
@@ -429,9 +429,6 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         """Return model and encoder of ``"vae"``, with its rounded columns."""
         fitted = self._fitted()
         return fitted.pair.model.autoencoder(fitted.families)
-
-    def _fate_of_empty(self):
-        return "not filled"
 
     def _scored(self, X):
         """Estimate the log-densities of rows and their standard errors."""

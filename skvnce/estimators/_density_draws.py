@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_keyed
+from skvnce._keyed import row_keyed
 from skvnce._threads import one_thread
 from skvnce.algorithms.vgi import density
 from skvnce.algorithms.vgi.score import CHAINS, score

@@ -25,7 +25,6 @@ from skvnce.estimators._callbacks import (
     shows_progress,
 )
 from skvnce.estimators._chunks import in_parts
-from skvnce.estimators._large import read_large
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._tables import hold_out
@@ -42,6 +41,7 @@ from skvnce.estimators._validation import (
 )
 from skvnce.estimators._weights import warn_of_scale
 from skvnce.models.factor_analysis import FactorModel
+from skvnce.tables.model_columns import Handling
 from skvnce.tables.statistics import into_dtype
 
 _FLOOR = 1e-4  # minimum share of the noise in the variance of a column
@@ -148,7 +148,6 @@ class IncompleteFactorAnalysis(
         "on_misfit": ON_MISFIT,
         "verbose": ["verbose"],
     }
-    _fate_of_constants = "`inverse_transform` gives the constant"
 
     def __init__(
         self,
@@ -207,12 +206,12 @@ class IncompleteFactorAnalysis(
         source, refusal = in_parts(X), "no latents can be learned."
         tables = sums = None
         if source is None:
-            X = incomplete_array(self, X, reset=True)
+            X = self._read_table(X)
             check_fit(self, X.shape)
             cells = self._read_cells(X, sample_weight, refusal)
             warn_of_scale(cells.weights, len(X))
         else:
-            large = read_large(self, source, sample_weight, refusal)
+            large = self._read_large(source, sample_weight, refusal)
             cells, tables, sums = large.cells, large.tables, large.sums()
         check_rank(self.n_components, len(self.feature_indices_))
         announce(
@@ -329,8 +328,9 @@ class IncompleteFactorAnalysis(
     def _n_features_out(self):
         return self.n_components_
 
-    def _fate_of_empty(self):
-        return "given zero loadings"
+    def _handling(self):
+        constant = "`inverse_transform` gives the constant"
+        return Handling("given zero loadings", constant)
 
     def _fit_rank(self, rows, table, on_round):
         """Choose the rank by rows in memory, and fit to a table that they are of."""
@@ -388,7 +388,7 @@ class IncompleteFactorAnalysis(
     def _checked(self, X):
         """Validate new rows; `transform` depends on no parameter."""
         check_is_fitted(self)
-        return incomplete_array(self, X, reset=False)
+        return incomplete_array(self, X)
 
     def _rowwise(self, X, function):
         """Apply a function of the model and the rows, in chunks of rows."""

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from sklearn.base import clone
 
+from skvnce._keyed import row_keyed
 from skvnce._progress import steps
-from skvnce._random import row_keyed, seed_from
+from skvnce._random import seed_from
 from skvnce.estimators import _forest_columns, _forest_weights
 from skvnce.estimators._by_model import ByModel
 from skvnce.estimators._by_parts import by_parts

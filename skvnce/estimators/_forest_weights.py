@@ -105,7 +105,7 @@ def fitted_without(model, cells, hidden, seed):
     other.set_params(**{name: wanted[name] for name in wanted if name in known})
     with warnings.catch_warnings():  # `model` has given them already
         warnings.simplefilter("ignore")
-        return other.fit(Encoded(kept, model))
+        return other.fit(Encoded(kept, model._schema))
 
 
 def choose(cells, hidden, places, units, own, other):

@@ -46,10 +46,11 @@ from skvnce.estimators._gaussian_online import (
 )
 from skvnce.estimators._gaussian_parameters import NormalParameters
 from skvnce.estimators._large import (
+    AsRead,
+    in_chunks,
     is_large,
-    read_in_memory,
-    read_large,
     refuse_limits,
+    with_all_rows,
 )
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._part_columns import without_counts
@@ -64,11 +65,11 @@ from skvnce.estimators._validation import (
     RANDOM_STATE,
     Encoded,
     Number,
-    incomplete_array,
     integer_from,
     keeps_state_on_failure,
+    read_table,
 )
-from skvnce.estimators._weights import warn_of_scale
+from skvnce.estimators._weights import checked_weights, warn_of_scale
 from skvnce.fitted.normal import model_of
 from skvnce.tables.cell_limits import check_distance, limited_columns, limits_of
 from skvnce.tables.cells import is_frame
@@ -378,12 +379,17 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         source = in_parts(X)
         if source is not None:
             refuse_limits(min_value, max_value)
-            return self._fit_large(read_large(self, source, sample_weight))
-        given, X = X, incomplete_array(self, X, reset=True)
+            return self._fit_large(self._read_large(source, sample_weight))
+        given, X = X, self._read_table(X)
         check_fit(self, X.shape)
         limits = limits_of(self._schema, min_value, max_value, given, X)
         if limits is None and self._schema.columns is None and is_large(X):
-            return self._fit_large(read_in_memory(self, X, sample_weight))
+            weights = checked_weights(sample_weight, X)
+            warn_of_scale(weights, len(X))
+            parts, chunks = in_chunks(X, weights)
+            large = self._gathered(parts, AsRead(), chunks)
+            columns = self.feature_indices_
+            return self._fit_large(with_all_rows(large, X, weights, columns))
         cells = self._read_cells(X, sample_weight, limits=limits)
         warn_of_scale(cells.weights, len(X))
         self._keep_possible(cells.table, self.min_value, self.max_value)
@@ -455,7 +461,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             return X
         self._check_parameters()
         asked = without_counts(X, self.categorical_features)
-        return Encoded(incomplete_array(self, X, reset=True, asked=asked), self)
+        return Encoded(*read_table(self, X, asked=asked))
 
     def _fit_cells(self, cells, tables, by_gibbs, X, limits=None):
         """Fit to cells, or to tables of which they are a sample."""

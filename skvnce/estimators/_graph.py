@@ -26,7 +26,6 @@ from skvnce.estimators._validation import (
     Number,
     check_non_negative,
     check_squares,
-    incomplete_array,
     integer_from,
     keeps_state_on_failure,
 )
@@ -320,7 +319,7 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
     def _validated(self, X):
         """Validate the table of a fit."""
         warn_of_unused(self, _without_effect(self.algorithm))
-        X = incomplete_array(self, X, reset=True)
+        X = self._read_table(X)
         check_non_negative(self._schema, X, type(self).__name__)
         return X
 

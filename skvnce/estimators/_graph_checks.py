@@ -5,7 +5,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_keyed
+from skvnce._keyed import row_keyed
 from skvnce._warnings import warn_user
 from skvnce.algorithms.graph import em, prediction, rounds
 from skvnce.estimators._misfit import MOST_LISTED

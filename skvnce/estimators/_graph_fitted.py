@@ -5,7 +5,8 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_keyed, seeded
+from skvnce._keyed import row_keyed
+from skvnce._random import seeded
 from skvnce._threads import threads_for
 from skvnce._torch_defaults import torch_defaults
 from skvnce.algorithms.graph import prediction

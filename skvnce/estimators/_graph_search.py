@@ -33,7 +33,6 @@ from skvnce.estimators._validation import (
     Number,
     integer_from,
     keeps_state_on_failure,
-    share_columns,
 )
 from skvnce.estimators._whole import needs_memory
 
@@ -238,7 +237,7 @@ class GraphSearch(CallbackSupportMixin):
         rng = np.random.default_rng(search.seed)
         seeds = rng.integers(2**31 - 1, size=len(parts))
         learner, X, alphas = clone(search.learner), search.rows, search.path.alphas
-        share_columns(search.learner, learner)
+        learner._set_columns(search.learner._schema)
         results = Parallel(self.n_jobs, return_as="generator")(
             delayed(counting_rounds)(function, copy(learner), X, *part, alphas, int(s))
             for part, s in zip(parts, seeds, strict=True)

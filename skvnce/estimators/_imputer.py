@@ -239,7 +239,7 @@ class Imputer(CellSampler):
 
         Columns that were entirely missing at `fit` have none.
         """
-        never, cells = np.isnan(self._ends).all(0), self._constants_filled(X)
+        never, cells = np.isnan(self._column_ends).all(0), self._constants_filled(X)
         return {
             place: np.eye(len(column.levels))[
                 np.nan_to_num(cells[:, place]).astype(int)

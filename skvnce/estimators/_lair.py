@@ -45,7 +45,6 @@ from skvnce.estimators._vae import VariationalAutoencoder
 from skvnce.estimators._validation import (
     AUTO,
     OF_CATEGORIES,
-    incomplete_array,
     integer_from,
     keeps_state_on_failure,
 )
@@ -266,7 +265,7 @@ class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
         self._check_parameters()
         frozen = isinstance(self.model, FrozenEstimator)
         known = self.model.estimator if frozen else None
-        X = incomplete_array(self, X, reset=True, like=known)
+        X = self._read_table(X, like=known)
         check_fit(self, X.shape)
         _, finish = report_rounds(self, None, X=X)
         blind = []
@@ -284,7 +283,7 @@ class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
             blind.extend(self._in_view_of(members[0], X))
         else:
             self._learn_possible(X)
-            self._announce_tails(X, self._numbers(self._observed_columns(X)))
+            self._announce_columns(X)
             self._warn_of_duration(X)
             on_chosen = None if self.on_misfit == "ignore" else blind.append
             members = [] if is_constant(X) else self._train(X, on_chosen)

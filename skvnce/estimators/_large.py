@@ -17,7 +17,6 @@ from skvnce._progress import step
 from skvnce._units import Units
 from skvnce.algorithms.gaussian.condensed import n_condensed
 from skvnce.algorithms.gaussian.rows import Parts, Rows
-from skvnce.estimators._base import ModelCells
 from skvnce.estimators._chunks import Chunks
 from skvnce.estimators._part_columns import (
     TEXT_IN_PARTS,
@@ -34,17 +33,16 @@ from skvnce.estimators._summary import (
     summarised,
 )
 from skvnce.estimators._validation import (
+    attributes_of,
     check_deviations,
     incomplete_array,
-    keep_categories,
-    keep_columns,
     schema_of,
 )
-from skvnce.estimators._weights import checked_weights, warn_of_scale
-from skvnce.tables.checks import warn_of_table
+from skvnce.estimators._weights import checked_weights
 from skvnce.tables.columns import refuse_categories
 from skvnce.tables.containers import readable
-from skvnce.tables.table import Table
+from skvnce.tables.model_columns import ModelCells
+from skvnce.tables.schema import Schema
 
 _FEW = 0.2  # condensed share of the rows in memory up to which the table is condensed
 _CELLS_AT_ONCE = 2**22  # maximum number of cells of a part that are used at once
@@ -80,16 +78,18 @@ class TableReader(BaseEstimator):
         else:  # `incomplete_array` reads categories
             self.categorical_features, self.handle_unknown = None, handle_unknown
         self.text_remedy = text_remedy
-        keep_columns(self, columns)
         validate_data(self, head, skip_check_array=True)
-        self._ends = np.full((2, self.n_features_in_), np.nan)
+        names = getattr(self, "feature_names_in_", None)
+        ends = np.full((2, self.n_features_in_), np.nan)
+        schema = Schema(self.n_features_in_, names, columns, ends)
+        vars(self).update(attributes_of(schema))
 
     def read(self, number, X, weights=None):
         """Validate a part; return its cells (n, n_features) and weights (n,)."""
         with part_named(number):
             if not len(X):
                 return np.zeros((0, self.n_features_in_)), np.zeros(0)
-            table = incomplete_array(self, X, reset=False)
+            table = incomplete_array(self, X)
             weights = _weights_of_part(table, weights)
         return table, weights
 
@@ -166,72 +166,52 @@ def refuse_limits(min_value, max_value):
         )
 
 
-def read_large(estimator, source, sample_weight=None, refusal=None):
-    """Read a table in parts, and choose the columns of the model.
+def reader_of(settings, source):
+    """Make the reader of a table in parts, by the parameters of an estimator."""
+    head = source._head()
+    if not hasattr(settings, "categorical_features"):
+        return TableReader(head)
+    with step("reading levels"):
+        columns = columns_of_parts(source, head, settings.categorical_features)
+    return TableReader(head, columns, settings.handle_unknown, TEXT_IN_PARTS)
 
-    Sets the attributes of the estimator that describe the columns.
 
-    Parameters
-    ----------
-    estimator : IncompleteTransformer
-    source : Chunks or DaskTable
-    sample_weight : Chunks, collection of dask, or None
-        With the parts of X.
-    refusal : str, default=None
-        See `ConstantColumns._split_constants`.
+def summary_of(source, reader, weights):
+    """Read a table for the first time; `weights` are in parts like it."""
+    with step("reading the table"):
+        of = partial(_summary_of, reader)
+        return source._reduced(of, Summary.merged, weights)
+
+
+def check_rows(summary):
+    """Raise an error if there are too few rows, or no observed cell."""
+    if summary.n_rows < 2:
+        raise ValueError(
+            f"Found array with {summary.n_rows} sample(s) in all parts of X while "
+            "a minimum of 2 is required."
+        )
+    if not summary.n_observed.any():
+        raise ValueError(
+            "No row of X has an observed cell and a positive weight: nothing to learn."
+        )
+
+
+def gather(source, reader, weights, summary, schema):
+    """Read a table for the second time, and gather rows in memory.
 
     Returns
     -------
     LargeTable
     """
-    weights = source._weights(sample_weight)
-    reader = reader_of(estimator, source)
-    _keep_names(estimator, reader)
-    large = _read(estimator, source, weights, reader, refusal)
-    warn_of_scale(large.cells.weights, len(large.cells.counted))
-    table = Table.of_schema(large.cells.table, estimator._schema)
-    warn_of_table(table, large.summary.n_observed)
-    return large
-
-
-def reader_of(estimator, source):
-    """Make the reader of a table in parts, whose categories the estimator models."""
-    head = source._head()
-    if not hasattr(estimator, "categorical_features"):
-        return TableReader(head)
-    with step("reading levels"):
-        columns = columns_of_parts(source, head, estimator.categorical_features)
-    return TableReader(head, columns, estimator.handle_unknown, TEXT_IN_PARTS)
-
-
-def read_in_memory(estimator, X, sample_weight=None, refusal=None):
-    """Read a validated array (n, n_features) as `read_large` reads a table in parts."""
-    weights = checked_weights(sample_weight, X)
-    warn_of_scale(weights, len(X))
-    size = max(1, _CELLS_AT_ONCE // X.shape[1])
-    parts = (Chunks.from_array(part, size) for part in (X, weights))
-    large = _read(estimator, *parts, AsRead(), refusal)
-    nodes = X[:, estimator.feature_indices_].astype(np.float64)
-    kept = (weights > 0) & ~np.isnan(nodes).all(1)
-    units = Units(large.cells.location, large.cells.scale)
-    rows = Rows(units.scaled(nodes[kept]), torch.from_numpy(weights[kept]))
-    return large._replace(tables=[*large.tables[:-1], rows])
-
-
-def _read(estimator, source, weights, reader, refusal):
-    with step("reading the table"):
-        of = partial(_summary_of, reader)
-        summary = source._reduced(of, Summary.merged, weights)
-    _choose_columns(estimator, summary, refusal)
-    columns = estimator.feature_indices_
+    columns = schema.model_columns
     location, scale = summary.mean[columns], _deviations(summary)[columns]
-    check_deviations(estimator._schema, columns, scale)
-    known = FirstReading.of(summary, estimator._schema.all_names)
-    share = rows_in_memory(estimator.n_features_in_) / summary.n_rows
+    check_deviations(schema, columns, scale)
+    known = FirstReading.of(summary, schema.all_names)
+    share = rows_in_memory(schema.n_columns) / summary.n_rows
     of = partial(_gathered_of, reader, known, share, columns, location, scale)
     with step("gathering rows"):
         found = source._reduced(of, Gathered.merged, weights)
-    cells = _cells(estimator, found, location, scale)
+    cells = _cells(schema, found, location, scale)
     units = Units(location, scale)
     reduced = partial(_reduced_rows, source, weights, reader, known, columns, units)
     rows = Rows(units.scaled(cells.nodes), torch.from_numpy(cells.weights))
@@ -243,31 +223,19 @@ def _read(estimator, source, weights, reader, refusal):
     return LargeTable(cells, summary, found.powers, tables, reader, known)
 
 
-def _keep_names(estimator, reader):
-    """Set the attributes that `incomplete_array` sets for tables in memory."""
-    vars(estimator).pop("feature_names_in_", None)
-    keep_columns(estimator, reader._schema.columns)
-    estimator.n_features_in_ = reader.n_features_in_
-    if hasattr(reader, "feature_names_in_"):
-        estimator.feature_names_in_ = reader.feature_names_in_
-    if reader._schema.columns:
-        keep_categories(estimator, reader._schema.columns)
+def with_all_rows(large, X, weights, columns):
+    """Replace the table in parts by the array (n, n_features) that it was."""
+    nodes = X[:, columns].astype(np.float64)
+    kept = (weights > 0) & ~np.isnan(nodes).all(1)
+    units = Units(large.cells.location, large.cells.scale)
+    rows = Rows(units.scaled(nodes[kept]), torch.from_numpy(weights[kept]))
+    return large._replace(tables=[*large.tables[:-1], rows])
 
 
-def _choose_columns(estimator, summary, refusal):
-    ends = summary.ends
-    if summary.n_rows < 2:
-        raise ValueError(
-            f"Found array with {summary.n_rows} sample(s) in all parts of X while "
-            "a minimum of 2 is required."
-        )
-    if not summary.n_observed.any():
-        raise ValueError(
-            "No row of X has an observed cell and a positive weight: nothing to learn."
-        )
-    estimator._ends = ends
-    estimator.feature_indices_ = estimator._observed_columns(ends)
-    estimator._split_constants(ends, refusal)
+def in_chunks(*arrays):
+    """Divide arrays of the same rows, of which the first is a table, into chunks."""
+    size = max(1, _CELLS_AT_ONCE // arrays[0].shape[1])
+    return [Chunks.from_array(one, size) for one in arrays]
 
 
 def _deviations(summary):
@@ -275,9 +243,9 @@ def _deviations(summary):
     return np.sqrt(summary.square / weight)
 
 
-def _cells(estimator, found, location, scale):
+def _cells(schema, found, location, scale):
     """Make `ModelCells` of the rows in memory."""
-    columns, X = estimator.feature_indices_, found.X
+    columns, X = schema.model_columns, found.X
     kept = (found.weights > 0) & ~np.isnan(X).all(1)
     table, weights = X[kept], found.weights[kept]
     nodes = table[:, columns].astype(np.float64)
@@ -285,7 +253,7 @@ def _cells(estimator, found, location, scale):
     nodes, weights = nodes[seen], weights[seen]
     empty = np.isnan(nodes).all(0) if len(columns) else np.zeros(0, dtype=bool)
     if empty.any():
-        name = estimator._schema.all_names[columns[empty][0]]
+        name = schema.all_names[columns[empty][0]]
         raise ValueError(
             f"Column {name!r} has no observed cell in a sample of {len(X)} rows, by "
             "which the model is tuned. Drop the column: too little is observed to "

@@ -7,7 +7,8 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.utils._param_validation import StrOptions
 
-from skvnce._random import row_keyed, seed_from, seeded
+from skvnce._keyed import row_keyed
+from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.mixed.columns import NUMERIC
 from skvnce.estimators._by_parts import by_parts, copies_with
@@ -21,8 +22,13 @@ from skvnce.estimators._validation import (
     integer_from,
 )
 from skvnce.estimators._where import mask_of
+from skvnce.tables.model_columns import (
+    observed_columns,
+    warn_of_constants,
+    warn_of_empty,
+    without_constants,
+)
 from skvnce.tables.statistics import constant_columns, half_sample_mode
-from skvnce.tables.valid_values import ValidValues
 from skvnce.variational.base import global_stream
 
 STRATEGIES = {
@@ -189,6 +195,12 @@ class DrawnByMembers(Imputer):
         columns = self._schema.columns
         return [j for j in places if not columns or columns[j].kind == NUMERIC]
 
+    def _announce_columns(self, X):
+        """Warn of empty columns, and of those with cells far from the others."""
+        warn_of_empty(self._schema, X, self._handling())
+        numbers = self._numbers(observed_columns(self._schema, X))
+        self._announce_tails(X, numbers)
+
     def _refuse_categories(self, reason):
         """Raise an error that names the columns of categories, if there are any."""
         names = [
@@ -209,10 +221,13 @@ class DrawnByMembers(Imputer):
                 first.feature_indices_,
                 first.constants_,
             )
-            self._warn_of_constants(X)
+            warn_of_constants(self._schema, X, self._handling())
         else:
-            self.feature_indices_ = self._modelled_columns(X)
-            self._split_constants(X)
+            schema = self._schema
+            schema = schema._replace(model_columns=observed_columns(schema, X))
+            schema = without_constants(schema, X, self._handling())
+            self.feature_indices_ = schema.model_columns
+            self.constants_ = schema.constants
 
     def _judge(self, X, blind):
         """Check predictions of cells that the fit of the first member has not used.
@@ -269,7 +284,7 @@ class DrawnByMembers(Imputer):
             warn_of_unused(self, {"strategy": reason})
         if frozen is not None:
             found = self._schema.values
-            known = ValidValues(*frozen._valid)
+            known = frozen._schema.values
             low, high = np.where(found.given, found.ranges, known.ranges)
             self._set_possible(
                 known._replace(low=low, high=np.maximum(low, high), given=found.given)

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from scipy.special import ndtri
 
+from skvnce._keyed import row_keyed
 from skvnce._progress import step
-from skvnce._random import row_keyed
 from skvnce._warnings import warn_user
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._tails import heavy_in_sums, heavy_tailed

@@ -8,8 +8,9 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
+from skvnce._keyed import row_lattice
 from skvnce._progress import step
-from skvnce._random import row_lattice, seed_from
+from skvnce._random import seed_from
 from skvnce.algorithms import noisy_or
 from skvnce.estimators._binary import STARTS, binary_table, fingerprints
 from skvnce.estimators._by_parts import by_parts

@@ -60,7 +60,7 @@ def fitted_to(estimator, rows, seed):
     with warnings.catch_warnings():  # the column of the group is constant in its rows
         warnings.filterwarnings("ignore", message="Constant where observed")
         warnings.filterwarnings("ignore", message="Entirely missing")
-        model.fit(Encoded(table, estimator))
+        model.fit(Encoded(table, estimator._schema))
     if estimator.feature_indices_.size and not model.feature_indices_.size:
         raise ValueError(
             "reference has a single value in each column, so it has no distribution. "

@@ -5,7 +5,7 @@ import torch
 
 from skvnce._device import device_in_use, resolve_device
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_lattice
+from skvnce._keyed import row_lattice
 from skvnce._threads import one_thread
 from skvnce._units import Units
 from skvnce.algorithms.factor_analysis import fit_covariance

@@ -67,8 +67,8 @@ class Stream(NamedTuple):
 
     def refitted(self, estimator, **fit_params):
         """Repeat the fit of an estimator, and return what it keeps."""
-        estimator._ends = ends_of(self.rows)
-        estimator.fit(Encoded(self.rows, estimator), **fit_params)
+        schema = estimator._schema._replace(ends=ends_of(self.rows))
+        estimator.fit(Encoded(self.rows, schema), **fit_params)
         return self._replace(n_fitted=self.n_rows, n_new=0)
 
     def learned(self, rng):
@@ -114,5 +114,5 @@ def widened(schema, X):
 
 def widen(estimator, X):
     """Set the ranges that `widened` returns."""
-    found, estimator._ends = widened(estimator._schema, X)
+    found, estimator._column_ends = widened(estimator._schema, X)
     estimator._set_possible(found)

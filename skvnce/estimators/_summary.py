@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from skvnce._random import numbered
+from skvnce._keyed import numbered
 
 MOST_ROWS = 100_000  # rows from which shrinkage, marginals and calibration are chosen
 MOST_CELLS = 2**25  # cells of these rows: 256 MiB

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from scipy.stats import rankdata
 
-from skvnce._random import row_keyed
+from skvnce._keyed import row_keyed
 from skvnce.estimators._weights import checked_weights
 
 _FEWEST = 10  # minimum number of observed cells of a column from which to hold out

@@ -30,11 +30,11 @@ from skvnce.estimators._validation import (
     Number,
     check_count,
     check_sizes,
-    incomplete_array,
     integer_from,
     keeps_state_on_failure,
     latent_array,
 )
+from skvnce.tables.model_columns import Handling
 from skvnce.tables.statistics import into_dtype
 
 
@@ -283,7 +283,7 @@ class VariationalAutoencoder(
             If a few cells dominate the squared errors of a column.
         """
         self._check_parameters()
-        X = incomplete_array(self, X, reset=True)
+        X = self._read_table(X)
         check_fit(self, X.shape)
         self._fit_table(X)
         self._stream = None
@@ -399,8 +399,9 @@ class VariationalAutoencoder(
     def _n_features_out(self):
         return self.n_components_
 
-    def _fate_of_empty(self):
-        return "given no latents"
+    def _handling(self):
+        constant = "`inverse_transform` gives the constant"
+        return Handling("given no latents", constant)
 
     def _check_parameters(self):
         super()._check_parameters()

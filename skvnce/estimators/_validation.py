@@ -1,5 +1,6 @@
 """Validation of input; errors name the row, the column and a remedy."""
 
+import copy
 import functools
 import math
 import numbers
@@ -33,8 +34,8 @@ from skvnce.tables.statistics import ends_of
 from skvnce.tables.table import Table
 from skvnce.tables.valid_values import ValidValues
 
-_OF_COLUMNS = (  # attributes that describe the columns of a table
-    *("n_features_in_", "feature_names_in_", "_ends"),
+OF_COLUMNS = (  # attributes that describe the columns of a table
+    *("n_features_in_", "feature_names_in_", "_column_ends"),
     *("_columns", "categories_"),
 )
 _OF_READERS = (  # what to do about text in an array, if the estimator models categories
@@ -111,13 +112,12 @@ class Encoded(NamedTuple):
     Attributes
     ----------
     table : ndarray of shape (n, features)
-        As `incomplete_array` has returned it.
-    estimator : estimator
-        What it has learned about the columns holds for the other one, too.
+        As `read_table` has returned it.
+    schema : Schema
     """
 
     table: np.ndarray
-    estimator: object
+    schema: Schema
 
 
 def schema_of(estimator):
@@ -129,7 +129,7 @@ def schema_of(estimator):
         n_columns=known("n_features_in_", 0),
         names=known("feature_names_in_"),
         columns=columns and [Column(*column) for column in columns],
-        ends=known("_ends"),
+        ends=known("_column_ends"),
         model_columns=known("feature_indices_", np.arange(0)),
         constants=known("constants_", {}),
         values=values and ValidValues(*values),
@@ -138,24 +138,89 @@ def schema_of(estimator):
     )
 
 
-def incomplete_array(estimator, X, *, reset, like=None, asked=None):
-    """Validate a table in which NaN, or a mask, marks missing cells.
+def attributes_of(schema):
+    """List the attributes of an estimator that describe the columns of a table."""
+    columns = schema.columns
+    found = {
+        "n_features_in_": schema.n_columns,
+        "_columns": columns and [tuple(column) for column in columns],  # plain
+        "_column_ends": schema.ends,
+    }
+    if schema.names is not None:
+        found["feature_names_in_"] = schema.names
+    names = range(schema.n_columns) if schema.names is None else schema.names
+    categories = {
+        names[j]: np.array(column.levels, dtype=None if column.is_number else object)
+        for j, column in enumerate(columns or ())
+        if column.levels is not None
+    }
+    return found | ({"categories_": categories} if categories else {})
+
+
+def read_table(estimator, X, *, like=None, asked=None):
+    """Validate the table of a fit, in which NaN, or a mask, marks missing cells.
 
     Estimators with the parameter `categorical_features`, or whose `model` has it, read
     categories and dates: the table that is returned has codes of levels, and
-    microseconds.  `_schema` of the estimator
-    then has what `fit` has learned about the columns.
+    microseconds.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Its parameters say how the table is read; it does not change.
+    X : array-like of shape (n, features), or Encoded
+    like : estimator, default=None
+        A fitted estimator whose levels are used.
+    asked : "from_dtype", array-like or dict, default=None
+        Replaces `categorical_features`.
+
+    Returns
+    -------
+    table : ndarray of shape (n, features), float64 or float32
+        May share memory with X: do not write to it.
+    schema : Schema
+
+    Raises
+    ------
+    ValueError
+        For infinite values, text, integers that float64 cannot represent (the message
+        names row and column), and if no cell is observed.
+    TypeError
+        For dates and durations (the message names row and column) where they are not
+        read, for tables in parts, and for containers that cannot be read, see
+        `readable`.
+    """
+    if isinstance(X, Encoded):
+        return X
+    needs_memory(estimator, X, reset=True)
+    settings, columns = _settings(estimator), None
+    if not hasattr(settings, "categorical_features"):
+        refuse_categories(X)
+    else:
+        asked = settings.categorical_features if asked is None else asked
+        columns = like._schema.columns if hasattr(like, "_schema") else None
+        columns = columns or modelled_columns(X, asked)
+    reader = copy.copy(estimator)  # on which scikit-learn sets what it learns
+    if columns is None:
+        table = _numbers(reader, X, reset=True)
+    else:
+        table = _codes(reader, X, columns, reset=True)
+    if np.isnan(table).all():
+        raise ValueError("All columns of X are entirely missing: nothing to learn.")
+    names = getattr(reader, "feature_names_in_", None)
+    schema = Schema(reader.n_features_in_, names, columns, ends_of(table))
+    read = Table.of_schema(table, schema)
+    warn_of_table(read._replace(passed=codes_of_passed(X, columns or ())))
+    return table, schema
+
+
+def incomplete_array(estimator, X):
+    """Validate new rows of a fitted estimator, as `read_table` reads those of its fit.
 
     Parameters
     ----------
     estimator : estimator
     X : array-like of shape (n, features), or Encoded
-    reset : bool
-        Whether `fit` reads the table.
-    like : estimator, default=None
-        A fitted estimator whose levels are used by `fit`.
-    asked : "from_dtype", array-like or dict, default=None
-        Replaces `categorical_features`, at `fit`.
 
     Returns
     -------
@@ -164,63 +229,27 @@ def incomplete_array(estimator, X, *, reset, like=None, asked=None):
 
     Raises
     ------
-    ValueError
-        For infinite values, text, integers that float64 cannot represent and, unless
-        `reset`, values too far from those of the fit (the message names row and
-        column); for a wrong number of columns, and for unknown levels.
-    TypeError
-        For dates and durations (the message names row and column) where they are not
-        read, for tables in parts, and for containers that cannot be read, see
-        `readable`.
+    ValueError, TypeError
+        As `read_table` does, and for values too far from those of the fit, for a wrong
+        number of columns, and for unknown levels.
     """
     if isinstance(X, Encoded):
-        share_columns(X.estimator, estimator)
         return X.table
-    needs_memory(estimator, X, reset=reset)
-    settings = _settings(estimator)
-    if not hasattr(settings, "categorical_features"):
+    needs_memory(estimator, X, reset=False)
+    if not hasattr(_settings(estimator), "categorical_features"):
         refuse_categories(X)
-    elif reset:
-        known = getattr(like, "_columns", None)
-        asked = settings.categorical_features if asked is None else asked
-        keep_columns(estimator, known or modelled_columns(X, asked))
-    columns = estimator._schema.columns
-    if columns is None:
-        table = _numbers(estimator, X, reset)
+    schema = estimator._schema
+    if schema.columns is None:
+        table = _numbers(estimator, X, reset=False)
     else:
-        table = _codes(estimator, X, columns, reset)
-    if reset:
-        if np.isnan(table).all():
-            raise ValueError("All columns of X are entirely missing: nothing to learn.")
-        estimator._ends = ends_of(table)
-        read = Table.of_schema(table, estimator._schema)
-        warn_of_table(read._replace(passed=codes_of_passed(X, columns or ())))
-    else:
-        _check_not_far(estimator._schema, table)
+        table = _codes(estimator, X, schema.columns, reset=False)
+    _check_not_far(schema, table)
     return table
 
 
 def _settings(estimator):
     """Return what has the parameters of an estimator: itself, or its `model`."""
     return estimator._settings() if hasattr(estimator, "_settings") else estimator
-
-
-def keep_columns(estimator, columns):
-    """Store columns, as plain tuples for skops."""
-    vars(estimator).pop("categories_", None)
-    estimator._columns = columns and [tuple(column) for column in columns]
-
-
-def keep_categories(estimator, columns):
-    """Set `categories_`, the levels of columns by name, or by index."""
-    found = {
-        place: np.array(column.levels, dtype=None if column.is_number else object)
-        for place, column in enumerate(columns)
-        if column.levels is not None
-    }
-    names = getattr(estimator, "feature_names_in_", range(len(columns)))
-    if found:
-        estimator.categories_ = {names[j]: levels for j, levels in found.items()}
 
 
 def _numbers(estimator, X, reset):
@@ -259,8 +288,6 @@ def _codes(estimator, X, columns, reset):
     if not hasattr(X, "shape"):
         X = np.asarray(readable(X), dtype=object)
     validate_data(estimator, X, reset=reset, skip_check_array=True)
-    if reset:
-        keep_categories(estimator, columns)
     table = encode(X, columns, handle_unknown=_settings(estimator).handle_unknown)
     with cell_errors_named(X):
         return check_array(
@@ -271,13 +298,6 @@ def _codes(estimator, X, columns, reset):
             estimator=estimator,
             input_name="X",
         )
-
-
-def share_columns(estimator, member):
-    """Give a member, which fits the validated table of an estimator, its columns."""
-    for name in _OF_COLUMNS:
-        if hasattr(estimator, name):
-            setattr(member, name, getattr(estimator, name))
 
 
 def _check_not_far(schema, X):

@@ -43,7 +43,6 @@ from skvnce.estimators._parts import Adam
 from skvnce.estimators._validation import (
     AUTO,
     OF_CATEGORIES,
-    incomplete_array,
     integer_from,
     keeps_state_on_failure,
 )
@@ -280,11 +279,11 @@ class VGIImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
             If a parameter has a wrong type, or if the model has no `log_prob`.
         """
         self._check_parameters()
-        X = incomplete_array(self, X, reset=True)
+        X = self._read_table(X)
         check_fit(self, X.shape)
         self._refuse_levels()
         self._learn_possible(X)
-        self._announce_tails(X, self._numbers(self._observed_columns(X)))
+        self._announce_columns(X)
         _, finish = report_rounds(self, None, X=X)
         with warnings.catch_warnings():  # the imputer has given this warning already
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")

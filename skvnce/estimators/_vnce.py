@@ -30,7 +30,6 @@ from skvnce.estimators._validation import (
     ON_MISFIT,
     RANDOM_STATE,
     Number,
-    incomplete_array,
     integer_from,
     keeps_state_on_failure,
 )
@@ -322,7 +321,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         if self.model is None:
             reason = "the default model has no latent variables; pass a model with some"
             warn_of_unused(self, {"n_components": reason})
-        X = incomplete_array(self, X, reset=True)
+        X = self._read_table(X)
         check_fit(self, X.shape)
         cells = self._read_cells(X)
         self._keep_possible(cells.table)

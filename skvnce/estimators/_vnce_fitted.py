@@ -8,7 +8,8 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._device import device_in_use
-from skvnce._random import row_keyed, row_lattice, seeded
+from skvnce._keyed import row_keyed, row_lattice
+from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._units import Units
 from skvnce.algorithms.vnce import fitted, modules

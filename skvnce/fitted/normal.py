@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_keyed, row_lattice
+from skvnce._keyed import row_keyed, row_lattice
 from skvnce._units import Units
 from skvnce.algorithms.gaussian import copula
 from skvnce.algorithms.gaussian.calibration import Calibration

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from skvnce import Chunks, CopulaGraphLearner
-from skvnce._random import number_keyed
+from skvnce._keyed import number_keyed
 from skvnce.algorithms.graph import copula, copula_m_step, copula_parts
 from skvnce.algorithms.mixed import counted
 from skvnce.algorithms.mixed.columns import NOMINAL, Marginal

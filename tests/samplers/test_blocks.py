@@ -13,7 +13,8 @@ from oracles import (
 )
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_keyed, seeded
+from skvnce._keyed import row_keyed
+from skvnce._random import seeded
 from skvnce.models.box_gaussian import BoxGaussian, unbounded_like
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.samplers.base import State, run_chain

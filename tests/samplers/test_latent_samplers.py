@@ -6,7 +6,7 @@ import torch
 
 from samplers.toy import LINEAR, ROWS, latents, linear_posterior
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_keyed
+from skvnce._keyed import row_keyed
 from skvnce.samplers.ac_mwg import ac_mwg
 from skvnce.samplers.base import chain_average, run_chain
 from skvnce.samplers.lair import lair

@@ -7,7 +7,7 @@ from scipy.stats import ks_2samp
 from statistical import FAILURE, standard_errors
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_lattice
+from skvnce._keyed import row_lattice
 from skvnce.algorithms.gaussian import copula, marginals
 from skvnce.algorithms.gaussian.calibration import Calibration
 from skvnce.algorithms.gaussian.copula import Copula

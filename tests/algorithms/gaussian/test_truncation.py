@@ -8,7 +8,8 @@ from scipy.stats import norm, truncnorm
 from statistical import FAILURE, seed_limits, standard_errors, within_standard_errors
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_lattice, seeded
+from skvnce._keyed import row_lattice
+from skvnce._random import seeded
 from skvnce.algorithms.gaussian import em, truncation
 from skvnce.distributions.bounded_normal import BoundedNormal
 from skvnce.distributions.normal import Normal

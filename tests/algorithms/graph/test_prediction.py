@@ -15,7 +15,8 @@ from oracles import (
 )
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_keyed, seeded
+from skvnce._keyed import row_keyed
+from skvnce._random import seeded
 from skvnce.algorithms.graph.prediction import (
     N_BLOCKS,
     blocks_of,

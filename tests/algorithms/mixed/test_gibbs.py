@@ -8,7 +8,8 @@ import torch
 from scipy import integrate, stats
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_lattice, seeded
+from skvnce._keyed import row_lattice
+from skvnce._random import seeded
 from skvnce.algorithms.mixed import fill, gibbs, score
 from skvnce.algorithms.mixed.columns import Latents, Marginal
 from skvnce.algorithms.mixed.fill import Chains

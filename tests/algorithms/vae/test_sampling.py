@@ -8,7 +8,8 @@ from samplers.toy import LINEAR, ROWS, exact_moments, repeat
 from scipy.stats import multivariate_normal
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_keyed, seeded
+from skvnce._keyed import row_keyed
+from skvnce._random import seeded
 from skvnce.algorithms.vae.autoencoder import Architecture, Autoencoder, build
 from skvnce.algorithms.vae.sampling import (
     SAMPLERS,

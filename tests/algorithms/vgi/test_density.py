@@ -6,7 +6,8 @@ import torch
 from oracles import GATE, z_mean
 
 from skvnce._incomplete import Incomplete
-from skvnce._random import row_keyed, seeded
+from skvnce._keyed import row_keyed
+from skvnce._random import seeded
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.vgi import density, initial
 from skvnce.algorithms.vgi.local import Local

@@ -1,0 +1,130 @@
+"""Which columns of a table a model uses: neither empty nor constant ones."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skvnce._warnings import warn_user
+from skvnce.tables.schema import Schema
+from skvnce.tables.statistics import constant_columns
+
+
+class Handling(NamedTuple):
+    """What an estimator does with columns outside of its model, for messages.
+
+    Attributes
+    ----------
+    empty : str
+        With columns that have no observed cell.
+    constant : str
+    """
+
+    empty: str
+    constant: str
+
+
+class ModelCells(NamedTuple):
+    """The cells that a model is fitted to.
+
+    Attributes
+    ----------
+    table : ndarray of shape (n_kept, n_features)
+        The rows that have an observed cell and a positive weight, in the dtype of X.
+    nodes : ndarray of shape (n, n_nodes)
+        Their columns in `feature_indices_`, without rows that are missing there.
+    weights : ndarray of shape (n,)
+    location, scale : ndarray of shape (n_nodes,)
+        Means and standard deviations of the observed cells of `nodes`.
+    counted : ndarray of bool, of shape (n_samples,)
+        The rows of positive weight.
+    limits : CellLimits or None
+        Of `nodes`.
+    """
+
+    table: np.ndarray
+    nodes: np.ndarray
+    weights: np.ndarray
+    location: np.ndarray
+    scale: np.ndarray
+    counted: np.ndarray
+    limits: tuple | None = None
+
+
+def observed_columns(schema: Schema, X: np.ndarray) -> np.ndarray:
+    """Return the indices of columns that are neither empty nor passed through."""
+    seen = ~np.isnan(X).all(0)
+    seen[schema.passed] = False
+    return np.flatnonzero(seen)
+
+
+def warn_of_empty(schema: Schema, X: np.ndarray, handling: Handling) -> None:
+    """Warn about columns without an observed cell."""
+    empty = np.isnan(X).all(0)
+    empty[schema.passed] = False
+    if empty.any():
+        names = schema.labels(np.flatnonzero(empty))
+        warn_user(
+            f"Entirely missing: {names}; left out of the model and {handling.empty}."
+        )
+
+
+def without_constants(
+    schema: Schema, X: np.ndarray, handling: Handling, impossible: str | None = None
+) -> Schema:
+    """Move constant columns from `model_columns` to `constants`, and warn.
+
+    Parameters
+    ----------
+    schema : Schema
+    X : ndarray of shape (n_samples, n_features)
+        The training rows.
+    handling : Handling
+    impossible : str, default=None
+        What is impossible if no column is left, which is then an error.
+
+    Returns
+    -------
+    Schema
+    """
+    nodes = X[:, schema.model_columns].astype(np.float64)
+    constant = constant_columns(nodes)
+    places = schema.model_columns[constant].tolist()
+    values = list(map(_lower_median, nodes.T[constant]))
+    if schema.columns:
+        pairs = zip(places, values, strict=True)
+        values = [schema.columns[place].level(one) for place, one in pairs]
+    schema = schema._replace(
+        constants=dict(zip(places, values, strict=True)),
+        model_columns=schema.model_columns[~constant],
+    )
+    if impossible and not schema.model_columns.size:
+        raise ValueError(
+            f"All columns of X are constant where they are observed: {impossible}"
+        )
+    warn_of_constants(schema, X, handling)
+    return schema
+
+
+def warn_of_constants(schema: Schema, X: np.ndarray, handling: Handling) -> None:
+    """Warn about columns outside of the model that are constant in these rows."""
+    places = np.array(list(schema.constants), dtype=int)
+    places = places[constant_columns(X[:, places])]
+    if not places.size:
+        return
+    none = "" if schema.model_columns.size else " No column is left in the model."
+    warn_user(
+        f"Constant where observed: {schema.labels(places)}. Constant columns are left "
+        f"out of the model, and {handling.constant}.{none}"
+        + "".join(
+            f" {schema.label(j)} varies by less than 1e-13 of its size and counts as "
+            "constant. Subtract its mean to learn from it."
+            for j in places
+            if np.nanmin(X[:, j]) < np.nanmax(X[:, j])
+        )
+    )
+
+
+def _lower_median(column: np.ndarray) -> float:
+    """Find the median of the observed cells, or the lower one of two."""
+    seen = np.sort(column[~np.isnan(column)])
+    return seen[(len(seen) - 1) // 2]
