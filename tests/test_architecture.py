@@ -37,6 +37,9 @@ LAYERS = {
     },
     "tables": {"exceptions"},
     "fitted": {
+        "models",
+        "variational",
+        "samplers",
         "algorithms",
         "distributions",
         "tables",
@@ -55,7 +58,7 @@ NEVER = {
     "training": {"sklearn"},
     "algorithms": {"sklearn", "scipy"},
     "tables": {"torch", "sklearn"},
-    "fitted": {"sklearn"},
+    "fitted": {"models", "variational", "samplers", "sklearn"},
     "inspection": {"torch", "sklearn"},
 }
 

@@ -19,7 +19,7 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._level_scores import count_outputs, refuse_levels
+from skvnce.estimators._level_scores import check_models_levels, count_outputs
 from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._parts import fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
@@ -29,7 +29,6 @@ from skvnce.estimators._scores import (
     asked_families,
     auto_rank,
     linear_start,
-    scored_by_encoder,
 )
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import check_rank
@@ -52,7 +51,10 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
 
     def _scored(self, X):
         """Estimate the log-densities of rows and their standard errors."""
-        return scored_by_encoder(self, X, int(self.n_importance_samples))
+        nodes = X[:, self.feature_indices_].astype(np.float64)
+        with one_thread():
+            model = self._encoder_model()
+            return model.log_density(nodes, int(self.n_importance_samples))
 
     def _fit_member(self, imputer, X, weights=None, on_chosen=None):
         """Fit to the validated table of an imputer; see `_fit_table`."""
@@ -140,7 +142,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
 
     def _fit_nodes(self, nodes, weights, on_round, on_chosen):
         """Fit the initial model, choose the number of rounds, and train."""
-        refuse_levels(self)
+        check_models_levels(self.algorithm, self._schema)
         asked = asked_families(self.likelihood, self.n_features_in_)
         asked = asked[self.feature_indices_]
         if isinstance(self.likelihood, str):  # for numbers
@@ -202,7 +204,10 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
             on_chosen(hidden)
             return n_rounds
 
-        train_in_rounds(self, share, while_better, rounds.on_all, on_round)
+        found = train_in_rounds(
+            self.max_iter, share, while_better, rounds.on_all, on_round
+        )
+        self.loss_curve_, self.validation_scores_, self.best_iter_ = found
         self.n_iter_ = len(self.loss_curve_)
 
     def _solver(self):
@@ -257,11 +262,69 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         """Make model and encoder in single precision, as the training left them."""
         return autoencoder.Autoencoder(*(part.float() for part in self._rebuilt()))
 
+    def _continued(self, sample, seed, n_rounds):
+        """Copy the fitted autoencoder, and train the copy on more rows.
 
-def check_draws(estimator):
+        Parameters
+        ----------
+        sample : Sample
+        seed : int
+        n_rounds : int or None
+            Number of rounds on all cells.  None chooses it by the held-out cells, and
+            keeps the best averages of the parameters: rounds on all cells would add the
+            noise of a few steps, and these cells are among the kept rows later.
+
+        Returns
+        -------
+        TrainedAutoencoder
+        """
+        self._check_algorithm()
+        found = copy(self)
+        nodes = sample.rows[:, self.feature_indices_].astype(np.float64)
+        seen = ~np.isnan(nodes).all(1)
+        if not seen.any():
+            return found
+        losses, gains = [], []
+
+        def judged(n_round, loss, gain):
+            losses.append(loss)
+            gains.append(gain)
+            return False
+
+        with self._trains(seed):
+            rounds = self._rounds(nodes[seen], sample.weights[seen])
+            if n_rounds is None:
+                hidden = sample.hidden[torch.from_numpy(seen)].to(rounds.data.x.device)
+                patience = self._solver()["n_iter_no_change"]
+                limits = {"max_rounds": self.max_iter, "patience": patience}
+                n_rounds = rounds.while_better(hidden, **limits, on_round=judged)
+            else:
+                n_cooling = min(COOLING, n_rounds)
+                losses = rounds.on_all(n_rounds, n_cooling, lambda n, loss: False)
+        found.best_iter_, found.validation_scores_ = n_rounds, gains
+        found._keep_modules(rounds.auto)
+        found.loss_curve_ = [*self.loss_curve_, *losses]
+        found.n_iter_ = len(found.loss_curve_)
+        return found
+
+    def _rounds(self, nodes, weights):
+        """Make the training of the fitted modules on rows, on its device."""
+        device = self._device()
+        data, _ = self._cell_scores().scores(Incomplete.from_array(nodes))
+        return Rounds(
+            self._in_training().on(device),
+            Incomplete(data.x.float(), data.observed).on(device),
+            torch.from_numpy(weights),
+            ALGORITHMS[self.algorithm],
+            self._training(),
+            self._architecture(),
+        )
+
+
+def check_draws(likelihood):
     """Raise an error if draws of missing cells would have no gradient."""
     for family in ("bernoulli", UNIT):
-        if family in np.ravel(estimator.likelihood):
+        if family in np.ravel(likelihood):
             raise ValueError(
                 "algorithm='vbgi-vae' draws missing cells from normal "
                 f"distributions, which likelihood={family!r} does not accept. Use "

@@ -22,6 +22,7 @@ from skvnce.estimators._no_table import names_table
 from skvnce.estimators._output import as_given, tables_as_given, values_of
 from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._shift import spreads
+from skvnce.estimators._stream import widened
 from skvnce.estimators._tables import rows_with_data
 from skvnce.estimators._validation import (
     OF_COLUMNS,
@@ -215,6 +216,11 @@ class IncompleteTransformer(
     def _set_possible(self, found):
         self.feature_ranges_ = found.ranges
         self._valid = tuple(found)  # a plain tuple, which skops can store
+
+    def _widen(self, X):
+        """Extend ranges and repeated values to the cells of more rows."""
+        found, self._column_ends = widened(self._schema, X)
+        self._set_possible(found)
 
     def _clipped(self, cells):
         """Clip cells (..., n_nodes) to the ranges of their columns."""

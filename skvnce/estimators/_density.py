@@ -10,10 +10,11 @@ import torch
 from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import StrOptions
 
+from skvnce._incomplete import Incomplete
 from skvnce._progress import step
 from skvnce._random import seeded
 from skvnce._threads import one_thread
-from skvnce.algorithms.vgi import density, initial, mcem, training
+from skvnce.algorithms.vgi import density, initial, training
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._blind import Blind, moved
 from skvnce.estimators._callbacks import (
@@ -32,15 +33,20 @@ from skvnce.estimators._densities import (
     made_by_user,
     placed,
 )
-from skvnce.estimators._density_draws import scored_by_chains
+from skvnce.estimators._density_training import (
+    maximised,
+    trained_further,
+    warm_up_conditionals,
+    warm_up_model,
+)
 from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._parts import Adam, Part, fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
-from skvnce.estimators._scores import NodeScores, scored_by_encoder
+from skvnce.estimators._scores import NodeScores
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import AUTO, integer_from
+from skvnce.fitted.density import ChainModel
 from skvnce.samplers.variational_gibbs import Hypercube
-from skvnce.training.rounds import rows_of
 
 _SOLVER = {  # the values of the fields that are "auto"
     "batch_size": 128,
@@ -51,10 +57,8 @@ _SOLVER = {  # the values of the fields that are "auto"
 }
 _FASTER = {"learning_rate_init": 3e-3}  # of an autoencoder of few columns
 _FEW = 20  # which are at most so many; more columns need more steps
-_WARM_UP = 500  # steps of a model that does not start at the normal distribution
 STRAY = 0.25  # share of draws out of range above which a column is reported
 SUMMED = 20  # chains of a row over which tables are summarised
-_LONGER = 10  # round from which chains of Monte Carlo EM have their full length
 _JUDGED = 250  # maximum number of rows in which held-out cells are predicted
 
 
@@ -257,7 +261,10 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
             stray = (share > STRAY).cpu().numpy() & ~rounded
             self.strays_ = self.feature_indices_[stray].tolist()
         else:
-            chains = self._maximise(pair, start, on_round)
+            n_rounds, method = int(self.max_iter), self._method()
+            sizes = self._n_chains(), self._settings(), method, n_rounds, device
+            chains, self.loss_curve_ = maximised(pair, start, *sizes, on_round)
+            self.validation_scores_, self.best_iter_ = [], n_rounds
             self.strays_ = []
         self.n_iter_ = len(self.loss_curve_)
         self._hypercube = tuple(part.cpu().numpy() for part in chains.hypercube)
@@ -322,12 +329,14 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         device = self._device()
         if not isinstance(self.model, str):
             with step("fitting the density to completed rows"):
-                self._warm_up(pair.model, seen, settings)
+                ways = initial.ChainSettings(self._n_chains())
+                chains = initial.make_chains(seen, ways).on(device)
+                warm_up_model(pair.model, chains, len(seen.weights), settings)
         method = self._method()
         ways = chains_of(method, self._n_chains())
         chains = initial.make_chains(seen, ways).on(device)
         start, there = start.on(device), hidden.to(device)
-        self._warm_up_conditionals(pair.conditionals, chains, settings)
+        warm_up_conditionals(pair.conditionals, chains, settings, method)
 
         def while_better(judged):
             n_rounds = density.train_while_better(
@@ -357,54 +366,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
             )
 
         share = fields["validation_fraction"]
-        train_in_rounds(self, share, while_better, on_all, on_round)
-        return chains
-
-    def _warm_up(self, model, start, settings):
-        """Fit a user's density to rows completed by the normal distribution."""
-        ways = initial.ChainSettings(self._n_chains())
-        chains = initial.make_chains(start, ways).on(self._device())
-        n_batches = -(-len(start.weights) // settings.batch_size)
-        training.warm_up_model(
-            model,
-            chains,
-            n_epochs=-(-_WARM_UP // n_batches),
-            batch_size=settings.batch_size,
-            learning_rate=settings.learning_rate,
-        )
-
-    def _warm_up_conditionals(self, conditionals, chains, settings):
-        """Train the conditionals as regressions, algorithm 2."""
-        if n_epochs := int(self._method().n_warm_up):
-            with step("fitting the conditionals to observed cells"):
-                training.warm_up_conditionals(
-                    conditionals,
-                    chains,
-                    n_epochs=n_epochs,
-                    batch_size=settings.batch_size,
-                    learning_rate=settings.q_learning_rate,
-                )
-
-    def _maximise(self, pair, start, on_round):
-        """Train by Monte Carlo EM; the conditionals stay those of the normal."""
-        settings, method = self._settings(), self._method()
-        ways = initial.ChainSettings(self._n_chains())
-        device = self._device()
-        chains = initial.make_chains(start, ways).on(device)
-        n_rounds, n_steps = int(self.max_iter), int(method.n_steps)
-        first = {1: -(-n_steps // 3), _LONGER: n_steps}
-        self.validation_scores_, self.best_iter_ = [], n_rounds
-        self.loss_curve_ = mcem.train(
-            pair.model,
-            chains.data,
-            chains.x,
-            settings,
-            n_epochs=n_rounds,
-            n_steps=mcem.at_intervals(first, int(method.every)),
-            hypercube=chains.hypercube,
-            batches=lambda: rows_of(start.weights, settings.batch_size, device),
-            on_epoch=lambda n, loss: on_round(n, loss, np.nan),
-        )
+        found = train_in_rounds(self.max_iter, share, while_better, on_all, on_round)
+        self.loss_curve_, self.validation_scores_, self.best_iter_ = found
         return chains
 
     @filled_once
@@ -412,11 +375,9 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         """Return model and conditionals in double precision, rebuilt on first use."""
         if not self._cache:
             normal = Normal(*map(torch.tensor, self._normal))
-            with seeded(0):
-                pair = self._pair(normal)
-            states = self.model_state_, self.conditionals_state_
-            for part, state in zip(pair, states, strict=True):
-                load_state(part.double(), state).eval().requires_grad_(False)
+            pair = self._trained_pair(normal)
+            for part in pair:
+                part.double().eval().requires_grad_(False)
             cube = Hypercube(*(torch.tensor(end).double() for end in self._hypercube))
             check_rebuilt(at_some_rows(pair.model, len(self.scale_)), self._trained)
             self._cache.append(density.Fitted(pair, normal, self._families(), cube))
@@ -432,5 +393,66 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
 
     def _scored(self, X):
         """Estimate the log-densities of rows and their standard errors."""
-        scored = scored_by_encoder if self._has_encoder() else scored_by_chains
-        return scored(self, X, int(self.n_importance_samples))
+        nodes = X[:, self.feature_indices_].astype(np.float64)
+        with one_thread():
+            model = (
+                self._encoder_model() if self._has_encoder() else self._chain_model()
+            )
+            return model.log_density(nodes, int(self.n_importance_samples))
+
+    def _chain_model(self):
+        """Return the fitted density and its scores as a value."""
+        return ChainModel(self._fitted(), self._cell_scores())
+
+    def _continued(self, X, seed):
+        """Copy the fitted density, and train the copy on other rows.
+
+        Training makes as many rounds as held-out cells chose in the fit, at least one,
+        with the scores of columns of the fit.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, n_features)
+            Validated rows.
+        seed : int
+
+        Returns
+        -------
+        IncompleteDensity
+        """
+        found, start = copy(self), self._start(X)
+        if not isinstance(self._method(), VGI):
+            raise ValueError(
+                f"partial_fit requires algorithm='vgi', got {self.algorithm!r}."
+            )
+        if not len(start.weights):
+            raise ValueError("No row of X has an observed cell of the model.")
+        ways = chains_of(self._method(), self._n_chains())
+        n_rounds = max(1, self.best_iter_)
+        with one_thread(), seeded(seed), failures_named("Fit the imputer to all rows."):
+            device = self._device()
+            pair = self._trained_pair(start.normal).on(device)
+            settings = self._settings(), n_rounds, device
+            (low, high), losses = trained_further(pair, start, ways, *settings)
+        found.loss_curve_ = [*self.loss_curve_, *losses]
+        found.n_iter_ = len(found.loss_curve_)
+        before = self._hypercube
+        found._hypercube = np.fmin(low, before[0]), np.fmax(high, before[1])
+        found._keep_modules(pair)
+        return found
+
+    def _start(self, X):
+        """Map rows with observed cells to the scores of the fit."""
+        nodes = X[:, self.feature_indices_].astype(np.float64)
+        nodes = nodes[~np.isnan(nodes).all(1)]
+        normal = Normal(*map(torch.tensor, self._normal))
+        data, _ = self._cell_scores().scores(Incomplete.from_array(nodes))
+        weights = torch.ones(len(nodes), dtype=torch.float64)
+        return initial.Start(data, normal, self._families(), weights)
+
+    def _trained_pair(self, normal):
+        """Make model and conditionals in single precision, as training left them."""
+        with seeded(0):
+            pair = self._pair(normal)
+        states = self.model_state_, self.conditionals_state_
+        return training.Pair(*map(load_state, pair, states))

@@ -54,7 +54,7 @@ from skvnce.estimators._large import (
 )
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._part_columns import without_counts
-from skvnce.estimators._stream import Stream, widen, widened
+from skvnce.estimators._stream import Stream, widened
 from skvnce.estimators._summary import rows_in_memory
 from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
 from skvnce.estimators._validation import (
@@ -597,7 +597,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         seen = ~np.isnan(nodes).all(1)
         if not seen.any():
             return
-        widen(self, X)
+        self._widen(X)
         model, strength = model_of(self._model), self.shrinkage_ * nodes.shape[1]
         known = model, state_of(model, self._online), nodes[seen], weights[seen]
         model, state, loss, rows = learned(*known, strength)

@@ -2,7 +2,6 @@
 
 import inspect
 import warnings
-from functools import partial
 
 import numpy as np
 import torch
@@ -13,12 +12,12 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._progress import steps
+from skvnce._random import seed_from
 from skvnce.algorithms.vae import sampling
-from skvnce.estimators._autoencoder_draws import evenly, mean_by, predict_by
 from skvnce.estimators._autoencoder_stream import (
     check_can_stream,
-    go_on,
-    keep_first_rows,
+    first_rows,
+    trained,
 )
 from skvnce.estimators._blind import Blind
 from skvnce.estimators._callbacks import (
@@ -39,6 +38,7 @@ from skvnce.estimators._members import (
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._parts import ACMWG, LAIR, MWG, Adam, Part
+from skvnce.estimators._stream import Stream, widened
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._torch_vae import TorchMember, TorchVAE
 from skvnce.estimators._vae import VariationalAutoencoder
@@ -48,6 +48,7 @@ from skvnce.estimators._validation import (
     integer_from,
     keeps_state_on_failure,
 )
+from skvnce.fitted.autoencoder import stratified
 from skvnce.samplers.base import Sampler
 
 _TIMED = 150  # columns of the copy; with fewer, most of the time is that of calls
@@ -334,10 +335,19 @@ class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
             check_can_stream(self.model.algorithm)
         if not hasattr(self, "estimators_"):
             self.fit(X)
-            keep_first_rows(self, self._checked(X))
+            first = first_rows(self._checked(X), seed_from(self.random_state))
+            self._stream = first.stored()
             return self
-        keep = partial(setattr, self, "estimators_")
-        go_on(self, self._checked(X), self.estimators_, keep)
+        new = Stream.of(self._checked(X))
+        widened(self._schema, new.rows)  # raises an error for its rows
+        stream = Stream.after(self._stream, new)
+        if stream.is_due:
+            self._stream = stream.refitted(self).stored()
+            return self
+        seed = seed_from(self.random_state)
+        self._widen(new.rows)
+        self.estimators_, stream = trained(self.estimators_, stream, seed)
+        self._stream = stream.stored()
         return self
 
     def _trains_model(self):
@@ -411,14 +421,15 @@ class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
         return self._by(self._rule(), member, nodes, n_draws, numbers)[0]
 
     def _summed(self, member, nodes, n_draws, numbers):
-        return self._by(evenly(self._rule()), member, nodes, n_draws, numbers)
+        return self._by(stratified(self._rule()), member, nodes, n_draws, numbers)
 
     def _by(self, rule, member, nodes, n_draws, numbers):
         steps, bounds = int(self.n_steps), self._bounds_of_nodes()
-        return predict_by(rule, steps, member, nodes, n_draws, numbers, bounds)
+        model = member._encoder_model()
+        return model.draws(rule, steps, nodes, n_draws, numbers, bounds)
 
     def _rough_mean(self, member, nodes):
-        return mean_by(member, nodes, self._bounds_of_nodes())
+        return member._encoder_model().mean(nodes, self._bounds_of_nodes())
 
     def _rule(self):
         """Get the rule of `vae.sampling` that `sampler` stands for."""

@@ -25,25 +25,25 @@ def count_outputs(schema):
     return count
 
 
-def refuse_levels(estimator):
+def check_models_levels(algorithm, schema):
     """Raise an error if the algorithm of an autoencoder does not model categories."""
-    places = estimator.feature_indices_[estimator._schema.is_categorical]
-    if len(places) and estimator.algorithm == "vbgi-vae":
+    places = schema.model_columns[schema.is_categorical]
+    if len(places) and algorithm == "vbgi-vae":
         raise ValueError(
             "algorithm='vbgi-vae' draws missing cells from normal distributions, and "
-            f"{estimator._schema.label(places[0])} has categories. Use "
+            f"{schema.label(places[0])} has categories. Use "
             "algorithm='vbgi-vae-m'."
         )
 
 
-def level_families(estimator, asked):
+def level_families(schema, asked):
     """Name the families of columns of categories, by column of the model.
 
     Columns of two levels are ordinal, which makes no difference and is cheaper.
 
     Parameters
     ----------
-    estimator : estimator
+    schema : Schema
     asked : ndarray of str, of shape (n_nodes,)
         Requested families of the columns.
 
@@ -51,13 +51,13 @@ def level_families(estimator, asked):
     -------
     dict of int to str
     """
-    found, columns = {}, estimator._schema.columns
-    for node in np.flatnonzero(estimator._schema.is_categorical):
-        place = estimator.feature_indices_[node]
+    found, columns = {}, schema.columns
+    for node in np.flatnonzero(schema.is_categorical):
+        place = schema.model_columns[node]
         if asked[node] != "auto":
             raise ValueError(
                 f"likelihood={asked[node]!r} is for numbers, and "
-                f"{estimator._schema.label(place)} has categories. Use 'auto' there."
+                f"{schema.label(place)} has categories. Use 'auto' there."
             )
         two = len(columns[place].levels) == 2
         found[int(node)] = ORDINAL if two else columns[place].kind
@@ -134,17 +134,19 @@ def score_tables(values, places, tables, units):
     return tuple(torch.tensor(np.array(part)) for part in zip(*pairs, strict=True))
 
 
-def families_of_levels(estimator):
-    """Make the families of the columns of categories, as `Families.levels`."""
+def families_of_levels(thresholds, families, schema):
+    """Make the families of the columns of categories, as `Families.levels`.
+
+    `thresholds` are those of ordinal columns, a dict by column of the model.
+    """
     found = []
-    thresholds = estimator._thresholds
     if thresholds:
         tables = [torch.tensor(part) for part in thresholds.values()]
         found.append(Ordinal.of(list(thresholds), tables))
-    nodes = [j for j, name in enumerate(estimator.families_) if name == NOMINAL]
+    nodes = [j for j, name in enumerate(families) if name == NOMINAL]
     if nodes:
-        sizes = estimator._schema.n_categories[nodes].tolist()
-        found.append(Nominal.of(nodes, sizes, len(estimator.families_)))
+        sizes = schema.n_categories[nodes].tolist()
+        found.append(Nominal.of(nodes, sizes, len(families)))
     return tuple(found)
 
 

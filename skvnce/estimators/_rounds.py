@@ -1,6 +1,7 @@
 """Training in rounds: choice of their number, and translation of failures."""
 
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,18 +29,33 @@ def failures_named(remedy):
         ) from error
 
 
-def train_in_rounds(estimator, share, while_better, on_all, on_round):
-    """Train while held-out cells are predicted better, then briefly on all cells.
+class Training(NamedTuple):
+    """What a training reports.
 
-    Sets `validation_scores_`, `best_iter_`, and `loss_curve_` to the losses of all
-    rounds, in this order.
+    Attributes
+    ----------
+    losses : list of float
+        Of all rounds.
+    gains : list of float
+        Of the rounds without the held-out cells: scores of these cells.
+    best_iter : int
+        The number of rounds that they choose.
+    """
+
+    losses: list
+    gains: list
+    best_iter: int
+
+
+def train_in_rounds(most, share, while_better, on_all, on_round):
+    """Train while held-out cells are predicted better, then briefly on all cells.
 
     Parameters
     ----------
-    estimator : estimator
-        Has the parameter `max_iter`.
+    most : int
+        Maximum number of rounds.
     share : float
-        Share of the observed cells that are held out; with 0, `max_iter` rounds on all
+        Share of the observed cells that are held out; with 0, `most` rounds on all
         cells come first.
     while_better : callable
         Trains without the held-out cells.  It takes a function to call after each round
@@ -51,10 +67,14 @@ def train_in_rounds(estimator, share, while_better, on_all, on_round):
         losses.
     on_round : callable
         Called after each round except cooling rounds.
+
+    Returns
+    -------
+    Training
     """
 
     def judged(n_round, loss, gain):
-        estimator.validation_scores_.append(gain)
+        gains.append(gain)
         losses.append(loss)
         return on_round(n_round, loss, gain)
 
@@ -62,15 +82,15 @@ def train_in_rounds(estimator, share, while_better, on_all, on_round):
         tell("cooling round", n_round - n_rounds)
         return n_round <= n_rounds and on_round(n_round, loss, np.nan)
 
-    n_rounds = most = estimator.max_iter
-    losses, estimator.validation_scores_, estimator.best_iter_ = [], [], most
+    n_rounds = best = most
+    losses, gains = [], []
     if share:
-        estimator.best_iter_, n_rounds = while_better(judged), 0
-    losses += on_all(n_rounds, min(COOLING, estimator.best_iter_), report)
-    estimator.loss_curve_ = losses
-    if share and estimator.best_iter_ == most > 0:
+        best, n_rounds = while_better(judged), 0
+    losses += on_all(n_rounds, min(COOLING, best), report)
+    if share and best == most > 0:
         warn_user(
             f"Held-out cells were still predicted better after max_iter={most} rounds. "
             "Raise max_iter.",
             ConvergenceWarning,
         )
+    return Training(losses, gains, best)

@@ -5,16 +5,13 @@ import torch
 
 from skvnce._device import device_in_use, resolve_device
 from skvnce._incomplete import Incomplete
-from skvnce._keyed import row_lattice
-from skvnce._threads import one_thread
 from skvnce._units import Units
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.algorithms.gaussian import copula, em
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear, nonlinear_columns
 from skvnce.algorithms.gaussian.normal_scores import CellScores, repeated_values
 from skvnce.algorithms.gaussian.rows import Rows
-from skvnce.algorithms.vae import autoencoder, levels
-from skvnce.algorithms.vae.batches import chunks
+from skvnce.algorithms.vae import levels
 from skvnce.distributions.cells import Families
 from skvnce.estimators._base import ConstantColumns
 from skvnce.estimators._blind import normal_without
@@ -41,6 +38,7 @@ from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import (
     check_choice,
 )
+from skvnce.fitted.autoencoder import EncoderModel
 from skvnce.tables.completed import decoded
 from skvnce.tables.valid_values import valid_values
 
@@ -169,7 +167,7 @@ class NodeScores(CachedModules, ConstantColumns):
         found = np.full(len(self.scale_), "normal", dtype=object)
         found[repeated.numpy()] = "rounded"
         families = np.where(asked == "auto", found, asked)
-        own = level_families(self, asked)
+        own = level_families(self._schema, asked)
         families[list(own)] = list(own.values())
         self._thresholds = thresholds_of(self._schema, raw, weights, own)
         self._values = levels_of(self._schema, own)
@@ -243,28 +241,11 @@ class NodeScores(CachedModules, ConstantColumns):
             tables,
         )
 
-    def _score_bounds(self, bounds):
-        """Map bounds of cells to bounds of scores, for columns that can be truncated.
-
-        Parameters
-        ----------
-        bounds : ndarray of shape (2, n_nodes)
-            In the units of X; infinite where there are none.
-
-        Returns
-        -------
-        places : Tensor of int, of shape (n_bounded,)
-            Indices of bounded columns, except those whose draws are observed values
-            or continuous Bernoulli.
-        low, high : Tensor of shape (n_bounded,)
-        """
-        free = ~np.isin(np.arange(bounds.shape[1]), list(self._values))
-        free &= np.array(self.families_) != UNIT
-        places = np.flatnonzero(np.isfinite(bounds).any(0) & free)
-        ends = torch.tensor((bounds - self.location_) / self.scale_)
-        if self._marginals is not None:
-            ends, _ = PiecewiseLinear(*map(torch.tensor, self._marginals)).forward(ends)
-        return torch.from_numpy(places), *ends[:, places]
+    def _encoder_model(self):
+        """Return the fitted autoencoder and its scores as a value."""
+        free = ~np.isin(np.arange(len(self.scale_)), list(self._values))
+        free &= np.array(self.families_) != UNIT  # not observed values, nor in [0, 1]
+        return EncoderModel(self._autoencoder(), self._cell_scores(), free)
 
     def _families(self):
         """Make the description of columns that are not normal."""
@@ -283,7 +264,7 @@ class NodeScores(CachedModules, ConstantColumns):
             edges[among[0]],
             unit,
             ends / scores.scale[unit, None],
-            families_of_levels(self),
+            families_of_levels(self._thresholds, self.families_, self._schema),
         )
 
     def _widened(self, nodes):
@@ -306,42 +287,3 @@ def _chosen(nodes, weights, units, nonlinear):
         nonlinear=nonlinear,
         **_EFFORT,
     )
-
-
-def by_encoder(member, X, n_draws, function):
-    """Apply a function of an autoencoder and of scores of rows, in chunks of rows.
-
-    Parameters
-    ----------
-    member : TrainedAutoencoder, TorchMember or IncompleteDensity
-        Fitted, with an encoder.
-    X : ndarray of shape (n, n_features)
-    n_draws : int
-        Number of draws of the latents of a row.
-    function : callable
-        Maps autoencoder, scores, random numbers and `n_draws` to a tensor (n, k).
-
-    Returns
-    -------
-    found : ndarray of shape (n, k)
-    log_slopes : ndarray of shape (n,)
-        Sums of the log-slopes of the scores over each row.
-    """
-    auto, scores = member._autoencoder(), member._cell_scores()
-    nodes, device = X[:, member.feature_indices_].astype(np.float64), auto.device
-    found, slopes = [], []
-    with one_thread(), torch.no_grad():
-        for rows in chunks(auto, len(nodes), n_draws):
-            data, log_slopes = scores.scores(Incomplete.from_array(nodes[rows]))
-            numbers = row_lattice(nodes[rows], 0)
-            found.append(function(auto, data.on(device), numbers, n_draws).cpu())
-            slopes.append(log_slopes)
-    return torch.cat(found).numpy(), torch.cat(slopes).numpy()
-
-
-def scored_by_encoder(member, X, n_draws):
-    """Estimate log-densities of rows and their standard errors; see `by_encoder`."""
-    found, log_slopes = by_encoder(member, X, n_draws, autoencoder.scored)
-    empty = np.isnan(X[:, member.feature_indices_]).all(1)
-    pair = found[:, 0] + log_slopes, found[:, 1]
-    return tuple(np.where(empty, 0.0, values) for values in pair)

@@ -54,6 +54,16 @@ class Stream(NamedTuple):
         n_rows, n_new = self.n_rows + more.n_rows, self.n_new + len(more.rows)
         return type(self)(rows, weights, n_rows, self.n_fitted, n_new)
 
+    @classmethod
+    def after(cls, stored: tuple | None, new: Self) -> Self:
+        """Add new rows to what `stored` returned.
+
+        None means that the rows before are not kept, after a call of `fit`.
+        """
+        if stored is None:
+            return new._replace(n_fitted=None, n_new=len(new.rows))
+        return cls(*stored).followed_by(new)
+
     @property
     def most(self):
         """The number of rows that are kept."""
@@ -110,9 +120,3 @@ def widened(schema, X):
     new = ends_of(X)
     ends = np.stack([np.fmin(old[0], new[0]), np.fmax(old[1], new[1])])
     return known.extended(schema, X, old, ends), ends
-
-
-def widen(estimator, X):
-    """Set the ranges that `widened` returns."""
-    found, estimator._column_ends = widened(estimator._schema, X)
-    estimator._set_possible(found)

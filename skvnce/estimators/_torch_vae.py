@@ -6,12 +6,13 @@ from sklearn.utils._param_validation import StrOptions
 from torch import nn
 
 from skvnce._device import DEVICES, device_in_use, resolve_device
+from skvnce._threads import one_thread
 from skvnce.algorithms.gaussian.normal_scores import CellScores
 from skvnce.algorithms.vae import autoencoder
 from skvnce.estimators._modules import filled_once
 from skvnce.estimators._parts import Part
-from skvnce.estimators._scores import scored_by_encoder
 from skvnce.estimators._validation import integer_from
+from skvnce.fitted.autoencoder import EncoderModel
 from skvnce.models.own_vae import moved_to, own_autoencoder
 
 
@@ -107,17 +108,19 @@ class TorchMember:
             )
         return self._moved[0]
 
-    def _cell_scores(self):
-        """Make the map from cells to scores, which leaves them as they are."""
+    def _encoder_model(self):
+        """Return the modules and scores, which leave cells as they are, as a value.
+
+        Cells have no bounds: the distributions of a user need not have any.
+        """
         zero = torch.zeros(self.n_features_in_, dtype=torch.float64)
         none = torch.zeros(0, dtype=torch.long)
-        return CellScores(zero, zero + 1, None, none, torch.zeros(0, 2).double())
-
-    def _score_bounds(self, bounds):
-        """Return no bounds: the distributions of a user need not have any."""
-        none = torch.zeros(0, dtype=torch.float64)
-        return none.long(), none, none
+        scores = CellScores(zero, zero + 1, None, none, torch.zeros(0, 2).double())
+        is_bounded = np.zeros(self.n_features_in_, dtype=bool)
+        return EncoderModel(self._autoencoder(), scores, is_bounded)
 
     def _scored(self, X):
         """Estimate the log-densities of rows and their standard errors."""
-        return scored_by_encoder(self, X, self.n_importance_samples)
+        with one_thread():
+            model = self._encoder_model()
+            return model.log_density(X.astype(np.float64), self.n_importance_samples)

@@ -3,6 +3,7 @@
 from copy import deepcopy
 from numbers import Real
 
+import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -13,13 +14,12 @@ from skvnce._torch_defaults import torch_defaults
 from skvnce.algorithms.vae import autoencoder
 from skvnce.algorithms.vae.losses import ALGORITHMS
 from skvnce.estimators._autoencoder import TrainedAutoencoder, check_draws
-from skvnce.estimators._autoencoder_draws import mean_given, new_rows
 from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._parts import Adam
-from skvnce.estimators._scores import FAMILIES, by_encoder
+from skvnce.estimators._scores import FAMILIES
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._vae_continued import ContinuedTraining
 from skvnce.estimators._validation import (
@@ -313,7 +313,10 @@ class VariationalAutoencoder(
         """
         X = self._checked(X)
         number = int(self.n_importance_samples)
-        found, _ = by_encoder(self, X, number, autoencoder.latent_mean)
+        nodes = X[:, self.feature_indices_].astype(np.float64)
+        with one_thread():
+            model = self._encoder_model()
+            found, _ = model.mapped(nodes, number, autoencoder.latent_mean)
         return into_dtype(found, X.dtype)
 
     @torch_defaults()
@@ -335,7 +338,7 @@ class VariationalAutoencoder(
         """
         check_is_fitted(self)
         Z = latent_array(Z, self.n_components_)
-        found = self._widened(mean_given(self, Z))
+        found = self._widened(self._encoder_model().mean_given(Z))
         return found if found.dtype == object else found.astype(Z.dtype)
 
     @by_parts
@@ -382,7 +385,8 @@ class VariationalAutoencoder(
         check_is_fitted(self)
         check_count(n_rows, "n_rows")
         with one_thread(), seeded(random_state):
-            return self._widened(new_rows(self, n_rows))
+            rows = self._encoder_model().rows(n_rows, self.n_components_)
+            return self._widened(rows)
 
     def to_torch(self):
         """Return the fitted decoder of the scores of the columns in `feature_indices_`.
@@ -412,5 +416,5 @@ class VariationalAutoencoder(
                 f"{mixed!r}. MissVAE, MissSVAE, MissIWAE and MissSIWAE use mixtures."
             )
         if self.algorithm == "vbgi-vae":
-            check_draws(self)
+            check_draws(self.likelihood)
         check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")

@@ -1,12 +1,14 @@
 """Further training of a fitted autoencoder: of all of it, or of the encoder alone."""
 
+from skvnce._random import seed_from
 from skvnce.estimators._autoencoder_stream import (
     check_can_stream,
-    go_on,
-    keep_first_rows,
+    first_rows,
+    trained,
 )
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._no_table import names_table
+from skvnce.estimators._stream import Stream, widened
 from skvnce.estimators._validation import keeps_state_on_failure
 
 
@@ -50,9 +52,20 @@ class ContinuedTraining:
         check_can_stream(self.algorithm)
         if not hasattr(self, "model_state_"):
             self.fit(X)
-            keep_first_rows(self, self._checked(X))
+            first = first_rows(self._checked(X), seed_from(self.random_state))
+            self._stream = first.stored()
             return self
-        go_on(self, self._checked(X), [self], lambda one: vars(self).update(vars(*one)))
+        new = Stream.of(self._checked(X))
+        widened(self._schema, new.rows)  # raises an error for its rows
+        stream = Stream.after(self._stream, new)
+        if stream.is_due:
+            self._stream = stream.refitted(self).stored()
+            return self
+        seed = seed_from(self.random_state)
+        self._widen(new.rows)
+        [found], stream = trained([self], stream, seed)
+        vars(self).update(vars(found))
+        self._stream = stream.stored()
         return self
 
     @names_table

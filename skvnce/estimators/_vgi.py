@@ -13,7 +13,6 @@ from skvnce._progress import steps
 from skvnce._random import seed_from
 from skvnce._warnings import warn_user
 from skvnce.algorithms.vae import sampling
-from skvnce.estimators._autoencoder_draws import evenly, mean_by, predict_by
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -27,8 +26,7 @@ from skvnce.estimators._density import (
     SUMMED,
     IncompleteDensity,
 )
-from skvnce.estimators._density_continued import check_unchanged, continued
-from skvnce.estimators._density_draws import drawn_by_chains
+from skvnce.estimators._density_training import check_unchanged
 from skvnce.estimators._duration import announced
 from skvnce.estimators._members import (
     OF_MEMBERS,
@@ -46,6 +44,7 @@ from skvnce.estimators._validation import (
     integer_from,
     keeps_state_on_failure,
 )
+from skvnce.fitted.autoencoder import stratified
 
 _ROUGH = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}  # for held-out predictions
 
@@ -333,7 +332,7 @@ class VGIImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
         check_unchanged(self._density(), self.estimators_[0])
         rng = np.random.default_rng(seed_from(self.random_state))
         found = [
-            continued(member, X, int(rng.integers(2**31)))
+            member._continued(X, int(rng.integers(2**31)))
             for member in self.estimators_
         ]
         for member in found:
@@ -411,24 +410,26 @@ class VGIImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
             rule = sampling.by_lair()
             return self._by_encoder(rule, member, nodes, n_draws, numbers)[0]
         sizes = {"n_chains": n_draws, "n_sweeps": self.n_steps, "n_kept": 1}
-        return drawn_by_chains(member, nodes, numbers, **sizes)
+        return member._chain_model().draws(nodes, numbers, **sizes)
 
     def _rough_mean(self, member, nodes):
         if member._has_encoder():
-            return mean_by(member, nodes, self._bounds_of_nodes())
-        drawn = drawn_by_chains(member, nodes, partial(of_rows, 0), **_ROUGH)
+            return member._encoder_model().mean(nodes, self._bounds_of_nodes())
+        drawn = member._chain_model().draws(nodes, partial(of_rows, 0), **_ROUGH)
         return drawn.mean(0), {}
 
     def _summed(self, member, nodes, n_draws, numbers):
         if member._has_encoder():
-            rule = evenly(sampling.by_lair())
+            rule = stratified(sampling.by_lair())
             return self._by_encoder(rule, member, nodes, n_draws, numbers)
         n_chains = min(n_draws, SUMMED)
         sizes = {"n_chains": n_chains, "n_kept": -(-n_draws // n_chains)}
-        drawn = drawn_by_chains(member, nodes, numbers, n_sweeps=self.n_steps, **sizes)
+        sizes["n_sweeps"] = self.n_steps
+        drawn = member._chain_model().draws(nodes, numbers, **sizes)
         return drawn[:n_draws], {}
 
     def _by_encoder(self, rule, member, nodes, n_draws, numbers):
         """Draw cells by LAIR; also probabilities of levels, see `_summed`."""
         steps, bounds = int(self.n_steps), self._bounds_of_nodes()
-        return predict_by(rule, steps, member, nodes, n_draws, numbers, bounds)
+        model = member._encoder_model()
+        return model.draws(rule, steps, nodes, n_draws, numbers, bounds)

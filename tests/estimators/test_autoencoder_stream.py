@@ -206,13 +206,13 @@ def test_several_members_learn(short):
 
 def test_weights_of_rows_and_members(short, monkeypatch):
     X, used = curved(300, 0), []
-    plain = _autoencoder_stream._rounds_of
+    plain = VariationalAutoencoder._rounds
 
     def watched(member, nodes, weights):
         used.append(weights)
         return plain(member, nodes, weights)
 
-    monkeypatch.setattr(_autoencoder_stream, "_rounds_of", watched)
+    monkeypatch.setattr(VariationalAutoencoder, "_rounds", watched)
     model = learned(imputer(n_estimators=2), X[:200])
     rows, _, *rest = model._stream
     model._stream = rows, np.full(len(rows), 9.0), *rest

@@ -1,0 +1,229 @@
+"""Fitted autoencoders: they fill, draw and score rows, in the units of X."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce._keyed import row_lattice
+from skvnce.algorithms.gaussian.normal_scores import CellScores
+from skvnce.algorithms.vae import autoencoder, sampling
+from skvnce.algorithms.vae.autoencoder import Autoencoder
+from skvnce.algorithms.vae.batches import chunks
+from skvnce.distributions.quantiles import at_quantiles, midpoint_levels
+from skvnce.models.bounded import BoundedModel
+from skvnce.variational.base import global_stream, shifted_lattice
+
+_ROUGH = 32  # number of draws of an approximate mean, a power of two
+_LEVELS = 32  # number of quantiles that represent a cell
+
+
+class EncoderModel(NamedTuple):
+    """An autoencoder of the scores of columns.
+
+    Attributes
+    ----------
+    auto : Autoencoder
+    scores : CellScores
+    is_bounded : ndarray of bool, of shape (n_model_columns,)
+        The columns whose cells can be drawn within bounds.
+    """
+
+    auto: Autoencoder
+    scores: CellScores
+    is_bounded: np.ndarray
+
+    def draws(
+        self,
+        rule: sampling.Rule,
+        n_steps: int,
+        nodes: np.ndarray,
+        n_draws: int,
+        numbers: Callable,
+        bounds: np.ndarray,
+    ) -> tuple[np.ndarray, dict]:
+        """Draw cells of nodes, and compute probabilities of categories.
+
+        Parameters
+        ----------
+        rule : sampling.Rule
+        n_steps : int
+            Number of iterations, or of moves of each chain.
+        nodes : ndarray of shape (n, n_model_columns)
+        n_draws : int
+        numbers : callable
+            Maps rows and a purpose to uniform numbers.
+        bounds : ndarray of shape (2, n_model_columns)
+            In the units of X.  Cells are drawn conditionally on these bounds; infinite
+            entries mean no bound.
+
+        Returns
+        -------
+        drawn : ndarray of shape (n_draws, n, n_model_columns)
+            In the units of X.
+        probabilities : dict of int to ndarray of shape (n, n_categories)
+            For each column of categories; averages over latents.
+        """
+        target, drawn, probabilities = self._within(bounds), [], []
+        with torch.no_grad():
+            for rows in sampling.chunks(self.auto, len(nodes), n_draws, rule):
+                data, _ = self.scores.scores(Incomplete.from_array(nodes[rows]))
+                data, streams = data.on(self.auto.device), numbers(nodes[rows])
+                found = rule.draws(target, data, int(n_draws), n_steps, streams)
+                drawn.append(self.scores.cells(found.tables.cpu()).numpy())
+                probabilities.append(found.probabilities.cpu())
+        return np.concatenate(drawn, 1), _by_column(self.auto, probabilities)
+
+    def mean(self, nodes: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, dict]:
+        """Estimate means of cells of nodes, approximately but quickly.
+
+        Returns
+        -------
+        mean : ndarray of shape (n, n_model_columns)
+            Functions of each row alone.
+        probabilities : dict of int to ndarray of shape (n, n_categories)
+            For each column of categories.
+        """
+        target, scores, device = self._within(bounds), self.scores, self.auto.device
+        order = torch.from_numpy(np.random.default_rng(0).permutation(_ROUGH))
+        order = order.to(device)
+        means, levels = [np.empty((0, nodes.shape[1]))], []
+        for rows in chunks(self.auto, len(nodes), _ROUGH):
+            data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
+
+            def streams(purpose: int, part: np.ndarray = nodes[rows]) -> Callable:
+                # each purpose has the same points, but in new order
+                points = row_lattice(part, purpose)
+                return (lambda *a: points(*a)[order]) if purpose else points
+
+            def to_cells(drawn: Tensor) -> Tensor:
+                return scores.cells(drawn.cpu()).to(device)
+
+            found = sampling.rough_mean(
+                target, data.on(device), to_cells, streams, _ROUGH
+            )
+            means.append(found[0].cpu().numpy())
+            levels.append(found[1].cpu())
+        return np.concatenate(means), _by_column(target, levels)
+
+    def rows(self, n_rows: int, n_components: int) -> np.ndarray:
+        """Draw rows of nodes by torch's global stream; (n_rows, n_model_columns)."""
+        z = torch.randn(n_rows, n_components, dtype=torch.float64)
+        cells = self.auto.model.likelihood(z.to(self.auto.device))
+        scores = at_quantiles(cells, global_stream(0, cells.loc)).cpu()
+        return self.scores.cells(scores).numpy()
+
+    def mean_given(self, Z: np.ndarray) -> np.ndarray:
+        """Compute means of cells, and most probable categories, given latents.
+
+        Parameters
+        ----------
+        Z : ndarray of shape (n, n_components)
+
+        Returns
+        -------
+        ndarray of shape (n, n_model_columns)
+            In the units of X; codes of categories.
+        """
+        cells = self.auto.model.likelihood(
+            torch.tensor(Z).double().to(self.auto.device)
+        )
+        levels = midpoint_levels(_LEVELS, cells.loc)
+        drawn = (cells.icdf(level.expand(cells.loc.shape)) for level in levels)
+        mean = sum(self.scores.cells(one.cpu()) for one in drawn) / _LEVELS
+        for node, block in cells.families.level_blocks().items():
+            mean[:, node] = cells.level_probabilities[:, block].argmax(1).to(mean)
+        return mean.numpy()
+
+    def mapped(
+        self, nodes: np.ndarray, n_draws: int, function: Callable
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Apply a function of the autoencoder and of scores of rows, chunk by chunk.
+
+        Parameters
+        ----------
+        nodes : ndarray of shape (n, n_model_columns)
+        n_draws : int
+            Number of draws of the latents of a row.
+        function : callable
+            Maps autoencoder, scores, random numbers and `n_draws` to a tensor (n, k).
+
+        Returns
+        -------
+        found : ndarray of shape (n, k)
+        log_slopes : ndarray of shape (n,)
+            Sums of the log-slopes of the scores over each row.
+        """
+        found, slopes, auto = [], [], self.auto
+        with torch.no_grad():
+            for rows in chunks(auto, len(nodes), n_draws):
+                part = Incomplete.from_array(nodes[rows])
+                data, log_slopes = self.scores.scores(part)
+                numbers = row_lattice(nodes[rows], 0)
+                value = function(auto, data.on(auto.device), numbers, n_draws)
+                found.append(value.cpu())
+                slopes.append(log_slopes)
+        return torch.cat(found).numpy(), torch.cat(slopes).numpy()
+
+    def log_density(
+        self, nodes: np.ndarray, n_draws: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate log-densities of rows and their standard errors; each (n,)."""
+        found, log_slopes = self.mapped(nodes, n_draws, autoencoder.scored)
+        empty = np.isnan(nodes).all(1)
+        pair = found[:, 0] + log_slopes, found[:, 1]
+        return tuple(np.where(empty, 0.0, values) for values in pair)
+
+    def _within(self, bounds: np.ndarray) -> Autoencoder:
+        """Truncate the columns of the model to the user's bounds."""
+        auto = self.auto
+        places = np.flatnonzero(np.isfinite(bounds).any(0) & self.is_bounded)
+        if not len(places):
+            return auto
+        places = torch.from_numpy(places)
+        low, high = self._ends(bounds)[:, places]
+        ends = (part.to(auto.device) for part in (places, low, high))
+        return auto._replace(model=BoundedModel(auto.model, *ends))
+
+    def _ends(self, bounds: np.ndarray) -> Tensor:
+        """Map bounds of cells to bounds of scores, (2, n_model_columns)."""
+        scores = self.scores
+        ends = (torch.tensor(bounds) - scores.location) / scores.scale
+        if scores.marginals is not None:
+            ends, _ = scores.marginals.forward(ends)
+        return ends
+
+
+def stratified(rule: sampling.Rule) -> sampling.Rule:
+    """Return a rule of stratified draws, if there is one.
+
+    Its draws represent the distribution of each cell, but are dependent.
+    """
+    if rule.evenly is None:
+        return rule
+
+    def draws(
+        auto: Autoencoder,
+        data: Incomplete,
+        n_draws: int,
+        n_steps: int,
+        streams: Callable,
+    ) -> object:
+        def even(purpose: int) -> Callable:
+            return shifted_lattice(streams(purpose))
+
+        return rule.evenly(auto, data, n_draws, n_steps, even)
+
+    return rule._replace(draws=draws, n_start=2)
+
+
+def _by_column(auto: Autoencoder, probabilities: list) -> dict:
+    """Join chunks of probabilities of categories, as a dict of columns."""
+    families = getattr(auto.model, "families", None)
+    if families is None or not families.levels:
+        return {}
+    table = torch.cat(probabilities).numpy()
+    return {node: table[:, block] for node, block in families.level_blocks().items()}
