@@ -68,6 +68,7 @@ def test_scikit_learn(estimator, check):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 @UNSETTLED
 @parametrize_with_checks([one for one in ESTIMATORS if one not in FIRST.values()])
 def test_scikit_learn_of_other_configurations(estimator, check):

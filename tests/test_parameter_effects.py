@@ -374,6 +374,7 @@ COMBINATIONS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("case", "table"), COMBINATIONS)
 def test_parameters_have_an_effect_or_a_warning(case, table):
     assert set(silent(case, table)) <= excused(case, table)

@@ -265,6 +265,7 @@ def table(name, seed):
     return X
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [quick_or_slow(name) for name in ESTIMATORS])
 def test_fits_and_uses_are_those_of_the_cpu(name, seed, device, monkeypatch):
     """And nothing stays behind, which the device would refuse."""
