@@ -28,9 +28,11 @@ from skvnce import (
     _device,
 )
 from skvnce._incomplete import Incomplete
+from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.algorithms.noisy_or import INFERENCES, Rows
 from skvnce.algorithms.vae.gradient import WeightedBound
 from skvnce.algorithms.vae.sampling import SAMPLERS
+from skvnce.estimators import _scores
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
 
 pytestmark = [
@@ -45,6 +47,12 @@ def rows(seed, n=60):
     x[:, 2] = x[:, 2].round()  # repeated values
     x[rng.random(x.shape) < 0.3] = np.nan
     return x[~np.isnan(x).all(1)]
+
+
+@pytest.fixture(autouse=True)
+def short_start(monkeypatch):
+    """Let the start of training, which is found on the CPU, be less exact."""
+    monkeypatch.setattr(_scores, "fit_covariance", partial(fit_covariance, n_rounds=5))
 
 
 @pytest.fixture
@@ -291,7 +299,7 @@ def test_fits_and_uses_are_those_of_the_cpu(name, seed, device, monkeypatch):
 STUCK = {
     "TorchVAE": partial(own, encoder=Stuck),
     "VGI": partial(vgi, model=StuckDensity),
-    "VNCE": partial(vnce, model=StuckBell),
+    "VNCE": partial(vnce, model=StuckBell, on_misfit="ignore"),
 }
 
 
