@@ -43,6 +43,9 @@ GLOBAL = [  # the same by an option for all estimators
 EXTRA += [pytest.param(check, marks=pytest.mark.slow) for check in GLOBAL]
 
 
+# Predictors with their default parameters, and those with fewer draws.
+LONG, SHORT = PREDICTORS[:2], PREDICTORS[2:]
+
 # some checks have few rows, far from where a model of one's own starts
 UNSETTLED = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 # they set n_components=1, and round the cells of estimators that take categories
@@ -62,7 +65,7 @@ FIRST = {type(estimator).__name__: estimator for estimator in reversed(ESTIMATOR
 
 @UNSETTLED
 @UNUSED
-@parametrize_with_checks([*FIRST.values(), *PREDICTORS])
+@parametrize_with_checks([*FIRST.values(), *SHORT])
 def test_scikit_learn(estimator, check):
     check(estimator)
 
@@ -70,7 +73,9 @@ def test_scikit_learn(estimator, check):
 @pytest.mark.slow
 @pytest.mark.sampled
 @UNSETTLED
-@parametrize_with_checks([one for one in ESTIMATORS if one not in FIRST.values()])
+@parametrize_with_checks(
+    [one for one in [*ESTIMATORS, *LONG] if one not in FIRST.values()]
+)
 def test_scikit_learn_of_other_configurations(estimator, check):
     check(estimator)
 
@@ -94,7 +99,7 @@ def test_parameters_are_validated_as_by_scikit_learn(name):
     checks.check_param_validation(name, clone(FIRST[name]))
 
 
-@pytest.mark.parametrize("predictor", PREDICTORS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("predictor", SHORT, ids=lambda one: type(one).__name__)
 def test_predictors_pass_further_checks(predictor):
     name = type(predictor).__name__
     checks.check_param_validation(name, clone(predictor))
