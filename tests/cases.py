@@ -68,7 +68,7 @@ ESTIMATORS = [
         n_draws=32,
     ),
     LAIRImputer(
-        VariationalAutoencoder(likelihood="student", max_iter=0),
+        VariationalAutoencoder(likelihood="student", **{**QUICK, "max_iter": 0}),
         sampler="mwg",
         strategy="median",
         n_estimators=2,

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import warnings
+from functools import partial
 
 import pytest
 import sklearn.utils.estimator_checks as checks
@@ -13,7 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skvnce
-from skvnce.estimators import _density
+from skvnce.algorithms.factor_analysis import fit_covariance
+from skvnce.estimators import _density, _scores
 from skvnce.testing import nan_checks
 from skvnce.training import rounds
 
@@ -58,6 +60,8 @@ def short_training(request, monkeypatch):
     if "parallel" not in request.node.name:
         monkeypatch.setattr(rounds, "STEPS", 10)
         monkeypatch.setattr(_density, "_WARM_UP", 20)
+        few = partial(fit_covariance, n_rounds=30)
+        monkeypatch.setattr(_scores, "fit_covariance", few)
 
 
 FIRST = {type(estimator).__name__: estimator for estimator in reversed(ESTIMATORS)}
@@ -84,6 +88,7 @@ def test_scikit_learn_of_other_configurations(estimator, check):
 LAST = {type(estimator).__name__: estimator for estimator in ESTIMATORS}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", LAST)
 @pytest.mark.parametrize("check", EXTRA, ids=lambda check: check.__name__)
 @UNSETTLED
@@ -118,6 +123,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("check", CASES)
 def test_nan_contract(check):
     with warnings.catch_warnings():
