@@ -8,6 +8,7 @@ where nothing varies that a model could learn: see `must_be_answered`.
 
 import os
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -33,7 +34,8 @@ from skvnce import (
     VGIImputer,
     VNCEEstimator,
 )
-from skvnce.estimators import _density
+from skvnce.algorithms.factor_analysis import fit_covariance
+from skvnce.estimators import _density, _scores
 from skvnce.testing._requirements import draws_cells, imputes, is_positive
 from skvnce.training import rounds
 
@@ -264,6 +266,7 @@ def search(estimator, count, n_rows=FEW_ROWS):
 def short_training(monkeypatch):
     monkeypatch.setattr(rounds, "STEPS", 2)
     monkeypatch.setattr(_density, "_WARM_UP", 2)
+    monkeypatch.setattr(_scores, "fit_covariance", partial(fit_covariance, n_rounds=5))
 
 
 @pytest.mark.parametrize("name", CASES)
