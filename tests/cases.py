@@ -109,14 +109,14 @@ ESTIMATORS = [
 # input that is not modified) `estimators/test_predictors.py` tests of predictions.
 FEW = {"n_estimators": 2, "n_draws": 4}
 PREDICTORS = [
-    MultipleImputationClassifier(),
-    MultipleImputationRegressor(),
     MultipleImputationClassifier(
         GaussianImputer(n_parameter_draws=2), LogisticRegression(), **FEW
     ),
     MultipleImputationRegressor(
         GaussianImputer(n_parameter_draws=2), Ridge(), cv=2, **FEW
     ),
+    MultipleImputationClassifier(),
+    MultipleImputationRegressor(),
 ]
 
 # Those that the longer NaN contract suite is run over, at least one a class.

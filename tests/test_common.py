@@ -45,8 +45,8 @@ GLOBAL = [  # the same by an option for all estimators
 EXTRA += [pytest.param(check, marks=pytest.mark.slow) for check in GLOBAL]
 
 
-# Predictors with their default parameters, and those with fewer draws.
-LONG, SHORT = PREDICTORS[:2], PREDICTORS[2:]
+# Predictors with few draws, and those with their default parameters.
+SHORT, LONG = PREDICTORS[:2], PREDICTORS[2:]
 
 # some checks have few rows, far from where a model of one's own starts
 UNSETTLED = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
