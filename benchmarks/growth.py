@@ -71,6 +71,7 @@ E_STEP_HEADER += ["E-step of the rows left, ms", "ratio"]
 M_STEP_HEADER = ["estimator", "columns", "M-steps", "fit, ms", "M-steps, ms"]
 M_STEP_HEADER += ["operations, ms", "reading, ms", "ratio"]
 FIXED_COLUMNS, FIXED_ROWS = 10, 2000
+FEWEST = 200  # rows
 CACHE = 2**20  # bytes: larger matrices are read from memory at each use
 OPTIONS = {
     "GaussianImputer": {"marginals": "normal", "random_state": 0},
@@ -116,7 +117,8 @@ def table_for(name, n, d):
 def fit_once(name, n, d):
     """Fit in this process; return CPU seconds, MiB and the number of rounds."""
     warnings.simplefilter("ignore")
-    made(name).fit(table_for(name, 200, 5))  # imports
+    if n > FEWEST:
+        made(name).fit(table_for(name, FEWEST, 5))  # imports
     estimator, X = made(name), table_for(name, n, d)
     before, start = now_mib(), time.process_time()
     estimator.fit(X)
@@ -279,13 +281,18 @@ def in_new_process(*arguments, limit):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measured(name, n, d, limit, path):
+def in_this_process(*arguments, limit):
+    """Make a measurement of which only the time is right, without a new start."""
+    return job(*arguments)
+
+
+def measured(name, n, d, limit, path, run=in_new_process):
     """Look up a measurement, or make it and append it to the file."""
     lines = path.read_text().splitlines() if path and path.exists() else []
     known = {tuple(key): record for key, record in map(json.loads, lines)}
     if (name, n, d) in known or not limit:
         return known.get((name, n, d))
-    record = in_new_process(name, n, d, limit=limit)
+    record = run(name, n, d, limit=limit)
     print(record, flush=True)
     if record and path:
         with path.open("a") as file:
@@ -293,12 +300,12 @@ def measured(name, n, d, limit, path):
     return record
 
 
-def series(name, sizes, limit, path):
+def series(name, sizes, limit, path, run=in_new_process):
     """Fit to growing tables, as long as the next fit is expected to be within it."""
     found = []
     for n, d in sizes:
         fits = not found or expected(found, n * d) <= limit
-        record = measured(name, n, d, limit if fits else 0, path)
+        record = measured(name, n, d, limit if fits else 0, path, run)
         if record is None:
             break
         found.append(record)
@@ -402,9 +409,9 @@ def draw(found, path):
 
 def report(options):
     small = options.quick
-    rows, columns = options.rows, options.columns
+    rows, columns, fixed_rows = options.rows, options.columns, FIXED_ROWS
     if small:
-        rows, columns = [500, 1000], COLUMNS[:1]
+        rows, columns, fixed_rows = [FEWEST, 2 * FEWEST], COLUMNS[:1], FEWEST
     speed = measured("speeds", 0, 0, 60, options.records)
     sizes = [(2000, 5)] if small else E_STEPS
     e_steps = [measured("e-step", *one, 60, options.records) for one in sizes]
@@ -413,11 +420,13 @@ def report(options):
         for name, *size in (M_STEPS[:1] if small else M_STEPS)
     ]
     found = {}
-    for name in options.names:
-        sizes = [(n, FIXED_COLUMNS) for n in rows]
-        found[name, "n"] = series(name, sizes, options.seconds, options.records)
-        sizes = [(FIXED_ROWS, d) for d in columns]
-        found[name, "d"] = series(name, sizes, options.seconds, options.records)
+    for place, name in enumerate(options.names):
+        run = in_new_process
+        if small and place:  # a quick run only tries the others
+            run, rows, columns = in_this_process, [FEWEST // 2], []
+        kept = options.seconds, options.records, run
+        found[name, "n"] = series(name, [(n, FIXED_COLUMNS) for n in rows], *kept)
+        found[name, "d"] = series(name, [(fixed_rows, d) for d in columns], *kept)
     if options.picture:
         draw(found, options.picture)
     header = ["estimator", "size", "CPU time", "slope", "MiB added", "slope"]

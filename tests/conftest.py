@@ -1,4 +1,5 @@
 import os
+from collections import Counter
 
 # One thread a process, before torch is imported: small problems only wait for a second
 # one, a hundred times as long where other processes hold the cores.
@@ -23,6 +24,14 @@ def imputer(request):
     return clone(request.param)
 
 
+def share(text):
+    """Read "2/4", the second of four shares."""
+    place, count = map(int, text.split("/"))
+    if not 1 <= place <= count:
+        raise ValueError(text)
+    return place, count
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--seeded-only",
@@ -34,6 +43,11 @@ def pytest_addoption(parser):
         type=lambda text: [int(part) for part in text.split(",")],
         help="run tests that depend on the seed at each of these: 17,23,851852",
     )
+    parser.addoption(
+        "--sampled",
+        type=share,
+        help="run a share of the cases of each test marked sampled: 2/4",
+    )
 
 
 def pytest_generate_tests(metafunc):
@@ -43,12 +57,35 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("seed", seeds, ids=[f"seed={each}" for each in seeds])
 
 
+def keep(config, items, condition):
+    """Deselect the other tests."""
+    kept, others = [], []
+    for item in items:
+        (kept if condition(item) else others).append(item)
+    config.hook.pytest_deselected(items=others)
+    items[:] = kept
+
+
+def in_share(place, count):
+    """Keep one in `count` of the cases of each test that is marked sampled."""
+    cases = Counter()
+
+    def kept(item):
+        if not item.get_closest_marker("sampled"):
+            return True
+        test = item.nodeid.partition("[")[0]
+        cases[test] += 1
+        return cases[test] % count == place % count
+
+    return kept
+
+
 def pytest_collection_modifyitems(config, items):
     """Let one process run all that starts others: clusters would meet at a port."""
     if config.getoption("--seeded-only"):
-        chosen = [item for item in items if "seed" in item.fixturenames]
-        config.hook.pytest_deselected(items=[i for i in items if i not in set(chosen)])
-        items[:] = chosen
+        keep(config, items, lambda item: "seed" in item.fixturenames)
+    if config.getoption("--sampled"):
+        keep(config, items, in_share(*config.getoption("--sampled")))
     for item in items:
         starts = "dask" in item.nodeid or "loky" in item.nodeid
         if starts and not item.get_closest_marker("xdist_group"):

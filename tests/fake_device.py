@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 
 FAKE = torch.device("meta")
 _COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
@@ -69,18 +69,31 @@ def bare(value):
     return value.inner if isinstance(value, FakeTensor) else value
 
 
+def leaves(values):
+    """List what is in tuples, lists and dictionaries; most operations have few."""
+    found = []
+    for value in values:
+        if isinstance(value, tuple | list):
+            found += leaves(value)
+        elif isinstance(value, dict):
+            found += leaves(value.values())
+        else:
+            found.append(value)
+    return found
+
+
 def computed(func, args, kwargs):
     """Compute an operation on the CPU after a check of the devices."""
-    wrapped = {}
-    for value in tree_flatten((args, kwargs))[0]:
-        if isinstance(value, FakeTensor):
-            wrapped[id(value.inner)] = value
+    given = leaves((args, kwargs))
+    wrapped = {id(one.inner): one for one in given if isinstance(one, FakeTensor)}
     asked = kwargs.get("device")
+    if asked is None and not wrapped:
+        return func(*args, **kwargs)
     if asked is not None:
         asked = torch.device(asked)
         kwargs = {**kwargs, "device": torch.device("cpu")}
     if func not in _COPIES:
-        _check(func, args, kwargs)
+        _check(func, given)
     there = asked == FAKE if asked is not None else bool(wrapped)
     if there and torch.Tag.nondeterministic_seeded in func.tags:
         raise RuntimeError(f"{func} draws random numbers on the device.")
@@ -95,14 +108,14 @@ def computed(func, args, kwargs):
         same = wrapped.get(id(value))  # of an operation in place
         return FakeTensor(value) if same is None else same
 
-    return tree_map(dressed, found)
+    return (
+        dressed(found) if isinstance(found, torch.Tensor) else tree_map(dressed, found)
+    )
 
 
-def _check(func, args, kwargs):
-    tensors = [
-        one for one in tree_flatten((args, kwargs))[0] if isinstance(one, torch.Tensor)
-    ]
-    kinds = {isinstance(one, FakeTensor) for one in tensors if one.dim()}
+def _check(func, given):
+    tensors = [one for one in given if isinstance(one, torch.Tensor) and one.dim()]
+    kinds = {isinstance(one, FakeTensor) for one in tensors}
     if len(kinds) > 1:
         raise RuntimeError(f"{func} gets tensors of the CPU and of another device.")
 

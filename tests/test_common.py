@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import warnings
+from functools import partial
 
 import pytest
 import sklearn.utils.estimator_checks as checks
@@ -13,7 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skvnce
-from skvnce.estimators import _density
+from skvnce.algorithms.factor_analysis import fit_covariance
+from skvnce.estimators import _density, _scores
 from skvnce.testing import nan_checks
 from skvnce.training import rounds
 
@@ -43,6 +45,9 @@ GLOBAL = [  # the same by an option for all estimators
 EXTRA += [pytest.param(check, marks=pytest.mark.slow) for check in GLOBAL]
 
 
+# Predictors with few draws, and those with their default parameters.
+SHORT, LONG = PREDICTORS[:2], PREDICTORS[2:]
+
 # some checks have few rows, far from where a model of one's own starts
 UNSETTLED = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 # they set n_components=1, and round the cells of estimators that take categories
@@ -55,6 +60,8 @@ def short_training(request, monkeypatch):
     if "parallel" not in request.node.name:
         monkeypatch.setattr(rounds, "STEPS", 10)
         monkeypatch.setattr(_density, "_WARM_UP", 20)
+        few = partial(fit_covariance, n_rounds=30)
+        monkeypatch.setattr(_scores, "fit_covariance", few)
 
 
 FIRST = {type(estimator).__name__: estimator for estimator in reversed(ESTIMATORS)}
@@ -62,14 +69,17 @@ FIRST = {type(estimator).__name__: estimator for estimator in reversed(ESTIMATOR
 
 @UNSETTLED
 @UNUSED
-@parametrize_with_checks([*FIRST.values(), *PREDICTORS])
+@parametrize_with_checks([*FIRST.values(), *SHORT])
 def test_scikit_learn(estimator, check):
     check(estimator)
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 @UNSETTLED
-@parametrize_with_checks([one for one in ESTIMATORS if one not in FIRST.values()])
+@parametrize_with_checks(
+    [one for one in [*ESTIMATORS, *LONG] if one not in FIRST.values()]
+)
 def test_scikit_learn_of_other_configurations(estimator, check):
     check(estimator)
 
@@ -78,6 +88,7 @@ def test_scikit_learn_of_other_configurations(estimator, check):
 LAST = {type(estimator).__name__: estimator for estimator in ESTIMATORS}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", LAST)
 @pytest.mark.parametrize("check", EXTRA, ids=lambda check: check.__name__)
 @UNSETTLED
@@ -93,7 +104,7 @@ def test_parameters_are_validated_as_by_scikit_learn(name):
     checks.check_param_validation(name, clone(FIRST[name]))
 
 
-@pytest.mark.parametrize("predictor", PREDICTORS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("predictor", SHORT, ids=lambda one: type(one).__name__)
 def test_predictors_pass_further_checks(predictor):
     name = type(predictor).__name__
     checks.check_param_validation(name, clone(predictor))
@@ -112,6 +123,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("check", CASES)
 def test_nan_contract(check):
     with warnings.catch_warnings():

@@ -104,6 +104,7 @@ def test_shares_of_halves_are_those_of_edges():
     assert real == 1 and false < 0.7
 
 
+@pytest.mark.slow
 def test_the_graph_is_compared_on_held_out_rows(survey, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(demo, "N_HALVES", 2)
     picture = tmp_path / "graph.png"

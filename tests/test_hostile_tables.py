@@ -8,6 +8,7 @@ where nothing varies that a model could learn: see `must_be_answered`.
 
 import os
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -33,7 +34,8 @@ from skvnce import (
     VGIImputer,
     VNCEEstimator,
 )
-from skvnce.estimators import _density
+from skvnce.algorithms.factor_analysis import fit_covariance
+from skvnce.estimators import _density, _scores
 from skvnce.testing._requirements import draws_cells, imputes, is_positive
 from skvnce.training import rounds
 
@@ -264,6 +266,7 @@ def search(estimator, count, n_rows=FEW_ROWS):
 def short_training(monkeypatch):
     monkeypatch.setattr(rounds, "STEPS", 2)
     monkeypatch.setattr(_density, "_WARM_UP", 2)
+    monkeypatch.setattr(_scores, "fit_covariance", partial(fit_covariance, n_rounds=5))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -273,6 +276,7 @@ def test_some_hostile_tables(name):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_many_hostile_tables(name):
     estimator, _, count = CASES[name]
@@ -285,6 +289,7 @@ def test_some_longer_hostile_tables(name):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", LONGER)
 def test_many_longer_hostile_tables(name):
     search(CASES[name][0], LONGER[name][1], MANY_ROWS)

@@ -88,6 +88,7 @@ def results(fitted):
     "ignore::sklearn.exceptions.ConvergenceWarning",
     "ignore::skvnce.exceptions.MisfitWarning",
 )
+@pytest.mark.sampled
 @pytest.mark.parametrize("estimator", list(listed()))
 def test_results_are_bit_equal(estimator, request):
     expected = results(fitted(estimator))

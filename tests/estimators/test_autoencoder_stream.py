@@ -63,6 +63,7 @@ def learned(model, *chunks):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("most", [20_000, 2000])
 @pytest.mark.parametrize("table", [curved, skewed])
 def test_ten_chunks_are_nearly_a_full_fit(table, most, seed, monkeypatch):

@@ -262,7 +262,9 @@ def test_the_edge_of_the_grid_is_told(alphas, gamma, end, remedy, data):
         learner.fit(data[0])
 
 
-@pytest.mark.parametrize("selection", ["ebic", "cv"])
+@pytest.mark.parametrize(
+    "selection", ["ebic", pytest.param("cv", marks=pytest.mark.slow)]
+)
 def test_the_wider_path_of_the_warning_contains_the_choice(selection, data):
     learner = TruncatedGaussianGraphLearnerCV(
         alphas=[0.5, 0.3], selection=selection, random_state=0

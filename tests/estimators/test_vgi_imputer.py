@@ -109,6 +109,7 @@ TRAINED += [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("algorithm", TRAINED, ids=str)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_training_leaves_the_normal_where_held_out_cells_gain(algorithm, seed):

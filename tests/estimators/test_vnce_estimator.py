@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from copy import copy
 from functools import partial
 
 import numpy as np
@@ -660,10 +661,15 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("params", "kind", "message"), BAD)
-def test_bad_parameters_are_named(params, kind, message):
+@pytest.fixture(scope="module")
+def fitted_to_few():
     X = gaussian_table(0, n=50)
-    estimator = VNCEEstimator(random_state=0).fit(X)
+    return X, VNCEEstimator(random_state=0).fit(X)
+
+
+@pytest.mark.parametrize(("params", "kind", "message"), BAD)
+def test_bad_parameters_are_named(params, kind, message, fitted_to_few):
+    X, estimator = fitted_to_few[0], copy(fitted_to_few[1])
     before = dict(vars(estimator))
     estimator.set_params(**params)
     with pytest.raises(kind, match=message):
