@@ -35,34 +35,20 @@ ANCESTORS = {
     "VNCEEstimator": 8,
     "VariationalAutoencoder": 7,
 }
-CODE_LINES = {"estimators/_graph_search.py": 319, "testing/_checks.py": 302}
+CODE_LINES = {"testing/_checks.py": 302}
 WRITES = {
-    "_by_parts": 5,
-    "_callbacks": 1,
     "_forest_columns": 1,
-    "_output": 2,
     "_validation": 2,
 }
 TAKES = {
-    "_binary": 2,
-    "_by_parts": 10,
+    "_binary": 1,
     "_callbacks": 1,
-    "_copula_parts": 1,
-    "_density_training": 1,
     "_duration": 1,
-    "_graph_checks": 6,
-    "_graph_search": 3,
-    "_intervals": 1,
-    "_memory": 3,
     "_parts": 1,
     "_prediction": 1,
     "_reference": 1,
-    "_shift": 1,
     "_unused": 2,
-    "_validation": 7,
-    "_vnce_checks": 3,
-    "_vnce_settings": 4,
-    "_whole": 1,
+    "_validation": 6,
 }
 _NAMES = {"estimator", "imputer", "learner", "member"}  # of estimators in arguments
 _OF_VARS = r"(vars\(\w+\)|\w+\.__dict__)\.(update|pop|clear|setdefault)$"

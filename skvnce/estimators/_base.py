@@ -12,7 +12,6 @@ from skvnce._progress import step
 from skvnce.estimators._by_parts import (
     ResultsInParts,
     samples_by_parts,
-    without_training,
 )
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._chunks import mean_of_rows
@@ -348,7 +347,7 @@ class CellSampler(CellQuantiles, IncompleteTransformer):
 
     def _with_one_draw(self):
         """Copy the estimator for each draw of the parameters that `sample` uses."""
-        return [without_training(self)]
+        return [self._without_training()]
 
     def _as_asked(self, drawn, checked, X, as_array, where=None):
         """Convert completed tables of validated rows to what `sample` returns."""

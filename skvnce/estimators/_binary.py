@@ -36,7 +36,7 @@ def binary_table(estimator, X, *, reset):
         For infinite values and text; for values other than 0 and 1 if `binarize` is
         None (the message names row and column); for a wrong number of columns.
     """
-    needs_memory(estimator, X, reset=reset)
+    needs_memory(type(estimator), X, reset=reset)
     cells = readable(X, sparse=True)
     with cell_errors_named(X):
         table = validate_data(
@@ -58,7 +58,7 @@ def binary_table(estimator, X, *, reset):
     table = sparse.csr_array(table, copy=True)
     table.sum_duplicates()
     table.eliminate_zeros()
-    _check_binary(estimator, table)
+    _check_binary(estimator._schema, table, type(estimator).__name__)
     return table
 
 
@@ -78,12 +78,11 @@ def _binarized(table, threshold):
     return _with_data(table, on.astype(table.dtype))
 
 
-def _check_binary(estimator, table):
+def _check_binary(schema, table, name):
     wrong = ~np.isnan(table.data) & (table.data != 1)
-    name = type(estimator).__name__
     takes = f"With binarize=None, {name} accepts zeros, ones and NaN"
     remedy = "Set binarize=0.0 to count values above 0 as ones."
-    _refuse(estimator._schema, table, wrong, takes, remedy)
+    _refuse(schema, table, wrong, takes, remedy)
 
 
 def _refuse(schema, table, wrong, reason, remedy="Replace it by NaN if missing."):

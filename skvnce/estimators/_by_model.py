@@ -3,7 +3,6 @@
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from skvnce.estimators._by_parts import copies_with
 from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._imputer import Imputer
@@ -23,7 +22,7 @@ class ByModel(CategoryProbabilities, Imputer):
     """Base class of imputers with the parameters `model` and `random_state`."""
 
     def _with_one_draw(self):
-        return copies_with(self, "model_", self.model_._with_one_draw())
+        return self._copies_with("model_", self.model_._with_one_draw())
 
     def _settings(self):
         """Return the imputer that decides how columns are read."""
@@ -46,7 +45,7 @@ class ByModel(CategoryProbabilities, Imputer):
     def _checked(self, X):
         check_is_fitted(self)
         self._check_parameters()
-        needs_memory(self, X, reset=False)
+        needs_memory(type(self), X, reset=False)
         return self.model_._checked(X)
 
     def _trains_model(self):

@@ -14,6 +14,8 @@ from skvnce.estimators._validation import check_sample
 from skvnce.tables.completed import decoded
 from skvnce.tables.containers import is_in_parts
 
+_KEEP_PARTS = set()  # the decorated methods
+
 
 class ResultsInParts:
     """Mixin of transformers whose results of tables in parts are in parts.
@@ -27,8 +29,63 @@ class ResultsInParts:
         super().__init_subclass__(**kwargs)
         for name in ("transform", "fit_transform"):
             method = getattr(cls, name, None)
-            if method is not None and not hasattr(method, "_keeps_parts"):
+            if method is not None and method not in _KEEP_PARTS:
                 setattr(cls, name, _kept_in_parts(method))
+
+    def _in_turns(self, n_draws, seed):
+        """Choose copies of the estimator that have one draw of the parameters each."""
+        copies = self._with_one_draw()
+        order = np.random.default_rng(seed).permutation(len(copies))
+        for number in range(n_draws):
+            yield copies[order[number % len(copies)]]
+
+    def _without_training(self, **replaced):
+        """Copy the estimator without the rows from which parameters are drawn.
+
+        `replaced` are attributes of the copy.
+        """
+        found = copy.copy(self)
+        if "_training" in vars(found):
+            found._training, found._draws = None, []
+        vars(found).update(replaced)
+        return found
+
+    def _copies_with(self, name, values):
+        """Copy the estimator for each value of an attribute."""
+        return [self._without_training(**{name: value}) for value in values]
+
+    def _mapped(self, source, names, fill, *given):
+        """Apply a method of number and part, which fills it, to all parts.
+
+        `given` are its first arguments.
+        """
+        is_frame = getattr(source, "is_frame", False)
+        if is_frame and self._schema.columns and hasattr(self, "sample"):
+            one = self._with_frames()
+            row = _typical_row(one._schema, source.collection._meta)
+            meta = source._as_meta(fill(one._without_equations(), *given, 0, row))
+            call = functools.partial(_called, functools.partial(fill, one, *given))
+            return source._frame(functools.partial(call, meta), meta)
+        call = functools.partial(_called, functools.partial(fill, self, *given), None)
+        return source._tables(call, names)
+
+    def _with_frames(self):
+        """Let a copy of the estimator return data frames of pandas."""
+        if hasattr(self, "_sklearn_output_config"):
+            config = dict(self._sklearn_output_config)
+            self._sklearn_output_config = config  # not that of the original
+        return self.set_output(transform="pandas")
+
+    def _transform_part(self, number, chunk):
+        return self.transform(chunk)
+
+    def _score_part(self, number, chunk):
+        return self.score_samples(chunk)
+
+    def _sample_part(self, seeds, number, chunk):
+        [state] = np.random.SeedSequence([*seeds, number]).generate_state(1)
+        [table] = self.sample(chunk, random_state=int(state >> 1))
+        return table
 
 
 def _kept_in_parts(method):
@@ -39,8 +96,9 @@ def _kept_in_parts(method):
         called = method.__wrapped__ if is_in_parts(X) else method
         return called(self, X, *args, **options)
 
-    applied._keeps_parts = True
-    return names_table(applied)
+    kept = names_table(applied)
+    _KEEP_PARTS.add(kept)
+    return kept
 
 
 def by_parts(method):
@@ -66,11 +124,11 @@ def by_parts(method):
             )
         check_is_fitted(self)
         self._check_parameters()
-        one = without_training(self)
+        one = self._without_training()
         if name == "transform":
-            return _mapped(source, one, self.get_feature_names_out(), _transformed)
-        call = functools.partial(_called, _scored, one, np.zeros(0))
-        return source._numbers(call)
+            names = self.get_feature_names_out()
+            return one._mapped(source, names, ResultsInParts._transform_part)
+        return source._numbers(functools.partial(_called, one._score_part, np.zeros(0)))
 
     return applied
 
@@ -103,37 +161,18 @@ def samples_by_parts(method):
         seed = seed_from(random_state)
         names = self._schema.all_names[self._schema.returned]
         return [
-            _mapped(source, one, names, functools.partial(_drawn, (seed, turn)))
-            for turn, one in enumerate(_in_turns(self, n_draws, seed))
+            one._mapped(source, names, ResultsInParts._sample_part, (seed, turn))
+            for turn, one in enumerate(self._in_turns(n_draws, seed))
         ]
 
     return applied
 
 
-def _in_turns(estimator, n_draws, seed):
-    """Choose copies of an estimator that have one draw of the parameters each."""
-    copies = estimator._with_one_draw()
-    order = np.random.default_rng(seed).permutation(len(copies))
-    for number in range(n_draws):
-        yield copies[order[number % len(copies)]]
-
-
-def _mapped(source, estimator, names, fill):
-    """Apply a function of estimator, number and part that fills the part."""
-    is_frame = getattr(source, "is_frame", False)
-    if is_frame and estimator._schema.columns and hasattr(estimator, "sample"):
-        estimator = _with_frames(estimator)
-        row = _typical_row(estimator, source.collection._meta)
-        meta = source._as_meta(fill(estimator._without_equations(), 0, row))
-        return source._frame(functools.partial(_called, fill, estimator, meta), meta)
-    return source._tables(functools.partial(_called, fill, estimator, None), names)
-
-
-def _called(function, estimator, empty, number, chunk):
+def _called(fill, empty, number, chunk):
     if len(chunk):
-        return function(estimator, number, chunk)
+        return fill(number, chunk)
     if empty is None:  # of the type of other parts
-        return function(estimator, number, _missing_row(chunk))[:0]
+        return fill(number, _missing_row(chunk))[:0]
     return empty
 
 
@@ -146,53 +185,14 @@ def _missing_row(chunk):
     return np.full((1, np.shape(chunk)[1]), np.nan)
 
 
-def _transformed(estimator, number, chunk):
-    return estimator.transform(chunk)
-
-
-def _scored(estimator, number, chunk):
-    return estimator.score_samples(chunk)
-
-
-def _drawn(seeds, estimator, number, chunk):
-    [state] = np.random.SeedSequence([*seeds, number]).generate_state(1)
-    [table] = estimator.sample(chunk, random_state=int(state >> 1))
-    return table
-
-
-def _with_frames(estimator):
-    """Let a copy of an estimator return data frames of pandas."""
-    if hasattr(estimator, "_sklearn_output_config"):
-        config = dict(estimator._sklearn_output_config)
-        estimator._sklearn_output_config = config  # not that of the original
-    return estimator.set_output(transform="pandas")
-
-
-def _typical_row(estimator, frame):
+def _typical_row(schema, frame):
     """Make a row of the data types of a data frame, of values that `fit` has seen.
 
     Levels that the data type of a column does not have are missing.
     """
-    [values] = decoded(estimator._schema.columns, estimator._column_ends[:1]).tolist()
+    [values] = decoded(schema.columns, schema.ends[:1]).tolist()
     cells = {}
     for value, (name, dtype) in zip(values, frame.dtypes.items(), strict=True):
         known = value in getattr(dtype, "categories", [value])
         cells[name] = type(frame[name])([value if known else None], dtype=dtype)
     return type(frame)(cells)
-
-
-def copies_with(estimator, name, values):
-    """Copy a fitted estimator for each value of an attribute."""
-    return [without_training(estimator, **{name: value}) for value in values]
-
-
-def without_training(estimator, **replaced):
-    """Copy a fitted estimator without the rows from which parameters are drawn.
-
-    `replaced` are attributes of the copy.
-    """
-    found = copy.copy(estimator)
-    if hasattr(found, "_training"):
-        found._training, found._draws = None, []
-    vars(found).update(replaced)
-    return found

@@ -77,7 +77,7 @@ def report_rounds(estimator, max_iter, *, X):
         To be called once, at the end of the fit.
     """
     progress = _progress.listener()
-    progress.tasks = Tasks.begun(estimator, X)
+    progress.begin_tasks(estimator, X)
 
     def on_round(n_round, loss, change):
         return progress.show_round(Round(n_round, loss, change, max_iter))
@@ -157,12 +157,16 @@ class Progress:
     """
 
     def __init__(self, estimator):
-        check_verbose(estimator)
-        self.name = type(estimator).__name__
-        self.verbose = int(getattr(estimator, "verbose", 0))
+        self.name, verbose = type(estimator).__name__, getattr(estimator, "verbose", 0)
+        check_verbose(verbose, self.name)
+        self.verbose = int(verbose)
         self.outer = _progress.listener()
         self.tasks, self.n_untold = None, 0
         self._path, self._names, self._last = [], (), monotonic()
+
+    def begin_tasks(self, estimator, X):
+        """Let the callbacks of an estimator know of a fit to X."""
+        self.tasks = Tasks.begun(estimator, X)
 
     @property
     def prints(self):

@@ -7,7 +7,7 @@ from sklearn.base import clone
 
 from skvnce._random import seed_from
 from skvnce.estimators._by_model import ByModel
-from skvnce.estimators._by_parts import by_parts, without_training
+from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -177,7 +177,7 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
             numbers.
         """
         self._check_parameters()
-        needs_memory(self, X, reset=True)
+        needs_memory(type(self), X, reset=True)
         rng = np.random.default_rng(seed_from(self.random_state))
         self._check_names(X)
         cells = self._read_table(X)
@@ -233,7 +233,7 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         return found._replace(filled=filled)
 
     def _without_equations(self):
-        return without_training(self, derived=None, sums=None)
+        return self._without_training(derived=None, sums=None)
 
     def _sources(self, X, n_draws, is_joint=True):
         return self.model_._sources(self._solved(X), n_draws, is_joint)

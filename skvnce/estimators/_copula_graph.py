@@ -301,7 +301,9 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
         cells = large.cells
         self._keep_possible(cells.table, whole=large.summary)
         data = Incomplete.from_array(cells.nodes)
-        parts = problem_of(self, source, large) if large.is_sample else nullcontext()
+        parts, given = nullcontext(), (source, large, self.random_state)
+        if large.is_sample:
+            parts = problem_of(self._schema, *given)
         on_round, finish = report_rounds(self, self.max_iter, X=cells.table)
         with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
             if not self.feature_indices_.size:

@@ -90,24 +90,24 @@ class Sweeps(NamedTuple):
 
 
 @contextmanager
-def problem_of(learner, source, large):
+def problem_of(schema, source, large, random_state):
     """Pose the problem of a table in parts, of which a sample is in memory.
 
     Parameters
     ----------
-    learner : CopulaGraphLearner
-        Its columns are known.
+    schema : Schema
     source : Chunks or DaskTable
     large : LargeTable
+    random_state : int, RandomState instance, Generator or None
 
     Yields
     ------
     copula.Problem
         Its method reads the parts, which only exist within the context.
     """
-    columns, summary = learner.feature_indices_, large.summary
+    columns, summary = schema.model_columns, large.summary
     rows = PartRows(large.reader, columns, large.known)
-    kinds, sizes = kinds_of(learner._schema), learner._schema.n_categories.tolist()
+    kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
     with step("counting values"):
         marginals, n_rows = _marginals(source, rows, large, kinds, sizes)
     data = Incomplete.from_array(large.cells.nodes)
@@ -115,7 +115,7 @@ def problem_of(learner, source, large):
     latents = Latents.of(data, weights, kinds, sizes)._replace(marginals=marginals)
     latents, mean = Population.of(latents, data, weights)
     once = not copula_parts.needs_sweeps(latents, summary.missing[columns])
-    sweeps = Sweeps(rows, latents, seed_from(learner.random_state))
+    sweeps = Sweeps(rows, latents, seed_from(random_state))
     with _kept(source, sweeps) as advance:
         e_step = copula_parts.e_step(latents, advance, once)
         some = Rows.parts(latents, data)

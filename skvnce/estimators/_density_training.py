@@ -81,16 +81,17 @@ def trained_further(pair, start, ways, settings, n_rounds, device):
     return [end.cpu().numpy() for end in chains.hypercube], losses
 
 
-def check_unchanged(density, member):
-    """Check that a density has the model and the algorithm of a fitted member.
+def check_unchanged(parameters, fitted):
+    """Check that a density has the model and the algorithm of a fitted one.
+
+    Both are dicts, as `get_params` returns them.
 
     Raises
     ------
     ValueError
         Names the parameter that has changed.
     """
-    fitted = member.get_params()
-    for name, value in density.get_params().items():
+    for name, value in parameters.items():
         old = fitted.get(name)
         if not name.startswith(("model", "algorithm")):
             continue

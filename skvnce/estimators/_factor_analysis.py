@@ -207,7 +207,7 @@ class IncompleteFactorAnalysis(
         tables = sums = None
         if source is None:
             X = self._read_table(X)
-            check_fit(self, X.shape)
+            check_fit(type(self), X.shape)
             cells = self._read_cells(X, sample_weight, refusal)
             warn_of_scale(cells.weights, len(X))
         else:

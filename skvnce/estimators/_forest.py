@@ -217,10 +217,10 @@ class ForestImputer(CallbackSupportMixin, ByModel):
             If there are at least 200 columns, and the fit will take more than a minute.
         """
         self._check_parameters()
-        needs_memory(self, X, reset=True)
+        needs_memory(type(self), X, reset=True)
         has_shape = len(getattr(X, "shape", ())) == 2
         if has_shape:
-            check_fit(self, X.shape)
+            check_fit(type(self), X.shape)
             check_trees(int(self.n_estimators), X.shape)
         is_array = has_shape and getattr(getattr(X, "dtype", None), "kind", "") == "f"
         if is_array:

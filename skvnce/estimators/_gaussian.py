@@ -381,7 +381,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             refuse_limits(min_value, max_value)
             return self._fit_large(self._read_large(source, sample_weight))
         given, X = X, self._read_table(X)
-        check_fit(self, X.shape)
+        check_fit(type(self), X.shape)
         limits = limits_of(self._schema, min_value, max_value, given, X)
         if limits is None and self._schema.columns is None and is_large(X):
             weights = checked_weights(sample_weight, X)

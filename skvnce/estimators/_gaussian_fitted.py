@@ -1,12 +1,14 @@
 """What a fitted normal distribution can do: fill and draw cells, score rows."""
 
+from functools import partial
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
-from skvnce.estimators._by_parts import by_parts, copies_with, samples_by_parts
+from skvnce.estimators._by_parts import by_parts, samples_by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._imputer import Imputer, Predicted
@@ -250,7 +252,9 @@ class FittedNormal(CategoryProbabilities, Imputer):
     def _quantiles(self, X, ranks, n_draws, random_state, *ends):
         checked = self._checked(X)
         limits = self._limits_given(*ends, X, checked)
-        tables = ordered_draws(self, checked, ranks, n_draws, random_state, limits)
+        given = self._schema.returned, checked, ranks, n_draws, random_state
+        draw = partial(self._drawn_tables, n_draws=n_draws)
+        tables = ordered_draws(draw, *given, limits)
         return self._tables_of_quantiles(tables, checked, X)
 
     def _limits_given(self, min_value, max_value, X, checked):
@@ -352,7 +356,7 @@ class FittedNormal(CategoryProbabilities, Imputer):
         return [self._model["normal"]]
 
     def _with_one_draw(self):
-        return copies_with(self, "_draws", [[one] for one in self._normals()])
+        return self._copies_with("_draws", [[one] for one in self._normals()])
 
     def _drawn(self, normals, nodes, n_draws, limits=None):
         """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""

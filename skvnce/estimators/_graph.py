@@ -29,6 +29,7 @@ from skvnce.estimators._validation import (
     integer_from,
     keeps_state_on_failure,
 )
+from skvnce.training.adam import Diverged
 
 
 class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
@@ -310,11 +311,23 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
 
     def _judge(self, problem, data, theta, strength="alpha"):
         """Check the fit, and report a misfit; `strength` sets the L1 penalty."""
-        _graph_checks.judge(self, problem, data, theta, strength)
+
+        def predict(kept, rows):
+            sizes = {"alpha": self.alpha, "n_steps": self.n_steps}
+            try:
+                return _graph_checks.predicted(problem, theta, kept, rows, **sizes), {}
+            except Diverged:
+                return None, {}
+
+        self._check_held_out(data.to_array(), predict)
+        options = {"fit_linear": self.fit_linear, "cut": self.largest_cut_}
+        options["remedy"] = f"{strength} or ridge={self.ridge_:.2g}"
+        found = _graph_checks.messages(self._schema, data, theta, **options)
+        self._announce_misfit(_graph_checks.REMEDY, found)
 
     def _remedy(self):
         """Say what to change if a fit diverges."""
-        return _graph_checks.remedy(self)
+        return _graph_checks.remedy(self.algorithm, self.ridge)
 
     def _validated(self, X):
         """Validate the table of a fit."""
@@ -377,7 +390,8 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         self.change_, self.optimality_gap_ = fit.change, fit.gap
         self.largest_cut_ = fit.cut
         self.chain_autocorrelation_ = fit.autocorrelation
-        _graph_checks.warn_unless_converged(self, self._tolerance(data))
+        limits = self.max_iter, self._tolerance(data)
+        _graph_checks.warn_unless_converged(fit, self.ridge_, *limits)
 
     def _keep_empty_graph(self):
         """Set the attributes of a graph without nodes, as all columns are constant."""

@@ -9,7 +9,6 @@ from skvnce._keyed import row_keyed
 from skvnce._warnings import warn_user
 from skvnce.algorithms.graph import em, prediction, rounds
 from skvnce.estimators._misfit import MOST_LISTED
-from skvnce.training.adam import Diverged
 
 WIDEST = 0.9  # largest standard deviation over mean of columns that the model suits
 LARGEST_CUT = 0.5  # share by which an edge may shrink without a warning
@@ -24,50 +23,22 @@ REMEDY = (
 )
 
 
-def remedy(learner):
+def remedy(algorithm, ridge):
     """Say what to change if a fit diverges."""
     text = (
         "Look for columns with extreme values or that nearly repeat others, for too "
-        "few rows, and for an extreme penalty. Another ridge than "
-        f"ridge={learner.ridge!r}"
+        f"few rows, and for an extreme penalty. Another ridge than ridge={ridge!r}"
     )
-    if learner.algorithm == "score-matching":
+    if algorithm == "score-matching":
         return f"{text} may help."
     return f"{text}, or algorithm='score-matching', may help."
 
 
-def judge(learner, problem, data, theta, strength="alpha"):
-    """Check the predictions and limits of the model, and report a misfit.
-
-    Parameters
-    ----------
-    learner : TruncatedGaussianGraphLearner
-        With its fitted attributes.
-    problem : Problem
-    data : Incomplete
-        In the units of X.
-    theta : Theta
-        The fit to all cells, for columns of unit standard deviation.
-    strength : str
-        Name of the parameter that sets the L1 penalty.
-    """
-
-    def predict(kept, rows):
-        try:
-            return predicted(learner, problem, theta, kept, rows), {}
-        except Diverged:
-            return None, {}
-
-    learner._check_held_out(data.to_array(), predict)
-    learner._announce_misfit(REMEDY, messages(learner, data, theta, strength))
-
-
-def predicted(learner, problem, theta, kept, rows):
+def predicted(problem, theta, kept, rows, *, alpha, n_steps):
     """Continue the fit without held-out cells, and fill them.
 
     Parameters
     ----------
-    learner : TruncatedGaussianGraphLearner
     problem : Problem
     theta : Theta
         The fit to all cells.
@@ -75,6 +46,10 @@ def predicted(learner, problem, theta, kept, rows):
         In the units of X, without the held-out cells.
     rows : ndarray of int
         Indices of the rows to fill.
+    alpha : float
+        The L1 penalty.
+    n_steps : int
+        Number of sweeps that `transform` averages.
 
     Returns
     -------
@@ -87,11 +62,11 @@ def predicted(learner, problem, theta, kept, rows):
     centre, scale = problem.units
     kept = Incomplete.from_array(kept / scale.numpy())
     n_rounds = min(rounds.rounds_to_settle(kept.observed, _INFLUENCE), _ROUNDS)
-    theta, start = problem.continued(kept, theta, float(learner.alpha), n_rounds)
+    theta, start = problem.continued(kept, theta, float(alpha), n_rounds)
     rows = torch.from_numpy(rows)
     part, burn_in = kept.take(rows), _BURN_IN
     if start is None:
-        start, burn_in = em.observed_mean(kept.x, kept.observed), learner.n_steps // 2
+        start, burn_in = em.observed_mean(kept.x, kept.observed), n_steps // 2
     else:
         start = start[rows]
     filled = prediction.rough_mean(
@@ -105,27 +80,29 @@ def predicted(learner, problem, theta, kept, rows):
     return (filled * scale).numpy()
 
 
-def messages(learner, data, theta, strength):
+def messages(schema, data, theta, *, fit_linear, cut, remedy):
     """List messages about a table or a fit that is beyond the limits of the model.
 
     Parameters
     ----------
-    learner : TruncatedGaussianGraphLearner
-        With its fitted attributes.
+    schema : Schema
     data : Incomplete
         In the units of X.
     theta : Theta
         The fit, for columns of unit standard deviation.
-    strength : str
-        Name of the parameter that sets the L1 penalty.
+    fit_linear : bool
+        Whether the model has linear terms.
+    cut : float
+        The largest share by which an edge was shrunk.
+    remedy : str
+        Parameters to raise if it is large.
     """
     found = []
 
     def named(nodes):
-        places = learner.feature_indices_[nodes]
-        return learner._schema.labels(places, MOST_LISTED)
+        return schema.labels(schema.model_columns[nodes], MOST_LISTED)
 
-    beyond = wide_columns(data) if learner.fit_linear else np.zeros(0, dtype=int)
+    beyond = wide_columns(data) if fit_linear else np.zeros(0, dtype=int)
     if len(beyond):
         found.append(
             f"The standard deviation of {named(beyond)} exceeds {WIDEST} "
@@ -136,17 +113,17 @@ def messages(learner, data, theta, strength):
     diagonal = theta.precision.diagonal().numpy()
     floor = np.flatnonzero(diagonal <= em.DIAGONAL_FLOOR * (1 + 1e-6))
     floor = np.setdiff1d(floor, beyond)
-    if learner.fit_linear and len(floor):
+    if fit_linear and len(floor):
         found.append(
             f"The fitted precision of {named(floor)} is at its lower "
             f"limit (see the notes of the class): the edges of {_these(floor)} are "
             f"overestimated. {_logarithms(floor)}"
         )
-    if learner.largest_cut_ > LARGEST_CUT:
+    if cut > LARGEST_CUT:
         found.append(
-            f"Edges were shrunk by up to {learner.largest_cut_:.0%} (largest_cut_), "
-            f"because the fitted density had no finite integral. Raise {strength} or "
-            f"ridge={learner.ridge_:.2g}, or drop columns that repeat others."
+            f"Edges were shrunk by up to {cut:.0%} (largest_cut_), because the fitted "
+            f"density had no finite integral. Raise {remedy}, or drop columns that "
+            "repeat others."
         )
     return found
 
@@ -184,18 +161,17 @@ def wide_columns(data):
     return np.flatnonzero((deviation > WIDEST * mean * chance).numpy())
 
 
-def warn_unless_converged(learner, tol):
+def warn_unless_converged(fit, ridge, max_iter, tol):
     """Warn if the rounds, or the last M-step, did not settle."""
-    message = _why_unsettled(learner, tol)
+    message = _why_unsettled(fit, ridge, max_iter, tol)
     if message:
         warn_user(message, ConvergenceWarning)
 
 
-def _why_unsettled(learner, tol):
+def _why_unsettled(fit, ridge, max_iter, tol):
     """Describe what did not settle, and what to change."""
-    gap, last, ridge = learner.optimality_gap_, learner.loss_curve_[-1], learner.ridge_
-    max_iter, memory = learner.max_iter, learner.chain_autocorrelation_
-    needed = rounds.rounds_needed(memory)
+    gap, last, memory = fit.gap, fit.losses[-1], fit.autocorrelation
+    n_iter, needed = len(fit.losses), rounds.rounds_needed(memory)
     if not np.isfinite(gap):
         return (
             "The precision matrix cannot be estimated from so few rows, or so few "
@@ -207,17 +183,17 @@ def _why_unsettled(learner, tol):
             f"loss {last:.2g}). Drop columns that repeat others, or change "
             f"ridge={ridge:g}."
         )
-    if memory > _SLUGGISH and learner.n_iter_ == max_iter <= needed:
+    if memory > _SLUGGISH and n_iter == max_iter <= needed:
         return (
             f"EM stopped after max_iter={max_iter} rounds, in which the draws of "
             f"missing cells hardly changed (chain_autocorrelation_={memory:.3f}): the "
             "graph still depends on where they started. Raise max_iter above "
             f"{needed + 10:.0f}, or drop columns that nearly repeat others."
         )
-    if learner.n_iter_ == max_iter and learner.change_ > tol:
+    if n_iter == max_iter and fit.change > tol:
         return (
             f"EM stopped after max_iter={max_iter} rounds, with an edge strength still "
-            f"changing by {learner.change_:.2g} a round. Raise max_iter or "
+            f"changing by {fit.change:.2g} a round. Raise max_iter or "
             f"tol={tol:.2g}."
         )
     return None

@@ -1,6 +1,5 @@
 """The search for the L1 strength of a graph learner on a table with missing values."""
 
-import warnings
 from copy import copy
 from numbers import Integral, Real
 from typing import NamedTuple
@@ -24,6 +23,7 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     rounds_of_tuning,
 )
+from skvnce.estimators._graph_learning import GraphLearning
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
@@ -48,45 +48,6 @@ class Search(NamedTuple):
     path: Path
     rows: np.ndarray  # (n_samples, n_features), validated
     seed: int
-
-
-def _fit_path(learner, data, alphas, seed):
-    """Fit all alphas to validated rows."""
-    with learner._threads(), seeded(seed):
-        problem = learner._pose(data)
-        return problem, *learn_path(problem, alphas, **learner._effort(data))
-
-
-def _fold_scores(learner, X, train, test, alphas, seed):
-    """Compute the score of held-out rows for each alpha; (n_alphas,)."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the final fit repeats relevant warnings
-        data = learner._read(X[train])
-        if not learner.feature_indices_.size:  # all columns are constant in these rows
-            return [0.0] * len(alphas)
-        problem, first, path = _fit_path(learner, data, alphas, seed)
-        scores = []
-        for theta in path.thetas:
-            fit = first._replace(theta=problem.estimate(first, theta))
-            learner._keep(fit, problem, data)
-            scores.append(float(learner._scored(X[test]).mean()))
-    return scores
-
-
-def _selected(learner, X, rows, alphas, seed):
-    """Return which edges each alpha keeps; (n_alphas, n_features, n_features)."""
-    d = X.shape[1]
-    found = np.zeros((len(alphas), d, d), dtype=bool)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        data = learner._read(X[rows])
-        if not learner.feature_indices_.size:  # all columns are constant in these rows
-            return found
-        problem, _, path = _fit_path(learner, data, alphas, seed)
-    places = np.ix_(learner.feature_indices_, learner.feature_indices_)
-    for links, theta in zip(found, path.thetas, strict=True):
-        links[places] = problem.method.family.strengths(theta).numpy() != 0
-    return found
 
 
 class GraphSearch(CallbackSupportMixin):
@@ -156,11 +117,11 @@ class GraphSearch(CallbackSupportMixin):
         """
         alphas = self._check_parameters()
         warn_of_unused(self, _without_effect(self.selection))
-        needs_memory(self, X, reset=True)
+        needs_memory(type(self), X, reset=True)
         learner = clone(self._settings())
         learner.set_params(random_state=self.random_state, verbose=0)
         X = learner._validated(X)
-        check_fit(learner, X.shape)
+        check_fit(type(learner), X.shape)
         data = learner._read(X)
         on_round, finish = report_rounds(self, learner.max_iter, X=X)
         self._forget()
@@ -268,7 +229,7 @@ class GraphSearch(CallbackSupportMixin):
                 f"at least {least}. (One fit exhausts a generator of splits: pass a "
                 "list or a splitter.)"
             )
-        scores = np.array(self._jobs("fold", _fold_scores, parts, search))
+        scores = np.array(self._jobs("fold", GraphLearning._fold_scores, parts, search))
         self.cv_results_["mean_test_score"] = scores.mean(0)
         self.cv_results_["std_test_score"] = scores.std(0)
         for fold, row in enumerate(scores):
@@ -323,7 +284,7 @@ class GraphSearch(CallbackSupportMixin):
         parts.append((np.arange(len(X), len(X) + len(noise)),))
         rows = search._replace(rows=np.concatenate([X, noise]))
         nodes = search.learner.feature_indices_
-        found = np.array(self._jobs("half", _selected, parts, rows))
+        found = np.array(self._jobs("half", GraphLearning._selected, parts, rows))
         found = found[:, :, *np.ix_(nodes, nodes)]
         return found[:-1].mean(0), found[-1]
 

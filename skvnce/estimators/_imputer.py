@@ -130,7 +130,7 @@ class Imputer(CellSampler):
         shift = shift_of(model._schema, shift)
         draw = partial(model._drawn_shifted, checked, n_draws, seed, shift)
         found = self._ruled(draw, seed, checked, X, as_array, wanted)
-        announce_cuts(model, shift)
+        announce_cuts(model._schema, shift, model._limit_of_shift)
         return found
 
     def fit_transform(self, X, y=None, *, where=None, **fit_params):

@@ -13,6 +13,7 @@ References
 David and Nagaraja (2003), Order statistics.
 """
 
+from functools import partial
 from math import ceil, floor
 from numbers import Real
 
@@ -105,7 +106,9 @@ class CellQuantiles(HeldOutCheck):
 
     def _quantiles(self, X, ranks, n_draws, random_state):
         checked = self._checked(X)
-        tables = ordered_draws(self, checked, ranks, n_draws, random_state)
+        draw = partial(self._drawn_tables, n_draws=n_draws)
+        kept = self._schema.returned
+        tables = ordered_draws(draw, kept, checked, ranks, n_draws, random_state)
         return self._tables_of_quantiles(tables, checked, X)
 
     def _tables_of_quantiles(self, tables, checked, X):
@@ -155,12 +158,16 @@ def _refuse(asked, share, n_draws):
     )
 
 
-def ordered_draws(imputer, X, ranks, n_draws, random_state, limits=None):
+def ordered_draws(draw, kept, X, ranks, n_draws, random_state, limits=None):
     """Sort the draws of each missing cell of validated rows, and choose some.
 
     Parameters
     ----------
-    imputer : CellSampler
+    draw : callable
+        Maps rows, `random_state` and, if there are some, limits to tables of shape
+        (n_draws, n, n_features_out).
+    kept : ndarray of int, of shape (n_features_out,)
+        The columns that it returns.
     X : ndarray of shape (n_samples, n_features_in_)
     ranks : sequence of int, of length n_ranks
         From 0 to n_draws - 1.
@@ -175,13 +182,13 @@ def ordered_draws(imputer, X, ranks, n_draws, random_state, limits=None):
     """
     columns = np.arange(X.shape[1])
     ranks, rng = list(ranks), np.random.default_rng(seed_from(random_state))
-    found = np.repeat(X[None, :, imputer._schema.returned], len(ranks), 0)
+    found = np.repeat(X[None, :, kept], len(ranks), 0)
     rows = np.flatnonzero(np.isnan(X).any(1))
     size = max(1, _CHUNK // (X.shape[1] * n_draws))
     for first in range(0, len(rows), size):
         part = rows[first : first + size]
-        own = () if limits is None else (limits.of(part, columns),)
-        drawn = imputer._drawn_tables(X[part], n_draws, rng, *own)
+        own = {} if limits is None else {"limits": limits.of(part, columns)}
+        drawn = draw(X[part], random_state=rng, **own)
         found[:, part] = np.partition(drawn, sorted(set(ranks)), axis=0)[ranks]
     return found
 

@@ -267,7 +267,7 @@ class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
         frozen = isinstance(self.model, FrozenEstimator)
         known = self.model.estimator if frozen else None
         X = self._read_table(X, like=known)
-        check_fit(self, X.shape)
+        check_fit(type(self), X.shape)
         _, finish = report_rounds(self, None, X=X)
         blind = []
         if frozen:

@@ -11,7 +11,7 @@ from skvnce._keyed import row_keyed
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.mixed.columns import NUMERIC
-from skvnce.estimators._by_parts import by_parts, copies_with
+from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
@@ -128,7 +128,7 @@ class DrawnByMembers(Imputer):
 
     def _with_one_draw(self):
         members = [[one] for one in self.estimators_]
-        return copies_with(self, "estimators_", members) or [self]
+        return self._copies_with("estimators_", members) or [self]
 
     def _sources(self, X, n_draws, is_joint=True):
         def draw(member, nodes, number):

@@ -56,12 +56,13 @@ def memory_limit():
     return limit
 
 
-def check_fit(estimator, shape):
+def check_fit(cls, shape):
     """Raise an error if a fit to a table does not fit in memory.
 
     Parameters
     ----------
-    estimator : estimator
+    cls : type
+        The class of the estimator.
     shape : tuple of int
         Numbers of rows and columns.
 
@@ -70,7 +71,7 @@ def check_fit(estimator, shape):
     MemoryError
     """
     n, d = shape
-    name = _counted_name(estimator)
+    name = _counted_name(cls)
     n_copies, n_matrices = _COPIES[name], _N_MATRICES * (name not in _WITHOUT_PAIRS)
     what = (
         f"The {n_copies} copies of a table of {n:,} rows and {d:,} columns that "
@@ -82,12 +83,13 @@ def check_fit(estimator, shape):
     check_memory(n_bytes, what, _IN_PARTS if name in _PARTS else _SAMPLE)
 
 
-def check_given(estimator, X):
+def check_given(cls, X):
     """Raise an error if a fit to a table does not fit in memory, before it is read.
 
     Parameters
     ----------
-    estimator : estimator
+    cls : type
+        The class of the estimator.
     X : array-like
         Tables without a shape, such as lists, pass: their shape is known once they have
         been read.
@@ -99,11 +101,11 @@ def check_given(estimator, X):
     shape = getattr(X, "shape", ())
     if len(shape) != 2 or sparse.issparse(X):
         return
-    if _counted_name(estimator) in {None, "NoisyOr"}:  # copies have other sizes
+    if _counted_name(cls) in {None, "NoisyOr"}:  # copies have other sizes
         what = f"A byte for each cell of a table of {shape[0]:,} rows and "
         check_memory(1.0 * shape[0] * shape[1], f"{what}{shape[1]:,} columns", _SAMPLE)
     else:
-        check_fit(estimator, shape)
+        check_fit(cls, shape)
 
 
 def check_trees(n_estimators, shape):
@@ -128,9 +130,9 @@ def check_trees(n_estimators, shape):
     check_memory(n_bytes, what, "Lower n_estimators, or fit to a sample of the rows.")
 
 
-def _counted_name(estimator):
+def _counted_name(cls):
     """Find the class whose copies are known; None if there is none."""
-    names = [one.__name__ for one in type(estimator).__mro__]
+    names = [one.__name__ for one in cls.__mro__]
     return next((name for name in names if name in _COPIES), None)
 
 

@@ -220,7 +220,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         """
         self._check_parameters()
         table = binary_table(self, X, reset=True)
-        check_fit(self, (table.nnz / table.shape[1], table.shape[1]))
+        check_fit(type(self), (table.nnz / table.shape[1], table.shape[1]))
         self._forget()
         table = self._observed(table)
         on_round, finish = report_rounds(self, self.max_iter, X=X)

@@ -102,7 +102,7 @@ def probabilities_as_given(schema, found, X):
             cells = dict(zip(levels, table.T, strict=True))
             table = nw.from_dict(cells, backend=frame.implementation).to_native()
             if frame.implementation.is_pandas():
-                table.index, table.columns = X.index, list(columns[place].levels)
+                table = table.set_axis(X.index).set_axis(columns[place].levels, axis=1)
         result[names[place] if named else place] = table
     return result
 

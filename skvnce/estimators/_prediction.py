@@ -70,7 +70,7 @@ class MultipleImputation(BaseEstimator):
         self._check_parameters()
         given = {"X": X, "y": y, "sample_weight": sample_weight}
         for name, one in given.items():
-            needs_memory(self, one, reset=True, name=name)
+            needs_memory(type(self), one, reset=True, name=name)
         check_consistent_length(X, y, sample_weight)
         y = self._target(y)
         if sample_weight is not None:
@@ -237,7 +237,7 @@ class MultipleImputation(BaseEstimator):
         """
         check_is_fitted(self)
         self._check_parameters()
-        needs_memory(self, X, reset=False)
+        needs_memory(type(self), X, reset=False)
         n_draws, rng = int(self.n_draws), np.random.default_rng(self._seed)
         size = max(1, _CHUNK // (n_draws * self.n_features_in_))
         n_rows = _num_samples(X)

@@ -174,17 +174,20 @@ def shift_of(schema, shift):
     return Shift(columns, moves, log_odds, {node: np.zeros(2) for node in moves})
 
 
-def announce_cuts(estimator, shift):
-    """Warn of columns whose cells have moved by much less than stated."""
+def announce_cuts(schema, shift, limit):
+    """Warn of columns whose cells have moved by much less than stated.
+
+    `limit` maps the index of a column to why it has moved by less.
+    """
     for node, (total, number) in shift.moved.items():
-        asked, place = shift.moves[node].amount, estimator.feature_indices_[node]
+        asked, place = shift.moves[node].amount, schema.model_columns[node]
         found = total / number if number else asked
         if abs(found) < _LEAST_OF_SHIFT * abs(asked):
-            spread = estimator._spreads[place]
+            spread = schema.spreads[place]
             warn_user(
-                f"shift moves the missing cells of {estimator._schema.label(place)} by "
+                f"shift moves the missing cells of {schema.label(place)} by "
                 f"{found / spread:.2f} standard deviations on average, not by "
-                f"{asked / spread:.2f}, as {estimator._limit_of_shift(place)}"
+                f"{asked / spread:.2f}, as {limit(place)}"
             )
 
 

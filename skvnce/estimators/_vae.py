@@ -284,7 +284,7 @@ class VariationalAutoencoder(
         """
         self._check_parameters()
         X = self._read_table(X)
-        check_fit(self, X.shape)
+        check_fit(type(self), X.shape)
         self._fit_table(X)
         self._stream = None
         if self._schema.is_categorical.all() and self.feature_indices_.size:

@@ -192,7 +192,7 @@ def read_table(estimator, X, *, like=None, asked=None):
     """
     if isinstance(X, Encoded):
         return X
-    needs_memory(estimator, X, reset=True)
+    needs_memory(type(estimator), X, reset=True)
     settings, columns = _settings(estimator), None
     if not hasattr(settings, "categorical_features"):
         refuse_categories(X)
@@ -235,7 +235,7 @@ def incomplete_array(estimator, X):
     """
     if isinstance(X, Encoded):
         return X.table
-    needs_memory(estimator, X, reset=False)
+    needs_memory(type(estimator), X, reset=False)
     if not hasattr(_settings(estimator), "categorical_features"):
         refuse_categories(X)
     schema = estimator._schema
@@ -363,10 +363,8 @@ def check_count(value, name):
         raise ValueError(f"{name} must be finite and at least 1, got {value!r}.")
 
 
-def check_verbose(estimator):
-    """Check `verbose`, if an estimator has it; True counts as 1."""
-    value = getattr(estimator, "verbose", 0)
-    name = type(estimator).__name__
+def check_verbose(value, name):
+    """Check `verbose` of a class with a name; True counts as 1."""
     validate_parameter_constraints({"verbose": ["verbose"]}, {"verbose": value}, name)
 
 

@@ -279,7 +279,7 @@ class VGIImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
         """
         self._check_parameters()
         X = self._read_table(X)
-        check_fit(self, X.shape)
+        check_fit(type(self), X.shape)
         self._refuse_levels()
         self._learn_possible(X)
         self._announce_columns(X)
@@ -329,7 +329,8 @@ class VGIImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
                 "All columns were constant at fit: there is no model to train. Call "
                 "fit with these rows."
             )
-        check_unchanged(self._density(), self.estimators_[0])
+        fitted = self.estimators_[0].get_params()
+        check_unchanged(self._density().get_params(), fitted)
         rng = np.random.default_rng(seed_from(self.random_state))
         found = [
             member._continued(X, int(rng.integers(2**31)))

@@ -37,10 +37,10 @@ from skvnce.estimators._vnce_checks import (
     refusals_named,
     warn_of_bound,
     warn_of_gap,
-    warn_unless_converged,
+    warn_of_rounds,
 )
 from skvnce.estimators._vnce_fitted import FittedDensity
-from skvnce.estimators._vnce_settings import settings_of, solver_of
+from skvnce.estimators._vnce_settings import Parameters, settings_of, solver_of
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.tables.statistics import column_moments
 from skvnce.training.adam import NotFinite
@@ -322,7 +322,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
             reason = "the default model has no latent variables; pass a model with some"
             warn_of_unused(self, {"n_components": reason})
         X = self._read_table(X)
-        check_fit(self, X.shape)
+        check_fit(type(self), X.shape)
         cells = self._read_cells(X)
         self._keep_possible(cells.table)
         self._announce_tails(cells.table, self.feature_indices_)
@@ -339,20 +339,22 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
     def _fit_model(self, cells, on_round):
         """Fit the model and check it."""
         with refusals_named(), failures_named(_DIVERGED):
-            settings = settings_of(self, cells.nodes)
+            given = (getattr(self, name) for name in Parameters._fields)
+            settings = settings_of(Parameters(*given), self._seed, cells.nodes)
             moments = cells.location, cells.scale
             rest = cells.nodes, *moments, _initial_normal, on_round
             found, settings = fit_with_enough_draws(
                 lambda asked: fit_table(asked, *rest), settings
             )
             self._keep(found)
-            warn_unless_converged(self, found.outcome.converged, settings.solver.tol)
+            if not found.outcome.converged:
+                warn_of_rounds(self.n_iter_, self.max_iter, settings.solver.tol)
             with step("checking the scale by fresh noise"):
                 self.log_scale_gap_ = found.scale_gap(settings)
-            warn_of_gap(self)
+            warn_of_gap(self.log_scale_gap_, self.noise_ratio)
             with step("checking the draws of missing cells by more draws"):
                 self.bound_gap_ = found.bound_gap(settings.n_draws)
-            warn_of_bound(self, settings.n_draws)
+            warn_of_bound(self.bound_gap_, settings.n_draws)
             self._judge(cells.nodes, settings)
 
     def _keep_no_model(self):
@@ -380,7 +382,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
 
     def _check_parameters(self):
         super()._check_parameters()
-        solver_of(self)
+        solver_of(self.solver, self.max_iter)
         if isinstance(self.model, nn.Module):
             raise TypeError(
                 "model must be a callable that makes a torch.nn.Module, not a module: "

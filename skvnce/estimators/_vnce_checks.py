@@ -48,38 +48,37 @@ def refusals_named():
         raise kind(text.format(error)) from error
 
 
-def warn_unless_converged(estimator, converged, tol):
-    """Warn if the objective still changed by more than `tol` at the end."""
-    if not converged:
-        warn_user(
-            f"The objective still changed after {estimator.n_iter_} iterations. Raise "
-            f"max_iter={estimator.max_iter} (or solver=LBFGS(tol={tol:g}), which is "
-            "used only if unobserved variables are drawn or enumerated).",
-            ConvergenceWarning,
-        )
+def warn_of_rounds(n_iter, max_iter, tol):
+    """Warn that the objective still changed by more than `tol` at the end."""
+    warn_user(
+        f"The objective still changed after {n_iter} iterations. Raise "
+        f"max_iter={max_iter} (or solver=LBFGS(tol={tol:g}), which is used only if "
+        "unobserved variables are drawn or enumerated).",
+        ConvergenceWarning,
+    )
 
 
-def warn_of_gap(estimator):
+def warn_of_gap(log_scale_gap, noise_ratio):
     """Warn if fresh noise gives another scale."""
-    if estimator.log_scale_gap_ > _GAP:
+    if log_scale_gap > _GAP:
         warn_user(
-            f"Fresh noise gives an integral exp({estimator.log_scale_gap_:.2g}) times "
-            "that of log_scale_: the model has mass in regions without data or noise "
-            f"in training. Raise noise_ratio={estimator.noise_ratio} or ridge, or use "
-            "noise closer to the data.",
+            f"Fresh noise gives an integral exp({log_scale_gap:.2g}) times that of "
+            "log_scale_: the model has mass in regions without data or noise in "
+            f"training. Raise noise_ratio={noise_ratio} or ridge, or use noise closer "
+            "to the data.",
             ConvergenceWarning,
         )
 
 
-def warn_of_bound(estimator, n_draws):
+def warn_of_bound(bound_gap, n_draws):
     """Warn if more draws of missing cells give rows another log-density."""
-    if estimator.bound_gap_ > MOST_LOST:
+    if bound_gap > MOST_LOST:
         warn_user(
             f"The {n_draws} draws of missing cells of each row miss "
-            f"{estimator.bound_gap_:.2g} nats of its log-density, on average over "
-            "incomplete rows: the fitted conditional distributions may be too broad. "
-            f"Pass n_training_draws={_more(n_draws)}, fit complete rows alone, or "
-            "give the model a method log_marginal(x, observed).",
+            f"{bound_gap:.2g} nats of its log-density, on average over incomplete "
+            "rows: the fitted conditional distributions may be too broad. Pass "
+            f"n_training_draws={_more(n_draws)}, fit complete rows alone, or give the "
+            "model a method log_marginal(x, observed).",
             ConvergenceWarning,
         )
 

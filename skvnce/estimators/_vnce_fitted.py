@@ -289,4 +289,4 @@ class FittedDensity(CachedModules, CellSampler):
             )
             exact = modules.is_integrated(posterior, model)
             self._cache.append(fitted.Fitted(model, steps, self.n_components_, exact))
-        return self._cache[0].on(device_in_use(device_name(self)))
+        return self._cache[0].on(device_in_use(device_name(self.solver)))

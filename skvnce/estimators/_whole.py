@@ -6,12 +6,13 @@ from skvnce.tables.containers import refuse_parts
 _IN_PARTS = "GaussianImputer, CopulaGraphLearner and IncompleteFactorAnalysis"
 
 
-def needs_memory(estimator, X, *, reset, name="X"):
+def needs_memory(cls, X, *, reset, name="X"):
     """Raise an error if a method that reads all rows at once gets a table in parts.
 
     Parameters
     ----------
-    estimator : estimator
+    cls : type
+        The class of the estimator.
     X : array-like
     reset : bool
         Whether `fit` reads the table.
@@ -27,11 +28,11 @@ def needs_memory(estimator, X, *, reset, name="X"):
     MemoryError
         If `fit` cannot fit in memory, before it copies the table.
     """
-    owner = type(estimator).__name__
+    owner = cls.__name__
     if not reset:
         reader = f"This method of {owner}"
         remedy = "call it for each part, such as {part}"
-    elif hasattr(estimator, "transform"):
+    elif hasattr(cls, "transform"):
         reader = f"{owner}.fit"
         remedy = (
             "fit to a sample of its rows, and call transform, which takes tables in "
@@ -46,4 +47,4 @@ def needs_memory(estimator, X, *, reset, name="X"):
             f"Found array with dim {X.ndim}, while dim <= 2 is required by {owner}."
         )
     if reset and name == "X":
-        check_given(estimator, X)
+        check_given(cls, X)

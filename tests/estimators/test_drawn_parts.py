@@ -14,7 +14,6 @@ from skvnce import (
     LAIRImputer,
     VariationalAutoencoder,
 )
-from skvnce.estimators._by_parts import _in_turns
 
 QUIET = {"on_misfit": "ignore"}
 MODEL = GaussianImputer(n_parameter_draws=3, **QUIET)
@@ -43,7 +42,7 @@ def test_a_completed_table_has_one_draw_of_the_parameters(estimator):
     for one in copies:
         inner = getattr(one, "model_", None)
         assert len(inner._draws if inner else one.estimators_) == 1
-    used = [id(one) for one in _in_turns(fitted, 6, 0)]
+    used = [id(one) for one in fitted._in_turns(6, 0)]
     assert len({*used[:3]}) == 3 and used[:3] == used[3:]
     hidden = np.isnan(X) & ~np.isnan(X).all(1, keepdims=True)
     found = [np.concatenate(list(one)) for one in fitted.sample(parts(X), 2, 0)]

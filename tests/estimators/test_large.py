@@ -10,7 +10,6 @@ from sklearn.exceptions import NotFittedError
 
 from skvnce import Chunks, GaussianImputer, IncompleteFactorAnalysis
 from skvnce.estimators import _summary
-from skvnce.estimators._by_parts import _in_turns
 from skvnce.estimators._chunks import _numbered_name
 from skvnce.estimators._tails import heavy_in_sums, heavy_tailed
 
@@ -187,7 +186,7 @@ def test_parts_and_tables_have_draws_of_their_own():
     with pytest.raises(ValueError, match="as_array is not available"):
         imputer.sample(chunks, as_array=True)
     imputer = GaussianImputer(n_parameter_draws=3, random_state=0).fit(X)
-    used = [next(_in_turns(imputer, 1, seed))._draws[0][0] for seed in range(8)]
+    used = [next(imputer._in_turns(1, seed))._draws[0][0] for seed in range(8)]
     assert len(np.unique(np.array(used), axis=0)) > 1
 
 
