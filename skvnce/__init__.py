@@ -11,7 +11,7 @@ from skvnce._version import __version__
 _HOMES = {
     "ACMWG": "skvnce.estimators._parts",
     "Adam": "skvnce.estimators._parts",
-    "Chunks": "skvnce.estimators._chunks",
+    "Chunks": "skvnce.sources.chunks",
     "ConsistentImputer": "skvnce.estimators._consistent",
     "CopulaGraphLearner": "skvnce.estimators._copula_graph",
     "CopulaGraphLearnerCV": "skvnce.estimators._copula_graph_cv",

@@ -37,7 +37,6 @@ ANCESTORS = {
 }
 CODE_LINES = {"testing/_checks.py": 302}
 WRITES = {
-    "_forest_columns": 1,
     "_validation": 2,
 }
 TAKES = {

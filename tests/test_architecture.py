@@ -36,6 +36,7 @@ LAYERS = {
         "_units",
     },
     "tables": {"exceptions"},
+    "sources": {"tables", "_arguments", "_keyed", "_threads"},
     "fitted": {
         "models",
         "variational",
@@ -58,7 +59,8 @@ NEVER = {
     "training": {"sklearn"},
     "algorithms": {"sklearn", "scipy"},
     "tables": {"torch", "sklearn"},
-    "fitted": {"models", "variational", "samplers", "sklearn"},
+    "sources": {"sklearn"},
+    "fitted": set(),  # forests are those of scikit-learn
     "inspection": {"torch", "sklearn"},
 }
 
@@ -201,11 +203,15 @@ def test_state_outside_of_classes_is_found(count, source):
 
 TESTING = {"skvnce.testing._contract", "skvnce.testing._requirements"}
 SHARED = {
+    "_arguments": set(),
     "_incomplete": set(),
+    "_threads": {"_forks"},
     "_keyed": {"_forks", "variational"},
     "_units": {"_incomplete", "distributions"},
 }
-BELOW = [path for layer, path in FILES if layer not in {"inspection", "tables"}]
+BELOW = [
+    path for layer, path in FILES if layer not in {"inspection", "sources", "tables"}
+]
 BELOW += [ROOT / f"{name}.py" for name in sorted({*SHARED, *EVERYWHERE})]
 
 

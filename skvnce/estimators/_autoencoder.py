@@ -19,7 +19,6 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._level_scores import check_models_levels, count_outputs
 from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._parts import fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
@@ -32,6 +31,7 @@ from skvnce.estimators._scores import (
 )
 from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import check_rank
+from skvnce.fitted.category_scores import check_models_levels, count_outputs
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.training.rounds import COOLING
 

@@ -14,13 +14,10 @@ from skvnce.estimators._by_parts import (
     samples_by_parts,
 )
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._chunks import mean_of_rows
 from skvnce.estimators._intervals import CellQuantiles
 from skvnce.estimators._large import check_rows, gather, reader_of, summary_of
 from skvnce.estimators._no_table import names_table
-from skvnce.estimators._output import as_given, tables_as_given, values_of
 from skvnce.estimators._parts import check_parameters
-from skvnce.estimators._shift import spreads
 from skvnce.estimators._stream import widened
 from skvnce.estimators._tables import rows_with_data
 from skvnce.estimators._validation import (
@@ -33,6 +30,8 @@ from skvnce.estimators._validation import (
     schema_of,
 )
 from skvnce.estimators._weights import warn_of_scale
+from skvnce.fitted.shift import spreads
+from skvnce.sources.chunks import mean_of_rows
 from skvnce.tables.cells import is_frame
 from skvnce.tables.checks import warn_of_table
 from skvnce.tables.model_columns import (
@@ -42,6 +41,7 @@ from skvnce.tables.model_columns import (
     warn_of_empty,
     without_constants,
 )
+from skvnce.tables.output import as_given, tables_as_given, values_of
 from skvnce.tables.statistics import column_moments
 from skvnce.tables.table import Table
 from skvnce.tables.valid_values import valid_values

@@ -8,9 +8,9 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._random import seed_from
-from skvnce.estimators._chunks import in_parts
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._validation import check_sample
+from skvnce.sources.chunks import in_parts
 from skvnce.tables.completed import decoded
 from skvnce.tables.containers import is_in_parts
 

@@ -1,7 +1,7 @@
 """The probabilities of levels that imputers predict."""
 
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._output import probabilities_as_given
+from skvnce.tables.output import probabilities_as_given
 
 
 class CategoryProbabilities:

@@ -28,7 +28,6 @@ from skvnce.estimators._binary import (
 )
 from skvnce.estimators._by_parts import ResultsInParts
 from skvnce.estimators._callbacks import CallbackSupportMixin
-from skvnce.estimators._chunks import mean_of_rows
 from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import fields_of
@@ -36,6 +35,7 @@ from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import schema_of
 from skvnce.models.noisy_or import NoisyOrModel, gather
+from skvnce.sources.chunks import mean_of_rows
 from skvnce.training.flat_adam import FlatAdam
 from skvnce.variational.binary_causes import RowNetwork
 

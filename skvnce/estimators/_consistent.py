@@ -14,7 +14,6 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._equations import Derived, Equations, Sum
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._validation import (
     RANDOM_STATE,
@@ -24,6 +23,7 @@ from skvnce.estimators._validation import (
 )
 from skvnce.estimators._where import mask_of
 from skvnce.estimators._whole import needs_memory
+from skvnce.fitted.equations import Derived, Equations, Sum
 from skvnce.tables.cells import is_frame
 
 

@@ -17,7 +17,6 @@ from skvnce.algorithms.graph.copula_scores import edge_scores
 from skvnce.algorithms.graph.score_posterior import probabilities_of_scores
 from skvnce.algorithms.mixed.columns import Latents
 from skvnce.estimators._callbacks import report_rounds, reports_fit
-from skvnce.estimators._chunks import in_parts
 from skvnce.estimators._copula_parts import problem_of
 from skvnce.estimators._duration import warn_of_duration
 from skvnce.estimators._gaussian_fitted import FittedNormal
@@ -39,6 +38,7 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
 )
 from skvnce.fitted.normal import LatentNormal, no_latents
+from skvnce.sources.chunks import in_parts
 from skvnce.tables.columns import FROM_DTYPE
 
 _ROUNDS = 10  # rounds of EM after which the held-out cells have little influence

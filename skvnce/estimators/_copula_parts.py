@@ -25,7 +25,7 @@ from skvnce.algorithms.mixed.gibbs import Rows
 from skvnce.algorithms.mixed.population import Population
 from skvnce.estimators._gaussian_mixed import kinds_of
 from skvnce.estimators._large import TableReader
-from skvnce.estimators._summary import FirstReading
+from skvnce.sources.summary import FirstReading
 
 
 class PartRows(NamedTuple):

@@ -8,6 +8,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._arguments import check_count
 from skvnce._incomplete import Incomplete
 from skvnce._random import seed_from
 from skvnce._threads import threads_for
@@ -24,7 +25,6 @@ from skvnce.estimators._callbacks import (
     rounds_of_tuning,
     shows_progress,
 )
-from skvnce.estimators._chunks import in_parts
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import announce, tail_messages
 from skvnce.estimators._tables import hold_out
@@ -32,7 +32,6 @@ from skvnce.estimators._validation import (
     AUTO,
     ON_MISFIT,
     Number,
-    check_count,
     check_rank,
     incomplete_array,
     integer_from,
@@ -41,6 +40,7 @@ from skvnce.estimators._validation import (
 )
 from skvnce.estimators._weights import warn_of_scale
 from skvnce.models.factor_analysis import FactorModel
+from skvnce.sources.chunks import in_parts
 from skvnce.tables.model_columns import Handling
 from skvnce.tables.statistics import into_dtype
 

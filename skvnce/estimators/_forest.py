@@ -9,7 +9,7 @@ from sklearn.base import clone
 from skvnce._keyed import row_keyed
 from skvnce._progress import steps
 from skvnce._random import seed_from
-from skvnce.estimators import _forest_columns, _forest_weights
+from skvnce.estimators import _forest_weights
 from skvnce.estimators._by_model import ByModel
 from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import (
@@ -19,7 +19,6 @@ from skvnce.estimators._callbacks import (
     shows_progress,
 )
 from skvnce.estimators._duration import OF_ALL_COLUMNS, warn_of_duration
-from skvnce.estimators._forest_columns import Chains, ColumnForest, Growth, Ranks
 from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._memory import check_fit, check_trees
 from skvnce.estimators._validation import (
@@ -32,6 +31,8 @@ from skvnce.estimators._validation import (
 )
 from skvnce.estimators._where import mask_of
 from skvnce.estimators._whole import needs_memory
+from skvnce.fitted import forests
+from skvnce.fitted.forests import Chains, ColumnForest, Growth, Ranks
 
 _SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
 _FIRST = 3  # times as many trees as those whose draws complete the table
@@ -265,9 +266,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         own = ranks.encoded(nodes)
         width, n_levels = nodes.shape[1], self._schema.n_categories.tolist()
         grown = [
-            _forest_columns.grow(
-                j, completed, own[:, j], nodes[:, j], n_levels[j], growth, rng
-            )
+            forests.grow(j, completed, own[:, j], nodes[:, j], n_levels[j], growth, rng)
             for j in steps("forest", range(width if width > 1 else 0), width)
         ]
         missing = np.isnan(nodes).sum(0)
@@ -371,7 +370,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         start : Predicted
             Where the chains start.
         trees : dict
-            See `_forest_columns.predict`.
+            See `forests.predict`.
 
         Returns
         -------
@@ -387,9 +386,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
             missing = np.isnan(nodes)
             first = ranks.encoded(np.where(missing, filled[rows, columns], nodes))
             numbers = _numbers_of(nodes)
-            found = _forest_columns.predict(
-                forests, first, missing, chains, numbers, some
-            )
+            found = forests.predict(forests, first, missing, chains, numbers, some)
             for node, cells in found.items():
                 place, part = columns[0, node], rows[missing[:, node], 0]
                 if place in levels:
@@ -421,7 +418,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         cells = np.ix_(np.arange(n_draws), rows, kept)
         ranks = Ranks(self._values).encoded(tables[cells])
         missing = np.isnan(X[np.ix_(rows, self.feature_indices_)])
-        chosen = _forest_columns.redraw(
+        chosen = forests.redraw(
             self._in_order(), ranks, missing, self.weights_, int(self.n_steps), rng
         )
         for node, values in enumerate(self._values):

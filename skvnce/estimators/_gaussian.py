@@ -16,7 +16,6 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._chunks import in_parts
 from skvnce.estimators._gaussian_fitted import FittedNormal
 from skvnce.estimators._gaussian_mixed import (
     fit_mixed,
@@ -53,9 +52,7 @@ from skvnce.estimators._large import (
     with_all_rows,
 )
 from skvnce.estimators._memory import check_fit
-from skvnce.estimators._part_columns import without_counts
 from skvnce.estimators._stream import Stream, widened
-from skvnce.estimators._summary import rows_in_memory
 from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
@@ -71,6 +68,9 @@ from skvnce.estimators._validation import (
 )
 from skvnce.estimators._weights import checked_weights, warn_of_scale
 from skvnce.fitted.normal import model_of
+from skvnce.sources.chunks import in_parts
+from skvnce.sources.columns_of_parts import without_counts
+from skvnce.sources.summary import rows_in_memory
 from skvnce.tables.cell_limits import check_distance, limited_columns, limits_of
 from skvnce.tables.cells import is_frame
 

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._arguments import check_count
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
@@ -17,10 +18,7 @@ from skvnce.estimators._intervals import (
     ranks_of_interval,
     ranks_of_quantiles,
 )
-from skvnce.estimators._validation import (
-    check_count,
-    check_sample,
-)
+from skvnce.estimators._validation import check_sample
 from skvnce.estimators._where import mask_of
 from skvnce.fitted.normal import model_of
 from skvnce.tables.cell_limits import check_bounds, limits_of

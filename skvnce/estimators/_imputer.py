@@ -14,12 +14,12 @@ from skvnce.estimators._base import CellSampler
 from skvnce.estimators._by_parts import samples_by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._memory import check_memory
-from skvnce.estimators._output import as_given
 from skvnce.estimators._reference import fitted_to
-from skvnce.estimators._shift import announce_cuts, shift_of, shifted
 from skvnce.estimators._validation import check_sample
 from skvnce.estimators._where import OF_PREDICTION, Rules, mask_of
 from skvnce.exceptions import TableWarning
+from skvnce.fitted.shift import announce_cuts, shift_of, shifted
+from skvnce.tables.output import as_given
 from skvnce.tables.row_checks import NEVER_OBSERVED
 from skvnce.tables.statistics import into_dtype
 

@@ -19,10 +19,10 @@ from numbers import Real
 
 import numpy as np
 
+from skvnce._arguments import check_count
 from skvnce._random import seed_from
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._misfit import HeldOutCheck
-from skvnce.estimators._validation import check_count
 
 _CHUNK = 2**22  # maximum number of cells, over all draws, in a chunk of rows
 _ROUNDING = 1e-9  # of levels, in ranks: 0.05 * 200 is below 10

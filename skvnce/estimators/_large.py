@@ -17,13 +17,20 @@ from skvnce._progress import step
 from skvnce._units import Units
 from skvnce.algorithms.gaussian.condensed import n_condensed
 from skvnce.algorithms.gaussian.rows import Parts, Rows
-from skvnce.estimators._chunks import Chunks
-from skvnce.estimators._part_columns import (
+from skvnce.estimators._validation import (
+    attributes_of,
+    check_deviations,
+    incomplete_array,
+    schema_of,
+)
+from skvnce.estimators._weights import checked_weights
+from skvnce.sources.chunks import Chunks
+from skvnce.sources.columns_of_parts import (
     TEXT_IN_PARTS,
     columns_of_parts,
     part_named,
 )
-from skvnce.estimators._summary import (
+from skvnce.sources.summary import (
     Count,
     FirstReading,
     Gathered,
@@ -32,13 +39,6 @@ from skvnce.estimators._summary import (
     rows_in_memory,
     summarised,
 )
-from skvnce.estimators._validation import (
-    attributes_of,
-    check_deviations,
-    incomplete_array,
-    schema_of,
-)
-from skvnce.estimators._weights import checked_weights
 from skvnce.tables.columns import refuse_categories
 from skvnce.tables.containers import readable
 from skvnce.tables.model_columns import ModelCells

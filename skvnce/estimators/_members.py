@@ -15,12 +15,7 @@ from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
-from skvnce.estimators._validation import (
-    BOUND,
-    ON_MISFIT,
-    RANDOM_STATE,
-    integer_from,
-)
+from skvnce.estimators._validation import BOUND, ON_MISFIT, RANDOM_STATE, integer_from
 from skvnce.estimators._where import mask_of
 from skvnce.tables.model_columns import (
     observed_columns,

@@ -22,8 +22,8 @@ from skvnce._keyed import row_keyed
 from skvnce._progress import step
 from skvnce._warnings import warn_user
 from skvnce.estimators._tables import hold_out
-from skvnce.estimators._tails import heavy_in_sums, heavy_tailed
 from skvnce.exceptions import MisfitWarning
+from skvnce.tables.heavy_tails import heavy_in_sums, heavy_tailed
 from skvnce.tables.statistics import column_moments, distinct_rows
 
 HELD_OUT = 0.1  # share of the observed cells that are held out

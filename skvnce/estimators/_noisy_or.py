@@ -8,6 +8,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
+from skvnce._arguments import check_count
 from skvnce._keyed import row_lattice
 from skvnce._progress import step
 from skvnce._random import seed_from
@@ -22,7 +23,6 @@ from skvnce.estimators._validation import (
     AUTO,
     RANDOM_STATE,
     Number,
-    check_count,
     check_sizes,
     integer_from,
     keeps_state_on_failure,

@@ -9,9 +9,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from skvnce.estimators._summary import rows_in_memory
 from skvnce.estimators._tables import rows_with_data
 from skvnce.estimators._validation import Encoded
+from skvnce.sources.summary import rows_in_memory
 from skvnce.tables.statistics import ends_of
 
 MOST_KEPT = 20_000  # rows of a stream by which its choices are made

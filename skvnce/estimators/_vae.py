@@ -8,6 +8,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._arguments import check_count
 from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._torch_defaults import torch_defaults
@@ -28,7 +29,6 @@ from skvnce.estimators._validation import (
     ON_MISFIT,
     RANDOM_STATE,
     Number,
-    check_count,
     check_sizes,
     integer_from,
     keeps_state_on_failure,

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import math
 import numbers
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from sklearn.utils._param_validation import (
 )
 from sklearn.utils.validation import check_array, validate_data
 
+from skvnce._arguments import check_bool, check_count, is_finite
 from skvnce.estimators._whole import needs_memory
 from skvnce.tables.checks import warn_of_table
 from skvnce.tables.columns import (
@@ -57,14 +57,6 @@ class Number(Interval):
         if isinstance(val, bool) or not isinstance(val, self.type):
             return False
         return is_finite(val) and val in self
-
-
-def is_finite(value):
-    """Return whether a number is finite, also as a float64."""
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer
-        return False
 
 
 def integer_from(low):
@@ -343,11 +335,6 @@ def check_non_negative(schema, X, name):
         )
 
 
-def observed_cells(column):
-    """Drop the missing cells of a column."""
-    return column[~np.isnan(column)]
-
-
 def is_constant(values):
     """Return whether observed cells of a column are all equal, up to rounding."""
     if len(values) == 0:
@@ -355,23 +342,9 @@ def is_constant(values):
     return values.max() - values.min() <= 1e-10 * abs(values).max()
 
 
-def check_count(value, name):
-    """Check that a value is an integer of at least 1."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be an integer, got {value!r}.")
-    if not is_finite(value) or value < 1:
-        raise ValueError(f"{name} must be finite and at least 1, got {value!r}.")
-
-
 def check_verbose(value, name):
     """Check `verbose` of a class with a name; True counts as 1."""
     validate_parameter_constraints({"verbose": ["verbose"]}, {"verbose": value}, name)
-
-
-def check_bool(value, name):
-    """Check that a value is True or False."""
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be a bool, got {value!r}.")
 
 
 def check_rank(n_components, width):

@@ -16,10 +16,10 @@ import numpy as np
 from sklearn.utils import _safe_indexing
 
 from skvnce._warnings import warn_user
-from skvnce.estimators._output import values_of
 from skvnce.tables.cell_limits import columns_given
 from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.completed import in_frames
+from skvnce.tables.output import values_of
 from skvnce.tables.schema import Schema
 
 _TRIES = (16, 256)  # draws of a row until one agrees with its observed cells

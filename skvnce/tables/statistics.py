@@ -76,3 +76,8 @@ def ends_of(table: np.ndarray) -> np.ndarray:
     return np.stack(
         [np.fmin.reduce(table, 0), np.fmax.reduce(table, 0)], dtype=np.float64
     )
+
+
+def observed_cells(column: np.ndarray) -> np.ndarray:
+    """Drop the missing cells of a column."""
+    return column[~np.isnan(column)]

@@ -14,7 +14,8 @@ from skvnce import (
     GaussianImputer,
     IncompleteFactorAnalysis,
 )
-from skvnce.estimators import _large, _summary
+from skvnce.estimators import _large
+from skvnce.sources import summary
 
 LEARNERS = [GaussianImputer(random_state=0), CopulaGraphLearner(random_state=0)]
 X = table()
@@ -38,7 +39,7 @@ def with_fewer_cells():
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_changes_are_noticed_in_each_reading(learner, first, monkeypatch):
     """The second reading gathers rows; later ones are those of marginals and rounds."""
-    monkeypatch.setattr(_summary, "MOST_ROWS", 1000)
+    monkeypatch.setattr(summary, "MOST_ROWS", 1000)
     with pytest.raises(ValueError, match="Part 1 of X had 1500 rows .* and now 1499"):
         clone(learner).fit(Chunks([X, changing(lambda: X[1:], first)]))
     with pytest.raises(ValueError, match="Part 1 .* observed cells when .*fixed seed"):

@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skvnce import ConsistentImputer, GaussianImputer
 from skvnce.estimators import _density
-from skvnce.estimators._equations import Equations, Sum
+from skvnce.fitted.equations import Equations, Sum
 from skvnce.training import rounds
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")

@@ -15,7 +15,8 @@ from skvnce.algorithms.mixed import counted
 from skvnce.algorithms.mixed.columns import NOMINAL, Marginal
 from skvnce.algorithms.mixed.gibbs import Factors
 from skvnce.distributions.quantiles import inside
-from skvnce.estimators import _copula_parts, _summary
+from skvnce.estimators import _copula_parts
+from skvnce.sources import summary
 
 FITTED = ("associations_", "precision_", "mean_", "edge_probabilities_", "loss_curve_")
 FITTED += ("information_", "held_out_gain_", "feature_ranges_", "covariance_")
@@ -55,7 +56,7 @@ def precise(monkeypatch):
 @pytest.fixture
 def few_rows(monkeypatch):
     """Let a table be too large for memory."""
-    monkeypatch.setattr(_summary, "MOST_ROWS", 400)
+    monkeypatch.setattr(summary, "MOST_ROWS", 400)
 
 
 def test_a_table_that_fits_in_memory_is_fitted_there():
@@ -129,7 +130,7 @@ def test_the_fit_is_that_in_memory_with_the_same_random_numbers(
 ):
     """Cells are counted at each of their values, as these are fewer than the knots."""
     X = np.round(table(), 1)
-    monkeypatch.setattr(_summary, "MOST_ROWS", 1499)  # of 1500
+    monkeypatch.setattr(summary, "MOST_ROWS", 1499)  # of 1500
     other = CopulaGraphLearner(**QUICK).fit(parts(X, ENDS[1]))
     same_numbers(X)
     one = CopulaGraphLearner(**QUICK).fit(X)

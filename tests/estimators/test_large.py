@@ -9,9 +9,9 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from skvnce import Chunks, GaussianImputer, IncompleteFactorAnalysis
-from skvnce.estimators import _summary
-from skvnce.estimators._chunks import _numbered_name
-from skvnce.estimators._tails import heavy_in_sums, heavy_tailed
+from skvnce.sources import summary
+from skvnce.sources.chunks import _numbered_name
+from skvnce.tables.heavy_tails import heavy_in_sums, heavy_tailed
 
 FITTED = ("mean_", "covariance_", "feature_ranges_", "location_", "scale_")
 FITTED += ("held_out_gain_", "loss_curve_", "nonlinear_columns_", "n_iter_")
@@ -48,7 +48,7 @@ def close(one, other, X):
 @pytest.fixture(params=[100_000, 400], ids=["all", "sampled"])
 def most_rows(request, monkeypatch):
     """Limit the rows in memory, so that a table has more, or not."""
-    monkeypatch.setattr(_summary, "MOST_ROWS", request.param)
+    monkeypatch.setattr(summary, "MOST_ROWS", request.param)
     return request.param
 
 
@@ -191,9 +191,9 @@ def test_parts_and_tables_have_draws_of_their_own():
 
 
 def test_ranges_are_those_of_all_rows(monkeypatch):
-    monkeypatch.setattr(_summary, "MOST_ROWS", 100)
+    monkeypatch.setattr(summary, "MOST_ROWS", 100)
     X = table()
-    far = np.flatnonzero(_summary.numbered(np.arange(len(X))) > 0.5)[0]
+    far = np.flatnonzero(summary.numbered(np.arange(len(X))) > 0.5)[0]
     X[far, 2], X[far, 1] = -50.0, 0.5  # of a row that is not in the sample
     imputer = GaussianImputer(min_value={0: "observed"}, random_state=0)
     imputer.fit(parts(X))
@@ -363,10 +363,10 @@ def test_empty_and_constant_columns_and_indicators(most_rows):
 
 
 def test_a_rare_column_is_named(monkeypatch):
-    monkeypatch.setattr(_summary, "MOST_ROWS", 100)
+    monkeypatch.setattr(summary, "MOST_ROWS", 100)
     X = table()
     X[:, 4] = np.nan
-    X[np.flatnonzero(_summary.numbered(np.arange(len(X))) > 0.5)[:2], 4] = 1.0, 2.0
+    X[np.flatnonzero(summary.numbered(np.arange(len(X))) > 0.5)[:2], 4] = 1.0, 2.0
     with pytest.raises(ValueError, match="Column 'x4' has no observed cell in a sampl"):
         GaussianImputer().fit(parts(X))
 
@@ -387,7 +387,7 @@ def test_factor_analysis_is_that_in_memory(rank):
 
 
 def test_factor_analysis_of_a_sampled_table(monkeypatch):
-    monkeypatch.setattr(_summary, "MOST_ROWS", 400)
+    monkeypatch.setattr(summary, "MOST_ROWS", 400)
     X = table()
     one = IncompleteFactorAnalysis(2, tol=1e-4).fit(X)
     other = IncompleteFactorAnalysis(2, tol=1e-4).fit(parts(X))

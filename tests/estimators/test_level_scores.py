@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 from skvnce import VariationalAutoencoder
 from skvnce._incomplete import Incomplete
-from skvnce.estimators._level_scores import frequency_scores
+from skvnce.fitted.category_scores import frequency_scores
 
 VALUES = np.array([0.0, 1.0, 2.0, 5.0])
 

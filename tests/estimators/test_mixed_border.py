@@ -27,8 +27,8 @@ from skvnce import (
     VariationalAutoencoder,
     VGIImputer,
 )
-from skvnce.estimators._output import as_given
 from skvnce.exceptions import TableWarning
+from skvnce.tables.output import as_given
 
 N = 60
 QUICK = {"n_parameter_draws": 2, "on_misfit": "ignore", "random_state": 0}

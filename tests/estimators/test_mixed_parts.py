@@ -8,9 +8,9 @@ from skvnce import Chunks, CopulaGraphLearner, GaussianImputer
 from skvnce.algorithms.graph import copula, copula_m_step
 from skvnce.algorithms.mixed.columns import Marginal
 from skvnce.algorithms.mixed.counted import MOST, counts_at, knots_of, marginal_of
-from skvnce.estimators import _summary
-from skvnce.estimators._chunks import in_parts
-from skvnce.estimators._part_columns import columns_of_parts
+from skvnce.sources import summary
+from skvnce.sources.chunks import in_parts
+from skvnce.sources.columns_of_parts import columns_of_parts
 
 GAUSSIAN = GaussianImputer(max_iter=20, n_parameter_draws=2, random_state=0)
 GRAPH = CopulaGraphLearner(max_iter=16, random_state=0)
@@ -79,7 +79,7 @@ def test_the_fit_is_that_in_memory(estimator, kind):
 
 @pytest.mark.parametrize("estimator", [GAUSSIAN, GRAPH], ids=["normal", "graph"])
 def test_division_into_parts_does_not_matter(estimator, monkeypatch):
-    monkeypatch.setattr(_summary, "MOST_ROWS", 400)
+    monkeypatch.setattr(summary, "MOST_ROWS", 400)
     for module in (copula, copula_m_step):
         monkeypatch.setattr(module, "TOL", (1e-13, 1e-13))
     options = estimator.get_params()

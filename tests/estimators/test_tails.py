@@ -17,8 +17,8 @@ from skvnce import (
     VGIImputer,
     VNCEEstimator,
 )
-from skvnce.estimators._tails import heavy_tailed
 from skvnce.exceptions import MisfitWarning
+from skvnce.tables.heavy_tails import heavy_tailed
 
 AUTO = VariationalAutoencoder(max_iter=0, n_training_draws=2)
 ESTIMATORS = [

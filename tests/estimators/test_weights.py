@@ -14,8 +14,8 @@ from skvnce import (
     MultipleImputationRegressor,
     VariationalAutoencoder,
 )
-from skvnce.estimators import _summary
 from skvnce.estimators._weights import warn_of_scale
+from skvnce.sources import summary
 
 REMEDY = r"sample_weight / numpy.mean\(sample_weight\)"
 
@@ -54,7 +54,7 @@ def test_weights_of_another_scale_change_draws_and_warn(factor):
 def test_one_warning_wherever_weights_are_read(monkeypatch):
     X, weights = survey()
     y = np.nan_to_num(X).sum(1)
-    monkeypatch.setattr(_summary, "MOST_ROWS", 120)
+    monkeypatch.setattr(summary, "MOST_ROWS", 120)
     parts, many = Chunks([X[:50], X[50:]]), 300 * weights
     in_parts = Chunks([many[:50], many[50:]])
     imputer, rows = GaussianImputer(random_state=0, n_parameter_draws=0), 40

@@ -10,7 +10,7 @@ from unicodedata import decimal
 
 import numpy as np
 
-from skvnce.estimators._validation import check_count
+from skvnce._arguments import check_count
 from skvnce.tables.containers import is_of_dask
 
 ROWS = 100_000  # default number of rows of a chunk
@@ -267,7 +267,7 @@ def in_parts(X):
     if isinstance(X, Chunks):
         return X
     if is_of_dask(X):
-        from skvnce.estimators._dask import DaskTable
+        from skvnce.sources.dask_tables import DaskTable
 
         return DaskTable.of(X)
     return None

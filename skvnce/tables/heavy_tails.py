@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skvnce.estimators._validation import observed_cells
+from skvnce.tables.statistics import observed_cells
 
 _CELLS, _SHARE = 10, 0.02  # limits of the effective number of cells, and of its share
 _LARGE = 10.0  # limit of the root mean square of the distances over their median
