@@ -14,7 +14,7 @@ _HOMES = {
     "Chunks": "skvnce.sources.chunks",
     "ConsistentImputer": "skvnce.estimators._consistent",
     "CopulaGraphLearner": "skvnce.estimators._copula_graph",
-    "CopulaGraphLearnerCV": "skvnce.estimators._copula_graph_cv",
+    "CopulaGraphLearnerCV": "skvnce.estimators._graph_cv",
     "ForestImputer": "skvnce.estimators._forest",
     "GaussianImputer": "skvnce.estimators._gaussian",
     "IncompleteDensity": "skvnce.estimators._density",

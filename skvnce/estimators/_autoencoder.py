@@ -29,9 +29,9 @@ from skvnce.estimators._scores import (
     auto_rank,
     linear_start,
 )
-from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import check_rank
 from skvnce.fitted.category_scores import check_models_levels, count_outputs
+from skvnce.fitted.held_out import hold_out
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.training.rounds import COOLING
 

@@ -14,12 +14,17 @@ from skvnce.estimators._by_parts import (
     samples_by_parts,
 )
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._intervals import CellQuantiles
+from skvnce.estimators._intervals import (
+    columns_with_order,
+    ordered_draws,
+    ranks_of_interval,
+    ranks_of_quantiles,
+)
 from skvnce.estimators._large import check_rows, gather, reader_of, summary_of
+from skvnce.estimators._misfit import HeldOutCheck
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._stream import widened
-from skvnce.estimators._tables import rows_with_data
 from skvnce.estimators._validation import (
     OF_COLUMNS,
     attributes_of,
@@ -29,7 +34,7 @@ from skvnce.estimators._validation import (
     read_table,
     schema_of,
 )
-from skvnce.estimators._weights import warn_of_scale
+from skvnce.estimators._weights import rows_with_data, warn_of_scale
 from skvnce.fitted.shift import spreads
 from skvnce.sources.chunks import mean_of_rows
 from skvnce.tables.cells import is_frame
@@ -310,7 +315,7 @@ class IncompleteTransformer(
         return names[self._schema.returned]
 
 
-class CellSampler(CellQuantiles, IncompleteTransformer):
+class CellSampler(HeldOutCheck, IncompleteTransformer):
     """Base class of estimators that draw missing cells."""
 
     @samples_by_parts
@@ -344,6 +349,91 @@ class CellSampler(CellQuantiles, IncompleteTransformer):
         drawn = self._drawn_tables(checked, n_draws, random_state)
         drawn = self._whole(drawn, checked, X)
         return self._as_asked(drawn, checked, X, as_array)
+
+    @shows_progress
+    def interval(self, X, level=0.9, n_draws=199, random_state=None):
+        """Compute intervals that contain the missing cells with a probability.
+
+        The ends are draws of `sample`, and so values that the cell can have.  If the
+        model is right, an interval contains the cell with probability `level`, or with
+        a larger one where values repeat, and the cell is equally often below and above.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        level : float, default=0.9
+            Between 0 and 1.
+        n_draws : int, default=199
+            Number of draws.  The probability is `level` if ``(1 - level) / 2 *
+            (n_draws + 1)`` is an integer, as it is for 0.9, 0.95 and 0.99 with 199
+            draws; else it is larger.
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the ends differ between calls.
+
+        Returns
+        -------
+        lower, upper : ndarray or data frame of shape (n_samples, n_features_out)
+            Arrays or data frames, as `sample` returns them.  Observed cells are as in
+            X.  Missing cells stay missing in columns whose levels have no order, for
+            which imputers of categories have `category_probabilities`, and in columns
+            that had no observed cell at `fit`.
+
+        Raises
+        ------
+        ValueError
+            If `level` is not between 0 and 1, or needs more draws.
+        TypeError
+            If `level` is no number, or `n_draws` no integer.
+        """
+        ranks = ranks_of_interval(level, n_draws)
+        return tuple(self._quantiles(X, ranks, n_draws, random_state))
+
+    @shows_progress
+    def quantile(self, X, q=0.5, n_draws=199, random_state=None):
+        """Compute quantiles of the distributions of the missing cells.
+
+        They are draws of `sample`, of rank ``q * (n_draws + 1)``, rounded up.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        q : float or array-like of shape (n_quantiles,), default=0.5
+            Between 0 and 1.
+        n_draws : int, default=199
+            Number of draws.
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the quantiles differ between calls.
+
+        Returns
+        -------
+        ndarray or data frame of shape (n_samples, n_features_out), or list of these
+            A list if `q` is array-like.  Observed cells, and columns that have no
+            quantiles, are as in `interval`.
+
+        Raises
+        ------
+        ValueError
+            If `q` is not between 0 and 1, or needs more draws.
+        TypeError
+            If `q` is neither a number nor array-like, or `n_draws` no integer.
+        """
+        ranks = ranks_of_quantiles(q, n_draws)
+        found = self._quantiles(X, ranks, n_draws, random_state)
+        return found if np.ndim(q) else found[0]
+
+    def _quantiles(self, X, ranks, n_draws, random_state):
+        checked = self._checked(X)
+        draw = partial(self._drawn_tables, n_draws=n_draws)
+        kept = self._schema.returned
+        tables = ordered_draws(draw, kept, checked, ranks, n_draws, random_state)
+        return self._tables_of_quantiles(tables, checked, X)
+
+    def _tables_of_quantiles(self, tables, checked, X):
+        where = np.broadcast_to(columns_with_order(self._schema), checked.shape)
+        tables = self._rounded(tables, checked, X)
+        return self._as_asked(tables, checked, X, as_array=False, where=where)
 
     def _with_one_draw(self):
         """Copy the estimator for each draw of the parameters that `sample` uses."""

@@ -3,10 +3,9 @@
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._whole import needs_memory
+from skvnce.estimators._memory import needs_memory
 
 _OF_MODEL = (
     "feature_indices_",
@@ -18,7 +17,7 @@ _OF_MODEL = (
 )
 
 
-class ByModel(CategoryProbabilities, Imputer):
+class ByModel(Imputer):
     """Base class of imputers with the parameters `model` and `random_state`."""
 
     def _with_one_draw(self):

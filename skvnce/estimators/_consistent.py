@@ -15,6 +15,7 @@ from skvnce.estimators._callbacks import (
     shows_progress,
 )
 from skvnce.estimators._imputer import Imputer
+from skvnce.estimators._memory import needs_memory
 from skvnce.estimators._validation import (
     RANDOM_STATE,
     Encoded,
@@ -22,7 +23,6 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
 )
 from skvnce.estimators._where import mask_of
-from skvnce.estimators._whole import needs_memory
 from skvnce.fitted.equations import Derived, Equations, Sum
 from skvnce.tables.cells import is_frame
 

@@ -18,16 +18,16 @@ from skvnce.algorithms.graph.score_posterior import probabilities_of_scores
 from skvnce.algorithms.mixed.columns import Latents
 from skvnce.estimators._callbacks import report_rounds, reports_fit
 from skvnce.estimators._copula_parts import problem_of
-from skvnce.estimators._duration import warn_of_duration
+from skvnce.estimators._duration import (
+    columns_of_many_levels,
+    seconds_of_sweep,
+    warn_of_duration,
+    warn_of_many_levels,
+)
 from skvnce.estimators._gaussian_fitted import FittedNormal
 from skvnce.estimators._gaussian_mixed import kinds_of
 from skvnce.estimators._graph_learning import GraphLearning
 from skvnce.estimators._graph_table import GraphTable
-from skvnce.estimators._many_levels import (
-    columns_of_many_levels,
-    seconds_of_sweep,
-    warn_of_many_levels,
-)
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._validation import (
     OF_CATEGORIES,

@@ -43,9 +43,9 @@ from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._parts import Adam, Part, fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
 from skvnce.estimators._scores import NodeScores
-from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import AUTO, integer_from
 from skvnce.fitted.density import ChainModel
+from skvnce.fitted.held_out import hold_out
 from skvnce.samplers.variational_gibbs import Hypercube
 
 _SOLVER = {  # the values of the fields that are "auto"

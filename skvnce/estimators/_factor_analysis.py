@@ -27,7 +27,6 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import announce, tail_messages
-from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import (
     AUTO,
     ON_MISFIT,
@@ -39,6 +38,7 @@ from skvnce.estimators._validation import (
     latent_array,
 )
 from skvnce.estimators._weights import warn_of_scale
+from skvnce.fitted.held_out import hold_out
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.sources.chunks import in_parts
 from skvnce.tables.model_columns import Handling

@@ -20,7 +20,7 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._duration import OF_ALL_COLUMNS, warn_of_duration
 from skvnce.estimators._imputer import Imputer, Predicted
-from skvnce.estimators._memory import check_fit, check_trees
+from skvnce.estimators._memory import check_fit, check_trees, needs_memory
 from skvnce.estimators._validation import (
     AUTO,
     N_JOBS,
@@ -30,7 +30,6 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
 )
 from skvnce.estimators._where import mask_of
-from skvnce.estimators._whole import needs_memory
 from skvnce.fitted import forests
 from skvnce.fitted.forests import Chains, ColumnForest, Growth, Ranks
 

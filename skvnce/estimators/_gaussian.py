@@ -36,13 +36,6 @@ from skvnce.estimators._gaussian_numbers import (
     no_columns,
     warn_unless_converged,
 )
-from skvnce.estimators._gaussian_online import (
-    check_can_continue,
-    for_draws,
-    learned,
-    state_of,
-    stored,
-)
 from skvnce.estimators._gaussian_parameters import NormalParameters
 from skvnce.estimators._large import (
     AsRead,
@@ -52,7 +45,15 @@ from skvnce.estimators._large import (
     with_all_rows,
 )
 from skvnce.estimators._memory import check_fit
-from skvnce.estimators._stream import Stream, widened
+from skvnce.estimators._stream import (
+    Stream,
+    check_can_continue,
+    for_draws,
+    learned,
+    state_of,
+    stored,
+    widened,
+)
 from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
@@ -489,9 +490,8 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
 
     def _fit_numbers(self, cells, tables, on_round):
         """Fit to numbers by EM."""
-        settings = self.shrinkage, self.marginals, self.max_iter, self.tol
-        schema, settings = self._schema, Settings(*settings)
-        found = fit_numbers(cells, tables, schema, settings, on_round)
+        settings = Settings(self.shrinkage, self.marginals, self.max_iter, self.tol)
+        found = fit_numbers(cells, tables, self._schema, settings, on_round)
         self.shrinkage_, self.n_tuning_iter_ = found.shrinkage, found.n_tuning_iter
         self._set_copula(found.model)
         self._keep_for_draws(*found.training)

@@ -11,7 +11,6 @@ from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.estimators._by_parts import by_parts, samples_by_parts
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._intervals import (
     ordered_draws,
@@ -26,7 +25,7 @@ from skvnce.tables.cells import is_frame
 from skvnce.tables.completed import decoded
 
 
-class FittedNormal(CategoryProbabilities, Imputer):
+class FittedNormal(Imputer):
     """Base class of estimators of a latent normal model.
 
     Their `fit` sets `_model`, a `CopulaModel` or `LatentNormal` as plain data.

@@ -12,14 +12,14 @@ from skvnce._warnings import warn_user
 from skvnce.algorithms.mixed import censored, gibbs
 from skvnce.algorithms.mixed.columns import NUMERIC, Latents
 from skvnce.algorithms.mixed.population import Population
-from skvnce.estimators._many_levels import (
+from skvnce.estimators._duration import (
     columns_of_many_levels,
     seconds_of_sweep,
     warn_of_many_levels,
 )
 from skvnce.estimators._misfit import HELD_OUT
-from skvnce.estimators._tables import hold_out
 from skvnce.exceptions import MisfitWarning
+from skvnce.fitted.held_out import hold_out
 from skvnce.fitted.normal import LatentNormal, tensors
 from skvnce.metrics import split_r_hat
 

@@ -16,7 +16,7 @@ from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.algorithms.gaussian.steps import Steps
 from skvnce.estimators._callbacks import rounds_of_tuning
 from skvnce.estimators._misfit import HELD_OUT
-from skvnce.estimators._tables import hold_out, row_folds
+from skvnce.fitted.held_out import hold_out, row_folds
 from skvnce.fitted.normal import CopulaModel, normal_of
 
 SHARES = [1.0, 0.1, 0.01]  # shrinkage, in rows per column, that "auto" chooses from

@@ -24,7 +24,7 @@ from skvnce.estimators._callbacks import (
     rounds_of_tuning,
 )
 from skvnce.estimators._graph_learning import GraphLearning
-from skvnce.estimators._memory import check_fit
+from skvnce.estimators._memory import check_fit, needs_memory
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import (
@@ -34,7 +34,6 @@ from skvnce.estimators._validation import (
     integer_from,
     keeps_state_on_failure,
 )
-from skvnce.estimators._whole import needs_memory
 
 _SAME = 1e-9  # relative difference below which two criteria count as equal
 

@@ -19,7 +19,7 @@ from skvnce.estimators._validation import check_sample
 from skvnce.estimators._where import OF_PREDICTION, Rules, mask_of
 from skvnce.exceptions import TableWarning
 from skvnce.fitted.shift import announce_cuts, shift_of, shifted
-from skvnce.tables.output import as_given
+from skvnce.tables.output import as_given, probabilities_as_given
 from skvnce.tables.row_checks import NEVER_OBSERVED
 from skvnce.tables.statistics import into_dtype
 
@@ -160,6 +160,30 @@ class Imputer(CellSampler):
                 warnings.filterwarnings("ignore", NEVER_OBSERVED, TableWarning)
             self.fit(X, y, **fit_params)
         return self.transform(X, where=where, **shared)
+
+    @shows_progress
+    def category_probabilities(self, X):
+        """Compute the probabilities of levels given the observed cells of each row.
+
+        They are averages of conditional probabilities given draws of other unobserved
+        variables (see the notes of the class).  The random numbers are functions of the
+        row.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        dict of str to data frame or ndarray of shape (n_samples, n_levels)
+            For each column of `categories_` the probabilities of its levels in their
+            order, 1 and 0 where the cell is observed: data frames of the library of X
+            (whatever `set_output` says) with the levels as names, or arrays if X is no
+            data frame.  Columns that were entirely missing at `fit` have none.  Empty
+            if there are no categories.
+        """
+        found = self._predicted(self._checked(X)).probabilities
+        return probabilities_as_given(self._schema, found, X)
 
     def _drawer(self, X, n_draws, seed, limits=None):
         """Make a function that draws some rows of a validated table."""

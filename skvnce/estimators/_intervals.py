@@ -13,7 +13,6 @@ References
 David and Nagaraja (2003), Order statistics.
 """
 
-from functools import partial
 from math import ceil, floor
 from numbers import Real
 
@@ -21,100 +20,9 @@ import numpy as np
 
 from skvnce._arguments import check_count
 from skvnce._random import seed_from
-from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._misfit import HeldOutCheck
 
 _CHUNK = 2**22  # maximum number of cells, over all draws, in a chunk of rows
 _ROUNDING = 1e-9  # of levels, in ranks: 0.05 * 200 is below 10
-
-
-class CellQuantiles(HeldOutCheck):
-    """Part of `CellSampler`: quantiles of the draws of each cell."""
-
-    @shows_progress
-    def interval(self, X, level=0.9, n_draws=199, random_state=None):
-        """Compute intervals that contain the missing cells with a probability.
-
-        The ends are draws of `sample`, and so values that the cell can have.  If the
-        model is right, an interval contains the cell with probability `level`, or with
-        a larger one where values repeat, and the cell is equally often below and above.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.
-        level : float, default=0.9
-            Between 0 and 1.
-        n_draws : int, default=199
-            Number of draws.  The probability is `level` if ``(1 - level) / 2 *
-            (n_draws + 1)`` is an integer, as it is for 0.9, 0.95 and 0.99 with 199
-            draws; else it is larger.
-        random_state : int, RandomState instance, Generator or None, default=None
-            Seed of the draws; with None the ends differ between calls.
-
-        Returns
-        -------
-        lower, upper : ndarray or data frame of shape (n_samples, n_features_out)
-            Arrays or data frames, as `sample` returns them.  Observed cells are as in
-            X.  Missing cells stay missing in columns whose levels have no order, for
-            which imputers of categories have `category_probabilities`, and in columns
-            that had no observed cell at `fit`.
-
-        Raises
-        ------
-        ValueError
-            If `level` is not between 0 and 1, or needs more draws.
-        TypeError
-            If `level` is no number, or `n_draws` no integer.
-        """
-        ranks = ranks_of_interval(level, n_draws)
-        return tuple(self._quantiles(X, ranks, n_draws, random_state))
-
-    @shows_progress
-    def quantile(self, X, q=0.5, n_draws=199, random_state=None):
-        """Compute quantiles of the distributions of the missing cells.
-
-        They are draws of `sample`, of rank ``q * (n_draws + 1)``, rounded up.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.
-        q : float or array-like of shape (n_quantiles,), default=0.5
-            Between 0 and 1.
-        n_draws : int, default=199
-            Number of draws.
-        random_state : int, RandomState instance, Generator or None, default=None
-            Seed of the draws; with None the quantiles differ between calls.
-
-        Returns
-        -------
-        ndarray or data frame of shape (n_samples, n_features_out), or list of these
-            A list if `q` is array-like.  Observed cells, and columns that have no
-            quantiles, are as in `interval`.
-
-        Raises
-        ------
-        ValueError
-            If `q` is not between 0 and 1, or needs more draws.
-        TypeError
-            If `q` is neither a number nor array-like, or `n_draws` no integer.
-        """
-        ranks = ranks_of_quantiles(q, n_draws)
-        found = self._quantiles(X, ranks, n_draws, random_state)
-        return found if np.ndim(q) else found[0]
-
-    def _quantiles(self, X, ranks, n_draws, random_state):
-        checked = self._checked(X)
-        draw = partial(self._drawn_tables, n_draws=n_draws)
-        kept = self._schema.returned
-        tables = ordered_draws(draw, kept, checked, ranks, n_draws, random_state)
-        return self._tables_of_quantiles(tables, checked, X)
-
-    def _tables_of_quantiles(self, tables, checked, X):
-        where = np.broadcast_to(columns_with_order(self._schema), checked.shape)
-        tables = self._rounded(tables, checked, X)
-        return self._as_asked(tables, checked, X, as_array=False, where=where)
 
 
 def check_share(value, name):

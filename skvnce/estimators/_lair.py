@@ -14,11 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._progress import steps
 from skvnce._random import seed_from
 from skvnce.algorithms.vae import sampling
-from skvnce.estimators._autoencoder_stream import (
-    check_can_stream,
-    first_rows,
-    trained,
-)
 from skvnce.estimators._blind import Blind
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -26,7 +21,6 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._duration import OF_ALL_COLUMNS, announced, warn_of_duration
 from skvnce.estimators._members import (
     OF_MEMBERS,
@@ -38,8 +32,13 @@ from skvnce.estimators._members import (
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._parts import ACMWG, LAIR, MWG, Adam, Part
-from skvnce.estimators._stream import Stream, widened
-from skvnce.estimators._tables import hold_out
+from skvnce.estimators._stream import (
+    Stream,
+    check_can_stream,
+    first_rows,
+    trained,
+    widened,
+)
 from skvnce.estimators._torch_vae import TorchMember, TorchVAE
 from skvnce.estimators._vae import VariationalAutoencoder
 from skvnce.estimators._validation import (
@@ -49,12 +48,13 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
 )
 from skvnce.fitted.autoencoder import stratified
+from skvnce.fitted.held_out import hold_out
 from skvnce.samplers.base import Sampler
 
 _TIMED = 150  # columns of the copy; with fewer, most of the time is that of calls
 
 
-class LAIRImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
+class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
     """Impute by draws from variational autoencoders given the observed cells.
 
     Autoencoders are trained on rows with missing values, and missing cells (NaN) are

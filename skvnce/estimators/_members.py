@@ -16,6 +16,7 @@ from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
 from skvnce.estimators._validation import BOUND, ON_MISFIT, RANDOM_STATE, integer_from
+from skvnce.estimators._weights import random_weights
 from skvnce.estimators._where import mask_of
 from skvnce.tables.model_columns import (
     observed_columns,
@@ -46,7 +47,6 @@ OF_MEMBERS = {  # constraints of the parameters that the imputers share
 }
 
 _SEVERAL, _ENOUGH = 4, 40  # maximum number of members; rows per column where 1 suffices
-_SHAPE = 8.0  # Gamma shape of row weights: an eighth of the variance of the bootstrap
 _REMEDY = "GaussianImputer may fill them better; logarithms of skewed columns may help."
 
 
@@ -324,11 +324,6 @@ def seeds_and_weights(count, n, random_state):
     for _ in range(count):
         seed = int(rng.integers(2**31))
         yield seed, random_weights(rng, n) if count > 1 else None
-
-
-def random_weights(rng, n):
-    """Draw the weights of n rows for one of several members."""
-    return rng.gamma(_SHAPE, size=n)
 
 
 def is_constant(X):

@@ -21,8 +21,8 @@ from scipy.special import ndtri
 from skvnce._keyed import row_keyed
 from skvnce._progress import step
 from skvnce._warnings import warn_user
-from skvnce.estimators._tables import hold_out
 from skvnce.exceptions import MisfitWarning
+from skvnce.fitted.held_out import hold_out
 from skvnce.tables.heavy_tails import heavy_in_sums, heavy_tailed
 from skvnce.tables.statistics import column_moments, distinct_rows
 

@@ -17,11 +17,11 @@ from sklearn.utils.validation import (
 
 from skvnce._random import seed_from
 from skvnce.estimators._gaussian import GaussianImputer
+from skvnce.estimators._memory import needs_memory
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._validation import keeps_state_on_failure
 from skvnce.estimators._weights import checked_weights
-from skvnce.estimators._whole import needs_memory
 from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.mixed import select_columns
 

@@ -20,7 +20,6 @@ from skvnce.estimators._gaussian_mixed import some_rows
 from skvnce.estimators._gaussian_numbers import SHARES
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._modules import CachedModules
-from skvnce.estimators._tables import hold_out
 from skvnce.estimators._validation import check_choice
 from skvnce.fitted.autoencoder import EncoderModel
 from skvnce.fitted.category_scores import (
@@ -37,6 +36,7 @@ from skvnce.fitted.category_scores import (
     widened_marginals,
     without,
 )
+from skvnce.fitted.held_out import hold_out
 from skvnce.tables.completed import decoded
 from skvnce.tables.valid_values import valid_values
 

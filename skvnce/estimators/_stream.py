@@ -2,15 +2,30 @@
 
 A few rows do not show which marginals, how much shrinkage, or how many rounds are best.
 So the first rows of a stream are kept, and the fit is repeated with all rows so far
-when their number has doubled.  Beyond `MOST_KEPT` rows the choices are final.
+when their number has doubled.  Beyond `MOST_KEPT` rows the choices are final:
+`GaussianImputer` goes on by online EM.
+
+Training of autoencoders goes on from the fitted modules between two fits, too, on
+batches of the kept rows and of the new ones.  The kept rows are a random sample of the
+rows so far and count for all of them, because networks that are trained on new rows
+alone forget the old ones.  Cells of the new rows, which no training has used, are held
+out to choose the number of rounds.
 """
 
+from functools import partial
+from math import ceil
 from typing import NamedTuple, Self
 
 import numpy as np
+import torch
 
-from skvnce.estimators._tables import rows_with_data
+from skvnce.algorithms.gaussian import online
+from skvnce.algorithms.gaussian.em import Moments
+from skvnce.algorithms.gaussian.marginals import scores_of
+from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.estimators._validation import Encoded
+from skvnce.estimators._weights import random_weights, rows_with_data
+from skvnce.fitted.held_out import hold_out
 from skvnce.sources.summary import rows_in_memory
 from skvnce.tables.statistics import ends_of
 
@@ -120,3 +135,157 @@ def widened(schema, X):
     new = ends_of(X)
     ends = np.stack([np.fmin(old[0], new[0]), np.fmax(old[1], new[1])])
     return known.extended(schema, X, old, ends), ends
+
+
+def state_of(model, stored):
+    """Make the state of online EM from a `CopulaModel` and what `stored` returned."""
+    first, second, total = map(torch.from_numpy, stored)
+    moments = Moments(first, second)
+    return online.Online(model.normal, model.model.marginals, moments, total)
+
+
+def stored(state):
+    """Convert the moments of a state and its weight to arrays, for skops."""
+    return tuple(part.numpy() for part in (*state.moments, state.total))
+
+
+def learned(model, state, nodes, weights, strength):
+    """Learn from rows.
+
+    Parameters
+    ----------
+    model : CopulaModel
+    state : online.Online
+    nodes : ndarray of shape (n, n_model_columns)
+        Rows with an observed cell.
+    weights : ndarray of shape (n,)
+        Positive.
+    strength : float
+        Of the prior, in rows.
+
+    Returns
+    -------
+    model : CopulaModel
+    state : online.Online
+    loss : float
+        Negative log-likelihood of a row, before it was learned.
+    rows : Rows
+    """
+    rows = Rows(model.units.scaled(nodes), torch.from_numpy(weights))
+    state, log_likelihood = online.updated(state, rows, strength)
+    changed = model.model._replace(normal=state.normal, marginals=state.marginals)
+    loss = -float(log_likelihood / rows.total)
+    return model._replace(model=changed), state, loss, rows
+
+
+def for_draws(state, rows, strength, most):
+    """Select the rows of a table by which the parameters are drawn, at most `most`."""
+    some = slice(most)
+    part = Rows(rows.data.take(some), rows.weights[some])
+    if state.marginals is not None:
+        part = part.mapped(partial(scores_of, state.marginals))
+    return part.data, part.weights, strength, float(state.total)
+
+
+def check_can_continue(is_mixed, has_state):
+    """Raise an error if `partial_fit` cannot go on from a fit."""
+    if is_mixed:
+        raise ValueError(
+            "partial_fit cannot learn from categories. Use fit with all rows, or "
+            "categorical_features=None if the categories are whole numbers."
+        )
+    if not has_state:
+        raise ValueError(
+            "partial_fit cannot go on from a fit to limits of cells or to constant "
+            "columns alone. Use fit with all rows."
+        )
+
+
+_ENOUGH = 100  # minimum number of held-out cells that choose the number of rounds
+_NOT_KEPT = "vbgi-vae"  # its network of missing cells is not kept after training
+
+
+class Sample(NamedTuple):
+    """Rows on which training goes on.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n, n_features)
+        Validated, the new ones last.
+    weights : ndarray of shape (n,)
+        Batches are drawn in proportion to these.
+    hidden : Tensor of bool, of shape (n, n_nodes)
+        Held-out cells of the new rows; none if all cells are used.
+    share : float
+        Share of the new rows in the total weight.
+    """
+
+    rows: np.ndarray
+    weights: np.ndarray
+    hidden: torch.Tensor
+    share: float
+
+    @classmethod
+    def of(cls, stream, member):
+        """Select cells to hold out for a member."""
+        nodes = stream.rows[:, member.feature_indices_].astype(np.float64)
+        hidden = torch.zeros(nodes.shape, dtype=torch.bool)
+        share = member._solver()["validation_fraction"]
+        new = slice(len(nodes) - stream.n_new, None)
+        if share and stream.n_new:
+            own = torch.from_numpy(stream.weights[new])
+            hidden[new] = hold_out(nodes[new], own, share)[1]
+        part = stream.weights[new].sum() / stream.weights.sum()
+        return cls(stream.rows, stream.weights, hidden, part)
+
+
+def check_can_stream(algorithm):
+    """Raise an error if an algorithm cannot go on from fitted modules."""
+    if algorithm == _NOT_KEPT:
+        raise ValueError(
+            f"partial_fit cannot go on with algorithm={algorithm!r}, which does not "
+            "keep its network of missing cells. Use another algorithm, or fit."
+        )
+
+
+def first_rows(X, seed):
+    """Make the stream of the first call of `partial_fit`, a validated table."""
+    stream = Stream.of(X)
+    rng = np.random.default_rng([seed, len(X)])
+    return stream._replace(n_new=len(stream.rows)).learned(rng)
+
+
+def trained(members, stream, seed):
+    """Train copies of members, unless there are too few new rows yet.
+
+    Parameters
+    ----------
+    members : list of TrainedAutoencoder
+    stream : Stream
+    seed : int
+
+    Returns
+    -------
+    members : list of TrainedAutoencoder
+    stream : Stream
+    """
+    rng = np.random.default_rng([seed, stream.n_rows])
+    if not members:
+        return members, stream.learned(rng)
+    sample = Sample.of(stream, members[0])
+    judged = members[0]._solver()["validation_fraction"] > 0
+    if judged and sample.hidden.sum() < _ENOUGH:
+        return members, stream
+    found = []
+    for member in members:
+        own = sample
+        if len(members) > 1:
+            factors = random_weights(rng, len(sample.rows))
+            own = sample._replace(weights=sample.weights * factors)
+        n_rounds = None
+        if not judged:
+            n_rounds = ceil(sample.share * member.max_iter)
+        elif found:  # as many as the first one
+            n_rounds = found[0].best_iter_
+        found.append(member._continued(own, int(rng.integers(2**31)), n_rounds))
+    return found, stream.learned(rng)

@@ -9,7 +9,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._arguments import check_count
-from skvnce._random import seeded
+from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce._torch_defaults import torch_defaults
 from skvnce.algorithms.vae import autoencoder
@@ -19,10 +19,17 @@ from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import announce, tail_messages
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import Adam
 from skvnce.estimators._scores import FAMILIES
+from skvnce.estimators._stream import (
+    Stream,
+    check_can_stream,
+    first_rows,
+    trained,
+    widened,
+)
 from skvnce.estimators._unused import warn_of_unused
-from skvnce.estimators._vae_continued import ContinuedTraining
 from skvnce.estimators._validation import (
     AUTO,
     OF_CATEGORIES,
@@ -38,9 +45,7 @@ from skvnce.tables.model_columns import Handling
 from skvnce.tables.statistics import into_dtype
 
 
-class VariationalAutoencoder(
-    ClassNamePrefixFeaturesOutMixin, ContinuedTraining, TrainedAutoencoder
-):
+class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder):
     """A variational autoencoder fitted to tables with missing values.
 
     The latents are ``z ~ N(0, I)``, and the columns are independent given z.  The mean
@@ -294,6 +299,90 @@ class VariationalAutoencoder(
             numbers = self.feature_indices_[~self._schema.is_categorical]
             announce(tail_messages(self._schema, X, numbers), self.on_misfit)
         return self
+
+    @keeps_state_on_failure
+    @shows_progress
+    def partial_fit(self, X, y=None):
+        """Go on learning from more rows.
+
+        The first call is `fit`.  Up to 20,000 rows are kept (fewer if there are more
+        than 335 columns), and when their number has doubled since the last fit, the fit
+        is repeated with all rows so far.  Every other call goes on training on batches
+        of the kept rows and of these.  If there are more rows than can be kept, those
+        kept are a random sample, and count for all rows so far.  A share
+        `validation_fraction` of the cells of the new rows is held out and chooses the
+        number of rounds; if these are less than 100 cells, the rows wait for the next
+        call.
+        Columns, scores and `n_components_` are those of the last fit.  After a call of
+        `fit` itself, whose rows are not kept, its choices are final.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : VariationalAutoencoder
+
+        Raises
+        ------
+        ValueError, TypeError, DivergenceError
+            As in `fit`; ValueError also if the number of columns or `algorithm`
+            changed, and for ``algorithm="vbgi-vae"``.
+        """
+        self._check_parameters()
+        check_can_stream(self.algorithm)
+        if not hasattr(self, "model_state_"):
+            self.fit(X)
+            first = first_rows(self._checked(X), seed_from(self.random_state))
+            self._stream = first.stored()
+            return self
+        new = Stream.of(self._checked(X))
+        widened(self._schema, new.rows)  # raises an error for its rows
+        stream = Stream.after(self._stream, new)
+        if stream.is_due:
+            self._stream = stream.refitted(self).stored()
+            return self
+        seed = seed_from(self.random_state)
+        self._widen(new.rows)
+        [found], stream = trained([self], stream, seed)
+        vars(self).update(vars(found))
+        self._stream = stream.stored()
+        return self
+
+    @names_table
+    @keeps_state_on_failure
+    def fit_posterior(self, X, y=None):
+        """Train the encoder on other rows, with the model held fixed.
+
+        The estimates of `score_samples` and `transform` for such rows become more
+        accurate, while the density that they estimate does not change.  Training
+        maximises the bound of `algorithm`, or that of MIWAE if the algorithm completes
+        rows, for `max_iter` rounds and up to six with decreasing learning rates.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : VariationalAutoencoder
+
+        Raises
+        ------
+        ValueError
+            If no row of X has an observed value, or if `algorithm` has changed since
+            `fit`.
+        DivergenceError
+            If training diverges.
+        """
+        return self._fit_encoder(self._checked(X))
 
     @by_parts
     @shows_progress

@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import (
 from sklearn.utils.validation import check_array, validate_data
 
 from skvnce._arguments import check_bool, check_count, is_finite
-from skvnce.estimators._whole import needs_memory
+from skvnce.estimators._memory import needs_memory
 from skvnce.tables.checks import warn_of_table
 from skvnce.tables.columns import (
     FROM_DTYPE,

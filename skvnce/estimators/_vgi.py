@@ -19,7 +19,6 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._category_probabilities import CategoryProbabilities
 from skvnce.estimators._densities import DENSITIES
 from skvnce.estimators._density import (
     STRAY,
@@ -49,7 +48,7 @@ from skvnce.fitted.autoencoder import stratified
 _ROUGH = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}  # for held-out predictions
 
 
-class VGIImputer(CallbackSupportMixin, CategoryProbabilities, DrawnByMembers):
+class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     """Impute by draws from any density, fitted by variational Gibbs inference.
 
     Variational Gibbs inference (VGI) fits a model with a tractable ``log p(x)``, or a

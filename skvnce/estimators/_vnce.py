@@ -23,7 +23,6 @@ from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._modules import state_of
 from skvnce.estimators._parts import LBFGS, Adam
 from skvnce.estimators._rounds import failures_named
-from skvnce.estimators._tables import hold_out
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
@@ -33,14 +32,17 @@ from skvnce.estimators._validation import (
     integer_from,
     keeps_state_on_failure,
 )
-from skvnce.estimators._vnce_checks import (
+from skvnce.estimators._vnce_fitted import FittedDensity
+from skvnce.estimators._vnce_settings import (
+    Parameters,
     refusals_named,
+    settings_of,
+    solver_of,
     warn_of_bound,
     warn_of_gap,
     warn_of_rounds,
 )
-from skvnce.estimators._vnce_fitted import FittedDensity
-from skvnce.estimators._vnce_settings import Parameters, settings_of, solver_of
+from skvnce.fitted.held_out import hold_out
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.tables.statistics import column_moments
 from skvnce.training.adam import NotFinite

@@ -9,6 +9,8 @@ from skvnce.tables.containers import readable
 _MOST_OFF = 1.5  # ratio of the mean to 1: scales of draws are then off by 22 %
 _MOST_COPIES = 100  # mean of counts, of tables of equal rows, that is not remarkable
 
+_SHAPE = 8.0  # Gamma shape of row weights: an eighth of the variance of the bootstrap
+
 
 def checked_weights(sample_weight, X):
     """Check the weights of the rows of a table.
@@ -58,3 +60,31 @@ def warn_of_scale(weights, n_rows):
             f"{total} rows, not of {len(counted):,}. Divide sampling "
             "weights by their mean: sample_weight / numpy.mean(sample_weight)."
         )
+
+
+def random_weights(rng, n):
+    """Draw the weights of n rows for one of several members."""
+    return rng.gamma(_SHAPE, size=n)
+
+
+def rows_with_data(X, sample_weight, known=None):
+    """Check the weights, and select rows of positive weight with a known cell.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+    sample_weight : array-like of shape (n_samples,) or None
+    known : ndarray of bool, of shape (n_samples, n_features), default=None
+        Cells about which something is known; None means the observed ones.
+
+    Returns
+    -------
+    weights : ndarray of shape (n_samples,)
+    kept : ndarray of bool, of shape (n_samples,)
+    """
+    weights = checked_weights(sample_weight, X)
+    known = ~np.isnan(X) if known is None else known
+    kept = (weights > 0) & known.any(1)
+    if not kept.any():
+        raise ValueError("No row of X has an observed cell and a positive weight.")
+    return weights, kept

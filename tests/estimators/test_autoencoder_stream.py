@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
 from skvnce import Adam, GaussianImputer, LAIRImputer, VariationalAutoencoder
-from skvnce.estimators import _autoencoder_stream
+from skvnce.estimators import _stream
 from skvnce.estimators._stream import Stream
 
 pytestmark = [
@@ -53,7 +53,7 @@ def imputer(**options):
 def short(monkeypatch):
     """Make rounds of few steps, which few held-out cells judge."""
     monkeypatch.setattr("skvnce.training.rounds.STEPS", 3)
-    monkeypatch.setattr("skvnce.estimators._autoencoder_stream._ENOUGH", 5)
+    monkeypatch.setattr("skvnce.estimators._stream._ENOUGH", 5)
 
 
 def learned(model, *chunks):
@@ -142,7 +142,7 @@ def test_held_out_cells_are_those_of_new_rows(short, monkeypatch):
 
 
 def test_few_new_rows_wait(short, monkeypatch):
-    monkeypatch.setattr("skvnce.estimators._autoencoder_stream._ENOUGH", 30)
+    monkeypatch.setattr("skvnce.estimators._stream._ENOUGH", 30)
     X = curved(400, 0)
     model = learned(small(), X[:300])
     n_iter = model.n_iter_
@@ -227,7 +227,7 @@ def test_weights_of_rows_and_members(short, monkeypatch):
 def test_the_share_of_new_rows_is_that_of_their_weights():
     weights = np.r_[np.full(90, 9.0), np.ones(10)]
     stream = Stream(curved(200, 0)[:100], weights, 820, None, 10)
-    sample = _autoencoder_stream.Sample.of(stream, small().fit(curved(60, 1)))
+    sample = _stream.Sample.of(stream, small().fit(curved(60, 1)))
     assert sample.share == pytest.approx(10 / 820)
 
 

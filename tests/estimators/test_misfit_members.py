@@ -19,8 +19,8 @@ from skvnce import (
     VGIImputer,
 )
 from skvnce.estimators._blind import moved, turned_like
-from skvnce.estimators._tables import hold_out
 from skvnce.exceptions import MisfitWarning
+from skvnce.fitted.held_out import hold_out
 from skvnce.models.factor_analysis import FactorModel
 
 FACTORS = IncompleteDensity("factor-analysis", max_iter=0)

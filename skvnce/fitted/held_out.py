@@ -1,37 +1,13 @@
-"""Statistics and splits of tables: moments, constant columns, held-out cells."""
+"""Splits of tables: cells that are held out, and folds of rows."""
 
 import numpy as np
 import torch
 from scipy.stats import rankdata
 
 from skvnce._keyed import row_keyed
-from skvnce.estimators._weights import checked_weights
 
 _FEWEST = 10  # minimum number of observed cells of a column from which to hold out
 _ROWS = 5000  # approximate number of rows that suffice to choose a parameter
-
-
-def rows_with_data(X, sample_weight, known=None):
-    """Check the weights, and select rows of positive weight with a known cell.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-    sample_weight : array-like of shape (n_samples,) or None
-    known : ndarray of bool, of shape (n_samples, n_features), default=None
-        Cells about which something is known; None means the observed ones.
-
-    Returns
-    -------
-    weights : ndarray of shape (n_samples,)
-    kept : ndarray of bool, of shape (n_samples,)
-    """
-    weights = checked_weights(sample_weight, X)
-    known = ~np.isnan(X) if known is None else known
-    kept = (weights > 0) & known.any(1)
-    if not kept.any():
-        raise ValueError("No row of X has an observed cell and a positive weight.")
-    return weights, kept
 
 
 def hold_out(nodes, weights, share):
