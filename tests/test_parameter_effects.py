@@ -35,7 +35,7 @@ from skvnce import (
     VNCEEstimator,
 )
 from skvnce.algorithms.factor_analysis import fit_covariance
-from skvnce.estimators import _density, _scores
+from skvnce.estimators import _density_training, _scores
 from skvnce.training import rounds
 
 ROWS = 90
@@ -48,7 +48,7 @@ def short_training(monkeypatch, request):
     spec = getattr(request.node, "callspec", None)
     if spec and spec.params.get("case") == "vgi":
         monkeypatch.setattr(rounds, "STEPS", 2)
-        monkeypatch.setattr(_density, "_WARM_UP", 2)
+        monkeypatch.setattr(_density_training, "_WARM_UP", 2)
 
 
 def complete():

@@ -263,6 +263,7 @@ TRAINED = [
 SHORT = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning",
     "ignore::skvnce.exceptions.MisfitWarning",
+    "ignore::skvnce.exceptions.DurationWarning",  # right where others use the machine
 )
 
 

@@ -30,7 +30,7 @@ from skvnce import (
 )
 from skvnce._warnings import warn_user
 from skvnce.distributions.normal import cholesky
-from skvnce.estimators import _density
+from skvnce.estimators import _density_training
 from skvnce.training import rounds
 
 SHORT = {"max_iter": 1, "tol": 1e-12}
@@ -68,7 +68,7 @@ ESTIMATORS = [
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch):
     monkeypatch.setattr(rounds, "STEPS", 2)
-    monkeypatch.setattr(_density, "_WARM_UP", 2)
+    monkeypatch.setattr(_density_training, "_WARM_UP", 2)
 
 
 @pytest.fixture

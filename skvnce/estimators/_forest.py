@@ -30,8 +30,8 @@ from skvnce.estimators._validation import (
     keeps_state_on_failure,
 )
 from skvnce.estimators._where import mask_of
-from skvnce.fitted import forests
-from skvnce.fitted.forests import Chains, ColumnForest, Growth, Ranks
+from skvnce.fitted import column_forests
+from skvnce.fitted.column_forests import Chains, ColumnForest, Growth, Ranks
 
 _SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
 _FIRST = 3  # times as many trees as those whose draws complete the table
@@ -265,7 +265,9 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         own = ranks.encoded(nodes)
         width, n_levels = nodes.shape[1], self._schema.n_categories.tolist()
         grown = [
-            forests.grow(j, completed, own[:, j], nodes[:, j], n_levels[j], growth, rng)
+            column_forests.grow(
+                j, completed, own[:, j], nodes[:, j], n_levels[j], growth, rng
+            )
             for j in steps("forest", range(width if width > 1 else 0), width)
         ]
         missing = np.isnan(nodes).sum(0)
@@ -369,7 +371,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         start : Predicted
             Where the chains start.
         trees : dict
-            See `forests.predict`.
+            See `column_forests.predict`.
 
         Returns
         -------
@@ -385,7 +387,9 @@ class ForestImputer(CallbackSupportMixin, ByModel):
             missing = np.isnan(nodes)
             first = ranks.encoded(np.where(missing, filled[rows, columns], nodes))
             numbers = _numbers_of(nodes)
-            found = forests.predict(forests, first, missing, chains, numbers, some)
+            found = column_forests.predict(
+                forests, first, missing, chains, numbers, some
+            )
             for node, cells in found.items():
                 place, part = columns[0, node], rows[missing[:, node], 0]
                 if place in levels:
@@ -417,7 +421,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         cells = np.ix_(np.arange(n_draws), rows, kept)
         ranks = Ranks(self._values).encoded(tables[cells])
         missing = np.isnan(X[np.ix_(rows, self.feature_indices_)])
-        chosen = forests.redraw(
+        chosen = column_forests.redraw(
             self._in_order(), ranks, missing, self.weights_, int(self.n_steps), rng
         )
         for node, values in enumerate(self._values):
