@@ -145,7 +145,7 @@ def _seconds_of_fit(copy, cells):
 
 
 MANY = 100  # levels below which no time is measured: it would be a large share
-_ROWS = 1000  # that are swept to measure the time
+_SWEPT = 1000  # rows that are swept to measure the time
 
 
 def columns_of_many_levels(names, kinds, sizes):
@@ -207,7 +207,7 @@ def seconds_of_sweep(latents, data, weights, n):
     -------
     float
     """
-    some = torch.arange(0, len(weights), ceil(len(weights) / _ROWS))
+    some = torch.arange(0, len(weights), ceil(len(weights) / _SWEPT))
     with step("estimating the time of the fit"), seeded(0), heard_by(None):
         parameters, together = (
             _measured(latents, data.take(rows), weights[rows])

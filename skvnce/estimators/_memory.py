@@ -161,7 +161,7 @@ def check_memory(n_bytes, what, remedy):
         )
 
 
-_IN_PARTS = "GaussianImputer, CopulaGraphLearner and IncompleteFactorAnalysis"
+_READERS_OF_PARTS = "GaussianImputer, CopulaGraphLearner and IncompleteFactorAnalysis"
 
 
 def needs_memory(cls, X, *, reset, name="X"):
@@ -194,7 +194,7 @@ def needs_memory(cls, X, *, reset, name="X"):
         reader = f"{owner}.fit"
         remedy = (
             "fit to a sample of its rows, and call transform, which takes tables in "
-            f"parts, for all of them. {_IN_PARTS} are fitted to tables in parts"
+            f"parts, for all of them. {_READERS_OF_PARTS} are fitted to tables in parts"
         )
     else:
         reader = f"{owner}.fit"

@@ -5,6 +5,7 @@ from statistical import FAILURE, p_counts
 
 from skvnce._random import seeded
 from skvnce.estimators._misfit import HeldOutCheck
+from skvnce.tables.schema import Schema
 
 VALUES = np.arange(5.0)
 
@@ -12,10 +13,9 @@ VALUES = np.arange(5.0)
 class Unpredicted(HeldOutCheck):
     """A model without a prediction for any cell."""
 
-    on_misfit = "warn"
+    on_misfit, _schema = "warn", Schema(2, model_columns=np.arange(2))
 
     def __init__(self, nodes, weights):
-        self.feature_indices_ = np.arange(nodes.shape[1])
         self._check_held_out(nodes, lambda kept, rows: (None, {}), weights=weights)
 
 
@@ -55,7 +55,7 @@ def test_fills_are_the_weighted_means_and_other_columns_stay():
     nodes, weights = rng.normal(size=(60, 3)), rng.uniform(1, 2, size=60)
 
     class Partial(HeldOutCheck):
-        on_misfit, feature_indices_ = "warn", np.arange(3)
+        on_misfit, _schema = "warn", Schema(3, model_columns=np.arange(3))
 
     def predict(kept, rows):
         found = nodes[rows].copy()

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skvnce import GaussianImputer
 from skvnce.datasets import load_nhanes
-from skvnce.estimators._gaussian_mixed import number_of_sweeps
+from skvnce.estimators._gaussian_mixed import Settings
 from skvnce.inspection import ConvergenceDisplay
 from skvnce.metrics import split_r_hat
 from skvnce.metrics._chains import enough_steps, slow_chain
@@ -164,7 +164,7 @@ def test_draws_of_the_parameters_name_the_sweeps_that_would_do(fitted):
     message = str(caught[0].message)
     found = re.search(r"About ([\d,]+) sweeps.*max_iter=(\d+)", message)
     sweeps, rounds = found.groups()
-    longer = clone(imputer).set_params(max_iter=int(rounds))
-    assert number_of_sweeps(longer) == int(sweeps.replace(",", ""))
+    fit = "auto", "auto", imputer.n_parameter_draws, int(rounds)
+    assert Settings.of(*fit).n_sweeps == int(sweeps.replace(",", ""))
     numbers = clone(imputer).fit(df[["Age", "BMI"]])
     assert len(numbers.sample_parameters()[0]) == imputer.n_parameter_draws
