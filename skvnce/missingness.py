@@ -46,7 +46,7 @@ from skvnce.tables.containers import (
     cell_errors_named,
     check_exact,
     readable,
-    refuse_parts,
+    reject_parts,
 )
 from skvnce.tables.mixed import columns_by_dtype, hide_in_frame
 
@@ -283,7 +283,7 @@ def _drawn(x, columns, random_state):
 
 def _table(X, name="X"):
     """Return a table as a float64 array, NaN where it is missing."""
-    refuse_parts(X, name)
+    reject_parts(X, name)
     try:
         cells = readable(X, name)
         with cell_errors_named(X):

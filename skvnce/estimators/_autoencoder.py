@@ -71,7 +71,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         estimator when held-out cells have chosen the number of rounds.
         """
         consequence = "no latents can be learned."
-        nodes, weights = self._keep_nodes(X, weights, consequence)
+        nodes, weights = self._read_nodes(X, weights, consequence)
         check_rank(self.n_components, count_outputs(self._schema))
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._trains():
@@ -166,9 +166,9 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
                 on_chosen(Blind(found, nodes, hidden.numpy()))
 
         self._train(auto, data, nodes, weights, on_round, show)
-        self._keep_modules(auto)
+        self._set_modules(auto)
 
-    def _keep_modules(self, auto):
+    def _set_modules(self, auto):
         """Store the parameters of trained modules."""
         self.model_state_, self.posterior_state_ = map(state_of, auto)
         self._cache = []
@@ -302,7 +302,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
                 n_cooling = min(COOLING, n_rounds)
                 losses = rounds.on_all(n_rounds, n_cooling, lambda n, loss: False)
         found.best_iter_, found.validation_scores_ = n_rounds, gains
-        found._keep_modules(rounds.auto)
+        found._set_modules(rounds.auto)
         found.loss_curve_ = [*self.loss_curve_, *losses]
         found.n_iter_ = len(found.loss_curve_)
         return found

@@ -209,28 +209,28 @@ class IncompleteTransformer(
         self._check_parameters()
         return incomplete_array(self, X)
 
-    def _keep_possible(self, X, min_value=None, max_value=None, whole=None):
+    def _learn_values(self, X, min_value=None, max_value=None, whole=None):
         """Determine the possible values of the columns, within the user's bounds.
 
         X may be a sample of a table of which `whole` is the `Summary`.
         """
         self._spreads = spreads(self._schema, X)
-        self._set_possible(valid_values(self._schema, X, min_value, max_value, whole))
+        self._set_values(valid_values(self._schema, X, min_value, max_value, whole))
 
-    def _set_possible(self, found):
+    def _set_values(self, found):
         self.feature_ranges_ = found.ranges
         self._valid = tuple(found)  # a plain tuple, which skops can store
 
     def _widen(self, X):
         """Extend ranges and repeated values to the cells of more rows."""
         found, self._column_ends = widened(self._schema, X)
-        self._set_possible(found)
+        self._set_values(found)
 
     def _clipped(self, cells):
         """Clip cells (..., n_nodes) to the ranges of their columns."""
         return self._schema.values.clipped(cells, self.feature_indices_)
 
-    def _made_possible(self, cells):
+    def _rounded_to_valid(self, cells):
         """Round cells (..., n_nodes) to the nearest possible values."""
         return self._schema.values.possible(cells, self.feature_indices_)
 

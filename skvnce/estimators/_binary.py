@@ -50,7 +50,7 @@ def binary_table(estimator, X, *, reset):
         )
     if sparse.issparse(table):
         infinite = np.isinf(table.data)
-        _refuse(
+        _reject(
             estimator._schema, sparse.csr_array(table), infinite, "Input X contains inf"
         )
     if estimator.binarize is not None:
@@ -82,10 +82,10 @@ def _check_binary(schema, table, name):
     wrong = ~np.isnan(table.data) & (table.data != 1)
     takes = f"With binarize=None, {name} accepts zeros, ones and NaN"
     remedy = "Set binarize=0.0 to count values above 0 as ones."
-    _refuse(schema, table, wrong, takes, remedy)
+    _reject(schema, table, wrong, takes, remedy)
 
 
-def _refuse(schema, table, wrong, reason, remedy="Replace it by NaN if missing."):
+def _reject(schema, table, wrong, reason, remedy="Replace it by NaN if missing."):
     """Raise an error that names the first wrong stored cell, if there is one."""
     if wrong.any():
         place = np.flatnonzero(wrong)[0]

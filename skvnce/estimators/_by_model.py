@@ -33,7 +33,7 @@ class ByModel(Imputer):
         model = GaussianImputer() if self.model is None else clone(self.model)
         return model.set_params(random_state=int(rng.integers(2**31 - 1)))
 
-    def _keep_model(self, base):
+    def _set_fitted_model(self, base):
         """Take over what the other imputer has learned about the columns."""
         self.model_ = base
         self._set_columns(base._schema)

@@ -116,7 +116,7 @@ class CauseLearner(
             )
         return table
 
-    def _forget(self):
+    def _reset(self):
         """Start with a new model."""
         self.n_observed_ = np.zeros(self.n_features_in_, dtype=int)
         self.n_samples_seen_ = 0

@@ -185,9 +185,9 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         self._learn_columns(cells)
         solved = self._equations().deduced(cells, self.rtol).astype(cells.dtype)
         self._check_known(solved)
-        self._keep_model(self._seeded(rng).fit(Encoded(solved, self._schema)))
+        self._set_fitted_model(self._seeded(rng).fit(Encoded(solved, self._schema)))
         possible, integers = self._schema.values, self._equations().integers
-        self._set_possible(possible._replace(integers=integers))
+        self._set_values(possible._replace(integers=integers))
         finish()
         return self
 

@@ -299,7 +299,7 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
         self._check_parameters()
         large = self._read_large(source)
         cells = large.cells
-        self._keep_possible(cells.table, whole=large.summary)
+        self._learn_values(cells.table, whole=large.summary)
         data = Incomplete.from_array(cells.nodes)
         parts, given = nullcontext(), (source, large, self.random_state)
         if large.is_sample:
@@ -307,7 +307,7 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
         on_round, finish = report_rounds(self, self.max_iter, X=cells.table)
         with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
             if not self.feature_indices_.size:
-                self._keep_empty_graph()
+                self._set_empty_graph()
             else:
                 with parts as problem:
                     self._fit_graph(data, on_round, problem)
@@ -319,12 +319,12 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
 
         The problem may be that of a table of which `data` is a sample.
         """
-        problem = problem or self._pose(data)
-        first = problem.first(on_round=on_round, **self._effort(data))
+        problem = problem or self._problem(data)
+        first = problem.first(on_round=on_round, **self._stopping(data))
         fit = problem.chosen(first, first.theta, float(self.alpha))
         self._keep(fit, problem, data)
-        self._keep_probabilities(first, problem)
-        self._judge(problem, data, fit.theta)
+        self._set_probabilities(first, problem)
+        self._check_predictions(problem, data, fit.theta)
 
     def _validated(self, X):
         """Validate the table of a fit."""
@@ -336,10 +336,10 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     def _read(self, X):
         """Choose the columns, and return the rows that have observed cells."""
         cells = self._read_cells(X)
-        self._keep_possible(cells.table)
+        self._learn_values(cells.table)
         return Incomplete.from_array(cells.nodes)
 
-    def _pose(self, data):
+    def _problem(self, data):
         """Determine the marginals of the columns, and build the method."""
         kinds, sizes = kinds_of(self._schema), self._schema.n_categories.tolist()
         self._warn_of_many_levels(data, kinds, sizes)
@@ -389,7 +389,7 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
                 ConvergenceWarning,
             )
 
-    def _keep_empty_graph(self):
+    def _set_empty_graph(self):
         """Set the attributes of a graph without nodes, as all columns are constant."""
         none, square = np.zeros(0), np.zeros((0, 0))
         self.mean_, self.covariance_ = none, square
@@ -402,7 +402,7 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
         self.change_ = self.optimality_gap_ = 0.0
         self._check_held_out(square, None)
 
-    def _keep_probabilities(self, first, problem):
+    def _set_probabilities(self, first, problem):
         """Estimate the probabilities of edges from the fit before edges are chosen."""
         grouped = problem.blocks.sizes > 1
         with step("estimating edge probabilities"), seeded(_SEED):
@@ -410,7 +410,7 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
                 edge_scores(problem, first), grouped[:, None] | grouped
             ).numpy()
 
-    def _judge(self, problem, data, theta, strength="alpha"):
+    def _check_predictions(self, problem, data, theta, strength="alpha"):
         """Check the predictions of the model, and report a misfit."""
 
         def predict(kept, rows):
@@ -423,4 +423,4 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
             return model.predictions(kept[rows])
 
         self._check_held_out(data.to_array(), predict)
-        self._announce_misfit(_REMEDY)
+        self._report_misfit(_REMEDY)

@@ -221,7 +221,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         Weights (n_samples,) are those of the rows in EM and in training.
         """
         self._set_columns(imputer._schema)
-        nodes, weights = self._keep_nodes(X, weights, "there is nothing to impute.")
+        nodes, weights = self._read_nodes(X, weights, "there is nothing to impute.")
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with one_thread(), seeded(seed):
             rate = self._solver()["learning_rate_init"]
@@ -268,9 +268,9 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
             self.strays_ = []
         self.n_iter_ = len(self.loss_curve_)
         self._hypercube = tuple(part.cpu().numpy() for part in chains.hypercube)
-        self._keep_modules(pair)
+        self._set_modules(pair)
 
-    def _keep_modules(self, pair):
+    def _set_modules(self, pair):
         """Store the parameters of trained modules."""
         self.model_state_, self.conditionals_state_ = map(state_of, pair)
         self._trained = at_some_rows(pair.model, len(self.scale_))
@@ -438,7 +438,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         found.n_iter_ = len(found.loss_curve_)
         before = self._hypercube
         found._hypercube = np.fmin(low, before[0]), np.fmax(high, before[1])
-        found._keep_modules(pair)
+        found._set_modules(pair)
         return found
 
     def _start(self, X):

@@ -26,7 +26,7 @@ from skvnce.estimators._callbacks import (
     shows_progress,
 )
 from skvnce.estimators._memory import check_fit
-from skvnce.estimators._misfit import announce, tail_messages
+from skvnce.estimators._misfit import tail_messages, warn_or_raise
 from skvnce.estimators._validation import (
     AUTO,
     ON_MISFIT,
@@ -214,7 +214,7 @@ class IncompleteFactorAnalysis(
             large = self._read_large(source, sample_weight, refusal)
             cells, tables, sums = large.cells, large.tables, large.sums()
         check_rank(self.n_components, len(self.feature_indices_))
-        announce(
+        warn_or_raise(
             tail_messages(self._schema, cells.table, self.feature_indices_, sums),
             self.on_misfit,
         )

@@ -226,7 +226,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         if is_array:
             self._warn_of_duration(X)
         rng = np.random.default_rng(seed_from(self.random_state))
-        self._keep_model(self._seeded(rng).fit(X))
+        self._set_fitted_model(self._seeded(rng).fit(X))
         cells = self._checked(X)
         if not is_array:  # only now are there codes of levels
             self._warn_of_duration(cells)

@@ -41,7 +41,7 @@ from skvnce.estimators._large import (
     AsRead,
     in_chunks,
     is_large,
-    refuse_limits,
+    reject_limits,
     with_all_rows,
 )
 from skvnce.estimators._memory import check_fit
@@ -379,7 +379,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         self._check_parameters()
         source = in_parts(X)
         if source is not None:
-            refuse_limits(min_value, max_value)
+            reject_limits(min_value, max_value)
             return self._fit_large(self._read_large(source, sample_weight))
         given, X = X, self._read_table(X)
         check_fit(type(self), X.shape)
@@ -393,15 +393,15 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             return self._fit_large(with_all_rows(large, X, weights, columns))
         cells = self._read_cells(X, sample_weight, limits=limits)
         warn_of_scale(cells.weights, len(X))
-        self._keep_possible(cells.table, self.min_value, self.max_value)
+        self._learn_values(cells.table, self.min_value, self.max_value)
         self._limited_columns = limited_columns(
             self._schema, limits, is_whole=is_frame(given)
         )
         if limits is not None:
             known = self._schema.values
-            self._set_possible(known.reaching(cells.limits, self.feature_indices_))
+            self._set_values(known.reaching(cells.limits, self.feature_indices_))
         are_levels = self._schema.is_categorical
-        self._announce_tails(cells.table, self.feature_indices_[~are_levels])
+        self._report_tails(cells.table, self.feature_indices_[~are_levels])
         by_gibbs = are_levels.any() or (limits is not None and len(are_levels))
         finish = self._fit_cells(cells, None, by_gibbs, X, limits)
         self._fit_indicator(X[cells.counted])
@@ -448,12 +448,12 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
             self.fit(self._first_batch(X), sample_weight=sample_weight)
             check_can_continue("kinds" in self._model, has_state=True)
             if in_parts(X) is None and self._online is not None:
-                self._keep_rows(Stream.of(self._checked(X), sample_weight))
+                self._set_rows(Stream.of(self._checked(X), sample_weight))
             return self
         check_can_continue("kinds" in self._model, self._online is not None)
         table = self._checked(X)
         with one_thread():
-            self._go_on(Stream.of(table, sample_weight))
+            self._update(Stream.of(table, sample_weight))
         return self
 
     def _first_batch(self, X):
@@ -485,7 +485,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         except torch.linalg.LinAlgError as error:
             check_distance(self._schema, limits, X)
             raise ValueError(collinear(self.shrinkage)) from error
-        self._announce_misfit(REMEDY)
+        self._report_misfit(REMEDY)
         return finish
 
     def _fit_numbers(self, cells, tables, on_round):
@@ -494,7 +494,7 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         found = fit_numbers(cells, tables, self._schema, settings, on_round)
         self.shrinkage_, self.n_tuning_iter_ = found.shrinkage, found.n_tuning_iter
         self._set_copula(found.model)
-        self._keep_for_draws(*found.training)
+        self._set_training_rows(*found.training)
         self._online = stored(found.online)
         self.loss_curve_ = [-value / found.total for value in found.em.objectives]
         self.n_iter_ = found.em.n_rounds
@@ -566,28 +566,28 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
     def _fit_large(self, large):
         """Fit to a table that is not, or not all, in memory."""
         cells, self._limited_columns = large.cells, ()
-        self._keep_possible(cells.table, self.min_value, self.max_value, large.summary)
+        self._learn_values(cells.table, self.min_value, self.max_value, large.summary)
         are_numbers = ~self._schema.is_categorical
         numbers = self.feature_indices_[are_numbers]
-        self._announce_tails(cells.table, numbers, large.sums(are_numbers))
+        self._report_tails(cells.table, numbers, large.sums(are_numbers))
         by_gibbs, tables = not are_numbers.all(), large.tables
         finish = self._fit_cells(cells, tables, by_gibbs, cells.table)
         self._fit_indicator(np.where(large.summary.missing, np.nan, 0.0)[None])
         finish()
         return self
 
-    def _go_on(self, new):
+    def _update(self, new):
         """Repeat the fit with all rows, or learn from the new ones by online EM."""
         widened(self._schema, new.rows)  # raises an error for its rows
         if self._stream is not None:
             stream = Stream(*self._stream).followed_by(new)
             if stream.is_due:
-                self._keep_rows(stream.refitted(self, sample_weight=stream.weights))
+                self._set_rows(stream.refitted(self, sample_weight=stream.weights))
                 return
-            self._keep_rows(stream)
+            self._set_rows(stream)
         self._learn_more(new.rows, new.weights)
 
-    def _keep_rows(self, stream):
+    def _set_rows(self, stream):
         """Keep the rows of a stream, if they are few."""
         self._stream = stream.stored() if stream.n_rows <= stream.most else None
 
@@ -606,4 +606,4 @@ class GaussianImputer(CallbackSupportMixin, NormalParameters, FittedNormal):
         self._online = stored(state)
         self._set_model(model)
         most = rows_in_memory(self.n_features_in_)
-        self._keep_for_draws(*for_draws(state, rows, strength, most))
+        self._set_training_rows(*for_draws(state, rows, strength, most))

@@ -132,7 +132,7 @@ class FittedNormal(Imputer):
             If a parameter has a wrong type, or if columns of categories have limits.
         """
         if min_value is None and max_value is None:
-            self._announce_no_limits(X)
+            self._warn_of_absent_limits(X)
             given = {"as_array": as_array, "shift": shift, "reference": reference}
             return super().sample(X, n_draws, random_state, where=where, **given)
         if shift is not None or reference is not None:
@@ -257,12 +257,12 @@ class FittedNormal(Imputer):
     def _limits_given(self, min_value, max_value, X, checked):
         """Check limits of single cells; None if no missing cell has one."""
         if min_value is None and max_value is None:
-            self._announce_no_limits(X)
+            self._warn_of_absent_limits(X)
         found = limits_of(self._schema, min_value, max_value, X, checked)
         check_bounds(self._schema, found, is_whole=is_frame(X))
         return found and found.rounded(self._schema.values.integers)
 
-    def _announce_no_limits(self, X):
+    def _warn_of_absent_limits(self, X):
         """Warn if missing cells have limits at `fit`, and none now."""
         places = getattr(self, "_limited_columns", ())
         missing = np.isnan(self._checked(X)).any(0) if places else ()
@@ -359,7 +359,7 @@ class FittedNormal(Imputer):
         """Draw cells of nodes, in the units of X; (n_draws, n, n_nodes)."""
         cells = model_of(self._model, normals).draws(nodes, n_draws, limits)
         cells = _unless_limited(self._draw_marginal, cells, limits)
-        return self._made_possible(cells)
+        return self._rounded_to_valid(cells)
 
 
 def _unless_limited(fill, cells, limits):

@@ -38,7 +38,7 @@ class NormalParameters:
         """
         check_is_fitted(self)
         if hasattr(self, "trace_"):
-            self._announce_slow_chain()
+            self._warn_of_slow_chain()
         draws = self._parameter_draws()
         model = model_of(self._model)
         found = [model.moments(normal_of(one)) for one in draws]
@@ -46,7 +46,7 @@ class NormalParameters:
         means = np.array([mean for mean, _ in found]).reshape(count, d)
         return means, np.array([cov for _, cov in found]).reshape(count, d, d)
 
-    def _announce_slow_chain(self):
+    def _warn_of_slow_chain(self):
         """Warn if the Markov chain of the fit is short."""
         chain = self.r_hat_, self.latent_names_, len(self.trace_), self.n_burn_in_
         message = slow_chain(*chain)
@@ -71,7 +71,7 @@ class NormalParameters:
             self._training = None
         return self._draws or []
 
-    def _keep_for_draws(self, data, weights, strength, total=None):
+    def _set_training_rows(self, data, weights, strength, total=None):
         """Store the data from which the parameters are drawn at the first request.
 
         If they are a sample of the rows, `total` is the weight of all.

@@ -302,14 +302,16 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
 
     def _fit_graph(self, data, on_round):
         """Pose and solve the problem, and check the result."""
-        problem = self._pose(data)
+        problem = self._problem(data)
         self.n_tuning_iter_ = rounds_of_tuning()
-        fit = problem.learn(float(self.alpha), on_round=on_round, **self._effort(data))
+        fit = problem.learn(
+            float(self.alpha), on_round=on_round, **self._stopping(data)
+        )
         self._keep(fit, problem, data)
-        self._keep_probabilities(fit, problem)
-        self._judge(problem, data, fit.theta)
+        self._set_probabilities(fit, problem)
+        self._check_predictions(problem, data, fit.theta)
 
-    def _judge(self, problem, data, theta, strength="alpha"):
+    def _check_predictions(self, problem, data, theta, strength="alpha"):
         """Check the fit, and report a misfit; `strength` sets the L1 penalty."""
 
         def predict(kept, rows):
@@ -323,7 +325,7 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         options = {"fit_linear": self.fit_linear, "cut": self.largest_cut_}
         options["remedy"] = f"{strength} or ridge={self.ridge_:.2g}"
         found = _graph_checks.messages(self._schema, data, theta, **options)
-        self._announce_misfit(_graph_checks.REMEDY, found)
+        self._report_misfit(_graph_checks.REMEDY, found)
 
     def _remedy(self):
         """Say what to change if a fit diverges."""
@@ -339,11 +341,11 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
     def _read(self, X):
         """Choose the columns, and return the rows that have observed cells."""
         cells = self._read_cells(X)
-        self._announce_tails(cells.table, self.feature_indices_)
-        self._keep_possible(cells.table)
+        self._report_tails(cells.table, self.feature_indices_)
+        self._learn_values(cells.table)
         return Incomplete.from_array(cells.nodes)
 
-    def _pose(self, data):
+    def _problem(self, data):
         """Scale the columns, choose the ridges, and build the method."""
         units = em.units_of(data, self.fit_linear)
         self._check_scale(units.scale.numpy())
@@ -376,7 +378,7 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         self.precision_ = precision.numpy() / np.outer(scale, scale)
         self.linear_ = linear.numpy() / scale
         self.location_ = em.observed_mean(data.x, data.observed).numpy()
-        self._forget()
+        self._reset()
         if "nce" in self.algorithm:
             self.log_scale_ = float(log_scale) + float(np.log(scale).sum())
         unit = precision.numpy()
@@ -393,9 +395,9 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         limits = self.max_iter, self._tolerance(data)
         _graph_checks.warn_unless_converged(fit, self.ridge_, *limits)
 
-    def _keep_empty_graph(self):
+    def _set_empty_graph(self):
         """Set the attributes of a graph without nodes, as all columns are constant."""
-        self._forget()
+        self._reset()
         none, square = np.zeros(0), np.zeros((0, 0))
         self.ridge_, self.ridge_linear_ = (
             np.nan if isinstance(value, str) else float(value)
@@ -411,12 +413,12 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
             self.log_scale_ = 0.0
         self._check_held_out(square, None)
 
-    def _forget(self):
+    def _reset(self):
         """Delete attributes of an earlier fit that not every fit sets."""
         for name in ("untruncated_mean_", "log_scale_"):
             self.__dict__.pop(name, None)
 
-    def _keep_probabilities(self, fit, problem):
+    def _set_probabilities(self, fit, problem):
         """Estimate the probabilities of edges from a fit without an L1 penalty."""
         m_step = problem.method.m_step
         penalty = problem.penalty(0.0)

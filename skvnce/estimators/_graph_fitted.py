@@ -76,7 +76,7 @@ class FittedGraph(GraphTable, CellSampler):
                     n_draws=n_draws,
                     n_steps=self._settings().n_steps + self._settings().n_steps // 2,
                 ).numpy()
-                found = self._made_possible(self._draw_marginal(found))
+                found = self._rounded_to_valid(self._draw_marginal(found))
                 filled[:, *cells] = into_dtype(found, X.dtype)
         return self._columns_out(filled, X)
 

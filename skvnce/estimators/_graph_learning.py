@@ -29,11 +29,11 @@ class GraphLearning(CallbackSupportMixin):
             if self.feature_indices_.size:
                 self._fit_graph(data, on_round)
             else:
-                self._keep_empty_graph()
+                self._set_empty_graph()
         finish()
         return self
 
-    def _effort(self, data):
+    def _stopping(self, data):
         """Return how long EM goes on."""
         return {"max_iter": self.max_iter, "tol": self._tolerance(data)}
 
@@ -44,8 +44,8 @@ class GraphLearning(CallbackSupportMixin):
     def _fit_path(self, data, alphas, seed):
         """Fit all alphas to validated rows."""
         with self._threads(), seeded(seed):
-            problem = self._pose(data)
-            return problem, *learn_path(problem, alphas, **self._effort(data))
+            problem = self._problem(data)
+            return problem, *learn_path(problem, alphas, **self._stopping(data))
 
     def _fold_scores(self, X, train, test, alphas, seed):
         """Compute the score of held-out rows for each alpha; (n_alphas,)."""

@@ -123,17 +123,17 @@ class GraphSearch(CallbackSupportMixin):
         check_fit(type(learner), X.shape)
         data = learner._read(X)
         on_round, finish = report_rounds(self, learner.max_iter, X=X)
-        self._forget()
+        self._reset()
         with failures_named(learner._remedy()):
             with learner._threads(), seeded(self.random_state) as seed:
                 if learner.feature_indices_.size:
-                    problem = learner._pose(data)
-                    effort = learner._effort(data)
+                    problem = learner._problem(data)
+                    effort = learner._stopping(data)
                     found = learn_path(problem, alphas, on_round=on_round, **effort)
             if learner.feature_indices_.size:
                 self._choose(data, Search(learner, problem, *found, X, seed))
             else:
-                self._keep_empty_path(learner, alphas)
+                self._set_empty_path(learner, alphas)
         self._show(learner)
         finish()
         return self
@@ -141,7 +141,7 @@ class GraphSearch(CallbackSupportMixin):
     def _settings(self):
         return self._learner_class() if self.model is None else self.model
 
-    def _forget(self):
+    def _reset(self):
         """Delete the fitted attributes of an earlier fit."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
@@ -173,13 +173,13 @@ class GraphSearch(CallbackSupportMixin):
             self.path_[best] = chosen.numpy()
             self.cv_results_["n_edges"][best] = n_links(chosen)
             learner._keep(fit, problem, data)
-            learner._keep_probabilities(first, problem)
+            learner._set_probabilities(first, problem)
             with seeded(search.seed):
-                learner._judge(problem, data, fit.theta, "alphas")
+                learner._check_predictions(problem, data, fit.theta, "alphas")
 
-    def _keep_empty_path(self, learner, alphas):
+    def _set_empty_path(self, learner, alphas):
         """Set the attributes of a path of graphs without nodes."""
-        learner._keep_empty_graph()
+        learner._set_empty_graph()
         alphas = [0.0] if isinstance(alphas, int) else alphas
         self.alphas_, self.alpha_ = np.array(alphas), alphas[0]
         self.path_ = np.zeros((len(alphas), 0, 0))

@@ -18,7 +18,7 @@ from skvnce.estimators._reference import fitted_to
 from skvnce.estimators._validation import check_sample
 from skvnce.estimators._where import OF_PREDICTION, Rules, mask_of
 from skvnce.exceptions import TableWarning
-from skvnce.fitted.shift import announce_cuts, shift_of, shifted
+from skvnce.fitted.shift import shift_of, shifted, warn_of_cuts
 from skvnce.tables.output import as_given, probabilities_as_given
 from skvnce.tables.row_checks import NEVER_OBSERVED
 from skvnce.tables.statistics import into_dtype
@@ -130,7 +130,7 @@ class Imputer(CellSampler):
         shift = shift_of(model._schema, shift)
         draw = partial(model._drawn_shifted, checked, n_draws, seed, shift)
         found = self._ruled(draw, seed, checked, X, as_array, wanted)
-        announce_cuts(model._schema, shift, model._limit_of_shift)
+        warn_of_cuts(model._schema, shift, model._limit_of_shift)
         return found
 
     def fit_transform(self, X, y=None, *, where=None, **fit_params):

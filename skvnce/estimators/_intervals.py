@@ -40,7 +40,7 @@ def ranks_of_interval(level, n_draws):
     outside = (1 - level) / 2
     first = floor(outside * (n_draws + 1) + _ROUNDING)
     if not first:
-        _refuse(f"level={level!r}", outside, n_draws)
+        _reject(f"level={level!r}", outside, n_draws)
     return first - 1, n_draws - first
 
 
@@ -54,12 +54,12 @@ def ranks_of_quantiles(q, n_draws):
         check_share(share, "q")
         rank = ceil(share * (n_draws + 1) - _ROUNDING)
         if share * (n_draws + 1) < 1 - _ROUNDING or rank > n_draws:
-            _refuse(f"q={share!r}", min(share, 1 - share), n_draws)
+            _reject(f"q={share!r}", min(share, 1 - share), n_draws)
         ranks.append(rank - 1)
     return ranks
 
 
-def _refuse(asked, share, n_draws):
+def _reject(asked, share, n_draws):
     least = ceil(1 / share - _ROUNDING) - 1
     raise ValueError(
         f"{asked} needs n_draws of at least {least}, got n_draws={n_draws}."

@@ -272,24 +272,24 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         blind = []
         if frozen:
             members = [self._thawed()]
-            self._learn_possible(X, frozen=members[0])
+            self._learn_bounded_values(X, frozen=members[0])
             blind.extend(self._in_view_of(members[0], X))
         elif isinstance(self.model, TorchVAE):
-            self._refuse_categories(
+            self._reject_categories(
                 "TorchVAE models numbers. Encode the column, or pass a "
                 "VariationalAutoencoder."
             )
-            self._learn_possible(X)
+            self._learn_bounded_values(X)
             members = [TorchMember(self.model, self.n_features_in_)]
             blind.extend(self._in_view_of(members[0], X))
         else:
-            self._learn_possible(X)
-            self._announce_columns(X)
+            self._learn_bounded_values(X)
+            self._report_columns(X)
             self._warn_of_duration(X)
             on_chosen = None if self.on_misfit == "ignore" else blind.append
             members = [] if is_constant(X) else self._train(X, on_chosen)
-        self._keep_members(members, X)
-        self._judge(X, blind)
+        self._set_members(members, X)
+        self._check_predictions(X, blind)
         self._fit_indicator(X)
         self._stream = None
         finish()

@@ -39,7 +39,7 @@ from skvnce.sources.summary import (
     rows_in_memory,
     summarised,
 )
-from skvnce.tables.columns import refuse_categories
+from skvnce.tables.columns import reject_categories
 from skvnce.tables.containers import readable
 from skvnce.tables.model_columns import ModelCells
 from skvnce.tables.schema import Schema
@@ -73,7 +73,7 @@ class TableReader(BaseEstimator):
                 f"{type(head).__name__} of shape {shape}."
             )
         if columns is None:
-            refuse_categories(head)
+            reject_categories(head)
             head = readable(head)
         else:  # `incomplete_array` reads categories
             self.categorical_features, self.handle_unknown = None, handle_unknown
@@ -157,7 +157,7 @@ def is_large(X):
     return len(X) > rows_in_memory(X.shape[1])
 
 
-def refuse_limits(min_value, max_value):
+def reject_limits(min_value, max_value):
     """Raise an error for limits of single cells of a table in parts."""
     if min_value is not None or max_value is not None:
         raise ValueError(

@@ -90,7 +90,7 @@ class DrawnByMembers(Imputer):
             parts = self._parts(X, only_incomplete=True, n_chains=self.n_draws)
             for (rows, places), nodes in parts:
                 drawn, probabilities = self._drawn_by_all(nodes)
-                possible = self._possible_only(drawn, X.dtype)
+                possible = self._valid_only(drawn, X.dtype)
                 summed = STRATEGIES[self.strategy](possible)
                 for node, levels in self._fill_marginal_levels(probabilities).items():
                     summed[:, node] = levels.argmax(1)
@@ -128,7 +128,7 @@ class DrawnByMembers(Imputer):
     def _sources(self, X, n_draws, is_joint=True):
         def draw(member, nodes, number):
             drawn = self._drawn(member, nodes, number, _of_stream)
-            return self._possible_only(self._draw_marginal(drawn), X.dtype)
+            return self._valid_only(self._draw_marginal(drawn), X.dtype)
 
         return self.estimators_, draw
 
@@ -190,13 +190,13 @@ class DrawnByMembers(Imputer):
         columns = self._schema.columns
         return [j for j in places if not columns or columns[j].kind == NUMERIC]
 
-    def _announce_columns(self, X):
+    def _report_columns(self, X):
         """Warn of empty columns, and of those with cells far from the others."""
         warn_of_empty(self._schema, X, self._handling())
         numbers = self._numbers(observed_columns(self._schema, X))
-        self._announce_tails(X, numbers)
+        self._report_tails(X, numbers)
 
-    def _refuse_categories(self, reason):
+    def _reject_categories(self, reason):
         """Raise an error that names the columns of categories, if there are any."""
         names = [
             self._schema.label(place)
@@ -207,7 +207,7 @@ class DrawnByMembers(Imputer):
             have = "has" if len(names) == 1 else "have"
             raise ValueError(f"{', '.join(names)} {have} categories, and {reason}")
 
-    def _keep_members(self, members, X):
+    def _set_members(self, members, X):
         """Set the members and their columns; without members all are constant."""
         self.estimators_ = members
         if members:
@@ -224,7 +224,7 @@ class DrawnByMembers(Imputer):
             self.feature_indices_ = schema.model_columns
             self.constants_ = schema.constants
 
-    def _judge(self, X, blind):
+    def _check_predictions(self, X, blind):
         """Check predictions of cells that the fit of the first member has not used.
 
         Parameters
@@ -245,7 +245,7 @@ class DrawnByMembers(Imputer):
             return self._clipped(found), probabilities
 
         self._check_held_out(nodes, predict, hidden=hidden)
-        self._announce_misfit(_REMEDY)
+        self._report_misfit(_REMEDY)
 
     def _rough_mean(self, member, nodes):
         """Estimate means of cells of nodes, in the units of X, at low cost.
@@ -265,13 +265,13 @@ class DrawnByMembers(Imputer):
             cells[..., column] = summary
         return cells
 
-    def _learn_possible(self, X, frozen=None):
+    def _learn_bounded_values(self, X, frozen=None):
         """Determine the possible values of each column.
 
         If the only member was frozen, they are those of its training table, except for
         bounds that the user passes.
         """
-        self._keep_possible(X, self.min_value, self.max_value)
+        self._learn_values(X, self.min_value, self.max_value)
         warn_of_bounded_levels(self)
         columns = self._schema.columns
         if columns and all(column.levels is not None for column in columns):
@@ -281,14 +281,14 @@ class DrawnByMembers(Imputer):
             found = self._schema.values
             known = frozen._schema.values
             low, high = np.where(found.given, found.ranges, known.ranges)
-            self._set_possible(
+            self._set_values(
                 known._replace(low=low, high=np.maximum(low, high), given=found.given)
             )
 
-    def _possible_only(self, drawn, dtype):
+    def _valid_only(self, drawn, dtype):
         """Round draws of the nodes (n_draws, n, n_nodes) to possible values."""
         ranges = within(self.feature_ranges_[:, self.feature_indices_], dtype)
-        return np.clip(self._made_possible(drawn), *ranges)
+        return np.clip(self._rounded_to_valid(drawn), *ranges)
 
     def _bounds_of_nodes(self):
         """Return the user's bounds, (2, n_nodes); infinite without a bound."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scipy import sparse
 
-from skvnce.tables.containers import refuse_parts
+from skvnce.tables.containers import reject_parts
 
 _CGROUPS = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -199,7 +199,7 @@ def needs_memory(cls, X, *, reset, name="X"):
     else:
         reader = f"{owner}.fit"
         remedy = "fit to a sample of its rows, and predict each part"
-    refuse_parts(X, name, reader, remedy)
+    reject_parts(X, name, reader, remedy)
     if getattr(X, "ndim", 2) > 2:  # here, so that it is not another that says so
         raise ValueError(
             f"Found array with dim {X.ndim}, while dim <= 2 is required by {owner}."

@@ -43,13 +43,13 @@ _JUDGED = 1000  # maximum number of rows in which cells are predicted
 class HeldOutCheck:
     """Mixin that imputes columns which a model does not predict from their marginals.
 
-    The estimator has the parameter `on_misfit`.  Its `fit` calls `_announce_tails`
-    before it fits the model, and `_check_held_out` and `_announce_misfit` afterwards.
+    The estimator has the parameter `on_misfit`.  Its `fit` calls `_report_tails`
+    before it fits the model, and `_check_held_out` and `_report_misfit` afterwards.
     Its `transform` calls `_fill_marginal` (and `_fill_marginal_levels` if it predicts
     probabilities of levels), and its `sample` calls `_draw_marginal`.
     """
 
-    def _announce_tails(self, X, columns, sums=None):
+    def _report_tails(self, X, columns, sums=None):
         """Warn or raise if a few cells dominate the squared errors of a column.
 
         Parameters
@@ -61,7 +61,7 @@ class HeldOutCheck:
             If X is a sample of the rows, the other arguments of `heavy_in_sums`.
         """
         if self.on_misfit != "ignore":
-            announce(tail_messages(self._schema, X, columns, sums), self.on_misfit)
+            warn_or_raise(tail_messages(self._schema, X, columns, sums), self.on_misfit)
 
     def _check_held_out(self, nodes, predict, *, weights=None, hidden=None):
         """Hold out cells, predict them, and set the attributes that result.
@@ -86,10 +86,10 @@ class HeldOutCheck:
             The cells that are held out; None selects a tenth.
         """
         weights = np.ones(len(nodes)) if weights is None else weights
-        found = Judgement(np.nan, np.zeros(nodes.shape[1], dtype=bool))
+        found = HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
         if self.on_misfit != "ignore" and nodes.shape[1]:
             with step("predicting held-out cells"):
-                found = _judged(nodes, predict, weights, hidden)
+                found = _compared(nodes, predict, weights, hidden)
         self.held_out_gain_, self.marginal_columns_ = found
         are_levels = self._schema.is_categorical
         self._marginals_of_columns = {
@@ -97,7 +97,7 @@ class HeldOutCheck:
             for j in np.flatnonzero(self.marginal_columns_)
         }
 
-    def _announce_misfit(self, remedy, others=()):
+    def _report_misfit(self, remedy, others=()):
         """Warn or raise if columns are not predicted, or if there are other messages.
 
         Parameters
@@ -109,7 +109,7 @@ class HeldOutCheck:
         """
         held_out = self.marginal_columns_, self.held_out_gain_, remedy
         found = misfit_messages(self._schema, *held_out)
-        announce([*others, *found], self.on_misfit)
+        warn_or_raise([*others, *found], self.on_misfit)
 
     def _fill_marginal(self, cells):
         """Fill marginal columns (..., n_nodes) by means or modes, in place."""
@@ -162,9 +162,9 @@ def _some_rows(nodes, rows):
     return rows[key <= np.unique(key)[:_JUDGED][-1]]
 
 
-def _judged(nodes, predict, weights, hidden):
+def _compared(nodes, predict, weights, hidden):
     """Predict held-out cells; compare errors of columns scaled by their maximum."""
-    nothing = Judgement(np.nan, np.zeros(nodes.shape[1], dtype=bool))
+    nothing = HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     if hidden is None:
         hidden = hold_out(nodes, torch.from_numpy(weights), HELD_OUT)[1].numpy()
     kept = np.where(hidden, np.nan, nodes)
@@ -211,7 +211,7 @@ def _level_losses(codes, probabilities, kept, weights):
     return -np.log(np.maximum(own, _LEAST)), -np.log(mass / mass.sum())[codes]
 
 
-class Judgement(NamedTuple):
+class HeldOutResult(NamedTuple):
     """Result of predicting held-out cells by a model.
 
     Attributes
@@ -266,12 +266,12 @@ def judge(nodes, hidden, filled, mean, scale, weights=None, heavy=None, losses=N
 
     Returns
     -------
-    Judgement
+    HeldOutResult
     """
     weights = np.ones(len(nodes)) if weights is None else weights
     heavy = np.zeros(len(scale), dtype=bool) if heavy is None else heavy
     if not hidden.any():
-        return Judgement(np.nan, np.zeros(nodes.shape[1], dtype=bool))
+        return HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         own, means = (
             np.where(hidden, ((guess - nodes) / scale) ** 2, 0.0)
@@ -293,7 +293,7 @@ def judge(nodes, hidden, filled, mean, scale, weights=None, heavy=None, losses=N
     if together > means.sum() * max(1 + noise, _TOLERANCE + noise / 3):
         marginal |= own > means
     gain = 1 - own.sum() / means.sum() if means.any() else np.nan
-    return Judgement(float(gain), marginal)
+    return HeldOutResult(float(gain), marginal)
 
 
 def _worse_beyond_chance(own, means, weights):
@@ -324,7 +324,7 @@ def _worse_without_farthest(own, means, weights):
     return weights @ own > weights @ (rest * means)
 
 
-def announce(messages, on_misfit):
+def warn_or_raise(messages, on_misfit):
     """Issue messages as warnings, or raise one error with all of them.
 
     Parameters
@@ -364,7 +364,7 @@ def misfit_messages(schema, marginal, gain, remedy):
 def tail_messages(schema, X, columns, sums=None):
     """Describe the columns whose squared errors are dominated by a few cells.
 
-    Parameters are those of `HeldOutCheck._announce_tails`.
+    Parameters are those of `HeldOutCheck._report_tails`.
     """
     if sums is None:
         found = heavy_tailed(X, columns)

@@ -221,7 +221,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         self._check_parameters()
         table = binary_table(self, X, reset=True)
         check_fit(type(self), (table.nnz / table.shape[1], table.shape[1]))
-        self._forget()
+        self._reset()
         table = self._observed(table)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._training():
@@ -273,7 +273,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         first = not hasattr(self, "model_state_")
         table = binary_table(self, X, reset=first)
         if first:
-            self._forget()
+            self._reset()
         else:
             self._check_made_with()
         table = self._observed(table)

@@ -82,16 +82,16 @@ class NodeScores(CachedModules, ConstantColumns):
 
     _slot = "solver"  # name of the parameter, in messages
 
-    def _keep_nodes(self, X, weights, consequence):
+    def _read_nodes(self, X, weights, consequence):
         """Choose the columns of the model; return their cells in the rows used."""
         cells = self._read_cells(X, weights, consequence)
-        self._set_possible(valid_values(self._schema, cells.table))
+        self._set_values(valid_values(self._schema, cells.table))
         levels = self._schema.is_categorical
         self.location_ = np.where(levels, 0.0, cells.location)
         self.scale_ = np.where(levels, 1.0, cells.scale)
         return cells.nodes, torch.from_numpy(cells.weights)
 
-    def _set_possible(self, found):
+    def _set_values(self, found):
         self._valid = tuple(found)  # plain, for skops
 
     def _fit_normal(self, nodes, weights, *, nonlinear, asked):
@@ -121,7 +121,7 @@ class NodeScores(CachedModules, ConstantColumns):
         units = Units(self.location_, self.scale_)
         chosen = _chosen(nodes, weights, units, nonlinear)
         self.shrinkage_ = chosen.strength / nodes.shape[1]
-        self._keep_scores(raw, chosen.marginals, asked, weights)
+        self._set_scores(raw, chosen.marginals, asked, weights)
         data, _ = self._cell_scores().scores(raw)
         fit = em.fit_normal(data, weights, chosen.strength, chosen.start, **_EFFORT)
         self.n_tuning_iter_ = rounds_of_tuning()
@@ -136,7 +136,7 @@ class NodeScores(CachedModules, ConstantColumns):
             marginals = _chosen(*part, units, nonlinear).marginals
             marginals = widened_marginals(marginals, numbers)
         self.shrinkage_ = SHARE
-        self._keep_scores(raw, marginals, asked, weights)
+        self._set_scores(raw, marginals, asked, weights)
         data, _ = self._cell_scores().scores(raw)
         normal = self._latent_normal(data, weights, SWEEPS)
         self.n_tuning_iter_ = rounds_of_tuning() + SWEEPS
@@ -155,7 +155,7 @@ class NodeScores(CachedModules, ConstantColumns):
         part = data.take(rows), weights, self._families()
         return levels.fit_latents(*part, SHARE, n_sweeps)
 
-    def _keep_scores(self, raw, marginals, asked, weights):
+    def _set_scores(self, raw, marginals, asked, weights):
         """Set the attributes of the map to scores, and the families of the columns."""
         self.nonlinear_columns_ = np.zeros(len(self.scale_), dtype=bool)
         if marginals is not None:

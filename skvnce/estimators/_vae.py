@@ -18,7 +18,7 @@ from skvnce.estimators._autoencoder import TrainedAutoencoder, check_draws
 from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._memory import check_fit
-from skvnce.estimators._misfit import announce, tail_messages
+from skvnce.estimators._misfit import tail_messages, warn_or_raise
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import Adam
 from skvnce.estimators._scores import FAMILIES
@@ -297,7 +297,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
             warn_of_unused(self, dict.fromkeys(names, "no column has numbers"))
         if self.on_misfit != "ignore":
             numbers = self.feature_indices_[~self._schema.is_categorical]
-            announce(tail_messages(self._schema, X, numbers), self.on_misfit)
+            warn_or_raise(tail_messages(self._schema, X, numbers), self.on_misfit)
         return self
 
     @keeps_state_on_failure

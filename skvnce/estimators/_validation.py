@@ -20,7 +20,7 @@ from skvnce.tables.columns import (
     FROM_DTYPE,
     Column,
     encode,
-    refuse_categories,
+    reject_categories,
 )
 from skvnce.tables.containers import (
     TEXT_REMEDY,
@@ -187,7 +187,7 @@ def read_table(estimator, X, *, like=None, asked=None):
     needs_memory(type(estimator), X, reset=True)
     settings, columns = _settings(estimator), None
     if not hasattr(settings, "categorical_features"):
-        refuse_categories(X)
+        reject_categories(X)
     else:
         asked = settings.categorical_features if asked is None else asked
         columns = like._schema.columns if hasattr(like, "_schema") else None
@@ -229,7 +229,7 @@ def incomplete_array(estimator, X):
         return X.table
     needs_memory(type(estimator), X, reset=False)
     if not hasattr(_settings(estimator), "categorical_features"):
-        refuse_categories(X)
+        reject_categories(X)
     schema = estimator._schema
     if schema.columns is None:
         table = _numbers(estimator, X, reset=False)

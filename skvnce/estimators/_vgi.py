@@ -279,17 +279,17 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         self._check_parameters()
         X = self._read_table(X)
         check_fit(type(self), X.shape)
-        self._refuse_levels()
-        self._learn_possible(X)
-        self._announce_columns(X)
+        self._reject_levels()
+        self._learn_bounded_values(X)
+        self._report_columns(X)
         _, finish = report_rounds(self, None, X=X)
         with warnings.catch_warnings():  # the imputer has given this warning already
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")
             blind = []
             on_chosen = None if self.on_misfit == "ignore" else blind.append
             members = [] if is_constant(X) else self._train(X, on_chosen)
-        self._keep_members(members, X)
-        self._judge(X, blind)
+        self._set_members(members, X)
+        self._check_predictions(X, blind)
         self._fit_indicator(X)
         finish()
         return self
@@ -336,7 +336,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
             for member in self.estimators_
         ]
         for member in found:
-            self._tell_strays(member)
+            self._warn_of_strays(member)
         self.estimators_ = found
         return self
 
@@ -366,7 +366,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         members = announced(type(self).__name__, members, count)
         for seed, weights in steps("member", members, count, has_parts=True):
             member = clone(base)._fit_member(self, X, seed, weights, on_chosen)
-            self._tell_strays(member)
+            self._warn_of_strays(member)
             found.append(member)
             solver = Adam(**member._solver() | {"validation_fraction": 0})
             base.set_params(max_iter=member.best_iter_, solver=solver)
@@ -377,7 +377,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         if isinstance(self.model, IncompleteDensity):
             self.model._check_conditions()
 
-    def _tell_strays(self, member):
+    def _warn_of_strays(self, member):
         """Warn about columns whose chains often leave the observed range."""
         if member.strays_:
             names = self._schema.labels(member.strays_)
@@ -396,11 +396,11 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
             return clone(self.model)
         return IncompleteDensity(self.model)
 
-    def _refuse_levels(self):
+    def _reject_levels(self):
         """Raise an error if there are categories, and `model` is of numbers."""
         density = self._density()
         if not density._has_encoder():
-            self._refuse_categories(
+            self._reject_categories(
                 f"model={density.model!r} is a density of numbers. Use model='vae' or "
                 "GaussianImputer, or encode them as numbers."
             )

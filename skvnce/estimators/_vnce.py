@@ -35,7 +35,7 @@ from skvnce.estimators._validation import (
 from skvnce.estimators._vnce_fitted import FittedDensity
 from skvnce.estimators._vnce_settings import (
     Parameters,
-    refusals_named,
+    errors_named,
     settings_of,
     solver_of,
     warn_of_bound,
@@ -326,21 +326,21 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         X = self._read_table(X)
         check_fit(type(self), X.shape)
         cells = self._read_cells(X)
-        self._keep_possible(cells.table)
-        self._announce_tails(cells.table, self.feature_indices_)
+        self._learn_values(cells.table)
+        self._report_tails(cells.table, self.feature_indices_)
         on_round, finish = report_rounds(self, self._most_rounds(), X=X)
         with one_thread(), torch.enable_grad(), seeded(self.random_state) as seed:
             self._seed = seed
             if self.feature_indices_.size:
                 self._fit_model(cells, on_round)
             else:
-                self._keep_no_model()
+                self._set_no_model()
         finish()
         return self
 
     def _fit_model(self, cells, on_round):
         """Fit the model and check it."""
-        with refusals_named(), failures_named(_DIVERGED):
+        with errors_named(), failures_named(_DIVERGED):
             given = (getattr(self, name) for name in Parameters._fields)
             settings = settings_of(Parameters(*given), self._seed, cells.nodes)
             moments = cells.location, cells.scale
@@ -357,12 +357,12 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
             with step("checking the draws of missing cells by more draws"):
                 self.bound_gap_ = found.bound_gap(settings.n_draws)
             warn_of_bound(self.bound_gap_, settings.n_draws)
-            self._judge(cells.nodes, settings)
+            self._check_predictions(cells.nodes, settings)
 
-    def _keep_no_model(self):
+    def _set_no_model(self):
         """Set the attributes of a fit in which all columns are constant."""
         none, square = np.zeros(0), np.zeros((0, 0))
-        self._forget()
+        self._reset()
         if self.model is None:
             self.mean_, self.covariance_ = none, square
         self.noise_, self.model_state_, self.posterior_state_ = {}, {}, {}
@@ -374,7 +374,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         self._cache = []
         self._check_held_out(square, None)
 
-    def _forget(self):
+    def _reset(self):
         """Delete the attributes of an earlier fit of another model."""
         for name in ("mean_", "covariance_"):
             vars(self).pop(name, None)
@@ -391,7 +391,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
                 "each fit needs a new one. Pass lambda n_features: ..., or the class."
             )
 
-    def _judge(self, nodes, settings):
+    def _check_predictions(self, nodes, settings):
         """Fit to the cells that are not held out, and predict the others."""
         hidden = None  # select a tenth, from which `transform` is checked
         if self.n_components_ or not np.isnan(nodes).any():
@@ -407,7 +407,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
             return self._filled(found.outcome.fitted, found.units, kept[rows]), {}
 
         self._check_held_out(nodes, predict, hidden=hidden)
-        self._announce_misfit(_REMEDY)
+        self._report_misfit(_REMEDY)
 
     def _keep(self, found):
         """Set the fitted attributes."""
@@ -418,7 +418,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         self.objective_ = float(best.evaluation.values.mean())
         self.accuracy_ = found.accuracy()
         self.noise_ = found.noise.parameters
-        self._forget()
+        self._reset()
         if isinstance(fitted.model.model, FreeGaussian):
             normal = fitted.model.model.free.normal()
             self.mean_, self.covariance_ = found.units.moments(normal)

@@ -130,7 +130,7 @@ class FittedDensity(CachedModules, CellSampler):
                     out[rows[:, 0]] = into_dtype(drawn, X.dtype)
                 else:
                     cells = self._draw_marginal(self._units().restored(drawn))
-                    cells = self._made_possible(cells)
+                    cells = self._rounded_to_valid(cells)
                     out[rows, columns] = into_dtype(cells, X.dtype)
         return out.reshape(n_draws, len(X), -1)
 

@@ -100,7 +100,7 @@ def settings_of(parameters, seed, nodes):
 
 
 _GAP = 1.0  # `log_scale_gap_` above which `fit` warns
-_REFUSALS = {  # the first that matches; the order is from special to general
+_ERRORS = {  # the first that matches; the order is from special to general
     NotAModel: "model must map the number of features to a torch.nn.Module with a "
     "method log_density(x) or log_density(x, z); {}",
     UnknownLatents: "n_components is needed: {}",
@@ -120,12 +120,12 @@ _REFUSALS = {  # the first that matches; the order is from special to general
 
 
 @contextmanager
-def refusals_named():
+def errors_named():
     """Convert errors about what the user passed into errors that name the parameter."""
     try:
         yield
-    except tuple(_REFUSALS) as error:
-        text = next(t for k, t in _REFUSALS.items() if isinstance(error, k))
+    except tuple(_ERRORS) as error:
+        text = next(t for k, t in _ERRORS.items() if isinstance(error, k))
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(text.format(error)) from error
 

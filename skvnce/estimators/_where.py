@@ -134,7 +134,7 @@ class Rules(NamedTuple):
             some = {place: shares[own] for place, shares in levels.items()}
             if own.any() and some:
                 self._change_levels(found, missing, some, rows[own], rng)
-        self._announce(denied)
+        self._warn_of_denied(denied)
         return drawn, filled
 
     def _redraw(self, draws, missing, draw, rows, tries):
@@ -184,7 +184,7 @@ class Rules(NamedTuple):
             rows = self._change_levels(found, missing, levels, rows)
         for row in rows:
             self._choose_draw(found, missing, draw, row)
-        self._announce(denied[None])
+        self._warn_of_denied(denied[None])
         return table, filled
 
     def _change_levels(self, found, missing, probabilities, rows, rng=None):
@@ -233,7 +233,7 @@ class Rules(NamedTuple):
         levels = [bool(columns[place].levels) for place in self.schema.returned]
         return np.where(levels, drawn, row)
 
-    def _announce(self, denied):
+    def _warn_of_denied(self, denied):
         """Warn of observed cells, (n_draws, n_samples, n_features), that are denied."""
         rows, columns = np.nonzero(denied.any(0))
         if len(rows):

@@ -5,7 +5,7 @@ from sklearn.base import clone
 
 from skvnce.tables.cells import is_frame
 from skvnce.tables.columns import FROM_DTYPE, PASSED, asked_kinds
-from skvnce.tables.containers import refuse_parts
+from skvnce.tables.containers import reject_parts
 from skvnce.tables.identifiers import modelled_columns
 
 
@@ -49,7 +49,7 @@ def unfilled_by(imputers, X):
     ndarray of bool, of shape (n_features,)
         Columns that one of the imputers or more passes through.
     """
-    refuse_parts(X)
+    reject_parts(X)
     settings = {}
     for imputer in imputers:
         given = [one.categorical_features for one in _readers(imputer).values()]

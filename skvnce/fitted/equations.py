@@ -216,7 +216,7 @@ class Equations(NamedTuple):
         names = np.tile(rows, len(tables))
         left = self._move(values, free, fixed)
         if len(left):
-            self._refuse(values[left[0]][None], free[left[0]][None], names[left[0]])
+            self._reject(values[left[0]][None], free[left[0]][None], names[left[0]])
         tables[:, rows] = values.reshape(len(tables), len(rows), -1)
         return tables
 
@@ -257,7 +257,7 @@ class Equations(NamedTuple):
                 break
         return holds
 
-    def _refuse(self, row, free, name):
+    def _reject(self, row, free, name):
         """Raise an error for a row (1, n_features) whose equations do not hold."""
         for one in self.derived:
             if free[0, one.target] and np.isnan(row[0, one.target]):

@@ -174,7 +174,7 @@ def shift_of(schema, shift):
     return Shift(columns, moves, log_odds, {node: np.zeros(2) for node in moves})
 
 
-def announce_cuts(schema, shift, limit):
+def warn_of_cuts(schema, shift, limit):
     """Warn of columns whose cells have moved by much less than stated.
 
     `limit` maps the index of a column to why it has moved by less.

@@ -102,7 +102,7 @@ class ConvergenceDisplay:
             chain = dict(trace=trace, r_hat=r_hat, names=names, n_burn_in=burn_in)
         display = cls(losses, **chain).plot(n_traces=n_traces)
         if chain:
-            estimator._announce_slow_chain()
+            estimator._warn_of_slow_chain()
         return display
 
     def plot(self, *, n_traces=5):

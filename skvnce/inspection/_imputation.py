@@ -4,7 +4,7 @@ import numpy as np
 
 from skvnce.inspection._common import FALL, RISE, axes_or_new
 from skvnce.inspection._tables import read, set_date_axis
-from skvnce.tables.containers import refuse_parts
+from skvnce.tables.containers import reject_parts
 
 KINDS = ("density", "strip", "box", "scatter")
 _MOST = 12  # maximum number of panels that are chosen without being asked for
@@ -55,7 +55,7 @@ class ImputationDisplay:
         table, draws = read(X), list(draws)
         missing = np.isnan(table.cells)
         for k, one in enumerate(draws):
-            refuse_parts(one, f"draws[{k}]")
+            reject_parts(one, f"draws[{k}]")
             shape = getattr(one, "shape", np.shape(one))
             if tuple(shape) != missing.shape:
                 raise ValueError(

@@ -7,7 +7,7 @@ import numpy as np
 from skvnce.inspection._common import shown_name
 from skvnce.tables.cells import TIMES
 from skvnce.tables.columns import Column, encode
-from skvnce.tables.containers import refuse_parts
+from skvnce.tables.containers import reject_parts
 from skvnce.tables.mixed import columns_by_dtype
 
 _DAY = 24 * 3600 * 1e6  # microseconds
@@ -41,7 +41,7 @@ class Read(NamedTuple):
 
 def read(X, columns=None, name="X"):
     """Read a table, with the levels of `columns` if they are given."""
-    refuse_parts(X, name)
+    reject_parts(X, name)
     if columns is None:
         columns = columns_by_dtype(X)
     if columns is None:

@@ -5,7 +5,7 @@ from math import ceil
 import numpy as np
 
 from skvnce.metrics._checks import finite
-from skvnce.tables.containers import refuse_parts
+from skvnce.tables.containers import reject_parts
 
 _FEWEST = 4  # steps: two in each half
 _CONVERGED = 1.05  # largest R-hat of a chain that is long enough
@@ -47,7 +47,7 @@ def split_r_hat(chains):
     >>> round(split_r_hat([[1, 2, 1, 2, 5, 6, 5, 6]]), 3)
     4.975
     """
-    refuse_parts(chains, "chains")
+    reject_parts(chains, "chains")
     steps = finite(np.asarray(chains, dtype=np.float64), "chains")
     if steps.ndim < 2 or steps.shape[1] < _FEWEST or not len(steps):
         raise ValueError(

@@ -16,7 +16,7 @@ from skvnce.tables.cells import (
     item,
 )
 from skvnce.tables.columns import read_columns
-from skvnce.tables.containers import column_label, readable, refuse_parts
+from skvnce.tables.containers import column_label, readable, reject_parts
 from skvnce.tables.mixed import columns_by_dtype
 
 _ROUNDING = 1e-4  # of the sum of probabilities, which may be of single precision
@@ -50,7 +50,7 @@ class HiddenCells(NamedTuple):
 
 def cells_of(X, name):
     """List the columns of a table, as `Cells`."""
-    refuse_parts(X, name)
+    reject_parts(X, name)
     if type(X) is np.ndarray and X.dtype == object and X.ndim == 2:
         cells = [Cells(X, j, None) for j in range(X.shape[1])]
     else:
@@ -128,7 +128,7 @@ def ordinal_places(X_true):
 
 def chosen(X_true, columns, places):
     """Return the indices of named columns, or those of the default."""
-    refuse_parts(X_true, "X_true")
+    reject_parts(X_true, "X_true")
     places = places if columns is None else positions(X_true, columns)
     if not places:
         raise ValueError(

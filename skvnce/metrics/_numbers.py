@@ -6,7 +6,7 @@ import numpy as np
 
 from skvnce.metrics._checks import finite
 from skvnce.missingness import _check_hidden, _table
-from skvnce.tables.containers import readable, refuse_parts
+from skvnce.tables.containers import readable, reject_parts
 from skvnce.tables.mixed import columns_by_dtype, select_columns
 
 
@@ -210,7 +210,7 @@ def coverage(X_true, draws, hidden, *, level=0.9, ties="inside"):
 def _draws(draws, n_min):
     """Return the draws as an array of at least n_min tables."""
     for k, draw in enumerate(draws if isinstance(draws, list | tuple) else ()):
-        refuse_parts(draw, f"draws[{k}]")
+        reject_parts(draw, f"draws[{k}]")
     draws = np.asarray(readable(draws, "draws"))
     if draws.ndim != 3:
         raise ValueError(

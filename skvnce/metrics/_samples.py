@@ -11,7 +11,7 @@ from skvnce.metrics._checks import finite
 from skvnce.metrics._forecasts import cells_of, check_shape
 from skvnce.missingness import _check_hidden, _generator, _table
 from skvnce.tables.cells import TIMES, is_frame
-from skvnce.tables.containers import refuse_parts
+from skvnce.tables.containers import reject_parts
 from skvnce.tables.mixed import columns_by_dtype
 
 _BLOCK = 2**22  # distances held at once, 32 MiB
@@ -154,7 +154,7 @@ def _check_folds(n_splits, n_rows):
 
 def _completed_tables(X):
     """List completed tables with their names in errors."""
-    refuse_parts(X, "X_imputed")
+    reject_parts(X, "X_imputed")
     if not is_frame(X) and len(X) and (is_frame(X[0]) or np.ndim(X[0]) == 2):
         return [(f"draw {i}", table) for i, table in enumerate(X)]
     return [("X_imputed", X)]

@@ -86,19 +86,19 @@ class FirstReading(NamedTuple):
         """
         before = self.counts[number]
         if len(X) != before.n_rows:
-            _refuse_change(number, f"{before.n_rows} rows", len(X))
+            _reject_change(number, f"{before.n_rows} rows", len(X))
         n_observed, total = _counted(_tensor(X))
         if n_observed != before.n_observed:
-            _refuse_change(number, f"{before.n_observed} observed cells", n_observed)
+            _reject_change(number, f"{before.n_observed} observed cells", n_observed)
         with np.errstate(invalid="ignore"):
             changed = abs(total - before.total) > _ROUNDING * before.size
         if changed.any():
             place = np.flatnonzero(changed)[0]
             had = f"sum {before.total[place]:.9g} in column {self.names[place]!r}"
-            _refuse_change(number, had, f"{total[place]:.9g}")
+            _reject_change(number, had, f"{total[place]:.9g}")
 
 
-def _refuse_change(number, had, has):
+def _reject_change(number, had, has):
     raise ValueError(
         f"Part {number} of X had {had} when it was first read, and now {has}. Parts "
         "must be the same each time; a function that draws random numbers needs a "

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from skvnce.tables.cells import is_frame, is_missing
-from skvnce.tables.containers import refuse_parts
+from skvnce.tables.containers import reject_parts
 from skvnce.tables.schema import Schema
 
 
@@ -234,7 +234,7 @@ def columns_given(
         Index of the column.
     cells : ndarray of shape (n_samples,)
     """
-    refuse_parts(given, name)
+    reject_parts(given, name)
     if not isinstance(given, dict) and not is_frame(given):
         table, wanted = np.asarray(given), (n_samples, schema.n_columns)
         if table.shape != wanted:

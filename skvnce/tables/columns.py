@@ -175,7 +175,7 @@ def encode(
     return table
 
 
-def refuse_categories(X: ArrayLike) -> None:
+def reject_categories(X: ArrayLike) -> None:
     """Raise an error for a data frame with columns of categories."""
     if not is_frame(X):
         return
@@ -269,7 +269,7 @@ def _column(source: Cells, asked: object, by_dtype: bool) -> Column:
             source.numbers("number")
         return Column("numeric", dtype=kept or "number")
     if dtype == "mixed":
-        _refuse_mixed(source)
+        _reject_mixed(source)
     kind = asked if isinstance(asked, str) else "ordinal"
     levels = _levels(source, asked)
     return Column(
@@ -359,7 +359,7 @@ def _nearest(cells: np.ndarray, levels: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(cells), np.nan, np.searchsorted(halves, cells))
 
 
-def _refuse_mixed(source: Cells) -> None:
+def _reject_mixed(source: Cells) -> None:
     """Raise an error for a column of text and other objects."""
     texts = [is_text(value) for value in source.values if not is_missing(value)]
     is_rare = 2 * sum(texts) <= len(texts)

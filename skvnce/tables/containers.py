@@ -38,9 +38,9 @@ def readable(X: ArrayLike, name: str = "X", *, sparse: bool = False) -> ArrayLik
         For dates and durations, records, polars' LazyFrame, tables in parts, tensors
         that numpy cannot read and data frames of sparse columns.
     """
-    _refuse_containers(X, name)
-    _refuse_sparse_frames(X, name, accepted=sparse)
-    _refuse_times(X, name)
+    _reject_containers(X, name)
+    _reject_sparse_frames(X, name, accepted=sparse)
+    _reject_times(X, name)
     if isinstance(X, list | tuple) and any(
         isinstance(row, np.ma.MaskedArray) for row in X
     ):
@@ -118,7 +118,7 @@ def is_in_parts(X: ArrayLike) -> bool:
     return is_of_dask(X) or type(X).__name__ == "Chunks"
 
 
-def refuse_parts(
+def reject_parts(
     X: ArrayLike,
     name: str = "X",
     reader: str = "This function",
@@ -156,7 +156,7 @@ def refuse_parts(
     )
 
 
-def refuse_no_table(X: ArrayLike, name: str = "X") -> None:
+def reject_no_table(X: ArrayLike, name: str = "X") -> None:
     """Raise an error for None, and for the name of a file instead of its table.
 
     Raises
@@ -177,20 +177,20 @@ def refuse_no_table(X: ArrayLike, name: str = "X") -> None:
         )
 
 
-def _refuse_containers(X: ArrayLike, name: str) -> None:
+def _reject_containers(X: ArrayLike, name: str) -> None:
     """Raise an error for containers that are not tables of cells."""
-    refuse_no_table(X, name)
+    reject_no_table(X, name)
     kind = type(X).__name__
     first = X[0] if isinstance(X, list | tuple) and len(X) else X
     if kind == "LazyFrame":
         raise TypeError(
             f"{name} is a LazyFrame, which holds no cells. collect() it first."
         )
-    refuse_parts(X, name)
+    reject_parts(X, name)
     if hasattr(X, "columns") and not len(X.columns):
         raise ValueError(f"{name} has no columns.")
     if type(first).__module__.split(".")[0] == "torch":
-        _refuse_tensors(first, name)
+        _reject_tensors(first, name)
     if isinstance(first, dict) and not hasattr(first, "toarray"):  # dok_array
         raise TypeError(
             f"{name} is made of dicts. Turn it into a table, for example by "
@@ -205,7 +205,7 @@ def _refuse_containers(X: ArrayLike, name: str) -> None:
         )
 
 
-def _refuse_tensors(X: ArrayLike, name: str) -> None:
+def _reject_tensors(X: ArrayLike, name: str) -> None:
     """Raise an error for tensors that numpy cannot read."""
     calls = [
         call
@@ -223,7 +223,7 @@ def _refuse_tensors(X: ArrayLike, name: str) -> None:
         )
 
 
-def _refuse_sparse_frames(X: ArrayLike, name: str, accepted: bool) -> None:
+def _reject_sparse_frames(X: ArrayLike, name: str, accepted: bool) -> None:
     """Raise an error for sparse columns, or only for those with a fill value not 0."""
     if not (hasattr(X, "iloc") and hasattr(X, "sparse")):
         return
@@ -235,7 +235,7 @@ def _refuse_sparse_frames(X: ArrayLike, name: str, accepted: bool) -> None:
             )
 
 
-def _refuse_times(X: ArrayLike, name: str) -> None:
+def _reject_times(X: ArrayLike, name: str) -> None:
     """Raise an error for dates or durations, which numpy counts in units of time."""
     found = next(_times(X), None)
     if found is not None:

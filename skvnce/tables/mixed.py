@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from skvnce.tables.cells import cells_of_columns, is_frame
 from skvnce.tables.columns import Column, read_columns
-from skvnce.tables.containers import refuse_parts
+from skvnce.tables.containers import reject_parts
 
 _NUMBERS = "fiu"  # kinds of dtypes
 
@@ -37,7 +37,7 @@ def columns_by_dtype(X: ArrayLike, name: str = "X") -> list[Column] | None:
     TypeError
         For tables in parts.
     """
-    refuse_parts(X, name)
+    reject_parts(X, name)
     if is_frame(X):
         if hasattr(X, "iloc") and all(dtype.kind in _NUMBERS for dtype in X.dtypes):
             return None

@@ -170,7 +170,7 @@ def test_heavy_tails_are_looked_for(seed):
     def worse(kept, rows):
         return nodes[rows] + 1.001 * (np.nanmean(kept, 0) - nodes[rows]), {}
 
-    _, marginal = _misfit._judged(nodes, worse, np.ones(400), hidden)
+    _, marginal = _misfit._compared(nodes, worse, np.ones(400), hidden)
     assert marginal.tolist() == [False, True]
 
 
@@ -195,7 +195,7 @@ def test_a_level_that_only_held_out_cells_have_hides_no_misfit(seed):
         codes = nodes[rows, 0].astype(int)
         return kept[rows], {0: np.eye(3)[(codes + 1) % 3]}
 
-    _, marginal = _misfit._judged(nodes, wrong, np.ones(200), hidden)
+    _, marginal = _misfit._compared(nodes, wrong, np.ones(200), hidden)
     assert marginal.tolist() == [True]
 
 
@@ -227,7 +227,7 @@ def test_columns_count_alike(monkeypatch):
         return filled, {}
 
     hidden = rng.uniform(size=nodes.shape) < 0.2
-    gain, _ = _misfit._judged(nodes, predict, np.ones(400), hidden)
+    gain, _ = _misfit._compared(nodes, predict, np.ones(400), hidden)
     # of two sums of about 80 squares of normals: a standard error of 0.056
     assert abs(gain - 0.5) < 5 * 0.056
 
