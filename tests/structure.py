@@ -39,15 +39,15 @@ CODE_LINES = {"testing/_checks.py": 302}
 WRITES = {
     "_validation": 2,
 }
-TAKES = {
-    "_binary": 1,
-    "_callbacks": 1,
-    "_duration": 1,
-    "_parts": 1,
-    "_prediction": 1,
-    "_reference": 1,
-    "_unused": 2,
-    "_validation": 6,
+TAKES = {  # and why
+    "_binary": 1,  # scikit-learn's validate_data
+    "_callbacks": 1,  # scikit-learn's callbacks
+    "_duration": 1,  # a clone is fitted to a part, and timed
+    "_parts": 1,  # its parameters are checked
+    "_prediction": 1,  # the seeds of its parts are set
+    "_reference": 1,  # a clone is fitted to other rows
+    "_unused": 2,  # its parameters are compared with their defaults
+    "_validation": 6,  # scikit-learn's validate_data, and what it has set
 }
 _NAMES = {"estimator", "imputer", "learner", "member"}  # of estimators in arguments
 _OF_VARS = r"(vars\(\w+\)|\w+\.__dict__)\.(update|pop|clear|setdefault)$"
