@@ -1,5 +1,6 @@
 """Tables, configurations and calls of `equality.py`."""
 
+from copy import deepcopy
 from functools import partial
 from inspect import signature
 from types import SimpleNamespace
@@ -37,7 +38,12 @@ def is_ours(value):
     return type(value).__module__.startswith("skvnce.")
 
 
-def numbers(n=100, d=5, seed=0, missing=0.2):
+def is_full(name):
+    """Tell whether all calls are made, for one configuration of each estimator."""
+    return name.split("/")[1] in ("default", "logistic", "ridge", "equations")
+
+
+def numbers(n=80, d=5, seed=0, missing=0.2):
     """Draw correlated numbers with missing cells."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 1)) + rng.normal(size=(n, d)) + np.arange(d)
@@ -63,7 +69,7 @@ def table(X, *, parts=(), copies=False, number=0, level=None, **fit):
     )  # fmt: skip
 
 
-def mixed(n=100):
+def mixed(n=80):
     """Make a frame of columns of all kinds."""
     rng = np.random.default_rng(2)
     z = rng.normal(size=n)
@@ -86,7 +92,7 @@ def mixed(n=100):
 
 def with_names():
     """Add identifiers, dates, and an empty and a constant column."""
-    X, n = mixed(), 100
+    X, n = mixed(), 80
     rng = np.random.default_rng(3)
     X.insert(0, "id", [f"row {k}" for k in range(n)])
     X["day"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(
@@ -108,7 +114,7 @@ def holes():
 
 
 def counts():
-    rng, n = np.random.default_rng(4), 120
+    rng, n = np.random.default_rng(4), 90
     rate = rng.gamma(2.0, size=n)
     X = pd.DataFrame(
         {
@@ -126,7 +132,7 @@ def counts():
 
 
 def heavy():
-    X = np.random.default_rng(5).standard_t(2, size=(100, 5))
+    X = np.random.default_rng(5).standard_t(2, size=(80, 5))
     X[:, 1] += X[:, 0]
     return np.where(np.isnan(numbers()), np.nan, X)
 
@@ -141,7 +147,7 @@ def collinear():
 
 def sums():
     parts = pd.DataFrame(
-        np.random.default_rng(6).gamma(4.0, size=(100, 3)), columns=[*"abc"]
+        np.random.default_rng(6).gamma(4.0, size=(80, 3)), columns=[*"abc"]
     )
     parts["total"], parts["ratio"] = parts.sum(axis=1), parts["a"] / parts["b"]
     return parts.mask(np.isnan(numbers()))
@@ -151,7 +157,7 @@ def ratio(a, b):
     return a / b
 
 
-def binary(n=100, d=8):
+def binary(n=80, d=8):
     rng = np.random.default_rng(7)
     causes = rng.random((n, 2)) < 0.4
     X = ((causes @ (rng.random((2, d)) < 0.5)) | (rng.random((n, d)) < 0.1)).astype(
@@ -171,8 +177,8 @@ def limited():
 
 def limited_frame():
     X = holes()
-    low = {"a": np.linspace(-1, 0, 100), "b": -2.0}
-    return table(X, number="a", copies=True, min_value=low)
+    low = {"a": np.linspace(-1, 0, 80), "b": -2.0}
+    return table(X, number="a", min_value=low)
 
 
 def thirds(X):
@@ -185,8 +191,8 @@ MIXED = {"number": "number", "level": ("answer", "yes")}
 TABLES = {
     "normal": lambda: table(numbers(), parts=thirds(numbers()), copies=True),
     "float32": lambda: table(np.asfortranarray(numbers().astype(np.float32))),
-    "positive": lambda: table(POSITIVE(), copies=True, parts=thirds(POSITIVE())),
-    "holes-positive": lambda: table(holes().abs(), number="a", copies=True),
+    "positive": lambda: table(POSITIVE(), copies=True),
+    "holes-positive": lambda: table(holes().abs(), number="a"),
     "heavy-positive": lambda: table(abs(heavy())),
     "holes": lambda: table(holes(), number="a", copies=True, parts=thirds(holes())),
     "counts": lambda: table(counts(), number="whole", parts=thirds(counts())),
@@ -200,15 +206,15 @@ TABLES = {
         pd.DataFrame(np.round(numbers(), 1), columns=[5, 3, 1, 0, 2])
     ),
     "weights": lambda: table(
-        numbers(), sample_weight=np.arange(100) % 4, copies=True
+        numbers(), sample_weight=np.arange(80) % 4, copies=True
     ),
     "limits": limited,
     "limits-frame": limited_frame,
     "mixed": lambda: table(mixed(), copies=True, parts=thirds(mixed()), **MIXED),
-    "names": lambda: table(with_names(), copies=True, **MIXED),
+    "names": lambda: table(with_names(), **MIXED),
     "polars": lambda: table(pl.from_pandas(mixed()), **MIXED),
     "sums": lambda: table(sums(), number="a", copies=True),
-    "binary": lambda: table(binary()[1], copies=True, parts=thirds(binary()[1])),
+    "binary": lambda: table(binary()[1], parts=thirds(binary()[1])),
     "sparse": lambda: table(csr_array(binary()[0])),
     "chunks": lambda: table(Chunks(thirds(numbers()))),
     "chunks-mixed": lambda: table(Chunks(thirds(mixed())), **MIXED),
@@ -269,37 +275,45 @@ def density(*arguments, **parameters):
 
 # fmt: off
 GI = partial(add, "GaussianImputer")
-GI("default", f"{NUMBERS} weights limits limits-frame {CATEGORIES} binary {PARTS} bad")
-GI("few draws", f"{NUMBERS} {CATEGORIES} limits", n_parameter_draws=1, max_iter=12)
+GI("default", f"{NUMBERS} weights limits limits-frame {CATEGORIES} binary {PARTS}")
+GI("errors", "bad", max_iter=6, n_parameter_draws=1)
+GI("few draws", "float32 counts heavy wide names limits",
+   n_parameter_draws=1, max_iter=12)
 GI("no draws", f"{FEW} mixed", n_parameter_draws=0, shrinkage=0.3)
-GI("normal", f"{NUMBERS} weights limits chunks", marginals="normal", tol=0.1)
+GI("normal",
+   "normal holes float32 positive heavy collinear weights limits chunks",
+   marginals="normal", tol=0.1)
 GI("keep", "holes names", keep_empty_features=True, add_indicator=True, output="pandas")
-GI("polars out", "mixed polars holes", add_indicator=True, output="polars")
-GI("bounds", f"{FEW} limits limits-frame", min_value=-1, max_value="observed")
+GI("polars out", "polars holes", add_indicator=True, output="polars")
+GI("bounds", f"{FEW} limits", min_value=-1, max_value="observed")
 GI("bounds by name", "holes", min_value={"a": 0.0, "b": "observed"}, max_value={"c": 9})
 GI("bounds in counts", "counts", min_value={"whole": 2.5}, max_value={"int": 60})
 GI("kinds", "mixed", categorical_features={"few": "nominal", "count": "ordinal"},
    handle_unknown="missing")
 GI("indices", "repeated binary", categorical_features=[0, 2])
 GI("no categories", "counts", categorical_features=None, on_misfit="ignore")
-GI("raises", f"{NUMBERS}", on_misfit="raise")
-GI("verbose", f"{FEW} mixed chunks", verbose=2)
+GI("raises", "heavy collinear wide", on_misfit="raise")
+GI("verbose", "holes mixed chunks", verbose=2)
 
 CG = partial(add, "CopulaGraphLearner")
-CG("default", f"{NUMBERS} limits limits-frame {CATEGORIES} {PARTS} bad")
-CG("short", f"{NUMBERS} mixed", alpha=0.02, max_iter=6, keep_empty_features=True)
+CG("default", f"{NUMBERS} limits limits-frame {CATEGORIES} {PARTS}")
+CG("errors", "bad", max_iter=2)
+CG("short", "normal counts heavy wide repeated mixed",
+   alpha=0.02, max_iter=6, keep_empty_features=True)
 CG("kinds", "mixed", categorical_features={"few": "nominal"}, handle_unknown="missing")
 CG("verbose", "holes mixed", verbose=2, max_iter=5, output="pandas")
 quick = skvnce.CopulaGraphLearner(max_iter=10, keep_empty_features=True)
 CV = partial(add, "CopulaGraphLearnerCV")
-CV("default", f"{FEW} mixed counts bad", alphas=4)
-CV("cv", f"{FEW} mixed", quick, alphas=[0.3, 0.1], selection="cv", cv=2)
+CV("default", "normal holes mixed", alphas=4)
+CV("errors", "bad", skvnce.CopulaGraphLearner(max_iter=2), alphas=2)
+CV("cv", "holes", quick, alphas=[0.3, 0.1], selection="cv", cv=2)
 CV("cv-1se", "normal", quick, alphas=3, selection="cv-1se", cv=3, verbose=2)
-CV("stability", f"{FEW} mixed", quick, alphas=3, selection="stability", n_subsamples=3)
+CV("stability", "mixed", quick, alphas=3, selection="stability", n_subsamples=3)
 CV("gamma", "positive", quick, alphas=3, gamma=0.5)
 
 TG = partial(add, "TruncatedGaussianGraphLearner")
-TG("default", "normal positive counts binary heavy-positive holes-positive bad")
+TG("default", "normal positive counts binary heavy-positive holes-positive")
+TG("errors", "bad", max_iter=5)
 for name in ["vnce", "vnce-cdi", "vnce-cdi-mean", "vnce-lognormal", "pseudo-likelihood",
              "imputed-nce", "imputed-score-matching", "maximum-likelihood"]:
     TG(name, "positive holes-positive", algorithm=name, max_iter=2, n_steps=2)
@@ -311,7 +325,8 @@ TG("keep", "holes-positive", keep_empty_features=True, output="pandas", verbose=
 TG("ridge", "positive", ridge=0.1, ridge_linear=0.2, tol=0.1, n_steps=5)
 quick = skvnce.TruncatedGaussianGraphLearner(max_iter=10, keep_empty_features=True)
 CV = partial(add, "TruncatedGaussianGraphLearnerCV")
-CV("default", "positive holes-positive bad", alphas=4)
+CV("default", "positive holes-positive", alphas=4)
+CV("errors", "bad", quick, alphas=2)
 CV("cv", "positive", quick, alphas=[0.3, 0.1], selection="cv", cv=2)
 CV("cv-1se", "positive", quick, alphas=3, selection="cv-1se", cv=3, verbose=2)
 CV("stability", "holes-positive", quick, alphas=3, selection="stability",
@@ -323,7 +338,8 @@ FA("two", f"{NUMBERS} weights", n_components=2, max_iter=20)
 FA("pandas", "holes", 1, output="pandas", verbose=2)
 
 VAE = partial(add, "VariationalAutoencoder")
-VAE("default", f"{NUMBERS} {CATEGORIES} binary bad", **TINY)
+VAE("default", f"{NUMBERS} {CATEGORIES} binary", **TINY)
+VAE("errors", "bad", 1, **TINY | {"max_iter": 0})
 VAE("siwae", f"{FEW} mixed", 2, algorithm="miss-siwae", solver=ON_ALL,
     n_posterior_components=3, **TINY)
 for name in ["mvae", "miss-svae", "demiss-vae", "cvi-vae", "mvb-vae", "vbgi-vae"]:
@@ -333,10 +349,11 @@ VAE("untrained", f"{FEW} counts", max_iter=0, n_importance_samples=8)
 VAE("verbose", "holes names", 2, output="pandas", verbose=2, **TINY)
 
 LI = partial(add, "LAIRImputer", **DRAWN)
-LI("default", f"{NUMBERS} {CATEGORIES} binary bad", vae(), n_estimators=2)
+LI("default", f"{NUMBERS} {CATEGORIES} binary", vae(), n_estimators=2)
+LI("errors", "bad", vae(1, max_iter=0), n_estimators=1)
 LI("median", f"{FEW} mixed", vae(2, solver=ON_ALL), n_estimators=3, strategy="median",
-   min_value=-1, max_value="observed", add_indicator=True, keep_empty_features=True)
-LI("mode", "counts holes", vae(1), n_estimators=1, strategy="mode", output="pandas")
+   min_value="observed", max_value=9, add_indicator=True, keep_empty_features=True)
+LI("mode", "counts", vae(1), n_estimators=1, strategy="mode", output="pandas")
 for name in ["mwg", "ac-mwg", "pseudo-gibbs"]:
     LI(name, "normal mixed", vae(1), sampler=name, n_estimators=1)
 LI("parts", "normal", vae(1), sampler=LAIR(2, 4, "prior"), n_estimators=1, verbose=2)
@@ -347,19 +364,23 @@ LI("unknown", "mixed", vae(1), n_estimators=1, handle_unknown="missing",
    categorical_features={"few": "nominal"})
 
 VI = partial(add, "VGIImputer", **DRAWN)
-VI("default", f"{NUMBERS} {CATEGORIES} bad", density(), n_estimators=1)
+VI("default", f"{NUMBERS} {CATEGORIES}", density(), n_estimators=1)
+VI("errors", "bad", density(max_iter=0), n_estimators=1)
 VI("two", f"{FEW} mixed", density(), n_estimators=2, add_indicator=True,
-   keep_empty_features=True, min_value=-1, max_value="observed")
+   keep_empty_features=True, min_value="observed", max_value=9)
 for name in ["flow", "coupling-flow", "factor-analysis"]:
-    VI(name, FEW, density(name, solver=Adam(8)), n_estimators=2, strategy="median")
+    VI(name, "holes", density(name, solver=Adam(8)), n_estimators=2, strategy="median")
 VI("blob", "normal", density(Blob, solver=ON_ALL), strategy="mode", verbose=2)
 VI("mcem", "normal", density("coupling-flow", algorithm=MCEM(4, 1)), n_estimators=1)
-VI("settings", f"{FEW} mixed", density(algorithm=VGI(n_updates=1, n_warm_up=2)))
-VI("own network", FEW, density("flow", algorithm=VGI("mixture", network="independent")))
+VI("settings", f"{FEW} mixed", density(algorithm=VGI(n_updates=1, n_warm_up=1)),
+   n_estimators=1)
+VI("own network", "normal", density("factor-analysis",
+   algorithm=VGI("mixture", network="independent")), n_estimators=1)
 VI("pandas", "counts", density("factor-analysis"), output="pandas")
 
 VN = partial(add, "VNCEEstimator")
-VN("default", f"{NUMBERS} bad")
+VN("default", NUMBERS)
+VN("errors", "bad", max_iter=1, noise_ratio=1)
 VN("bell", "normal holes", Bell, max_iter=1, solver=LBFGS(1), keep_empty_features=True)
 VN("factor", "normal", Factor, max_iter=1, noise_ratio=2)
 VN("short", FEW, max_iter=3, n_init=2, ridge=0.1, output="pandas", verbose=2)
@@ -371,13 +392,15 @@ for name in ["avi", "svi", "lb-cdi", "ub-cdi"]:
     NO(name, "binary sparse", 2, algorithm=name, init="random", alpha=0.5)
 
 FI = partial(add, "ForestImputer", n_estimators=4, n_draws=2, n_completions=1)
-FI("default", f"{NUMBERS} {CATEGORIES} {PARTS} bad", gaussian())
+FI("default", f"{NUMBERS} {CATEGORIES} {PARTS}", gaussian())
+FI("errors", "bad", gaussian(max_iter=4), weight=0.5)
 FI("weight", f"{FEW} mixed names", gaussian(add_indicator=True), weight=0.9)
 FI("keep", "holes names", gaussian(keep_empty_features=True), output="pandas")
 FI("lair", "normal mixed", skvnce.LAIRImputer(vae(1), **DRAWN), weight=0.5, verbose=2)
 
 CI = partial(add, "ConsistentImputer")
-CI("default", f"{NUMBERS} {CATEGORIES} chunks chunks-mixed bad", gaussian())
+CI("default", f"{NUMBERS} {CATEGORIES} chunks chunks-mixed", gaussian())
+CI("errors", "bad", gaussian(max_iter=4))
 EQUATIONS = {"sums": {"total": [*"abc"]}, "derived": {"ratio": (ratio, [*"ab"])}}
 CI("equations", "sums", gaussian(), **EQUATIONS)
 CI("pandas", "sums", gaussian(add_indicator=True), output="pandas", verbose=2,
@@ -396,40 +419,35 @@ MIR("trees", "holes mixed names")
 # fmt: on
 
 
-def calls(one, table):
+def calls(one, table, is_full):
     """Yield method, label, arguments and options of what is recorded of a fit."""
-    X, new, key = table.X, table.new, table.number
+    X, new, key, level = table.X, table.new, table.number, table.level
     fixed, limits = {"random_state": 5}, table.fit
     limits = {k: v for k, v in limits.items() if k in ("min_value", "max_value")}
+    two = {"n_draws": 2, **fixed}
     yield "transform", "", (X,), {}
     yield "transform", "new", (new,), {}
     yield "sample", "list", (X,), {"n_draws": 3, **fixed}
-    yield "sample", "array", (X,), {"n_draws": 3, "as_array": True, **fixed}
-    yield "sample", "new", (new,), {"n_draws": 2, **fixed}
-    shift = (
-        {key: -0.5}
-        if table.level is None
-        else {key: 1, table.level[0]: {table.level[1]: 1.5}}
-    )
-    yield "sample", "shift", (X,), {"n_draws": 2, "shift": shift, **fixed}
-    if hasattr(X, "shape") and isinstance(X.shape[0], int):
+    yield "sample", "new", (new,), two
+    shift = {key: -0.5} if level is None else {key: 1, level[0]: {level[1]: 1.5}}
+    yield "sample", "shift", (X,), {"shift": shift, **two}
+    if is_full and hasattr(X, "shape") and isinstance(X.shape[0], int):
+        yield "sample", "array", (X,), {"n_draws": 3, "as_array": True, **fixed}
         mask = np.random.default_rng(9).random(X.shape) < 0.5
+        yield "sample", "mask", (X,), {"where": mask, **fixed}
+        yield "transform", "mask", (X,), {"where": mask}
         other = list(X.columns)[1] if hasattr(X, "columns") else 1
-        rule = {other: lambda T: np.asarray(T[key] if other != 1 else T[:, 0]) > 0}
-        yield "sample", "rule", (X[:16],), {"where": rule, "n_draws": 2, **fixed}
+        rule = {other: lambda T: np.asarray(T[key] if other != 1 else T[:, 0]) > -1}
+        yield "sample", "rule", (X[:16],), {"where": rule, **two}
         yield "transform", "rule", (X[:16],), {"where": rule}
         everywhere = {"where": lambda T: np.ones(T.shape, dtype=bool)}
         yield "sample", "function", (X[:16],), everywhere | fixed
         if table.copies:
-            yield (
-                "sample",
-                "reference",
-                (X,),
-                {"reference": X[:60], "n_draws": 2, **fixed},
-            )
+            yield "sample", "reference", (X,), {"reference": X[:60], **two}
+            yield "sample", "both", (X,), {"reference": X[:60], "shift": shift, **two}
     if limits:
         yield "transform", "limits", (X,), limits
-        yield "sample", "limits", (X,), {"n_draws": 2, **limits, **fixed}
+        yield "sample", "limits", (X,), limits | two
         yield "interval", "limits", (X, 0.8, 19, 3), limits
         yield "quantile", "limits", (X, [0.1, 0.9], 19, 3), limits
     if hasattr(one, "predict"):
@@ -439,12 +457,14 @@ def calls(one, table):
         yield "score", "", (X, table.target), {}
     else:
         yield "interval", "", (X,), {"level": 0.8, "n_draws": 19, **fixed}
-        yield "quantile", "", (X,), {"q": [0.1, 0.5], "n_draws": 19, **fixed}
-        yield "score", "", (X,), {}
+        yield "quantile", "", (new,), {"q": [0.1, 0.5], "n_draws": 19, **fixed}
     yield "score_samples", "", (X,), {}
-    yield "score_samples", "new", (new,), {"return_std": True}
     yield "category_probabilities", "", (X,), {}
-    yield "category_probabilities", "new", (new,), {}
+    if is_full:
+        if not hasattr(one, "predict"):
+            yield "score", "", (X,), {}
+        yield "score_samples", "new", (new,), {"return_std": True}
+        yield "category_probabilities", "new", (new,), {}
     yield "objective", "", (X,), {}
     yield "sample_latents", "", (X,), {"n_draws": 2, **fixed}
     yield "sample_rows", "", (6,), fixed
@@ -558,7 +578,7 @@ OPTIONS = {  # of methods
         [True], {"z": [True]}, {"a": 0.5}, {"a": [True, False]}, np.ones((60, 5)),
         "all",
         {"a": lambda T: None}, lambda T: 1 / 0, lambda T: [True], lambda T: {"z": True},
-        {"number": lambda T: T["answer"] == "yes"}, {"a": lambda T: T["b"] > 99},
+        {"number": lambda T: T["answer"] == "yes"},
     ],
     "reference": [
         [[1.0]], plain_frame()[:1], plain_frame() * 0 + 1, plain_frame() * np.nan
@@ -580,7 +600,7 @@ PARAMETERS = {  # that need more than one wrong type
     "max_value": [{"z": 1}, {"a": None}, [[1.0]], -1e9, {0: 1}, np.inf, {"b": [1, 2]}],
     "categorical_features": [
         ["z"], [9], {"a": "kind"}, {"a": ["u", "v"]}, [True], {"z": 1},
-        {"a": "nominal"}, {"a": "passthrough"}, ["a"], [0],
+        {"a": "passthrough"}, "from", {"a": 3},
     ],
     "sums": [{"z": ["a"]}, {"a": ["z"]}, {"a": []}, {"a": [*"ab"]}, {"a": [*"bc"]}],
     "derived": [{"a": 3}, {"a": (ratio, ["z"])}, {"a": (ratio, ["a"])}, {"a": (1, [])}],
@@ -621,7 +641,7 @@ def bad_calls(estimator):
         )
         yield f"fit {title}", lambda Z=Z, o=target: new().fit(Z, **o) and None
         if hasattr(estimator, "partial_fit"):
-            one = new().fit(X)
+            one = deepcopy(fitted["numbers"][0])
             yield (
                 f"partial_fit {title}",
                 lambda Z=Z, one=one: one.partial_fit(Z) and None,
@@ -633,20 +653,16 @@ def bad_calls(estimator):
                 yield f"fit mixed {title}", lambda Z=Z: new().fit(Z, **y) and None
         for name in methods:
             known = signature(getattr(one, name)).parameters
-            if (
-                name == "fit_posterior"
-                or "X" in known
-                and known["X"].default is not known["X"].empty
-            ):
+            is_optional = "X" in known and known["X"].default is not known["X"].empty
+            if name in ("fit_posterior", "fit_transform") or is_optional:
                 continue
-            first = [] if "X" not in known else [good]
+            first = [good] if "X" in known else []
             if first and "fit" not in name:
-                extra = [y["y"]] if takes_y and name == "score" else []
+                extra = {"y": y["y"]} if takes_y and name == "score" else {}
+                extra |= {"n_draws": 9} if "n_draws" in known else {}
                 for title, Z in tables.items():
-                    yield (
-                        f"{name} {kind} {title}",
-                        partial(getattr(one, name), Z, *extra),
-                    )
+                    call = partial(getattr(one, name), Z, **extra)
+                    yield f"{name} {kind} {title}", call
             given = y if name == "fit" else {}
             for option in known.keys() & OPTIONS.keys() - (
                 {"sample_weight"} & {*given}
