@@ -129,9 +129,9 @@ def accepted(function, given):
     return {k: v for k, v in given.items() if k in signature(function).parameters}
 
 
-def run(estimator, table, is_full):
+def run(estimator, title, configuration):
     """Yield names and results of one configuration and table."""
-    one = clone(estimator)
+    one, table, full = clone(estimator), TABLES[title](), is_full(configuration)
     takes_y = not hasattr(one, "transform")
     table.target = table.y["classes" if is_classifier(one) else "target"]
     target = {"y": table.target} if takes_y else {}
@@ -141,13 +141,13 @@ def run(estimator, table, is_full):
     if failed:
         return
     yield "attributes", told(lambda: attributes(one))[1]
-    for name, label, arguments, options in calls(one, table, is_full):
+    for name, label, arguments, options in calls(one, table, full):
         method = getattr(one, name, None)
         if method is None or accepted(method, options).keys() != options.keys():
             continue
         found = told(lambda f=method, a=arguments, o=options: f(*a, **o))[1]
         yield f"{name}[{label}]" if label else name, found
-    if not is_full:
+    if not full:
         return
     name = "predict" if takes_y else "transform"
     if table.copies:
@@ -183,14 +183,13 @@ def work(task):
     start, found = time.process_time(), {}
     estimator, wanted = CONFIGS[name]
     for title in tables:
-        if title == BAD:
-            items = run_bad(estimator)
-        elif title in wanted:
-            items = run(estimator, TABLES[title](), is_full(name))
-        else:
-            continue
-        for item, value in items:
-            found[f"{name} | {title} | {item}"] = value
+        if title in wanted:
+            items = run_bad(estimator) if title == BAD else run(estimator, title, name)
+            try:
+                found |= {f"{name} | {title} | {item}": value for item, value in items}
+            except Exception as error:  # of this script or a fit that should succeed
+                stopped = {"stopped": f"{type(error).__name__}: {error}"}
+                found[f"{name} | {title} | all"] = stopped
     return name, found, time.process_time() - start
 
 

@@ -1,5 +1,6 @@
 """Tables, configurations and calls of `equality.py`."""
 
+import warnings
 from copy import deepcopy
 from functools import partial
 from inspect import signature
@@ -623,12 +624,12 @@ def bad_calls(estimator):
     takes_y = not hasattr(estimator, "transform")
     y = {"y": np.arange(60) % 3} if takes_y else {}
     X, methods = plain_frame(), methods_of(cls())
-    fitted = {"numbers": (new().fit(X, **y), X)}
-    if (
-        getattr(estimator.__sklearn_tags__().input_tags, "categorical", False)
-        or takes_y
-    ):
-        fitted["mixed"] = new().fit(mixed(60), **y), mixed(60)
+    takes_levels = takes_y or hasattr(estimator, "category_probabilities")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = {"numbers": (new().fit(X, **y), X)}
+        if takes_levels or cls is skvnce.VariationalAutoencoder:
+            fitted["mixed"] = new().fit(mixed(60), **y), mixed(60)
     for name in methods:
         if name not in ("fit", "fit_transform", "partial_fit"):
             known = [X][: "X" in signature(getattr(cls, name)).parameters]
