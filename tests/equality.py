@@ -34,14 +34,21 @@ from skvnce.training import rounds
 rounds.STEPS = 2  # steps of a round of training
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 SECONDS = re.compile(r"\d[\d.,:]*(e-?\d+)? ?(s|ms|min|h|seconds?|minutes?)\b")
+CHOICES = re.compile(r"\{'[^{}:]*'\}")
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+def text(value):
+    """Leave out what differs between runs: addresses, and the order of sets."""
+    value = ADDRESS.sub("0x", str(value))
+    return CHOICES.sub(lambda found: str(sorted(found[0].split("'")[1::2])), value)
 
 
 def plain(value):
     """Reduce a result to arrays, numbers, texts, and lists and dicts of these."""
     kind = type(value).__name__
     if isinstance(value, PLAIN) and type(value) in PLAIN:
-        return ADDRESS.sub("0x", value) if isinstance(value, str) else value
+        return text(value) if isinstance(value, str) else value
     if isinstance(value, torch.Tensor):
         return ["tensor", value.detach().cpu().numpy().copy(), value.requires_grad]
     if isinstance(value, np.ndarray | np.generic):
@@ -106,10 +113,10 @@ def told(call):
             result = plain(value)
         except Exception as error:
             notes = getattr(error, "__notes__", [])
-            raised = [type(error).__name__, str(error), *notes]
-            result = {"raised": [ADDRESS.sub("0x", text) for text in raised]}
+            raised = [type(error).__name__, text(error), *map(text, notes)]
+            result = {"raised": raised}
     own = [
-        (w.category.__name__, ADDRESS.sub("0x", str(w.message)), w.filename in OWN)
+        (w.category.__name__, text(w.message), w.filename in OWN)
         for w in seen
         if not issubclass(w.category, DeprecationWarning | ResourceWarning)
     ]
@@ -246,8 +253,8 @@ def equal_but_for_bits_of_nan(a, b):
 
 def short(value, most=300):
     """Write a result in one line."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= most else text[:most] + "..."
+    found = " ".join(repr(value).split())
+    return found if len(found) <= most else found[:most] + "..."
 
 
 def compare(old, new):

@@ -150,7 +150,7 @@ def sums():
     parts = pd.DataFrame(
         np.random.default_rng(6).gamma(4.0, size=(80, 3)), columns=[*"abc"]
     )
-    parts["total"], parts["ratio"] = parts.sum(axis=1), parts["a"] / parts["b"]
+    parts["total"], parts["ratio"] = parts.sum(axis=1), ratio(parts["a"], parts["b"])
     return parts.mask(np.isnan(numbers()))
 
 
@@ -190,13 +190,13 @@ def thirds(X):
 FRAME, POSITIVE = partial(mixed), partial(lambda: np.exp(numbers() / 3))
 MIXED = {"number": "number", "level": ("answer", "yes")}
 TABLES = {
-    "normal": lambda: table(numbers(), parts=thirds(numbers()), copies=True),
+    "normal": lambda: table(numbers(), parts=thirds(numbers())),
     "float32": lambda: table(np.asfortranarray(numbers().astype(np.float32))),
     "positive": lambda: table(POSITIVE(), copies=True),
     "holes-positive": lambda: table(holes().abs(), number="a"),
     "heavy-positive": lambda: table(abs(heavy())),
-    "holes": lambda: table(holes(), number="a", copies=True, parts=thirds(holes())),
-    "counts": lambda: table(counts(), number="whole", parts=thirds(counts())),
+    "holes": lambda: table(holes(), number="a", copies=True),
+    "counts": lambda: table(counts(), number="whole"),
     "heavy": lambda: table(heavy()),
     "collinear": lambda: table(collinear()),
     "repeated": lambda: table(np.round(numbers(), 1)),
@@ -213,6 +213,7 @@ TABLES = {
     "limits-frame": limited_frame,
     "mixed": lambda: table(mixed(), copies=True, parts=thirds(mixed()), **MIXED),
     "names": lambda: table(with_names(), **MIXED),
+    "levels": lambda: table(mixed().drop(columns="text"), **MIXED),
     "polars": lambda: table(pl.from_pandas(mixed()), **MIXED),
     "sums": lambda: table(sums(), number="a", copies=True),
     "binary": lambda: table(binary()[1], parts=thirds(binary()[1])),
@@ -224,6 +225,7 @@ TABLES = {
 }  # fmt: skip
 NUMBERS = "normal float32 positive holes counts heavy collinear repeated wide complete"
 NUMBERS += " constant labels"
+OTHERS = "normal float32 holes counts heavy repeated wide constant labels"
 CATEGORIES = "mixed names polars"
 PARTS = "chunks chunks-mixed dask dask-array"
 FEW = "normal holes"
@@ -286,12 +288,13 @@ GI("normal",
    marginals="normal", tol=0.1)
 GI("keep", "holes names", keep_empty_features=True, add_indicator=True, output="pandas")
 GI("polars out", "polars holes", add_indicator=True, output="polars")
-GI("bounds", f"{FEW} limits", min_value=-1, max_value="observed")
-GI("bounds by name", "holes", min_value={"a": 0.0, "b": "observed"}, max_value={"c": 9})
-GI("bounds in counts", "counts", min_value={"whole": 2.5}, max_value={"int": 60})
+GI("bounds", f"{FEW} limits", min_value=-6, max_value="observed")
+GI("bounds by name", "holes",
+   min_value={"a": -5.0, "b": "observed"}, max_value={"c": 9})
+GI("bounds in counts", "counts", min_value={"whole": 0}, max_value={"int": 1e3})
 GI("kinds", "mixed", categorical_features={"few": "nominal", "count": "ordinal"},
    handle_unknown="missing")
-GI("indices", "repeated binary", categorical_features=[0, 2])
+GI("indices", "binary", categorical_features=[1, 2])
 GI("no categories", "counts", categorical_features=None, on_misfit="ignore")
 GI("raises", "heavy collinear wide", on_misfit="raise")
 GI("verbose", "holes mixed chunks", verbose=2)
@@ -313,7 +316,7 @@ CV("stability", "mixed", quick, alphas=3, selection="stability", n_subsamples=3)
 CV("gamma", "positive", quick, alphas=3, gamma=0.5)
 
 TG = partial(add, "TruncatedGaussianGraphLearner")
-TG("default", "normal positive counts binary heavy-positive holes-positive")
+TG("default", "positive counts binary heavy-positive holes-positive")
 TG("errors", "bad", max_iter=5)
 for name in ["vnce", "vnce-cdi", "vnce-cdi-mean", "vnce-lognormal", "pseudo-likelihood",
              "imputed-nce", "imputed-score-matching", "maximum-likelihood"]:
@@ -350,10 +353,10 @@ VAE("untrained", f"{FEW} counts", max_iter=0, n_importance_samples=8)
 VAE("verbose", "holes names", 2, output="pandas", verbose=2, **TINY)
 
 LI = partial(add, "LAIRImputer", **DRAWN)
-LI("default", f"{NUMBERS} {CATEGORIES} binary", vae(), n_estimators=2)
+LI("default", f"{OTHERS} {CATEGORIES} binary", vae(), n_estimators=2)
 LI("errors", "bad", vae(1, max_iter=0), n_estimators=1)
 LI("median", f"{FEW} mixed", vae(2, solver=ON_ALL), n_estimators=3, strategy="median",
-   min_value="observed", max_value=9, add_indicator=True, keep_empty_features=True)
+   min_value="observed", max_value=60, add_indicator=True, keep_empty_features=True)
 LI("mode", "counts", vae(1), n_estimators=1, strategy="mode", output="pandas")
 for name in ["mwg", "ac-mwg", "pseudo-gibbs"]:
     LI(name, "normal mixed", vae(1), sampler=name, n_estimators=1)
@@ -365,10 +368,10 @@ LI("unknown", "mixed", vae(1), n_estimators=1, handle_unknown="missing",
    categorical_features={"few": "nominal"})
 
 VI = partial(add, "VGIImputer", **DRAWN)
-VI("default", f"{NUMBERS} {CATEGORIES}", density(), n_estimators=1)
+VI("default", f"{OTHERS} {CATEGORIES}", density(), n_estimators=1)
 VI("errors", "bad", density(max_iter=0), n_estimators=1)
 VI("two", f"{FEW} mixed", density(), n_estimators=2, add_indicator=True,
-   keep_empty_features=True, min_value="observed", max_value=9)
+   keep_empty_features=True, min_value="observed", max_value=60)
 for name in ["flow", "coupling-flow", "factor-analysis"]:
     VI(name, "holes", density(name, solver=Adam(8)), n_estimators=2, strategy="median")
 VI("blob", "normal", density(Blob, solver=ON_ALL), strategy="mode", verbose=2)
@@ -402,21 +405,21 @@ FI("lair", "normal mixed", skvnce.LAIRImputer(vae(1), **DRAWN), weight=0.5, verb
 CI = partial(add, "ConsistentImputer")
 CI("default", f"{NUMBERS} {CATEGORIES} chunks chunks-mixed", gaussian())
 CI("errors", "bad", gaussian(max_iter=4))
-EQUATIONS = {"sums": {"total": [*"abc"]}, "derived": {"ratio": (ratio, [*"ab"])}}
-CI("equations", "sums", gaussian(), **EQUATIONS)
-CI("pandas", "sums", gaussian(add_indicator=True), output="pandas", verbose=2,
-   **EQUATIONS)
-CI("lair", "sums", skvnce.LAIRImputer(vae(1), **DRAWN), **EQUATIONS)
+SUMS, DERIVED = {"total": [*"abc"]}, {"ratio": (ratio, [*"ab"])}
+CI("equations", "sums", gaussian(), sums=SUMS)
+CI("derived", "sums", gaussian(add_indicator=True), derived=DERIVED, output="pandas")
+CI("both", "sums", gaussian(), sums=SUMS, derived=DERIVED, verbose=2)
+CI("lair", "sums", skvnce.LAIRImputer(vae(1), **DRAWN), sums=SUMS)
 
 MIC = partial(add, "MultipleImputationClassifier", imputer=gaussian(), n_draws=4,
               n_estimators=2)
 MIC("logistic", "normal weights", estimator=LogisticRegression(), calibration_cv=2)
-MIC("trees", "holes mixed names", calibration_cv=None)
+MIC("trees", "holes levels mixed", calibration_cv=None)
 MIC("errors", "bad", estimator=LogisticRegression(), calibration_cv=None)
 MIR = partial(add, "MultipleImputationRegressor", imputer=gaussian(), n_draws=4,
               n_estimators=2)
 MIR("ridge", "normal weights bad", estimator=Ridge(), cv=2)
-MIR("trees", "holes mixed names")
+MIR("trees", "holes levels mixed")
 # fmt: on
 
 
@@ -441,11 +444,11 @@ def calls(one, table, is_full):
         rule = {other: lambda T: np.asarray(T[key] if other != 1 else T[:, 0]) > -1}
         yield "sample", "rule", (X[:16],), {"where": rule, **two}
         yield "transform", "rule", (X[:16],), {"where": rule}
-        everywhere = {"where": lambda T: np.ones(T.shape, dtype=bool)}
+        everywhere = {"where": lambda T: {other: np.ones(len(T), dtype=bool)}}
         yield "sample", "function", (X[:16],), everywhere | fixed
         if table.copies:
-            yield "sample", "reference", (X,), {"reference": X[:60], **two}
-            yield "sample", "both", (X,), {"reference": X[:60], "shift": shift, **two}
+            more = two if level is None else {"shift": shift, **two}
+            yield "sample", "reference", (X,), {"reference": X[:60], **more}
     if limits:
         yield "transform", "limits", (X,), limits
         yield "sample", "limits", (X,), limits | two
@@ -623,8 +626,8 @@ def bad_calls(estimator):
     cls, new = type(estimator), partial(clone, estimator)
     takes_y = not hasattr(estimator, "transform")
     y = {"y": np.arange(60) % 3} if takes_y else {}
-    X, methods = plain_frame(), methods_of(cls())
-    takes_levels = takes_y or hasattr(estimator, "category_probabilities")
+    X, methods, fixed = plain_frame(), methods_of(cls()), {"random_state": 5}
+    takes_levels = hasattr(estimator, "category_probabilities")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fitted = {"numbers": (new().fit(X, **y), X)}
@@ -635,11 +638,8 @@ def bad_calls(estimator):
             known = [X][: "X" in signature(getattr(cls, name)).parameters]
             yield f"{name} before fit", partial(getattr(new(), name), *known)
     for title, Z in bad_tables().items():
-        target = (
-            {"y": np.arange(len(Z)) % 3 if hasattr(Z, "shape") else [0]}
-            if takes_y
-            else {}
-        )
+        n = {"no rows": 0, "one row": 1, "two rows": 2}.get(title, 60)
+        target = {key: value[:n] for key, value in y.items()}
         yield f"fit {title}", lambda Z=Z, o=target: new().fit(Z, **o) and None
         if hasattr(estimator, "partial_fit"):
             one = deepcopy(fitted["numbers"][0])
@@ -661,19 +661,17 @@ def bad_calls(estimator):
             if first and "fit" not in name:
                 extra = {"y": y["y"]} if takes_y and name == "score" else {}
                 extra |= {"n_draws": 9} if "n_draws" in known else {}
+                extra |= fixed if "random_state" in known else {}
                 for title, Z in tables.items():
                     call = partial(getattr(one, name), Z, **extra)
                     yield f"{name} {kind} {title}", call
-            given = y if name == "fit" else {}
-            for option in known.keys() & OPTIONS.keys() - (
-                {"sample_weight"} & {*given}
-            ):
+            given = dict(y) if name == "fit" else {}
+            given |= fixed if "random_state" in known else {}
+            for option in sorted(known.keys() & OPTIONS.keys()):
                 for number, value in enumerate(OPTIONS[option]):
-                    call = partial(
-                        getattr(new() if "fit" in name else one, name), *first
-                    )
-                    label = f"{name} {kind} {option}[{number}]"
-                    yield label, partial(call, **given, **{option: value})
+                    method = getattr(new() if "fit" in name else one, name)
+                    call = partial(method, *first, **given | {option: value})
+                    yield f"{name} {kind} {option}[{number}]", call
     for parameter in estimator.get_params(deep=False):
         for number, value in enumerate(
             ["nonsense", -7, *PARAMETERS.get(parameter, [])]
