@@ -19,13 +19,21 @@ from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from inspect import signature
 from multiprocessing import get_context
-from types import SimpleNamespace
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
-from equality_cases import BAD, CONFIGS, TABLES, bad_calls, calls, is_full, is_ours
+from equality_cases import (
+    BAD,
+    CONFIGS,
+    TABLES,
+    bad_calls,
+    calls,
+    is_full,
+    is_ours,
+    methods_of,
+)
 from sklearn.base import clone, is_classifier
 
 import skvnce
@@ -34,13 +42,14 @@ from skvnce.training import rounds
 rounds.STEPS = 2  # steps of a round of training
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 SECONDS = re.compile(r"\d[\d.,:]*(e-?\d+)? ?(s|ms|min|h|seconds?|minutes?)\b")
+MODULE = re.compile(r"\bskvnce(\.\w+)*\._\w+\.")
 CHOICES = re.compile(r"\{'[^{}:]*'\}")
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def text(value):
-    """Leave out what differs between runs: addresses, and the order of sets."""
-    value = ADDRESS.sub("0x", str(value))
+    """Leave out what may differ: addresses, private modules, and the order of sets."""
+    value = MODULE.sub("skvnce.", ADDRESS.sub("0x", str(value)))
     return CHOICES.sub(lambda found: str(sorted(found[0].split("'")[1::2])), value)
 
 
@@ -178,14 +187,14 @@ def run_bad(estimator):
     """Yield names and errors of bad inputs."""
     for name, call in bad_calls(estimator):
         yield name, told(call)[1]
-    for method in sorted(vars(SimpleNamespace(**{m: 0 for m in dir(estimator)}))):
+    for method in methods_of(estimator):
         found = getattr(type(estimator), method, None)
-        if method[0] != "_" and callable(found) and hasattr(estimator, method):
+        if found is not None:
             yield f"signature[{method}]", {"result": plain(str(signature(found)))}
 
 
 def work(task):
-    """Run one configuration; return its results and the time of the processor."""
+    """Run one configuration; return its results and its time of the processor."""
     name, tables = task
     start, found = time.process_time(), {}
     estimator, wanted = CONFIGS[name]
@@ -197,35 +206,48 @@ def work(task):
             except Exception as error:  # of this script or a fit that should succeed
                 stopped = {"stopped": f"{type(error).__name__}: {error}"}
                 found[f"{name} | {title} | all"] = stopped
-    return name, found, time.process_time() - start
+    return found, time.process_time() - start
 
 
-def everything(tasks, n_jobs):
-    """Run all tasks; prints a line when the last one of an estimator is done."""
-    results, seconds, left = {}, {}, [name.split("/")[0] for name, _ in tasks]
-    pool = ProcessPoolExecutor(n_jobs, get_context("spawn")) if n_jobs > 1 else None
-    for name, found, time_used in (pool.map if pool else map)(work, tasks):
-        estimator = name.split("/")[0]
-        results |= found
-        seconds[estimator] = seconds.get(estimator, 0) + time_used
-        left.remove(estimator)
+def everything(tasks, n_jobs, old=None):
+    """Run all tasks, by estimator, and compare with old results, if there are any.
+
+    Returns the results, and the number of keys that differ.
+    """
+    results, seconds, part, wrong = {}, 0, {}, 0
+    left = [name.split("/")[0] for name, _ in tasks]
+    pool = ProcessPoolExecutor(n_jobs, get_context("fork")) if n_jobs > 1 else None
+    for found, time_used in (pool.map if pool else map)(work, tasks):
+        estimator, seconds = left.pop(0), seconds + time_used
+        part |= found
         if estimator not in left:
-            number = sum(key.startswith(f"{estimator}/") for key in results)
-            print(f"{estimator}: {number} keys, {seconds[estimator]:.1f} s", flush=True)
+            print(f"{estimator}: {len(part)} keys, {seconds:.0f} s so far", flush=True)
+            if old is not None:
+                known = {k: v for k, v in old.items() if k.startswith(f"{estimator}/")}
+                wrong += compare(known, part)
+            results |= part
+            part = {}
     if pool:
         pool.shutdown()
-    print(f"{len(results)} keys, {sum(seconds.values()):.0f} CPU seconds", flush=True)
-    return results
+    print(f"{len(results)} keys, {seconds:.0f} CPU seconds")
+    return results, wrong
 
 
 def differences(a, b, path=""):
     """Yield texts on where two results differ."""
     if type(a) is not type(b):
         yield f"{path}: {short(a)} is now {short(b)}"
-    elif isinstance(a, dict) and a.keys() == b.keys():
-        for key in a:
-            yield from differences(a[key], b[key], f"{path}.{key}")
-    elif isinstance(a, list | tuple) and len(a) == len(b):
+    elif isinstance(a, dict):
+        for key in [*a, *(key for key in b if key not in a)]:
+            if key in a and key in b:
+                yield from differences(a[key], b[key], f"{path}.{key}")
+            else:
+                what = f"was {short(a[key])}" if key in a else f"is now {short(b[key])}"
+                yield f"{path}.{key}: only one has it: {what}"
+    elif isinstance(a, list | tuple):
+        if len(a) != len(b):
+            yield f"{path}: {len(a)} are now {len(b)}: {short(a)} is now {short(b)}"
+            return
         for place, (x, y) in enumerate(zip(a, b, strict=True)):
             yield from differences(x, y, f"{path}[{place}]")
     elif isinstance(a, np.ndarray | np.generic):
@@ -270,7 +292,7 @@ def compare(old, new):
             print(f"{key}: {line}")
         if len(lines) > 4:
             print(f"{key}: ... and {len(lines) - 4} more")
-    print(f"{count} of {len(old.keys() | new.keys())} keys differ")
+    print(f"  {count} of {len(old.keys() | new.keys())} keys differ", flush=True)
     return count
 
 
@@ -288,18 +310,25 @@ def main():
     if unknown := set(tables) - {*TABLES, BAD}:
         parser.error(f"unknown tables {unknown}; there are {[*TABLES, BAD]}")
     names = [n for n in CONFIGS if not given.only or any(o in n for o in given.only)]
-    found = everything([(name, tables) for name in names], given.jobs)
-    if given.command == "record":
+    if not names:
+        parser.error(f"no configuration; there are {[*CONFIGS]}")
+    tasks, old = [(name, tables) for name in names], None
+    if given.command == "compare":
+        with open(given.file, "rb") as file:
+            old = pickle.load(file)
+        parts = {key: key.split(" | ") for key in old}
+        old = {
+            key: value
+            for key, value in old.items()
+            if parts[key][0] in names and parts[key][1] in tables
+        }
+    found, wrong = everything(tasks, given.jobs, old)
+    if old is None:
         with open(given.file, "wb") as file:
             pickle.dump(found, file)
-        return 0
-    with open(given.file, "rb") as file:
-        old = pickle.load(file)
-    parts = {key: key.split(" | ") for key in old}
-    old = {
-        k: v for k, v in old.items() if parts[k][0] in names and parts[k][1] in tables
-    }
-    return int(compare(old, found) > 0)
+    else:
+        print(f"{wrong} keys differ: " + ("NOT EQUAL" if wrong else "all equal"))
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":

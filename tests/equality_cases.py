@@ -31,7 +31,7 @@ from skvnce import (
     TorchVAE,
 )
 
-BAD = "bad"
+BAD, N = "bad", 40  # the name of bad inputs, and their number of rows
 
 
 def is_ours(value):
@@ -282,7 +282,7 @@ GI("default", f"{NUMBERS} weights limits limits-frame {CATEGORIES} binary {PARTS
 GI("errors", "bad", max_iter=6, n_parameter_draws=1)
 GI("few draws", "float32 counts heavy wide names limits",
    n_parameter_draws=1, max_iter=12)
-GI("no draws", f"{FEW} mixed", n_parameter_draws=0, shrinkage=0.3)
+GI("no draws", FEW, n_parameter_draws=0, shrinkage=0.3)
 GI("normal",
    "normal holes float32 positive heavy collinear weights limits chunks",
    marginals="normal", tol=0.1)
@@ -300,12 +300,12 @@ GI("raises", "heavy collinear wide", on_misfit="raise")
 GI("verbose", "holes mixed chunks", verbose=2)
 
 CG = partial(add, "CopulaGraphLearner")
-CG("default", f"{NUMBERS} limits limits-frame {CATEGORIES} {PARTS}")
+CG("default", f"{OTHERS} limits limits-frame {CATEGORIES} {PARTS}")
 CG("errors", "bad", max_iter=2)
 CG("short", "normal counts heavy wide repeated mixed",
    alpha=0.02, max_iter=6, keep_empty_features=True)
 CG("kinds", "mixed", categorical_features={"few": "nominal"}, handle_unknown="missing")
-CG("verbose", "holes mixed", verbose=2, max_iter=5, output="pandas")
+CG("verbose", "holes", verbose=2, max_iter=5, output="pandas")
 quick = skvnce.CopulaGraphLearner(max_iter=10, keep_empty_features=True)
 CV = partial(add, "CopulaGraphLearnerCV")
 CV("default", "normal holes mixed", alphas=4)
@@ -355,7 +355,7 @@ VAE("verbose", "holes names", 2, output="pandas", verbose=2, **TINY)
 LI = partial(add, "LAIRImputer", **DRAWN)
 LI("default", f"{OTHERS} {CATEGORIES} binary", vae(), n_estimators=2)
 LI("errors", "bad", vae(1, max_iter=0), n_estimators=1)
-LI("median", f"{FEW} mixed", vae(2, solver=ON_ALL), n_estimators=3, strategy="median",
+LI("median", "mixed", vae(2, solver=ON_ALL), n_estimators=3, strategy="median",
    min_value="observed", max_value=60, add_indicator=True, keep_empty_features=True)
 LI("mode", "counts", vae(1), n_estimators=1, strategy="mode", output="pandas")
 for name in ["mwg", "ac-mwg", "pseudo-gibbs"]:
@@ -370,20 +370,20 @@ LI("unknown", "mixed", vae(1), n_estimators=1, handle_unknown="missing",
 VI = partial(add, "VGIImputer", **DRAWN)
 VI("default", f"{OTHERS} {CATEGORIES}", density(), n_estimators=1)
 VI("errors", "bad", density(max_iter=0), n_estimators=1)
-VI("two", f"{FEW} mixed", density(), n_estimators=2, add_indicator=True,
+VI("two", "mixed", density(), n_estimators=2, add_indicator=True,
    keep_empty_features=True, min_value="observed", max_value=60)
 for name in ["flow", "coupling-flow", "factor-analysis"]:
     VI(name, "holes", density(name, solver=Adam(8)), n_estimators=2, strategy="median")
 VI("blob", "normal", density(Blob, solver=ON_ALL), strategy="mode", verbose=2)
 VI("mcem", "normal", density("coupling-flow", algorithm=MCEM(4, 1)), n_estimators=1)
-VI("settings", f"{FEW} mixed", density(algorithm=VGI(n_updates=1, n_warm_up=1)),
+VI("settings", "holes", density(algorithm=VGI(n_updates=1, n_warm_up=1)),
    n_estimators=1)
 VI("own network", "normal", density("factor-analysis",
    algorithm=VGI("mixture", network="independent")), n_estimators=1)
 VI("pandas", "counts", density("factor-analysis"), output="pandas")
 
 VN = partial(add, "VNCEEstimator")
-VN("default", NUMBERS)
+VN("default", OTHERS)
 VN("errors", "bad", max_iter=1, noise_ratio=1)
 VN("bell", "normal holes", Bell, max_iter=1, solver=LBFGS(1), keep_empty_features=True)
 VN("factor", "normal", Factor, max_iter=1, noise_ratio=2)
@@ -396,14 +396,14 @@ for name in ["avi", "svi", "lb-cdi", "ub-cdi"]:
     NO(name, "binary sparse", 2, algorithm=name, init="random", alpha=0.5)
 
 FI = partial(add, "ForestImputer", n_estimators=4, n_draws=2, n_completions=1)
-FI("default", f"{NUMBERS} {CATEGORIES} {PARTS}", gaussian())
+FI("default", f"{OTHERS} {CATEGORIES} {PARTS}", gaussian())
 FI("errors", "bad", gaussian(max_iter=4), weight=0.5)
 FI("weight", f"{FEW} mixed names", gaussian(add_indicator=True), weight=0.9)
 FI("keep", "holes names", gaussian(keep_empty_features=True), output="pandas")
 FI("lair", "normal mixed", skvnce.LAIRImputer(vae(1), **DRAWN), weight=0.5, verbose=2)
 
 CI = partial(add, "ConsistentImputer")
-CI("default", f"{NUMBERS} {CATEGORIES} chunks chunks-mixed", gaussian())
+CI("default", f"{OTHERS} {CATEGORIES} chunks chunks-mixed", gaussian())
 CI("errors", "bad", gaussian(max_iter=4))
 SUMS, DERIVED = {"total": [*"abc"]}, {"ratio": (ratio, [*"ab"])}
 CI("equations", "sums", gaussian(), sums=SUMS)
@@ -482,7 +482,7 @@ def calls(one, table, is_full):
 
 def plain_frame():
     """Make a frame of five positive numbers, to which all estimators can be fitted."""
-    return pd.DataFrame(np.exp(numbers(60) / 3), columns=list("abcde"))
+    return pd.DataFrame(np.exp(numbers(N) / 3), columns=list("abcde"))
 
 
 def with_cell(value, row=1, column=0):
@@ -540,20 +540,20 @@ def bad_tables():
         "sparse": csr_array(np.nan_to_num(A)),
         "dates": X.assign(a=pd.Timestamp("2020-01-01")),
         "durations": X.assign(a=pd.Timedelta(3, "D")),
-        "categories": X.assign(a=pd.Categorical(["u", "v"] * 30)),
+        "categories": X.assign(a=pd.Categorical(["u", "v"] * (N // 2))),
         "nothing in objects": X.astype(object).where(X.notna(), None),
-        "chunks": Chunks([A[:30], A[30:]]),
+        "chunks": Chunks([A[:20], A[20:]]),
         "dask": dd.from_pandas(X, npartitions=2),
     }
 
 
 def bad_mixed():
     """Map what is wrong with a mixed table to the table."""
-    X = mixed(60)
+    X = mixed(N)
     few = X["few"].astype(float)
     return {
         "unknown level": X.assign(text="new"),
-        "unknown answer": X.assign(answer=pd.Categorical(["maybe"] * 60)),
+        "unknown answer": X.assign(answer=pd.Categorical(["maybe"] * N)),
         "level as number": X.assign(text=3.0),
         "number as text": X.assign(number="much"),
         "new whole number": X.assign(few=few + 7),
@@ -565,7 +565,7 @@ def bad_mixed():
         "missing": X.mask(X.notna() | X.isna()),
         "mark": X.assign(text=X["text"].replace("p", "?")),
         "code": X.assign(number=X["number"].fillna(-999.0)),
-        "rows twice": pd.concat([X[:30], X[:30]]),
+        "rows twice": pd.concat([X[:20], X[:20]]),
     }
 
 
@@ -579,7 +579,7 @@ OPTIONS = {  # of methods
         {},
     ],
     "where": [
-        [True], {"z": [True]}, {"a": 0.5}, {"a": [True, False]}, np.ones((60, 5)),
+        [True], {"z": [True]}, {"a": 0.5}, {"a": [True, False]}, np.ones((N, 5)),
         "all",
         {"a": lambda T: None}, lambda T: 1 / 0, lambda T: [True], lambda T: {"z": True},
         {"number": lambda T: T["answer"] == "yes"},
@@ -591,7 +591,7 @@ OPTIONS = {  # of methods
     "max_value": [-1e9, {"a": [1, 2]}, {"a": -np.inf}, {"flag": 1}, {"number": 0.0}],
     "level": [0, 1, 2.0, "high", None],
     "q": [-1, 2.0, [], "half", [[0.1]], None],
-    "sample_weight": [-np.ones(60), np.ones(3), np.zeros(60), "all", [np.nan] * 60, 2],
+    "sample_weight": [-np.ones(N), np.ones(3), np.zeros(N), "all", [np.nan] * N, 2],
     "n_rows": [0, -1, 1.5, "two"],
     "input_features": [["x"], list("edcba"), 5],
     "return_std": ["yes"],
@@ -625,20 +625,20 @@ def bad_calls(estimator):
     """Yield names and functions without arguments that should mostly raise errors."""
     cls, new = type(estimator), partial(clone, estimator)
     takes_y = not hasattr(estimator, "transform")
-    y = {"y": np.arange(60) % 3} if takes_y else {}
+    y = {"y": np.arange(N) % 3} if takes_y else {}
     X, methods, fixed = plain_frame(), methods_of(cls()), {"random_state": 5}
     takes_levels = hasattr(estimator, "category_probabilities")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fitted = {"numbers": (new().fit(X, **y), X)}
         if takes_levels or cls is skvnce.VariationalAutoencoder:
-            fitted["mixed"] = new().fit(mixed(60), **y), mixed(60)
+            fitted["mixed"] = new().fit(mixed(N), **y), mixed(N)
     for name in methods:
         if name not in ("fit", "fit_transform", "partial_fit"):
             known = [X][: "X" in signature(getattr(cls, name)).parameters]
             yield f"{name} before fit", partial(getattr(new(), name), *known)
     for title, Z in bad_tables().items():
-        n = {"no rows": 0, "one row": 1, "two rows": 2}.get(title, 60)
+        n = {"no rows": 0, "one row": 1, "two rows": 2}.get(title, N)
         target = {key: value[:n] for key, value in y.items()}
         yield f"fit {title}", lambda Z=Z, o=target: new().fit(Z, **o) and None
         if hasattr(estimator, "partial_fit"):
@@ -658,9 +658,8 @@ def bad_calls(estimator):
             if name in ("fit_posterior", "fit_transform") or is_optional:
                 continue
             first = [good] if "X" in known else []
-            if first and "fit" not in name:
-                extra = {"y": y["y"]} if takes_y and name == "score" else {}
-                extra |= {"n_draws": 9} if "n_draws" in known else {}
+            if first and "fit" not in name and name not in ("quantile", "score"):
+                extra = {"n_draws": 9} if "n_draws" in known else {}
                 extra |= fixed if "random_state" in known else {}
                 for title, Z in tables.items():
                     call = partial(getattr(one, name), Z, **extra)
@@ -686,7 +685,7 @@ def bad_calls(estimator):
     yield "no table", lambda: new().fit()
     if takes_y:
         for number, value in enumerate(
-            [None, [0] * 60, ["a"] * 60, np.full(60, np.nan), [1]]
+            [None, [0] * N, ["a"] * N, np.full(N, np.nan), [1]]
         ):
             yield f"target[{number}]", lambda v=value: new().fit(X, v) and None
 
