@@ -9,6 +9,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._progress import step
+from skvnce._random import seed_from
 from skvnce.estimators._by_parts import (
     ResultsInParts,
     samples_by_parts,
@@ -24,7 +25,7 @@ from skvnce.estimators._large import check_rows, gather, reader_of, summary_of
 from skvnce.estimators._misfit import HeldOutCheck
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import check_parameters
-from skvnce.estimators._stream import widened
+from skvnce.estimators._stream import Stream, first_rows, trained, widened
 from skvnce.estimators._validation import (
     OF_COLUMNS,
     attributes_of,
@@ -225,6 +226,31 @@ class IncompleteTransformer(
         """Extend ranges and repeated values to the cells of more rows."""
         found, self._column_ends = widened(self._schema, X)
         self._set_values(found)
+
+    def _start_stream(self, X):
+        """Fit to the first table of `partial_fit`, and store its rows."""
+        self.fit(X)
+        first = first_rows(self._checked(X), seed_from(self.random_state))
+        self._stream = first.stored()
+        return self
+
+    def _go_on_training(self, members, keep, X):
+        """Repeat the fit with all rows of a stream, or train copies of members.
+
+        `keep` is then called with the copies.
+        """
+        new = Stream.of(self._checked(X))
+        widened(self._schema, new.rows)  # raises an error for its rows
+        stream = Stream.after(self._stream, new)
+        if stream.is_due:
+            self._stream = stream.refitted(self).stored()
+            return self
+        seed = seed_from(self.random_state)
+        self._widen(new.rows)
+        found, stream = trained(members, stream, seed)
+        keep(found)  # before the stream: a copy has that of its original
+        self._stream = stream.stored()
+        return self
 
     def _clipped(self, cells):
         """Clip cells (..., n_nodes) to the ranges of their columns."""

@@ -3,6 +3,11 @@
 A copy is fitted to some of the rows and columns.  The time of a fit grows with the
 number of rows, and about with the square of the number of columns, because each column
 is predicted from all others.
+
+A nominal column has a latent variable for each level.  A sweep of Gibbs sampling
+multiplies matrices of the size of their number: its time grows with the square of the
+number of levels and the number of rows, and that of a draw of the covariance with the
+cube of the former.
 """
 
 import warnings
@@ -23,6 +28,8 @@ from skvnce.exceptions import DurationWarning
 LONG = 60.0  # seconds
 _MANY = 4  # columns for one of the copy: of fewer, its fit would take a large share
 _COLUMNS, _ROWS = 50, 1000  # of the copy
+MANY = 100  # levels below which no time is measured: it would be a large share
+_SWEPT = 1000  # rows that are swept to measure the time
 _FEW = 5  # columns of a first fit, whose time is partly that of loading modules
 # parameters about columns that the copy may lack
 OF_ALL_COLUMNS = {"categorical_features": None, "min_value": None, "max_value": None}
@@ -142,10 +149,6 @@ def _seconds_of_fit(copy, cells):
         except _FAILURES:
             return None
     return perf_counter() - begin
-
-
-MANY = 100  # levels below which no time is measured: it would be a large share
-_SWEPT = 1000  # rows that are swept to measure the time
 
 
 def columns_of_many_levels(names, kinds, sizes):

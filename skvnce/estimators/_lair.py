@@ -2,6 +2,7 @@
 
 import inspect
 import warnings
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,7 +13,6 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._progress import steps
-from skvnce._random import seed_from
 from skvnce.algorithms.vae import sampling
 from skvnce.estimators._blind import Blind
 from skvnce.estimators._callbacks import (
@@ -33,11 +33,7 @@ from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._parts import ACMWG, LAIR, MWG, Adam, Part
 from skvnce.estimators._stream import (
-    Stream,
     check_can_stream,
-    first_rows,
-    trained,
-    widened,
 )
 from skvnce.estimators._torch_vae import TorchMember, TorchVAE
 from skvnce.estimators._vae import VariationalAutoencoder
@@ -334,21 +330,9 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         if self.model is not None:
             check_can_stream(self.model.algorithm)
         if not hasattr(self, "estimators_"):
-            self.fit(X)
-            first = first_rows(self._checked(X), seed_from(self.random_state))
-            self._stream = first.stored()
-            return self
-        new = Stream.of(self._checked(X))
-        widened(self._schema, new.rows)  # raises an error for its rows
-        stream = Stream.after(self._stream, new)
-        if stream.is_due:
-            self._stream = stream.refitted(self).stored()
-            return self
-        seed = seed_from(self.random_state)
-        self._widen(new.rows)
-        self.estimators_, stream = trained(self.estimators_, stream, seed)
-        self._stream = stream.stored()
-        return self
+            return self._start_stream(X)
+        keep = partial(setattr, self, "estimators_")
+        return self._go_on_training(self.estimators_, keep, X)
 
     def _trains_model(self):
         return not isinstance(self.model, FrozenEstimator | TorchVAE)

@@ -31,6 +31,8 @@ from skvnce.tables.statistics import ends_of
 
 MOST_KEPT = 20_000  # rows of a stream by which its choices are made
 _PART_KEPT = 5  # one of so many of the rows that a table in parts has in memory
+_ENOUGH = 100  # minimum number of held-out cells that choose the number of rounds
+_NOT_KEPT = "vbgi-vae"  # its network of missing cells is not kept after training
 
 
 class Stream(NamedTuple):
@@ -199,10 +201,6 @@ def check_can_continue(is_mixed, has_state):
             "partial_fit cannot go on from a fit to limits of cells or to constant "
             "columns alone. Use fit with all rows."
         )
-
-
-_ENOUGH = 100  # minimum number of held-out cells that choose the number of rounds
-_NOT_KEPT = "vbgi-vae"  # its network of missing cells is not kept after training
 
 
 class Sample(NamedTuple):

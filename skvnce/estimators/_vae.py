@@ -9,7 +9,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._arguments import check_count
-from skvnce._random import seed_from, seeded
+from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._torch_defaults import torch_defaults
 from skvnce.algorithms.vae import autoencoder
@@ -23,11 +23,7 @@ from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import Adam
 from skvnce.estimators._scores import FAMILIES
 from skvnce.estimators._stream import (
-    Stream,
     check_can_stream,
-    first_rows,
-    trained,
-    widened,
 )
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import (
@@ -336,22 +332,10 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         self._check_parameters()
         check_can_stream(self.algorithm)
         if not hasattr(self, "model_state_"):
-            self.fit(X)
-            first = first_rows(self._checked(X), seed_from(self.random_state))
-            self._stream = first.stored()
-            return self
-        new = Stream.of(self._checked(X))
-        widened(self._schema, new.rows)  # raises an error for its rows
-        stream = Stream.after(self._stream, new)
-        if stream.is_due:
-            self._stream = stream.refitted(self).stored()
-            return self
-        seed = seed_from(self.random_state)
-        self._widen(new.rows)
-        [found], stream = trained([self], stream, seed)
-        vars(self).update(vars(found))
-        self._stream = stream.stored()
-        return self
+            return self._start_stream(X)
+        return self._go_on_training(
+            [self], lambda one: vars(self).update(vars(*one)), X
+        )
 
     @names_table
     @keeps_state_on_failure
