@@ -173,13 +173,13 @@ def limited():
     rng = np.random.default_rng(8)
     low = np.where(rng.random(X.shape) < 0.5, rng.normal(size=X.shape) - 1, np.nan)
     high = np.where(rng.random(X.shape) < 0.5, low + 2, np.nan)
-    return table(X, copies=True, min_value=low, max_value=high)
+    return table(X, copies=True, lower=low, upper=high)
 
 
 def limited_frame():
     X = holes()
     low = {"a": np.linspace(-1, 0, 80), "b": -2.0}
-    return table(X, number="a", min_value=low)
+    return table(X, number="a", lower=low)
 
 
 def thirds(X):
@@ -427,7 +427,7 @@ def calls(one, table, is_full):
     """Yield method, label, arguments and options of what is recorded of a fit."""
     X, new, key, level = table.X, table.new, table.number, table.level
     fixed, limits = {"random_state": 5}, table.fit
-    limits = {k: v for k, v in limits.items() if k in ("min_value", "max_value")}
+    limits = {k: v for k, v in limits.items() if k in ("lower", "upper")}
     two = {"n_draws": 2, **fixed}
     yield "transform", "", (X,), {}
     yield "transform", "new", (new,), {}

@@ -13,27 +13,6 @@ from collections import Counter
 N_ANCESTORS = 3  # of a class, that are ours, however they are stacked
 N_CODE_LINES = 300  # of a file, without blank lines, comments and docstrings
 ANCESTORS = {
-    "ByModel": 6,
-    "CellSampler": 4,
-    "ConsistentImputer": 7,
-    "CopulaGraphLearner": 10,
-    "CopulaGraphLearnerCV": 10,
-    "DrawnByMembers": 6,
-    "FittedCopulaGraph": 8,
-    "FittedDensity": 6,
-    "FittedGraph": 6,
-    "FittedNormal": 6,
-    "ForestImputer": 7,
-    "GaussianImputer": 8,
-    "Imputer": 5,
-    "IncompleteDensity": 4,
-    "LAIRImputer": 7,
-    "TrainedAutoencoder": 5,
-    "TruncatedGaussianGraphLearner": 8,
-    "TruncatedGaussianGraphLearnerCV": 8,
-    "VGIImputer": 7,
-    "VNCEEstimator": 7,
-    "VariationalAutoencoder": 6,
 }
 CODE_LINES = {"testing/_checks.py": 302}
 WRITES = {

@@ -1,5 +1,6 @@
-"""Base classes and mixins of the estimators of tables with missing values."""
+"""The base class of the transformers of tables with missing values."""
 
+import copy
 from functools import partial
 
 import numpy as np
@@ -8,62 +9,120 @@ from sklearn.utils._set_output import _get_container_adapter
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skvnce._progress import step
 from skvnce._random import seed_from
 from skvnce.estimators._by_parts import (
-    ResultsInParts,
-    samples_by_parts,
-)
-from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._intervals import (
-    columns_with_order,
-    ordered_draws,
-    ranks_of_interval,
-    ranks_of_quantiles,
+    KEEP_PARTS,
+    called,
+    kept_in_parts,
+    typical_row,
 )
 from skvnce.estimators._large import check_rows, gather, reader_of, summary_of
-from skvnce.estimators._misfit import HeldOutCheck
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import check_parameters
 from skvnce.estimators._stream import Stream, first_rows, trained, widened
 from skvnce.estimators._validation import (
     OF_COLUMNS,
     attributes_of,
-    check_deviations,
-    check_sample,
+    check_non_negative,
     incomplete_array,
+    read_cells,
     read_table,
     schema_of,
+    with_model_columns,
 )
-from skvnce.estimators._weights import rows_with_data, warn_of_scale
+from skvnce.estimators._weights import warn_of_scale
 from skvnce.fitted.shift import spreads
 from skvnce.sources.chunks import mean_of_rows
 from skvnce.tables.cells import is_frame
 from skvnce.tables.checks import warn_of_table
-from skvnce.tables.model_columns import (
-    Handling,
-    ModelCells,
-    observed_columns,
-    warn_of_empty,
-    without_constants,
-)
-from skvnce.tables.output import as_given, tables_as_given, values_of
-from skvnce.tables.statistics import column_moments
+from skvnce.tables.model_columns import FILLED_BY_CONSTANT, Handling
 from skvnce.tables.table import Table
 from skvnce.tables.valid_values import valid_values
 
-FILLED_BY_CONSTANT = "their missing cells are filled by the constant"
-_CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows
 
+class IncompleteTransformer(TransformerMixin, BaseEstimator):
+    """Base class of transformers whose model uses the columns in `feature_indices_`.
 
-class ConstantColumns:
-    """Mixin that leaves constant columns out of the model and imputes their value."""
+    The model contains neither constant columns nor columns that were entirely missing
+    at `fit`.  The parameter `keep_empty_features` of the subclass controls whether
+    `transform` keeps the latter.  Results of tables in parts are in parts, too: they
+    are not converted to the container of `set_output`, which holds for each part of
+    `Chunks`.
+    """
 
     _schema = property(schema_of)
+    _is_positive = False  # whether the model is for non-negative columns
+
+    def __init_subclass__(cls, **kwargs):
+        """Decorate the methods that scikit-learn has decorated."""
+        super().__init_subclass__(**kwargs)
+        for name in ("transform", "fit_transform"):
+            method = getattr(cls, name, None)
+            if method is not None and method not in KEEP_PARTS:
+                setattr(cls, name, kept_in_parts(method))
+
+    def _in_turns(self, n_draws, seed):
+        """Choose copies of the estimator that have one draw of the parameters each."""
+        copies = self._with_one_draw()
+        order = np.random.default_rng(seed).permutation(len(copies))
+        for number in range(n_draws):
+            yield copies[order[number % len(copies)]]
+
+    def _without_training(self, **replaced):
+        """Copy the estimator without the rows from which parameters are drawn.
+
+        `replaced` are attributes of the copy.
+        """
+        found = copy.copy(self)
+        if "_training" in vars(found):
+            found._training, found._draws = None, []
+        vars(found).update(replaced)
+        return found
+
+    def _copies_with(self, name, values):
+        """Copy the estimator for each value of an attribute."""
+        return [self._without_training(**{name: value}) for value in values]
+
+    def _mapped(self, source, names, fill, *given):
+        """Apply a method of number and part, which fills it, to all parts.
+
+        `given` are its first arguments.
+        """
+        is_frame = getattr(source, "is_frame", False)
+        if is_frame and self._schema.columns and hasattr(self, "sample"):
+            one = self._with_frames()
+            row = typical_row(one._schema, source.collection._meta)
+            meta = source._as_meta(fill(one._without_equations(), *given, 0, row))
+            call = partial(called, partial(fill, one, *given))
+            return source._frame(partial(call, meta), meta)
+        call = partial(called, partial(fill, self, *given), None)
+        return source._tables(call, names)
+
+    def _with_frames(self):
+        """Let a copy of the estimator return data frames of pandas."""
+        if hasattr(self, "_sklearn_output_config"):
+            config = dict(self._sklearn_output_config)
+            self._sklearn_output_config = config  # not that of the original
+        return self.set_output(transform="pandas")
+
+    def _transform_part(self, number, chunk):
+        return self.transform(chunk)
+
+    def _score_part(self, number, chunk):
+        return self.score_samples(chunk)
+
+    def _sample_part(self, seeds, number, chunk):
+        [state] = np.random.SeedSequence([*seeds, number]).generate_state(1)
+        [table] = self.sample(chunk, random_state=int(state >> 1))
+        return table
 
     def _keeps_empty(self):
         """Return whether `transform` keeps columns that were missing at `fit`."""
-        return getattr(self, "keep_empty_features", False)
+        return getattr(self._settings(), "keep_empty_features", False)
+
+    def _settings(self):
+        """Return the estimator whose parameters say how columns are read."""
+        return self
 
     def _read_table(self, X, **options):
         """Validate the table of a fit; see `read_table`."""
@@ -78,46 +137,14 @@ class ConstantColumns:
         vars(self).update(attributes_of(schema))
 
     def _read_cells(self, X, weights=None, impossible=None, limits=None):
-        """Choose the columns of the model, and return its cells as `ModelCells`.
+        """Choose the columns of the model, and return its cells; see `read_cells`."""
+        given = self._schema, self._handling(), X, weights, impossible, limits
+        cells, schema = read_cells(*given)
+        self._set_model_columns(schema)
+        return cells
 
-        `weights` (n_samples,) are checked; see `without_constants` for `impossible`.
-        With `limits`, `CellLimits` of X, a row that only has limits is kept.
-        """
-        known = ~np.isnan(X) if limits is None else ~np.isnan(X) | limits.known
-        weights, kept = rows_with_data(X, weights, known)
-        table = X[kept]
-        self._choose_columns(table, impossible)
-        nodes = table[:, self.feature_indices_].astype(np.float64)
-        seen = known[kept][:, self.feature_indices_].any(1)
-        nodes, kept_weights = nodes[seen], weights[kept][seen]
-        if limits is not None:
-            limits = limits.of(np.flatnonzero(kept)[seen], self.feature_indices_)
-        moments = column_moments(nodes, kept_weights)
-        check_deviations(self._schema, self.feature_indices_, moments[1])
-        return ModelCells(table, nodes, kept_weights, *moments, weights > 0, limits)
-
-    def _choose_columns(self, X, impossible=None):
-        """Choose the columns of the model by training rows, and warn of the others."""
-        schema, handling = self._schema, self._handling()
-        warn_of_empty(schema, X, handling)
-        schema = schema._replace(model_columns=observed_columns(schema, X))
-        schema = without_constants(schema, X, handling, impossible)
+    def _set_model_columns(self, schema):
         self.feature_indices_, self.constants_ = schema.model_columns, schema.constants
-
-    def _handling(self):
-        """Say what happens to columns outside of the model; see `Handling`."""
-        return Handling("not filled", FILLED_BY_CONSTANT)
-
-
-class IncompleteTransformer(
-    ResultsInParts, ConstantColumns, TransformerMixin, BaseEstimator
-):
-    """Base class of transformers whose model uses the columns in `feature_indices_`.
-
-    The model does not contain columns that were entirely missing at `fit`.  The
-    parameter `keep_empty_features` of the subclass controls whether `transform` keeps
-    them.
-    """
 
     def _read_large(self, source, sample_weight=None, impossible=None):
         """Read a table in parts, and choose the columns of the model.
@@ -147,7 +174,8 @@ class IncompleteTransformer(
         summary = summary_of(source, reader, weights)
         check_rows(summary)
         self._column_ends = summary.ends
-        self._choose_columns(summary.ends, impossible)
+        given = self._schema, self._handling(), summary.ends, impossible
+        self._set_model_columns(with_model_columns(*given))
         return gather(source, reader, weights, summary, self._schema)
 
     def get_feature_names_out(self, input_features=None):
@@ -197,6 +225,8 @@ class IncompleteTransformer(
         """Declare that NaN is allowed and that the dtype is preserved."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        tags.input_tags.positive_only = self._is_positive
+        tags.input_tags.categorical = hasattr(self._settings(), "categorical_features")
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
@@ -208,7 +238,10 @@ class IncompleteTransformer(
         """Validate new rows, and parameters that may have changed since the fit."""
         check_is_fitted(self)
         self._check_parameters()
-        return incomplete_array(self, X)
+        table = incomplete_array(self, X)
+        if self._is_positive:
+            check_non_negative(self._schema, table, type(self).__name__)
+        return table
 
     def _learn_values(self, X, min_value=None, max_value=None, whole=None):
         """Determine the possible values of the columns, within the user's bounds.
@@ -252,14 +285,6 @@ class IncompleteTransformer(
         self._stream = stream.stored()
         return self
 
-    def _clipped(self, cells):
-        """Clip cells (..., n_nodes) to the ranges of their columns."""
-        return self._schema.values.clipped(cells, self.feature_indices_)
-
-    def _rounded_to_valid(self, cells):
-        """Round cells (..., n_nodes) to the nearest possible values."""
-        return self._schema.values.possible(cells, self.feature_indices_)
-
     def _container(self):
         """Return what makes the container of `set_output`; None for arrays."""
         return _get_container_adapter("transform", self)
@@ -282,31 +307,6 @@ class IncompleteTransformer(
             if any(column.levels == () for column in self._schema.columns or ()):
                 found += "; categories stay missing"
         return f"{found} (keep_empty_features)"
-
-    def _parts(self, X, only_incomplete=False, n_chains=1):
-        """Yield the indices and float64 values of the nodes, in chunks of rows."""
-        nodes = X[:, self.feature_indices_]
-        rows, work = np.arange(len(X)), "scoring rows"
-        if only_incomplete:
-            rows, work = np.flatnonzero(np.isnan(nodes).any(1)), "filling rows"
-        if not nodes.shape[1]:
-            return
-        size = max(1, _CHUNK // (nodes.shape[1] * n_chains))
-        for first in range(0, len(rows), size):
-            part = rows[first : first + size]
-            with step(work, first + len(part), len(rows), is_brief=True):
-                yield (
-                    np.ix_(part, self.feature_indices_),
-                    nodes[part].astype(np.float64),
-                )
-
-    def _columns_out(self, filled, X):
-        """Restore the observed cells exactly, and keep or drop the empty columns."""
-        filled = np.where(np.isnan(X), filled, X)
-        kept = self._schema.returned
-        empty = np.setdiff1d(kept, self.feature_indices_)
-        filled[..., empty] = np.nan_to_num(filled[..., empty])
-        return filled[..., kept]
 
     def _rounded(self, tables, checked, X):
         """Round what fills columns of whole numbers, if X is a data frame.
@@ -339,181 +339,3 @@ class IncompleteTransformer(
     def _names_out(self, names):
         """Select the names of the columns of `transform` from all names."""
         return names[self._schema.returned]
-
-
-class CellSampler(HeldOutCheck, IncompleteTransformer):
-    """Base class of estimators that draw missing cells."""
-
-    @samples_by_parts
-    @shows_progress
-    def sample(self, X, n_draws=1, random_state=None, *, as_array=False):
-        """Draw the missing cells from their distribution given the observed cells.
-
-        Draws stay within `feature_ranges_`.  In columns whose values repeat they are
-        observed values, and in columns of integers they are integers.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.
-        n_draws : int, default=1
-            Number of completed tables.
-        random_state : int, RandomState instance, Generator or None, default=None
-            Seed of the draws; with None the draws differ between calls.
-        as_array : bool, default=False
-            Whether to return one array of all tables instead of a list.
-
-        Returns
-        -------
-        list of n_draws tables of shape (n_samples, n_features_out), or ndarray of \
-                shape (n_draws, n_samples, n_features_out)
-            Completed tables, with the observed cells as they are in X.  Those of a list
-            are arrays or data frames, as `transform` returns them (`set_output`).
-        """
-        check_sample(n_draws, as_array)
-        checked = self._checked(X)
-        drawn = self._drawn_tables(checked, n_draws, random_state)
-        drawn = self._whole(drawn, checked, X)
-        return self._as_asked(drawn, checked, X, as_array)
-
-    @shows_progress
-    def interval(self, X, level=0.9, n_draws=199, random_state=None):
-        """Compute intervals that contain the missing cells with a probability.
-
-        The ends are draws of `sample`, and so values that the cell can have.  If the
-        model is right, an interval contains the cell with probability `level`, or with
-        a larger one where values repeat, and the cell is equally often below and above.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.
-        level : float, default=0.9
-            Between 0 and 1.
-        n_draws : int, default=199
-            Number of draws.  The probability is `level` if ``(1 - level) / 2 *
-            (n_draws + 1)`` is an integer, as it is for 0.9, 0.95 and 0.99 with 199
-            draws; else it is larger.
-        random_state : int, RandomState instance, Generator or None, default=None
-            Seed of the draws; with None the ends differ between calls.
-
-        Returns
-        -------
-        lower, upper : ndarray or data frame of shape (n_samples, n_features_out)
-            Arrays or data frames, as `sample` returns them.  Observed cells are as in
-            X.  Missing cells stay missing in columns whose levels have no order, for
-            which imputers of categories have `category_probabilities`, and in columns
-            that had no observed cell at `fit`.
-
-        Raises
-        ------
-        ValueError
-            If `level` is not between 0 and 1, or needs more draws.
-        TypeError
-            If `level` is no number, or `n_draws` no integer.
-        """
-        ranks = ranks_of_interval(level, n_draws)
-        return tuple(self._quantiles(X, ranks, n_draws, random_state))
-
-    @shows_progress
-    def quantile(self, X, q=0.5, n_draws=199, random_state=None):
-        """Compute quantiles of the distributions of the missing cells.
-
-        They are draws of `sample`, of rank ``q * (n_draws + 1)``, rounded up.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.
-        q : float or array-like of shape (n_quantiles,), default=0.5
-            Between 0 and 1.
-        n_draws : int, default=199
-            Number of draws.
-        random_state : int, RandomState instance, Generator or None, default=None
-            Seed of the draws; with None the quantiles differ between calls.
-
-        Returns
-        -------
-        ndarray or data frame of shape (n_samples, n_features_out), or list of these
-            A list if `q` is array-like.  Observed cells, and columns that have no
-            quantiles, are as in `interval`.
-
-        Raises
-        ------
-        ValueError
-            If `q` is not between 0 and 1, or needs more draws.
-        TypeError
-            If `q` is neither a number nor array-like, or `n_draws` no integer.
-        """
-        ranks = ranks_of_quantiles(q, n_draws)
-        found = self._quantiles(X, ranks, n_draws, random_state)
-        return found if np.ndim(q) else found[0]
-
-    def _quantiles(self, X, ranks, n_draws, random_state):
-        checked = self._checked(X)
-        draw = partial(self._drawn_tables, n_draws=n_draws)
-        kept = self._schema.returned
-        tables = ordered_draws(draw, kept, checked, ranks, n_draws, random_state)
-        return self._tables_of_quantiles(tables, checked, X)
-
-    def _tables_of_quantiles(self, tables, checked, X):
-        where = np.broadcast_to(columns_with_order(self._schema), checked.shape)
-        tables = self._rounded(tables, checked, X)
-        return self._as_asked(tables, checked, X, as_array=False, where=where)
-
-    def _with_one_draw(self):
-        """Copy the estimator for each draw of the parameters that `sample` uses."""
-        return [self._without_training()]
-
-    def _as_asked(self, drawn, checked, X, as_array, where=None):
-        """Convert completed tables of validated rows to what `sample` returns."""
-        drawn, filled = self._emptied(drawn, checked, where)
-        convert = partial(values_of, self._schema)
-        if not as_array:
-            convert = partial(tables_as_given, self._schema, self._container())
-        if filled.ndim == 2:
-            return convert(drawn, filled, X)
-        pairs = zip(drawn[:, None], filled, strict=True)  # one has its own cells each
-        found = [convert(one, cells, X)[0] for one, cells in pairs]
-        return np.array(found) if as_array else found
-
-    def _emptied(self, tables, checked, where):
-        """Empty the missing cells of tables that are not to be filled.
-
-        Parameters
-        ----------
-        tables : ndarray of shape (..., n_samples, n_features_out)
-            Completed.
-        checked : ndarray of shape (n_samples, n_features_in_)
-        where : ndarray of bool, of shape (n_samples, n_features_in_), or None
-            None fills all missing cells.  It may have the dimensions of `tables`.
-
-        Returns
-        -------
-        tables : ndarray of shape (..., n_samples, n_features_out)
-        filled : ndarray of bool, of the shape of `where`
-            The cells that `tables` fill.
-        """
-        missing = np.isnan(checked)
-        if where is None:
-            return tables, missing
-        empty = (missing & ~where)[..., self._schema.returned]
-        return np.where(empty, np.nan, tables), missing & where
-
-    def _drawn_tables(self, X, n_draws, random_state):
-        """Draw cells of validated rows; (n_draws, n_samples, n_features_out)."""
-        raise NotImplementedError
-
-    def _constants_filled(self, X):
-        values = self._values_of_empty()
-        values[list(self.constants_)] = self._schema.constant_cells
-        return np.where(np.isnan(X), values.astype(X.dtype), X)
-
-    def _values_of_empty(self):
-        """Return 0, or the nearest value within the bounds, for each column."""
-        return np.clip(np.zeros(self.n_features_in_), *self.feature_ranges_)
-
-    def _completed(self, filled, checked, X):
-        """Return filled rows (n_samples, n_features) of X as `transform` does."""
-        table = self._whole(self._columns_out(filled, checked), checked, X)
-        return as_given(self._schema, self._container(), table, np.isnan(checked), X)

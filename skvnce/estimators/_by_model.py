@@ -50,5 +50,8 @@ class ByModel(Imputer):
     def _trains_model(self):
         return self.model_._trains_model()
 
+    def _marginal_columns(self):
+        return {}  # they are those of `model_`
+
     def _keeps_empty(self):
         return hasattr(self, "model_") and self.model_._keeps_empty()

@@ -1,6 +1,5 @@
 """Methods of fitted estimators, applied to each part of a table when it is read."""
 
-import copy
 import functools
 import inspect
 
@@ -14,81 +13,10 @@ from skvnce.sources.chunks import in_parts
 from skvnce.tables.completed import decoded
 from skvnce.tables.containers import is_in_parts
 
-_KEEP_PARTS = set()  # the decorated methods
+KEEP_PARTS = set()  # the decorated methods
 
 
-class ResultsInParts:
-    """Mixin of transformers whose results of tables in parts are in parts.
-
-    It keeps scikit-learn from converting them to the container of `set_output`, which
-    holds for each part of `Chunks`.
-    """
-
-    def __init_subclass__(cls, **kwargs):
-        """Decorate the methods that scikit-learn has decorated."""
-        super().__init_subclass__(**kwargs)
-        for name in ("transform", "fit_transform"):
-            method = getattr(cls, name, None)
-            if method is not None and method not in _KEEP_PARTS:
-                setattr(cls, name, _kept_in_parts(method))
-
-    def _in_turns(self, n_draws, seed):
-        """Choose copies of the estimator that have one draw of the parameters each."""
-        copies = self._with_one_draw()
-        order = np.random.default_rng(seed).permutation(len(copies))
-        for number in range(n_draws):
-            yield copies[order[number % len(copies)]]
-
-    def _without_training(self, **replaced):
-        """Copy the estimator without the rows from which parameters are drawn.
-
-        `replaced` are attributes of the copy.
-        """
-        found = copy.copy(self)
-        if "_training" in vars(found):
-            found._training, found._draws = None, []
-        vars(found).update(replaced)
-        return found
-
-    def _copies_with(self, name, values):
-        """Copy the estimator for each value of an attribute."""
-        return [self._without_training(**{name: value}) for value in values]
-
-    def _mapped(self, source, names, fill, *given):
-        """Apply a method of number and part, which fills it, to all parts.
-
-        `given` are its first arguments.
-        """
-        is_frame = getattr(source, "is_frame", False)
-        if is_frame and self._schema.columns and hasattr(self, "sample"):
-            one = self._with_frames()
-            row = _typical_row(one._schema, source.collection._meta)
-            meta = source._as_meta(fill(one._without_equations(), *given, 0, row))
-            call = functools.partial(_called, functools.partial(fill, one, *given))
-            return source._frame(functools.partial(call, meta), meta)
-        call = functools.partial(_called, functools.partial(fill, self, *given), None)
-        return source._tables(call, names)
-
-    def _with_frames(self):
-        """Let a copy of the estimator return data frames of pandas."""
-        if hasattr(self, "_sklearn_output_config"):
-            config = dict(self._sklearn_output_config)
-            self._sklearn_output_config = config  # not that of the original
-        return self.set_output(transform="pandas")
-
-    def _transform_part(self, number, chunk):
-        return self.transform(chunk)
-
-    def _score_part(self, number, chunk):
-        return self.score_samples(chunk)
-
-    def _sample_part(self, seeds, number, chunk):
-        [state] = np.random.SeedSequence([*seeds, number]).generate_state(1)
-        [table] = self.sample(chunk, random_state=int(state >> 1))
-        return table
-
-
-def _kept_in_parts(method):
+def kept_in_parts(method):
     """Call a method that scikit-learn has decorated, undecorated for parts."""
 
     @functools.wraps(method)
@@ -97,7 +25,7 @@ def _kept_in_parts(method):
         return called(self, X, *args, **options)
 
     kept = names_table(applied)
-    _KEEP_PARTS.add(kept)
+    KEEP_PARTS.add(kept)
     return kept
 
 
@@ -127,8 +55,8 @@ def by_parts(method):
         one = self._without_training()
         if name == "transform":
             names = self.get_feature_names_out()
-            return one._mapped(source, names, ResultsInParts._transform_part)
-        return source._numbers(functools.partial(_called, one._score_part, np.zeros(0)))
+            return one._mapped(source, names, type(one)._transform_part)
+        return source._numbers(functools.partial(called, one._score_part, np.zeros(0)))
 
     return applied
 
@@ -161,14 +89,14 @@ def samples_by_parts(method):
         seed = seed_from(random_state)
         names = self._schema.all_names[self._schema.returned]
         return [
-            one._mapped(source, names, ResultsInParts._sample_part, (seed, turn))
+            one._mapped(source, names, type(one)._sample_part, (seed, turn))
             for turn, one in enumerate(self._in_turns(n_draws, seed))
         ]
 
     return applied
 
 
-def _called(fill, empty, number, chunk):
+def called(fill, empty, number, chunk):
     if len(chunk):
         return fill(number, chunk)
     if empty is None:  # of the type of other parts
@@ -185,7 +113,7 @@ def _missing_row(chunk):
     return np.full((1, np.shape(chunk)[1]), np.nan)
 
 
-def _typical_row(schema, frame):
+def typical_row(schema, frame):
     """Make a row of the data types of a data frame, of values that `fit` has seen.
 
     Levels that the data type of a column does not have are missing.

@@ -6,7 +6,6 @@ from math import ceil
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,6 +15,7 @@ from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.algorithms import noisy_or
+from skvnce.estimators._base import IncompleteTransformer
 from skvnce.estimators._binary import (
     STARTS,
     binary_table,
@@ -26,16 +26,12 @@ from skvnce.estimators._binary import (
     torch_rows,
     without_columns,
 )
-from skvnce.estimators._by_parts import ResultsInParts
 from skvnce.estimators._callbacks import CallbackSupportMixin
-from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
-from skvnce.estimators._no_table import names_table
+from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._parts import fields_of
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
-from skvnce.estimators._validation import schema_of
 from skvnce.models.noisy_or import NoisyOrModel, gather
-from skvnce.sources.chunks import mean_of_rows
 from skvnce.training.flat_adam import FlatAdam
 from skvnce.variational.binary_causes import RowNetwork
 
@@ -45,42 +41,22 @@ _MOST_NAMES = 10  # maximum number of column names in a warning
 _CHUNK = 2**20  # maximum size of an array of a chunk of rows
 
 
-class CauseLearner(
-    ResultsInParts, CallbackSupportMixin, CachedModules, TransformerMixin, BaseEstimator
-):
+class CauseLearner(CallbackSupportMixin, IncompleteTransformer):
     """Base class of `NoisyOr`, which documents parameters and attributes."""
 
-    @names_table
-    def score(self, X, y=None):
-        """Compute the mean of `score_samples` over the rows; larger is better.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Cells above `binarize` count as ones, others as zeros; NaN marks missing
-            cells.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        float
-        """
-        return mean_of_rows(self.score_samples(X))
-
     def __sklearn_tags__(self):
-        """Declare that NaN and sparse tables are allowed, and that dtypes are kept."""
+        """Declare that sparse tables are allowed."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+    def __getstate__(self):
+        """Leave the modules out of pickles; they are rebuilt on first use."""
+        return {**super().__getstate__(), "_cache": []}
 
     @property
     def _n_features_out(self):
         return self.n_components_
-
-    _schema = property(schema_of)
 
     def _warn_of_unused(self):
         """Warn of parameters that the algorithm does not use."""

@@ -7,12 +7,10 @@ from sklearn.base import clone
 
 from skvnce._random import seed_from
 from skvnce.estimators._by_model import ByModel
-from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
-    shows_progress,
 )
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._memory import needs_memory
@@ -22,7 +20,6 @@ from skvnce.estimators._validation import (
     Number,
     keeps_state_on_failure,
 )
-from skvnce.estimators._where import mask_of
 from skvnce.fitted.equations import Derived, Equations, Sum
 from skvnce.tables.cells import is_frame
 
@@ -128,12 +125,6 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         "verbose": ["verbose"],
     }
 
-    def __sklearn_tags__(self):
-        """Declare that categories are allowed."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.categorical = True
-        return tags
-
     def __init__(
         self,
         model=None,
@@ -191,40 +182,7 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         finish()
         return self
 
-    @by_parts
-    @shows_progress
-    def transform(self, X, *, where=None):
-        """Fill missing cells as `model` does, and satisfy the equations.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.
-        where : array-like of bool of shape (n_samples, n_features), dict or \
-                callable, default=None
-            Which missing cells are filled; the others stay missing, for example
-            answers that the form of a survey skips.  A data frame or a dict of columns
-            to masks of shape (n_samples,) may leave out columns, which are filled.  If
-            cells decide that may be missing themselves, pass a function, or a dict of
-            columns to functions: it is called with completed rows, like X, and returns
-            such masks.  None fills all missing cells.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features_out)
-            Observed cells are equal to those of X.  As `transform` of the other imputer
-            does, a data frame under `set_output`.
-
-        Raises
-        ------
-        ValueError
-            If a row contradicts an equation.
-        """
-        given, X = X, self._checked(X)
-        wanted = mask_of(self._schema, where, given, X)
-        return self._completed(self._predicted(X), X, given, wanted)
-
-    def _predicted(self, X):
+    def _predicted(self, X, limits=None):
         solved = self._solved(X)
         found = self.model_._predicted(solved)
         missing = np.isnan(solved)  # the model clips other cells, too
@@ -235,25 +193,20 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
     def _without_equations(self):
         return self._without_training(derived=None, sums=None)
 
-    def _sources(self, X, n_draws, is_joint=True):
-        return self.model_._sources(self._solved(X), n_draws, is_joint)
+    def _models_of_draws(self, n_draws, *, is_joint=True):
+        return self.model_._models_of_draws(n_draws, is_joint=is_joint)
 
-    def _drawn_tables(self, X, n_draws, random_state):
+    def _drawn_tables(self, X, n_draws, random_state, limits=None):
         solved = self._solved(X)
         drawn = self.model_._drawn_tables(solved, n_draws, random_state)
         return self._enforced(drawn, solved)
 
-    def _filled_in_turns(self, X, sources, draw, n_draws, random_state):
-        turns = sources, draw, n_draws, random_state
-        solved = self._solved(X)
-        return self._enforced(super()._filled_in_turns(solved, *turns), solved)
-
-    def _filled_by_shift(self, shift, X, *turns):
-        solved = self._solved(X)
-        before = super()._filled_in_turns(solved, *turns)
+    def _drawn_shifted(self, X, n_draws, seed, shift, rows=slice(None)):
+        solved = self._solved(X[rows])
+        before = super()._drawn_shifted(solved, n_draws, seed, shift)
         fixed = self.feature_indices_[shift.columns].tolist()
         after, missing = self._enforced(before, solved, fixed), np.isnan(solved)
-        places = np.arange(self.n_features_in_)[self._schema.returned].tolist()
+        places = self._schema.returned.tolist()
         for node, place in enumerate(self.feature_indices_.tolist()):
             if node in shift.moves and place in self._places_of_equations():
                 change = (after - before)[..., places.index(place)]

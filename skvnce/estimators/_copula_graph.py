@@ -10,13 +10,16 @@ from sklearn.exceptions import ConvergenceWarning
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step
 from skvnce._random import seeded
-from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.algorithms.graph import copula
 from skvnce.algorithms.graph.copula_scores import edge_scores
 from skvnce.algorithms.graph.score_posterior import probabilities_of_scores
 from skvnce.algorithms.mixed.columns import Latents
-from skvnce.estimators._callbacks import report_rounds, reports_fit
+from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    reports_fit,
+)
 from skvnce.estimators._copula_parts import problem_of
 from skvnce.estimators._duration import (
     columns_of_many_levels,
@@ -24,10 +27,10 @@ from skvnce.estimators._duration import (
     warn_of_duration,
     warn_of_many_levels,
 )
-from skvnce.estimators._gaussian_fitted import FittedNormal
 from skvnce.estimators._gaussian_mixed import kinds_of
-from skvnce.estimators._graph_learning import GraphLearning
-from skvnce.estimators._graph_table import GraphTable
+from skvnce.estimators._graph_table import edges, to_networkx
+from skvnce.estimators._imputer import Imputer
+from skvnce.estimators._memory import check_fit
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._validation import (
     OF_CATEGORIES,
@@ -37,7 +40,7 @@ from skvnce.estimators._validation import (
     integer_from,
     keeps_state_on_failure,
 )
-from skvnce.fitted.normal import LatentNormal, no_latents
+from skvnce.fitted.normal import LatentNormal, model_of, no_latents
 from skvnce.sources.chunks import in_parts
 from skvnce.tables.columns import FROM_DTYPE
 
@@ -48,22 +51,7 @@ _SEED = 0  # of draws that should be the same with and without a search for alph
 _REMEDY = "ForestImputer or LAIRImputer may fill missing cells better."
 
 
-class FittedCopulaGraph(GraphTable, FittedNormal):
-    """Base class of the estimators of a graph of columns of any kind."""
-
-    indicator_ = None  # there is no parameter `add_indicator`
-
-    def __sklearn_tags__(self):
-        """Declare that categories are allowed."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.categorical = True
-        return tags
-
-    def _associations(self):
-        return self.associations_
-
-
-class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
+class CopulaGraphLearner(CallbackSupportMixin, Imputer):
     """Sparse graph of columns of any kind, learned from a table with missing values.
 
     The model is a latent normal distribution (a Gaussian copula): a number, count or
@@ -226,6 +214,8 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
     0  income  owner
     """
 
+    _takes_limits = _has_density = _has_new_rows = True
+
     _parameter_constraints = {
         "alpha": [Number(Real, 0, None, closed="left")],
         "max_iter": [integer_from(1)],
@@ -292,10 +282,25 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
             levels, and the fit will take more than a minute.
         """
         source = in_parts(X)
-        return self._fit_to(X) if source is None else self._fit_parts(source)
+        if source is not None:
+            return self._fit_parts(source)
+        self._check_parameters()
+        table = self._validated(X)
+        check_fit(type(self), table.shape)
+        data = self._read(table)
+        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
+            if self.feature_indices_.size:
+                self._fit_graph(data, on_round)
+            else:
+                self._set_empty_graph()
+        finish()
+        return self
+
+    edges, to_networkx = edges, to_networkx
 
     def _fit_parts(self, source):
-        """Learn the graph of a table in parts; see `_fit_to`."""
+        """Learn the graph of a table in parts; see `fit`."""
         self._check_parameters()
         large = self._read_large(source)
         cells = large.cells
@@ -357,8 +362,18 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
             seconds *= _OTHER_SWEEPS + rounds
             warn_of_many_levels(type(self).__name__, many, n, seconds)
 
-    def _threads(self):
-        return one_thread()
+    def _cell_model(self):
+        return model_of(self._model)
+
+    def _associations(self):
+        return self.associations_
+
+    def _edge_columns(self, i, j):
+        return {}
+
+    def _stopping(self, data):
+        """Return how long EM goes on."""
+        return {"max_iter": self.max_iter, "tol": self.tol}
 
     def _remedy(self):
         """Say what to change if a fit diverges."""
@@ -420,7 +435,7 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
             model = LatentNormal(
                 problem.latents, kinds_of(self._schema), [found.normal()]
             )
-            return model.predictions(kept[rows])
+            return model.fill(kept[rows])
 
         self._check_held_out(data.to_array(), predict)
         self._report_misfit(_REMEDY)

@@ -43,10 +43,16 @@ from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._parts import Adam, Part, fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
 from skvnce.estimators._scores import NodeScores
-from skvnce.estimators._validation import AUTO, integer_from
+from skvnce.estimators._validation import (
+    AUTO,
+    attributes_of,
+    integer_from,
+    schema_of,
+)
 from skvnce.fitted.density import ChainModel
 from skvnce.fitted.held_out import hold_out
 from skvnce.samplers.variational_gibbs import Hypercube
+from skvnce.tables.model_columns import FILLED_BY_CONSTANT, Handling
 
 _SOLVER = {  # the values of the fields that are "auto"
     "batch_size": 128,
@@ -58,7 +64,6 @@ _SOLVER = {  # the values of the fields that are "auto"
 _FASTER = {"learning_rate_init": 3e-3}  # of an autoencoder of few columns
 _FEW = 20  # which are at most so many; more columns need more steps
 STRAY = 0.25  # share of draws out of range above which a column is reported
-SUMMED = 20  # chains of a row over which tables are summarised
 _JUDGED = 250  # maximum number of rows in which held-out cells are predicted
 
 
@@ -173,6 +178,14 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         self.n_importance_samples = n_importance_samples
 
     _slot = "model.solver"
+    _schema = property(schema_of)
+
+    def __getstate__(self):
+        """Leave the modules out of pickles; they are rebuilt on first use."""
+        return {**super().__getstate__(), "_cache": []}
+
+    def _handling(self):
+        return Handling("not filled", FILLED_BY_CONSTANT)
 
     def to_torch(self):
         """Return a copy of the fitted density.
@@ -220,7 +233,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
 
         Weights (n_samples,) are those of the rows in EM and in training.
         """
-        self._set_columns(imputer._schema)
+        vars(self).update(attributes_of(imputer._schema))
         nodes, weights = self._read_nodes(X, weights, "there is nothing to impute.")
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with one_thread(), seeded(seed):
@@ -391,14 +404,9 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         fitted = self._fitted()
         return fitted.pair.model.autoencoder(fitted.families)
 
-    def _scored(self, X):
-        """Estimate the log-densities of rows and their standard errors."""
-        nodes = X[:, self.feature_indices_].astype(np.float64)
-        with one_thread():
-            model = (
-                self._encoder_model() if self._has_encoder() else self._chain_model()
-            )
-            return model.log_density(nodes, int(self.n_importance_samples))
+    def _n_scored(self):
+        """Return the number of draws from which log-densities are estimated."""
+        return int(self.n_importance_samples)
 
     def _chain_model(self):
         """Return the fitted density and its scores as a value."""

@@ -38,6 +38,7 @@ from skvnce.estimators._validation import (
     latent_array,
 )
 from skvnce.estimators._weights import warn_of_scale
+from skvnce.fitted.fill import chunks
 from skvnce.fitted.held_out import hold_out
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.sources.chunks import in_parts
@@ -396,7 +397,7 @@ class IncompleteFactorAnalysis(
         with threads_for(len(self.feature_indices_)):
             parts = [
                 function(model, Incomplete.from_array(nodes))
-                for _, nodes in self._parts(X)
+                for _, nodes in chunks(self._schema, X)
             ]
             return torch.cat(parts).numpy()
 

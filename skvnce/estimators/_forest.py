@@ -1,6 +1,7 @@
 """An imputer that averages another imputer with random forests."""
 
 from numbers import Real
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -11,15 +12,13 @@ from skvnce._progress import steps
 from skvnce._random import seed_from
 from skvnce.estimators import _forest_weights
 from skvnce.estimators._by_model import ByModel
-from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
-    shows_progress,
 )
 from skvnce.estimators._duration import OF_ALL_COLUMNS, warn_of_duration
-from skvnce.estimators._imputer import Imputer, Predicted
+from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._memory import check_fit, check_trees, needs_memory
 from skvnce.estimators._validation import (
     AUTO,
@@ -29,9 +28,9 @@ from skvnce.estimators._validation import (
     integer_from,
     keeps_state_on_failure,
 )
-from skvnce.estimators._where import mask_of
 from skvnce.fitted import column_forests
 from skvnce.fitted.column_forests import Chains, ColumnForest, Growth, Ranks
+from skvnce.fitted.fill import Predicted, incomplete_chunks
 
 _SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
 _FIRST = 3  # times as many trees as those whose draws complete the table
@@ -318,35 +317,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         """Return the places of the columns of the model in filled tables."""
         return np.searchsorted(self._schema.returned, self.feature_indices_)
 
-    @by_parts
-    @shows_progress
-    def transform(self, X, *, where=None):
-        """Fill missing cells by means of numbers and by the most probable levels.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.
-        where : array-like of bool of shape (n_samples, n_features), dict or \
-                callable, default=None
-            Which missing cells are filled; the others stay missing, for example
-            answers that the form of a survey skips.  A data frame or a dict of columns
-            to masks of shape (n_samples,) may leave out columns, which are filled.  If
-            cells decide that may be missing themselves, pass a function, or a dict of
-            columns to functions: it is called with completed rows, like X, and returns
-            such masks.  None fills all missing cells.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features_out)
-            Observed cells are equal to those of X.  As `transform` of the other imputer
-            does, a data frame under `set_output`.
-        """
-        given, X = X, self._checked(X)
-        wanted = mask_of(self._schema, where, given, X)
-        return self._completed(self._predicted(X), X, given, wanted)
-
-    def _predicted(self, X):
+    def _predicted(self, X, limits=None):
         own = self.model_._predicted(X)
         other = self._by_forests(X, own)
         missing = np.isnan(X)
@@ -381,7 +352,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         forests, ranks = self._in_order(), Ranks(self._values)
         filled = start.filled.copy()
         levels = {place: one.copy() for place, one in start.probabilities.items()}
-        parts = self._parts(X, only_incomplete=True, n_chains=self.n_draws)
+        parts = incomplete_chunks(self._schema, X, int(self.n_draws))
         for (rows, columns), nodes in parts:
             some = trees and {j: one[:, rows[:, 0]] for j, one in trees.items()}
             missing = np.isnan(nodes)
@@ -402,16 +373,16 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         """List the forests, by increasing numbers of missing cells at `fit`."""
         return [ColumnForest.of_plain(one) for one in self._forests]
 
-    def _sources(self, X, n_draws, is_joint=True):
-        def draw(_, nodes, number):
-            table = np.full((len(nodes), X.shape[1]), np.nan, dtype=X.dtype)
+    def _models_of_draws(self, n_draws, *, is_joint=True):
+        def draw(nodes, number, limits=None):
+            table = np.full((len(nodes), self.n_features_in_), np.nan)
             table[:, self.feature_indices_] = nodes
             seed = int(torch.randint(2**31, ()))
             return self._completions(self, table, number, seed)
 
-        return range(n_draws), draw
+        return [SimpleNamespace(draw=draw)] * n_draws
 
-    def _drawn_tables(self, X, n_draws, random_state):
+    def _drawn_tables(self, X, n_draws, random_state, limits=None):
         rng = np.random.default_rng(seed_from(random_state))
         tables = self.model_._drawn_tables(X, n_draws, rng)
         kept = self._nodes_out()

@@ -152,7 +152,7 @@ def predict_without(cells, schema, settings, kept, rows):
     """
     found = _fitted(cells, kept, schema, settings, max_iter=settings.n_sweeps_of_check)
     ends = cells.limits and cells.limits.of(rows, np.arange(kept.shape[1]))
-    return found.model.predictions(kept[rows], ends), len(found.fit.losses)
+    return found.model.fill(kept[rows], ends), len(found.fit.losses)
 
 
 def held_out_cells(cells):

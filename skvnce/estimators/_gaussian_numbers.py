@@ -7,10 +7,14 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
+from skvnce._incomplete import Incomplete
+from skvnce._random import seeded
+from skvnce._threads import one_thread
 from skvnce._units import Units
 from skvnce._warnings import warn_user
 from skvnce.algorithms.gaussian import copula, em, online
 from skvnce.algorithms.gaussian.copula import Copula
+from skvnce.algorithms.gaussian.enlarged import posterior_draws
 from skvnce.algorithms.gaussian.fit import Limits, Split, fit_copula
 from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.algorithms.gaussian.steps import Steps
@@ -53,7 +57,7 @@ class NumbersFit(NamedTuple):
         Scores, weights, strength of the prior and, if the rows are a sample, the weight
         of all, from which the parameters are drawn.
     predict : callable
-        See `HeldOutCheck._check_held_out`; predicts without the held-out cells.
+        See `held_out_result`; predicts without the held-out cells.
     hidden : ndarray of bool, of shape (n, n_model_columns)
         The held-out cells.
     """
@@ -165,3 +169,32 @@ def _limits(schema, units):
         if column in values.values
     }
     return Limits(tuple(map(torch.from_numpy, scaled)), bounds, repeated)
+
+
+def drawn_parameters(start, table, weights, strength, count, seed, total):
+    """Draw mean and covariance from their posterior by data augmentation.
+
+    Parameters
+    ----------
+    start : tuple of ndarray
+        Mean and covariance from which the chain starts.
+    table : ndarray of shape (n, n_nodes)
+        Scores of rows; NaN marks missing cells.
+    weights : ndarray of shape (n,)
+    strength : float
+        Of the prior, in rows.
+    count : int
+        Number of draws.
+    seed : int
+    total : float or None
+        The weight of all rows, if these are a sample.
+
+    Returns
+    -------
+    list of tuple of ndarray
+        Pairs of mean and covariance.
+    """
+    rows = Rows(Incomplete.from_array(table), torch.from_numpy(weights))
+    with one_thread(), seeded(seed):
+        draws = posterior_draws(normal_of(start), rows, total, strength, n_draws=count)
+    return [tuple(part.numpy() for part in draw) for draw in draws]

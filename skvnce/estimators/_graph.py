@@ -3,21 +3,32 @@
 from numbers import Real
 
 import numpy as np
+import torch
 from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step
-from skvnce.algorithms.graph import em, rounds
+from skvnce._random import seeded
+from skvnce._threads import threads_for
+from skvnce._torch_defaults import torch_defaults
+from skvnce.algorithms.graph import em, prediction, rounds
 from skvnce.algorithms.graph.edge_probability import edge_probabilities
 from skvnce.algorithms.graph.problem import ALGORITHMS, Options, pose
 from skvnce.algorithms.graph.single_imputation import FILLERS
 from skvnce.estimators import _graph_checks
+from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
     reports_fit,
     rounds_of_tuning,
+    shows_progress,
 )
-from skvnce.estimators._graph_fitted import FittedGraph
-from skvnce.estimators._graph_learning import GraphLearning
+from skvnce.estimators._graph_table import edges, to_networkx
+from skvnce.estimators._imputer import Imputer
+from skvnce.estimators._memory import check_fit
+from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
@@ -29,10 +40,13 @@ from skvnce.estimators._validation import (
     integer_from,
     keeps_state_on_failure,
 )
+from skvnce.fitted.fill import chunks
+from skvnce.fitted.graph import GraphModel
+from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.training.adam import Diverged
 
 
-class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
+class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     """Sparse graph of non-negative variables, learned from a table with missing values.
 
     The model is a Gaussian truncated to ``x >= 0``, with ``p(x)`` proportional to
@@ -190,6 +204,10 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
 
     Notes
     -----
+    Means that `transform` fills are exact if one cell is missing or if truncation at
+    zero has no effect.  Otherwise they are averages over `n_steps` sweeps whose noise
+    is reduced by conditional means in closed form.
+
     The fit keeps ``K_jj`` at 0.25 or above, for columns of unit standard deviation.
     Independent columns whose standard deviation exceeds 0.82 of their mean reach this
     bound, and nearly all columns beyond 0.9; their ``K_jj`` is then too large and their
@@ -219,6 +237,8 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
            [0.6, 0. , 0. ],
            [0. , 0. , 0. ]])
     """
+
+    _is_positive = _has_new_rows = True
 
     _parameter_constraints = {
         "alpha": [Number(Real, 0, None, closed="left")],
@@ -298,7 +318,80 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
             If numbers overflow, or if the chains of maximum likelihood leave the range
             of the data.
         """
-        return self._fit_to(X)
+        self._check_parameters()
+        table = self._validated(X)
+        check_fit(type(self), table.shape)
+        data = self._read(table)
+        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
+            if self.feature_indices_.size:
+                self._fit_graph(data, on_round)
+            else:
+                self._set_empty_graph()
+        finish()
+        return self
+
+    edges, to_networkx = edges, to_networkx
+
+    @by_parts
+    @shows_progress
+    def score_samples(self, X):
+        """Compute a held-out log-score of each row, in nats.
+
+        The columns are divided into five blocks.  Each block is hidden in turn, and its
+        observed cells are scored by their log predictive density given the observed
+        cells of the other blocks.  The score of a row is the sum of these, averaged
+        over two partitions of the columns.  It needs no normalising constant, it is a
+        proper score, and it is a function of the row alone (up to rounding).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Non-negative; NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            0 for a row that is entirely missing, and if all columns are constant.
+        """
+        return self._scored(self._checked(X))[0]
+
+    @torch_defaults()
+    def to_torch(self):
+        """Return the fitted model as a torch module, in the units of X.
+
+        Returns
+        -------
+        skvnce.models.truncated_gaussian.TruncatedGaussian
+            A copy in double precision, without gradients.
+        """
+        check_is_fitted(self)
+        return TruncatedGaussian(
+            torch.tensor(self.precision_),
+            torch.tensor(self.linear_),
+            torch.tensor(getattr(self, "log_scale_", 0.0), dtype=torch.float64),
+        ).requires_grad_(False)
+
+    def _scored(self, X):
+        scores = np.zeros(len(X))
+        with self._threads():
+            n_chains = prediction.N_CHAINS
+            for (rows, _), nodes in chunks(self._schema, X, n_chains):
+                scores[rows[:, 0]] = self._cell_model().log_predictive(nodes)
+        return scores, np.zeros(len(X))
+
+    def _cell_model(self):
+        start = torch.from_numpy(self.location_)
+        return GraphModel(self.to_torch(), start, self._settings().n_steps)
+
+    def _associations(self):
+        return -np.sign(self.precision_) * self.edge_strengths_
+
+    def _edge_columns(self, i, j):
+        return {"precision": self.precision_[i, j]}
+
+    def _threads(self):
+        return threads_for(len(self.feature_indices_))
 
     def _fit_graph(self, data, on_round):
         """Pose and solve the problem, and check the result."""
@@ -358,7 +451,12 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         )
         return pose(data, units, options, *ridges)
 
+    def _stopping(self, data):
+        """Return how long EM goes on."""
+        return {"max_iter": self.max_iter, "tol": self._tolerance(data)}
+
     def _tolerance(self, data):
+        """Return the change of an edge strength at which EM stops."""
         if isinstance(self.tol, str):
             return rounds.tolerance(data.observed)
         return self.tol

@@ -1,12 +1,14 @@
-"""Graph learners that choose the strength of their L1 penalty."""
+"""Graph learners that choose the strength of their L1 penalty.
 
-from skvnce.estimators._copula_graph import CopulaGraphLearner, FittedCopulaGraph
+What a fitted graph can do is assigned from the learner, whose `fit` is another one.
+"""
+
+from skvnce.estimators._copula_graph import CopulaGraphLearner
 from skvnce.estimators._graph import TruncatedGaussianGraphLearner
-from skvnce.estimators._graph_fitted import FittedGraph
 from skvnce.estimators._graph_search import GraphSearch
 
 
-class TruncatedGaussianGraphLearnerCV(GraphSearch, FittedGraph):
+class TruncatedGaussianGraphLearnerCV(GraphSearch):
     """`TruncatedGaussianGraphLearner` that chooses the strength of its L1 penalty.
 
     One fit without L1 penalty averages the statistics of the missing cells.  Then a
@@ -97,13 +99,21 @@ feature_names_in_
     """
 
     _learner_class = TruncatedGaussianGraphLearner
+    _is_positive = _has_new_rows = True
+    score_samples = TruncatedGaussianGraphLearner.score_samples
+    to_torch = TruncatedGaussianGraphLearner.to_torch
+    _scored = TruncatedGaussianGraphLearner._scored
+    _cell_model = TruncatedGaussianGraphLearner._cell_model
+    _associations = TruncatedGaussianGraphLearner._associations
+    _edge_columns = TruncatedGaussianGraphLearner._edge_columns
+    _threads = TruncatedGaussianGraphLearner._threads
     _parameter_constraints = {
         **GraphSearch._parameter_constraints,
         "model": [TruncatedGaussianGraphLearner, None],
     }
 
 
-class CopulaGraphLearnerCV(GraphSearch, FittedCopulaGraph):
+class CopulaGraphLearnerCV(GraphSearch):
     """`CopulaGraphLearner` that chooses the strength of its L1 penalty.
 
     One run of EM estimates the moments of the latent variables.  Then a path of
@@ -192,6 +202,10 @@ marginal_columns_, feature_ranges_, n_features_in_, feature_names_in_
     """
 
     _learner_class = CopulaGraphLearner
+    _takes_limits = _has_density = _has_new_rows = True
+    _cell_model = CopulaGraphLearner._cell_model
+    _associations = CopulaGraphLearner._associations
+    _edge_columns = CopulaGraphLearner._edge_columns
     _parameter_constraints = {
         **GraphSearch._parameter_constraints,
         "model": [CopulaGraphLearner, None],

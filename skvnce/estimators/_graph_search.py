@@ -1,5 +1,6 @@
 """The search for the L1 strength of a graph learner on a table with missing values."""
 
+import warnings
 from copy import copy
 from numbers import Integral, Real
 from typing import NamedTuple
@@ -23,7 +24,8 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     rounds_of_tuning,
 )
-from skvnce.estimators._graph_learning import GraphLearning
+from skvnce.estimators._graph_table import edges, to_networkx
+from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._memory import check_fit, needs_memory
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
@@ -49,11 +51,67 @@ class Search(NamedTuple):
     seed: int
 
 
-class GraphSearch(CallbackSupportMixin):
+class Resample(NamedTuple):
+    """A learner that is fitted to parts of the rows, for a path of penalties.
+
+    Attributes
+    ----------
+    learner : estimator
+        Its attributes are those of the last fit.
+    rows : ndarray of shape (n_samples, n_features)
+        Validated.
+    alphas : list of float
+    """
+
+    learner: BaseEstimator
+    rows: np.ndarray
+    alphas: list
+
+    def scores(self, train, test, seed):
+        """Compute the score of held-out rows for each alpha; (n_alphas,)."""
+        learner = self.learner
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the final fit repeats relevant warnings
+            data = learner._read(self.rows[train])
+            if not learner.feature_indices_.size:  # all are constant in these rows
+                return [0.0] * len(self.alphas)
+            problem, first, path = self._path(data, seed)
+            scores = []
+            for theta in path.thetas:
+                fit = first._replace(theta=problem.estimate(first, theta))
+                learner._keep(fit, problem, data)
+                found, _ = learner._scored(self.rows[test])
+                scores.append(float(found.mean()))
+        return scores
+
+    def edges(self, some, seed):
+        """Return which edges each alpha keeps; (n_alphas, n_features, n_features)."""
+        learner, d = self.learner, self.rows.shape[1]
+        found = np.zeros((len(self.alphas), d, d), dtype=bool)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            data = learner._read(self.rows[some])
+            if not learner.feature_indices_.size:  # all are constant in these rows
+                return found
+            problem, _, path = self._path(data, seed)
+        places = np.ix_(learner.feature_indices_, learner.feature_indices_)
+        for links, theta in zip(found, path.thetas, strict=True):
+            links[places] = problem.method.family.strengths(theta).numpy() != 0
+        return found
+
+    def _path(self, data, seed):
+        """Fit all alphas to rows."""
+        learner = self.learner
+        with learner._threads(), seeded(seed):
+            problem = learner._problem(data)
+            return problem, *learn_path(problem, self.alphas, **learner._stopping(data))
+
+
+class GraphSearch(CallbackSupportMixin, Imputer):
     """Base class of graph learners that choose the strength of their L1 penalty.
 
-    Subclasses inherit what a fitted graph can do from another base class, document
-    parameters and attributes, and set `_learner_class`.
+    Subclasses document parameters and attributes, and set `_learner_class` and what a
+    fitted graph of that class can do.
     """
 
     _parameter_constraints = {
@@ -138,6 +196,8 @@ class GraphSearch(CallbackSupportMixin):
         finish()
         return self
 
+    edges, to_networkx = edges, to_networkx
+
     def _settings(self):
         return self._learner_class() if self.model is None else self.model
 
@@ -199,7 +259,9 @@ class GraphSearch(CallbackSupportMixin):
         learner, X, alphas = clone(search.learner), search.rows, search.path.alphas
         learner._set_columns(search.learner._schema)
         results = Parallel(self.n_jobs, return_as="generator")(
-            delayed(counting_rounds)(function, copy(learner), X, *part, alphas, int(s))
+            delayed(counting_rounds)(
+                function, Resample(copy(learner), X, alphas), *part, int(s)
+            )
             for part, s in zip(parts, seeds, strict=True)
         )
         found = []
@@ -228,7 +290,7 @@ class GraphSearch(CallbackSupportMixin):
                 f"at least {least}. (One fit exhausts a generator of splits: pass a "
                 "list or a splitter.)"
             )
-        scores = np.array(self._jobs("fold", GraphLearning._fold_scores, parts, search))
+        scores = np.array(self._jobs("fold", Resample.scores, parts, search))
         self.cv_results_["mean_test_score"] = scores.mean(0)
         self.cv_results_["std_test_score"] = scores.std(0)
         for fold, row in enumerate(scores):
@@ -283,7 +345,7 @@ class GraphSearch(CallbackSupportMixin):
         parts.append((np.arange(len(X), len(X) + len(noise)),))
         rows = search._replace(rows=np.concatenate([X, noise]))
         nodes = search.learner.feature_indices_
-        found = np.array(self._jobs("half", GraphLearning._selected, parts, rows))
+        found = np.array(self._jobs("half", Resample.edges, parts, rows))
         found = found[:, :, *np.ix_(nodes, nodes)]
         return found[:-1].mean(0), found[-1]
 

@@ -1,48 +1,129 @@
-"""The base class of imputers: predictions, and draws from several models in turn."""
+"""The base class of imputers: what a user calls, once for all fitted models."""
 
 import warnings
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
-import torch
 from sklearn.impute import MissingIndicator
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
+from skvnce._arguments import check_count
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
-from skvnce.estimators._base import CellSampler
-from skvnce.estimators._by_parts import samples_by_parts
+from skvnce._warnings import warn_user
+from skvnce.estimators._base import IncompleteTransformer
+from skvnce.estimators._by_parts import by_parts, samples_by_parts
 from skvnce.estimators._callbacks import shows_progress
+from skvnce.estimators._intervals import (
+    columns_with_order,
+    ordered_draws,
+    ranks_of_interval,
+    ranks_of_quantiles,
+)
 from skvnce.estimators._memory import check_memory
+from skvnce.estimators._misfit import (
+    held_out_result,
+    misfit_messages,
+    tail_messages,
+    warn_or_raise,
+)
 from skvnce.estimators._reference import fitted_to
 from skvnce.estimators._validation import check_sample
 from skvnce.estimators._where import OF_PREDICTION, Rules, mask_of
 from skvnce.exceptions import TableWarning
-from skvnce.fitted.shift import shift_of, shifted, warn_of_cuts
-from skvnce.tables.output import as_given, probabilities_as_given
+from skvnce.fitted.base import n_chains
+from skvnce.fitted.fill import chunks, draw, fill, returned
+from skvnce.fitted.shift import Shifted, shift_of, warn_of_cuts
+from skvnce.fitted.valid import Marginal, ValidCells
+from skvnce.tables.cell_limits import check_bounds, limits_of
+from skvnce.tables.cells import is_frame
+from skvnce.tables.completed import decoded
+from skvnce.tables.output import (
+    as_given,
+    probabilities_as_given,
+    tables_as_given,
+    values_of,
+)
 from skvnce.tables.row_checks import NEVER_OBSERVED
-from skvnce.tables.statistics import into_dtype
 
-_LIMITS = {"min_value", "max_value"}  # limits of cells, of `fit` and `transform`
+_LIMITS = {"lower", "upper"}  # limits of cells, of `fit` and `transform`
 
 
-class Predicted(NamedTuple):
-    """Predictions of the missing cells of a table.
+def _reads_categories(imputer):
+    """Return whether an imputer takes categories."""
+    return hasattr(imputer._settings(), "categorical_features")
 
-    Attributes
-    ----------
-    filled : ndarray of shape (n_samples, n_features_in_)
-        The table, with codes of levels, and its missing cells filled.
-    probabilities : dict of int to ndarray of shape (n_samples, n_levels)
-        Those of the levels of each column of categories; 1 and 0 in observed cells.
+
+def _scores_rows(imputer):
+    """Return whether the models of an imputer have a density."""
+    return imputer._has_density
+
+
+def _draws_rows(imputer):
+    """Return whether the models of an imputer draw rows of which nothing is known."""
+    return imputer._has_new_rows
+
+
+class Imputer(IncompleteTransformer):
+    """Base class of imputers: estimators of a model of cells.
+
+    The `fit` of a subclass learns a model, and `_cell_model` makes it from what `fit`
+    has set, as a `skvnce.fitted.base.CellModel`.  What is common to all tables is here:
+    data types and frames, constant and empty columns, `where`, limits, shifts,
+    quantiles, tables in parts.  See "Add an imputer" in the developer's guide.
     """
 
-    filled: np.ndarray
-    probabilities: dict
+    # what the models of the class can do, beyond filling and drawing missing cells
+    _takes_limits = False  # whether they know limits of cells
+    _has_density = False  # whether they have `log_density`
+    _has_new_rows = False  # whether they draw rows of which nothing is known
 
+    @by_parts
+    @shows_progress
+    def transform(self, X, *, where=None, lower=None, upper=None):
+        """Fill missing cells by predictions given the observed cells of their row.
 
-class Imputer(CellSampler):
-    """Base class of imputers with the parameter `add_indicator`."""
+        Numbers are filled by conditional means, or by the summary that `strategy`
+        names, and categories by the most probable one.  A prediction is a function of
+        the row alone, and within `feature_ranges_`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        where : array-like of bool of shape (n_samples, n_features), dict or \
+                callable, default=None
+            Which missing cells are filled; the others stay missing, for example
+            answers that the form of a survey skips.  A data frame or a dict of columns
+            to masks of shape (n_samples,) may leave out columns, which are filled.  If
+            cells decide that may be missing themselves, pass a function, or a dict of
+            columns to functions: it is called with completed rows, like X, and returns
+            such masks.  None fills all missing cells.
+        lower, upper : array-like of shape (n_samples, n_features), or dict, \
+                default=None
+            Limits of single missing cells, such as detection limits, by which the
+            distribution is truncated; NaN and infinite ones are none.  A data frame may
+            leave out columns, and so may a dict of columns to arrays (n_samples,) or
+            numbers.  `GaussianImputer` and `CopulaGraphLearner` take them.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+            Observed cells are equal to those of X.  The array has objects if X has
+            categories that are no numbers, or dates; a column without an observed
+            category stays missing.  Under `set_output` a data frame with the data types
+            of X.
+
+        Raises
+        ------
+        ValueError
+            If a parameter names unknown columns or has a wrong shape, if a lower limit
+            is above the upper one, or if the model takes no limits.
+        TypeError
+            If a parameter has a wrong type, or if columns of categories have limits.
+        """
+        return self._transformed(X, where, lower, upper)
 
     @samples_by_parts
     @shows_progress
@@ -56,6 +137,8 @@ class Imputer(CellSampler):
         shift=None,
         reference=None,
         where=None,
+        lower=None,
+        upper=None,
     ):
         """Draw the missing cells from their distribution given the observed cells.
 
@@ -87,14 +170,8 @@ class Imputer(CellSampler):
             observed cells of their own row, for example the control group of a trial.
             A clone of this imputer is fitted to them.  Columns that are constant in the
             group do not count.  None uses the fit to all rows.
-        where : array-like of bool of shape (n_samples, n_features), dict or \
-                callable, default=None
-            Which missing cells are filled; the others stay missing, for example
-            answers that the form of a survey skips.  A data frame or a dict of columns
-            to masks of shape (n_samples,) may leave out columns, which are filled.  If
-            cells decide that may be missing themselves, pass a function, or a dict of
-            columns to functions: it is called with completed rows, like X, and returns
-            such masks.  None fills all missing cells.
+        where, lower, upper : default=None
+            See `transform`.
 
         Returns
         -------
@@ -106,12 +183,14 @@ class Imputer(CellSampler):
         Raises
         ------
         ValueError
-            If `shift` names unknown columns or levels, or is not finite, or if a
-            column has no observed cell in `reference`, or if `where` has a wrong shape
-            or names unknown columns.
+            If a parameter names unknown columns or categories, or has a wrong shape, if
+            a shift is not finite, if a column has no observed cell in `reference`, if a
+            lower limit is above the upper one or leaves no whole number to a column of
+            a data frame that has only these, or if there are limits and `shift` or
+            `reference`, or a model that takes none.
         TypeError
-            If `shift` has a number for categories, or a dict for numbers, or if `where`
-            is not boolean.
+            If a parameter has a wrong type, if `shift` has a number for categories, or
+            a dict for numbers, or if columns of categories have limits.
 
         Warns
         -----
@@ -120,18 +199,212 @@ class Imputer(CellSampler):
             of its row are, or if a shift moves cells by less than stated.
         """
         check_sample(n_draws, as_array)
+        changed = shift is not None or reference is not None
+        if changed and (lower is not None or upper is not None):
+            raise ValueError(
+                "lower and upper cannot be combined with shift or reference, which "
+                "change the distribution of the missing cells. Leave one out."
+            )
         checked, model = self._checked(X), self
         wanted, seed = mask_of(self._schema, where, X, checked), seed_from(random_state)
+        limits = self._limits_of(lower, upper, X, checked)
         if reference is not None:
             model = fitted_to(self, reference, seed)
         if shift is None:
-            draw = model._drawer(checked, n_draws, seed)
-            return self._ruled(draw, seed, checked, X, as_array, wanted)
+            drawer = model._drawer(checked, n_draws, seed, limits)
+            return self._ruled(drawer, seed, checked, X, as_array, wanted, limits)
         shift = shift_of(model._schema, shift)
-        draw = partial(model._drawn_shifted, checked, n_draws, seed, shift)
-        found = self._ruled(draw, seed, checked, X, as_array, wanted)
+        drawer = partial(model._drawn_shifted, checked, n_draws, seed, shift)
+        found = self._ruled(drawer, seed, checked, X, as_array, wanted)
         warn_of_cuts(model._schema, shift, model._limit_of_shift)
         return found
+
+    @shows_progress
+    def interval(
+        self,
+        X,
+        level=0.9,
+        n_draws=199,
+        random_state=None,
+        *,
+        where=None,
+        lower=None,
+        upper=None,
+    ):
+        """Compute intervals that contain the missing cells with a probability.
+
+        The ends are draws of `sample`, and so values that the cell can have.  If the
+        model is right, an interval contains the cell with probability `level`, or with
+        a larger one where values repeat, and the cell is equally often below and above.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        level : float, default=0.9
+            Between 0 and 1.
+        n_draws : int, default=199
+            Number of draws.  The probability is `level` if ``(1 - level) / 2 *
+            (n_draws + 1)`` is an integer, as it is for 0.9, 0.95 and 0.99 with 199
+            draws; else it is larger.
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the ends differ between calls.
+        where : array-like of bool of shape (n_samples, n_features) or dict, \
+                default=None
+            Masks of the cells that are filled, see `transform`.  Functions of completed
+            rows are for `sample`.
+        lower, upper : default=None
+            See `transform`.
+
+        Returns
+        -------
+        lower, upper : ndarray or data frame of shape (n_samples, n_features_out)
+            Arrays or data frames, as `sample` returns them.  Observed cells are as in
+            X.  Missing cells stay missing in columns whose categories have no order,
+            for which there is `category_probabilities`, and in columns that had no
+            observed cell at `fit`.
+
+        Raises
+        ------
+        ValueError
+            If `level` is not between 0 and 1, or needs more draws, and as in `sample`.
+        TypeError
+            If `level` is no number, or `n_draws` no integer, and as in `sample`.
+        """
+        ranks = ranks_of_interval(level, n_draws)
+        given = n_draws, random_state, where, lower, upper
+        return tuple(self._quantiles(X, ranks, *given))
+
+    @shows_progress
+    def quantile(
+        self,
+        X,
+        q=0.5,
+        n_draws=199,
+        random_state=None,
+        *,
+        where=None,
+        lower=None,
+        upper=None,
+    ):
+        """Compute quantiles of the distributions of the missing cells.
+
+        They are draws of `sample`, of rank ``q * (n_draws + 1)``, rounded up.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        q : float or array-like of shape (n_quantiles,), default=0.5
+            Between 0 and 1.
+        n_draws : int, default=199
+            Number of draws.
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the quantiles differ between calls.
+        where, lower, upper : default=None
+            See `interval`.
+
+        Returns
+        -------
+        ndarray or data frame of shape (n_samples, n_features_out), or list of these
+            A list if `q` is array-like.  Observed cells, and columns that have no
+            quantiles, are as in `interval`.
+
+        Raises
+        ------
+        ValueError
+            If `q` is not between 0 and 1, or needs more draws, and as in `sample`.
+        TypeError
+            If `q` is neither a number nor array-like, or `n_draws` no integer, and as
+            in `sample`.
+        """
+        ranks = ranks_of_quantiles(q, n_draws)
+        found = self._quantiles(X, ranks, n_draws, random_state, where, lower, upper)
+        return found if np.ndim(q) else found[0]
+
+    @available_if(_reads_categories)
+    @shows_progress
+    def category_probabilities(self, X, *, lower=None, upper=None):
+        """Compute the probabilities of categories given the observed cells of each row.
+
+        They are averages of conditional probabilities given draws of other unobserved
+        variables (see the notes of the class).  The random numbers are functions of the
+        row.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_features)
+        lower, upper : default=None
+            See `transform`.
+
+        Returns
+        -------
+        dict of str to data frame or ndarray of shape (n_samples, n_categories)
+            For each column of `categories_` the probabilities of its categories in
+            their order, 1 and 0 where the cell is observed: data frames of the library
+            of X (whatever `set_output` says) with the categories as names, or arrays if
+            X is no data frame.  Columns that were entirely missing at `fit` have none.
+            Empty if there are no categories.
+        """
+        checked = self._checked(X)
+        limits = self._limits_of(lower, upper, X, checked)
+        found = self._predicted(checked, limits).probabilities
+        return probabilities_as_given(self._schema, found, X)
+
+    @available_if(_scores_rows)
+    @by_parts
+    @shows_progress
+    def score_samples(self, X, return_std=False):
+        """Compute the log-density of the observed cells of each row, in nats.
+
+        Columns of categories, and of rounded or binary values where the model says so,
+        contribute log-probabilities.  Where a log-density is an average over draws of
+        what is not observed, it is an estimate, and is on average too low.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        return_std : bool, default=False
+            Whether to also return the standard errors of the estimates.
+
+        Returns
+        -------
+        log_prob : ndarray of shape (n_samples,)
+            In the units of X; 0 for a row that is entirely missing, and if all columns
+            were constant at `fit`.
+        std : ndarray of shape (n_samples,)
+            Standard errors, 0 where nothing is drawn; only if `return_std` is True.
+        """
+        log_prob, error = self._scored(self._checked(X))
+        return (log_prob, error) if return_std else log_prob
+
+    @available_if(_draws_rows)
+    @shows_progress
+    def sample_rows(self, n_rows=1, random_state=None):
+        """Draw new rows from the fitted distribution.
+
+        Parameters
+        ----------
+        n_rows : int, default=1
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the draws differ between calls.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features_in_)
+            Values as `sample` draws them; NaN in columns that were entirely missing at
+            `fit`, None if the array is one of objects.
+        """
+        check_is_fitted(self)
+        check_count(n_rows, "n_rows")
+        rows, schema = np.full((n_rows, self.n_features_in_), np.nan), self._schema
+        rows[:, list(schema.constants)] = schema.constant_cells
+        with self._threads(), seeded(random_state):
+            model = self._valid_cells(self._model_of_rows)
+            for cells, nodes in chunks(schema, rows):
+                rows[cells] = model.draw(nodes, 1)[0]
+        return decoded(schema.columns, rows) if schema.columns else rows
 
     def fit_transform(self, X, y=None, *, where=None, **fit_params):
         """Fit to a table, and fill its missing cells.
@@ -146,8 +419,8 @@ class Imputer(CellSampler):
                 callable, default=None
             See `transform`.
         **fit_params : dict
-            Of `fit`.  Limits of cells (`min_value`, `max_value`), which only some
-            imputers accept, hold for `transform`, too.
+            Of `fit`.  Limits of cells (`lower`, `upper`), which only some imputers
+            accept, hold for `transform`, too.
 
         Returns
         -------
@@ -161,41 +434,95 @@ class Imputer(CellSampler):
             self.fit(X, y, **fit_params)
         return self.transform(X, where=where, **shared)
 
-    @shows_progress
-    def category_probabilities(self, X):
-        """Compute the probabilities of levels given the observed cells of each row.
+    def _transformed(self, X, where, lower, upper):
+        """Fill missing cells; see `transform`."""
+        checked = self._checked(X)
+        wanted = mask_of(self._schema, where, X, checked)
+        limits = self._limits_of(lower, upper, X, checked)
+        found = self._predicted(checked, limits)
+        return self._completed(found, checked, X, wanted, limits)
 
-        They are averages of conditional probabilities given draws of other unobserved
-        variables (see the notes of the class).  The random numbers are functions of the
-        row.
+    def _cell_model(self):
+        """Make the fitted model, a `CellModel`."""
+        raise NotImplementedError
 
-        Parameters
-        ----------
-        X : array-like or data frame of shape (n_samples, n_features)
+    def _model_of_rows(self):
+        """Make the model that draws new rows."""
+        return self._cell_model()
 
-        Returns
-        -------
-        dict of str to data frame or ndarray of shape (n_samples, n_levels)
-            For each column of `categories_` the probabilities of its levels in their
-            order, 1 and 0 where the cell is observed: data frames of the library of X
-            (whatever `set_output` says) with the levels as names, or arrays if X is no
-            data frame.  Columns that were entirely missing at `fit` have none.  Empty
-            if there are no categories.
+    def _drawing_models(self, n_draws, *, is_joint=True):
+        """List the models that draws come from, in turn and each equally often.
+
+        With ``is_joint=False`` a model has one value of the parameters.
         """
-        found = self._predicted(self._checked(X)).probabilities
-        return probabilities_as_given(self._schema, found, X)
+        return [self._cell_model()]
+
+    def _marginal_columns(self):
+        """Return the `Marginal` of each column that the model does not predict."""
+        return {j: Marginal(*one) for j, one in self._marginals_of_columns.items()}
+
+    def _threads(self):
+        """Return a context of the number of threads."""
+        return one_thread()
+
+    def _valid_cells(self, model):
+        """Let the cells of a model be valid values of their columns."""
+        schema = self._schema
+        if not schema.model_columns.size:
+            return None
+        valid = schema.values, schema.model_columns, self._marginal_columns()
+        return ValidCells(model(), *valid)
+
+    def _predicted(self, X, limits=None):
+        """Predict the missing cells of validated rows; returns `Predicted`."""
+        with self._threads(), seeded(0):  # a sampler may not support numbers of the row
+            model = self._valid_cells(self._cell_model)
+            return fill(self._schema, model, X, limits)
+
+    def _models_of_draws(self, n_draws, *, is_joint=True):
+        """List models whose draws are valid; see `_drawing_models`."""
+        if not self.feature_indices_.size:
+            return [None]
+        models = self._drawing_models(n_draws, is_joint=is_joint)
+        return [self._valid_cells(lambda one=one: one) for one in models]
+
+    def _drawn_tables(self, X, n_draws, random_state, limits=None):
+        """Draw cells of validated rows; (n_draws, n_samples, n_features_out)."""
+        models = self._models_of_draws(n_draws)
+        return self._drawn_by(models, X, n_draws, random_state, limits)
+
+    def _drawn_by(self, models, X, n_draws, random_state, limits=None):
+        """Draw cells of validated rows by models; see `_drawn_tables`."""
+        _check_draws(n_draws, X)
+        with self._threads(), seeded(random_state):
+            return draw(self._schema, models, X, n_draws, limits)
+
+    def _drawn_shifted(self, X, n_draws, seed, shift, rows=slice(None)):
+        """Draw some rows of a validated table with shifted cells."""
+        models = self._models_of_draws(n_draws, is_joint=False)
+        models = [one and Shifted(one, shift) for one in models]
+        return self._drawn_by(models, X[rows], n_draws, seed)
+
+    def _scored(self, X):
+        """Score validated rows; returns values (n,) and standard errors (n,)."""
+        scores, errors = np.zeros((2, len(X)))
+        with self._threads():
+            model = self._cell_model() if self.feature_indices_.size else None
+            for (rows, _), nodes in chunks(self._schema, X, n_chains(model)):
+                scores[rows[:, 0]], errors[rows[:, 0]] = model.log_density(nodes)
+        return scores, errors
 
     def _drawer(self, X, n_draws, seed, limits=None):
         """Make a function that draws some rows of a validated table."""
 
-        def draw(rows=slice(None)):
+        def drawn(rows=slice(None)):
             given = () if limits is None else (limits.of_rows(rows),)
             return self._drawn_tables(X[rows], n_draws, seed, *given)
 
-        return draw
+        return drawn
 
     def _leveller(self, X, limits=None):
-        """Make a function that predicts levels in some rows of a validated table."""
+        """Make a function that predicts categories of some validated rows."""
 
         def predicted(rows):
             given = () if limits is None else (limits.of_rows(rows),)
@@ -203,40 +530,66 @@ class Imputer(CellSampler):
 
         return predicted
 
-    def _drawn_shifted(self, X, n_draws, seed, shift, rows=slice(None)):
-        """Draw some rows of a validated table with shifted cells."""
-        sources, draw = self._sources(X[rows], n_draws, is_joint=False)
-        turns = X[rows], sources, shifted(draw, shift), n_draws, seed
-        return self._filled_by_shift(shift, *turns)
-
-    def _ruled(self, draw, seed, checked, X, as_array, where, limits=None):
+    def _ruled(self, drawer, seed, checked, X, as_array, where, limits=None):
         """Draw validated rows, apply rules, and convert to what `sample` returns."""
-        draw = self._whole_draws(draw, checked, X)
-        drawn = draw()
+        drawer = self._whole_draws(drawer, checked, X)
+        drawn = drawer()
         if isinstance(where, Rules):
             rng = np.random.default_rng(seed)
-            given = np.isnan(checked), draw, self._leveller(checked, limits), rng
+            given = np.isnan(checked), drawer, self._leveller(checked, limits), rng
             drawn, where = where.of_draws(drawn, *given)
         return self._as_asked(drawn, checked, X, as_array, where)
 
-    def _whole_draws(self, draw, checked, X):
+    def _whole_draws(self, drawer, checked, X):
         """Make a function that draws some rows, with whole numbers; see `_drawer`."""
 
         def whole(rows=slice(None)):
-            return self._whole(draw(rows), checked[rows], X)
+            return self._whole(drawer(rows), checked[rows], X)
 
         return whole
 
-    def _sources(self, X, n_draws, is_joint=True):
-        """Return models, and a function that draws from one; see `_filled_in_turns`.
+    def _quantiles(self, X, ranks, n_draws, random_state, where, lower, upper):
+        checked = self._checked(X)
+        limits = self._limits_of(lower, upper, X, checked)
+        wanted = mask_of(self._schema, where, X, checked)
+        if isinstance(wanted, Rules):
+            raise TypeError(
+                "where must be masks here: its functions see completed rows, of which "
+                "a quantile of each cell is none. Pass functions to sample."
+            )
+        given = self._schema.returned, checked, ranks, n_draws, random_state
+        drawn = partial(self._drawn_tables, n_draws=n_draws)
+        tables = ordered_draws(drawn, *given, limits)
+        ordered = np.broadcast_to(columns_with_order(self._schema), checked.shape)
+        wanted = ordered if wanted is None else ordered & wanted
+        tables = self._rounded(tables, checked, X)
+        return self._as_asked(tables, checked, X, as_array=False, where=wanted)
 
-        With ``is_joint=False`` a model has one value of the parameters.
-        """
-        raise NotImplementedError
+    def _limits_of(self, lower, upper, X, checked):
+        """Check limits of single cells; None if no missing cell has one."""
+        if lower is None and upper is None:
+            self._warn_of_absent_limits(checked)
+            return None
+        if not self._takes_limits:
+            raise ValueError(
+                f"{type(self).__name__} takes no limits of single cells (lower, upper)."
+                " GaussianImputer and CopulaGraphLearner do."
+            )
+        found = limits_of(self._schema, lower, upper, X, checked)
+        check_bounds(self._schema, found, is_whole=is_frame(X))
+        return found and found.rounded(self._schema.values.integers)
 
-    def _filled_by_shift(self, shift, *turns):
-        """Draw as `_filled_in_turns` does; `shift` adds up the changes of cells."""
-        return self._filled_in_turns(*turns)
+    def _warn_of_absent_limits(self, checked):
+        """Warn if missing cells had limits at `fit`, and have none now."""
+        places = getattr(self, "_limited_columns", ())
+        missing = np.isnan(checked).any(0) if places else ()
+        names = [self._schema.label(place) for place in places if missing[place]]
+        if names:
+            warn_user(
+                f"fit was given limits of missing cells of {', '.join(names)}, and now "
+                "they are filled without limits. Pass lower and upper, with NaN for "
+                "cells without a limit."
+            )
 
     def _limit_of_shift(self, place):
         """Say why cells of a column move by less than stated, and what to do."""
@@ -250,67 +603,16 @@ class Imputer(CellSampler):
         """Return whether `fit` trains the model that draws."""
         return True
 
-    def _drawn_tables(self, X, n_draws, random_state):
-        sources, draw = self._sources(X, n_draws)
-        return self._filled_in_turns(X, sources, draw, n_draws, random_state)
-
-    def _predicted(self, X):
-        """Predict the missing cells of validated rows; returns `Predicted`."""
-        raise NotImplementedError
-
-    def _certain(self, X):
-        """Return the probabilities of `Predicted` where cells are observed or constant.
-
-        Columns that were entirely missing at `fit` have none.
-        """
-        never, cells = np.isnan(self._column_ends).all(0), self._constants_filled(X)
-        return {
-            place: np.eye(len(column.levels))[
-                np.nan_to_num(cells[:, place]).astype(int)
-            ]
-            for place, column in enumerate(self._schema.columns or ())
-            if column.levels and not never[place]
-        }
-
-    def _filled_in_turns(self, X, sources, draw, n_draws, random_state, limits=None):
-        """Draw the missing cells of validated rows from each of the sources in turn.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n_samples, n_features_in_)
-        sources : list
-            The models to draw from, each equally often and in random order.
-        draw : callable
-            Maps (source, nodes, number) to cells of the nodes, in the units of X, of
-            shape (number, n, n_nodes).
-        n_draws : int
-        random_state : int, RandomState instance, Generator or None
-        limits : CellLimits, default=None
-            Of the missing cells of X; `draw` is then given those of the nodes, too.
-
-        Returns
-        -------
-        ndarray of shape (n_draws, n_samples, n_features_out)
-        """
-        _check_draws(n_draws, X)
-        filled = np.repeat(self._constants_filled(X)[None], n_draws, 0)
-        with one_thread(), seeded(random_state):
-            turns = torch.randperm(len(sources)).repeat(n_draws)[:n_draws].numpy()
-            for (rows, columns), nodes in self._parts(X, only_incomplete=True):
-                own = () if limits is None else (limits.of(rows[:, 0], columns[0]),)
-                for turn in np.unique(turns):
-                    places = np.flatnonzero(turns == turn)
-                    cells = np.ix_(places, rows[:, 0], columns[0])
-                    drawn = draw(sources[turn], nodes, len(places), *own)
-                    filled[cells] = into_dtype(drawn, X.dtype)
-        filled = filled if limits is None else limits.clipped(filled)
-        return self._columns_out(filled, X)
+    def _with_one_draw(self):
+        """Copy the estimator for each draw of the parameters that `sample` uses."""
+        return [self._without_training()]
 
     def _names_out(self, names):
         kept = super()._names_out(names)
-        if self.indicator_ is None:
+        indicator = getattr(self, "indicator_", None)
+        if indicator is None:
             return kept
-        return np.concatenate([kept, self.indicator_.get_feature_names_out(names)])
+        return np.concatenate([kept, indicator.get_feature_names_out(names)])
 
     def _fit_indicator(self, X):
         self.indicator_ = None
@@ -319,18 +621,93 @@ class Imputer(CellSampler):
             self.indicator_.set_output(transform="default").fit(X)
 
     def _completed(self, predicted, checked, X, where=None, limits=None):
-        table, indicators = self._columns_out(predicted.filled, checked), ()
+        """Return predictions of validated rows as `transform` does."""
+        table, indicators = returned(self._schema, predicted.filled, checked), ()
         table = self._whole(table, checked, X)  # what rules see
-        if self.indicator_ is not None:
-            names = self.indicator_.get_feature_names_out(self._schema.all_names)
-            indicators = self.indicator_.transform(checked).astype(table.dtype), names
+        indicator = getattr(self, "indicator_", None)
+        if indicator is not None:
+            names = indicator.get_feature_names_out(self._schema.all_names)
+            indicators = indicator.transform(checked).astype(table.dtype), names
         if isinstance(where, Rules):
-            draw = self._drawer(checked, OF_PREDICTION, 0, limits)
-            draw = self._whole_draws(draw, checked, X)
-            given = table, np.isnan(checked), predicted.probabilities, draw
+            drawer = self._drawer(checked, OF_PREDICTION, 0, limits)
+            drawer = self._whole_draws(drawer, checked, X)
+            given = table, np.isnan(checked), predicted.probabilities, drawer
             table, where = where.of_prediction(*given)
         given = *self._emptied(table, checked, where), X, *indicators
         return as_given(self._schema, self._container(), *given)
+
+    def _as_asked(self, drawn, checked, X, as_array, where=None):
+        """Convert completed tables of validated rows to what `sample` returns."""
+        drawn, filled = self._emptied(drawn, checked, where)
+        convert = partial(values_of, self._schema)
+        if not as_array:
+            convert = partial(tables_as_given, self._schema, self._container())
+        if filled.ndim == 2:
+            return convert(drawn, filled, X)
+        pairs = zip(drawn[:, None], filled, strict=True)  # one has its own cells each
+        found = [convert(one, cells, X)[0] for one, cells in pairs]
+        return np.array(found) if as_array else found
+
+    def _emptied(self, tables, checked, where):
+        """Empty the missing cells of tables that are not to be filled.
+
+        Parameters
+        ----------
+        tables : ndarray of shape (..., n_samples, n_features_out)
+            Completed.
+        checked : ndarray of shape (n_samples, n_features_in_)
+        where : ndarray of bool, of shape (n_samples, n_features_in_), or None
+            None fills all missing cells.  It may have the dimensions of `tables`.
+
+        Returns
+        -------
+        tables : ndarray of shape (..., n_samples, n_features_out)
+        filled : ndarray of bool, of the shape of `where`
+            The cells that `tables` fill.
+        """
+        missing = np.isnan(checked)
+        if where is None:
+            return tables, missing
+        empty = (missing & ~where)[..., self._schema.returned]
+        return np.where(empty, np.nan, tables), missing & where
+
+    def _report_tails(self, X, columns, sums=None):
+        """Warn or raise if a few cells dominate the squared errors of a column.
+
+        Parameters are those of `tail_messages`.
+        """
+        if self.on_misfit != "ignore":
+            warn_or_raise(tail_messages(self._schema, X, columns, sums), self.on_misfit)
+
+    def _check_held_out(self, nodes, predict, *, weights=None, hidden=None):
+        """Predict held-out cells, and set what follows; see `held_out_result`.
+
+        Sets `held_out_gain_` and `marginal_columns_`.  With ``on_misfit="ignore"`` no
+        cell is predicted.
+        """
+        weights = np.ones(len(nodes)) if weights is None else weights
+        predict = None if self.on_misfit == "ignore" else predict
+        found = held_out_result(nodes, predict, weights, hidden)
+        self.held_out_gain_, self.marginal_columns_ = found
+        are_levels = self._schema.is_categorical
+        self._marginals_of_columns = {
+            int(j): tuple(Marginal.of(nodes[:, j], weights, is_category=are_levels[j]))
+            for j in np.flatnonzero(self.marginal_columns_)
+        }
+
+    def _report_misfit(self, remedy, others=()):
+        """Warn or raise if columns are not predicted, or if there are other messages.
+
+        Parameters
+        ----------
+        remedy : str
+            What the user can do if columns are predicted worse than by their means.
+        others : sequence of str
+            Messages that come first.
+        """
+        held_out = self.marginal_columns_, self.held_out_gain_, remedy
+        found = misfit_messages(self._schema, *held_out)
+        warn_or_raise([*others, *found], self.on_misfit)
 
 
 def _check_draws(n_draws, X):

@@ -43,7 +43,7 @@ from skvnce.estimators._validation import (
     integer_from,
     keeps_state_on_failure,
 )
-from skvnce.fitted.autoencoder import stratified
+from skvnce.fitted.ensembles import EncoderMember
 from skvnce.fitted.held_out import hold_out
 from skvnce.samplers.base import Sampler
 
@@ -401,19 +401,9 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
                 base.set_params(max_iter=found[0].best_iter_, solver=solver)
         return found
 
-    def _drawn(self, member, nodes, n_draws, numbers):
-        return self._by(self._rule(), member, nodes, n_draws, numbers)[0]
-
-    def _summed(self, member, nodes, n_draws, numbers):
-        return self._by(stratified(self._rule()), member, nodes, n_draws, numbers)
-
-    def _by(self, rule, member, nodes, n_draws, numbers):
-        steps, bounds = int(self.n_steps), self._bounds_of_nodes()
-        model = member._encoder_model()
-        return model.draws(rule, steps, nodes, n_draws, numbers, bounds)
-
-    def _rough_mean(self, member, nodes):
-        return member._encoder_model().mean(nodes, self._bounds_of_nodes())
+    def _member_model(self, member):
+        how = self._rule(), int(self.n_steps), self._bounds_of_nodes()
+        return EncoderMember(member._encoder_model(), *how, member._n_scored())
 
     def _rule(self):
         """Get the rule of `vae.sampling` that `sampler` stands for."""

@@ -157,11 +157,11 @@ def is_large(X):
     return len(X) > rows_in_memory(X.shape[1])
 
 
-def reject_limits(min_value, max_value):
+def reject_limits(lower, upper):
     """Raise an error for limits of single cells of a table in parts."""
-    if min_value is not None or max_value is not None:
+    if lower is not None or upper is not None:
         raise ValueError(
-            "Limits of single cells, min_value and max_value of fit, are not available "
+            "Limits of single cells, lower and upper of fit, are not available "
             "for a table in parts. Fit to a sample of its rows in memory."
         )
 

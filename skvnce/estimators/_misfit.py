@@ -40,118 +40,34 @@ _LEAST = 1e-6  # probability of a held-out level that has none
 _JUDGED = 1000  # maximum number of rows in which cells are predicted
 
 
-class HeldOutCheck:
-    """Mixin that imputes columns which a model does not predict from their marginals.
+def held_out_result(nodes, predict, weights, hidden=None):
+    """Hold out cells, predict them, and compare with the means of columns.
 
-    The estimator has the parameter `on_misfit`.  Its `fit` calls `_report_tails`
-    before it fits the model, and `_check_held_out` and `_report_misfit` afterwards.
-    Its `transform` calls `_fill_marginal` (and `_fill_marginal_levels` if it predicts
-    probabilities of levels), and its `sample` calls `_draw_marginal`.
+    Parameters
+    ----------
+    nodes : ndarray of shape (n, n_nodes)
+        Training rows, in the units of X; NaN marks missing cells.
+    predict : callable or None
+        Maps (kept, rows) to predictions: `kept` equals `nodes` with NaN in place of
+        held-out cells, and `rows` are the indices of at most 1000 different rows with
+        such cells.  The function fits the model to `kept` and returns a pair: the
+        filled rows (n_rows, n_nodes) in the units of X, and the probabilities (n_rows,
+        n_levels) of the levels of columns of categories, a dict by node.  NaN, or None
+        instead of all rows, means that there is no prediction.  Without a function
+        nothing is predicted.
+    weights : ndarray of shape (n,)
+        Weights of the rows.
+    hidden : ndarray of bool, of shape (n, n_nodes), default=None
+        The cells that are held out; None selects a tenth.
+
+    Returns
+    -------
+    HeldOutResult
     """
-
-    def _report_tails(self, X, columns, sums=None):
-        """Warn or raise if a few cells dominate the squared errors of a column.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n_samples, n_features)
-        columns : sequence of int
-            Indices of the columns of the model.
-        sums : tuple, default=None
-            If X is a sample of the rows, the other arguments of `heavy_in_sums`.
-        """
-        if self.on_misfit != "ignore":
-            warn_or_raise(tail_messages(self._schema, X, columns, sums), self.on_misfit)
-
-    def _check_held_out(self, nodes, predict, *, weights=None, hidden=None):
-        """Hold out cells, predict them, and set the attributes that result.
-
-        Sets `held_out_gain_` and `marginal_columns_`.  With ``on_misfit="ignore"`` no
-        cell is predicted.
-
-        Parameters
-        ----------
-        nodes : ndarray of shape (n, n_nodes)
-            Training rows, in the units of X; NaN marks missing cells.
-        predict : callable
-            Maps (kept, rows) to predictions: `kept` equals `nodes` with NaN in place of
-            held-out cells, and `rows` are the indices of at most 1000 different rows
-            with such cells.  The function fits the model to `kept` and returns a pair:
-            the filled rows (n_rows, n_nodes) in the units of X, and the probabilities
-            (n_rows, n_levels) of the levels of columns of categories, a dict by node.
-            NaN, or None instead of all rows, means that there is no prediction.
-        weights : ndarray of shape (n,), default=None
-            Weights of the rows; None means 1 for each.
-        hidden : ndarray of bool, of shape (n, n_nodes), default=None
-            The cells that are held out; None selects a tenth.
-        """
-        weights = np.ones(len(nodes)) if weights is None else weights
-        found = HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
-        if self.on_misfit != "ignore" and nodes.shape[1]:
-            with step("predicting held-out cells"):
-                found = _compared(nodes, predict, weights, hidden)
-        self.held_out_gain_, self.marginal_columns_ = found
-        are_levels = self._schema.is_categorical
-        self._marginals_of_columns = {
-            int(j): _marginal(nodes[:, j], weights, are_levels[j])
-            for j in np.flatnonzero(self.marginal_columns_)
-        }
-
-    def _report_misfit(self, remedy, others=()):
-        """Warn or raise if columns are not predicted, or if there are other messages.
-
-        Parameters
-        ----------
-        remedy : str
-            What the user can do if columns are predicted worse than by their means.
-        others : sequence of str
-            Messages that come first.
-        """
-        held_out = self.marginal_columns_, self.held_out_gain_, remedy
-        found = misfit_messages(self._schema, *held_out)
-        warn_or_raise([*others, *found], self.on_misfit)
-
-    def _fill_marginal(self, cells):
-        """Fill marginal columns (..., n_nodes) by means or modes, in place."""
-        for column, (mean, _, _) in self._marginals_of_columns.items():
-            cells[..., column] = mean
-        return cells
-
-    def _fill_marginal_levels(self, probabilities):
-        """Fill marginal columns by the shares of their levels, in place.
-
-        Parameters
-        ----------
-        probabilities : dict of int to ndarray of shape (n, n_levels)
-            By column of the model.
-        """
-        for column in probabilities.keys() & self._marginals_of_columns.keys():
-            levels = probabilities[column]
-            _, values, below = self._marginals_of_columns[column]
-            share = np.diff(below, prepend=0.0, append=1.0)
-            levels[:] = np.bincount(
-                values.astype(int), share, minlength=levels.shape[1]
-            )
-        return probabilities
-
-    def _draw_marginal(self, cells):
-        """Fill marginal columns by draws of observed values, from torch's stream."""
-        for column, (_, values, below) in self._marginals_of_columns.items():
-            uniform = torch.rand(cells.shape[:-1], dtype=torch.float64).numpy()
-            cells[..., column] = values[np.searchsorted(below, uniform, side="right")]
-        return cells
-
-
-def _marginal(column, weights, is_category):
-    """Compute mean or mode, sorted values, cumulative weights of the observed cells."""
-    seen = ~np.isnan(column)
-    order = np.argsort(column[seen], kind="stable")
-    values, weight = column[seen][order], weights[seen][order]
-    share = weight / weight.sum()
-    best = share @ values
-    if is_category:
-        best = np.bincount(values.astype(int), share).argmax()
-    return float(best), values, share.cumsum()[:-1]
+    if predict is None or not nodes.shape[1]:
+        return HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
+    with step("predicting held-out cells"):
+        return _compared(nodes, predict, weights, hidden)
 
 
 def _some_rows(nodes, rows):
@@ -364,7 +280,14 @@ def misfit_messages(schema, marginal, gain, remedy):
 def tail_messages(schema, X, columns, sums=None):
     """Describe the columns whose squared errors are dominated by a few cells.
 
-    Parameters are those of `HeldOutCheck._report_tails`.
+    Parameters
+    ----------
+    schema : Schema
+    X : ndarray of shape (n_samples, n_features)
+    columns : sequence of int
+        Indices of the columns of the model.
+    sums : tuple, default=None
+        If X is a sample of the rows, the other arguments of `heavy_in_sums`.
     """
     if sums is None:
         found = heavy_tailed(X, columns)

@@ -31,11 +31,3 @@ def filled_once(method):
             return method(self)
 
     return alone
-
-
-class CachedModules:
-    """Mixin with a list `_cache` of modules, which is empty until they are rebuilt."""
-
-    def __getstate__(self):
-        """Leave the modules out of pickles; they are rebuilt on first use."""
-        return {**super().__getstate__(), "_cache": []}

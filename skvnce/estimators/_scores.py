@@ -13,14 +13,12 @@ from skvnce.algorithms.gaussian.normal_scores import CellScores, repeated_values
 from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.algorithms.vae import levels
 from skvnce.distributions.cells import Families
-from skvnce.estimators._base import ConstantColumns
 from skvnce.estimators._blind import normal_without
 from skvnce.estimators._callbacks import rounds_of_tuning
 from skvnce.estimators._gaussian_mixed import some_rows
 from skvnce.estimators._gaussian_numbers import SHARES
 from skvnce.estimators._misfit import HELD_OUT
-from skvnce.estimators._modules import CachedModules
-from skvnce.estimators._validation import check_choice
+from skvnce.estimators._validation import check_choice, read_cells
 from skvnce.fitted.autoencoder import EncoderModel
 from skvnce.fitted.category_scores import (
     JUDGING,
@@ -72,7 +70,7 @@ def asked_families(likelihood, width):
     return np.array(likelihood, dtype=object)
 
 
-class NodeScores(CachedModules, ConstantColumns):
+class NodeScores:
     """Mixin of estimators whose model uses scores of the columns in `feature_indices_`.
 
     Scores are standardised columns, after a nonlinear map if that improves the
@@ -84,7 +82,9 @@ class NodeScores(CachedModules, ConstantColumns):
 
     def _read_nodes(self, X, weights, consequence):
         """Choose the columns of the model; return their cells in the rows used."""
-        cells = self._read_cells(X, weights, consequence)
+        given = self._schema, self._handling(), X, weights, consequence
+        cells, schema = read_cells(*given)
+        self.feature_indices_, self.constants_ = schema.model_columns, schema.constants
         self._set_values(valid_values(self._schema, cells.table))
         levels = self._schema.is_categorical
         self.location_ = np.where(levels, 0.0, cells.location)

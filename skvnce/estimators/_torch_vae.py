@@ -6,7 +6,6 @@ from sklearn.utils._param_validation import StrOptions
 from torch import nn
 
 from skvnce._device import DEVICES, device_in_use, resolve_device
-from skvnce._threads import one_thread
 from skvnce.algorithms.gaussian.normal_scores import CellScores
 from skvnce.algorithms.vae import autoencoder
 from skvnce.estimators._modules import filled_once
@@ -119,8 +118,6 @@ class TorchMember:
         is_bounded = np.zeros(self.n_features_in_, dtype=bool)
         return EncoderModel(self._autoencoder(), scores, is_bounded)
 
-    def _scored(self, X):
-        """Estimate the log-densities of rows and their standard errors."""
-        with one_thread():
-            model = self._encoder_model()
-            return model.log_density(X.astype(np.float64), self.n_importance_samples)
+    def _n_scored(self):
+        """Return the number of draws from which log-densities are estimated."""
+        return self.n_importance_samples

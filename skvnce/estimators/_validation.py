@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from skvnce._arguments import check_bool, check_count, is_finite
 from skvnce.estimators._memory import needs_memory
+from skvnce.estimators._weights import rows_with_data
 from skvnce.tables.checks import warn_of_table
 from skvnce.tables.columns import (
     FROM_DTYPE,
@@ -29,8 +30,14 @@ from skvnce.tables.containers import (
     readable,
 )
 from skvnce.tables.identifiers import codes_of_passed, modelled_columns
+from skvnce.tables.model_columns import (
+    ModelCells,
+    observed_columns,
+    warn_of_empty,
+    without_constants,
+)
 from skvnce.tables.schema import Schema
-from skvnce.tables.statistics import ends_of
+from skvnce.tables.statistics import column_moments, ends_of
 from skvnce.tables.table import Table
 from skvnce.tables.valid_values import ValidValues
 
@@ -237,6 +244,54 @@ def incomplete_array(estimator, X):
         table = _codes(estimator, X, schema.columns, reset=False)
     _check_not_far(schema, table)
     return table
+
+
+def with_model_columns(schema, handling, X, impossible=None):
+    """Choose the columns of the model by training rows, and warn of the others.
+
+    See `without_constants`.
+    """
+    warn_of_empty(schema, X, handling)
+    schema = schema._replace(model_columns=observed_columns(schema, X))
+    return without_constants(schema, X, handling, impossible)
+
+
+def read_cells(schema, handling, X, weights=None, impossible=None, limits=None):
+    """Choose the columns of a model and its training rows.
+
+    Parameters
+    ----------
+    schema : Schema
+    handling : Handling
+        For messages.
+    X : ndarray of shape (n_samples, n_features)
+    weights : array-like of shape (n_samples,), default=None
+        Of the rows; they are checked.
+    impossible : str, default=None
+        See `without_constants`.
+    limits : CellLimits, default=None
+        Of the missing cells of X.  A row that only has limits is kept.
+
+    Returns
+    -------
+    cells : ModelCells
+    schema : Schema
+        With the columns of the model, and constants.
+    """
+    known = ~np.isnan(X) if limits is None else ~np.isnan(X) | limits.known
+    weights, kept = rows_with_data(X, weights, known)
+    table = X[kept]
+    schema = with_model_columns(schema, handling, table, impossible)
+    columns = schema.model_columns
+    nodes = table[:, columns].astype(np.float64)
+    seen = known[kept][:, columns].any(1)
+    nodes, kept_weights = nodes[seen], weights[kept][seen]
+    if limits is not None:
+        limits = limits.of(np.flatnonzero(kept)[seen], columns)
+    moments = column_moments(nodes, kept_weights)
+    check_deviations(schema, columns, moments[1])
+    cells = ModelCells(table, nodes, kept_weights, *moments, weights > 0, limits)
+    return cells, schema
 
 
 def _settings(estimator):

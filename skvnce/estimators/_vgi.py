@@ -1,7 +1,6 @@
 """An imputer that draws missing cells from any density of rows."""
 
 import warnings
-from functools import partial
 
 import numpy as np
 from sklearn.base import clone
@@ -22,7 +21,6 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._densities import DENSITIES
 from skvnce.estimators._density import (
     STRAY,
-    SUMMED,
     IncompleteDensity,
 )
 from skvnce.estimators._density_training import check_unchanged
@@ -32,7 +30,6 @@ from skvnce.estimators._members import (
     DrawnByMembers,
     count_members,
     is_constant,
-    of_rows,
     seeds_and_weights,
 )
 from skvnce.estimators._memory import check_fit
@@ -43,9 +40,7 @@ from skvnce.estimators._validation import (
     integer_from,
     keeps_state_on_failure,
 )
-from skvnce.fitted.autoencoder import stratified
-
-_ROUGH = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}  # for held-out predictions
+from skvnce.fitted.ensembles import ChainMember, EncoderMember
 
 
 class VGIImputer(CallbackSupportMixin, DrawnByMembers):
@@ -405,31 +400,9 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
                 "GaussianImputer, or encode them as numbers."
             )
 
-    def _drawn(self, member, nodes, n_draws, numbers):
-        if member._has_encoder():
-            rule = sampling.by_lair()
-            return self._by_encoder(rule, member, nodes, n_draws, numbers)[0]
-        sizes = {"n_chains": n_draws, "n_sweeps": self.n_steps, "n_kept": 1}
-        return member._chain_model().draws(nodes, numbers, **sizes)
-
-    def _rough_mean(self, member, nodes):
-        if member._has_encoder():
-            return member._encoder_model().mean(nodes, self._bounds_of_nodes())
-        drawn = member._chain_model().draws(nodes, partial(of_rows, 0), **_ROUGH)
-        return drawn.mean(0), {}
-
-    def _summed(self, member, nodes, n_draws, numbers):
-        if member._has_encoder():
-            rule = stratified(sampling.by_lair())
-            return self._by_encoder(rule, member, nodes, n_draws, numbers)
-        n_chains = min(n_draws, SUMMED)
-        sizes = {"n_chains": n_chains, "n_kept": -(-n_draws // n_chains)}
-        sizes["n_sweeps"] = self.n_steps
-        drawn = member._chain_model().draws(nodes, numbers, **sizes)
-        return drawn[:n_draws], {}
-
-    def _by_encoder(self, rule, member, nodes, n_draws, numbers):
-        """Draw cells by LAIR; also probabilities of levels, see `_summed`."""
-        steps, bounds = int(self.n_steps), self._bounds_of_nodes()
-        model = member._encoder_model()
-        return model.draws(rule, steps, nodes, n_draws, numbers, bounds)
+    def _member_model(self, member):
+        n_steps, n_scored = int(self.n_steps), member._n_scored()
+        if not member._has_encoder():
+            return ChainMember(member._chain_model(), n_steps, n_scored)
+        how = sampling.by_lair(), n_steps, self._bounds_of_nodes()
+        return EncoderMember(member._encoder_model(), *how, n_scored)

@@ -43,6 +43,7 @@ from skvnce.estimators._vnce_settings import (
     warn_of_rounds,
 )
 from skvnce.fitted.held_out import hold_out
+from skvnce.fitted.scaled_density import ScaledDensity
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.tables.statistics import column_moments
 from skvnce.training.adam import NotFinite
@@ -404,7 +405,11 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
                 found = fit_table(settings, some, *rest)
             except (NotFinite, torch.linalg.LinAlgError):
                 return None, {}
-            return self._filled(found.outcome.fitted, found.units, kept[rows]), {}
+            with one_thread():
+                model = ScaledDensity(found.outcome.fitted, found.units)
+                cells, _ = model.fill(kept[rows])
+            columns = self.feature_indices_
+            return self._schema.values.clipped(cells, columns), {}
 
         self._check_held_out(nodes, predict, hidden=hidden)
         self._report_misfit(_REMEDY)

@@ -14,14 +14,17 @@ from skvnce._threads import one_thread
 from skvnce._units import Units
 from skvnce.algorithms.vnce import fitted, modules
 from skvnce.algorithms.vnce.columns import ColumnSummary
-from skvnce.algorithms.vnce.fitted import CANDIDATES, EVALUATED
+from skvnce.algorithms.vnce.fitted import EVALUATED
 from skvnce.algorithms.vnce.table import REFERENCE_RATIO
-from skvnce.estimators._base import CellSampler
 from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._modules import CachedModules, filled_once, load_state
+from skvnce.estimators._imputer import Imputer
+from skvnce.estimators._modules import filled_once, load_state
 from skvnce.estimators._validation import check_sample
 from skvnce.estimators._vnce_settings import device_name
+from skvnce.fitted.base import n_chains
+from skvnce.fitted.fill import chunks
+from skvnce.fitted.scaled_density import ScaledDensity
 from skvnce.models.noise import Marginals, Rescaled
 from skvnce.tables.statistics import into_dtype
 
@@ -30,22 +33,26 @@ _NU = REFERENCE_RATIO
 _CHANCE = _NU * log(_NU) - (1 + _NU) * log(1 + _NU)  # the objective of a random guess
 
 
-class FittedDensity(CachedModules, CellSampler):
+class FittedDensity(Imputer):
     """Base class of estimators of a model with an estimated scale parameter.
 
-    `fit` of the subclass sets the attributes that the methods use, also those of
-    `HeldOutCheck`.
+    `fit` of the subclass sets the attributes that the methods use.
     """
+
+    _has_density = _has_new_rows = True
 
     @by_parts
     @shows_progress
-    def transform(self, X):
+    def transform(self, X, *, where=None, lower=None, upper=None):
         """Compute the posterior means of the unobserved variables.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
+        where, lower, upper : default=None
+            See `skvnce.GaussianImputer.transform`; not for models with latents, nor are
+            there limits.
 
         Returns
         -------
@@ -55,17 +62,22 @@ class FittedDensity(CachedModules, CellSampler):
             form are averages over weighted draws, with random numbers that are
             functions of the row.
         """
-        given, X = X, self._checked(X)
-        if self.n_components_:
-            n_chains = self._n_chains(EVALUATED)
-            parts = self._parts(X, n_chains=n_chains)
-            found = [self._latent_mean(nodes) for _, nodes in parts]
-            return into_dtype(np.concatenate(found), X.dtype)
-        filled = self._constants_filled(X)
-        for cells, nodes in self._parts(X, only_incomplete=True, n_chains=EVALUATED):
-            means = self._filled(self._fitted(), self._units(), nodes)
-            filled[cells] = into_dtype(self._fill_marginal(means), X.dtype)
-        return self._completed(filled, X, given)
+        check_is_fitted(self)
+        if not self.n_components_:
+            return self._transformed(X, where, lower, upper)
+        if any(one is not None for one in (where, lower, upper)):
+            raise ValueError(
+                "The model has latents, whose means transform returns: where, lower "
+                "and upper are of tables. sample draws missing cells, and takes where."
+            )
+        checked = self._checked(X)
+        with one_thread():
+            model = self._cell_model()
+            found = [
+                model.latent_mean(nodes)
+                for _, nodes in chunks(self._schema, checked, n_chains(model))
+            ]
+        return into_dtype(np.concatenate(found), checked.dtype)
 
     @shows_progress
     def sample_latents(self, X, n_draws=1, random_state=None, *, as_array=False):
@@ -100,7 +112,7 @@ class FittedDensity(CachedModules, CellSampler):
         checked = self._checked(X)
         if not self.n_components_:
             raise ValueError("The model has no latents. sample draws missing cells.")
-        drawn = self._posterior_draws(checked, n_draws, random_state, 1)
+        drawn = self._latents_drawn(checked, n_draws, random_state)
         names = self.get_feature_names_out()
         if as_array:
             return drawn
@@ -109,67 +121,16 @@ class FittedDensity(CachedModules, CellSampler):
             return list(drawn)
         return [made.create_container(table, X, names) for table in drawn]
 
-    def _drawn_tables(self, X, n_draws, random_state):
-        return self._columns_out(self._posterior_draws(X, n_draws, random_state, 0), X)
-
-    def _posterior_draws(self, X, n_draws, random_state, part):
-        """Draw cells (part 0) or latents (part 1); (n_draws, n_samples, n_columns)."""
-        tiled = np.tile(X, (n_draws, 1))
-        if part:
-            out = np.empty((len(tiled), self.n_components_), X.dtype)
-        else:
-            out = self._constants_filled(tiled)
-        with one_thread(), seeded(random_state), torch.no_grad():
-            for (rows, columns), nodes in self._parts(
-                tiled, only_incomplete=not part, n_chains=self._n_chains(CANDIDATES)
-            ):
-                model = self._fitted()
-                data = self._units().scaled(nodes).on(model.device)
-                drawn = model.one_draw(data, part).cpu()
-                if part:
-                    out[rows[:, 0]] = into_dtype(drawn, X.dtype)
-                else:
-                    cells = self._draw_marginal(self._units().restored(drawn))
-                    cells = self._rounded_to_valid(cells)
-                    out[rows, columns] = into_dtype(cells, X.dtype)
-        return out.reshape(n_draws, len(X), -1)
-
-    @by_parts
-    @shows_progress
-    def score_samples(self, X, return_std=False):
-        """Compute the log-density of the observed cells of each row, in nats.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.
-        return_std : bool, default=False
-            Whether to also return standard errors, estimated from the variance of the
-            draws of unobserved variables.  They do not include the error of
-            `log_scale_`.
-
-        Returns
-        -------
-        log_prob : ndarray of shape (n_samples,)
-            0 if all columns were constant at `fit`.  The normalisation uses the fitted
-            scale parameter, so it is as accurate as this estimate.  If unobserved
-            variables are drawn, it is the logarithm of an average over 64 weighted
-            draws, which is on average too low.
-        std : ndarray of shape (n_samples,)
-            Standard errors, 0 for rows of which nothing is drawn; only if `return_std`
-            is True.
-        """
-        X = self._checked(X)
-        scores, errors = np.zeros((2, len(X)))
-        for (rows, _), nodes in self._parts(X, n_chains=self._n_chains(EVALUATED)):
-            with one_thread(), torch.no_grad():
-                model = self._fitted()
-                data = self._units().scaled(nodes).on(model.device)
-                found, error = model.log_prob(data, row_lattice(nodes, 0))
-            log_scales = self._units().log_scales(nodes)
-            scores[rows[:, 0]] = found.cpu().numpy() - log_scales
-            errors[rows[:, 0]] = error.cpu().numpy()
-        return (scores, errors) if return_std else scores
+    def _latents_drawn(self, X, n_draws, random_state):
+        """Draw the latents of validated rows; (n_draws, n_samples, n_components)."""
+        drawn = np.empty((n_draws, len(X), self.n_components_), X.dtype)
+        with one_thread(), seeded(random_state):
+            model = self._cell_model()
+            parts = chunks(self._schema, X, n_chains(model, n_draws))
+            for (rows, _), nodes in parts:
+                found = model.draw_latents(nodes, n_draws)
+                drawn[:, rows[:, 0]] = into_dtype(found, X.dtype)
+        return drawn
 
     @shows_progress
     def objective(self, X, y=None):
@@ -201,10 +162,10 @@ class FittedDensity(CachedModules, CellSampler):
         with one_thread(), seeded(0), torch.no_grad():
             noise = self._reference()
             pool = noise.sample(_POOL)
-            n_chains = self._n_chains(EVALUATED * (1 + _NU))
+            n_chains = EVALUATED * (1 + _NU) * self._fitted().n_states
             found = [
                 self._objective_values(noise, pool, nodes).numpy()
-                for _, nodes in self._parts(rows, n_chains=n_chains)
+                for _, nodes in chunks(self._schema, rows, n_chains)
             ]
         return float(np.concatenate(found).mean())
 
@@ -244,24 +205,8 @@ class FittedDensity(CachedModules, CellSampler):
             [f"{prefix}{i}" for i in range(self.n_components_)], dtype=object
         )
 
-    def _latent_mean(self, nodes):
-        with one_thread(), torch.no_grad():
-            model = self._fitted()
-            data = self._units().scaled(nodes).on(model.device)
-            return model.latent_mean(data, row_lattice(nodes, 0)).cpu()
-
-    def _filled(self, model, units, nodes):
-        """Fill nodes by means within the ranges."""
-        with one_thread(), torch.no_grad():
-            data = units.scaled(nodes).on(model.device)
-            filled = model.filled(data, row_lattice(nodes, 0)).cpu()
-        return self._clipped(units.restored(filled))
-
-    def _n_chains(self, n_draws):
-        """Count the numbers in memory at a time, per cell, when rows are evaluated."""
-        if not self.feature_indices_.size:
-            return n_draws
-        return n_draws * self._fitted().n_states
+    def _cell_model(self):
+        return ScaledDensity(self._fitted(), self._units())
 
     def _units(self):
         return Units(self._location, self._scale)
@@ -290,3 +235,7 @@ class FittedDensity(CachedModules, CellSampler):
             exact = modules.is_integrated(posterior, model)
             self._cache.append(fitted.Fitted(model, steps, self.n_components_, exact))
         return self._cache[0].on(device_in_use(device_name(self.solver)))
+
+    def __getstate__(self):
+        """Leave the modules out of pickles; they are rebuilt on first use."""
+        return {**super().__getstate__(), "_cache": []}

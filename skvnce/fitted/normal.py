@@ -19,7 +19,8 @@ from skvnce.algorithms.gaussian.calibration import Calibration
 from skvnce.algorithms.gaussian.copula import Copula
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear
 from skvnce.algorithms.gaussian.steps import Steps
-from skvnce.algorithms.mixed import fill, score
+from skvnce.algorithms.mixed import fill as mixed
+from skvnce.algorithms.mixed import score
 from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
 from skvnce.algorithms.mixed.fill import Chains
 from skvnce.algorithms.mixed.gibbs import Factors, at_once
@@ -100,7 +101,7 @@ class CopulaModel(NamedTuple):
         """The distribution of the scores."""
         return self.model.normal
 
-    def predictions(
+    def fill(
         self, nodes: np.ndarray, limits: CellLimits | None = None
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells of nodes (n, n_nodes) by their conditional means.
@@ -121,17 +122,17 @@ class CopulaModel(NamedTuple):
         means = copula.conditional_mean(model, self.units.scaled(nodes), _lattice)
         return self.units.restored(means), {}
 
-    def draws(
+    def draw(
         self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
     ) -> np.ndarray:
         """Draw missing cells of nodes; (n_draws, n, n_nodes)."""
         scaled, model = self.units.scaled(nodes), self._within(limits)
         return self.units.restored(copula.draw(model, scaled, n_draws))
 
-    def log_prob(self, nodes: np.ndarray) -> np.ndarray:
-        """Compute the log-density of the observed cells of each row; (n,)."""
+    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Compute log-densities of rows, and their standard errors, 0; each (n,)."""
         found = copula.log_prob(self.model, self.units.scaled(nodes)).numpy()
-        return found - self.units.log_scales(nodes)
+        return found - self.units.log_scales(nodes), np.zeros(len(nodes))
 
     def moments(self, normal: Normal) -> Pair:
         """Convert mean and covariance to the units of X."""
@@ -197,7 +198,7 @@ class LatentNormal(NamedTuple):
         """The distribution of the latent variables, by the first parameters."""
         return self.normals[0]
 
-    def predictions(
+    def fill(
         self, nodes: np.ndarray, limits: CellLimits | None = None
     ) -> tuple[np.ndarray, dict]:
         """Fill by means of numbers, and by the most probable levels.
@@ -218,7 +219,7 @@ class LatentNormal(NamedTuple):
                 found[j][seen] = np.eye(shares.shape[1])[nodes[seen, j].astype(int)]
         return Incomplete.from_array(nodes).with_values(cells).numpy(), found
 
-    def draws(
+    def draw(
         self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
     ) -> np.ndarray:
         """Draw missing cells of nodes, with each of the parameters in turn."""
@@ -228,7 +229,7 @@ class LatentNormal(NamedTuple):
         models = [models[id(one)] for one in normals]
         chains = Chains(_BURN_IN, int(np.clip(_MANY // n_draws, _LEAST_APART, _APART)))
         found = [
-            fill.draw(
+            mixed.draw(
                 self.latents,
                 models,
                 Incomplete.from_array(part),
@@ -239,7 +240,7 @@ class LatentNormal(NamedTuple):
         ]
         return torch.cat(found, 1).numpy()
 
-    def log_prob(self, nodes: np.ndarray) -> np.ndarray:
+    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Estimate log-probabilities, with the first of the parameters; (n,)."""
         model = self.latents, self.normals[0]
         found = [
@@ -248,7 +249,7 @@ class LatentNormal(NamedTuple):
             )
             for part, _ in self._parts(nodes)
         ]
-        return torch.cat(found).numpy()
+        return torch.cat(found).numpy(), np.zeros(len(nodes))
 
     def moments(self, normal: Normal) -> Pair:
         """Return mean and covariance of the latent variables."""
@@ -266,11 +267,11 @@ class LatentNormal(NamedTuple):
 
     def _predicted(
         self, nodes: np.ndarray, limits: CellLimits | None = None
-    ) -> fill.Predictions:
+    ) -> mixed.Predictions:
         ordinal = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
         models = [Factors.of(one, self.latents) for one in self.normals]
         found = [
-            fill.predict(
+            mixed.predict(
                 self.latents,
                 models,
                 Incomplete.from_array(part),
@@ -281,7 +282,7 @@ class LatentNormal(NamedTuple):
             )
             for part, ends in self._parts(nodes, limits)
         ]
-        return fill.Predictions.joined(found)
+        return mixed.Predictions.joined(found)
 
 
 def no_latents() -> LatentNormal:

@@ -28,6 +28,7 @@ import numpy as np
 import torch
 
 from skvnce._warnings import warn_user
+from skvnce.fitted.base import CellModel, n_chains
 
 _MOST_INTEGERS = 2**20  # in a wider range, rounding does not matter
 _LEAST_OF_SHIFT = 0.75  # of a stated shift, on average, below which users are warned
@@ -191,28 +192,30 @@ def warn_of_cuts(schema, shift, limit):
             )
 
 
-def shifted(draw, shift):
-    """Change a function that draws missing cells, by eqs. (1) and (2).
+class Shifted(NamedTuple):
+    """A model of cells whose draws are changed by eqs. (1) and (2).
 
-    Parameters
+    Attributes
     ----------
-    draw : callable
-        Maps (source, nodes, number) to draws of shape (number, n, n_nodes), with
-        torch's global stream.
+    model : CellModel
+        Draws valid cells.
     shift : Shift
-
-    Returns
-    -------
-    callable
-        Like `draw`.
     """
 
-    def draw_shifted(source, nodes, number):
+    model: CellModel
+    shift: Shift
+
+    def n_chains(self, n_draws):
+        """Return how many copies of the rows are in memory at a time."""
+        return n_chains(self.model, n_draws)
+
+    def draw(self, nodes, n_draws, limits=None):
+        """Draw missing cells; see `CellModel`."""
         first, then, after = torch.randint(2**62, (3,)).tolist()  # same for all shifts
-        missing = np.isnan(nodes)
+        missing, shift = np.isnan(nodes), self.shift
         torch.manual_seed(first)
-        uniform = torch.rand(number, *nodes.shape, dtype=torch.float64).numpy()
-        drawn = _tilted(draw, source, nodes, number, shift.log_odds)
+        uniform = torch.rand(n_draws, *nodes.shape, dtype=torch.float64).numpy()
+        drawn = _tilted(self.model, nodes, n_draws, shift.log_odds)
         for node, move in shift.moves.items():
             rows = missing[:, node]
             shift.moved[node] += move.change(drawn[:, rows, node])
@@ -223,22 +226,22 @@ def shifted(draw, shift):
         if follow.any():
             torch.manual_seed(then)
             kept = np.where(known, drawn, np.nan)[:, follow]
-            tables = draw(source, kept.reshape(-1, nodes.shape[1]), 1)[0]
+            tables = self.model.draw(kept.reshape(-1, nodes.shape[1]), 1)[0]
             drawn[:, follow] = np.where(
                 known[follow], drawn[:, follow], tables.reshape(kept.shape)
             )
         torch.manual_seed(after)
         return drawn
 
-    return draw_shifted
 
-
-def _tilted(draw, source, nodes, number, log_odds):
+def _tilted(model, nodes, n_draws, log_odds):
     """Draw missing cells, and draw those again that are rejected; eq. (1)."""
-    drawn = draw(source, nodes, number)
+    drawn = model.draw(nodes, n_draws)
     missing = np.isnan(nodes)
     rows = np.flatnonzero(missing[:, list(log_odds)].any(1))
-    tables, rows = (one.ravel() for one in np.indices((number, len(nodes)))[:, :, rows])
+    tables, rows = (
+        one.ravel() for one in np.indices((n_draws, len(nodes)))[:, :, rows]
+    )
     while len(rows):
         cells = drawn[tables, rows]
         total = np.zeros(len(rows))
@@ -249,7 +252,7 @@ def _tilted(draw, source, nodes, number, log_odds):
         again = np.log(chance) >= total
         tables, rows = tables[again], rows[again]
         if len(rows):
-            drawn[tables, rows] = draw(source, nodes[rows], 1)[0]
+            drawn[tables, rows] = model.draw(nodes[rows], 1)[0]
     return drawn
 
 

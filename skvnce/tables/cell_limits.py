@@ -50,14 +50,14 @@ class CellLimits(NamedTuple):
 
 
 def limits_of(
-    schema: Schema, min_value: object, max_value: object, X: object, checked: np.ndarray
+    schema: Schema, lower: object, upper: object, X: object, checked: np.ndarray
 ) -> CellLimits | None:
     """Check limits of single cells, and convert them.
 
     Parameters
     ----------
     schema : Schema
-    min_value, max_value : array-like of shape (n_samples, n_features), dict or None
+    lower, upper : array-like of shape (n_samples, n_features), dict or None
         A dict has columns, and arrays (n_samples,) or numbers.
     X : array-like of shape (n_samples, n_features)
     checked : ndarray of shape (n_samples, n_features)
@@ -77,7 +77,7 @@ def limits_of(
         If limits are not numbers, or given for columns of categories or dates.
     """
     missing, sides = np.isnan(checked), []
-    pairs = ((min_value, "min_value", -np.inf), (max_value, "max_value", np.inf))
+    pairs = ((lower, "lower", -np.inf), (upper, "upper", np.inf))
     for given, name, nothing in pairs:
         ends = np.full(checked.shape, nothing)
         columns = ()
@@ -87,7 +87,7 @@ def limits_of(
             ends[:, place] = _numbers(schema, place, cells, name, nothing)
         sides.append(np.where(missing, ends, nothing))
     found = CellLimits(*sides)
-    for side, name, wrong in ((0, "min_value", np.inf), (1, "max_value", -np.inf)):
+    for side, name, wrong in ((0, "lower", np.inf), (1, "upper", -np.inf)):
         if (found[side] == wrong).any():
             row, column = np.argwhere(found[side] == wrong)[0]
             raise ValueError(
@@ -97,7 +97,7 @@ def limits_of(
     if (found.low > found.high).any():
         row, column = np.argwhere(found.low > found.high)[0]
         raise ValueError(
-            f"min_value must not be above max_value, got {found.low[row, column]} and "
+            f"lower must not be above upper, got {found.low[row, column]} and "
             f"{found.high[row, column]} in {schema.label(column)}, row {row}."
         )
     return found if found.known.any() else None

@@ -8,6 +8,8 @@ from skvnce._warnings import warn_user
 from skvnce.tables.schema import Schema
 from skvnce.tables.statistics import constant_columns
 
+FILLED_BY_CONSTANT = "their missing cells are filled by the constant"
+
 
 class Handling(NamedTuple):
     """What an estimator does with columns outside of its model, for messages.

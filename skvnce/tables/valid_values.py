@@ -19,6 +19,7 @@ from numbers import Real
 from typing import NamedTuple, Self
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from skvnce.tables.schema import Schema
 from skvnce.tables.statistics import distinct_rows
@@ -127,6 +128,12 @@ class ValidValues(NamedTuple):
         """Clip cells (..., n_columns) of some columns to their ranges."""
         return np.clip(cells, self.low[columns], self.high[columns])
 
+    def converted(
+        self, cells: np.ndarray, columns: np.ndarray, dtype: DTypeLike
+    ) -> np.ndarray:
+        """Convert cells (..., n_columns) to a dtype in which they are within ranges."""
+        return np.clip(cells, *within(self.ranges[:, columns], dtype)).astype(dtype)
+
     def whole(
         self, cells: np.ndarray, columns: np.ndarray, wanted: np.ndarray
     ) -> np.ndarray:
@@ -153,6 +160,15 @@ class ValidValues(NamedTuple):
                 low, high = np.ceil(self.low[column]), np.floor(self.high[column])
                 found[..., place] = np.clip(found[..., place].round(), low, high)
         return found
+
+
+def within(ranges: np.ndarray, dtype: DTypeLike) -> tuple[np.ndarray, np.ndarray]:
+    """Round ranges (2, n) inwards to finite numbers of a dtype."""
+    most = np.finfo(dtype).max
+    low, high = np.clip(ranges, -most, most).astype(dtype)
+    low = np.where(low < ranges[0], np.nextafter(low, most), low)
+    high = np.where(high > ranges[1], np.nextafter(high, -most), high)
+    return low, np.maximum(low, high)
 
 
 def nearest(values: np.ndarray, cells: np.ndarray) -> np.ndarray:

@@ -97,8 +97,8 @@ class Fitted(NamedTuple):
         """Fill the missing cells by their posterior means; (n, features)."""
         if hasattr(self.model.model, "conditional_mean"):
             return self.model.model.conditional_mean(data.x, data.observed)
-        (x,), weight = self.weighted_draws(data, uniforms)
-        return (weight.exp()[..., None] * x).sum(0)
+        values, weight = self.weighted_draws(data, uniforms)
+        return (weight.exp()[..., None] * values[0]).sum(0)
 
     def one_draw(self, data: Incomplete, place: int) -> Tensor:
         """Draw rows (place 0) or latents (1), by selection among weighted candidates.

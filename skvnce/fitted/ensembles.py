@@ -1,0 +1,235 @@
+"""Several fitted models that draw cells in turn, and predict by all their draws."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from scipy.special import logsumexp
+
+from skvnce._keyed import row_keyed
+from skvnce.algorithms.vae.sampling import Rule
+from skvnce.fitted.autoencoder import EncoderModel, stratified
+from skvnce.fitted.density import ChainModel
+from skvnce.tables.cell_limits import CellLimits
+from skvnce.tables.statistics import half_sample_mode
+from skvnce.tables.valid_values import ValidValues
+from skvnce.variational.base import global_stream
+
+STRATEGIES = {
+    "mean": partial(np.mean, axis=0),
+    "median": partial(np.median, axis=0),
+    "mode": half_sample_mode,
+}
+
+_SUMMED = 20  # chains of a row over which tables are summarised
+_APPROXIMATE = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}
+
+
+class Member(Protocol):
+    """A model whose random numbers are chosen by the caller; see `CellModel`."""
+
+    def draws(
+        self, nodes: np.ndarray, n_draws: int, numbers: Callable
+    ) -> tuple[np.ndarray, dict]:
+        """Draw cells that will be summarised, and may be dependent.
+
+        Parameters
+        ----------
+        nodes : ndarray of shape (n, n_model_columns)
+        n_draws : int
+        numbers : callable
+            Maps rows and a purpose to uniform numbers.
+
+        Returns
+        -------
+        drawn : ndarray of shape (n_draws, n, n_model_columns)
+        probabilities : dict of int to ndarray of shape (n, n_categories)
+        """
+        ...
+
+    def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+        """Approximate means (n, n_model_columns), and probabilities, at low cost."""
+        ...
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        ...
+
+    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate log-densities and their standard errors; see `CellModel`."""
+        ...
+
+
+class EncoderMember(NamedTuple):
+    """An autoencoder whose cells are drawn by a rule.
+
+    Attributes
+    ----------
+    model : EncoderModel
+    rule : Rule
+    n_steps : int
+        Number of iterations, or of moves of each chain.
+    bounds : ndarray of shape (2, n_model_columns)
+        Of cells, by which they are drawn conditionally; infinite without a bound.
+    n_scored : int
+        Number of draws of the latents from which log-densities are estimated.
+    """
+
+    model: EncoderModel
+    rule: Rule
+    n_steps: int
+    bounds: np.ndarray
+    n_scored: int
+
+    def draws(
+        self, nodes: np.ndarray, n_draws: int, numbers: Callable
+    ) -> tuple[np.ndarray, dict]:
+        """Draw cells that will be summarised; see `Member`."""
+        return self._by(stratified(self.rule), nodes, n_draws, numbers)
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        return self._by(self.rule, nodes, n_draws, _of_stream)[0]
+
+    def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+        """Approximate means; see `Member`."""
+        return self.model.mean(nodes, self.bounds)
+
+    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate log-densities and their standard errors; see `CellModel`."""
+        return self.model.log_density(nodes, self.n_scored)
+
+    def _by(
+        self, rule: Rule, nodes: np.ndarray, n_draws: int, numbers: Callable
+    ) -> tuple[np.ndarray, dict]:
+        sizes = self.n_steps, nodes, n_draws
+        return self.model.draws(rule, *sizes, numbers, self.bounds)
+
+
+class ChainMember(NamedTuple):
+    """A density whose cells are drawn by chains.
+
+    Attributes
+    ----------
+    model : ChainModel
+    n_sweeps : int
+    n_scored : int
+        Number of draws from which log-densities are estimated.
+    """
+
+    model: ChainModel
+    n_sweeps: int
+    n_scored: int
+
+    def draws(
+        self, nodes: np.ndarray, n_draws: int, numbers: Callable
+    ) -> tuple[np.ndarray, dict]:
+        """Draw cells that will be summarised; see `Member`."""
+        n_chains = min(n_draws, _SUMMED)
+        sizes = {"n_chains": n_chains, "n_kept": -(-n_draws // n_chains)}
+        drawn = self.model.draws(nodes, numbers, n_sweeps=self.n_sweeps, **sizes)
+        return drawn[:n_draws], {}
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        sizes = {"n_chains": n_draws, "n_sweeps": self.n_sweeps, "n_kept": 1}
+        return self.model.draws(nodes, _of_stream, **sizes)
+
+    def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+        """Approximate means; see `Member`."""
+        drawn = self.model.draws(nodes, partial(_of_rows, 0), **_APPROXIMATE)
+        return drawn.mean(0), {}
+
+    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate log-densities and their standard errors; see `CellModel`."""
+        return self.model.log_density(nodes, self.n_scored)
+
+
+class Ensemble(NamedTuple):
+    """Models that predict cells by a summary of all their draws.
+
+    Attributes
+    ----------
+    members : sequence of Member
+    n_draws : int
+        Number of draws of a prediction, by all members together.
+    summary : callable
+        Maps draws (n_draws, ...) to a summary (...).
+    values : ValidValues
+        To which draws are rounded before they are summarised.
+    columns : ndarray of int, of shape (n_model_columns,)
+    """
+
+    members: Sequence[Member]
+    n_draws: int
+    summary: Callable
+    values: ValidValues
+    columns: np.ndarray
+
+    def n_chains(self, n_draws: int | None) -> int:
+        """Return how many copies of the rows are in memory at a time."""
+        return self.n_draws if n_draws is None else 1
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Fill missing cells by a summary of draws; see `CellModel`."""
+        drawn, probabilities = self._drawn_by_all(nodes)
+        cells = self.summary(self.values.possible(drawn, self.columns))
+        for node, levels in probabilities.items():
+            cells[:, node] = levels.argmax(1)
+        return cells, probabilities
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells, of each row by a member at random; see `CellModel`."""
+        turns = torch.randperm(len(self.members)).repeat(len(nodes))[: len(nodes)]
+        drawn = np.repeat(nodes[None], n_draws, 0)
+        for turn in turns.unique().tolist():
+            rows = (turns == turn).numpy()
+            drawn[:, rows] = self.members[turn].draw(nodes[rows], n_draws)
+        return drawn
+
+    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate the log of the average density, and its errors; each (n,)."""
+        found = np.array([member.log_density(nodes) for member in self.members])
+        log_prob, error = found[:, 0], found[:, 1]
+        total = logsumexp(log_prob, axis=0) - np.log(len(found))
+        shares = np.exp(log_prob - total) / len(found)
+        return total, np.sqrt(np.square(shares * error).sum(0))
+
+    def _drawn_by_all(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+        """Draw cells by all members, and average probabilities of categories."""
+        shares = np.array_split(np.arange(self.n_draws), len(self.members))
+        drawn, total = [], {}
+        for number, (member, share) in enumerate(
+            zip(self.members, shares, strict=True)
+        ):
+            if not len(share):
+                continue
+            numbers = partial(_of_rows, number)
+            tables, found = member.draws(nodes, len(share), numbers)
+            drawn.append(tables)
+            for node, levels in found.items():
+                own = levels * len(share) / self.n_draws
+                total[node] = total.get(node, 0) + own
+        return np.concatenate(drawn), total
+
+
+def _of_rows(number: int, rows: np.ndarray) -> Callable:
+    """Make uniform numbers as functions of the row, for one member."""
+    return lambda purpose: row_keyed(rows, 16 * number + purpose)
+
+
+def _of_stream(rows: np.ndarray) -> Callable:
+    """Take uniform numbers from torch's global stream."""
+    return lambda purpose: global_stream

@@ -1,0 +1,151 @@
+"""Tables whose missing cells a fitted model fills or draws: the same for all models."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from skvnce._progress import step
+from skvnce.fitted.base import CellModel, n_chains
+from skvnce.tables.cell_limits import CellLimits
+from skvnce.tables.schema import Schema
+
+_CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows
+
+
+class Predicted(NamedTuple):
+    """Predictions of the missing cells of a table.
+
+    Attributes
+    ----------
+    filled : ndarray of shape (n_samples, n_features_in_)
+        The table, with codes of categories, and its missing cells filled.
+    probabilities : dict of int to ndarray of shape (n_samples, n_categories)
+        Those of the categories of each column that has some; 1 and 0 in observed cells.
+    """
+
+    filled: np.ndarray
+    probabilities: dict
+
+
+def fill(
+    schema: Schema, model: CellModel, X: np.ndarray, limits: CellLimits | None = None
+) -> Predicted:
+    """Fill the missing cells of a table by predictions.
+
+    Parameters
+    ----------
+    schema : Schema
+    model : CellModel
+    X : ndarray of shape (n_samples, n_features_in_)
+    limits : CellLimits, default=None
+        Of the missing cells of X.
+
+    Returns
+    -------
+    Predicted
+    """
+    filled, found = with_constants(schema, X), certain(schema, X)
+    for (rows, columns), nodes in incomplete_chunks(schema, X, n_chains(model)):
+        ends = limits and limits.of(rows[:, 0], columns[0])
+        cells, probabilities = model.fill(nodes, ends)
+        filled[rows, columns] = schema.values.converted(cells, columns[0], X.dtype)
+        for node, own in probabilities.items():
+            missing = np.isnan(nodes[:, node])
+            found[columns[0, node]][rows[missing, 0]] = own[missing]
+    filled = filled if limits is None else limits.clipped(filled)
+    return Predicted(filled, found)
+
+
+def draw(
+    schema: Schema,
+    models: Sequence[CellModel],
+    X: np.ndarray,
+    n_draws: int,
+    limits: CellLimits | None = None,
+) -> np.ndarray:
+    """Draw the missing cells of a table, with torch's global stream.
+
+    Parameters
+    ----------
+    schema : Schema
+    models : sequence of CellModel
+        Each is used equally often, in random order.
+    X : ndarray of shape (n_samples, n_features_in_)
+    n_draws : int
+    limits : CellLimits, default=None
+        Of the missing cells of X.
+
+    Returns
+    -------
+    ndarray of shape (n_draws, n_samples, n_features_out)
+    """
+    filled = np.repeat(with_constants(schema, X)[None], n_draws, 0)
+    turns = torch.randperm(len(models)).repeat(n_draws)[:n_draws].numpy()
+    chains = n_chains(models[0], n_draws)
+    for (rows, columns), nodes in incomplete_chunks(schema, X, chains):
+        ends = limits and limits.of(rows[:, 0], columns[0])
+        for turn in np.unique(turns):
+            places = np.flatnonzero(turns == turn)
+            cells = models[turn].draw(nodes, len(places), ends)
+            where = np.ix_(places, rows[:, 0], columns[0])
+            filled[where] = schema.values.converted(cells, columns[0], X.dtype)
+    filled = filled if limits is None else limits.clipped(filled)
+    return returned(schema, filled, X)
+
+
+def with_constants(schema: Schema, X: np.ndarray) -> np.ndarray:
+    """Fill missing cells of constant columns, and those of others by a valid value."""
+    values = np.clip(np.zeros(X.shape[1]), *schema.values.ranges)
+    values[list(schema.constants)] = schema.constant_cells
+    return np.where(np.isnan(X), values.astype(X.dtype), X)
+
+
+def certain(schema: Schema, X: np.ndarray) -> dict:
+    """Return the probabilities of `Predicted` where cells are observed or constant.
+
+    Columns that were entirely missing at `fit` have none.
+    """
+    never, cells = np.isnan(schema.ends).all(0), with_constants(schema, X)
+    return {
+        place: np.eye(len(column.levels))[np.nan_to_num(cells[:, place]).astype(int)]
+        for place, column in enumerate(schema.columns or ())
+        if column.levels and not never[place]
+    }
+
+
+def returned(schema: Schema, filled: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """Restore observed cells (..., n_samples, n_features), and select what is returned.
+
+    Empty columns are kept or dropped; `filled` has values for them.
+    """
+    filled = np.where(np.isnan(X), filled, X)
+    empty = np.setdiff1d(schema.returned, schema.model_columns)
+    filled[..., empty] = np.nan_to_num(filled[..., empty])
+    return filled[..., schema.returned]
+
+
+def chunks(schema: Schema, X: np.ndarray, n_chains: int = 1) -> Iterator:
+    """Yield the indices and float64 values of the model's cells, in chunks of rows."""
+    yield from _chunks(schema, X, np.arange(len(X)), n_chains, "scoring rows")
+
+
+def incomplete_chunks(schema: Schema, X: np.ndarray, n_chains: int = 1) -> Iterator:
+    """Yield chunks of the rows that have a missing cell of the model."""
+    rows = np.flatnonzero(np.isnan(X[:, schema.model_columns]).any(1))
+    yield from _chunks(schema, X, rows, n_chains, "filling rows")
+
+
+def _chunks(
+    schema: Schema, X: np.ndarray, rows: np.ndarray, n_chains: int, work: str
+) -> Iterator:
+    columns = schema.model_columns
+    if not len(columns):
+        return
+    size = max(1, _CHUNK // (len(columns) * n_chains))
+    for first in range(0, len(rows), size):
+        some = rows[first : first + size]
+        with step(work, first + len(some), len(rows), is_brief=True):
+            cells = np.ix_(some, columns)
+            yield cells, X[cells].astype(np.float64)

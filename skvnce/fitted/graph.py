@@ -1,0 +1,72 @@
+"""A fitted truncated Gaussian graph: it fills, draws and scores rows."""
+
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce._keyed import row_keyed
+from skvnce.algorithms.graph import prediction
+from skvnce.algorithms.graph.chain_means import N_TABLES
+from skvnce.models.truncated_gaussian import TruncatedGaussian
+from skvnce.tables.cell_limits import CellLimits
+
+
+class GraphModel(NamedTuple):
+    """A truncated Gaussian of columns, in the units of the table.
+
+    Attributes
+    ----------
+    model : TruncatedGaussian
+    start : Tensor of shape (n_model_columns,)
+        Where chains start.
+    n_steps : int
+        Number of sweeps of a chain.
+    """
+
+    model: TruncatedGaussian
+    start: Tensor
+    n_steps: int
+
+    def n_chains(self, n_draws: int | None) -> int:
+        """Return how many copies of the rows are in memory at a time."""
+        return N_TABLES if n_draws is None else n_draws
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Fill missing cells by their conditional means; see `CellModel`."""
+        found = prediction.conditional_mean(
+            self.model,
+            Incomplete.from_array(nodes),
+            self.start,
+            row_keyed(nodes, 0),
+            burn_in=self.n_steps // 2,
+            n_steps=self.n_steps,
+        )
+        return found.numpy(), {}
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        found = prediction.draw(
+            self.model,
+            Incomplete.from_array(nodes),
+            self.start,
+            n_draws=n_draws,
+            n_steps=self.n_steps + self.n_steps // 2,
+        )
+        return found.numpy()
+
+    def log_predictive(self, nodes: np.ndarray) -> np.ndarray:
+        """Score rows by their held-out cells; (n,)."""
+        return prediction.log_predictive(
+            self.model,
+            Incomplete.from_array(nodes),
+            self.start,
+            lambda block: row_keyed(nodes, 1 + block),
+            burn_in=self.n_steps // 2,
+            n_steps=self.n_steps,
+        )

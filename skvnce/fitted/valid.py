@@ -1,0 +1,110 @@
+"""Cells of models as valid values of their columns, and marginal distributions.
+
+A column that a model does not predict has the distribution of its observed cells.
+"""
+
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+
+from skvnce.fitted.base import CellModel, n_chains
+from skvnce.tables.cell_limits import CellLimits
+from skvnce.tables.valid_values import ValidValues
+
+Limits = CellLimits | None
+
+
+class Marginal(NamedTuple):
+    """The distribution of the observed cells of a column.
+
+    Attributes
+    ----------
+    best : float
+        What predictions are: the mean, or the most frequent category.
+    values : ndarray of shape (n,)
+        The observed cells, increasing.
+    below : ndarray of shape (n - 1,)
+        Cumulative weights; those of all cells add up to 1.
+    """
+
+    best: float
+    values: np.ndarray
+    below: np.ndarray
+
+    @classmethod
+    def of(cls, column: np.ndarray, weights: np.ndarray, *, is_category: bool) -> Self:
+        """Find the distribution of a column (n,) of rows with weights (n,)."""
+        seen = ~np.isnan(column)
+        order = np.argsort(column[seen], kind="stable")
+        values, weight = column[seen][order], weights[seen][order]
+        share = weight / weight.sum()
+        best = share @ values
+        if is_category:
+            best = np.bincount(values.astype(int), share).argmax()
+        return cls(float(best), values, share.cumsum()[:-1])
+
+    def probabilities(self, n_categories: int) -> np.ndarray:
+        """Return the weights of the categories of a column; (n_categories,)."""
+        share = np.diff(self.below, prepend=0.0, append=1.0)
+        return np.bincount(self.values.astype(int), share, minlength=n_categories)
+
+    def draws(self, shape: tuple) -> np.ndarray:
+        """Draw observed cells of a shape, with torch's global stream."""
+        uniform = torch.rand(shape, dtype=torch.float64).numpy()
+        return self.values[np.searchsorted(self.below, uniform, side="right")]
+
+
+class ValidCells(NamedTuple):
+    """A model whose cells are valid values of their columns.
+
+    Attributes
+    ----------
+    model : CellModel
+    values : ValidValues
+        Of all columns of the table.
+    columns : ndarray of int, of shape (n_model_columns,)
+        The columns of the model.
+    marginals : dict of int to Marginal
+        By model column: what takes the place of the model.  Cells with limits are the
+        model's, as observed values may be outside of the limits.
+    """
+
+    model: CellModel
+    values: ValidValues
+    columns: np.ndarray
+    marginals: dict
+
+    def n_chains(self, n_draws: int | None) -> int:
+        """Return how many copies of the rows are in memory at a time."""
+        return n_chains(self.model, n_draws)
+
+    def fill(self, nodes: np.ndarray, limits: Limits = None) -> tuple[np.ndarray, dict]:
+        """Fill missing cells; see `CellModel`."""
+        cells, probabilities = self.model.fill(nodes, limits)
+        cells = self.values.clipped(cells, self.columns)
+        for node, one in self.marginals.items():
+            cells[..., node] = _unless_limited(one.best, cells, node, limits)
+            if node in probabilities:
+                own = probabilities[node]
+                own[:] = one.probabilities(own.shape[1])
+        return cells, probabilities
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        cells = self.model.draw(nodes, n_draws, limits)
+        for node, one in self.marginals.items():
+            drawn = one.draws(cells.shape[:-1])
+            cells[..., node] = _unless_limited(drawn, cells, node, limits)
+        return self.values.possible(cells, self.columns)
+
+
+def _unless_limited(
+    new: float | np.ndarray, cells: np.ndarray, node: int, limits: Limits
+) -> float | np.ndarray:
+    """Return new cells of a column, except where cells have limits."""
+    if limits is None:
+        return new
+    return np.where(limits.known[:, node], cells[..., node], new)
