@@ -49,7 +49,7 @@ def analysed(X, shape):
 
 def draws_within(X, limit, seed, **options):
     """Draw the cells of x below their limits."""
-    limits = {"max_value": {0: limit}}
+    limits = {"upper": {0: limit}}
     imputer = GaussianImputer(random_state=seed, **options).fit(X, **limits)
     return imputer.sample(X, 20, seed, **limits)
 

@@ -12,8 +12,7 @@ from collections import Counter
 
 N_ANCESTORS = 3  # of a class, that are ours, however they are stacked
 N_CODE_LINES = 300  # of a file, without blank lines, comments and docstrings
-ANCESTORS = {
-}
+ANCESTORS = {}
 CODE_LINES = {"testing/_checks.py": 302}
 WRITES = {
     "_validation": 2,

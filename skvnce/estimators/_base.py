@@ -29,6 +29,7 @@ from skvnce.estimators._validation import (
     read_table,
     schema_of,
     with_model_columns,
+    without_fit,
 )
 from skvnce.estimators._weights import warn_of_scale
 from skvnce.fitted.shift import spreads
@@ -60,6 +61,26 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             method = getattr(cls, name, None)
             if method is not None and method not in KEEP_PARTS:
                 setattr(cls, name, kept_in_parts(method))
+
+    def _new(self):
+        """Copy the parameters, without what an earlier fit has set."""
+        new = object.__new__(type(self))
+        vars(new).update(without_fit(vars(self)))
+        return new
+
+    def _copy(self):
+        """Copy the estimator; attributes are shared, and are replaced, not changed."""
+        new = object.__new__(type(self))
+        vars(new).update(vars(self))
+        return new
+
+    def _set(self, fitted):
+        """Take over the attributes of a copy that a fit has finished, all at once.
+
+        So a fit that fails or is interrupted changes nothing.
+        """
+        self.__dict__ = vars(fitted)
+        return self
 
     def _in_turns(self, n_draws, seed):
         """Choose copies of the estimator that have one draw of the parameters each."""

@@ -14,11 +14,11 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._memory import needs_memory
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._validation import (
     RANDOM_STATE,
     Encoded,
     Number,
-    keeps_state_on_failure,
 )
 from skvnce.fitted.equations import Derived, Equations, Sum
 from skvnce.tables.cells import is_frame
@@ -142,8 +142,7 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    @keeps_state_on_failure
-    @reports_fit
+    @names_table
     def fit(self, X, y=None):
         """Compute the cells that follow from others, and fit `model`.
 
@@ -167,6 +166,11 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
             If a parameter has a wrong type, or if a column of an equation has no
             numbers.
         """
+        return self._set(self._new()._fit(X))
+
+    @reports_fit
+    def _fit(self, X):
+        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         needs_memory(type(self), X, reset=True)
         rng = np.random.default_rng(seed_from(self.random_state))

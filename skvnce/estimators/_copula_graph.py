@@ -31,6 +31,7 @@ from skvnce.estimators._gaussian_mixed import kinds_of
 from skvnce.estimators._graph_table import edges, to_networkx
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._memory import check_fit
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._validation import (
     OF_CATEGORIES,
@@ -38,7 +39,6 @@ from skvnce.estimators._validation import (
     RANDOM_STATE,
     Number,
     integer_from,
-    keeps_state_on_failure,
 )
 from skvnce.fitted.normal import LatentNormal, model_of, no_latents
 from skvnce.sources.chunks import in_parts
@@ -250,8 +250,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    @keeps_state_on_failure
-    @reports_fit
+    @names_table
     def fit(self, X, y=None):
         """Learn the graph.
 
@@ -281,6 +280,11 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
             If there are at least 200 columns, or nominal columns of at least 100
             levels, and the fit will take more than a minute.
         """
+        return self._set(self._new()._fit(X))
+
+    @reports_fit
+    def _fit(self, X):
+        """Do what `fit` does, on a copy that has no other user."""
         source = in_parts(X)
         if source is not None:
             return self._fit_parts(source)

@@ -27,6 +27,7 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import tail_messages, warn_or_raise
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._validation import (
     AUTO,
     ON_MISFIT,
@@ -34,7 +35,6 @@ from skvnce.estimators._validation import (
     check_rank,
     incomplete_array,
     integer_from,
-    keeps_state_on_failure,
     latent_array,
 )
 from skvnce.estimators._weights import warn_of_scale
@@ -165,8 +165,7 @@ class IncompleteFactorAnalysis(
         self.on_misfit = on_misfit
         self.verbose = verbose
 
-    @keeps_state_on_failure
-    @reports_fit
+    @names_table
     def fit(self, X, y=None, sample_weight=None):
         """Fit the mean, the components and the noise variance.
 
@@ -203,6 +202,11 @@ class IncompleteFactorAnalysis(
         ConvergenceWarning
             If EM did not converge, or if a noise variance reached its lower bound.
         """
+        return self._set(self._new()._fit(X, sample_weight))
+
+    @reports_fit
+    def _fit(self, X, sample_weight):
+        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         source, refusal = in_parts(X), "no latents can be learned."
         tables = sums = None

@@ -20,13 +20,13 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._duration import OF_ALL_COLUMNS, warn_of_duration
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._memory import check_fit, check_trees, needs_memory
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._validation import (
     AUTO,
     N_JOBS,
     RANDOM_STATE,
     Number,
     integer_from,
-    keeps_state_on_failure,
 )
 from skvnce.fitted import column_forests
 from skvnce.fitted.column_forests import Chains, ColumnForest, Growth, Ranks
@@ -187,8 +187,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    @keeps_state_on_failure
-    @reports_fit
+    @names_table
     def fit(self, X, y=None):
         """Fit `model`, and grow a forest for each column.
 
@@ -215,6 +214,11 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         DurationWarning
             If there are at least 200 columns, and the fit will take more than a minute.
         """
+        return self._set(self._new()._fit(X))
+
+    @reports_fit
+    def _fit(self, X):
+        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         needs_memory(type(self), X, reset=True)
         has_shape = len(getattr(X, "shape", ())) == 2

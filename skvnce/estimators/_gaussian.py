@@ -49,6 +49,7 @@ from skvnce.estimators._large import (
 )
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._modules import filled_once
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._stream import (
     Stream,
     check_can_continue,
@@ -68,7 +69,6 @@ from skvnce.estimators._validation import (
     Encoded,
     Number,
     integer_from,
-    keeps_state_on_failure,
     read_table,
 )
 from skvnce.estimators._weights import checked_weights, warn_of_scale
@@ -344,8 +344,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    @keeps_state_on_failure
-    @reports_fit
+    @names_table
     def fit(self, X, y=None, sample_weight=None, *, lower=None, upper=None):
         """Fit the mean and the covariance.
 
@@ -381,6 +380,11 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         TypeError
             If a parameter has a wrong type.
         """
+        return self._set(self._new()._fit(X, sample_weight, lower, upper))
+
+    @reports_fit
+    def _fit(self, X, sample_weight, lower, upper):
+        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         source = in_parts(X)
         if source is not None:
@@ -413,8 +417,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         finish()
         return self
 
-    @keeps_state_on_failure
-    @shows_progress
+    @names_table
     def partial_fit(self, X, y=None, sample_weight=None):
         """Go on learning from more rows, by online EM.
 
@@ -449,6 +452,11 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             As in `fit`, and if the number of columns changed, if there are categories,
             or after a fit to categories or to limits of cells.
         """
+        return self._set(self._copy()._partial_fit(X, sample_weight))
+
+    @shows_progress
+    def _partial_fit(self, X, sample_weight):
+        """Do what `partial_fit` does, on a copy that has no other user."""
         if not hasattr(self, "mean_"):
             self.fit(self._first_batch(X), sample_weight=sample_weight)
             check_can_continue("kinds" in self._model, has_state=True)
@@ -505,8 +513,6 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         )
         rounds = settings.n_sweeps if by_gibbs else self.max_iter
         on_round, finish = report_rounds(self, rounds, X=X)
-        for name in ("trace_", "r_hat_", "n_burn_in_", "latent_names_"):
-            vars(self).pop(name, None)  # of an earlier fit
         self._stream = self._online = None
         try:
             with one_thread():

@@ -28,6 +28,7 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._graph_table import edges, to_networkx
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._memory import check_fit
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import (
@@ -38,7 +39,6 @@ from skvnce.estimators._validation import (
     check_non_negative,
     check_squares,
     integer_from,
-    keeps_state_on_failure,
 )
 from skvnce.fitted.fill import chunks
 from skvnce.fitted.graph import GraphModel
@@ -238,7 +238,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
            [0. , 0. , 0. ]])
     """
 
-    _is_positive = _has_new_rows = True
+    _is_positive = True
 
     _parameter_constraints = {
         "alpha": [Number(Real, 0, None, closed="left")],
@@ -290,8 +290,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    @keeps_state_on_failure
-    @reports_fit
+    @names_table
     def fit(self, X, y=None):
         """Learn the graph.
 
@@ -318,6 +317,11 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
             If numbers overflow, or if the chains of maximum likelihood leave the range
             of the data.
         """
+        return self._set(self._new()._fit(X))
+
+    @reports_fit
+    def _fit(self, X):
+        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         table = self._validated(X)
         check_fit(type(self), table.shape)
@@ -476,7 +480,6 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         self.precision_ = precision.numpy() / np.outer(scale, scale)
         self.linear_ = linear.numpy() / scale
         self.location_ = em.observed_mean(data.x, data.observed).numpy()
-        self._reset()
         if "nce" in self.algorithm:
             self.log_scale_ = float(log_scale) + float(np.log(scale).sum())
         unit = precision.numpy()
@@ -495,7 +498,6 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
 
     def _set_empty_graph(self):
         """Set the attributes of a graph without nodes, as all columns are constant."""
-        self._reset()
         none, square = np.zeros(0), np.zeros((0, 0))
         self.ridge_, self.ridge_linear_ = (
             np.nan if isinstance(value, str) else float(value)
@@ -510,11 +512,6 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         if "nce" in self.algorithm:
             self.log_scale_ = 0.0
         self._check_held_out(square, None)
-
-    def _reset(self):
-        """Delete attributes of an earlier fit that not every fit sets."""
-        for name in ("untruncated_mean_", "log_scale_"):
-            self.__dict__.pop(name, None)
 
     def _set_probabilities(self, fit, problem):
         """Estimate the probabilities of edges from a fit without an L1 penalty."""

@@ -99,7 +99,7 @@ feature_names_in_
     """
 
     _learner_class = TruncatedGaussianGraphLearner
-    _is_positive = _has_new_rows = True
+    _is_positive = True
     score_samples = TruncatedGaussianGraphLearner.score_samples
     to_torch = TruncatedGaussianGraphLearner.to_torch
     _scored = TruncatedGaussianGraphLearner._scored

@@ -27,6 +27,7 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._graph_table import edges, to_networkx
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._memory import check_fit, needs_memory
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import (
@@ -34,7 +35,6 @@ from skvnce.estimators._validation import (
     RANDOM_STATE,
     Number,
     integer_from,
-    keeps_state_on_failure,
 )
 
 _SAME = 1e-9  # relative difference below which two criteria count as equal
@@ -148,8 +148,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    @keeps_state_on_failure
-    @reports_fit
+    @names_table
     def fit(self, X, y=None):
         """Solve the path, choose alpha, and set the attributes of its graph.
 
@@ -172,6 +171,11 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         DivergenceError
             As in the learner.
         """
+        return self._set(self._new()._fit(X))
+
+    @reports_fit
+    def _fit(self, X):
+        """Do what `fit` does, on a copy that has no other user."""
         alphas = self._check_parameters()
         warn_of_unused(self, _without_effect(self.selection))
         needs_memory(type(self), X, reset=True)
@@ -181,7 +185,6 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         check_fit(type(learner), X.shape)
         data = learner._read(X)
         on_round, finish = report_rounds(self, learner.max_iter, X=X)
-        self._reset()
         with failures_named(learner._remedy()):
             with learner._threads(), seeded(self.random_state) as seed:
                 if learner.feature_indices_.size:
@@ -200,11 +203,6 @@ class GraphSearch(CallbackSupportMixin, Imputer):
 
     def _settings(self):
         return self._learner_class() if self.model is None else self.model
-
-    def _reset(self):
-        """Delete the fitted attributes of an earlier fit."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
 
     def _show(self, learner):
         """Set the fitted attributes of the chosen learner."""

@@ -61,7 +61,7 @@ def _scores_rows(imputer):
 
 
 def _draws_rows(imputer):
-    """Return whether the models of an imputer draw rows of which nothing is known."""
+    """Return whether the models of an imputer draw new rows exactly."""
     return imputer._has_new_rows
 
 
@@ -77,7 +77,7 @@ class Imputer(IncompleteTransformer):
     # what the models of the class can do, beyond filling and drawing missing cells
     _takes_limits = False  # whether they know limits of cells
     _has_density = False  # whether they have `log_density`
-    _has_new_rows = False  # whether they draw rows of which nothing is known
+    _has_new_rows = False  # whether draws of rows of which nothing is known are exact
 
     @by_parts
     @shows_progress
@@ -401,7 +401,7 @@ class Imputer(IncompleteTransformer):
         rows, schema = np.full((n_rows, self.n_features_in_), np.nan), self._schema
         rows[:, list(schema.constants)] = schema.constant_cells
         with self._threads(), seeded(random_state):
-            model = self._valid_cells(self._model_of_rows)
+            model = self._valid_cells(self._cell_model)
             for cells, nodes in chunks(schema, rows):
                 rows[cells] = model.draw(nodes, 1)[0]
         return decoded(schema.columns, rows) if schema.columns else rows
@@ -445,10 +445,6 @@ class Imputer(IncompleteTransformer):
     def _cell_model(self):
         """Make the fitted model, a `CellModel`."""
         raise NotImplementedError
-
-    def _model_of_rows(self):
-        """Make the model that draws new rows."""
-        return self._cell_model()
 
     def _drawing_models(self, n_draws, *, is_joint=True):
         """List the models that draws come from, in turn and each equally often.

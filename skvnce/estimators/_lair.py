@@ -31,6 +31,7 @@ from skvnce.estimators._members import (
 )
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import HELD_OUT
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import ACMWG, LAIR, MWG, Adam, Part
 from skvnce.estimators._stream import (
     check_can_stream,
@@ -41,7 +42,6 @@ from skvnce.estimators._validation import (
     AUTO,
     OF_CATEGORIES,
     integer_from,
-    keeps_state_on_failure,
 )
 from skvnce.fitted.ensembles import EncoderMember
 from skvnce.fitted.held_out import hold_out
@@ -232,8 +232,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         self.random_state = random_state
         self.verbose = verbose
 
-    @keeps_state_on_failure
-    @reports_fit
+    @names_table
     def fit(self, X, y=None):
         """Train the autoencoders, unless `model` is frozen.
 
@@ -259,6 +258,11 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         TypeError
             If a parameter has a wrong type.
         """
+        return self._set(self._new()._fit(X))
+
+    @reports_fit
+    def _fit(self, X):
+        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         frozen = isinstance(self.model, FrozenEstimator)
         known = self.model.estimator if frozen else None
@@ -291,8 +295,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         finish()
         return self
 
-    @keeps_state_on_failure
-    @shows_progress
+    @names_table
     def partial_fit(self, X, y=None):
         """Go on learning from more rows.
 
@@ -321,6 +324,11 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             frozen or a `TorchVAE`, which nothing trains, or if its `algorithm` is
             ``"vbgi-vae"``.
         """
+        return self._set(self._copy()._partial_fit(X))
+
+    @shows_progress
+    def _partial_fit(self, X):
+        """Do what `partial_fit` does, on a copy that has no other user."""
         self._check_parameters()
         if not self._trains_model():
             raise ValueError(

@@ -45,7 +45,7 @@ class DrawnByMembers(Imputer):
     `on_misfit`.
     """
 
-    _has_density = _has_new_rows = True
+    _has_density = True
 
     def _cell_model(self):
         members = [self._member_model(one) for one in self.estimators_]

@@ -18,6 +18,7 @@ from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import report_rounds, reports_fit, shows_progress
 from skvnce.estimators._causes import CauseLearner, arrays_of
 from skvnce.estimators._memory import check_fit
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import Adam, check_parameters
 from skvnce.estimators._validation import (
     AUTO,
@@ -25,7 +26,6 @@ from skvnce.estimators._validation import (
     Number,
     check_sizes,
     integer_from,
-    keeps_state_on_failure,
     latent_array,
 )
 
@@ -190,8 +190,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         self.random_state = random_state
         self.verbose = verbose
 
-    @keeps_state_on_failure
-    @reports_fit
+    @names_table
     def fit(self, X, y=None):
         """Learn the causes.
 
@@ -218,6 +217,11 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         TypeError
             If a parameter has a wrong type.
         """
+        return self._set(self._new()._fit(X))
+
+    @reports_fit
+    def _fit(self, X):
+        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         table = binary_table(self, X, reset=True)
         check_fit(type(self), (table.nnz / table.shape[1], table.shape[1]))
@@ -239,8 +243,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         finish()
         return self
 
-    @keeps_state_on_failure
-    @shows_progress
+    @names_table
     def partial_fit(self, X, y=None):
         """Continue learning with one pass over more rows.
 
@@ -269,6 +272,11 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
             As in `fit`; ValueError also if the number of columns changed, or if a
             parameter changed that the model was built with.
         """
+        return self._set(self._copy()._partial_fit(X))
+
+    @shows_progress
+    def _partial_fit(self, X):
+        """Do what `partial_fit` does, on a copy that has no other user."""
         self._check_parameters()
         first = not hasattr(self, "model_state_")
         table = binary_table(self, X, reset=first)

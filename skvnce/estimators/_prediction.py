@@ -20,7 +20,7 @@ from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._memory import needs_memory
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import check_parameters
-from skvnce.estimators._validation import keeps_state_on_failure
+from skvnce.estimators._validation import without_fit
 from skvnce.estimators._weights import checked_weights
 from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.mixed import select_columns
@@ -36,7 +36,6 @@ class MultipleImputation(BaseEstimator):
     __metadata_request__fit = {"sample_weight": metadata_routing.UNUSED}
 
     @names_table
-    @keeps_state_on_failure
     def fit(self, X, y, sample_weight=None):
         """Fit the imputer, and a model to each of several completed tables.
 
@@ -65,6 +64,10 @@ class MultipleImputation(BaseEstimator):
             If a parameter has a wrong type, the model takes no weights, or X has
             strings and `estimator` is None.
         """
+        return self._set(self._new()._fit(X, y, sample_weight))
+
+    def _fit(self, X, y, sample_weight):
+        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         given = {"X": X, "y": y, "sample_weight": sample_weight}
         for name, one in given.items():
@@ -81,6 +84,17 @@ class MultipleImputation(BaseEstimator):
         self.estimators_ = self._fitted(tables, y, of_model, rng)
         self._seed = _seed(rng)
         self._fit_target(tables, y, of_model, rng)
+        return self
+
+    def _new(self):
+        """Copy the parameters, without what an earlier fit has set."""
+        new = object.__new__(type(self))
+        vars(new).update(without_fit(vars(self)))
+        return new
+
+    def _set(self, fitted):
+        """Take over the attributes of a copy that a fit has finished, all at once."""
+        self.__dict__ = vars(fitted)
         return self
 
     def get_metadata_routing(self):

@@ -34,7 +34,6 @@ from skvnce.estimators._validation import (
     Number,
     check_sizes,
     integer_from,
-    keeps_state_on_failure,
     latent_array,
 )
 from skvnce.tables.model_columns import Handling
@@ -253,7 +252,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         self.random_state = random_state
         self.verbose = verbose
 
-    @keeps_state_on_failure
+    @names_table
     def fit(self, X, y=None):
         """Fit the model and the encoder.
 
@@ -283,6 +282,10 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         MisfitWarning
             If a few cells dominate the squared errors of a column.
         """
+        return self._set(self._new()._fit(X))
+
+    def _fit(self, X):
+        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         X = self._read_table(X)
         check_fit(type(self), X.shape)
@@ -296,8 +299,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
             warn_or_raise(tail_messages(self._schema, X, numbers), self.on_misfit)
         return self
 
-    @keeps_state_on_failure
-    @shows_progress
+    @names_table
     def partial_fit(self, X, y=None):
         """Go on learning from more rows.
 
@@ -329,6 +331,11 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
             As in `fit`; ValueError also if the number of columns or `algorithm`
             changed, and for ``algorithm="vbgi-vae"``.
         """
+        return self._set(self._copy()._partial_fit(X))
+
+    @shows_progress
+    def _partial_fit(self, X):
+        """Do what `partial_fit` does, on a copy that has no other user."""
         self._check_parameters()
         check_can_stream(self.algorithm)
         if not hasattr(self, "model_state_"):
@@ -338,7 +345,6 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         )
 
     @names_table
-    @keeps_state_on_failure
     def fit_posterior(self, X, y=None):
         """Train the encoder on other rows, with the model held fixed.
 
@@ -366,6 +372,10 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         DivergenceError
             If training diverges.
         """
+        return self._set(self._copy()._fit_posterior(X))
+
+    def _fit_posterior(self, X):
+        """Do what `fit_posterior` does, on a copy that has no other user."""
         return self._fit_encoder(self._checked(X))
 
     @by_parts

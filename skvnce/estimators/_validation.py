@@ -1,7 +1,6 @@
 """Validation of input; errors name the row, the column and a remedy."""
 
 import copy
-import functools
 import numbers
 from typing import NamedTuple
 
@@ -89,20 +88,19 @@ OF_CATEGORIES = {  # constraints of the parameters of estimators that read categ
 RANDOM_STATE = ["random_state", np.random.Generator]  # constraints of `random_state`
 
 
-def keeps_state_on_failure(fit):
-    """Decorate `fit` so that a failure leaves the estimator unchanged."""
+def without_fit(attributes):
+    """Select the attributes of an estimator that no fit has set.
 
-    @functools.wraps(fit)
-    def guarded(self, *args, **kwargs):
-        before = dict(self.__dict__)
-        try:
-            return fit(self, *args, **kwargs)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
-
-    return guarded
+    Those are its parameters, and what scikit-learn sets: containers of results,
+    callbacks, requests of metadata.
+    """
+    of_sklearn = ("_skl", "_metadata_request", "_callback", "_parent_callback")
+    return {
+        name: value
+        for name, value in attributes.items()
+        if not name.endswith("_")
+        and (not name.startswith("_") or name.startswith(of_sklearn))
+    }
 
 
 class Encoded(NamedTuple):

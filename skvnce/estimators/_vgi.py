@@ -33,12 +33,12 @@ from skvnce.estimators._members import (
     seeds_and_weights,
 )
 from skvnce.estimators._memory import check_fit
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import Adam
 from skvnce.estimators._validation import (
     AUTO,
     OF_CATEGORIES,
     integer_from,
-    keeps_state_on_failure,
 )
 from skvnce.fitted.ensembles import ChainMember, EncoderMember
 
@@ -243,8 +243,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         self.random_state = random_state
         self.verbose = verbose
 
-    @keeps_state_on_failure
-    @reports_fit
+    @names_table
     def fit(self, X, y=None):
         """Fit the models.
 
@@ -271,6 +270,11 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         TypeError
             If a parameter has a wrong type, or if the model has no `log_prob`.
         """
+        return self._set(self._new()._fit(X))
+
+    @reports_fit
+    def _fit(self, X):
+        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         X = self._read_table(X)
         check_fit(type(self), X.shape)
@@ -289,8 +293,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         finish()
         return self
 
-    @keeps_state_on_failure
-    @shows_progress
+    @names_table
     def partial_fit(self, X, y=None):
         """Go on training with other rows, from the fitted models (fine-tuning).
 
@@ -315,6 +318,11 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
             As in `fit`; ValueError also if the number of columns or `model` changed, if
             all columns were constant at `fit`, or if `algorithm` is Monte Carlo EM.
         """
+        return self._set(self._copy()._partial_fit(X))
+
+    @shows_progress
+    def _partial_fit(self, X):
+        """Do what `partial_fit` does, on a copy that has no other user."""
         if not hasattr(self, "estimators_"):
             return self.fit(X)
         X = self._checked(X)

@@ -21,6 +21,7 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._modules import state_of
+from skvnce.estimators._no_table import names_table
 from skvnce.estimators._parts import LBFGS, Adam
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
@@ -30,7 +31,6 @@ from skvnce.estimators._validation import (
     RANDOM_STATE,
     Number,
     integer_from,
-    keeps_state_on_failure,
 )
 from skvnce.estimators._vnce_fitted import FittedDensity
 from skvnce.estimators._vnce_settings import (
@@ -293,8 +293,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         self.random_state = random_state
         self.verbose = verbose
 
-    @keeps_state_on_failure
-    @reports_fit
+    @names_table
     def fit(self, X, y=None):
         """Fit the model.
 
@@ -320,6 +319,11 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         TypeError
             If a parameter has a wrong type.
         """
+        return self._set(self._new()._fit(X))
+
+    @reports_fit
+    def _fit(self, X):
+        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         if self.model is None:
             reason = "the default model has no latent variables; pass a model with some"
@@ -363,7 +367,6 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
     def _set_no_model(self):
         """Set the attributes of a fit in which all columns are constant."""
         none, square = np.zeros(0), np.zeros((0, 0))
-        self._reset()
         if self.model is None:
             self.mean_, self.covariance_ = none, square
         self.noise_, self.model_state_, self.posterior_state_ = {}, {}, {}
@@ -374,11 +377,6 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         self._location = self._scale = none
         self._cache = []
         self._check_held_out(square, None)
-
-    def _reset(self):
-        """Delete the attributes of an earlier fit of another model."""
-        for name in ("mean_", "covariance_"):
-            vars(self).pop(name, None)
 
     def _most_rounds(self):
         return self.n_init * self.max_iter * PER_ROUND
@@ -423,7 +421,6 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         self.objective_ = float(best.evaluation.values.mean())
         self.accuracy_ = found.accuracy()
         self.noise_ = found.noise.parameters
-        self._reset()
         if isinstance(fitted.model.model, FreeGaussian):
             normal = fitted.model.model.free.normal()
             self.mean_, self.covariance_ = found.units.moments(normal)

@@ -39,7 +39,7 @@ class FittedDensity(Imputer):
     `fit` of the subclass sets the attributes that the methods use.
     """
 
-    _has_density = _has_new_rows = True
+    _has_density = True
 
     @by_parts
     @shows_progress

@@ -5,7 +5,6 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import torch
 from scipy.special import logsumexp
 
 from skvnce._keyed import row_keyed
@@ -187,17 +186,6 @@ class Ensemble(NamedTuple):
         for node, levels in probabilities.items():
             cells[:, node] = levels.argmax(1)
         return cells, probabilities
-
-    def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
-    ) -> np.ndarray:
-        """Draw missing cells, of each row by a member at random; see `CellModel`."""
-        turns = torch.randperm(len(self.members)).repeat(len(nodes))[: len(nodes)]
-        drawn = np.repeat(nodes[None], n_draws, 0)
-        for turn in turns.unique().tolist():
-            rows = (turns == turn).numpy()
-            drawn[:, rows] = self.members[turn].draw(nodes[rows], n_draws)
-        return drawn
 
     def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Estimate the log of the average density, and its errors; each (n,)."""

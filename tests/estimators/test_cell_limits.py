@@ -78,7 +78,7 @@ def test_the_fit_maximises_the_censored_likelihood(seed):
         found = words(fitted.mean_, fitted.covariance_)
         return abs((found - wanted) / errors).max()
 
-    fitted = clone(model).fit(hidden, max_value=limits)
+    fitted = clone(model).fit(hidden, upper=limits)
     assert not fitted.nonlinear_columns_.any()
     assert distance(fitted) < 1
     assert distance(clone(model).fit(hidden)) > 5
@@ -96,7 +96,7 @@ def fitted():
     imputer = GaussianImputer(
         marginals="normal", n_parameter_draws=0, max_iter=80, random_state=0
     )
-    return imputer.fit(np.where(below, np.nan, X), max_value=limits)
+    return imputer.fit(np.where(below, np.nan, X), upper=limits)
 
 
 def conditional(fitted, x):
@@ -112,7 +112,7 @@ def test_draws_are_truncated_normal(fitted):
     X = np.column_stack([np.full(len(x), np.nan), x])
     low, high = rng.uniform(4, 9, len(x)), rng.uniform(9.5, 14, len(x))
     low[::3], high[1::3] = -np.inf, np.nan
-    limits = {"min_value": {0: low}, "max_value": {0: high}}
+    limits = {"lower": {0: low}, "upper": {0: high}}
     [drawn] = fitted.sample(X, 1, 0, **limits)
     mean, scale = conditional(fitted, x)
     ends = (low - mean) / scale, (np.nan_to_num(high, nan=np.inf) - mean) / scale
@@ -134,7 +134,7 @@ def test_lognormal_columns_keep_their_shape(seed):
     z = rng.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], 2000)
     X = np.column_stack([np.exp(z[:, 0]), z[:, 1]])
     hidden = np.where(X < [1.0, -np.inf], np.nan, X)
-    limit = {"max_value": {0: 1.0}}
+    limit = {"upper": {0: 1.0}}
     imputer = GaussianImputer(random_state=seed).fit(hidden, **limit)
     assert imputer.nonlinear_columns_.all()
     draws = imputer.sample(hidden, 5, seed, **limit)
@@ -155,7 +155,7 @@ def test_columns_that_may_be_negative_are_normal(seed):
     z = rng.multivariate_normal([0, 0], [[1, 0.5], [0.5, 1]], n)
     X = np.column_stack([10 + 5 * z[:, 0], z[:, 1]])
     hidden = np.where(X < [10.0, -np.inf], np.nan, X)
-    limit = {"max_value": {0: 10.0}}
+    limit = {"upper": {0: 10.0}}
     means = []
     for low in (-np.inf, {0: -20.0}, None):
         imputer = GaussianImputer(min_value=low, random_state=seed)
@@ -179,14 +179,14 @@ def test_limits_are_arrays_frames_dicts_or_numbers():
     unseen = as_frame.mask(frame.notna())  # of missing cells only
     both, series = {"lead": 9.5, "zinc": 4.5}, as_frame.to_dict("series")
     first, *others = (
-        clone(model).fit(frame, max_value=one).sample(frame, 1, 0, max_value=one)[0]
+        clone(model).fit(frame, upper=one).sample(frame, 1, 0, upper=one)[0]
         for one in (limits, limits.tolist(), as_frame, unseen, both, series)
     )
     for other in others:
         pd.testing.assert_frame_equal(first, other)
     where = {"zinc": np.arange(80) < 40}
-    filled = clone(model).fit_transform(frame, max_value=both, where=where)
-    alone = clone(model).fit(frame, max_value=both).transform(frame, max_value=both)
+    filled = clone(model).fit_transform(frame, upper=both, where=where)
+    alone = clone(model).fit(frame, upper=both).transform(frame, upper=both)
     empty = frame["zinc"].isna() & ~where["zinc"]
     assert empty.any() and (filled["lead"][frame["lead"].isna()] <= 9.5).all()
     pd.testing.assert_frame_equal(filled, alone.assign(zinc=alone["zinc"].mask(empty)))
@@ -198,11 +198,11 @@ def test_limits_of_no_missing_cell_change_nothing():
     limits = np.where(np.isnan(X), np.nan, 3.0)
     model = GaussianImputer(random_state=0)
     assert_array_equal(
-        clone(model).fit(X, max_value=limits).transform(X, max_value=limits),
+        clone(model).fit(X, upper=limits).transform(X, upper=limits),
         clone(model).fit(X).transform(X),
     )
     assert_array_equal(
-        np.stack(clone(model).fit(X).sample(X, 2, 0, min_value=limits)),
+        np.stack(clone(model).fit(X).sample(X, 2, 0, lower=limits)),
         np.stack(clone(model).fit(X).sample(X, 2, 0)),
     )
 
@@ -212,7 +212,7 @@ def test_rows_of_limits_alone_inform_the_fit():
     x = norm.ppf((np.arange(400) + 0.5) / 400)[:, None]
     X = np.where(x < norm.ppf(0.75), np.nan, x)
     model = GaussianImputer(1e-6, marginals="normal", random_state=0, max_iter=400)
-    fitted = model.fit(X, max_value={0: norm.ppf(0.75)})
+    fitted = model.fit(X, upper={0: norm.ppf(0.75)})
     assert abs(fitted.mean_[0]) < 0.5 and abs(fitted.covariance_[0, 0] - 1) < 0.7
 
 
@@ -232,8 +232,8 @@ def test_draws_stay_within_limits_without_a_censored_fit():
     ]:
         model.set_output(transform="pandas").fit(table)
         for one in [
-            model.transform(table, max_value=ends),
-            *model.sample(table, 3, 0, max_value=ends),
+            model.transform(table, upper=ends),
+            *model.sample(table, 3, 0, upper=ends),
         ]:
             cells = one[["a", "b"]].to_numpy()
             assert (cells[below] <= limits[below]).all()
@@ -251,10 +251,10 @@ def test_mixed_tables_have_limits_too():
     frame.loc[rng.random(1500) < 0.2, "n"] = pd.NA
     limit = {"lead": 1.0, "n": pd.array([30] * 1500, dtype="Int64")}
     model = GaussianImputer(random_state=0, max_iter=60).set_output(transform="pandas")
-    model.fit(frame, max_value=limit)
+    model.fit(frame, upper=limit)
     for one in [
-        model.transform(frame, max_value=limit),
-        *model.sample(frame, 2, 0, max_value=limit),
+        model.transform(frame, upper=limit),
+        *model.sample(frame, 2, 0, upper=limit),
     ]:
         assert (one["lead"][z < 0] <= 1).all() and (one["lead"] >= 0).all()
         assert (one["n"][frame["n"].isna()] <= 30).all()
@@ -267,10 +267,10 @@ def test_mixed_tables_have_limits_too():
 def test_rows_are_filled_independently_and_models_are_pickled(fitted):
     X, limits, below = below_limits(8, n=40)
     X = np.where(below, np.nan, X)
-    whole = fitted.transform(X, max_value=limits)
+    whole = fitted.transform(X, upper=limits)
     again = pickle.loads(pickle.dumps(fitted))
     rows = [slice(i, i + 1) for i in range(40)]
-    parts = [again.transform(X[row], max_value=limits[row]) for row in rows]
+    parts = [again.transform(X[row], upper=limits[row]) for row in rows]
     assert_allclose(np.concatenate(parts), whole, rtol=1e-9)
     assert np.isfinite(fitted.score_samples(X)).all()
 
@@ -279,7 +279,7 @@ def test_intervals_and_quantiles_are_within_limits(fitted):
     """Medians are those of truncated normal distributions."""
     X, limits, below = below_limits(7, n=300)
     X = np.where(below, np.nan, X)
-    given = {"random_state": 3, "max_value": limits}
+    given = {"random_state": 3, "upper": limits}
     lower, upper = fitted.interval(X, 0.9, **given)
     assert (lower <= upper).all() and (upper[below] <= limits[below]).all()
     assert_array_equal(lower[~below], X[~below])
@@ -301,8 +301,8 @@ def test_integers_within_limits_stay_integers():
     X = np.column_stack([np.rint(rng.normal(100, 40, 150)), rng.normal(size=150)])
     limits = rng.choice([70.8, 90.8], 150)
     X[X[:, 0] < limits, 0] = np.nan
-    imputer = GaussianImputer(random_state=0).fit(X, max_value={0: limits})
-    drawn = imputer.sample(X, 20, 0, as_array=True, max_value={0: limits})[..., 0]
+    imputer = GaussianImputer(random_state=0).fit(X, upper={0: limits})
+    drawn = imputer.sample(X, 20, 0, as_array=True, upper={0: limits})[..., 0]
     assert_array_equal(drawn, np.rint(drawn))
     hidden = np.isnan(X[:, 0])
     assert drawn[:, hidden & (limits < 80)].max() == 70
@@ -320,12 +320,12 @@ def test_missing_limits_are_announced(fitted):
         (fitted.quantile, few),
     ]
     for call, given in calls:
-        with pytest.warns(UserWarning, match="filled without limits. Pass min_value"):
+        with pytest.warns(UserWarning, match="filled without limits. Pass lower"):
             call(X, **given)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            call(X, max_value=limits, **given)
-            call(X, max_value=np.full(X.shape, np.nan), **given)
+            call(X, upper=limits, **given)
+            call(X, upper=np.full(X.shape, np.nan), **given)
             call(np.nan_to_num(X), **given)
 
 
@@ -343,18 +343,18 @@ def test_limits_of_whole_numbers_need_one_between_them(dtype):
     X = whole_and_lost()
     frame = X.astype({"count": dtype})
     imputer = GaussianImputer(random_state=0).fit(frame)
-    wrong = {"min_value": {"count": 17.3}, "max_value": {"count": 17.6}}
+    wrong = {"lower": {"count": 17.3}, "upper": {"count": 17.6}}
     for call in (imputer.fit, imputer.transform, imputer.sample, imputer.interval):
         with pytest.raises(ValueError, match=r"17.6\] of column 'count', row 7, leave"):
             call(frame, **wrong)
-    right = {"min_value": {"count": 17.3}, "max_value": {"count": 18.6}}
+    right = {"lower": {"count": 17.3}, "upper": {"count": 18.6}}
     fitted = GaussianImputer(random_state=0).fit(frame, **right)
     tables = fitted.set_output(transform="pandas").sample(frame, 5, 0, **right)
     for table in [*tables, fitted.transform(frame, **right)]:
         assert table["count"][7] == 18
     ends = [{1: side["count"]} for side in wrong.values()]
     array = GaussianImputer(random_state=0).fit(X.to_numpy())
-    filled = array.transform(X.to_numpy(), min_value=ends[0], max_value=ends[1])
+    filled = array.transform(X.to_numpy(), lower=ends[0], upper=ends[1])
     assert 17.3 <= filled[7, 1] <= 17.6
 
 
@@ -363,8 +363,8 @@ def test_bounds_and_limits_of_whole_numbers_need_one_between_them():
     most = frame["count"].max() + 0.5
     imputer = GaussianImputer(max_value={"count": most}, random_state=0).fit(frame)
     with pytest.raises(ValueError, match="leave no whole number"):
-        imputer.transform(frame, min_value={"count": most - 0.2})
-    imputer.transform(frame, min_value={"count": most - 0.5})
+        imputer.transform(frame, lower={"count": most - 0.2})
+    imputer.transform(frame, lower={"count": most - 0.5})
 
 
 @pytest.mark.parametrize("dtype", ["float64", "Int64"])
@@ -372,9 +372,9 @@ def test_limits_of_grades_name_the_remedy(dtype):
     frame = whole_and_lost()
     frame["count"] = (frame["count"] % 5).astype(dtype)
     with pytest.raises(TypeError, match="Whole numbers .* float .*: 'numeric'"):
-        GaussianImputer().fit(frame, max_value={"count": 3.0})
+        GaussianImputer().fit(frame, upper={"count": 3.0})
     numeric = GaussianImputer(categorical_features={"count": "numeric"})
-    filled = numeric.fit_transform(frame, max_value={"count": 3.0})
+    filled = numeric.fit_transform(frame, upper={"count": 3.0})
     assert filled[7, 1] <= 3
 
 
@@ -383,19 +383,19 @@ def test_limits_that_leave_no_value_are_refused():
     X = np.where(below, np.nan, X)
     row, column = np.argwhere(below)[0]
     where = rf"column {column}, row {row}"
-    with pytest.raises(ValueError, match=rf"max_value is -inf in {where}"):
-        GaussianImputer().fit(X, max_value={int(column): -np.inf})
-    with pytest.raises(ValueError, match=rf"min_value is inf in {where}"):
-        GaussianImputer().fit(X, min_value={int(column): np.inf})
+    with pytest.raises(ValueError, match=rf"upper is -inf in {where}"):
+        GaussianImputer().fit(X, upper={int(column): -np.inf})
+    with pytest.raises(ValueError, match=rf"lower is inf in {where}"):
+        GaussianImputer().fit(X, lower={int(column): np.inf})
     least = np.nanmin(X, axis=0) - 1
     bounded = GaussianImputer(min_value=least, random_state=0).fit(X)
     lower = {int(column): least[column] - 1}
     for call in (bounded.fit, bounded.sample, bounded.transform):
         with pytest.raises(ValueError, match=rf"limits .* of {where}, are outside of"):
-            call(X, max_value=lower)
+            call(X, upper=lower)
     far = GaussianImputer(marginals="normal", random_state=0)
     with pytest.raises(ValueError, match=r"limit -5000 of column .* is far from"):
-        far.fit(X, max_value={int(column): -5000.0})
+        far.fit(X, upper={int(column): -5000.0})
 
 
 @pytest.mark.parametrize("side", [-1, 1])
@@ -425,18 +425,18 @@ def test_wrong_limits_are_refused(fitted):
     low[row, column] = 50.0
     for call in (GaussianImputer().fit, fitted.transform, fitted.sample):
         with pytest.raises(ValueError, match=rf"column {column}, row {row}"):
-            call(X, min_value=low, max_value=limits)
-        with pytest.raises(ValueError, match=r"max_value must have the shape of X"):
-            call(X, max_value=limits[:3])
-        with pytest.raises(TypeError, match="max_value must have numbers in column 1"):
-            call(X, max_value={1: "low"})
+            call(X, lower=low, upper=limits)
+        with pytest.raises(ValueError, match=r"upper must have the shape of X"):
+            call(X, upper=limits[:3])
+        with pytest.raises(TypeError, match="upper must have numbers in column 1"):
+            call(X, upper={1: "low"})
     with pytest.raises(ValueError, match="cannot be combined with shift"):
-        fitted.sample(X, max_value=limits, shift={0: 0.5})
+        fitted.sample(X, upper=limits, shift={0: 0.5})
     frame = pd.DataFrame({"a": X[:, 0], "b": pd.Categorical(["x", None] * 10)})
     with pytest.raises(TypeError, match="limits of column 'b'"):
-        GaussianImputer().fit(frame, max_value={"b": 1.0})
-    with pytest.raises(TypeError, match="max_value"):
-        ForestImputer().fit(X, max_value=limits)
+        GaussianImputer().fit(frame, upper={"b": 1.0})
+    with pytest.raises(TypeError, match="upper"):
+        ForestImputer().fit(X, upper=limits)
 
 
 def test_limits_outside_of_the_bounds_of_a_column():
@@ -444,10 +444,10 @@ def test_limits_outside_of_the_bounds_of_a_column():
     X = np.where(X < limits, np.nan, X)
     most = np.nanmax(X) + 1
     imputer = GaussianImputer(min_value=-50, max_value=most, random_state=0)
-    for wrong in ({"min_value": {0: most + 1}}, {"max_value": {0: -60.0}}):
+    for wrong in ({"lower": {0: most + 1}}, {"upper": {0: -60.0}}):
         with pytest.raises(ValueError, match="are outside of the bounds"):
             imputer.fit(X, **wrong)
-    imputer.fit(X, min_value={0: most - 0.5})  # within
+    imputer.fit(X, lower={0: most - 0.5})  # within
 
 
 def test_a_gamma_column_below_its_limit_is_filled_right(seed):
@@ -456,7 +456,7 @@ def test_a_gamma_column_below_its_limit_is_filled_right(seed):
     for _ in range(4):
         x = rng.gamma(2.0, size=1500)
         X = np.column_stack([x, x + rng.normal(size=1500)])
-        hidden, limit = x < 1.4, {"max_value": {0: 1.4}}
+        hidden, limit = x < 1.4, {"upper": {0: 1.4}}
         X[hidden, 0] = np.nan
         imputer = GaussianImputer(random_state=0).fit(X, **limit)
         cells = np.array(imputer.sample(X, 3, 0, **limit))[:, hidden, 0]
@@ -473,7 +473,7 @@ def test_tails_that_the_data_do_not_tell_are_announced():
     frame["lead"] = frame["lead"].where(lead > limit)
     model = GaussianImputer(random_state=0, max_iter=10, on_misfit="ignore")
     with pytest.warns(MisfitWarning, match="'lead' do not tell the shape.*logarithms"):
-        model.fit(frame, max_value={"lead": limit})
+        model.fit(frame, upper={"lead": limit})
 
 
 def test_shapes_that_begin_above_zero_are_announced_without_their_bound():
@@ -481,7 +481,7 @@ def test_shapes_that_begin_above_zero_are_announced_without_their_bound():
     x = 10 + np.random.default_rng(0).exponential(size=(1000, 1))
     limit = np.quantile(x, 0.4)
     X = np.where(x < limit, np.nan, x)
-    given = {"max_value": np.where(np.isnan(X), limit, np.nan)}
+    given = {"upper": np.where(np.isnan(X), limit, np.nan)}
     with pytest.warns(MisfitWarning, match="follow none of these.*min_value"):
         GaussianImputer(random_state=0, max_iter=20).fit(X, **given)
     imputer = GaussianImputer(min_value=10.0, random_state=0, max_iter=20)

@@ -8,8 +8,8 @@ from sklearn.base import clone
 
 from skvnce import ForestImputer, GaussianImputer, LAIRImputer
 from skvnce.estimators import _forest_weights as weights
-from skvnce.estimators._imputer import Predicted
 from skvnce.fitted import column_forests as columns
+from skvnce.fitted.fill import Predicted
 
 GIVEN = {"n_estimators": 20, "random_state": 0}
 

@@ -10,7 +10,7 @@ from statistical import FAILURE, p_counts
 
 from estimators.test_gaussian_mixed import frame
 from skvnce import LAIR, LAIRImputer, TorchVAE, VariationalAutoencoder
-from skvnce.estimators._misfit import _marginal
+from skvnce.fitted.valid import Marginal
 
 VAE = {"n_components": 2, "max_iter": 1, "on_misfit": "ignore", "random_state": 0}
 
@@ -167,7 +167,9 @@ def test_marginal_columns_get_shares(fitted):
     model, X, _, _ = fitted
     other = copy.deepcopy(model)
     codes = other._checked(X)[:, 1]
-    other._marginals_of_columns = {1: _marginal(codes, np.ones(len(codes)), True)}
+    other._marginals_of_columns = {
+        1: Marginal.of(codes, np.ones(len(codes)), is_category=True)
+    }
     found = other.category_probabilities(X)["colour"]
     missing = X["colour"].isna().to_numpy()
     shares = X["colour"].value_counts(normalize=True).reindex(found.columns)

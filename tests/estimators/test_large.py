@@ -234,7 +234,7 @@ def test_parts_are_read_with_errors_that_name_them():
     with pytest.raises(ValueError, match="minimum of 2"):
         imputer.fit(Chunks([X[10:11]]))
     with pytest.raises(ValueError, match="not available for a table in parts"):
-        imputer.fit(parts(X), min_value={0: 1.0})
+        imputer.fit(parts(X), lower={0: 1.0})
     with pytest.raises(TypeError, match="sample_weight must be Chunks"):
         imputer.fit(parts(X), sample_weight=np.ones(len(X)))
     with pytest.raises(ValueError, match="sample_weight has 1 chunks, and X has 4"):

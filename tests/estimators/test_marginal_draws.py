@@ -4,19 +4,33 @@ import numpy as np
 from statistical import FAILURE, p_counts
 
 from skvnce._random import seeded
-from skvnce.estimators._misfit import HeldOutCheck
+from skvnce.estimators._misfit import held_out_result
+from skvnce.fitted.valid import Marginal, ValidCells
 from skvnce.tables.schema import Schema
+from skvnce.tables.valid_values import valid_values
 
 VALUES = np.arange(5.0)
 
 
-class Unpredicted(HeldOutCheck):
-    """A model without a prediction for any cell."""
+class Zeros:
+    """A model that fills all missing cells by 0."""
 
-    on_misfit, _schema = "warn", Schema(2, model_columns=np.arange(2))
+    def fill(self, nodes, limits=None):
+        return np.nan_to_num(nodes), {}
 
-    def __init__(self, nodes, weights):
-        self._check_held_out(nodes, lambda kept, rows: (None, {}), weights=weights)
+    def draw(self, nodes, n_draws, limits=None):
+        return np.repeat(np.nan_to_num(nodes)[None], n_draws, 0)
+
+
+def with_marginals(nodes, weights, marginal):
+    """Let columns of a model of zeros have their marginal distributions."""
+    columns = np.arange(nodes.shape[1])
+    values = valid_values(Schema(nodes.shape[1], model_columns=columns), nodes)
+    found = {
+        j: Marginal.of(nodes[:, j], weights, is_category=False)
+        for j in np.flatnonzero(marginal).tolist()
+    }
+    return ValidCells(Zeros(), values, columns, found)
 
 
 def counts(draws):
@@ -36,11 +50,11 @@ def test_draws_have_the_weighted_shares_of_the_observed_values(seed):
     )
     shares /= shares.sum(1, keepdims=True)
 
-    model = Unpredicted(nodes, weights)
-    assert model.marginal_columns_.all()
-    cells = np.zeros((80, 100, 2))
+    found = held_out_result(nodes, lambda kept, rows: (None, {}), weights)
+    assert found.marginal.all()
     with seeded(seed):
-        drawn = model._draw_marginal(cells)
+        missing = np.full((100, 2), np.nan)
+        drawn = with_marginals(nodes, weights, found.marginal).draw(missing, 80)
     chance = np.outer(*shares).ravel()
     assert p_counts(counts(drawn), chance) > FAILURE
     # controls: equal shares of the values, and the same number for both columns
@@ -54,23 +68,17 @@ def test_fills_are_the_weighted_means_and_other_columns_stay():
     rng = np.random.default_rng(0)
     nodes, weights = rng.normal(size=(60, 3)), rng.uniform(1, 2, size=60)
 
-    class Partial(HeldOutCheck):
-        on_misfit, _schema = "warn", Schema(3, model_columns=np.arange(3))
-
     def predict(kept, rows):
         found = nodes[rows].copy()
         found[:, 1] = 99.0
         return found, {}
 
-    model = Partial()
-    model._check_held_out(nodes, predict, weights=weights)
-    assert model.marginal_columns_.tolist() == [False, True, False]
-    cells = rng.normal(size=(4, 5, 3))
-    filled, drawn = (
-        model._fill_marginal(cells.copy()),
-        model._draw_marginal(cells.copy()),
-    )
+    marginal = held_out_result(nodes, predict, weights).marginal
+    assert marginal.tolist() == [False, True, False]
+    model, missing = with_marginals(nodes, weights, marginal), np.full((5, 3), np.nan)
+    with seeded(0):
+        filled, drawn = model.fill(missing)[0], model.draw(missing, 4)
     np.testing.assert_allclose(filled[..., 1], np.average(nodes[:, 1], weights=weights))
     assert np.isin(drawn[..., 1], nodes[:, 1]).all()
     for found in (filled, drawn):
-        np.testing.assert_array_equal(found[..., [0, 2]], cells[..., [0, 2]])
+        np.testing.assert_array_equal(found[..., [0, 2]], 0)

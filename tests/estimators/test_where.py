@@ -373,7 +373,7 @@ def test_rules_beside_limits_equations_and_groups():
     frame = unknown_smokers()
     fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)
     fitted.set_output(transform="pandas")
-    above = {"min_value": {"age": 55.0}}
+    above = {"lower": {"age": 55.0}}
     lost = frame["age"].isna()
     for table in [
         *fitted.sample(frame, 2, 0, where=RULE, **above),

@@ -22,7 +22,7 @@ def test_names_in_pages_exist():
 RIGHT = [
     "GaussianImputer",
     "GaussianImputer(max_value=100).sample",
-    "GaussianImputer.fit(X, min_value=, max_value=)",
+    "GaussianImputer.fit(X, lower=, upper=)",
     "VGIImputer.estimators_",
     "IterativeImputer(sample_posterior=True)",
     "skvnce.pooling.pool_models",
