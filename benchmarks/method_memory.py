@@ -33,7 +33,7 @@ def makers():
 
     def deep(name, **given):
         vae = skvnce.VariationalAutoencoder(**QUICK_VAE)
-        density = skvnce.IncompleteDensity(
+        density = skvnce.options.IncompleteDensity(
             "vae", max_iter=2, n_training_draws=1, n_importance_samples=16
         )
         model = vae if name == "LAIRImputer" else density

@@ -6,14 +6,11 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from skvnce import (
-    LBFGS,
-    Adam,
     ConsistentImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
     ForestImputer,
     GaussianImputer,
-    IncompleteDensity,
     IncompleteFactorAnalysis,
     LAIRImputer,
     MultipleImputationClassifier,
@@ -25,6 +22,7 @@ from skvnce import (
     VGIImputer,
     VNCEEstimator,
 )
+from skvnce.options import LBFGS, Adam, IncompleteDensity
 
 QUICK = {"max_iter": 1, "hidden_layer_sizes": (8,), "n_importance_samples": 32}
 

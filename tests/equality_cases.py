@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from torch.distributions import Independent, Normal
 
 import skvnce
-from skvnce import (
+from skvnce.options import (
     LAIR,
     LBFGS,
     MCEM,

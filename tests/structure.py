@@ -43,7 +43,7 @@ TAKES = {  # and why
     "_binary": 1,  # scikit-learn's validate_data
     "_callbacks": 1,  # scikit-learn's callbacks
     "_duration": 1,  # a clone is fitted to a part, and timed
-    "_parts": 1,  # its parameters are checked
+    "_options": 1,  # its parameters are checked
     "_prediction": 1,  # the seeds of its parts are set
     "_reference": 1,  # a clone is fitted to other rows
     "_unused": 2,  # its parameters are compared with their defaults

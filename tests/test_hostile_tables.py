@@ -24,7 +24,6 @@ from skvnce import (
     CopulaGraphLearnerCV,
     ForestImputer,
     GaussianImputer,
-    IncompleteDensity,
     IncompleteFactorAnalysis,
     LAIRImputer,
     NoisyOr,
@@ -36,6 +35,7 @@ from skvnce import (
 )
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.estimators import _density_training, _scores
+from skvnce.options import IncompleteDensity
 from skvnce.testing._requirements import draws_cells, imputes, is_positive
 from skvnce.training import rounds
 

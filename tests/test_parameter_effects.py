@@ -16,13 +16,11 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import skvnce
 from skvnce import (
-    Adam,
     ConsistentImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
     ForestImputer,
     GaussianImputer,
-    IncompleteDensity,
     IncompleteFactorAnalysis,
     LAIRImputer,
     MultipleImputationClassifier,
@@ -36,6 +34,7 @@ from skvnce import (
 )
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.estimators import _density_training, _scores
+from skvnce.options import Adam, IncompleteDensity
 from skvnce.training import rounds
 
 ROWS = 90
@@ -383,12 +382,12 @@ def test_parameters_have_an_effect_or_a_warning(case, table):
 
 
 def test_each_parameter_is_varied():
-    """Those left out choose parts, which have tests of their own, or show progress.
+    """Those left out show progress, or take what has tests of its own.
 
     `ConsistentImputer` has no others than those, equations and `random_state`.
     """
-    parts = {"model", "imputer", "estimator", "posterior", "noise", "selection"}
-    parts |= {"verbose", "n_jobs", "solver"}
+    apart = {"model", "imputer", "estimator", "posterior", "noise", "selection"}
+    apart |= {"verbose", "n_jobs", "solver"}
     varied = {}
     for estimator, others in CASES.values():
         own = set(estimator.get_params(deep=False)) & set(others)
@@ -397,7 +396,7 @@ def test_each_parameter_is_varied():
     estimators = {one for one in public if hasattr(one, "fit")}
     assert estimators - set(varied) == {ConsistentImputer}
     for kind, names in varied.items():
-        assert set(kind().get_params(deep=False)) - parts <= names, kind
+        assert set(kind().get_params(deep=False)) - apart <= names, kind
 
 
 def test_a_warning_names_the_parameter_and_what_has_an_effect():

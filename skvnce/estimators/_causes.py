@@ -30,7 +30,7 @@ from skvnce.estimators._by_parts import ResultsInParts
 from skvnce.estimators._callbacks import CallbackSupportMixin
 from skvnce.estimators._modules import CachedModules, filled_once, load_state, state_of
 from skvnce.estimators._no_table import names_table
-from skvnce.estimators._parts import fields_of
+from skvnce.estimators._options import fields_of
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import schema_of

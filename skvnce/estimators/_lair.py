@@ -31,7 +31,7 @@ from skvnce.estimators._members import (
 )
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import HELD_OUT
-from skvnce.estimators._parts import ACMWG, LAIR, MWG, Adam, Part
+from skvnce.estimators._options import ACMWG, LAIR, MWG, Adam, Option
 from skvnce.estimators._stream import (
     check_can_stream,
 )
@@ -67,13 +67,13 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             default=None
         The autoencoder to train; None is ``VariationalAutoencoder()``.  A fitted one in
         a `sklearn.frozen.FrozenEstimator` is not trained, only sampled, and neither is
-        a `TorchVAE`, your own autoencoder in torch.
+        a `skvnce.options.TorchVAE`, your own autoencoder in torch.
     sampler : str, LAIR, ACMWG, MWG or callable, default="lair"
         ``"lair"``, or a `LAIR` with other proposals; ``"ac-mwg"`` or `ACMWG`, adaptive
         collapsed-Metropolis-within-Gibbs; ``"mwg"`` or `MWG`, Metropolis-within-Gibbs;
         ``"pseudo-gibbs"``; or a function that maps (model, posterior) to a
-        `skvnce.samplers.base.Sampler`.  Except with LAIR, each draw is the last state
-        of a chain.
+        `skvnce.samplers.base.Sampler`.  The classes are in `skvnce.options`.  Except
+        with LAIR, each draw is the last state of a chain.
     n_estimators : "auto" or int, default="auto"
         Number of autoencoders to train.  If there are several, each gets random weights
         of the rows whose variance is an eighth of that of the Bayesian bootstrap (Rubin
@@ -419,7 +419,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         """Get the rule of `vae.sampling` that `sampler` stands for."""
         if isinstance(self.sampler, str):
             return sampling.SAMPLERS[self.sampler]()
-        if isinstance(self.sampler, Part):
+        if isinstance(self.sampler, Option):
             return self.sampler._rule()
         keyed = "uniforms" in inspect.signature(self.sampler).parameters
 

@@ -18,7 +18,7 @@ from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import report_rounds, reports_fit, shows_progress
 from skvnce.estimators._causes import CauseLearner, arrays_of
 from skvnce.estimators._memory import check_fit
-from skvnce.estimators._parts import Adam, check_parameters
+from skvnce.estimators._options import Adam, check_parameters
 from skvnce.estimators._validation import (
     AUTO,
     RANDOM_STATE,
@@ -77,10 +77,10 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         Number of relaxed draws of the causes of each row in a step; only for ``"acp"``
         and ``"avi"``.
     solver : "auto" or Adam, default="auto"
-        Adam.  Its fields that are ``"auto"`` have these values: ``batch_size`` is a
-        twentieth of the rows, from 16 to 128; ``learning_rate_init=0.02``, which `fit`
-        reduces to 0 along half a cosine.  `device` is where it trains and is used.  The
-        other fields are not used.
+        Adam.  The fields of `skvnce.options.Adam` that are ``"auto"`` have these
+        values: ``batch_size`` is a twentieth of the rows, from 16 to 128;
+        ``learning_rate_init=0.02``, which `fit` reduces to 0 along half a cosine.
+        `device` is where it trains and is used.  The other fields are not used.
     max_iter : int, default=100
         Number of passes over the rows.
     random_state : int, RandomState instance, Generator or None, default=None

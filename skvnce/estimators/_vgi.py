@@ -36,7 +36,7 @@ from skvnce.estimators._members import (
     seeds_and_weights,
 )
 from skvnce.estimators._memory import check_fit
-from skvnce.estimators._parts import Adam
+from skvnce.estimators._options import Adam
 from skvnce.estimators._validation import (
     AUTO,
     OF_CATEGORIES,
@@ -66,13 +66,13 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     ----------
     model : {"vae", "flow", "coupling-flow", "factor-analysis"}, IncompleteDensity or \
             callable, default="vae"
-        An `IncompleteDensity` is a density with the settings of its training, and the
-        others stand for ``IncompleteDensity(model)``.  ``"vae"``: an autoencoder,
-        whose log-density VGI replaces by a bound; it is drawn from by latent-adaptive
-        importance resampling, as in `LAIRImputer`.  ``"flow"``: an autoregressive
-        neural spline flow.  ``"factor-analysis"``: at most 20 factors.  A callable
-        makes your own density.  From these q proposes draws, and a Metropolis-Hastings
-        step accepts or rejects them.
+        A `skvnce.options.IncompleteDensity` is a density with the settings of its
+        training, and the others stand for ``IncompleteDensity(model)``.  ``"vae"``: an
+        autoencoder, whose log-density VGI replaces by a bound; it is drawn from by
+        latent-adaptive importance resampling, as in `LAIRImputer`.  ``"flow"``: an
+        autoregressive neural spline flow.  ``"factor-analysis"``: at most 20 factors.
+        A callable makes your own density.  From these q proposes draws, and a
+        Metropolis-Hastings step accepts or rejects them.
     n_estimators : "auto" or int, default="auto"
         Number of densities to fit.  If there are several, each gets random weights of
         the rows whose variance is an eighth of that of the Bayesian bootstrap (Rubin

@@ -7,13 +7,13 @@ from sklearn.base import clone
 
 from estimators.test_large import parts, table
 from skvnce import (
-    Chunks,
     ConsistentImputer,
     ForestImputer,
     GaussianImputer,
     LAIRImputer,
     VariationalAutoencoder,
 )
+from skvnce.options import Chunks
 
 QUIET = {"on_misfit": "ignore"}
 MODEL = GaussianImputer(n_parameter_draws=3, **QUIET)

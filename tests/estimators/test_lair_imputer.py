@@ -13,10 +13,11 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from statistical import FAILURE, standard_errors
 
-from skvnce import LAIR, Adam, GaussianImputer, LAIRImputer, VariationalAutoencoder
+from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
 from skvnce.exceptions import DivergenceError
 from skvnce.metrics import coverage, imputation_rmse
 from skvnce.missingness import hide, mcar
+from skvnce.options import LAIR, Adam
 from skvnce.samplers.metropolis_within_gibbs import mwg
 
 LINEAR = VariationalAutoencoder(max_iter=0, likelihood="normal", marginals="normal")

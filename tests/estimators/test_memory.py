@@ -7,8 +7,9 @@ import pytest
 from cases import ESTIMATORS, PREDICTORS
 from sklearn.base import clone
 
-from skvnce import Chunks, ConsistentImputer, ForestImputer, GaussianImputer
+from skvnce import ConsistentImputer, ForestImputer, GaussianImputer
 from skvnce.estimators import _memory
+from skvnce.options import Chunks
 
 
 @pytest.fixture
@@ -61,7 +62,9 @@ def test_a_fit_that_cannot_fit(estimator, X, monkeypatch):
     if name not in _memory._WITHOUT_PAIRS:
         needed, pairs = needed + 4 * 9 * 8, ".*matrices of all pairs"
     monkeypatch.setattr(_memory, "memory_limit", lambda: needed - 1)
-    remedy = "skvnce.Chunks.from_array" if name in IN_PARTS else "sample of the rows"
+    remedy = (
+        "skvnce.options.Chunks.from_array" if name in IN_PARTS else "sample of the rows"
+    )
     message = f"3 columns that {name}.fit makes{pairs}.*{remedy}"
     with pytest.raises(MemoryError, match=message):
         clone(estimator).fit(X)

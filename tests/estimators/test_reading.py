@@ -14,7 +14,6 @@ from sklearn.linear_model import LogisticRegression
 
 import skvnce
 from skvnce import (
-    Chunks,
     ConsistentImputer,
     CopulaGraphLearner,
     ForestImputer,
@@ -27,6 +26,7 @@ from skvnce import (
 from skvnce.evaluation import imputation_report
 from skvnce.exceptions import TableWarning
 from skvnce.missingness import hide
+from skvnce.options import Chunks
 
 N = 120
 QUICK = {"n_parameter_draws": 2, "on_misfit": "ignore", "random_state": 0}

@@ -9,7 +9,8 @@ from sklearn.base import clone
 from torch import nn
 from torch.distributions import Bernoulli, ContinuousBernoulli, Independent, Normal
 
-from skvnce import LAIR, LAIRImputer, TorchVAE
+from skvnce import LAIRImputer
+from skvnce.options import LAIR, TorchVAE
 
 MEAN, LOADINGS, SCALE = [0.5, -1.0, 0.3], [[1.0], [-0.8], [0.6]], [0.5, 0.4, 0.6]
 
