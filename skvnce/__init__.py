@@ -9,7 +9,7 @@ from importlib import import_module
 from skvnce._version import __version__
 
 _HOMES = {
-    "ConsistentImputer": "skvnce.estimators._consistent",
+    "ConstrainedImputer": "skvnce.estimators._constrained",
     "CopulaGraphLearner": "skvnce.estimators._copula_graph",
     "CopulaGraphLearnerCV": "skvnce.estimators._graph_cv",
     "ForestImputer": "skvnce.estimators._forest",
@@ -35,7 +35,7 @@ _HOMES = {
 }
 
 __all__ = [
-    "ConsistentImputer",
+    "ConstrainedImputer",
     "CopulaGraphLearner",
     "CopulaGraphLearnerCV",
     "ForestImputer",

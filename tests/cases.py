@@ -6,7 +6,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from skvnce import (
-    ConsistentImputer,
+    ConstrainedImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
     ForestImputer,
@@ -90,7 +90,7 @@ ESTIMATORS = [
     NoisyOr(),
     NoisyOr(2, **CAUSES),
     NoisyOr(2, algorithm="svi", init="random", max_iter=5),
-    ConsistentImputer(),
+    ConstrainedImputer(),
     ForestImputer(n_estimators=6, n_draws=2),
     ForestImputer(
         GaussianImputer(n_parameter_draws=2, add_indicator=True),

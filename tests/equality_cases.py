@@ -402,7 +402,7 @@ FI("weight", f"{FEW} mixed names", gaussian(add_indicator=True), weight=0.9)
 FI("keep", "holes names", gaussian(keep_empty_features=True), output="pandas")
 FI("lair", "normal mixed", skvnce.LAIRImputer(vae(1), **DRAWN), weight=0.5, verbose=2)
 
-CI = partial(add, "ConsistentImputer")
+CI = partial(add, "ConstrainedImputer")
 CI("default", f"{OTHERS} {CATEGORIES} chunks chunks-mixed", gaussian())
 CI("errors", "bad", gaussian(max_iter=4))
 SUMS, DERIVED = {"total": [*"abc"]}, {"ratio": (ratio, [*"ab"])}

@@ -15,7 +15,7 @@ N_CODE_LINES = 300  # of a file, without blank lines, comments and docstrings
 ANCESTORS = {
     "ByModel": 6,
     "CellSampler": 4,
-    "ConsistentImputer": 7,
+    "ConstrainedImputer": 7,
     "CopulaGraphLearner": 10,
     "CopulaGraphLearnerCV": 10,
     "DrawnByMembers": 6,

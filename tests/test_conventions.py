@@ -19,7 +19,7 @@ CLASSES = {
     "CGCV": skvnce.CopulaGraphLearnerCV,
     "GI": skvnce.GaussianImputer,
     "FI": skvnce.ForestImputer,
-    "CI": skvnce.ConsistentImputer,
+    "CI": skvnce.ConstrainedImputer,
     "FA": skvnce.IncompleteFactorAnalysis,
     "VAE": skvnce.VariationalAutoencoder,
     "LAIR": skvnce.LAIRImputer,

@@ -19,7 +19,7 @@ from sklearn.base import clone
 
 import skvnce
 from skvnce import (
-    ConsistentImputer,
+    ConstrainedImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
     ForestImputer,
@@ -78,7 +78,7 @@ CASES = {
         60,
     ),
     "consistent": (
-        ConsistentImputer(GaussianImputer(n_parameter_draws=1), random_state=0),
+        ConstrainedImputer(GaussianImputer(n_parameter_draws=1), random_state=0),
         3,
         60,
     ),

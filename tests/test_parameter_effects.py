@@ -16,7 +16,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import skvnce
 from skvnce import (
-    ConsistentImputer,
+    ConstrainedImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
     ForestImputer,
@@ -384,7 +384,7 @@ def test_parameters_have_an_effect_or_a_warning(case, table):
 def test_each_parameter_is_varied():
     """Those left out show progress, or take what has tests of its own.
 
-    `ConsistentImputer` has no others than those, equations and `random_state`.
+    `ConstrainedImputer` has no others than those, equations and `random_state`.
     """
     apart = {"model", "imputer", "estimator", "posterior", "noise", "selection"}
     apart |= {"verbose", "n_jobs", "solver"}
@@ -394,7 +394,7 @@ def test_each_parameter_is_varied():
         varied.setdefault(type(estimator), set()).update(own)
     public = {getattr(skvnce, name) for name in skvnce.__all__}
     estimators = {one for one in public if hasattr(one, "fit")}
-    assert estimators - set(varied) == {ConsistentImputer}
+    assert estimators - set(varied) == {ConstrainedImputer}
     for kind, names in varied.items():
         assert set(kind().get_params(deep=False)) - apart <= names, kind
 

@@ -7,7 +7,7 @@ import pytest
 from cases import ESTIMATORS, PREDICTORS
 from sklearn.base import clone
 
-from skvnce import ConsistentImputer, ForestImputer, GaussianImputer
+from skvnce import ConstrainedImputer, ForestImputer, GaussianImputer
 from skvnce.estimators import _memory
 from skvnce.options import Chunks
 
@@ -36,11 +36,11 @@ IN_PARTS = {"GaussianImputer", "IncompleteFactorAnalysis", "CopulaGraphLearner"}
 def quickest():
     """Choose one configuration of each estimator that does not fit another one first.
 
-    ConsistentImputer and the predictors fit their imputer, which checks the memory.
+    ConstrainedImputer and the predictors fit their imputer, which checks the memory.
     """
     found = {}
     for one in ESTIMATORS:
-        if not isinstance(one, ConsistentImputer):
+        if not isinstance(one, ConstrainedImputer):
             found.setdefault(type(one).__name__, one)
     return list(found.values())
 
@@ -101,7 +101,7 @@ HUGE = np.broadcast_to(1.0, (10**7, 10**4))  # takes 8 bytes, and its copies 745
 
 @pytest.mark.parametrize(
     "estimator",
-    [*quickest(), *PREDICTORS, ConsistentImputer()],
+    [*quickest(), *PREDICTORS, ConstrainedImputer()],
     ids=lambda one: type(one).__name__,
 )
 def test_the_memory_is_checked_before_the_table_is_copied(estimator, monkeypatch):

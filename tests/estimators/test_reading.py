@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 import skvnce
 from skvnce import (
-    ConsistentImputer,
+    ConstrainedImputer,
     CopulaGraphLearner,
     ForestImputer,
     GaussianImputer,
@@ -48,7 +48,7 @@ def forest(**options):
 
 
 def consistent(**options):
-    return ConsistentImputer(gaussian(**options), random_state=0)
+    return ConstrainedImputer(gaussian(**options), random_state=0)
 
 
 def graph(**options):
