@@ -179,7 +179,6 @@ MEMBERS = {"n_estimators": 2, "strategy": "median", "n_steps": 4, "n_draws": 16}
 OF_PATH = {"alphas": 4, "gamma": 1.0, "cv": 2, "n_subsamples": 2, "random_state": 1}
 OF_GRAPH = {
     "alpha": 0.5,
-    "imputation": "zeros",
     "fit_linear": False,
     "ridge": 1.0,
     "ridge_linear": 1.0,

@@ -10,7 +10,6 @@ from skvnce._progress import step
 from skvnce.algorithms.graph import em, rounds
 from skvnce.algorithms.graph.edge_probability import edge_probabilities
 from skvnce.algorithms.graph.problem import ALGORITHMS, Options, pose
-from skvnce.algorithms.graph.single_imputation import FILLERS
 from skvnce.estimators import _graph_checks
 from skvnce.estimators._callbacks import (
     reports_fit,
@@ -49,7 +48,8 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         standard deviation.  With 0 all edges remain.  The losses of the methods differ,
         and so do the useful values; ``GridSearchCV`` finds them on the table with
         missing values.
-    algorithm : str, default="score-matching"
+    algorithm : {"score-matching", "maximum-likelihood", "pseudo-likelihood", "vnce", \
+            "vnce-cdi", "vnce-lognormal"}, default="score-matching"
         The loss that the M-step minimises.
 
         - ``"score-matching"``: a quadratic problem with a certified optimality gap;
@@ -60,19 +60,9 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         - ``"vnce"``: variational noise-contrastive estimation with the univariate
           conditionals of the model; tens of times slower if cells are missing.  Like
           the other VNCE methods it also estimates the normalising constant;
-        - ``"vnce-cdi"``: VNCE with learned univariate conditionals; with
-          ``"vnce-cdi-mean"`` the mean of several draws replaces an imputation, as in
-          the thesis, not a single draw;
+        - ``"vnce-cdi"``: VNCE with learned univariate conditionals;
         - ``"vnce-lognormal"``: VNCE with a posterior of the missing cells that is a
-          mixture of a joint lognormal and the marginals of the noise; with
-          ``"vnce-lognormal-plain"`` a lognormal alone, as in the paper;
-        - ``"imputed-score-matching"`` and ``"imputed-nce"``: the baselines of the
-          papers, which impute missing cells once (`imputation`) and then treat them as
-          observed.
-    imputation : {"mean", "noise", "uniform", "zeros"}, default="mean"
-        How the two ``"imputed-..."`` methods impute: by the mean of the observed cells
-        of a column, by draws from a truncated normal distribution fitted to them, by
-        draws from U(0, mean + 2 standard deviations), or by zeros.
+          mixture of a joint lognormal and the marginals of the noise.
     fit_linear : bool, default=True
         Whether to fit the linear term b.  Otherwise the mode of the model is at zero.
     ridge : "auto" or float, default="auto"
@@ -223,7 +213,6 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
     _parameter_constraints = {
         "alpha": [Number(Real, 0, None, closed="left")],
         "algorithm": [StrOptions(set(ALGORITHMS))],
-        "imputation": [StrOptions(set(FILLERS))],
         "fit_linear": ["boolean"],
         "ridge": [AUTO, Number(Real, 0, None, closed="left")],
         "ridge_linear": [AUTO, Number(Real, 0, None, closed="left")],
@@ -242,7 +231,6 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         alpha=0.02,
         *,
         algorithm="score-matching",
-        imputation="mean",
         fit_linear=True,
         ridge="auto",
         ridge_linear="auto",
@@ -257,7 +245,6 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
     ):
         self.alpha = alpha
         self.algorithm = algorithm
-        self.imputation = imputation
         self.fit_linear = fit_linear
         self.ridge = ridge
         self.ridge_linear = ridge_linear
@@ -349,14 +336,15 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         """Scale the columns, choose the ridges, and build the method."""
         units = em.units_of(data, self.fit_linear)
         self._check_scale(units.scale.numpy())
-        options = Options(
-            self.algorithm, self.imputation, self.fit_linear, self.noise_ratio
-        )
         ridges = (
             None if isinstance(value, str) else float(value)
             for value in (self.ridge, self.ridge_linear)
         )
-        return pose(data, units, options, *ridges)
+        return pose(data, units, self._options(), *ridges)
+
+    def _options(self):
+        """Return how the method is built."""
+        return Options(self.algorithm, self.fit_linear, self.noise_ratio)
 
     def _tolerance(self, data):
         if isinstance(self.tol, str):
@@ -433,6 +421,4 @@ def _without_effect(algorithm):
     found, reason = {}, f"algorithm={algorithm!r} does not use it"
     if "nce" not in algorithm:
         found["noise_ratio"] = f"{reason}; noise-contrastive ones do, such as 'vnce'"
-    if not algorithm.startswith("imputed"):
-        found["imputation"] = f"{reason}; 'imputed-score-matching' and 'imputed-nce' do"
     return found

@@ -120,7 +120,7 @@ def test_constant_columns_are_left_out_and_filled_by_their_value(value, X, frame
         learner().fit(frame.assign(weight=value))
 
 
-@pytest.mark.parametrize("method", ["score-matching", "vnce", "imputed-nce"])
+@pytest.mark.parametrize("method", ["score-matching", "vnce"])
 def test_a_table_of_constants_has_no_links_and_is_filled(method):
     X = np.tile([2.0, 0.0], (9, 1))
     X[0, 0] = X[3, 1] = np.nan
