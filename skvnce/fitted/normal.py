@@ -32,6 +32,7 @@ _PREDICTING = Chains(n_burn_in=10, n_sweeps=30)
 _BURN_IN, _APART, _LEAST_APART = 10, 5, 2  # sweeps before and between draws
 _MANY = 100  # sweeps between all draws above which fewer are made between two
 _SCORED = 64  # draws from which the probability of a row is estimated
+_REPEATED = 8  # estimates of the probability of a row of which its error is computed
 
 
 def tensors(limits: CellLimits) -> tuple[Tensor, Tensor]:
@@ -132,6 +133,10 @@ class CopulaModel(NamedTuple):
         """Compute the log-density of the observed cells of each row; (n,)."""
         found = copula.log_prob(self.model, self.units.scaled(nodes)).numpy()
         return found - self.units.log_scales(nodes)
+
+    def log_prob_errors(self, nodes: np.ndarray) -> np.ndarray:
+        """Return zeros, as nothing is drawn to compute densities; (n,)."""
+        return np.zeros(len(nodes))
 
     def moments(self, normal: Normal) -> Pair:
         """Convert mean and covariance to the units of X."""
@@ -241,10 +246,26 @@ class LatentNormal(NamedTuple):
 
     def log_prob(self, nodes: np.ndarray) -> np.ndarray:
         """Estimate log-probabilities, with the first of the parameters; (n,)."""
+        return self._log_prob(nodes, 0)
+
+    def log_prob_errors(self, nodes: np.ndarray) -> np.ndarray:
+        """Estimate standard errors of `log_prob`; (n,).
+
+        They are the standard deviations of other estimates: points of a lattice are not
+        independent draws, and the variance within them is far too large.
+        """
+        found = np.array([self._log_prob(nodes, 1 + i) for i in range(_REPEATED)])
+        possible = np.isfinite(found).all(0)
+        errors = np.full(len(nodes), np.inf)
+        # the differences of equal numbers are 0, those from their mean are not
+        errors[possible] = (found - found[0])[:, possible].std(0, ddof=1)
+        return errors
+
+    def _log_prob(self, nodes: np.ndarray, seed: int) -> np.ndarray:
         model = self.latents, self.normals[0]
         found = [
             score.log_prob(
-                *model, Incomplete.from_array(part), row_lattice(part, 0), _SCORED
+                *model, Incomplete.from_array(part), row_lattice(part, seed), _SCORED
             )
             for part, _ in self._parts(nodes)
         ]
