@@ -19,6 +19,8 @@ from skvnce.estimators._validation import check_non_negative
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.tables.statistics import into_dtype
 
+_REPEATED = 8  # estimates of the score of a row of which its error is computed
+
 
 class FittedGraph(GraphTable, CellSampler):
     """Base class of the estimators of a truncated Gaussian graph.
@@ -82,7 +84,7 @@ class FittedGraph(GraphTable, CellSampler):
 
     @by_parts
     @shows_progress
-    def score_samples(self, X):
+    def score_samples(self, X, return_std=False):
         """Compute a held-out log-score of each row, in nats.
 
         The columns are divided into five blocks.  Each block is hidden in turn, and its
@@ -95,16 +97,28 @@ class FittedGraph(GraphTable, CellSampler):
         ----------
         X : array-like of shape (n_samples, n_features)
             Non-negative; NaN marks missing cells.
+        return_std : bool, default=False
+            Whether to also return standard errors, which takes eight times as long.
 
         Returns
         -------
-        ndarray of shape (n_samples,)
+        score : ndarray of shape (n_samples,)
             0 for a row that is entirely missing, and if all columns are constant.
+        std : ndarray of shape (n_samples,)
+            Standard errors, from eight other estimates; 0 up to rounding for rows of
+            which nothing is drawn.  They do not include the error of chains that are
+            too short.  Only if `return_std` is True.
         """
-        return self._scored(self._checked(X))
+        X = self._checked(X)
+        scores = self._scored(X)
+        if not return_std:
+            return scores
+        found = np.array([self._scored(X, 1 + i) for i in range(_REPEATED)])
+        return scores, (found - found[0]).std(0, ddof=1)
 
-    def _scored(self, X):
-        scores = np.zeros(len(X))
+    def _scored(self, X, number=0):
+        """Estimate the scores; others with another number."""
+        scores, first = np.zeros(len(X)), 1 + prediction.N_CHAINS * number
         model, start = self.to_torch(), torch.from_numpy(self.location_)
         with self._threads():
             for (rows, _), nodes in self._parts(X, n_chains=prediction.N_CHAINS):
@@ -112,7 +126,7 @@ class FittedGraph(GraphTable, CellSampler):
                     model,
                     Incomplete.from_array(nodes),
                     start,
-                    lambda block, nodes=nodes: row_keyed(nodes, 1 + block),
+                    lambda block, nodes=nodes: row_keyed(nodes, first + block),
                     burn_in=self._settings().n_steps // 2,
                     n_steps=self._settings().n_steps,
                 )
