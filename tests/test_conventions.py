@@ -131,6 +131,21 @@ def test_options_are_parameters_of_estimators_of_the_page():
         }
 
 
+ASKED_FOR = ["random_state", "verbose", "n_jobs", "on_misfit"]
+ASKED_FOR += ["to_torch", "category_probabilities"]
+SAYS = {"to_torch": "torch module", "category_probabilities": "probabilities of levels"}
+
+
+@pytest.mark.parametrize("word", ASKED_FOR)
+@pytest.mark.parametrize("name", CLASSES)
+def test_classes_have_what_others_have_or_say_why_not(name, word):
+    cls = CLASSES[name]
+    predicts = name in PREDICTORS and word in SAYS  # they impute nothing
+    if word not in parameters(cls) and not hasattr(cls, word) and not predicts:
+        described = " ".join(inspect.getdoc(cls).split())
+        assert SAYS.get(word, f"`{word}`") in described
+
+
 VALUES = {"algorithm", "selection", "marginals", "on_misfit"}
 
 

@@ -100,6 +100,9 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
     A `shift` acts before the equations, which may move cells back: `sample` warns of
     columns whose cells then move by less than three quarters of the shift.
 
+    `n_jobs` and `on_misfit` are parameters of `model`, as far as it has them.  If there
+    is a torch module, it is that of `model_`.
+
     References
     ----------
     van Buuren (2018), Flexible imputation of missing data, section 6.4, derived

@@ -109,8 +109,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         cells.  ``device="cuda"`` trains and is used on a GPU, unless there are
         categories.
     max_iter : int, default=40
-        Maximum number of rounds of 50 steps.  With 0 the result is the normal
-        distribution at which all models except your own start.
+        Maximum number of rounds of 50 steps of the optimiser.  With 0 the result is the
+        normal distribution at which all models except your own start.
     n_importance_samples : int, default=64
         Number of draws in `score_samples`.
 

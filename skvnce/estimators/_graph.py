@@ -80,7 +80,7 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
         Number of Gibbs sweeps that `transform` and `score_samples` average over, after
         half as many sweeps of burn-in.  `sample` makes the sum of both.
     max_iter : int, default=100
-        Maximum number of rounds of EM.
+        Maximum number of rounds of EM, of one E-step and one M-step each.
     tol : "auto" or float, default="auto"
         EM stops if no edge strength (0 for no edge, about 1 for the strongest) changes
         by more than `tol` in a round.  ``"auto"`` is a tenth of ``1 / sqrt(n)``, the
@@ -188,6 +188,9 @@ class TruncatedGaussianGraphLearner(GraphLearning, FittedGraph):
     matching ignores cells that are zero, so it also keeps ``K_jj`` at ``12 / step**2``
     or below, where ``step`` is the smallest difference of two observed values.
     Otherwise columns of zeros and mostly ones would have no optimum.
+
+    A fit is one sequence of rounds, and has no `n_jobs`; the class with CV has it.
+    Columns are numbers, and have no probabilities of levels.
 
     References
     ----------

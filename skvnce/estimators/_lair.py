@@ -170,6 +170,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
     holds only within the same table.  Probabilities of levels are averaged over the
     latents that `sampler` draws, and over the members.
 
+    There is no `n_jobs`: members are trained one after the other.
+
     References
     ----------
     Simkus and Gutmann (2023), Conditional sampling of variational autoencoders via
@@ -296,12 +298,12 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
     def partial_fit(self, X, y=None):
         """Go on learning from more rows.
 
-        All members learn by the schedule of `VariationalAutoencoder.partial_fit`: the
-        first call is `fit`, the fit is repeated when the number of rows has doubled, up
-        to 20,000 rows, and every other call goes on training.  The first member chooses
-        the number of rounds.  Several members get new random weights of the rows in
-        each call.  Ranges grow with the observed cells.  `held_out_gain_` and
-        `marginal_columns_` are those of the last fit.
+        The first call is `fit`.  All members learn by the schedule of
+        `VariationalAutoencoder.partial_fit`: the fit is repeated when the number of
+        rows has doubled, up to 20,000 rows, and every other call goes on training.  The
+        first member chooses the number of rounds.  Several members get new random
+        weights of the rows in each call.  Ranges grow with the observed cells.
+        `held_out_gain_` and `marginal_columns_` are those of the last fit.
 
         Parameters
         ----------
@@ -333,6 +335,21 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             return self._start_stream(X)
         keep = partial(setattr, self, "estimators_")
         return self._go_on_training(self.estimators_, keep, X)
+
+    def to_torch(self):
+        """Return the fitted decoder of the first member, a `torch.nn.Module`.
+
+        Returns
+        -------
+        torch.nn.Module
+            A copy on the CPU and in double precision, with ``prior()`` and
+            ``likelihood(z)``, of scores of the columns in `feature_indices_`, as
+            `VariationalAutoencoder.to_torch` returns it; of a `TorchVAE`, its `model`.
+        """
+        check_is_fitted(self)
+        if not self.estimators_:
+            raise ValueError("All columns were constant at fit: there is no decoder.")
+        return self.estimators_[0].to_torch()
 
     def _trains_model(self):
         return not isinstance(self.model, FrozenEstimator | TorchVAE)

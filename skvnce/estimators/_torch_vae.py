@@ -1,5 +1,7 @@
 """A user's own autoencoder as a member of LAIRImputer."""
 
+from copy import deepcopy
+
 import numpy as np
 import torch
 from sklearn.utils._param_validation import StrOptions
@@ -97,6 +99,10 @@ class TorchMember:
     def __getstate__(self):
         """Leave copies on other devices out of pickles."""
         return {**vars(self), "_moved": []}
+
+    def to_torch(self):
+        """Return a copy of the model, on the CPU."""
+        return deepcopy(self._modules.model)
 
     @filled_once
     def _autoencoder(self):

@@ -105,7 +105,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         Afterwards the same number of rounds, at most six, uses all cells with a
         decreasing learning rate.  With 0, `max_iter` rounds on all cells precede them.
     max_iter : int, default=18
-        Maximum number of rounds of 50 steps; 0 keeps the linear model.
+        Maximum number of rounds of 50 steps of the optimiser; 0 keeps the linear model.
     n_importance_samples : int, default=256
         Number of draws of the latents in `transform` and `score_samples`; the lower
         bound of the log-likelihood increases with it.
@@ -175,6 +175,9 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     A nominal column has a logit for each level, and an ordinal column is an interval of
     a normal variable.  With categories the linear model has the factors of a latent
     normal model that 100 sweeps of Gibbs sampling estimate, with a shrinkage of 0.5.
+
+    Training is one sequence of rounds, and has no `n_jobs`.  For probabilities of
+    levels given the other cells, pass the estimator to `LAIRImputer`.
 
     References
     ----------

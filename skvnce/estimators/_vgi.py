@@ -180,6 +180,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     values of each column; a `ConvergenceWarning` names columns in which many proposals
     were outside this range.
 
+    There is no `n_jobs`: members are trained one after the other.
+
     References
     ----------
     Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
@@ -297,11 +299,12 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     @keeps_state_on_failure
     @shows_progress
     def partial_fit(self, X, y=None):
-        """Go on training with other rows, from the fitted models (fine-tuning).
+        """Go on learning from more rows.
 
-        Each model is trained by variational Gibbs inference for as many rounds as
-        held-out cells chose in `fit`.  Columns, possible values and standardisation
-        remain those of `fit`.  The first call is a `fit`.
+        The first call is `fit`.  Every other call trains each model on its rows alone,
+        for as many rounds as held-out cells chose in `fit`, so that no row is kept, and
+        the earlier ones are slowly forgotten (fine-tuning).  Columns, possible values
+        and standardisation remain those of `fit`.
 
         Parameters
         ----------

@@ -222,6 +222,9 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
     distance between noise and data; `log_scale_gap_` compares it with a second
     estimate.  For flexible models and few rows `log_scale_` is too low.
 
+    A fit is one sequence of rounds, and has no `n_jobs`.  Columns are numbers, and have
+    no probabilities of levels.
+
     References
     ----------
     Gutmann and Hyvarinen (2012), Noise-contrastive estimation of unnormalized
