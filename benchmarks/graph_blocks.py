@@ -14,10 +14,11 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from _graph_controls import graph_learner
 from _report import made_by, publish, table
 from sklearn.exceptions import ConvergenceWarning
 
-from skvnce import GaussianImputer, TruncatedGaussianGraphLearner
+from skvnce import GaussianImputer
 
 # noise, strongly correlated columns, mean, blocks
 CASES = {
@@ -162,7 +163,7 @@ def measured(name, method):
         model = GaussianImputer(**options, random_state=0)
     else:
         label = method
-        model = TruncatedGaussianGraphLearner(algorithm=method, random_state=0)
+        model = graph_learner(algorithm=method, random_state=0)
     error, ratio, settled, seconds = figures(model, X, hidden, rng)
     return (
         label,

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from _data import folder, load
+from _graph_controls import graph_learner
 from _memory import peak_mib
 from _report import made_by, publish, table
 from sklearn.covariance import GraphicalLassoCV
@@ -314,9 +315,7 @@ def by_method(method):
     """Rank by a fit without L1 penalty, choose by EBIC where that is affordable."""
 
     def learn(X):
-        learner = TruncatedGaussianGraphLearner(
-            alpha=0, algorithm=method, random_state=0
-        )
+        learner = graph_learner(alpha=0, algorithm=method, random_state=0)
         free = learner.fit(X)
         if method not in CHOOSE:
             return free.edge_strengths_, None

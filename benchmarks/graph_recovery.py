@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from _graph_controls import graph_learner
 from _report import made_by, publish, table
 from _results import Results
 from graph_simulation import GRAPHS, simulate
@@ -29,7 +30,6 @@ from sklearn.impute import IterativeImputer, SimpleImputer
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from skvnce import TruncatedGaussianGraphLearner
 from skvnce.metrics import edge_auc
 
 
@@ -120,7 +120,7 @@ def learner(linear, algorithm="score-matching", imputer=None, **options):
 
     def fit(X, seed):
         X = X if imputer is None else imputer(seed).fit_transform(X)
-        model = TruncatedGaussianGraphLearner(
+        model = graph_learner(
             alpha=0,
             algorithm=algorithm,
             fit_linear=linear,

@@ -82,7 +82,7 @@ OPTIONS = {
     "CopulaGraphLearnerCV": {"random_state": 0},
     "NoisyOr": {"n_components": RANK, "random_state": 0},
     "ForestImputer": {"random_state": 0},
-    "ConsistentImputer": {"random_state": 0},
+    "ConstrainedImputer": {"random_state": 0},
     "VariationalAutoencoder": {"random_state": 0},
     "LAIRImputer": {"random_state": 0},
     "VGIImputer": {"random_state": 0},

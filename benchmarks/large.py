@@ -23,7 +23,8 @@ import numpy as np
 import pandas as pd
 from distributed.comm import tcp
 
-from skvnce import Chunks, GaussianImputer
+from skvnce import GaussianImputer
+from skvnce.options import Chunks
 
 WIDTH, RANK, MISSING = 20, 4, 0.15
 NAMES = [f"x{j}" for j in range(WIDTH)]

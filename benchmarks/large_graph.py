@@ -23,7 +23,8 @@ import numpy as np
 from _memory import now_mib, peak_mib
 from large import cluster, counted_bytes, peak, rows, write
 
-from skvnce import Chunks, CopulaGraphLearner
+from skvnce import CopulaGraphLearner
+from skvnce.options import Chunks
 
 HERE = Path(__file__)
 

@@ -33,7 +33,7 @@ def makers():
 
     def deep(name, **given):
         vae = skvnce.VariationalAutoencoder(**QUICK_VAE)
-        density = skvnce.IncompleteDensity(
+        density = skvnce.options.IncompleteDensity(
             "vae", max_iter=2, n_training_draws=1, n_importance_samples=16
         )
         model = vae if name == "LAIRImputer" else density
@@ -47,7 +47,7 @@ def makers():
             max_iter=5, n_steps=4
         ),
         "ForestImputer": lambda: skvnce.ForestImputer(n_estimators=6, n_draws=2),
-        "ConsistentImputer": skvnce.ConsistentImputer,
+        "ConstrainedImputer": skvnce.ConstrainedImputer,
         "VariationalAutoencoder": lambda: skvnce.VariationalAutoencoder(**QUICK_VAE),
         "LAIRImputer": lambda: deep("LAIRImputer", n_steps=3),
         "VGIImputer": lambda: deep("VGIImputer", n_steps=2),

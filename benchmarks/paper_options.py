@@ -22,18 +22,9 @@ from imputation_tables import split
 from sklearn.frozen import FrozenEstimator
 from threadpoolctl import threadpool_limits
 
-from skvnce import (
-    ACMWG,
-    LAIR,
-    MWG,
-    VGI,
-    Adam,
-    IncompleteDensity,
-    LAIRImputer,
-    VariationalAutoencoder,
-    VGIImputer,
-)
+from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer
 from skvnce.metrics import coverage, crps
+from skvnce.options import ACMWG, LAIR, MWG, VGI, Adam, IncompleteDensity
 
 DRAWS = 50
 TABLES = ["diabetes", "concrete"]

@@ -6,14 +6,11 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from skvnce import (
-    LBFGS,
-    Adam,
-    ConsistentImputer,
+    ConstrainedImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
     ForestImputer,
     GaussianImputer,
-    IncompleteDensity,
     IncompleteFactorAnalysis,
     LAIRImputer,
     MultipleImputationClassifier,
@@ -25,6 +22,7 @@ from skvnce import (
     VGIImputer,
     VNCEEstimator,
 )
+from skvnce.options import LBFGS, Adam, IncompleteDensity
 
 QUICK = {"max_iter": 1, "hidden_layer_sizes": (8,), "n_importance_samples": 32}
 
@@ -92,7 +90,7 @@ ESTIMATORS = [
     NoisyOr(),
     NoisyOr(2, **CAUSES),
     NoisyOr(2, algorithm="svi", init="random", max_iter=5),
-    ConsistentImputer(),
+    ConstrainedImputer(),
     ForestImputer(n_estimators=6, n_draws=2),
     ForestImputer(
         GaussianImputer(n_parameter_draws=2, add_indicator=True),

@@ -66,7 +66,7 @@ def plain(value):
         return value if isinstance(value, np.generic) else np.array(value)
     if isinstance(value, dict):
         return {"dict": kind, "items": [(plain(k), plain(v)) for k, v in value.items()]}
-    if isinstance(value, list | tuple | set | frozenset | skvnce.Chunks):
+    if isinstance(value, list | tuple | set | frozenset | skvnce.options.Chunks):
         items = [plain(one) for one in value]
         return [kind, *(sorted(items, key=repr) if "set" in kind else items)]
     if hasattr(value, "dask"):

@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from torch.distributions import Independent, Normal
 
 import skvnce
-from skvnce import (
+from skvnce.options import (
     LAIR,
     LBFGS,
     MCEM,
@@ -318,12 +318,9 @@ CV("gamma", "positive", quick, alphas=3, gamma=0.5)
 TG = partial(add, "TruncatedGaussianGraphLearner")
 TG("default", "positive counts binary heavy-positive holes-positive")
 TG("errors", "bad", max_iter=5)
-for name in ["vnce", "vnce-cdi", "vnce-cdi-mean", "vnce-lognormal", "pseudo-likelihood",
-             "imputed-nce", "imputed-score-matching", "maximum-likelihood"]:
+for name in ["vnce", "vnce-cdi", "vnce-lognormal", "pseudo-likelihood",
+             "maximum-likelihood"]:
     TG(name, "positive holes-positive", algorithm=name, max_iter=2, n_steps=2)
-TG("plain", "positive", algorithm="vnce-lognormal-plain", max_iter=2, n_steps=2)
-for name in ["noise", "uniform", "zeros"]:
-    TG(name, "positive", algorithm="imputed-score-matching", imputation=name)
 TG("no linear", "positive counts", alpha=0.0, fit_linear=False)
 TG("keep", "holes-positive", keep_empty_features=True, output="pandas", verbose=2)
 TG("ridge", "positive", ridge=0.1, ridge_linear=0.2, tol=0.1, n_steps=5)
@@ -402,7 +399,7 @@ FI("weight", f"{FEW} mixed names", gaussian(add_indicator=True), weight=0.9)
 FI("keep", "holes names", gaussian(keep_empty_features=True), output="pandas")
 FI("lair", "normal mixed", skvnce.LAIRImputer(vae(1), **DRAWN), weight=0.5, verbose=2)
 
-CI = partial(add, "ConsistentImputer")
+CI = partial(add, "ConstrainedImputer")
 CI("default", f"{OTHERS} {CATEGORIES} chunks chunks-mixed", gaussian())
 CI("errors", "bad", gaussian(max_iter=4))
 SUMS, DERIVED = {"total": [*"abc"]}, {"ratio": (ratio, [*"ab"])}

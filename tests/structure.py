@@ -14,14 +14,12 @@ N_ANCESTORS = 3  # of a class, that are ours, however they are stacked
 N_CODE_LINES = 300  # of a file, without blank lines, comments and docstrings
 ANCESTORS = {}
 CODE_LINES = {"testing/_checks.py": 302}
-WRITES = {
-    "_validation": 2,
-}
+WRITES = {}
 TAKES = {  # and why
     "_binary": 1,  # scikit-learn's validate_data
     "_callbacks": 1,  # scikit-learn's callbacks
     "_duration": 1,  # a clone is fitted to a part, and timed
-    "_parts": 1,  # its parameters are checked
+    "_options": 1,  # its parameters are checked
     "_prediction": 1,  # the seeds of its parts are set
     "_reference": 1,  # a clone is fitted to other rows
     "_unused": 2,  # its parameters are compared with their defaults

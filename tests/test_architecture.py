@@ -14,6 +14,7 @@ import pytest
 import structure
 
 import skvnce
+from skvnce import options
 
 ROOT = Path(skvnce.__file__).parent
 PROTOCOLS = {"models.base", "variational.base"}
@@ -329,6 +330,17 @@ def test_public_names():
     assert all(getattr(skvnce, name) is not None for name in skvnce.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Imputer'"):
         _ = skvnce.Imputer
+
+
+def test_options_are_public_names_of_their_module_only():
+    assert sorted(options.__all__) == options.__all__ == dir(options)
+    assert len(options.__all__) == 10
+    for name in options.__all__:
+        assert getattr(options, name).__name__ == name
+        assert not hasattr(getattr(options, name), "fit")
+        assert not hasattr(skvnce, name)
+    with pytest.raises(AttributeError, match="skvnce.options.* no attribute 'SGD'"):
+        _ = options.SGD
 
 
 def test_every_public_name_is_in_the_docs():

@@ -10,7 +10,6 @@ import pytest
 from sklearn.utils._param_validation import StrOptions
 
 import skvnce
-from skvnce.estimators._parts import Part
 
 PAGE = Path(__file__).parents[1] / "doc" / "developer" / "conventions.rst"
 CLASSES = {
@@ -20,7 +19,7 @@ CLASSES = {
     "CGCV": skvnce.CopulaGraphLearnerCV,
     "GI": skvnce.GaussianImputer,
     "FI": skvnce.ForestImputer,
-    "CI": skvnce.ConsistentImputer,
+    "CI": skvnce.ConstrainedImputer,
     "FA": skvnce.IncompleteFactorAnalysis,
     "VAE": skvnce.VariationalAutoencoder,
     "LAIR": skvnce.LAIRImputer,
@@ -99,38 +98,52 @@ def test_no_class_has_too_many_parameters(name):
 
 
 PUBLIC = [getattr(skvnce, name) for name in skvnce.__all__]
-PARTS = [one for one in PUBLIC if inspect.isclass(one) and issubclass(one, Part)]
+NAMES = sorted(set(skvnce.options.__all__) - {"Chunks"})  # which is a table
+OPTIONS = [getattr(skvnce.options, name) for name in NAMES]
 
 
 def test_all_estimators_are_on_the_page():
-    estimators = {one for one in PUBLIC if inspect.isclass(one)} - set(PARTS)
-    estimators -= {skvnce.Chunks}  # a table
-    assert set(CLASSES.values()) == estimators
+    assert set(CLASSES.values()) == {one for one in PUBLIC if inspect.isclass(one)}
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
-def test_parts_have_the_fields_of_the_page(part):
-    fields = {name: cell for name, cell, _ in table("parts")}[part.__name__]
-    assert parameters(part) == fields.split(", ")
-    assert parameters(part) == list(part._parameter_constraints)
-    assert not hasattr(part, "fit")
+@pytest.mark.parametrize("option", OPTIONS, ids=NAMES)
+def test_options_have_the_fields_of_the_page(option):
+    fields = {name: cell for name, cell, _ in table("options")}[option.__name__]
+    assert parameters(option) == fields.split(", ")
+    assert parameters(option) == list(option._parameter_constraints)
+    assert not hasattr(option, "fit")
 
 
-def test_parts_are_parameters_of_estimators_of_the_page():
-    """Read "``solver`` of VAE, VN and NO"; a part may be used by another part."""
-    assert {name for name, *_ in table("parts")} == {one.__name__ for one in PARTS}
-    holders = {**{one.__name__: one for one in PARTS}, **CLASSES}
-    for part, _, cell in table("parts"):
+def test_options_are_parameters_of_estimators_of_the_page():
+    """Read "``solver`` of VAE, VN and NO"; an option may be one of another option."""
+    assert sorted(name for name, *_ in table("options")) == NAMES
+    holders = {**dict(zip(NAMES, OPTIONS, strict=True)), **CLASSES}
+    for option, _, cell in table("options"):
         slot, _, who = cell.partition(" of ")
         accepted = {
             (name, key)
             for name, holder in holders.items()
             for key, allowed in holder._parameter_constraints.items()
-            if getattr(skvnce, part) in allowed
+            if getattr(skvnce.options, option) in allowed
         }
         assert accepted == {
             (user, slot) for user in who.replace(" and ", ", ").split(", ")
         }
+
+
+ASKED_FOR = ["random_state", "verbose", "n_jobs", "on_misfit"]
+ASKED_FOR += ["to_torch", "category_probabilities"]
+SAYS = {"to_torch": "torch module", "category_probabilities": "probabilities of levels"}
+
+
+@pytest.mark.parametrize("word", ASKED_FOR)
+@pytest.mark.parametrize("name", CLASSES)
+def test_classes_have_what_others_have_or_say_why_not(name, word):
+    cls = CLASSES[name]
+    predicts = name in PREDICTORS and word in SAYS  # they impute nothing
+    if word not in parameters(cls) and not hasattr(cls, word) and not predicts:
+        described = " ".join(inspect.getdoc(cls).split())
+        assert SAYS.get(word, f"`{word}`") in described
 
 
 VALUES = {"algorithm", "selection", "marginals", "on_misfit"}
@@ -204,7 +217,7 @@ def fitted(request, frame):
     if name == "LAIR":
         given["model"] = skvnce.VariationalAutoencoder(1, **QUICK)
     if name == "VGI":
-        given["model"] = skvnce.IncompleteDensity("factor-analysis", **QUICK)
+        given["model"] = skvnce.options.IncompleteDensity("factor-analysis", **QUICK)
     target = np.arange(60) % 3 if name in PREDICTORS else None
     return name, CLASSES[name](**given).fit(frame, target)
 

@@ -7,21 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from skvnce import (
-    LBFGS,
-    Adam,
-    IncompleteDensity,
-    LAIRImputer,
-    VariationalAutoencoder,
-    VGIImputer,
-    VNCEEstimator,
-)
+from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer, VNCEEstimator
 from skvnce._device import resolve_device
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms.factor_analysis import fit_factors
 from skvnce.algorithms.vae import autoencoder, losses
 from skvnce.distributions.cells import Families
+from skvnce.options import LBFGS, Adam, IncompleteDensity
 from skvnce.training.flat_adam import FlatAdam
 from skvnce.training.rounds import rows_of
 from skvnce.variational.base import global_stream

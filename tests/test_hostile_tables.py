@@ -19,12 +19,11 @@ from sklearn.base import clone
 
 import skvnce
 from skvnce import (
-    ConsistentImputer,
+    ConstrainedImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
     ForestImputer,
     GaussianImputer,
-    IncompleteDensity,
     IncompleteFactorAnalysis,
     LAIRImputer,
     NoisyOr,
@@ -36,6 +35,7 @@ from skvnce import (
 )
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.estimators import _density_training, _scores
+from skvnce.options import IncompleteDensity
 from skvnce.testing._requirements import draws_cells, imputes, is_positive
 from skvnce.training import rounds
 
@@ -78,7 +78,7 @@ CASES = {
         60,
     ),
     "consistent": (
-        ConsistentImputer(GaussianImputer(n_parameter_draws=1), random_state=0),
+        ConstrainedImputer(GaussianImputer(n_parameter_draws=1), random_state=0),
         3,
         60,
     ),

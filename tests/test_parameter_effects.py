@@ -16,13 +16,11 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import skvnce
 from skvnce import (
-    Adam,
-    ConsistentImputer,
+    ConstrainedImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
     ForestImputer,
     GaussianImputer,
-    IncompleteDensity,
     IncompleteFactorAnalysis,
     LAIRImputer,
     MultipleImputationClassifier,
@@ -36,6 +34,7 @@ from skvnce import (
 )
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.estimators import _density_training, _scores
+from skvnce.options import Adam, IncompleteDensity
 from skvnce.training import rounds
 
 ROWS = 90
@@ -180,7 +179,6 @@ MEMBERS = {"n_estimators": 2, "strategy": "median", "n_steps": 4, "n_draws": 16}
 OF_PATH = {"alphas": 4, "gamma": 1.0, "cv": 2, "n_subsamples": 2, "random_state": 1}
 OF_GRAPH = {
     "alpha": 0.5,
-    "imputation": "zeros",
     "fit_linear": False,
     "ridge": 1.0,
     "ridge_linear": 1.0,
@@ -383,21 +381,21 @@ def test_parameters_have_an_effect_or_a_warning(case, table):
 
 
 def test_each_parameter_is_varied():
-    """Those left out choose parts, which have tests of their own, or show progress.
+    """Those left out show progress, or take what has tests of its own.
 
-    `ConsistentImputer` has no others than those, equations and `random_state`.
+    `ConstrainedImputer` has no others than those, equations and `random_state`.
     """
-    parts = {"model", "imputer", "estimator", "posterior", "noise", "selection"}
-    parts |= {"verbose", "n_jobs", "solver"}
+    apart = {"model", "imputer", "estimator", "posterior", "noise", "selection"}
+    apart |= {"verbose", "n_jobs", "solver"}
     varied = {}
     for estimator, others in CASES.values():
         own = set(estimator.get_params(deep=False)) & set(others)
         varied.setdefault(type(estimator), set()).update(own)
     public = {getattr(skvnce, name) for name in skvnce.__all__}
     estimators = {one for one in public if hasattr(one, "fit")}
-    assert estimators - set(varied) == {ConsistentImputer}
+    assert estimators - set(varied) == {ConstrainedImputer}
     for kind, names in varied.items():
-        assert set(kind().get_params(deep=False)) - parts <= names, kind
+        assert set(kind().get_params(deep=False)) - apart <= names, kind
 
 
 def test_a_warning_names_the_parameter_and_what_has_an_effect():

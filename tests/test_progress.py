@@ -13,7 +13,6 @@ from skvnce import (
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
     GaussianImputer,
-    IncompleteDensity,
     IncompleteFactorAnalysis,
     LAIRImputer,
     NoisyOr,
@@ -31,6 +30,7 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
+from skvnce.options import IncompleteDensity
 from skvnce.training import rounds
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skvnce import Chunks, GaussianImputer
+from skvnce import GaussianImputer
+from skvnce.options import Chunks
 
 pytestmark = pytest.mark.slow
 

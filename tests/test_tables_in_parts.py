@@ -13,7 +13,8 @@ from cases import ESTIMATORS, PREDICTORS
 from sklearn.base import BaseEstimator, clone
 
 import skvnce
-from skvnce import Chunks, evaluation, inspection, metrics, missingness
+from skvnce import evaluation, inspection, metrics, missingness
+from skvnce.options import Chunks
 
 da, dd = pytest.importorskip("dask.array"), pytest.importorskip("dask.dataframe")
 

@@ -18,7 +18,6 @@ from skvnce import (
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
     GaussianImputer,
-    IncompleteDensity,
     IncompleteFactorAnalysis,
     LAIRImputer,
     NoisyOr,
@@ -31,6 +30,7 @@ from skvnce import (
 from skvnce._warnings import warn_user
 from skvnce.distributions.normal import cholesky
 from skvnce.estimators import _density_training
+from skvnce.options import IncompleteDensity
 from skvnce.training import rounds
 
 SHORT = {"max_iter": 1, "tol": 1e-12}

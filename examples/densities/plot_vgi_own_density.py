@@ -20,9 +20,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from skvnce import Adam, GaussianImputer, IncompleteDensity, VGIImputer
+from skvnce import GaussianImputer, VGIImputer
 from skvnce.datasets import load_boys
 from skvnce.metrics import coverage, crps, imputation_rmse
+from skvnce.options import Adam, IncompleteDensity
 
 X = load_boys(as_frame=True).data[["age", "hgt", "wgt", "hc"]]
 rng = np.random.default_rng(0)

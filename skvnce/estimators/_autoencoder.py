@@ -20,7 +20,7 @@ from skvnce.estimators._callbacks import (
     reports_fit,
 )
 from skvnce.estimators._modules import filled_once, load_state, state_of
-from skvnce.estimators._parts import fields_of
+from skvnce.estimators._options import fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
 from skvnce.estimators._scores import (
     UNIT,

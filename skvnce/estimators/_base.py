@@ -18,7 +18,7 @@ from skvnce.estimators._by_parts import (
 )
 from skvnce.estimators._large import check_rows, gather, reader_of, summary_of
 from skvnce.estimators._no_table import names_table
-from skvnce.estimators._parts import check_parameters
+from skvnce.estimators._options import check_parameters
 from skvnce.estimators._stream import Stream, first_rows, trained, widened
 from skvnce.estimators._validation import (
     OF_COLUMNS,

@@ -28,7 +28,7 @@ from skvnce.estimators._binary import (
 )
 from skvnce.estimators._callbacks import CallbackSupportMixin
 from skvnce.estimators._modules import filled_once, load_state, state_of
-from skvnce.estimators._parts import fields_of
+from skvnce.estimators._options import fields_of
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.models.noisy_or import NoisyOrModel, gather

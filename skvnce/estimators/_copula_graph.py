@@ -72,7 +72,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         missing cells or with pairs of nominal columns require more, see the user guide.
         `CopulaGraphLearnerCV` and ``GridSearchCV`` choose it.
     max_iter : int, default=100
-        Maximum number of rounds of EM.
+        Maximum number of rounds of EM, of one E-step and one M-step each.
     tol : float, default=2e-3
         EM stops if no association changes by more than `tol` in a round.  It is not the
         accuracy of the estimate.
@@ -185,6 +185,9 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
     sample of the rows.  Its latent variables are kept in temporary files, or by the
     workers of a cluster.  Integers are numbers unless `categorical_features` names
     them.
+
+    The model is in arrays, not in a torch module.  A fit is one sequence of rounds, and
+    has no `n_jobs`; `CopulaGraphLearnerCV` has it.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Algorithms of `IncompleteDensity`, as parts, and the densities that it names."""
+"""Algorithms of `IncompleteDensity`, as options, and the densities that it names."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from skvnce._random import seeded
 from skvnce.algorithms.vgi import initial
 from skvnce.algorithms.vgi.autoencoder import AutoencoderDensity
 from skvnce.estimators._blind import turned_like
-from skvnce.estimators._parts import Part
+from skvnce.estimators._options import Option
 from skvnce.estimators._scores import auto_rank, linear_start
 from skvnce.estimators._validation import AUTO, integer_from
 from skvnce.models.factor_density import FactorDensity
@@ -29,7 +29,7 @@ _STARTS = {"normal": initial.by_normal, "marginals": initial.by_marginals}
 _RANGES = {"observed": observed_hypercube, "unbounded": initial.unlimited}
 
 
-class VGI(Part):
+class VGI(Option):
     """Variational Gibbs inference, for the `algorithm` of `IncompleteDensity`.
 
     Parameters
@@ -64,7 +64,7 @@ class VGI(Part):
 
     Examples
     --------
-    >>> from skvnce import VGI, IncompleteDensity
+    >>> from skvnce.options import VGI, IncompleteDensity
     >>> IncompleteDensity(algorithm=VGI("mixture", n_updates=5))
     IncompleteDensity(algorithm=VGI(conditionals='mixture', n_updates=5))
     """
@@ -99,7 +99,7 @@ class VGI(Part):
         self.n_warm_up = n_warm_up
 
 
-class MCEM(Part):
+class MCEM(Option):
     """Monte Carlo EM, for the `algorithm` of `IncompleteDensity`.
 
     Projected latent chains (PL-MCMC), which start anew, draw the missing cells in the
@@ -118,7 +118,7 @@ class MCEM(Part):
 
     Examples
     --------
-    >>> from skvnce import MCEM, IncompleteDensity
+    >>> from skvnce.options import MCEM, IncompleteDensity
     >>> IncompleteDensity("coupling-flow", algorithm=MCEM(n_steps=1000))
     IncompleteDensity(algorithm=MCEM(n_steps=1000), model='coupling-flow')
     """
@@ -130,18 +130,18 @@ class MCEM(Part):
         self.every = every
 
 
-def conditionals_of(part, normal, ends, families):
+def conditionals_of(option, normal, ends, families):
     """Make the conditionals of a `VGI`; `ends` are the ranges of the scores."""
-    head = _HEADS[part.conditionals](*map(torch.tensor, ends))
+    head = _HEADS[option.conditionals](*map(torch.tensor, ends))
     if families.levels:
-        return initial.mixed_conditionals(normal, families, head, part.network)
-    return initial.anchored_conditionals(normal, head, part.network)
+        return initial.mixed_conditionals(normal, families, head, option.network)
+    return initial.anchored_conditionals(normal, head, option.network)
 
 
-def chains_of(part, n_chains):
+def chains_of(option, n_chains):
     """Return the settings of the chains of a `VGI`."""
     return initial.ChainSettings(
-        int(n_chains), _STARTS[part.start], _RANGES[part.chain_range]
+        int(n_chains), _STARTS[option.start], _RANGES[option.chain_range]
     )
 
 

@@ -40,7 +40,7 @@ from skvnce.estimators._density_training import (
     warm_up_model,
 )
 from skvnce.estimators._modules import filled_once, load_state, state_of
-from skvnce.estimators._parts import Adam, Part, fields_of
+from skvnce.estimators._options import Adam, Option, fields_of
 from skvnce.estimators._rounds import failures_named, train_in_rounds
 from skvnce.estimators._scores import NodeScores
 from skvnce.estimators._validation import (
@@ -74,7 +74,7 @@ def _some(hidden):
     return torch.zeros_like(hidden).index_copy(0, few, hidden[few])
 
 
-class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
+class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
     """A density of rows and its training, for the parameter `model` of `VGIImputer`.
 
     The density describes standardised columns, possibly nonlinear functions of them
@@ -114,8 +114,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         cells.  ``device="cuda"`` trains and is used on a GPU, unless there are
         categories.
     max_iter : int, default=40
-        Maximum number of rounds of 50 steps.  With 0 the result is the normal
-        distribution at which all models except your own start.
+        Maximum number of rounds of 50 steps of the optimiser.  With 0 the result is the
+        normal distribution at which all models except your own start.
     n_importance_samples : int, default=64
         Number of draws in `score_samples`.
 
@@ -140,12 +140,13 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
 
     Notes
     -----
-    The part has no `fit`: fitted copies, with the attributes above, are in
+    It has no `fit`: fitted copies, with the attributes above, are in
     `estimators_` of `VGIImputer`.
 
     Examples
     --------
-    >>> from skvnce import Adam, IncompleteDensity, VGIImputer
+    >>> from skvnce import VGIImputer
+    >>> from skvnce.options import Adam, IncompleteDensity
     >>> density = IncompleteDensity("factor-analysis", solver=Adam(batch_size=64))
     >>> VGIImputer(density).get_params()["model__solver__batch_size"]
     64
@@ -210,7 +211,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         self._solver()
 
     def _method(self):
-        """Return the algorithm as a part."""
+        """Return the algorithm as an option."""
         if isinstance(self.algorithm, str):
             return {"vgi": VGI, "mcem": MCEM}[self.algorithm]()
         return self.algorithm
@@ -300,8 +301,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Part):
         else:
             model = DENSITIES[self.model](normal, self._families(), like)
         method = self._method()
-        part = method if isinstance(method, VGI) else VGI()
-        conditionals = conditionals_of(part, normal, self._ends, self._families())
+        option = method if isinstance(method, VGI) else VGI()
+        conditionals = conditionals_of(option, normal, self._ends, self._families())
         return training.Pair(model.float(), conditionals.float())
 
     def _settings(self):

@@ -70,7 +70,7 @@ class IncompleteFactorAnalysis(
         density of held-out cells, a fifth of the observed ones, increases by more than
         its standard error.
     max_iter : int, default=1000
-        Maximum number of rounds of EM.
+        Maximum number of rounds of EM, of one E-step and one M-step each.
     tol : float, default=1e-3
         EM stops if a round increases the log-likelihood by less than `tol` nats.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
@@ -120,6 +120,10 @@ class IncompleteFactorAnalysis(
     column reaches this bound (a Heywood case), then it is nearly a linear combination
     of other columns, or the number of latents is too large for the number of rows;
     `fit` warns and names the column.
+
+    `fit` draws no random numbers, so that there is no `random_state`; it is one
+    sequence of rounds, and has no `n_jobs`.  The model is in arrays, not in a torch
+    module.  Columns are numbers, and have no probabilities of levels.
 
     References
     ----------

@@ -121,7 +121,8 @@ class ForestImputer(CallbackSupportMixin, ByModel):
     observed value.  Probabilities of levels are geometric means of those of `model_`
     and of the forests, which are averaged over the Gibbs chains.  Warnings of `fit` are
     those of `model`: a column that `model` imputes from its marginal distribution is
-    still predicted by its forest.  There is no density, and so no `score`.
+    still predicted by its forest, and `on_misfit` is a parameter of `model`.  There is
+    no density, and so no `score`, and no torch module.
 
     References
     ----------

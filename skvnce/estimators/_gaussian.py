@@ -130,8 +130,10 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         its draws include the uncertainty of the parameters, as multiple imputation
         requires.  With 0, all draws use the fitted parameters.
     max_iter : int, default=200
-        Maximum number of rounds of EM.  With categories, half as many Gibbs sweeps are
-        made, and more if `n_parameter_draws` is above 60 % of them.
+        Maximum number of rounds of EM, of one E-step and one M-step each.  It counts
+        half sweeps of Gibbs sampling with categories or limits of cells: 200 stands for
+        100 sweeps, all of which are made, and more if `n_parameter_draws` is above 60 %
+        of them.
     tol : float, default=5e-3
         EM stops if no mean or covariance changes by more than `tol` in a round, for
         columns scaled to unit standard deviation.
@@ -270,6 +272,9 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     observed values or limits have both signs; the constructor's `min_value` widens it.
     Columns with limits do not count in `held_out_gain_`.  `score_samples` takes such
     cells as missing.
+
+    The model is in arrays, not in a torch module.  A fit is one sequence of rounds, and
+    has no `n_jobs`.
 
     References
     ----------
@@ -419,19 +424,19 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
 
     @names_table
     def partial_fit(self, X, y=None, sample_weight=None):
-        """Go on learning from more rows, by online EM.
+        """Go on learning from more rows.
 
         The first call is `fit`; it chooses columns, shrinkage, marginals and
         calibration.  Up to 20,000 rows are kept (fewer if there are more than 335
         columns), and when their number has doubled since the last fit, the fit is
-        repeated with all rows so far.  Every other call is two steps of EM, in which
-        the expected moments of the rows count with weight ``(w / W) ** 0.7``: w is the
-        weight of these rows, W that of all so far (Cappe and Moulines 2009).  The knots
-        of the marginals are kept, and their shares are averaged likewise.  Ranges grow
-        with the observed cells.  `location_`, `scale_`, `calibrated_columns_`,
-        `held_out_gain_` and `marginal_columns_` are those of the last fit.  After a
-        call of `fit` itself, its choices are final.  Numbers of data frames are numeric
-        if nobody names them, as in tables in parts.
+        repeated with all rows so far.  Every other call is two steps of online EM, in
+        which the expected moments of the rows count with weight ``(w / W) ** 0.7``: w
+        is the weight of these rows, W that of all so far (Cappe and Moulines 2009).
+        The knots of the marginals are kept, and their shares are averaged likewise.
+        Ranges grow with the observed cells.  `location_`, `scale_`,
+        `calibrated_columns_`, `held_out_gain_` and `marginal_columns_` are those of the
+        last fit.  After a call of `fit` itself, its choices are final.  Numbers of data
+        frames are numeric if nobody names them, as in tables in parts.
 
         Parameters
         ----------

@@ -12,10 +12,9 @@ from skvnce._progress import step
 from skvnce._random import seeded
 from skvnce._threads import threads_for
 from skvnce._torch_defaults import torch_defaults
-from skvnce.algorithms.graph import em, prediction, rounds
+from skvnce.algorithms.graph import em, rounds
 from skvnce.algorithms.graph.edge_probability import edge_probabilities
 from skvnce.algorithms.graph.problem import ALGORITHMS, Options, pose
-from skvnce.algorithms.graph.single_imputation import FILLERS
 from skvnce.estimators import _graph_checks
 from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import (
@@ -40,7 +39,6 @@ from skvnce.estimators._validation import (
     check_squares,
     integer_from,
 )
-from skvnce.fitted.fill import chunks
 from skvnce.fitted.graph import GraphModel
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.training.adam import Diverged
@@ -63,7 +61,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         standard deviation.  With 0 all edges remain.  The losses of the methods differ,
         and so do the useful values; ``GridSearchCV`` finds them on the table with
         missing values.
-    algorithm : str, default="score-matching"
+    algorithm : {"score-matching", "maximum-likelihood", "pseudo-likelihood", "vnce", \
+            "vnce-cdi", "vnce-lognormal"}, default="score-matching"
         The loss that the M-step minimises.
 
         - ``"score-matching"``: a quadratic problem with a certified optimality gap;
@@ -74,19 +73,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         - ``"vnce"``: variational noise-contrastive estimation with the univariate
           conditionals of the model; tens of times slower if cells are missing.  Like
           the other VNCE methods it also estimates the normalising constant;
-        - ``"vnce-cdi"``: VNCE with learned univariate conditionals; with
-          ``"vnce-cdi-mean"`` the mean of several draws replaces an imputation, as in
-          the thesis, not a single draw;
+        - ``"vnce-cdi"``: VNCE with learned univariate conditionals;
         - ``"vnce-lognormal"``: VNCE with a posterior of the missing cells that is a
-          mixture of a joint lognormal and the marginals of the noise; with
-          ``"vnce-lognormal-plain"`` a lognormal alone, as in the paper;
-        - ``"imputed-score-matching"`` and ``"imputed-nce"``: the baselines of the
-          papers, which impute missing cells once (`imputation`) and then treat them as
-          observed.
-    imputation : {"mean", "noise", "uniform", "zeros"}, default="mean"
-        How the two ``"imputed-..."`` methods impute: by the mean of the observed cells
-        of a column, by draws from a truncated normal distribution fitted to them, by
-        draws from U(0, mean + 2 standard deviations), or by zeros.
+          mixture of a joint lognormal and the marginals of the noise.
     fit_linear : bool, default=True
         Whether to fit the linear term b.  Otherwise the mode of the model is at zero.
     ridge : "auto" or float, default="auto"
@@ -104,7 +93,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         Number of Gibbs sweeps that `transform` and `score_samples` average over, after
         half as many sweeps of burn-in.  `sample` makes the sum of both.
     max_iter : int, default=100
-        Maximum number of rounds of EM.
+        Maximum number of rounds of EM, of one E-step and one M-step each.
     tol : "auto" or float, default="auto"
         EM stops if no edge strength (0 for no edge, about 1 for the strongest) changes
         by more than `tol` in a round.  ``"auto"`` is a tenth of ``1 / sqrt(n)``, the
@@ -217,6 +206,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     or below, where ``step`` is the smallest difference of two observed values.
     Otherwise columns of zeros and mostly ones would have no optimum.
 
+    A fit is one sequence of rounds, and has no `n_jobs`; the class with CV has it.
+    Columns are numbers, and have no probabilities of levels.
+
     References
     ----------
     Rhodes and Gutmann (2019), Variational noise-contrastive estimation, section 5;
@@ -238,12 +230,11 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
            [0. , 0. , 0. ]])
     """
 
-    _is_positive = True
+    _is_positive = _has_density = True
 
     _parameter_constraints = {
         "alpha": [Number(Real, 0, None, closed="left")],
         "algorithm": [StrOptions(set(ALGORITHMS))],
-        "imputation": [StrOptions(set(FILLERS))],
         "fit_linear": ["boolean"],
         "ridge": [AUTO, Number(Real, 0, None, closed="left")],
         "ridge_linear": [AUTO, Number(Real, 0, None, closed="left")],
@@ -262,7 +253,6 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         alpha=0.02,
         *,
         algorithm="score-matching",
-        imputation="mean",
         fit_linear=True,
         ridge="auto",
         ridge_linear="auto",
@@ -277,7 +267,6 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     ):
         self.alpha = alpha
         self.algorithm = algorithm
-        self.imputation = imputation
         self.fit_linear = fit_linear
         self.ridge = ridge
         self.ridge_linear = ridge_linear
@@ -339,7 +328,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
 
     @by_parts
     @shows_progress
-    def score_samples(self, X):
+    def score_samples(self, X, return_std=False):
         """Compute a held-out log-score of each row, in nats.
 
         The columns are divided into five blocks.  Each block is hidden in turn, and its
@@ -352,13 +341,20 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         ----------
         X : array-like of shape (n_samples, n_features)
             Non-negative; NaN marks missing cells.
+        return_std : bool, default=False
+            Whether to also return standard errors, which takes eight times as long.
 
         Returns
         -------
-        ndarray of shape (n_samples,)
+        score : ndarray of shape (n_samples,)
             0 for a row that is entirely missing, and if all columns are constant.
+        std : ndarray of shape (n_samples,)
+            Standard errors, from eight other estimates; 0 up to rounding for rows of
+            which nothing is drawn.  They do not include the error of chains that are
+            too short.  Only if `return_std` is True.
         """
-        return self._scored(self._checked(X))[0]
+        found = self._scored(self._checked(X), with_errors=return_std)
+        return found if return_std else found[0]
 
     @torch_defaults()
     def to_torch(self):
@@ -375,14 +371,6 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
             torch.tensor(self.linear_),
             torch.tensor(getattr(self, "log_scale_", 0.0), dtype=torch.float64),
         ).requires_grad_(False)
-
-    def _scored(self, X):
-        scores = np.zeros(len(X))
-        with self._threads():
-            n_chains = prediction.N_CHAINS
-            for (rows, _), nodes in chunks(self._schema, X, n_chains):
-                scores[rows[:, 0]] = self._cell_model().log_predictive(nodes)
-        return scores, np.zeros(len(X))
 
     def _cell_model(self):
         start = torch.from_numpy(self.location_)
@@ -446,14 +434,15 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         """Scale the columns, choose the ridges, and build the method."""
         units = em.units_of(data, self.fit_linear)
         self._check_scale(units.scale.numpy())
-        options = Options(
-            self.algorithm, self.imputation, self.fit_linear, self.noise_ratio
-        )
         ridges = (
             None if isinstance(value, str) else float(value)
             for value in (self.ridge, self.ridge_linear)
         )
-        return pose(data, units, options, *ridges)
+        return pose(data, units, self._options(), *ridges)
+
+    def _options(self):
+        """Return how the method is built."""
+        return Options(self.algorithm, self.fit_linear, self.noise_ratio)
 
     def _stopping(self, data):
         """Return how long EM goes on."""
@@ -528,6 +517,4 @@ def _without_effect(algorithm):
     found, reason = {}, f"algorithm={algorithm!r} does not use it"
     if "nce" not in algorithm:
         found["noise_ratio"] = f"{reason}; noise-contrastive ones do, such as 'vnce'"
-    if not algorithm.startswith("imputed"):
-        found["imputation"] = f"{reason}; 'imputed-score-matching' and 'imputed-nce' do"
     return found

@@ -19,9 +19,9 @@ class TruncatedGaussianGraphLearnerCV(GraphSearch):
     ----------
     model : TruncatedGaussianGraphLearner or None, default=None
         The learner whose `alpha` is chosen.  It is cloned, and its `alpha`,
-        `random_state` and `verbose` are not used.  None is a learner with the default
-        parameters.  Warnings and errors name its parameters, such as ``max_iter`` for
-        ``model__max_iter``.
+        `random_state` and `verbose` are not used; its `on_misfit` is.  None is a
+        learner with the default parameters.  Warnings and errors name its parameters,
+        such as ``max_iter`` for ``model__max_iter``.
     alphas : int or array-like of shape (n_alphas,), default=20
         Number of values, at least 2, on a path from the smallest alpha that gives an
         empty graph down to a hundredth of it; or the values themselves.  They refer to
@@ -84,6 +84,10 @@ optimality_gap_, held_out_gain_, marginal_columns_, feature_ranges_, n_features_
 feature_names_in_
         As in `TruncatedGaussianGraphLearner`, for the graph at `alpha_`.
 
+    Notes
+    -----
+    Columns are numbers, and have no probabilities of levels.
+
     Examples
     --------
     >>> import numpy as np
@@ -99,10 +103,9 @@ feature_names_in_
     """
 
     _learner_class = TruncatedGaussianGraphLearner
-    _is_positive = True
+    _is_positive = _has_density = True
     score_samples = TruncatedGaussianGraphLearner.score_samples
     to_torch = TruncatedGaussianGraphLearner.to_torch
-    _scored = TruncatedGaussianGraphLearner._scored
     _cell_model = TruncatedGaussianGraphLearner._cell_model
     _associations = TruncatedGaussianGraphLearner._associations
     _edge_columns = TruncatedGaussianGraphLearner._edge_columns
@@ -124,9 +127,9 @@ class CopulaGraphLearnerCV(GraphSearch):
     ----------
     model : CopulaGraphLearner or None, default=None
         The learner whose `alpha` is chosen.  It is cloned, and its `alpha`,
-        `random_state` and `verbose` are not used.  None is a learner with the default
-        parameters.  Warnings and errors name its parameters, such as ``max_iter`` for
-        ``model__max_iter``.
+        `random_state` and `verbose` are not used; its `on_misfit` is.  None is a
+        learner with the default parameters.  Warnings and errors name its parameters,
+        such as ``max_iter`` for ``model__max_iter``.
     alphas : int or array-like of shape (n_alphas,), default=20
         Number of values, at least 2, on a path from the smallest alpha that gives an
         empty graph down to a hundredth of it; or the values themselves.  See
@@ -188,6 +191,10 @@ covariance_, latent_nodes_, information_, nodes_, feature_indices_, constants_, 
 categories_, loss_curve_, change_, optimality_gap_, held_out_gain_, \
 marginal_columns_, feature_ranges_, n_features_in_, feature_names_in_
         As in `CopulaGraphLearner`, for the graph at `alpha_`.
+
+    Notes
+    -----
+    The model is in arrays, not in a torch module.
 
     Examples
     --------

@@ -366,7 +366,8 @@ class Imputer(IncompleteTransformer):
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
         return_std : bool, default=False
-            Whether to also return the standard errors of the estimates.
+            Whether to also return the standard errors of the estimates, which takes
+            up to eight times as long.
 
         Returns
         -------
@@ -376,8 +377,8 @@ class Imputer(IncompleteTransformer):
         std : ndarray of shape (n_samples,)
             Standard errors, 0 where nothing is drawn; only if `return_std` is True.
         """
-        log_prob, error = self._scored(self._checked(X))
-        return (log_prob, error) if return_std else log_prob
+        found = self._scored(self._checked(X), with_errors=return_std)
+        return found if return_std else found[0]
 
     @available_if(_draws_rows)
     @shows_progress
@@ -499,13 +500,15 @@ class Imputer(IncompleteTransformer):
         models = [one and Shifted(one, shift) for one in models]
         return self._drawn_by(models, X[rows], n_draws, seed)
 
-    def _scored(self, X):
+    def _scored(self, X, *, with_errors=False):
         """Score validated rows; returns values (n,) and standard errors (n,)."""
         scores, errors = np.zeros((2, len(X)))
         with self._threads():
             model = self._cell_model() if self.feature_indices_.size else None
             for (rows, _), nodes in chunks(self._schema, X, n_chains(model)):
-                scores[rows[:, 0]], errors[rows[:, 0]] = model.log_density(nodes)
+                scores[rows[:, 0]], errors[rows[:, 0]] = model.log_density(
+                    nodes, with_errors=with_errors
+                )
         return scores, errors
 
     def _drawer(self, X, n_draws, seed, limits=None):

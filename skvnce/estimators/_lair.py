@@ -32,7 +32,7 @@ from skvnce.estimators._members import (
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._no_table import names_table
-from skvnce.estimators._parts import ACMWG, LAIR, MWG, Adam, Part
+from skvnce.estimators._options import ACMWG, LAIR, MWG, Adam, Option
 from skvnce.estimators._stream import (
     check_can_stream,
 )
@@ -67,13 +67,13 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             default=None
         The autoencoder to train; None is ``VariationalAutoencoder()``.  A fitted one in
         a `sklearn.frozen.FrozenEstimator` is not trained, only sampled, and neither is
-        a `TorchVAE`, your own autoencoder in torch.
+        a `skvnce.options.TorchVAE`, your own autoencoder in torch.
     sampler : str, LAIR, ACMWG, MWG or callable, default="lair"
         ``"lair"``, or a `LAIR` with other proposals; ``"ac-mwg"`` or `ACMWG`, adaptive
         collapsed-Metropolis-within-Gibbs; ``"mwg"`` or `MWG`, Metropolis-within-Gibbs;
         ``"pseudo-gibbs"``; or a function that maps (model, posterior) to a
-        `skvnce.samplers.base.Sampler`.  Except with LAIR, each draw is the last state
-        of a chain.
+        `skvnce.samplers.base.Sampler`.  The classes are in `skvnce.options`.  Except
+        with LAIR, each draw is the last state of a chain.
     n_estimators : "auto" or int, default="auto"
         Number of autoencoders to train.  If there are several, each gets random weights
         of the rows whose variance is an eighth of that of the Bayesian bootstrap (Rubin
@@ -169,6 +169,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
     any table.  If `sampler` is a function without the parameter ``uniforms``, this
     holds only within the same table.  Probabilities of levels are averaged over the
     latents that `sampler` draws, and over the members.
+
+    There is no `n_jobs`: members are trained one after the other.
 
     References
     ----------
@@ -299,12 +301,12 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
     def partial_fit(self, X, y=None):
         """Go on learning from more rows.
 
-        All members learn by the schedule of `VariationalAutoencoder.partial_fit`: the
-        first call is `fit`, the fit is repeated when the number of rows has doubled, up
-        to 20,000 rows, and every other call goes on training.  The first member chooses
-        the number of rounds.  Several members get new random weights of the rows in
-        each call.  Ranges grow with the observed cells.  `held_out_gain_` and
-        `marginal_columns_` are those of the last fit.
+        The first call is `fit`.  All members learn by the schedule of
+        `VariationalAutoencoder.partial_fit`: the fit is repeated when the number of
+        rows has doubled, up to 20,000 rows, and every other call goes on training.  The
+        first member chooses the number of rounds.  Several members get new random
+        weights of the rows in each call.  Ranges grow with the observed cells.
+        `held_out_gain_` and `marginal_columns_` are those of the last fit.
 
         Parameters
         ----------
@@ -341,6 +343,21 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             return self._start_stream(X)
         keep = partial(setattr, self, "estimators_")
         return self._go_on_training(self.estimators_, keep, X)
+
+    def to_torch(self):
+        """Return the fitted decoder of the first member, a `torch.nn.Module`.
+
+        Returns
+        -------
+        torch.nn.Module
+            A copy on the CPU and in double precision, with ``prior()`` and
+            ``likelihood(z)``, of scores of the columns in `feature_indices_`, as
+            `VariationalAutoencoder.to_torch` returns it; of a `TorchVAE`, its `model`.
+        """
+        check_is_fitted(self)
+        if not self.estimators_:
+            raise ValueError("All columns were constant at fit: there is no decoder.")
+        return self.estimators_[0].to_torch()
 
     def _trains_model(self):
         return not isinstance(self.model, FrozenEstimator | TorchVAE)
@@ -417,7 +434,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         """Get the rule of `vae.sampling` that `sampler` stands for."""
         if isinstance(self.sampler, str):
             return sampling.SAMPLERS[self.sampler]()
-        if isinstance(self.sampler, Part):
+        if isinstance(self.sampler, Option):
             return self.sampler._rule()
         keyed = "uniforms" in inspect.signature(self.sampler).parameters
 

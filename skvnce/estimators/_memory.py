@@ -34,7 +34,8 @@ _TREE = 1024  # bytes of a tree of scikit-learn, at least
 _WITHOUT_PAIRS = {"NoisyOr", "VNCEEstimator"}
 _PARTS = {"CopulaGraphLearner", "GaussianImputer", "IncompleteFactorAnalysis"}
 _IN_PARTS = (
-    "Fit to the table in parts: skvnce.Chunks.from_array(X), or a data frame of dask."
+    "Fit to the table in parts: skvnce.options.Chunks.from_array(X), or a data "
+    "frame of dask."
 )
 _SAMPLE = "Fit to a sample of the rows; transform takes all of them in parts."
 

@@ -19,7 +19,7 @@ from skvnce.estimators._callbacks import report_rounds, reports_fit, shows_progr
 from skvnce.estimators._causes import CauseLearner, arrays_of
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._no_table import names_table
-from skvnce.estimators._parts import Adam, check_parameters
+from skvnce.estimators._options import Adam, check_parameters
 from skvnce.estimators._validation import (
     AUTO,
     RANDOM_STATE,
@@ -77,12 +77,12 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         Number of relaxed draws of the causes of each row in a step; only for ``"acp"``
         and ``"avi"``.
     solver : "auto" or Adam, default="auto"
-        Adam.  Its fields that are ``"auto"`` have these values: ``batch_size`` is a
-        twentieth of the rows, from 16 to 128; ``learning_rate_init=0.02``, which `fit`
-        reduces to 0 along half a cosine.  `device` is where it trains and is used.  The
-        other fields are not used.
+        Adam.  The fields of `skvnce.options.Adam` that are ``"auto"`` have these
+        values: ``batch_size`` is a twentieth of the rows, from 16 to 128;
+        ``learning_rate_init=0.02``, which `fit` reduces to 0 along half a cosine.
+        `device` is where it trains and is used.  The other fields are not used.
     max_iter : int, default=100
-        Number of passes over the rows.
+        Number of passes over the rows, all of which are made.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the initial values and of the training.
     verbose : int, default=0
@@ -126,6 +126,10 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
     Sparse tables stay sparse.  Time and memory of a step are proportional to the number
     of its rows times the largest number of ones and missing cells in one of them.  In a
     sparse X, cells that are not stored are zeros; missing cells are stored as NaN.
+
+    A fit is one sequence of steps, and has no `n_jobs`.  Nothing checks a misfit, so
+    that there is no `on_misfit`.  Instead of probabilities of levels there are those of
+    ones, by `inverse_transform`.
 
     References
     ----------
@@ -245,12 +249,13 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
 
     @names_table
     def partial_fit(self, X, y=None):
-        """Continue learning with one pass over more rows.
+        """Go on learning from more rows.
 
-        The first call initialises the model from its rows; it should have some hundred
-        rows, with ones in each column, because a column that first occurs later is
-        learned slowly.  All calls use a constant learning rate; the first call after
-        `fit` restarts Adam.  The prior counts once for all rows so far; a table that is
+        Each call is one pass over its rows, of which none is kept.  The first call, or
+        `fit`, initialises the model from its rows; it should have some hundred rows,
+        with ones in each column, because a column that first occurs later is learned
+        slowly.  All calls use a constant learning rate; the first call after `fit`
+        restarts Adam.  The prior counts once for all rows so far; a table that is
         passed again, in any order of its rows, counts as the same rows.  Rows that are
         entirely missing are ignored.
 

@@ -19,7 +19,7 @@ from skvnce._random import seed_from
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._memory import needs_memory
 from skvnce.estimators._no_table import names_table
-from skvnce.estimators._parts import check_parameters
+from skvnce.estimators._options import check_parameters
 from skvnce.estimators._validation import without_fit
 from skvnce.estimators._weights import checked_weights
 from skvnce.tables.cells import is_frame, is_missing
@@ -281,7 +281,7 @@ def _seed(rng):
 
 
 def _reseeded(estimator, rng):
-    """Set each `random_state` of an estimator and of its parts."""
+    """Set each `random_state` of an estimator and of those within it."""
     names = [
         name
         for name in sorted(estimator.get_params())

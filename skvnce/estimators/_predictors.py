@@ -82,6 +82,8 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
     same way.  Coefficients are therefore too small, and for inference the imputer must
     see the outcome, too: use :func:`skvnce.pooling.fit_each`.  Trees predict better
     from draws than from one filled table; linear models do not (see the user guide).
+    Lines on progress and the check of a misfit are those of `imputer`, by its `verbose`
+    and `on_misfit`.
 
     Because coefficients are too small, and because averages over draws reduce the
     effect of missing cells once more, averages of probabilities are too cautious.
@@ -266,6 +268,8 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
     same way.  Coefficients are therefore too small, and for inference the imputer must
     see the outcome, too: use :func:`skvnce.pooling.fit_each`.  Trees predict better
     from draws than from one filled table; linear models do not (see the user guide).
+    Lines on progress and the check of a misfit are those of `imputer`, by its `verbose`
+    and `on_misfit`.
 
     The models get what the imputer returns: arrays, or data frames with the data types
     of X if X is a data frame.  Columns that the imputer passes through (names of rows,

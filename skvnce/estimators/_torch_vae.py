@@ -1,5 +1,7 @@
 """A user's own autoencoder as a member of LAIRImputer."""
 
+from copy import deepcopy
+
 import numpy as np
 import torch
 from sklearn.utils._param_validation import StrOptions
@@ -9,13 +11,13 @@ from skvnce._device import DEVICES, device_in_use, resolve_device
 from skvnce.algorithms.gaussian.normal_scores import CellScores
 from skvnce.algorithms.vae import autoencoder
 from skvnce.estimators._modules import filled_once
-from skvnce.estimators._parts import Part
+from skvnce.estimators._options import Option
 from skvnce.estimators._validation import integer_from
 from skvnce.fitted.autoencoder import EncoderModel
 from skvnce.models.own_vae import moved_to, own_autoencoder
 
 
-class TorchVAE(Part):
+class TorchVAE(Option):
     """Your own trained autoencoder, for the parameter `model` of `LAIRImputer`.
 
     `LAIRImputer` copies it and does not train it.  Columns are not standardised.
@@ -43,7 +45,8 @@ class TorchVAE(Part):
     --------
     >>> import torch
     >>> from torch.distributions import Independent, Normal
-    >>> from skvnce import LAIR, LAIRImputer, TorchVAE
+    >>> from skvnce import LAIRImputer
+    >>> from skvnce.options import LAIR, TorchVAE
     >>> class Decoder(torch.nn.Module):
     ...     def prior(self):
     ...         return Independent(Normal(torch.zeros(1), torch.ones(1)), 1)
@@ -78,23 +81,27 @@ class TorchMember:
 
     Parameters
     ----------
-    part : TorchVAE
+    option : TorchVAE
     n_features : int
     """
 
-    def __init__(self, part, n_features):
+    def __init__(self, option, n_features):
         self.n_features_in_ = n_features
         self.feature_indices_, self.constants_ = np.arange(n_features), {}
-        self.n_importance_samples = int(part.n_importance_samples)
-        modules = own_autoencoder(part.model, part.posterior, n_features)
+        self.n_importance_samples = int(option.n_importance_samples)
+        modules = own_autoencoder(option.model, option.posterior, n_features)
         self._modules = autoencoder.Autoencoder(*modules)
-        self._device, self._moved = part.device, []
-        resolve_device(part.device, "model.device")
+        self._device, self._moved = option.device, []
+        resolve_device(option.device, "model.device")
         self._autoencoder()
 
     def __getstate__(self):
         """Leave copies on other devices out of pickles."""
         return {**vars(self), "_moved": []}
+
+    def to_torch(self):
+        """Return a copy of the model, on the CPU."""
+        return deepcopy(self._modules.model)
 
     @filled_once
     def _autoencoder(self):

@@ -20,7 +20,7 @@ from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import tail_messages, warn_or_raise
 from skvnce.estimators._no_table import names_table
-from skvnce.estimators._parts import Adam
+from skvnce.estimators._options import Adam
 from skvnce.estimators._scores import FAMILIES
 from skvnce.estimators._stream import (
     check_can_stream,
@@ -95,16 +95,16 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         Dropout rate in the residual blocks.
     solver : "auto" or Adam, default="auto"
         AdamW, with averages of the parameters over about the last 200 steps.  The
-        fields of `Adam` that are ``"auto"`` have these values: ``batch_size=128``;
-        ``learning_rate_init=4e-3`` for the networks, and 0.3 times as large for the
-        linear part; ``weight_decay=0.05``; ``n_iter_no_change=5``: training stops after
-        this number of rounds without a better prediction of held-out cells, and returns
-        to the best round; ``validation_fraction=0.1``: the share of the observed cells
-        that are held out to choose the number of rounds.  Afterwards the same number of
-        rounds, at most six, uses all cells with a decreasing learning rate.  With 0,
-        `max_iter` rounds on all cells precede them.
+        fields of `skvnce.options.Adam` that are ``"auto"`` have these values:
+        ``batch_size=128``; ``learning_rate_init=4e-3`` for the networks, and 0.3 times
+        as large for the linear part; ``weight_decay=0.05``; ``n_iter_no_change=5``:
+        training stops after this number of rounds without a better prediction of
+        held-out cells, and returns to the best round; ``validation_fraction=0.1``: the
+        share of the observed cells that are held out to choose the number of rounds.
+        Afterwards the same number of rounds, at most six, uses all cells with a
+        decreasing learning rate.  With 0, `max_iter` rounds on all cells precede them.
     max_iter : int, default=18
-        Maximum number of rounds of 50 steps; 0 keeps the linear model.
+        Maximum number of rounds of 50 steps of the optimiser; 0 keeps the linear model.
     n_importance_samples : int, default=256
         Number of draws of the latents in `transform` and `score_samples`; the lower
         bound of the log-likelihood increases with it.
@@ -174,6 +174,9 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     A nominal column has a logit for each level, and an ordinal column is an interval of
     a normal variable.  With categories the linear model has the factors of a latent
     normal model that 100 sweeps of Gibbs sampling estimate, with a shrinkage of 0.5.
+
+    Training is one sequence of rounds, and has no `n_jobs`.  For probabilities of
+    levels given the other cells, pass the estimator to `LAIRImputer`.
 
     References
     ----------

@@ -34,7 +34,7 @@ from skvnce.estimators._members import (
 )
 from skvnce.estimators._memory import check_fit
 from skvnce.estimators._no_table import names_table
-from skvnce.estimators._parts import Adam
+from skvnce.estimators._options import Adam
 from skvnce.estimators._validation import (
     AUTO,
     OF_CATEGORIES,
@@ -61,13 +61,13 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     ----------
     model : {"vae", "flow", "coupling-flow", "factor-analysis"}, IncompleteDensity or \
             callable, default="vae"
-        An `IncompleteDensity` is a density with the settings of its training, and the
-        others stand for ``IncompleteDensity(model)``.  ``"vae"``: an autoencoder,
-        whose log-density VGI replaces by a bound; it is drawn from by latent-adaptive
-        importance resampling, as in `LAIRImputer`.  ``"flow"``: an autoregressive
-        neural spline flow.  ``"factor-analysis"``: at most 20 factors.  A callable
-        makes your own density.  From these q proposes draws, and a Metropolis-Hastings
-        step accepts or rejects them.
+        A `skvnce.options.IncompleteDensity` is a density with the settings of its
+        training, and the others stand for ``IncompleteDensity(model)``.  ``"vae"``: an
+        autoencoder, whose log-density VGI replaces by a bound; it is drawn from by
+        latent-adaptive importance resampling, as in `LAIRImputer`.  ``"flow"``: an
+        autoregressive neural spline flow.  ``"factor-analysis"``: at most 20 factors.
+        A callable makes your own density.  From these q proposes draws, and a
+        Metropolis-Hastings step accepts or rejects them.
     n_estimators : "auto" or int, default="auto"
         Number of densities to fit.  If there are several, each gets random weights of
         the rows whose variance is an eighth of that of the Bayesian bootstrap (Rubin
@@ -174,6 +174,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     are integers.  Chains of the training are restricted to the range of the observed
     values of each column; a `ConvergenceWarning` names columns in which many proposals
     were outside this range.
+
+    There is no `n_jobs`: members are trained one after the other.
 
     References
     ----------
@@ -295,11 +297,12 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
 
     @names_table
     def partial_fit(self, X, y=None):
-        """Go on training with other rows, from the fitted models (fine-tuning).
+        """Go on learning from more rows.
 
-        Each model is trained by variational Gibbs inference for as many rounds as
-        held-out cells chose in `fit`.  Columns, possible values and standardisation
-        remain those of `fit`.  The first call is a `fit`.
+        The first call is `fit`.  Every other call trains each model on its rows alone,
+        for as many rounds as held-out cells chose in `fit`, so that no row is kept, and
+        the earlier ones are slowly forgotten (fine-tuning).  Columns, possible values
+        and standardisation remain those of `fit`.
 
         Parameters
         ----------

@@ -22,7 +22,7 @@ from skvnce.estimators._memory import check_fit
 from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._modules import state_of
 from skvnce.estimators._no_table import names_table
-from skvnce.estimators._parts import LBFGS, Adam
+from skvnce.estimators._options import LBFGS, Adam
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import (
@@ -108,9 +108,10 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         ``"lbfgs"`` alternates between updates of posterior and model (variational EM)
         with common random numbers.  ``"adam"`` optimises both together on mini-batches
         and also supports posteriors of discrete draws.  ``"auto"`` is ``"lbfgs"``
-        whenever it is possible.  You can also pass `skvnce.LBFGS`, or `skvnce.Adam`,
-        of which only `batch_size` (``"auto"`` is 200), `learning_rate_init`
-        (``"auto"`` is 0.03, and the rate decreases to zero) and `device` are used.
+        whenever it is possible.  You can also pass `skvnce.options.LBFGS`, or
+        `skvnce.options.Adam`, of which only `batch_size` (``"auto"`` is 200),
+        `learning_rate_init` (``"auto"`` is 0.03, and the rate decreases to zero) and
+        `device` are used.
     ridge : "auto" or float, default="auto"
         Strength of the penalty ``ridge |theta|^2 / (2 n)`` of the model's parameters.
         ``"auto"`` is 0 for your own models.  For the default model it is the number of
@@ -221,6 +222,9 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
     The standard error of `log_scale_` decreases with n and nu, and increases with the
     distance between noise and data; `log_scale_gap_` compares it with a second
     estimate.  For flexible models and few rows `log_scale_` is too low.
+
+    A fit is one sequence of rounds, and has no `n_jobs`.  Columns are numbers, and have
+    no probabilities of levels.
 
     References
     ----------

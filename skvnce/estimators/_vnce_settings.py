@@ -19,7 +19,7 @@ from skvnce.algorithms.vnce.errors import (
 )
 from skvnce.algorithms.vnce.fit import Settings, Solver
 from skvnce.algorithms.vnce.gap import MOST_LOST
-from skvnce.estimators._parts import LBFGS, Adam, fields_of
+from skvnce.estimators._options import LBFGS, Adam, fields_of
 from skvnce.models.noise import NoPartialDensity, NotANoise, UnsuitableNoise
 
 # instead of "auto"; missing cells have a power of two: their draws are a lattice
@@ -50,11 +50,11 @@ def solver_of(solver, max_iter):
     ValueError
         If a field of `Adam` is set that is not used.
     """
-    part, name = solver, solver
-    if not isinstance(part, str):
-        name = "adam" if isinstance(part, Adam) else "lbfgs"
-    adam = fields_of(part if isinstance(part, Adam) else "auto", "solver", _ADAM)
-    lbfgs = part if isinstance(part, LBFGS) else LBFGS()
+    option, name = solver, solver
+    if not isinstance(option, str):
+        name = "adam" if isinstance(option, Adam) else "lbfgs"
+    adam = fields_of(option if isinstance(option, Adam) else "auto", "solver", _ADAM)
+    lbfgs = option if isinstance(option, LBFGS) else LBFGS()
     return Solver(
         name,
         max_iter,

@@ -6,20 +6,24 @@ columns, data types, bounds, `where` and the rest are the same for all models, s
 `skvnce.fitted.fill` and the base class of imputers.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
 from skvnce.tables.cell_limits import CellLimits
 
+_REPEATED = 8  # estimates of the score of a row of which its error is computed
+
 
 class CellModel(Protocol):
     """A fitted model that fills and draws the missing cells of rows.
 
-    It may also have ``log_density(nodes)``, which returns values (n,) and their
-    standard errors (n,), and ``n_chains(n_draws)``, the number of copies of the rows
-    that are in memory at a time when so many draws are made, or with None when means
-    are computed; without it one copy is.
+    It may also have ``log_density(nodes, with_errors)``, which returns values (n,) and
+    their standard errors (n,), of any value if they are not requested, and
+    ``n_chains(n_draws)``, the number of copies of the rows that are in memory at a time
+    when so many draws are made, or with None when means are computed; without it one
+    copy is.
     """
 
     def fill(
@@ -58,3 +62,29 @@ class CellModel(Protocol):
 def n_chains(model: CellModel, n_draws: int | None = None) -> int:
     """Return how many copies of the rows a model has in memory at a time."""
     return model.n_chains(n_draws) if hasattr(model, "n_chains") else 1
+
+
+def repeated(estimate: Callable, *, with_errors: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Estimate values of rows, and perhaps their errors by other estimates.
+
+    Parameters
+    ----------
+    estimate : callable
+        Maps the number of an estimate to values (n,).
+    with_errors : bool
+
+    Returns
+    -------
+    values : ndarray of shape (n,)
+        The first estimate.
+    errors : ndarray of shape (n,)
+        Standard deviations of eight others; 0 if they are not requested.
+    """
+    values = estimate(0)
+    if not with_errors:
+        return values, np.zeros(len(values))
+    found = np.array([estimate(1 + i) for i in range(_REPEATED)])
+    possible, errors = np.isfinite(found).all(0), np.full(len(values), np.inf)
+    # the differences of equal numbers are 0, those from their mean are not
+    errors[possible] = (found - found[0])[:, possible].std(0, ddof=1)
+    return values, errors

@@ -58,7 +58,9 @@ class Member(Protocol):
         """Draw missing cells; see `CellModel`."""
         ...
 
-    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Estimate log-densities and their standard errors; see `CellModel`."""
         ...
 
@@ -100,7 +102,9 @@ class EncoderMember(NamedTuple):
         """Approximate means; see `Member`."""
         return self.model.mean(nodes, self.bounds)
 
-    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Estimate log-densities and their standard errors; see `CellModel`."""
         return self.model.log_density(nodes, self.n_scored)
 
@@ -147,7 +151,9 @@ class ChainMember(NamedTuple):
         drawn = self.model.draws(nodes, partial(_of_rows, 0), **_APPROXIMATE)
         return drawn.mean(0), {}
 
-    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Estimate log-densities and their standard errors; see `CellModel`."""
         return self.model.log_density(nodes, self.n_scored)
 
@@ -187,7 +193,9 @@ class Ensemble(NamedTuple):
             cells[:, node] = levels.argmax(1)
         return cells, probabilities
 
-    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Estimate the log of the average density, and its errors; each (n,)."""
         found = np.array([member.log_density(nodes) for member in self.members])
         log_prob, error = found[:, 0], found[:, 1]

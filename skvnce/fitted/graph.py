@@ -1,5 +1,6 @@
 """A fitted truncated Gaussian graph: it fills, draws and scores rows."""
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._keyed import row_keyed
 from skvnce.algorithms.graph import prediction
 from skvnce.algorithms.graph.chain_means import N_TABLES
+from skvnce.fitted.base import repeated
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.tables.cell_limits import CellLimits
 
@@ -60,13 +62,20 @@ class GraphModel(NamedTuple):
         )
         return found.numpy()
 
-    def log_predictive(self, nodes: np.ndarray) -> np.ndarray:
-        """Score rows by their held-out cells; (n,)."""
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Score rows by their held-out cells, and estimate errors; each (n,)."""
+        return repeated(partial(self._log_predictive, nodes), with_errors=with_errors)
+
+    def _log_predictive(self, nodes: np.ndarray, number: int) -> np.ndarray:
+        """Estimate the scores; others with another number."""
+        first = 1 + prediction.N_CHAINS * number
         return prediction.log_predictive(
             self.model,
             Incomplete.from_array(nodes),
             self.start,
-            lambda block: row_keyed(nodes, 1 + block),
+            lambda block: row_keyed(nodes, first + block),
             burn_in=self.n_steps // 2,
             n_steps=self.n_steps,
-        )
+        ).numpy()

@@ -5,6 +5,7 @@ tables with categories, or with limits of cells.  Both have the same methods.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -25,6 +26,7 @@ from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
 from skvnce.algorithms.mixed.fill import Chains
 from skvnce.algorithms.mixed.gibbs import Factors, at_once
 from skvnce.distributions.normal import Normal
+from skvnce.fitted.base import repeated
 from skvnce.tables.cell_limits import CellLimits
 
 Pair = tuple[np.ndarray, np.ndarray]  # mean and covariance
@@ -129,7 +131,9 @@ class CopulaModel(NamedTuple):
         scaled, model = self.units.scaled(nodes), self._within(limits)
         return self.units.restored(copula.draw(model, scaled, n_draws))
 
-    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Compute log-densities of rows, and their standard errors, 0; each (n,)."""
         found = copula.log_prob(self.model, self.units.scaled(nodes)).numpy()
         return found - self.units.log_scales(nodes), np.zeros(len(nodes))
@@ -240,16 +244,25 @@ class LatentNormal(NamedTuple):
         ]
         return torch.cat(found, 1).numpy()
 
-    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Estimate log-probabilities, with the first of the parameters; (n,)."""
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate log-probabilities, with the first of the parameters; each (n,).
+
+        Errors are the standard deviations of other estimates: points of a lattice are
+        not independent draws, and the variance within them is far too large.
+        """
+        return repeated(partial(self._log_prob, nodes), with_errors=with_errors)
+
+    def _log_prob(self, nodes: np.ndarray, seed: int) -> np.ndarray:
         model = self.latents, self.normals[0]
         found = [
             score.log_prob(
-                *model, Incomplete.from_array(part), row_lattice(part, 0), _SCORED
+                *model, Incomplete.from_array(part), row_lattice(part, seed), _SCORED
             )
             for part, _ in self._parts(nodes)
         ]
-        return torch.cat(found).numpy(), np.zeros(len(nodes))
+        return torch.cat(found).numpy()
 
     def moments(self, normal: Normal) -> Pair:
         """Return mean and covariance of the latent variables."""

@@ -55,7 +55,9 @@ class ScaledDensity(NamedTuple):
         """Draw the latents with torch's global stream; (n_draws, n, n_components)."""
         return self._drawn(nodes, n_draws, _LATENTS).numpy()
 
-    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Compute log-densities of rows and their standard errors; each (n,)."""
         with torch.no_grad():
             found, error = self.fitted.log_prob(

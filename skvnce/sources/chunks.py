@@ -33,7 +33,8 @@ class Chunks:
     Examples
     --------
     >>> import numpy as np
-    >>> from skvnce import Chunks, GaussianImputer
+    >>> from skvnce import GaussianImputer
+    >>> from skvnce.options import Chunks
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(600, 1)) + rng.normal(size=(600, 3))
     >>> X[rng.random(X.shape) < 0.2] = np.nan

@@ -64,7 +64,7 @@ def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
             "stay missing. Read them as numbers or dates if they are such; "
             'categorical_features={column: "nominal"} models them, and "passthrough" '
             "instead of it leaves them out without this warning. It is a parameter of "
-            "the imputer that is the model of ForestImputer and ConsistentImputer "
+            "the imputer that is the model of ForestImputer and ConstrainedImputer "
             "(model=GaussianImputer(...)), or the imputer of a predictor."
         )
     if asked:

@@ -170,7 +170,8 @@ def reject_no_table(X: ArrayLike, name: str = "X") -> None:
         shown = _shortened(X)
         remedy = f"pandas.read_csv({shown})"
         if str(X).lower().endswith((".parquet", ".pq")):
-            remedy = f"pandas.read_parquet({shown}), or Chunks.from_parquet({shown})"
+            parts = f"skvnce.options.Chunks.from_parquet({shown})"
+            remedy = f"pandas.read_parquet({shown}), or {parts}"
         raise TypeError(
             f"{name} is {shown}, no table. If it is a file, read it, for example by "
             f"{remedy}."

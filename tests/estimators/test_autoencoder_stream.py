@@ -9,9 +9,10 @@ import torch
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
-from skvnce import Adam, GaussianImputer, LAIRImputer, VariationalAutoencoder
+from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
 from skvnce.estimators import _stream
 from skvnce.estimators._stream import Stream
+from skvnce.options import Adam
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),

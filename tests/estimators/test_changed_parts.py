@@ -8,13 +8,9 @@ import pytest
 from sklearn.base import clone
 
 from estimators.test_large import most_rows, table  # noqa: F401
-from skvnce import (
-    Chunks,
-    CopulaGraphLearner,
-    GaussianImputer,
-    IncompleteFactorAnalysis,
-)
+from skvnce import CopulaGraphLearner, GaussianImputer, IncompleteFactorAnalysis
 from skvnce.estimators import _large
+from skvnce.options import Chunks
 from skvnce.sources import summary
 
 LEARNERS = [GaussianImputer(random_state=0), CopulaGraphLearner(random_state=0)]

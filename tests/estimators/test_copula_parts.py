@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from skvnce import Chunks, CopulaGraphLearner
+from skvnce import CopulaGraphLearner
 from skvnce._keyed import number_keyed
 from skvnce.algorithms.graph import copula, copula_m_step, copula_parts
 from skvnce.algorithms.mixed import counted
@@ -16,6 +16,7 @@ from skvnce.algorithms.mixed.columns import NOMINAL, Marginal
 from skvnce.algorithms.mixed.gibbs import Factors
 from skvnce.distributions.quantiles import inside
 from skvnce.estimators import _copula_parts
+from skvnce.options import Chunks
 from skvnce.sources import summary
 
 FITTED = ("associations_", "precision_", "mean_", "edge_probabilities_", "loss_curve_")

@@ -14,14 +14,8 @@ from sklearn.base import clone
 from torch.distributions import Independent, Normal
 
 from skvnce import (
-    LBFGS,
-    MCEM,
-    VGI,
-    Adam,
-    IncompleteDensity,
     LAIRImputer,
     NoisyOr,
-    TorchVAE,
     VariationalAutoencoder,
     VGIImputer,
     VNCEEstimator,
@@ -34,6 +28,7 @@ from skvnce.algorithms.vae.gradient import WeightedBound
 from skvnce.algorithms.vae.sampling import SAMPLERS
 from skvnce.estimators import _scores
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
+from skvnce.options import LBFGS, MCEM, VGI, Adam, IncompleteDensity, TorchVAE
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),

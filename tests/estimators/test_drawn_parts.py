@@ -7,18 +7,18 @@ from sklearn.base import clone
 
 from estimators.test_large import parts, table
 from skvnce import (
-    Chunks,
-    ConsistentImputer,
+    ConstrainedImputer,
     ForestImputer,
     GaussianImputer,
     LAIRImputer,
     VariationalAutoencoder,
 )
+from skvnce.options import Chunks
 
 QUIET = {"on_misfit": "ignore"}
 MODEL = GaussianImputer(n_parameter_draws=3, **QUIET)
 FOREST = ForestImputer(MODEL, n_estimators=2, random_state=0)
-CONSISTENT = ConsistentImputer(MODEL, sums={2: [3, 4]}, random_state=0)
+CONSTRAINED = ConstrainedImputer(MODEL, sums={2: [3, 4]}, random_state=0)
 VAE = VariationalAutoencoder(1, max_iter=1, **QUIET)
 LAIR = LAIRImputer(VAE, n_estimators=3, n_steps=1, random_state=0, **QUIET)
 
@@ -31,7 +31,7 @@ def summed(n):
 
 
 @pytest.mark.parametrize(
-    "estimator", [LAIR, FOREST, CONSISTENT], ids=["LAIR", "forest", "consistent"]
+    "estimator", [LAIR, FOREST, CONSTRAINED], ids=["LAIR", "forest", "consistent"]
 )
 def test_a_completed_table_has_one_draw_of_the_parameters(estimator):
     """Each copy draws with one member or draw; in turns, each is used as often."""
@@ -50,7 +50,7 @@ def test_a_completed_table_has_one_draw_of_the_parameters(estimator):
     np.testing.assert_array_equal(np.concatenate(list(again)), found[1])
     for one in (found[0], np.concatenate(list(other))):
         assert np.mean(one[hidden] == found[1][hidden]) < 0.7
-    if estimator is CONSISTENT:
+    if estimator is CONSTRAINED:
         np.testing.assert_allclose(found[0][:, 2], found[0][:, 3:].sum(1), atol=1e-9)
 
 
@@ -115,7 +115,7 @@ def test_equations_and_categories_of_dask():
     cells = pd.DataFrame({"a": a, "b": b, "total": a + b})
     frame = cells.mask(rng.random(cells.shape) < 0.2)
     frame = frame.assign(c=pd.Categorical(rng.choice(["x", "y"], 120)), n=range(120))
-    imputer = ConsistentImputer(sums={"total": ["a", "b"]}, random_state=0).fit(frame)
+    imputer = ConstrainedImputer(sums={"total": ["a", "b"]}, random_state=0).fit(frame)
     lazy = dd.from_pandas(frame, npartitions=3)
     for filled in (imputer.transform(lazy), imputer.sample(lazy, 1, 0)[0]):
         found = filled.compute()

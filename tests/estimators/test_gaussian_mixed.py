@@ -6,15 +6,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import stats
 from sklearn.exceptions import ConvergenceWarning
 from statistical import FAILURE, p_counts, p_means
 
 from skvnce import GaussianImputer
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
+from skvnce.algorithms.mixed.columns import Latents, Marginal
+from skvnce.distributions.normal import Normal
 from skvnce.estimators import _gaussian_mixed
 from skvnce.exceptions import MisfitWarning
 from skvnce.fitted.normal import LatentNormal
+from skvnce.options import Chunks
 
 N = 300
 
@@ -123,6 +127,85 @@ def test_scores(fitted):
     mixed_up = truth.copy()
     mixed_up["size"] = truth["size"].to_numpy()[::-1]
     assert model.score(truth) > model.score(mixed_up) + 0.2
+
+
+def box(rho, low, high):
+    """Compute the probability of boxes of two standard normals by quadrature."""
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    ends = np.clip([low[0], high[0]], -9, 9)
+    z = ends.mean(0) + (ends[1] - ends[0]) / 2 * nodes[:, None]
+    inner = [
+        stats.norm.cdf((one[1] - rho * z) / (1 - rho**2) ** 0.5) for one in (low, high)
+    ]
+    density = weights[:, None] * stats.norm.pdf(z) * (inner[1] - inner[0])
+    return density.sum(0) * (ends[1] - ends[0]) / 2
+
+
+def test_errors_of_scores_are_as_large_as_stated(seed):
+    """Of a number and two ordinal columns, by exact probabilities of their levels.
+
+    Eight repetitions give an unbiased variance; squared errors are compared with it.
+    """
+    covariance = np.array([[1.0, 0.6, 0.5], [0.6, 1.0, 0.7], [0.5, 0.7, 1.0]])
+    cuts, line = ([-1.0, 0.3, 1.2], [-0.5, 0.8]), np.linspace(-6, 6, 2001)
+    edges = [np.array([-np.inf, *one, np.inf]) for one in cuts]
+    marginals = [
+        Marginal(*(torch.from_numpy(line) for _ in range(3))),
+        *(
+            Marginal(
+                torch.arange(len(one) - 1.0).double(),
+                *map(torch.tensor, (one[:-1], one[1:])),
+            )
+            for one in edges
+        ),
+    ]
+    latents = Latents(marginals, [0, 1, 2], [1, 1, 1])
+    normal = Normal(torch.zeros(3).double(), torch.from_numpy(covariance))
+    model = LatentNormal(latents, ["numeric", "ordinal", "ordinal"], [normal])
+    rng = np.random.default_rng(seed)
+    z = rng.multivariate_normal(np.zeros(3), covariance, size=600)
+    codes = [np.digitize(z[:, 1 + j], one) for j, one in enumerate(cuts)]
+    rows = np.column_stack([z[:, 0], *codes])
+
+    slope = covariance[1:, 0]
+    rest = covariance[1:, 1:] - np.outer(slope, slope)
+    scale = np.sqrt(np.diag(rest))
+    low, high = (
+        [(edges[j][codes[j] + k] - slope[j] * z[:, 0]) / scale[j] for j in (0, 1)]
+        for k in (0, 1)
+    )
+    exact = stats.norm.logpdf(z[:, 0]) + np.log(
+        box(rest[0, 1] / scale.prod(), low, high)
+    )
+    errors, stated = model.log_prob(rows) - exact, model.log_prob_errors(rows)
+
+    def excess(factor):
+        """Standardise the mean of squared errors minus squared stated errors."""
+        found = (np.square(errors) - np.square(factor * stated)) / np.mean(stated**2)
+        return found.mean() / (found.std() / len(found) ** 0.5)
+
+    assert abs(errors).max() < 0.1 and abs(errors).mean() > 1e-4
+    assert abs(excess(1.0)) < 5
+    assert excess(0.5) > 5 and excess(2.0) < -5
+    rows[:, 1] = np.nan  # one bounded variable: nothing is drawn
+    assert (model.log_prob_errors(rows) == 0).all()
+    rows[:, 2] = np.nan
+    expected = stats.norm.logpdf(z[:, 0])
+    np.testing.assert_allclose(model.log_prob(rows), expected, atol=1e-10)
+
+
+def test_standard_errors_of_scores(fitted):
+    model, X, _, _ = fitted
+    scores, errors = model.score_samples(X, return_std=True)
+    np.testing.assert_array_equal(scores, model.score_samples(X))
+    assert (errors[X.notna().sum(axis=1) > 2] > 0).all() and errors.max() < 1
+    again = model.score_samples(X.iloc[[7, 3, 40]], return_std=True)[1]
+    np.testing.assert_allclose(again, errors[[7, 3, 40]], rtol=1e-6)
+    numbers = np.random.default_rng(0).normal(size=(30, 2))
+    exact = GaussianImputer(n_parameter_draws=0).fit(numbers)
+    assert (exact.score_samples(numbers, return_std=True)[1] == 0).all()
+    with pytest.raises(ValueError, match="return_std is not available for a table in"):
+        exact.score_samples(Chunks([numbers]), return_std=True)
 
 
 def test_a_stored_model_fills_equally(fitted):

@@ -7,11 +7,12 @@ import pandas as pd
 import pytest
 import torch
 
-from skvnce import Chunks, GaussianImputer
+from skvnce import GaussianImputer
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.gaussian import em, online
 from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.distributions.normal import Normal
+from skvnce.options import Chunks
 
 
 def stream(n, seed, skewed=True):

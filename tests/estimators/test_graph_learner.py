@@ -120,7 +120,7 @@ def test_constant_columns_are_left_out_and_filled_by_their_value(value, X, frame
         learner().fit(frame.assign(weight=value))
 
 
-@pytest.mark.parametrize("method", ["score-matching", "vnce", "imputed-nce"])
+@pytest.mark.parametrize("method", ["score-matching", "vnce"])
 def test_a_table_of_constants_has_no_links_and_is_filled(method):
     X = np.tile([2.0, 0.0], (9, 1))
     X[0, 0] = X[3, 1] = np.nan
@@ -309,6 +309,31 @@ def test_entirely_missing_rows(X):
     assert (filled > 0).all()
     assert (fitted.score_samples(empty) == 0).all()
     assert fitted.sample(empty, random_state=0)[0].min() > 0
+
+
+def test_errors_of_scores_are_as_large_as_stated(seed):
+    """Against the mean of many other estimates; complete rows need no draws."""
+    rng = np.random.default_rng(seed)
+    X = rng.gamma(4.0, size=(300, 4))
+    X[:, 1] += X[:, 0]
+    X[rng.uniform(size=X.shape) < 0.3] = np.nan
+    fitted = learner(n_steps=6).fit(X)
+    scores, stated = fitted.score_samples(X, return_std=True)
+    np.testing.assert_array_equal(scores, fitted.score_samples(X))
+    rows = stated > 1e-12
+    assert 100 < rows.sum() < 300
+    others = np.array([fitted._scored(X[rows], 100 + i) for i in range(40)])
+    variance = others.var(0, ddof=1)
+    errors = np.square(scores[rows] - others.mean(0)) * 40 / 41  # unbiased
+
+    def away_from_one(ratios):
+        return (ratios.mean() * 37 / 39 - 1) / (ratios.std() / rows.sum() ** 0.5)
+
+    for found in (errors, np.square(stated[rows])):
+        assert abs(away_from_one(found / variance)) < 5
+        assert away_from_one(found / 4 / variance) < -5
+    complete = rng.gamma(4.0, size=(5, 4))
+    assert fitted.score_samples(complete, return_std=True)[1].max() < 1e-12
 
 
 # Attributes

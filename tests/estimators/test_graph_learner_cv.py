@@ -394,7 +394,7 @@ def test_the_fitted_attributes_are_those_of_the_last_fit(data):
     model = TruncatedGaussianGraphLearner(n_steps=2, max_iter=2)
     path = fitted(named, model=model, alphas=2)
     assert path.nodes_.tolist() == list(named)
-    path.set_params(model__algorithm="imputed-nce", model__noise_ratio=1)
+    path.set_params(model__algorithm="vnce", model__noise_ratio=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         path.fit(data[0][:, :3])

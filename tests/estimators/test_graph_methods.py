@@ -7,10 +7,12 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from _graph_controls import GraphControl, graph_learner
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
 from skvnce.algorithms.graph import maximum_likelihood
+from skvnce.algorithms.graph.problem import ALGORITHMS, CONTROLS
 from skvnce.algorithms.graph.single_imputation import FILLERS
 from skvnce.exceptions import DivergenceError, MisfitWarning
 
@@ -21,12 +23,10 @@ METHODS = [
     "pseudo-likelihood",
     "vnce",
     "vnce-cdi",
-    "vnce-cdi-mean",
     "vnce-lognormal",
-    "vnce-lognormal-plain",
-    "imputed-score-matching",
-    "imputed-nce",
+    *CONTROLS,
 ]
+IMPUTE = ["imputed-score-matching", "imputed-nce"]
 # three rounds on 40 rows, where a warning of a misfit is right at some seeds
 pytestmark = pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")
 
@@ -40,7 +40,7 @@ def learner(method, **params):
     given = {**defaults, "random_state": 0, **params}
     if "nce" not in method:
         del given["noise_ratio"]  # fit warns that it has no effect
-    return TruncatedGaussianGraphLearner(algorithm=method, **given)
+    return graph_learner(algorithm=method, **given)
 
 
 def table(seed, n=40, d=4, hidden=0.2, slope=1.5):
@@ -84,6 +84,13 @@ def check_fitted(fitted, X):
     assert np.isfinite(filled).all()
     assert (filled >= 0).all()
     assert np.isfinite(fitted.score_samples(X)).all()
+
+
+def test_estimators_offer_no_control(X):
+    assert {*METHODS} == {*ALGORITHMS, *CONTROLS} and len(CONTROLS) == 4
+    for name in CONTROLS:
+        with pytest.raises(ValueError, match=f"'algorithm' .*{name!r}"):
+            TruncatedGaussianGraphLearner(algorithm=name).fit(X)
 
 
 # What they have in common
@@ -139,7 +146,7 @@ def test_columns_have_no_units(method, X):
 
 @pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")  # of zeros
 @pytest.mark.parametrize("imputation", FILLERS)
-@pytest.mark.parametrize("method", METHODS[-2:])
+@pytest.mark.parametrize("method", IMPUTE)
 def test_imputations(method, imputation, X):
     fitted = learner(method, imputation=imputation).fit(X)
     check_fitted(fitted, X)
@@ -149,7 +156,7 @@ def test_imputations(method, imputation, X):
     assert same == (imputation == "mean")
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CONTROLS)
 def test_an_unknown_imputation_is_refused_by_name(method, X):
     with pytest.raises(ValueError, match=re.escape("'median'")) as caught:
         learner(method, imputation="median").fit(X)
@@ -324,13 +331,13 @@ def test_chains_stay_with_correlated_columns(seed):
     assert fitted.score(X) > independent.score(X) + 5
 
 
-@pytest.mark.parametrize("method", ["imputed-score-matching", "imputed-nce"])
+@pytest.mark.parametrize("method", IMPUTE)
 @pytest.mark.parametrize("imputation", ["mean", "zeros"])
 def test_baselines_learn_from_the_table_that_was_filled(method, imputation, seed):
     rng = np.random.default_rng(seed)
     X = rng.gamma(4.0, size=(60, 3)) * [1.0, 10.0, 0.1]
     X[rng.uniform(size=X.shape) < 0.3] = np.nan
-    learner = TruncatedGaussianGraphLearner(algorithm=method, imputation=imputation)
+    learner = GraphControl(algorithm=method, imputation=imputation)
     problem = learner._problem(learner._read(X))
     assert problem.method.e_step.once
     values = np.nanmean(X, 0) if imputation == "mean" else 0.0

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import torch
 from oracles import GATE, normal_means
 from scipy.stats import chi2
 from sklearn.base import clone
@@ -13,10 +14,11 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from statistical import FAILURE, standard_errors
 
-from skvnce import LAIR, Adam, GaussianImputer, LAIRImputer, VariationalAutoencoder
+from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
 from skvnce.exceptions import DivergenceError
 from skvnce.metrics import coverage, imputation_rmse
 from skvnce.missingness import hide, mcar
+from skvnce.options import LAIR, Adam
 from skvnce.samplers.metropolis_within_gibbs import mwg
 
 LINEAR = VariationalAutoencoder(max_iter=0, likelihood="normal", marginals="normal")
@@ -167,7 +169,17 @@ def test_a_frozen_estimator_is_only_sampled(X):
     imputer = LAIRImputer(FrozenEstimator(vae), random_state=0).fit(X[:5])
     assert imputer.estimators_ == [vae]
     assert vae.model_state_ is state
+    found, expected = (one.to_torch().state_dict() for one in (imputer, vae))
+    assert found.keys() == expected.keys() and len(found) > 1
+    assert all(torch.equal(found[key], expected[key]) for key in found)
     assert not np.isnan(imputer.transform(X)).any()
+
+
+def test_a_table_of_constants_has_no_decoder():
+    with pytest.warns(UserWarning, match="Constant where observed"):
+        imputer = LAIRImputer(random_state=0).fit(np.ones((9, 2)))
+    with pytest.raises(ValueError, match="All columns were constant at fit: there is "):
+        imputer.to_torch()
 
 
 def test_constants_of_a_frozen_estimator_are_named_where_they_still_are(X):

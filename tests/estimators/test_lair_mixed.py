@@ -9,8 +9,9 @@ from sklearn.frozen import FrozenEstimator
 from statistical import FAILURE, p_counts
 
 from estimators.test_gaussian_mixed import frame
-from skvnce import LAIR, LAIRImputer, TorchVAE, VariationalAutoencoder
+from skvnce import LAIRImputer, VariationalAutoencoder
 from skvnce.fitted.valid import Marginal
+from skvnce.options import LAIR, TorchVAE
 
 VAE = {"n_components": 2, "max_iter": 1, "on_misfit": "ignore", "random_state": 0}
 

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from skvnce import Chunks, GaussianImputer, IncompleteFactorAnalysis
+from skvnce import GaussianImputer, IncompleteFactorAnalysis
+from skvnce.options import Chunks
 from skvnce.sources import summary
 from skvnce.sources.chunks import _numbered_name
 from skvnce.tables.heavy_tails import heavy_in_sums, heavy_tailed

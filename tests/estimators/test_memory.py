@@ -7,8 +7,9 @@ import pytest
 from cases import ESTIMATORS, PREDICTORS
 from sklearn.base import clone
 
-from skvnce import Chunks, ConsistentImputer, ForestImputer, GaussianImputer
+from skvnce import ConstrainedImputer, ForestImputer, GaussianImputer
 from skvnce.estimators import _memory
+from skvnce.options import Chunks
 
 
 @pytest.fixture
@@ -35,11 +36,11 @@ IN_PARTS = {"GaussianImputer", "IncompleteFactorAnalysis", "CopulaGraphLearner"}
 def quickest():
     """Choose one configuration of each estimator that does not fit another one first.
 
-    ConsistentImputer and the predictors fit their imputer, which checks the memory.
+    ConstrainedImputer and the predictors fit their imputer, which checks the memory.
     """
     found = {}
     for one in ESTIMATORS:
-        if not isinstance(one, ConsistentImputer):
+        if not isinstance(one, ConstrainedImputer):
             found.setdefault(type(one).__name__, one)
     return list(found.values())
 
@@ -61,7 +62,9 @@ def test_a_fit_that_cannot_fit(estimator, X, monkeypatch):
     if name not in _memory._WITHOUT_PAIRS:
         needed, pairs = needed + 4 * 9 * 8, ".*matrices of all pairs"
     monkeypatch.setattr(_memory, "memory_limit", lambda: needed - 1)
-    remedy = "skvnce.Chunks.from_array" if name in IN_PARTS else "sample of the rows"
+    remedy = (
+        "skvnce.options.Chunks.from_array" if name in IN_PARTS else "sample of the rows"
+    )
     message = f"3 columns that {name}.fit makes{pairs}.*{remedy}"
     with pytest.raises(MemoryError, match=message):
         clone(estimator).fit(X)
@@ -98,7 +101,7 @@ HUGE = np.broadcast_to(1.0, (10**7, 10**4))  # takes 8 bytes, and its copies 745
 
 @pytest.mark.parametrize(
     "estimator",
-    [*quickest(), *PREDICTORS, ConsistentImputer()],
+    [*quickest(), *PREDICTORS, ConstrainedImputer()],
     ids=lambda one: type(one).__name__,
 )
 def test_the_memory_is_checked_before_the_table_is_copied(estimator, monkeypatch):

@@ -10,18 +10,12 @@ from sklearn.frozen import FrozenEstimator
 from statistical import FAILURE, p_mean
 from torch import nn
 
-from skvnce import (
-    Adam,
-    GaussianImputer,
-    IncompleteDensity,
-    LAIRImputer,
-    VariationalAutoencoder,
-    VGIImputer,
-)
+from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder, VGIImputer
 from skvnce.estimators._blind import moved, turned_like
 from skvnce.exceptions import MisfitWarning
 from skvnce.fitted.held_out import hold_out
 from skvnce.models.factor_analysis import FactorModel
+from skvnce.options import Adam, IncompleteDensity
 
 FACTORS = IncompleteDensity("factor-analysis", max_iter=0)
 LINEAR = VariationalAutoencoder(max_iter=0, likelihood="normal", marginals="normal")

@@ -20,7 +20,6 @@ from sklearn.pipeline import make_pipeline
 from skvnce import (
     ForestImputer,
     GaussianImputer,
-    IncompleteDensity,
     IncompleteFactorAnalysis,
     LAIRImputer,
     TruncatedGaussianGraphLearner,
@@ -28,6 +27,7 @@ from skvnce import (
     VGIImputer,
 )
 from skvnce.exceptions import TableWarning
+from skvnce.options import IncompleteDensity
 from skvnce.tables.output import as_given
 
 N = 60

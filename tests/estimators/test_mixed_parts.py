@@ -4,10 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skvnce import Chunks, CopulaGraphLearner, GaussianImputer
+from skvnce import CopulaGraphLearner, GaussianImputer
 from skvnce.algorithms.graph import copula, copula_m_step
 from skvnce.algorithms.mixed.columns import Marginal
 from skvnce.algorithms.mixed.counted import MOST, counts_at, knots_of, marginal_of
+from skvnce.options import Chunks
 from skvnce.sources import summary
 from skvnce.sources.chunks import in_parts
 from skvnce.sources.columns_of_parts import columns_of_parts

@@ -17,12 +17,13 @@ from sklearn.pipeline import make_pipeline
 from statistical import FAILURE, p_mean
 from tables import cells_of
 
-from skvnce import Adam, NoisyOr
+from skvnce import NoisyOr
 from skvnce.datasets import make_binary_patterns
 from skvnce.estimators import _noisy_or
 from skvnce.estimators._binary import factorised
 from skvnce.exceptions import DivergenceError
 from skvnce.models.noisy_or import NoisyOrModel, enumerate_joint, gather
+from skvnce.options import Adam
 
 pytestmark = [
     pytest.mark.xdist_group("noisy_or"),  # which share a fit

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
-from skvnce import IncompleteDensity, LAIRImputer, VariationalAutoencoder, VGIImputer
+from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer
+from skvnce.options import IncompleteDensity
 
 LINEAR = VariationalAutoencoder(max_iter=0)
 # a column is the exponential of Student's t: its cells are to be those of the model

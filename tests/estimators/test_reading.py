@@ -14,8 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 import skvnce
 from skvnce import (
-    Chunks,
-    ConsistentImputer,
+    ConstrainedImputer,
     CopulaGraphLearner,
     ForestImputer,
     GaussianImputer,
@@ -27,6 +26,7 @@ from skvnce import (
 from skvnce.evaluation import imputation_report
 from skvnce.exceptions import TableWarning
 from skvnce.missingness import hide
+from skvnce.options import Chunks
 
 N = 120
 QUICK = {"n_parameter_draws": 2, "on_misfit": "ignore", "random_state": 0}
@@ -48,7 +48,7 @@ def forest(**options):
 
 
 def consistent(**options):
-    return ConsistentImputer(gaussian(**options), random_state=0)
+    return ConstrainedImputer(gaussian(**options), random_state=0)
 
 
 def graph(**options):

@@ -12,7 +12,6 @@ from skvnce import (
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
     GaussianImputer,
-    IncompleteDensity,
     IncompleteFactorAnalysis,
     LAIRImputer,
     NoisyOr,
@@ -23,6 +22,7 @@ from skvnce import (
     VNCEEstimator,
 )
 from skvnce.metrics import crps
+from skvnce.options import IncompleteDensity
 from skvnce.pooling import fit_each
 
 LINEAR = VariationalAutoencoder(max_iter=0)

@@ -9,7 +9,6 @@ from sklearn.base import clone
 
 from skvnce import (
     GaussianImputer,
-    IncompleteDensity,
     IncompleteFactorAnalysis,
     LAIRImputer,
     TruncatedGaussianGraphLearner,
@@ -18,6 +17,7 @@ from skvnce import (
     VNCEEstimator,
 )
 from skvnce.exceptions import MisfitWarning
+from skvnce.options import IncompleteDensity
 from skvnce.tables.heavy_tails import heavy_tailed
 
 AUTO = VariationalAutoencoder(max_iter=0, n_training_draws=2)

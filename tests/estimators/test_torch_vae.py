@@ -9,7 +9,8 @@ from sklearn.base import clone
 from torch import nn
 from torch.distributions import Bernoulli, ContinuousBernoulli, Independent, Normal
 
-from skvnce import LAIR, LAIRImputer, TorchVAE
+from skvnce import LAIRImputer
+from skvnce.options import LAIR, TorchVAE
 
 MEAN, LOADINGS, SCALE = [0.5, -1.0, 0.3], [[1.0], [-0.8], [0.6]], [0.5, 0.4, 0.6]
 
@@ -102,6 +103,11 @@ def test_the_modules_are_copied(X):
     assert own.model.mean.requires_grad
     with torch.no_grad():
         own.model.mean += 5.0
+    np.testing.assert_array_equal(imputer.transform(X), before)
+    found = imputer.to_torch()
+    mean = found.likelihood(torch.zeros(1, 1, 1).double()).mean
+    np.testing.assert_allclose(mean.squeeze(), MEAN, rtol=1e-6)
+    found.module.mean.data.fill_(5.0)
     np.testing.assert_array_equal(imputer.transform(X), before)
     again = pickle.loads(pickle.dumps(imputer))
     np.testing.assert_array_equal(again.transform(X), before)

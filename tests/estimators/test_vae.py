@@ -12,12 +12,13 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
 
-from skvnce import Adam, GaussianImputer, LAIRImputer, VariationalAutoencoder
+from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
 from skvnce.algorithms.vae.losses import ALGORITHMS
 from skvnce.algorithms.vae.rounds import Rounds
 from skvnce.estimators import _autoencoder
 from skvnce.exceptions import DivergenceError, MisfitWarning
 from skvnce.missingness import hide, mcar
+from skvnce.options import Adam
 
 SMALL = {"hidden_layer_sizes": (8,), "max_iter": 1, "random_state": 0}
 ON_ALL_CELLS = Adam(validation_fraction=0)

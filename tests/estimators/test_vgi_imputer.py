@@ -13,20 +13,12 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from statistical import FAILURE, p_mean
 from torch import nn
 
-from skvnce import (
-    MCEM,
-    VGI,
-    Adam,
-    GaussianImputer,
-    IncompleteDensity,
-    LAIRImputer,
-    VariationalAutoencoder,
-    VGIImputer,
-)
+from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder, VGIImputer
 from skvnce.algorithms.vgi import training
 from skvnce.exceptions import DivergenceError
 from skvnce.metrics import imputation_rmse
 from skvnce.missingness import hide, mcar
+from skvnce.options import MCEM, VGI, Adam, IncompleteDensity
 from skvnce.training import rounds
 
 NORMAL = IncompleteDensity("flow", max_iter=0)  # the normal at which it starts

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from estimators.test_gaussian_mixed import frame
-from skvnce import VGI, Adam, IncompleteDensity, VGIImputer
+from skvnce import VGIImputer
 from skvnce.algorithms.vgi import density
+from skvnce.options import VGI, Adam, IncompleteDensity
 from skvnce.training import rounds
 
 pytestmark = pytest.mark.filterwarnings("ignore:Chains ran away")

@@ -5,9 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from skvnce import MCEM, VGI, Adam, IncompleteDensity, VGIImputer
+from skvnce import VGIImputer
 from skvnce.algorithms.vgi import density, mcem, training
 from skvnce.missingness import hide, mcar
+from skvnce.options import MCEM, VGI, Adam, IncompleteDensity
 from skvnce.training import rounds
 from skvnce.variational.gibbs import ExtendedConditionals, StandardConditionals
 from skvnce.variational.heads import BoundedHead, MixtureHead, NormalHead, SplineHead

@@ -19,13 +19,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import distributions, nn
 
-from skvnce import LBFGS, Adam, GaussianImputer, VNCEEstimator
+from skvnce import GaussianImputer, VNCEEstimator
 from skvnce.algorithms.vnce import fit as vnce_fit
 from skvnce.algorithms.vnce import fitted
 from skvnce.algorithms.vnce.initial import standard_normal
 from skvnce.exceptions import DivergenceError
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
+from skvnce.options import LBFGS, Adam
 from skvnce.training.adam import NotFinite
 
 COVARIANCE = np.array([[2.0, 1.2, 0.0], [1.2, 1.0, -0.3], [0.0, -0.3, 0.5]])

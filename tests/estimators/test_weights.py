@@ -7,7 +7,6 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce import (
-    Chunks,
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
@@ -15,6 +14,7 @@ from skvnce import (
     VariationalAutoencoder,
 )
 from skvnce.estimators._weights import warn_of_scale
+from skvnce.options import Chunks
 from skvnce.sources import summary
 
 REMEDY = r"sample_weight / numpy.mean\(sample_weight\)"

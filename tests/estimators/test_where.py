@@ -12,7 +12,7 @@ from pandas.testing import assert_frame_equal
 from sklearn.base import clone
 from statistical import FAILURE, p_share
 
-from skvnce import ConsistentImputer, GaussianImputer
+from skvnce import ConstrainedImputer, GaussianImputer
 from skvnce.estimators._where import mask_of
 from skvnce.pooling import fit_each, pool_models, sensitivity_curve
 
@@ -385,7 +385,7 @@ def test_rules_beside_limits_equations_and_groups():
     for table in fitted.sample(frame, 2, 0, where=RULE, reference=group):
         require_agreement(table, frame)
     twice = frame.assign(double=2 * frame["age"])
-    solved = ConsistentImputer(
+    solved = ConstrainedImputer(
         clone(fitted), derived={"double": (lambda age: 2 * age, ["age"])}
     )
     solved.set_output(transform="pandas").fit(twice)

@@ -31,12 +31,19 @@ _BY_CONTRAST = {
     "vnce-lognormal-plain": partial(vnce_lognormal, family=lognormal),
     "imputed-nce": vnce,
 }
+# Of the papers, for comparisons: estimators do not offer them.
+CONTROLS = (
+    "imputed-nce",
+    "imputed-score-matching",
+    "vnce-cdi-mean",
+    "vnce-lognormal-plain",
+)
+ALGORITHMS = sorted({*_OF_DATA, *_BY_CONTRAST} - {*CONTROLS})
 _BY_GIBBS = {"score-matching", "pseudo-likelihood"}  # those whose E-step is a pilot's
 # Least number of averaged rounds after a pilot fit.  The noise of the draws is then
 # about a tenth of the standard error of an edge strength (measured on the ring).
 _AVERAGED = 5
 _FAR = 0.2  # share of the distance between the pilot and the fit that rounds may leave
-ALGORITHMS = sorted(_OF_DATA | _BY_CONTRAST)
 
 
 class Options(NamedTuple):
@@ -45,18 +52,18 @@ class Options(NamedTuple):
     Attributes
     ----------
     algorithm : str
-        One of `ALGORITHMS`.
-    imputation : str
-        What the algorithms ``"imputed-..."`` fill in; see `single_imputation`.
+        One of `ALGORITHMS` or `CONTROLS`.
     fit_linear : bool
     noise_ratio : int
         Rows of noise for each row of data, of the algorithms that contrast with noise.
+    imputation : str
+        What the controls ``"imputed-..."`` fill in; see `single_imputation`.
     """
 
     algorithm: str
-    imputation: str
     fit_linear: bool
     noise_ratio: int
+    imputation: str = "mean"
 
     @property
     def contrasts(self) -> bool:

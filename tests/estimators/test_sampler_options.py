@@ -1,10 +1,11 @@
-"""Parts for `sampler` of LAIRImputer: each field reaches the sampler."""
+"""Options for `sampler` of LAIRImputer: each field reaches the sampler."""
 
 import numpy as np
 import pytest
 
-from skvnce import ACMWG, LAIR, MWG, LAIRImputer, VariationalAutoencoder
+from skvnce import LAIRImputer, VariationalAutoencoder
 from skvnce.algorithms.vae import sampling
+from skvnce.options import ACMWG, LAIR, MWG
 
 N_STEPS = 2
 

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skvnce import ConsistentImputer, GaussianImputer
+from skvnce import ConstrainedImputer, GaussianImputer
 from skvnce.estimators import _density_training
 from skvnce.fitted.equations import Equations, Sum
 from skvnce.training import rounds
@@ -73,7 +73,7 @@ def test_all_tables_satisfy_the_equations(model, monkeypatch):
     monkeypatch.setattr(rounds, "STEPS", 5)
     monkeypatch.setattr(_density_training, "_WARM_UP", 5)
     _, part = households(n=60, share=0.3)
-    imputer = ConsistentImputer(
+    imputer = ConstrainedImputer(
         clone(model), derived=DERIVED, sums=SUMS, random_state=0
     )
     imputer.set_output(transform="pandas").fit(part)
@@ -94,7 +94,7 @@ def test_all_tables_satisfy_the_equations(model, monkeypatch):
 def test_cells_that_follow_from_others_are_exact(seed):
     """They equal the truth, in all draws."""
     full, part = households(seed)
-    imputer = ConsistentImputer(derived=DERIVED, sums=SUMS, random_state=0)
+    imputer = ConstrainedImputer(derived=DERIVED, sums=SUMS, random_state=0)
     draws = imputer.set_output(transform="pandas").fit(part).sample(part, 2, 0)
     for columns in (["bmi", "weight", "height"], ["total", *SUMS["total"]]):
         alone = part[columns].isna().sum(axis=1) == 1
@@ -109,7 +109,7 @@ def test_equations_make_fillings_better(seed):
     """By knowledge that the model has only learned: the errors of totals and parts."""
     full, part = households(seed, n=300)
     model = GaussianImputer(random_state=0, on_misfit="ignore")
-    both = [model, ConsistentImputer(model, sums=SUMS, random_state=0)]
+    both = [model, ConstrainedImputer(model, sums=SUMS, random_state=0)]
     columns, errors = ["total", *SUMS["total"]], []
     for imputer in both:
         filled = clone(imputer).set_output(transform="pandas").fit_transform(part)
@@ -121,13 +121,13 @@ def test_equations_make_fillings_better(seed):
 def test_arrays_and_polars_frames_satisfy_equations():
     _, part = households()
     X = part[["food", "rent", "other", "total"]].to_numpy()
-    imputer = ConsistentImputer(sums={3: [0, 1, 2]}, random_state=0)
+    imputer = ConstrainedImputer(sums={3: [0, 1, 2]}, random_state=0)
     for dtype, rtol in ((np.float64, 1e-9), (np.float32, 1e-5)):
         filled = imputer.fit_transform(X.astype(dtype))
         assert filled.dtype == dtype
         assert_allclose(filled[:, 3], filled[:, :3].sum(1), rtol=rtol)
     frame = pl.from_pandas(part)
-    imputer = ConsistentImputer(derived=DERIVED, sums=SUMS, random_state=0)
+    imputer = ConstrainedImputer(derived=DERIVED, sums=SUMS, random_state=0)
     filled = imputer.set_output(transform="polars").fit_transform(frame)
     counts = filled.to_pandas().set_index(part.index).astype(part.dtypes)
     require_consistent(counts, part)
@@ -141,7 +141,7 @@ def test_draws_of_parts_have_the_right_distribution(seed):
     X = np.column_stack([parts, parts.sum(1)])
     X[:1000, :2] = np.nan
     model = GaussianImputer(0.01, marginals="normal", on_misfit="ignore")
-    imputer = ConsistentImputer(model, sums={2: [0, 1]}, random_state=0)
+    imputer = ConstrainedImputer(model, sums={2: [0, 1]}, random_state=0)
     [drawn] = imputer.fit(X).sample(X, 1, seed)
     z = (drawn[:1000, 0] - X[:1000, 2] / 2) / np.sqrt(0.5)
     assert abs(z.mean()) < 0.2 and abs(z.std() - 1) < 0.15
@@ -159,7 +159,7 @@ def test_chains_of_equations_are_followed():
     kept[10:20, [0, 1, 3]] = np.nan
     kept[20:30] = np.nan
     kept[30:40, :3] = np.nan
-    imputer = ConsistentImputer(
+    imputer = ConstrainedImputer(
         derived={3: (lambda c: c / 2, [2])}, sums={2: [0, 1]}, random_state=0
     )
     for table in [imputer.fit_transform(kept), *imputer.sample(kept, 3, 0)]:
@@ -173,7 +173,7 @@ def test_sums_with_common_parts_hold_together():
     x = rng.gamma(2.0, size=(150, 4))
     X = np.column_stack([x, x[:, :3].sum(1), x[:, 1:].sum(1)])
     X[rng.random(X.shape) < 0.4] = np.nan
-    imputer = ConsistentImputer(sums={4: [0, 1, 2], 5: [1, 2, 3]}, random_state=0)
+    imputer = ConstrainedImputer(sums={4: [0, 1, 2], 5: [1, 2, 3]}, random_state=0)
     for table in [imputer.fit_transform(X), *imputer.sample(X, 3, 0)]:
         assert_allclose(table[:, 4], table[:, :3].sum(1), rtol=1e-7, atol=1e-9)
         assert_allclose(table[:, 5], table[:, 1:4].sum(1), rtol=1e-7, atol=1e-9)
@@ -183,7 +183,7 @@ def test_sums_with_common_parts_hold_together():
 def test_where_indicators_and_intervals():
     _, part = households()
     model = GaussianImputer(add_indicator=True)
-    imputer = ConsistentImputer(model, derived=DERIVED, sums=SUMS, random_state=0)
+    imputer = ConstrainedImputer(model, derived=DERIVED, sums=SUMS, random_state=0)
     imputer.set_output(transform="pandas").fit(part)
     found = imputer.transform(part, where={"kids": np.zeros(len(part), dtype=bool)})
     assert list(found.columns) == list(imputer.get_feature_names_out())
@@ -201,7 +201,7 @@ def test_without_equations_the_model_decides():
     _, part = households()
     X = part[["food", "rent", "other"]].to_numpy()
     expected = GaussianImputer().fit(X)
-    imputer = ConsistentImputer(random_state=0).fit(X)
+    imputer = ConstrainedImputer(random_state=0).fit(X)
     assert_array_equal(imputer.transform(X), expected.transform(X))
     seed = imputer.model_.random_state
     draws = GaussianImputer(random_state=seed).fit(X).sample(X, 2, 3)
@@ -213,7 +213,7 @@ def test_contradictions_name_their_row():
     wrong = part.copy()
     columns = ["food", "rent", "other", "total"]
     wrong.loc["row 3", columns] = [1.0, 2.0, 3.0, 7.0]
-    imputer = ConsistentImputer(derived=DERIVED, sums=SUMS, random_state=0)
+    imputer = ConstrainedImputer(derived=DERIVED, sums=SUMS, random_state=0)
     message = r"Row 3 of X contradicts the equation of 'total'.*7.*give 6"
     with pytest.raises(ValueError, match=message):
         imputer.fit(wrong)
@@ -240,7 +240,7 @@ def test_contradictions_name_their_row():
 
 def test_equations_hold_for_rows_far_from_the_training_rows():
     _, part = households()
-    imputer = ConsistentImputer(derived=DERIVED, sums=SUMS, random_state=0)
+    imputer = ConstrainedImputer(derived=DERIVED, sums=SUMS, random_state=0)
     imputer.set_output(transform="pandas").fit(part)
     far = part[:1].copy()
     far.loc[:, far.columns != "region"] = np.nan
@@ -285,15 +285,17 @@ def test_wrong_equations_are_refused():
         ({"model": StandardScaler()}, ValueError, "'model' parameter"),
     ]:
         with pytest.raises(error, match=message):
-            ConsistentImputer(**given).fit(part)
+            ConstrainedImputer(**given).fit(part)
     with pytest.raises(TypeError, match="positional argument") as caught:
-        ConsistentImputer(derived={"bmi": (lambda: 1.0, ["food"])}).fit(part)
+        ConstrainedImputer(derived={"bmi": (lambda: 1.0, ["food"])}).fit(part)
     assert caught.value.__notes__ == ["Raised by the function of derived['bmi']."]
     with pytest.raises(ValueError, match="the column 7, no column of X: 0, 1, 2"):
-        ConsistentImputer(sums={7: [0]}).fit(part[["food", "rent", "other"]].to_numpy())
+        ConstrainedImputer(sums={7: [0]}).fit(
+            part[["food", "rent", "other"]].to_numpy()
+        )
     empty = part.assign(total=np.nan, food=np.nan)
     with pytest.raises(ValueError, match="'total' is in an equation, but none"):
-        ConsistentImputer(sums={"total": ["food", "rent"]}).fit(empty)
+        ConstrainedImputer(sums={"total": ["food", "rent"]}).fit(empty)
 
 
 def test_parts_move_by_their_variances_and_not_if_the_total_is_free():
@@ -319,7 +321,7 @@ def test_the_last_missing_column_of_a_function_is_solved_for(order):
     def function(*columns):
         return body_mass(*(columns[order.index(j)] for j in (0, 1)))
 
-    imputer = ConsistentImputer(derived={2: (function, order)}, random_state=0).fit(X)
+    imputer = ConstrainedImputer(derived={2: (function, order)}, random_state=0).fit(X)
     filled, plain = imputer.transform(X[both]), imputer.model_.transform(X[both])
     kept, moved = order
     assert_allclose(filled[:, kept], plain[:, kept], rtol=1e-12)
@@ -334,7 +336,7 @@ def test_a_shift_that_equations_undo_is_announced(seed):
     for name in ("a", "b", "c", "free"):  # the total is observed
         frame.loc[rng.random(300) < 0.4, name] = np.nan
     sums = {"total": ["a", "b", "c"]}
-    imputer = ConsistentImputer(sums=sums, random_state=0).fit(frame)
+    imputer = ConstrainedImputer(sums=sums, random_state=0).fit(frame)
     every = {"a": 0.5, "b": 0.5, "c": 0.5}
     with pytest.warns(UserWarning, match="equations move them back") as caught:
         imputer.sample(frame, 3, 0, shift=every)
@@ -353,7 +355,7 @@ def test_equations_are_solved_for_columns_that_are_not_shifted(shifted, seed):
     frame = parts.assign(total=parts.sum(axis=1))
     for name in ("a", "b", "total"):
         frame.loc[rng.random(300) < 0.4, name] = np.nan
-    imputer = ConsistentImputer(
+    imputer = ConstrainedImputer(
         GaussianImputer(min_value=-np.inf, max_value=np.inf),
         sums={"total": ["a", "b", "c"]},
         random_state=0,
@@ -375,7 +377,7 @@ def test_derived_columns_are_solved_for_columns_that_are_not_shifted():
     part = part[["weight", "height", "bmi"]]
     both = part["weight"].isna() & part["bmi"].isna()
     assert both.sum() > 5
-    imputer = ConsistentImputer(
+    imputer = ConstrainedImputer(
         GaussianImputer(min_value=-np.inf, max_value=np.inf),
         derived={"bmi": (body_mass, ["weight", "height"])},
         random_state=0,
@@ -431,7 +433,7 @@ def test_whole_numbers_satisfy_equations_with_other_numbers(seed, dtype):
     unsolvable = part["bmi"].notna() & part[["height", "weight"]].isna().all(axis=1)
     assert 0 < unsolvable.sum() < 30
     given = part.astype(dict.fromkeys(WHOLE, dtype))
-    imputer = ConsistentImputer(**WHOLE_EQUATIONS, random_state=0)
+    imputer = ConstrainedImputer(**WHOLE_EQUATIONS, random_state=0)
     imputer.set_output(transform="pandas").fit(given)
     for table in [imputer.transform(given), *imputer.sample(given, 2, 0)]:
         assert table.dtypes.equals(given.dtypes)
@@ -452,7 +454,7 @@ def test_whole_numbers_satisfy_equations_with_other_numbers(seed, dtype):
 
 def test_rules_see_tables_that_satisfy_equations():
     part = whole_numbers()
-    imputer = ConsistentImputer(**WHOLE_EQUATIONS, random_state=0)
+    imputer = ConstrainedImputer(**WHOLE_EQUATIONS, random_state=0)
     imputer.set_output(transform="pandas").fit(part)
 
     def is_consistent(table):

@@ -1,4 +1,4 @@
-"""Parts: objects with parameters that are passed to estimators as one parameter."""
+"""Options: objects with parameters that are passed to estimators as one parameter."""
 
 from collections.abc import Mapping
 from numbers import Real
@@ -15,15 +15,15 @@ from skvnce.algorithms.vae import sampling
 from skvnce.estimators._validation import AUTO, Number, integer_from
 
 
-class Part(BaseEstimator):
-    """Base class of parts.
+class Option(BaseEstimator):
+    """Base class of options.
 
-    A part has `get_params` and `set_params`, and no `fit`.  The estimator that uses a
-    part checks its fields by `check_parameters`.
+    An option has `get_params` and `set_params`, and no `fit`.  The estimator that uses
+    it checks its fields by `check_parameters`.
     """
 
 
-class Adam(Part):
+class Adam(Option):
     """Settings of the optimiser Adam, for the parameter `solver` of estimators.
 
     ``"auto"`` is the value that the estimator documents.
@@ -50,7 +50,8 @@ class Adam(Part):
 
     Examples
     --------
-    >>> from skvnce import Adam, VariationalAutoencoder
+    >>> from skvnce import VariationalAutoencoder
+    >>> from skvnce.options import Adam
     >>> Adam(batch_size=64)
     Adam(batch_size=64)
     """
@@ -81,7 +82,7 @@ class Adam(Part):
         self.device = device
 
 
-class LBFGS(Part):
+class LBFGS(Option):
     """Settings of the optimiser L-BFGS, for the parameter `solver` of `VNCEEstimator`.
 
     Parameters
@@ -98,7 +99,7 @@ class LBFGS(Part):
 
     Examples
     --------
-    >>> from skvnce import LBFGS
+    >>> from skvnce.options import LBFGS
     >>> LBFGS(n_iter=10)
     LBFGS(n_iter=10)
     """
@@ -115,7 +116,7 @@ class LBFGS(Part):
         self.device = device
 
 
-class LAIR(Part):
+class LAIR(Option):
     """Latent-adaptive importance resampling, for the `sampler` of `LAIRImputer`.
 
     Parameters
@@ -136,7 +137,8 @@ class LAIR(Part):
 
     Examples
     --------
-    >>> from skvnce import LAIR, LAIRImputer
+    >>> from skvnce import LAIRImputer
+    >>> from skvnce.options import LAIR
     >>> LAIRImputer(sampler=LAIR(n_particles=8))
     LAIRImputer(sampler=LAIR(n_particles=8))
     """
@@ -157,7 +159,7 @@ class LAIR(Part):
         return sampling.by_lair(*sizes, self.replenish)
 
 
-class ACMWG(Part):
+class ACMWG(Option):
     """Adaptive collapsed-Metropolis-within-Gibbs, for `sampler` of `LAIRImputer`.
 
     Parameters
@@ -174,7 +176,8 @@ class ACMWG(Part):
 
     Examples
     --------
-    >>> from skvnce import ACMWG, LAIRImputer
+    >>> from skvnce import LAIRImputer
+    >>> from skvnce.options import ACMWG
     >>> LAIRImputer(sampler=ACMWG(epsilon=0.3, n_warm_up=100))
     LAIRImputer(sampler=ACMWG(epsilon=0.3, n_warm_up=100))
     """
@@ -192,7 +195,7 @@ class ACMWG(Part):
         return sampling.SAMPLERS["ac-mwg"](float(self.epsilon), int(self.n_warm_up))
 
 
-class MWG(Part):
+class MWG(Option):
     """Metropolis-within-Gibbs, for the parameter `sampler` of `LAIRImputer`.
 
     Parameters
@@ -207,7 +210,8 @@ class MWG(Part):
 
     Examples
     --------
-    >>> from skvnce import MWG, LAIRImputer
+    >>> from skvnce import LAIRImputer
+    >>> from skvnce.options import MWG
     >>> LAIRImputer(sampler=MWG(n_warm_up=100))
     LAIRImputer(sampler=MWG(n_warm_up=100))
     """
@@ -222,7 +226,7 @@ class MWG(Part):
 
 
 def check_parameters(estimator: BaseEstimator) -> None:
-    """Check each parameter by `_parameter_constraints`, and the fields of parts.
+    """Check each parameter by `_parameter_constraints`, and the fields of options.
 
     Conditions on several parameters are for `_check_parameters` of the estimator.
 
@@ -230,15 +234,15 @@ def check_parameters(estimator: BaseEstimator) -> None:
     ------
     InvalidParameterError
         A ValueError and TypeError of scikit-learn, which names the parameter; a field
-        of a part as in ``solver.batch_size``.
+        of an option as in ``solver.batch_size``.
     TypeError
-        If a parameter is a class of parts or estimators instead of an instance.
+        If a parameter is a class of options or estimators instead of an instance.
     """
     _check_fields(estimator, type(estimator).__name__, "")
 
 
 def _check_fields(holder: BaseEstimator, caller: str, prefix: str) -> None:
-    """Check the parameters of an estimator, or of a part whose name is in `prefix`."""
+    """Check the parameters of an estimator, or of the option that `prefix` names."""
     values = holder.get_params(deep=False)
     constraints = holder._parameter_constraints
     validate_parameter_constraints(
@@ -252,21 +256,21 @@ def _check_fields(holder: BaseEstimator, caller: str, prefix: str) -> None:
                 f"{prefix}{name} of {caller} must be an instance: pass "
                 f"{value.__name__}(), not the class."
             )
-        if isinstance(value, Part):
+        if isinstance(value, Option):
             _check_fields(value, caller, f"{prefix}{name}.")
 
 
 def fields_of(
-    part: Part | str, slot: str, defaults: Mapping[str, Any]
+    option: Option | str, slot: str, defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Get the fields of a part, with defaults of the estimator for what is not set.
+    """Get the fields of an option, with defaults of the estimator for what is not set.
 
     Parameters
     ----------
-    part : Part or str
+    option : Option or str
         A string, such as "auto", stands for the defaults.
     slot : str
-        The name of the parameter whose value the part is, for messages.
+        The name of the parameter whose value the option is, for messages.
     defaults : dict
         Values by field.  Fields that are not among them are not used.
 
@@ -275,8 +279,8 @@ def fields_of(
     ValueError
         If a field that is not used is set.
     """
-    given = {} if isinstance(part, str) else part.get_params(deep=False)
-    usual = {} if isinstance(part, str) else type(part)().get_params(deep=False)
+    given = {} if isinstance(option, str) else option.get_params(deep=False)
+    usual = {} if isinstance(option, str) else type(option)().get_params(deep=False)
     set_ = {
         name: value
         for name, value in given.items()

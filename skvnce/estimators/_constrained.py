@@ -24,7 +24,7 @@ from skvnce.fitted.equations import Derived, Equations, Sum
 from skvnce.tables.cells import is_frame
 
 
-class ConsistentImputer(CallbackSupportMixin, ByModel):
+class ConstrainedImputer(CallbackSupportMixin, ByModel):
     """Impute columns that are sums or functions of others, without contradictions.
 
     A body mass index follows from weight and height, and a total from its parts.  An
@@ -97,6 +97,9 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
     A `shift` acts before the equations, which may move cells back: `sample` warns of
     columns whose cells then move by less than three quarters of the shift.
 
+    `n_jobs` and `on_misfit` are parameters of `model`, as far as it has them.  If there
+    is a torch module, it is that of `model_`.
+
     References
     ----------
     van Buuren (2018), Flexible imputation of missing data, section 6.4, derived
@@ -105,12 +108,12 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
     Examples
     --------
     >>> import numpy as np
-    >>> from skvnce import ConsistentImputer
+    >>> from skvnce import ConstrainedImputer
     >>> rng = np.random.default_rng(0)
     >>> parts = rng.gamma(4.0, size=(100, 3))
     >>> X = np.column_stack([parts, parts.sum(1)])
     >>> X[rng.random(X.shape) < 0.3] = np.nan
-    >>> imputer = ConsistentImputer(sums={3: [0, 1, 2]}, random_state=0).fit(X)
+    >>> imputer = ConstrainedImputer(sums={3: [0, 1, 2]}, random_state=0).fit(X)
     >>> [table] = imputer.sample(X, random_state=0)
     >>> bool(np.allclose(table[:, 3], table[:, :3].sum(1)))
     True
@@ -155,7 +158,7 @@ class ConsistentImputer(CallbackSupportMixin, ByModel):
 
         Returns
         -------
-        self : ConsistentImputer
+        self : ConstrainedImputer
 
         Raises
         ------

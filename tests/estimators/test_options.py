@@ -1,4 +1,4 @@
-"""Parts, and parameters checked by `_parameter_constraints`."""
+"""Options, and parameters checked by `_parameter_constraints`."""
 
 from numbers import Integral, Real
 
@@ -7,12 +7,13 @@ import pytest
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 
-from skvnce import LBFGS, MWG, Adam, IncompleteDensity, LAIRImputer, VGIImputer
-from skvnce.estimators._parts import Part, check_parameters, fields_of
+from skvnce import LAIRImputer, VGIImputer
+from skvnce.estimators._options import Option, check_parameters, fields_of
 from skvnce.estimators._validation import RANDOM_STATE, Number
+from skvnce.options import LBFGS, MWG, Adam, IncompleteDensity
 
 
-class Inner(Part):
+class Inner(Option):
     _parameter_constraints = {"solver": [StrOptions({"auto"}), Adam, LBFGS]}
 
     def __init__(self, solver="auto"):
@@ -77,7 +78,7 @@ def test_messages_name_a_field_as_users_write_it():
         check_parameters(Outer(model=Inner(LBFGS(n_iter=0))))
 
 
-def test_a_class_is_no_part():
+def test_a_class_is_no_option():
     with pytest.raises(InvalidParameterError, match="'solver' parameter of Outer"):
         check_parameters(Outer(Adam))
     with pytest.raises(TypeError, match=r"sampler of LAIRImputer .* pass MWG\(\), not"):
@@ -86,7 +87,7 @@ def test_a_class_is_no_part():
         check_parameters(VGIImputer(IncompleteDensity))
 
 
-def test_parts_are_copied_and_searched_like_estimators():
+def test_options_are_copied_and_searched_like_estimators():
     copy = clone(Outer(Adam(3))).set_params(solver__weight_decay=0.5)
     assert repr(copy) == "Outer(solver=Adam(batch_size=3, weight_decay=0.5))"
     assert copy.get_params()["solver__batch_size"] == 3

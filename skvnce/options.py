@@ -1,0 +1,35 @@
+"""Settings of estimators, and what they are built of.
+
+These classes are no estimators: an object is passed to one, such as
+``solver=Adam(batch_size=64)``.  Each name is imported at its first use, as those of
+`skvnce` are.
+"""
+
+from importlib import import_module
+
+_HOMES = {
+    "ACMWG": "skvnce.estimators._options",
+    "Adam": "skvnce.estimators._options",
+    "Chunks": "skvnce.sources.chunks",
+    "IncompleteDensity": "skvnce.estimators._density",
+    "LAIR": "skvnce.estimators._options",
+    "LBFGS": "skvnce.estimators._options",
+    "MCEM": "skvnce.estimators._densities",
+    "MWG": "skvnce.estimators._options",
+    "TorchVAE": "skvnce.estimators._torch_vae",
+    "VGI": "skvnce.estimators._densities",
+}
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name at its first use (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'skvnce.options' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return __all__
