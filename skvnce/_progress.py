@@ -110,3 +110,8 @@ def tell_round(n_round: int, loss: float = nan, change: float = nan) -> bool:
 
 
 OnRound = Callable[[int, float, float], bool]
+
+
+def rounds_of_tuning() -> int:
+    """Count the rounds so far that were not reported through `on_round`."""
+    return listener().n_untold

@@ -15,7 +15,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skvnce
 from skvnce.algorithms.factor_analysis import fit_covariance
-from skvnce.estimators import _density_training, _scores
+from skvnce.estimators import _scores
+from skvnce.fits import density_training
 from skvnce.testing import nan_checks
 from skvnce.training import rounds
 
@@ -59,7 +60,7 @@ def short_training(request, monkeypatch):
     """Shorten what no parameter shortens, but where other processes train, too."""
     if "parallel" not in request.node.name:
         monkeypatch.setattr(rounds, "STEPS", 10)
-        monkeypatch.setattr(_density_training, "_WARM_UP", 20)
+        monkeypatch.setattr(density_training, "_WARM_UP", 20)
         few = partial(fit_covariance, n_rounds=30)
         monkeypatch.setattr(_scores, "fit_covariance", few)
 

@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 from skvnce import metrics, missingness, pooling
-from skvnce.estimators import _density_training
+from skvnce.fits import density_training
 from skvnce.tables.containers import readable
 from skvnce.training import rounds
 
@@ -217,7 +217,7 @@ def test_integers_that_floats_cannot_hold_are_refused(kind):
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch):
     monkeypatch.setattr(rounds, "STEPS", 2)
-    monkeypatch.setattr(_density_training, "_WARM_UP", 2)
+    monkeypatch.setattr(density_training, "_WARM_UP", 2)
 
 
 @pytest.fixture(scope="module")

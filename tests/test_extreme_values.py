@@ -6,8 +6,8 @@ from cases import ESTIMATORS
 from sklearn.base import clone
 
 from skvnce import metrics
-from skvnce.estimators import _density_training
 from skvnce.exceptions import DivergenceError
+from skvnce.fits import density_training
 from skvnce.tables.statistics import into_dtype
 from skvnce.testing._requirements import draws_cells, imputes
 from skvnce.training import rounds
@@ -35,7 +35,7 @@ def near_the_end():
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch):
     monkeypatch.setattr(rounds, "STEPS", 2)
-    monkeypatch.setattr(_density_training, "_WARM_UP", 2)
+    monkeypatch.setattr(density_training, "_WARM_UP", 2)
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,8 @@ from skvnce import (
     VNCEEstimator,
 )
 from skvnce.algorithms.factor_analysis import fit_covariance
-from skvnce.estimators import _density_training, _scores
+from skvnce.estimators import _scores
+from skvnce.fits import density_training
 from skvnce.options import IncompleteDensity
 from skvnce.testing._requirements import draws_cells, imputes, is_positive
 from skvnce.training import rounds
@@ -265,7 +266,7 @@ def search(estimator, count, n_rows=FEW_ROWS):
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch):
     monkeypatch.setattr(rounds, "STEPS", 2)
-    monkeypatch.setattr(_density_training, "_WARM_UP", 2)
+    monkeypatch.setattr(density_training, "_WARM_UP", 2)
     monkeypatch.setattr(_scores, "fit_covariance", partial(fit_covariance, n_rounds=5))
 
 

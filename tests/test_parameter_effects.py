@@ -33,7 +33,8 @@ from skvnce import (
     VNCEEstimator,
 )
 from skvnce.algorithms.factor_analysis import fit_covariance
-from skvnce.estimators import _density_training, _scores
+from skvnce.estimators import _scores
+from skvnce.fits import density_training
 from skvnce.options import Adam, IncompleteDensity
 from skvnce.training import rounds
 
@@ -47,7 +48,7 @@ def short_training(monkeypatch, request):
     spec = getattr(request.node, "callspec", None)
     if spec and spec.params.get("case") == "vgi":
         monkeypatch.setattr(rounds, "STEPS", 2)
-        monkeypatch.setattr(_density_training, "_WARM_UP", 2)
+        monkeypatch.setattr(density_training, "_WARM_UP", 2)
 
 
 def complete():

@@ -29,7 +29,7 @@ from skvnce import (
 )
 from skvnce._warnings import warn_user
 from skvnce.distributions.normal import cholesky
-from skvnce.estimators import _density_training
+from skvnce.fits import density_training
 from skvnce.options import IncompleteDensity
 from skvnce.training import rounds
 
@@ -68,7 +68,7 @@ ESTIMATORS = [
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch):
     monkeypatch.setattr(rounds, "STEPS", 2)
-    monkeypatch.setattr(_density_training, "_WARM_UP", 2)
+    monkeypatch.setattr(density_training, "_WARM_UP", 2)
 
 
 @pytest.fixture

@@ -7,21 +7,19 @@ import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
+from skvnce._modules import filled_once, load_state, state_of
 from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.vae import autoencoder
 from skvnce.algorithms.vae.losses import ALGORITHMS, encoder_loss
 from skvnce.algorithms.vae.rounds import Rounds
 from skvnce.estimators._base import IncompleteTransformer
-from skvnce.estimators._blind import Blind, moved, turned_like
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._options import fields_of
-from skvnce.estimators._rounds import failures_named, train_in_rounds
 from skvnce.estimators._scores import (
     UNIT,
     NodeScores,
@@ -30,8 +28,10 @@ from skvnce.estimators._scores import (
     linear_start,
 )
 from skvnce.estimators._validation import check_rank
+from skvnce.fits.rounds import failures_named, train_in_rounds
 from skvnce.fitted.category_scores import check_models_levels, count_outputs
 from skvnce.fitted.held_out import hold_out
+from skvnce.fitted.without_cells import Blind, moved, turned_like
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.training.rounds import COOLING
 

@@ -10,16 +10,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._random import seed_from
+from skvnce._weights import warn_of_scale
 from skvnce.estimators._by_parts import (
     KEEP_PARTS,
     called,
     kept_in_parts,
     typical_row,
 )
-from skvnce.estimators._large import check_rows, gather, reader_of, summary_of
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._options import check_parameters
-from skvnce.estimators._stream import Stream, first_rows, trained, widened
 from skvnce.estimators._validation import (
     OF_COLUMNS,
     attributes_of,
@@ -27,11 +26,13 @@ from skvnce.estimators._validation import (
     incomplete_array,
     read_cells,
     read_table,
+    reader_of,
     schema_of,
     with_model_columns,
     without_fit,
 )
-from skvnce.estimators._weights import warn_of_scale
+from skvnce.fits.large import check_rows, gather, summary_of
+from skvnce.fits.stream import Stream, first_rows, trained, widened
 from skvnce.fitted.shift import spreads
 from skvnce.sources.chunks import mean_of_rows
 from skvnce.tables.cells import is_frame

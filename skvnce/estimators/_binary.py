@@ -13,8 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from skvnce._keyed import mixed
+from skvnce._memory import needs_memory
 from skvnce.algorithms.noisy_or import Rows
-from skvnce.estimators._memory import needs_memory
 from skvnce.tables.containers import cell_errors_named, readable
 
 _NMF_ROUNDS = 50  # enough iterations for an initial guess

@@ -3,9 +3,9 @@
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._memory import needs_memory
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._memory import needs_memory
 
 _OF_MODEL = (
     "feature_indices_",

@@ -85,11 +85,6 @@ def report_rounds(estimator, max_iter, *, X):
     return on_round, progress.finish
 
 
-def rounds_of_tuning():
-    """Count the rounds so far that were not reported through `on_round`."""
-    return _progress.listener().n_untold
-
-
 def counting_rounds(function, *args):
     """Call a function; return its value and the number of rounds that it reported.
 

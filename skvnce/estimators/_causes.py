@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._device import device_in_use, resolve_device
+from skvnce._modules import filled_once, load_state, state_of
 from skvnce._progress import step, tell
 from skvnce._random import seeded
 from skvnce._threads import one_thread
@@ -27,10 +28,9 @@ from skvnce.estimators._binary import (
     without_columns,
 )
 from skvnce.estimators._callbacks import CallbackSupportMixin
-from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._options import fields_of
-from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
+from skvnce.fits.rounds import failures_named
 from skvnce.models.noisy_or import NoisyOrModel, gather
 from skvnce.training.flat_adam import FlatAdam
 from skvnce.variational.binary_causes import RowNetwork

@@ -5,6 +5,7 @@ from numbers import Real
 import numpy as np
 from sklearn.base import clone
 
+from skvnce._memory import needs_memory
 from skvnce._random import seed_from
 from skvnce.estimators._by_model import ByModel
 from skvnce.estimators._callbacks import (
@@ -13,15 +14,14 @@ from skvnce.estimators._callbacks import (
     reports_fit,
 )
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._memory import needs_memory
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._validation import (
     RANDOM_STATE,
-    Encoded,
     Number,
 )
 from skvnce.fitted.equations import Derived, Equations, Sum
 from skvnce.tables.cells import is_frame
+from skvnce.tables.schema import Encoded
 
 
 class ConstrainedImputer(CallbackSupportMixin, ByModel):

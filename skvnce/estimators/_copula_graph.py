@@ -8,6 +8,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce._incomplete import Incomplete
+from skvnce._memory import check_fit
 from skvnce._progress import step
 from skvnce._random import seeded
 from skvnce._warnings import warn_user
@@ -20,19 +21,9 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._copula_parts import problem_of
-from skvnce.estimators._duration import (
-    columns_of_many_levels,
-    seconds_of_sweep,
-    warn_of_duration,
-    warn_of_many_levels,
-)
-from skvnce.estimators._gaussian_mixed import kinds_of
 from skvnce.estimators._graph_table import edges, to_networkx
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._memory import check_fit
 from skvnce.estimators._no_table import names_table
-from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._validation import (
     OF_CATEGORIES,
     ON_MISFIT,
@@ -40,6 +31,15 @@ from skvnce.estimators._validation import (
     Number,
     integer_from,
 )
+from skvnce.fits.copula_of_parts import problem_of
+from skvnce.fits.duration import (
+    columns_of_many_levels,
+    seconds_of_sweep,
+    warn_of_duration,
+    warn_of_many_levels,
+)
+from skvnce.fits.mixed import kinds_of
+from skvnce.fits.rounds import failures_named
 from skvnce.fitted.normal import LatentNormal, model_of, no_latents
 from skvnce.sources.chunks import in_parts
 from skvnce.tables.columns import FROM_DTYPE

@@ -11,12 +11,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import StrOptions
 
 from skvnce._incomplete import Incomplete
+from skvnce._modules import filled_once, load_state, state_of
 from skvnce._progress import step
 from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.vgi import density, initial, training
 from skvnce.distributions.normal import Normal
-from skvnce.estimators._blind import Blind, moved
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -33,15 +33,7 @@ from skvnce.estimators._densities import (
     made_by_user,
     placed,
 )
-from skvnce.estimators._density_training import (
-    maximised,
-    trained_further,
-    warm_up_conditionals,
-    warm_up_model,
-)
-from skvnce.estimators._modules import filled_once, load_state, state_of
 from skvnce.estimators._options import Adam, Option, fields_of
-from skvnce.estimators._rounds import failures_named, train_in_rounds
 from skvnce.estimators._scores import NodeScores
 from skvnce.estimators._validation import (
     AUTO,
@@ -49,8 +41,16 @@ from skvnce.estimators._validation import (
     integer_from,
     schema_of,
 )
+from skvnce.fits.density_training import (
+    maximised,
+    trained_further,
+    warm_up_conditionals,
+    warm_up_model,
+)
+from skvnce.fits.rounds import failures_named, train_in_rounds
 from skvnce.fitted.density import ChainModel
 from skvnce.fitted.held_out import hold_out
+from skvnce.fitted.without_cells import Blind, moved
 from skvnce.samplers.variational_gibbs import Hypercube
 from skvnce.tables.model_columns import FILLED_BY_CONSTANT, Handling
 

@@ -10,10 +10,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._arguments import check_count
 from skvnce._incomplete import Incomplete
+from skvnce._memory import check_fit
+from skvnce._progress import rounds_of_tuning
 from skvnce._random import seed_from
 from skvnce._threads import threads_for
 from skvnce._units import Units
 from skvnce._warnings import warn_user
+from skvnce._weights import warn_of_scale
 from skvnce.algorithms import factor_analysis
 from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.estimators._base import IncompleteTransformer
@@ -22,11 +25,8 @@ from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
-    rounds_of_tuning,
     shows_progress,
 )
-from skvnce.estimators._memory import check_fit
-from skvnce.estimators._misfit import tail_messages, warn_or_raise
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._validation import (
     AUTO,
@@ -37,9 +37,9 @@ from skvnce.estimators._validation import (
     integer_from,
     latent_array,
 )
-from skvnce.estimators._weights import warn_of_scale
 from skvnce.fitted.fill import chunks
 from skvnce.fitted.held_out import hold_out
+from skvnce.fitted.misfit import tail_messages, warn_or_raise
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.sources.chunks import in_parts
 from skvnce.tables.model_columns import Handling

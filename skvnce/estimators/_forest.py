@@ -8,18 +8,16 @@ import torch
 from sklearn.base import clone
 
 from skvnce._keyed import row_keyed
+from skvnce._memory import check_fit, check_trees, needs_memory
 from skvnce._progress import steps
 from skvnce._random import seed_from
-from skvnce.estimators import _forest_weights
 from skvnce.estimators._by_model import ByModel
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._duration import OF_ALL_COLUMNS, warn_of_duration
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._memory import check_fit, check_trees, needs_memory
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._validation import (
     AUTO,
@@ -28,6 +26,8 @@ from skvnce.estimators._validation import (
     Number,
     integer_from,
 )
+from skvnce.fits import forest_weights
+from skvnce.fits.duration import OF_ALL_COLUMNS, warn_of_duration
 from skvnce.fitted import column_forests
 from skvnce.fitted.column_forests import Chains, ColumnForest, Growth, Ranks
 from skvnce.fitted.fill import Predicted, incomplete_chunks
@@ -298,19 +298,19 @@ class ForestImputer(CallbackSupportMixin, ByModel):
             self.weights_ = np.full(width, weight)
             return
         nodes, n_levels = cells[:, self.feature_indices_], self._schema.n_categories
-        rows, hidden = _forest_weights.hide_one(nodes, n_levels, _JUDGED, rng)
+        rows, hidden = forest_weights.hide_one(nodes, n_levels, _JUDGED, rng)
         places, seed = self.feature_indices_[hidden], int(rng.integers(2**31 - 1))
-        blind = _forest_weights.fitted_without(self.model_, cells, (rows, places), seed)
+        blind = forest_weights.fitted_without(self.model_, cells, (rows, places), seed)
         kept = cells[rows]
         kept[np.arange(len(rows)), places] = np.nan
         own = blind._predicted(kept)
         trees = {j: one[:, rows] for j, one in enumerate(unseen)}
         other = self._by_forests(kept, own, trees)
         units = {forest.column: forest.moments[1] for forest in self._in_order()}
-        chosen = _forest_weights.choose(
+        chosen = forest_weights.choose(
             cells[rows], hidden, self.feature_indices_, units, own, other
         )
-        same = _forest_weights.repeated(nodes.astype(np.float64), n_levels)
+        same = forest_weights.repeated(nodes.astype(np.float64), n_levels)
         self.weights_ = np.where(same, 0.0, chosen)
 
     def _completions(self, imputer, cells, n_draws, seed):
@@ -331,7 +331,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
             if place in own.probabilities:
                 found = own.probabilities[place]
                 parts = found[rows], other.probabilities[place][rows]
-                found[rows] = _forest_weights.pooled(*parts, weight)
+                found[rows] = forest_weights.pooled(*parts, weight)
                 own.filled[rows, place] = found[rows].argmax(1)
             else:
                 gap = other.filled[rows, place] - own.filled[rows, place]

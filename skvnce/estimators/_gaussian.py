@@ -8,18 +8,41 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._memory import check_fit
+from skvnce._modules import filled_once
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
+from skvnce._weights import checked_weights, warn_of_scale
 from skvnce.algorithms.gaussian.marginals import nonlinear_columns
-from skvnce.estimators import _gaussian_mixed
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._gaussian_mixed import (
+from skvnce.estimators._imputer import Imputer
+from skvnce.estimators._no_table import names_table
+from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
+from skvnce.estimators._validation import (
+    AUTO,
+    BOUND,
+    OF_CATEGORIES,
+    ON_MISFIT,
+    RANDOM_STATE,
+    Number,
+    integer_from,
+    read_table,
+)
+from skvnce.fits import mixed
+from skvnce.fits.large import (
+    AsRead,
+    in_chunks,
+    is_large,
+    reject_limits,
+    with_all_rows,
+)
+from skvnce.fits.mixed import (
     fit_mixed,
     held_out_cells,
     is_numeric,
@@ -30,7 +53,7 @@ from skvnce.estimators._gaussian_mixed import (
     warn_of_tails,
     without_effect,
 )
-from skvnce.estimators._gaussian_numbers import (
+from skvnce.fits.numbers import (
     REMEDY,
     Settings,
     collinear,
@@ -39,18 +62,7 @@ from skvnce.estimators._gaussian_numbers import (
     no_columns,
     warn_unless_converged,
 )
-from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._large import (
-    AsRead,
-    in_chunks,
-    is_large,
-    reject_limits,
-    with_all_rows,
-)
-from skvnce.estimators._memory import check_fit
-from skvnce.estimators._modules import filled_once
-from skvnce.estimators._no_table import names_table
-from skvnce.estimators._stream import (
+from skvnce.fits.stream import (
     Stream,
     check_can_continue,
     for_draws,
@@ -59,19 +71,6 @@ from skvnce.estimators._stream import (
     stored,
     widened,
 )
-from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
-from skvnce.estimators._validation import (
-    AUTO,
-    BOUND,
-    OF_CATEGORIES,
-    ON_MISFIT,
-    RANDOM_STATE,
-    Encoded,
-    Number,
-    integer_from,
-    read_table,
-)
-from skvnce.estimators._weights import checked_weights, warn_of_scale
 from skvnce.fitted.normal import model_of, normal_of
 from skvnce.metrics._chains import slow_chain
 from skvnce.sources.chunks import in_parts
@@ -79,6 +78,7 @@ from skvnce.sources.columns_of_parts import without_counts
 from skvnce.sources.summary import rows_in_memory
 from skvnce.tables.cell_limits import check_distance, limited_columns, limits_of
 from skvnce.tables.cells import is_frame
+from skvnce.tables.schema import Encoded
 
 
 class GaussianImputer(CallbackSupportMixin, Imputer):
@@ -513,7 +513,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
 
     def _fit_cells(self, cells, tables, by_gibbs, X, limits=None):
         """Fit to cells, or to tables of which they are a sample."""
-        settings = _gaussian_mixed.Settings.of(
+        settings = mixed.Settings.of(
             self.shrinkage, self.marginals, self.n_parameter_draws, self.max_iter
         )
         rounds = settings.n_sweeps if by_gibbs else self.max_iter

@@ -8,27 +8,24 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._incomplete import Incomplete
-from skvnce._progress import step
+from skvnce._memory import check_fit
+from skvnce._progress import rounds_of_tuning, step
 from skvnce._random import seeded
 from skvnce._threads import threads_for
 from skvnce._torch_defaults import torch_defaults
 from skvnce.algorithms.graph import em, rounds
 from skvnce.algorithms.graph.edge_probability import edge_probabilities
 from skvnce.algorithms.graph.problem import ALGORITHMS, Options, pose
-from skvnce.estimators import _graph_checks
 from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
-    rounds_of_tuning,
     shows_progress,
 )
 from skvnce.estimators._graph_table import edges, to_networkx
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._memory import check_fit
 from skvnce.estimators._no_table import names_table
-from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
@@ -36,11 +33,13 @@ from skvnce.estimators._validation import (
     RANDOM_STATE,
     Number,
     check_non_negative,
-    check_squares,
     integer_from,
 )
+from skvnce.fits.rounds import failures_named
+from skvnce.fitted import graph_checks
 from skvnce.fitted.graph import GraphModel
 from skvnce.models.truncated_gaussian import TruncatedGaussian
+from skvnce.tables.checks import check_squares
 from skvnce.training.adam import Diverged
 
 
@@ -402,19 +401,19 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         def predict(kept, rows):
             sizes = {"alpha": self.alpha, "n_steps": self.n_steps}
             try:
-                return _graph_checks.predicted(problem, theta, kept, rows, **sizes), {}
+                return graph_checks.predicted(problem, theta, kept, rows, **sizes), {}
             except Diverged:
                 return None, {}
 
         self._check_held_out(data.to_array(), predict)
         options = {"fit_linear": self.fit_linear, "cut": self.largest_cut_}
         options["remedy"] = f"{strength} or ridge={self.ridge_:.2g}"
-        found = _graph_checks.messages(self._schema, data, theta, **options)
-        self._report_misfit(_graph_checks.REMEDY, found)
+        found = graph_checks.messages(self._schema, data, theta, **options)
+        self._report_misfit(graph_checks.REMEDY, found)
 
     def _remedy(self):
         """Say what to change if a fit diverges."""
-        return _graph_checks.remedy(self.algorithm, self.ridge)
+        return graph_checks.remedy(self.algorithm, self.ridge)
 
     def _validated(self, X):
         """Validate the table of a fit."""
@@ -483,7 +482,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         self.largest_cut_ = fit.cut
         self.chain_autocorrelation_ = fit.autocorrelation
         limits = self.max_iter, self._tolerance(data)
-        _graph_checks.warn_unless_converged(fit, self.ridge_, *limits)
+        graph_checks.warn_unless_converged(fit, self.ridge_, *limits)
 
     def _set_empty_graph(self):
         """Set the attributes of a graph without nodes, as all columns are constant."""

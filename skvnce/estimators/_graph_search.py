@@ -11,7 +11,8 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import check_cv
 from sklearn.utils._param_validation import StrOptions
 
-from skvnce._progress import steps
+from skvnce._memory import check_fit, needs_memory
+from skvnce._progress import rounds_of_tuning, steps
 from skvnce._random import seeded
 from skvnce._warnings import warn_user
 from skvnce.algorithms.graph import stability
@@ -22,13 +23,10 @@ from skvnce.estimators._callbacks import (
     counting_rounds,
     report_rounds,
     reports_fit,
-    rounds_of_tuning,
 )
 from skvnce.estimators._graph_table import edges, to_networkx
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._memory import check_fit, needs_memory
 from skvnce.estimators._no_table import names_table
-from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import (
     N_JOBS,
@@ -36,6 +34,7 @@ from skvnce.estimators._validation import (
     Number,
     integer_from,
 )
+from skvnce.fits.rounds import failures_named
 
 _SAME = 1e-9  # relative difference below which two criteria count as equal
 

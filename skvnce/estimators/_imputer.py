@@ -9,31 +9,31 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._arguments import check_count
+from skvnce._memory import check_memory
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.estimators._base import IncompleteTransformer
 from skvnce.estimators._by_parts import by_parts, samples_by_parts
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._intervals import (
-    columns_with_order,
-    ordered_draws,
-    ranks_of_interval,
-    ranks_of_quantiles,
-)
-from skvnce.estimators._memory import check_memory
-from skvnce.estimators._misfit import (
+from skvnce.estimators._reference import fitted_to
+from skvnce.estimators._validation import check_sample
+from skvnce.exceptions import TableWarning
+from skvnce.fitted.base import n_chains
+from skvnce.fitted.fill import chunks, draw, fill, returned
+from skvnce.fitted.misfit import (
     held_out_result,
     misfit_messages,
     tail_messages,
     warn_or_raise,
 )
-from skvnce.estimators._reference import fitted_to
-from skvnce.estimators._validation import check_sample
-from skvnce.estimators._where import OF_PREDICTION, Rules, mask_of
-from skvnce.exceptions import TableWarning
-from skvnce.fitted.base import n_chains
-from skvnce.fitted.fill import chunks, draw, fill, returned
+from skvnce.fitted.quantiles import (
+    columns_with_order,
+    ordered_draws,
+    ranks_of_interval,
+    ranks_of_quantiles,
+)
+from skvnce.fitted.rules import OF_PREDICTION, Rules, mask_of
 from skvnce.fitted.shift import Shifted, shift_of, warn_of_cuts
 from skvnce.fitted.valid import Marginal, ValidCells
 from skvnce.tables.cell_limits import check_bounds, limits_of

@@ -12,16 +12,15 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._memory import check_fit
 from skvnce._progress import steps
 from skvnce.algorithms.vae import sampling
-from skvnce.estimators._blind import Blind
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._duration import OF_ALL_COLUMNS, announced, warn_of_duration
 from skvnce.estimators._members import (
     OF_MEMBERS,
     DrawnByMembers,
@@ -29,13 +28,8 @@ from skvnce.estimators._members import (
     is_constant,
     seeds_and_weights,
 )
-from skvnce.estimators._memory import check_fit
-from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._options import ACMWG, LAIR, MWG, Adam, Option
-from skvnce.estimators._stream import (
-    check_can_stream,
-)
 from skvnce.estimators._torch_vae import TorchMember, TorchVAE
 from skvnce.estimators._vae import VariationalAutoencoder
 from skvnce.estimators._validation import (
@@ -43,8 +37,14 @@ from skvnce.estimators._validation import (
     OF_CATEGORIES,
     integer_from,
 )
+from skvnce.fits.duration import OF_ALL_COLUMNS, announced, warn_of_duration
+from skvnce.fits.stream import (
+    check_can_stream,
+)
 from skvnce.fitted.ensembles import EncoderMember
 from skvnce.fitted.held_out import hold_out
+from skvnce.fitted.misfit import HELD_OUT
+from skvnce.fitted.without_cells import Blind
 from skvnce.samplers.base import Sampler
 
 _TIMED = 150  # columns of the copy; with fewer, most of the time is that of calls

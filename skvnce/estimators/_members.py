@@ -7,11 +7,11 @@ from sklearn.utils._param_validation import StrOptions
 
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
+from skvnce._weights import random_weights
 from skvnce.algorithms.mixed.columns import NUMERIC
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
 from skvnce.estimators._validation import BOUND, ON_MISFIT, RANDOM_STATE, integer_from
-from skvnce.estimators._weights import random_weights
 from skvnce.fitted.ensembles import STRATEGIES, Ensemble
 from skvnce.tables.model_columns import (
     observed_columns,

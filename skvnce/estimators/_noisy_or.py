@@ -10,6 +10,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from skvnce._arguments import check_count
 from skvnce._keyed import row_lattice
+from skvnce._memory import check_fit
 from skvnce._progress import step
 from skvnce._random import seed_from
 from skvnce.algorithms import noisy_or
@@ -17,7 +18,6 @@ from skvnce.estimators._binary import STARTS, binary_table, fingerprints
 from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import report_rounds, reports_fit, shows_progress
 from skvnce.estimators._causes import CauseLearner, arrays_of
-from skvnce.estimators._memory import check_fit
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._options import Adam, check_parameters
 from skvnce.estimators._validation import (

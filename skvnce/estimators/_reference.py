@@ -17,7 +17,7 @@ import warnings
 import numpy as np
 from sklearn.base import clone
 
-from skvnce.estimators._validation import Encoded
+from skvnce.tables.schema import Encoded
 
 
 def fitted_to(estimator, rows, seed):

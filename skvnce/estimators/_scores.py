@@ -5,6 +5,7 @@ import torch
 
 from skvnce._device import device_in_use, resolve_device
 from skvnce._incomplete import Incomplete
+from skvnce._progress import rounds_of_tuning
 from skvnce._units import Units
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.algorithms.gaussian import copula, em
@@ -13,12 +14,9 @@ from skvnce.algorithms.gaussian.normal_scores import CellScores, repeated_values
 from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.algorithms.vae import levels
 from skvnce.distributions.cells import Families
-from skvnce.estimators._blind import normal_without
-from skvnce.estimators._callbacks import rounds_of_tuning
-from skvnce.estimators._gaussian_mixed import some_rows
-from skvnce.estimators._gaussian_numbers import SHARES
-from skvnce.estimators._misfit import HELD_OUT
 from skvnce.estimators._validation import check_choice, read_cells
+from skvnce.fits.mixed import some_rows
+from skvnce.fits.numbers import SHARES
 from skvnce.fitted.autoencoder import EncoderModel
 from skvnce.fitted.category_scores import (
     JUDGING,
@@ -35,6 +33,8 @@ from skvnce.fitted.category_scores import (
     without,
 )
 from skvnce.fitted.held_out import hold_out
+from skvnce.fitted.misfit import HELD_OUT
+from skvnce.fitted.without_cells import normal_without
 from skvnce.tables.completed import decoded
 from skvnce.tables.valid_values import valid_values
 

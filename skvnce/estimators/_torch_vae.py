@@ -8,9 +8,9 @@ from sklearn.utils._param_validation import StrOptions
 from torch import nn
 
 from skvnce._device import DEVICES, device_in_use, resolve_device
+from skvnce._modules import filled_once
 from skvnce.algorithms.gaussian.normal_scores import CellScores
 from skvnce.algorithms.vae import autoencoder
-from skvnce.estimators._modules import filled_once
 from skvnce.estimators._options import Option
 from skvnce.estimators._validation import integer_from
 from skvnce.fitted.autoencoder import EncoderModel

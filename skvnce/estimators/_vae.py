@@ -9,6 +9,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._arguments import check_count
+from skvnce._memory import check_fit
 from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._torch_defaults import torch_defaults
@@ -17,14 +18,9 @@ from skvnce.algorithms.vae.losses import ALGORITHMS
 from skvnce.estimators._autoencoder import TrainedAutoencoder, check_draws
 from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._memory import check_fit
-from skvnce.estimators._misfit import tail_messages, warn_or_raise
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._options import Adam
 from skvnce.estimators._scores import FAMILIES
-from skvnce.estimators._stream import (
-    check_can_stream,
-)
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
@@ -36,6 +32,10 @@ from skvnce.estimators._validation import (
     integer_from,
     latent_array,
 )
+from skvnce.fits.stream import (
+    check_can_stream,
+)
+from skvnce.fitted.misfit import tail_messages, warn_or_raise
 from skvnce.tables.model_columns import Handling
 from skvnce.tables.statistics import into_dtype
 

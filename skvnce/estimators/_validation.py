@@ -2,9 +2,9 @@
 
 import copy
 import numbers
-from typing import NamedTuple
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import (
     Interval,
     StrOptions,
@@ -13,9 +13,15 @@ from sklearn.utils._param_validation import (
 from sklearn.utils.validation import check_array, validate_data
 
 from skvnce._arguments import check_bool, check_count, is_finite
-from skvnce.estimators._memory import needs_memory
-from skvnce.estimators._weights import rows_with_data
-from skvnce.tables.checks import warn_of_table
+from skvnce._memory import needs_memory
+from skvnce._progress import step
+from skvnce._weights import checked_weights, rows_with_data
+from skvnce.sources.columns_of_parts import (
+    TEXT_IN_PARTS,
+    columns_of_parts,
+    part_named,
+)
+from skvnce.tables.checks import check_deviations, warn_of_table
 from skvnce.tables.columns import (
     FROM_DTYPE,
     Column,
@@ -35,7 +41,7 @@ from skvnce.tables.model_columns import (
     warn_of_empty,
     without_constants,
 )
-from skvnce.tables.schema import Schema
+from skvnce.tables.schema import Encoded, Schema
 from skvnce.tables.statistics import column_moments, ends_of
 from skvnce.tables.table import Table
 from skvnce.tables.valid_values import ValidValues
@@ -101,20 +107,6 @@ def without_fit(attributes):
         if not name.endswith("_")
         and (not name.startswith("_") or name.startswith(of_sklearn))
     }
-
-
-class Encoded(NamedTuple):
-    """A table that `fit` of an estimator has read, for `fit` of another one.
-
-    Attributes
-    ----------
-    table : ndarray of shape (n, features)
-        As `read_table` has returned it.
-    schema : Schema
-    """
-
-    table: np.ndarray
-    schema: Schema
 
 
 def schema_of(estimator):
@@ -409,20 +401,6 @@ def check_rank(n_components, width):
         )
 
 
-def check_deviations(schema, columns, deviation):
-    """Check that standard deviations (n_columns,) have finite, positive squares."""
-    check_squares(schema, columns, np.isfinite(deviation**2) & (deviation**2 > 1e-300))
-
-
-def check_squares(schema, columns, fit):
-    """Raise an error for the first column whose squares do not fit into float64."""
-    if not fit.all():
-        name = schema.label(columns[np.flatnonzero(~fit)[0]])
-        raise ValueError(
-            f"{name} has values whose squares leave the range of float64. Rescale it."
-        )
-
-
 def check_sizes(value, name):
     """Check that a value is a sequence of integers, the sizes of layers."""
     if not isinstance(value, tuple | list | np.ndarray) or not len(value):
@@ -444,3 +422,68 @@ def check_sample(n_draws, as_array):
     """Check the parameters of `sample`."""
     check_count(n_draws, "n_draws")
     check_bool(as_array, "as_array")
+
+
+class TableReader(BaseEstimator):
+    """Reads the parts of a table; errors name the part.
+
+    Parameters
+    ----------
+    head : array-like of shape (n_samples, n_features)
+        Some rows, to learn the columns from.
+    columns : list of n_features Column, default=None
+        None if each cell is a number.
+    handle_unknown : {"error", "missing"}, default="error"
+    text_remedy : str, default=None
+        What errors say of text in a table of numbers; None for the usual advice.
+    """
+
+    _schema = property(schema_of)
+
+    def __init__(self, head, columns=None, handle_unknown="error", text_remedy=None):
+        shape = head.shape if hasattr(head, "shape") else np.shape(head)
+        if len(shape) != 2:
+            raise ValueError(
+                "Parts of X must be tables with rows and columns, got "
+                f"{type(head).__name__} of shape {shape}."
+            )
+        if columns is None:
+            reject_categories(head)
+            head = readable(head)
+        else:  # `incomplete_array` reads categories
+            self.categorical_features, self.handle_unknown = None, handle_unknown
+        self.text_remedy = text_remedy
+        validate_data(self, head, skip_check_array=True)
+        names = getattr(self, "feature_names_in_", None)
+        ends = np.full((2, self.n_features_in_), np.nan)
+        schema = Schema(self.n_features_in_, names, columns, ends)
+        vars(self).update(attributes_of(schema))
+
+    def read(self, number, X, weights=None):
+        """Validate a part; return its cells (n, n_features) and weights (n,)."""
+        with part_named(number):
+            if not len(X):
+                return np.zeros((0, self.n_features_in_)), np.zeros(0)
+            table = incomplete_array(self, X)
+            weights = _weights_of_part(table, weights)
+        return table, weights
+
+
+def _weights_of_part(table, weights):
+    """Validate the weights of a part, which may all be zero."""
+    if weights is None:
+        return np.ones(len(table))
+    given = np.asarray(readable(weights, "sample_weight"))
+    if given.shape == (len(table),) and (given == 0).all():
+        return np.zeros(len(table))
+    return checked_weights(given, table)
+
+
+def reader_of(settings, source):
+    """Make the reader of a table in parts, by the parameters of an estimator."""
+    head = source._head()
+    if not hasattr(settings, "categorical_features"):
+        return TableReader(head)
+    with step("reading levels"):
+        columns = columns_of_parts(source, head, settings.categorical_features)
+    return TableReader(head, columns, settings.handle_unknown, TEXT_IN_PARTS)

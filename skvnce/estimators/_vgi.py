@@ -8,6 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._memory import check_fit
 from skvnce._progress import steps
 from skvnce._random import seed_from
 from skvnce._warnings import warn_user
@@ -23,8 +24,6 @@ from skvnce.estimators._density import (
     STRAY,
     IncompleteDensity,
 )
-from skvnce.estimators._density_training import check_unchanged
-from skvnce.estimators._duration import announced
 from skvnce.estimators._members import (
     OF_MEMBERS,
     DrawnByMembers,
@@ -32,7 +31,6 @@ from skvnce.estimators._members import (
     is_constant,
     seeds_and_weights,
 )
-from skvnce.estimators._memory import check_fit
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._options import Adam
 from skvnce.estimators._validation import (
@@ -40,6 +38,8 @@ from skvnce.estimators._validation import (
     OF_CATEGORIES,
     integer_from,
 )
+from skvnce.fits.density_training import check_unchanged
+from skvnce.fits.duration import announced
 from skvnce.fitted.ensembles import ChainMember, EncoderMember
 
 

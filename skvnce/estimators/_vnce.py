@@ -7,6 +7,8 @@ import torch
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from torch import nn
 
+from skvnce._memory import check_fit
+from skvnce._modules import state_of
 from skvnce._progress import step, tell_round
 from skvnce._random import seeded
 from skvnce._threads import one_thread
@@ -18,12 +20,8 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._memory import check_fit
-from skvnce.estimators._misfit import HELD_OUT
-from skvnce.estimators._modules import state_of
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._options import LBFGS, Adam
-from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
@@ -42,7 +40,9 @@ from skvnce.estimators._vnce_settings import (
     warn_of_gap,
     warn_of_rounds,
 )
+from skvnce.fits.rounds import failures_named
 from skvnce.fitted.held_out import hold_out
+from skvnce.fitted.misfit import HELD_OUT
 from skvnce.fitted.scaled_density import ScaledDensity
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.tables.statistics import column_moments

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._device import device_in_use
 from skvnce._keyed import row_keyed, row_lattice
+from skvnce._modules import filled_once, load_state
 from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._units import Units
@@ -19,7 +20,6 @@ from skvnce.algorithms.vnce.table import REFERENCE_RATIO
 from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._modules import filled_once, load_state
 from skvnce.estimators._validation import check_sample
 from skvnce.estimators._vnce_settings import device_name
 from skvnce.fitted.base import n_chains

@@ -12,6 +12,7 @@ from skvnce.exceptions import TableWarning
 from skvnce.tables.identifiers import is_identifier
 from skvnce.tables.missing_marks import codes_of_missing, marks_of_missing
 from skvnce.tables.row_checks import never_observed, repeated_rows
+from skvnce.tables.schema import Schema
 from skvnce.tables.table import Table, listed
 from skvnce.tables.text_numbers import numbers_as_text
 
@@ -84,3 +85,19 @@ def _cells_of_levels(table: Table, place: int, n_observed: int) -> np.ndarray:
     if n_observed > table.n_observed[place]:
         return np.array([n_observed])
     return np.bincount(table.observed(place).astype(int))
+
+
+def check_deviations(
+    schema: Schema, columns: np.ndarray, deviation: np.ndarray
+) -> None:
+    """Check that standard deviations (n_columns,) have finite, positive squares."""
+    check_squares(schema, columns, np.isfinite(deviation**2) & (deviation**2 > 1e-300))
+
+
+def check_squares(schema: Schema, columns: np.ndarray, fit: np.ndarray) -> None:
+    """Raise an error for the first column whose squares do not fit into float64."""
+    if not fit.all():
+        name = schema.label(columns[np.flatnonzero(~fit)[0]])
+        raise ValueError(
+            f"{name} has values whose squares leave the range of float64. Rescale it."
+        )

@@ -125,3 +125,17 @@ class Schema(NamedTuple):
         if self.keeps_empty:
             return np.arange(self.n_columns)
         return np.union1d(self.with_data, self.passed).astype(int)
+
+
+class Encoded(NamedTuple):
+    """A table that `fit` of an estimator has read, for `fit` of another one.
+
+    Attributes
+    ----------
+    table : ndarray of shape (n, features)
+        As `read_table` has returned it.
+    schema : Schema
+    """
+
+    table: np.ndarray
+    schema: Schema

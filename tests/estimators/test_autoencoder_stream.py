@@ -10,8 +10,8 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
 from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
-from skvnce.estimators import _stream
-from skvnce.estimators._stream import Stream
+from skvnce.fits import stream as _stream
+from skvnce.fits.stream import Stream
 from skvnce.options import Adam
 
 pytestmark = [
@@ -54,7 +54,7 @@ def imputer(**options):
 def short(monkeypatch):
     """Make rounds of few steps, which few held-out cells judge."""
     monkeypatch.setattr("skvnce.training.rounds.STEPS", 3)
-    monkeypatch.setattr("skvnce.estimators._stream._ENOUGH", 5)
+    monkeypatch.setattr("skvnce.fits.stream._ENOUGH", 5)
 
 
 def learned(model, *chunks):
@@ -72,7 +72,7 @@ def test_ten_chunks_are_nearly_a_full_fit(table, most, seed, monkeypatch):
 
     With 2000 rows kept, the last fit is that of 2000 rows.
     """
-    monkeypatch.setattr("skvnce.estimators._stream.MOST_KEPT", most)
+    monkeypatch.setattr("skvnce.fits.stream.MOST_KEPT", most)
     X, new = table(10_000, seed), table(3000, seed + 100)
     model, first = (VariationalAutoencoder(random_state=0) for _ in range(2))
     chunks = np.array_split(X, 10)
@@ -103,7 +103,7 @@ def test_the_fit_is_repeated_when_the_rows_have_doubled(short, monkeypatch):
         assert equal(in_chunks(make, 60, 120), 120)
         assert equal(in_chunks(make, 60, 90, 120, 240), 240)
         assert not equal(in_chunks(make, 60, 119), 119)
-    monkeypatch.setattr("skvnce.estimators._stream.MOST_KEPT", 200)
+    monkeypatch.setattr("skvnce.fits.stream.MOST_KEPT", 200)
     found = in_chunks(small, 60, 120, 240)
     assert not np.array_equal(found.transform(frame), small().fit(X).transform(X))
 
@@ -143,7 +143,7 @@ def test_held_out_cells_are_those_of_new_rows(short, monkeypatch):
 
 
 def test_few_new_rows_wait(short, monkeypatch):
-    monkeypatch.setattr("skvnce.estimators._stream._ENOUGH", 30)
+    monkeypatch.setattr("skvnce.fits.stream._ENOUGH", 30)
     X = curved(400, 0)
     model = learned(small(), X[:300])
     n_iter = model.n_iter_
@@ -175,12 +175,12 @@ def test_kept_rows_are_a_sample_of_all_rows():
 
 def _learned(stream, most, rng):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("skvnce.estimators._stream.MOST_KEPT", most)
+        patch.setattr("skvnce.fits.stream.MOST_KEPT", most)
         return stream.learned(rng)
 
 
 def test_of_a_large_first_table_a_sample_is_kept(short, monkeypatch):
-    monkeypatch.setattr("skvnce.estimators._stream.MOST_KEPT", 50)
+    monkeypatch.setattr("skvnce.fits.stream.MOST_KEPT", 50)
     X = curved(200, 0)
     model = learned(small(), X[:150])
     rows, weights, n_rows, *_ = model._stream

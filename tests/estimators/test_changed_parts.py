@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from estimators.test_large import most_rows, table  # noqa: F401
 from skvnce import CopulaGraphLearner, GaussianImputer, IncompleteFactorAnalysis
-from skvnce.estimators import _large
+from skvnce.fits import large
 from skvnce.options import Chunks
 from skvnce.sources import summary
 
@@ -93,7 +93,7 @@ def test_rows_of_weight_zero_may_be_large():
 
 def test_slices_of_a_large_part_are_compared_as_a_whole(monkeypatch):
     for name in ("_CELLS_AT_ONCE", "_SUMMARISED"):
-        monkeypatch.setattr(_large, name, 700)
+        monkeypatch.setattr(large, name, 700)
     one, other = (GaussianImputer(random_state=0) for _ in range(2))
     one.fit(Chunks([X, X[:200]]))
     other.fit(np.concatenate([X, X[:200]]))

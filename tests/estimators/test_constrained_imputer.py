@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skvnce import ConstrainedImputer, GaussianImputer
-from skvnce.estimators import _density_training
+from skvnce.fits import density_training
 from skvnce.fitted.equations import Equations, Sum
 from skvnce.training import rounds
 
@@ -71,7 +71,7 @@ def require_consistent(table, part):
 @MODELS
 def test_all_tables_satisfy_the_equations(model, monkeypatch):
     monkeypatch.setattr(rounds, "STEPS", 5)
-    monkeypatch.setattr(_density_training, "_WARM_UP", 5)
+    monkeypatch.setattr(density_training, "_WARM_UP", 5)
     _, part = households(n=60, share=0.3)
     imputer = ConstrainedImputer(
         clone(model), derived=DERIVED, sums=SUMS, random_state=0

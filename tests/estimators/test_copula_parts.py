@@ -15,7 +15,7 @@ from skvnce.algorithms.mixed import counted
 from skvnce.algorithms.mixed.columns import NOMINAL, Marginal
 from skvnce.algorithms.mixed.gibbs import Factors
 from skvnce.distributions.quantiles import inside
-from skvnce.estimators import _copula_parts
+from skvnce.fits import copula_of_parts
 from skvnce.options import Chunks
 from skvnce.sources import summary
 
@@ -228,7 +228,7 @@ def test_two_levels_without_order_have_a_marginal():
     codes = torch.tensor([0, 0, 0, 1, 1]).double()
     counts = counted.counts_at(codes.numpy(), np.arange(2.0))
     expected = Marginal.of_levels(codes, torch.ones(5).double(), 2)
-    found = _copula_parts._marginal(np.arange(2.0), counts, NOMINAL, 2)
+    found = copula_of_parts._marginal(np.arange(2.0), counts, NOMINAL, 2)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
-    assert _copula_parts._marginal(np.arange(3.0), counts, NOMINAL, 3) is None
+    assert copula_of_parts._marginal(np.arange(3.0), counts, NOMINAL, 3) is None

@@ -311,7 +311,7 @@ def test_modules_with_tensors_of_the_cpu_are_named(name, seed, device):
 @pytest.mark.parametrize("make", [vae, vgi])
 def test_more_rows_are_trained_on_the_device(make, seed, device, monkeypatch):
     monkeypatch.setattr("skvnce.training.rounds.STEPS", 2)
-    monkeypatch.setattr("skvnce.estimators._stream._ENOUGH", 1)
+    monkeypatch.setattr("skvnce.fits.stream._ENOUGH", 1)
     monkeypatch.setattr("skvnce.training.best.Best.restore", lambda self: 1)
     X, more = rows(seed), rows(seed + 1)[:50]
     before = make("cpu").partial_fit(X).partial_fit(more).score_samples(X)

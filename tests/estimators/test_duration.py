@@ -17,8 +17,8 @@ from skvnce import (
     VariationalAutoencoder,
     VGIImputer,
 )
-from skvnce.estimators import _duration
 from skvnce.exceptions import DurationWarning
+from skvnce.fits import duration
 
 PLAIN = GaussianImputer(marginals="normal", shrinkage=0.1, n_parameter_draws=1)
 FOREST = ForestImputer(PLAIN, n_estimators=20, random_state=0)
@@ -49,7 +49,7 @@ def test_a_long_fit_is_announced_before_it_starts(
     X = convert(table(d))
     if convert is pd.DataFrame:
         X.columns = [f"c{j}" for j in range(d)]
-    monkeypatch.setattr(_duration, "_seconds_of_fit", lambda one, cells: 30.0)
+    monkeypatch.setattr(duration, "_seconds_of_fit", lambda one, cells: 30.0)
     message = f"12 rows and {d} columns will take about .*{remedy}"
     before = dict(vars(estimator))
     with warnings.catch_warnings():
@@ -78,8 +78,8 @@ def test_forests_are_announced_whatever_the_options_of_their_model(model, monkey
         kept.append(copy.model)
         return None if isinstance(copy.model, LAIRImputer) else real(copy, cells) and 30
 
-    kept, real = [], _duration._seconds_of_fit
-    monkeypatch.setattr(_duration, "_seconds_of_fit", measured)
+    kept, real = [], duration._seconds_of_fit
+    monkeypatch.setattr(duration, "_seconds_of_fit", measured)
     forest = ForestImputer(model, n_estimators=5000)
     X = pd.DataFrame(table(210, n=30)).add_prefix("c")
     with pytest.warns(DurationWarning, match="30 rows and 210 columns will take"):
@@ -90,30 +90,30 @@ def test_forests_are_announced_whatever_the_options_of_their_model(model, monkey
 
 def test_the_time_is_that_of_a_copy(monkeypatch):
     clock = iter([0.0, 5.0, 10.0, 13.0])  # the first fit loads modules
-    monkeypatch.setattr(_duration, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(duration, "perf_counter", lambda: next(clock))
     with pytest.warns(DurationWarning, match="about 5 minutes") as caught:
-        _duration.warn_of_duration(PLAIN, table(500), "Go.", n_parameter_draws=0)
+        duration.warn_of_duration(PLAIN, table(500), "Go.", n_parameter_draws=0)
     assert len(caught) == 1
     assert not hasattr(PLAIN, "mean_")
 
 
 def test_short_fits_are_not_announced(monkeypatch):
-    monkeypatch.setattr(_duration, "_seconds_of_fit", lambda one, cells: 0.5)
-    _duration.warn_of_duration(PLAIN, table(300), "Go.")
+    monkeypatch.setattr(duration, "_seconds_of_fit", lambda one, cells: 0.5)
+    duration.warn_of_duration(PLAIN, table(300), "Go.")
 
     def measured(one, cells):
         raise AssertionError("few columns take no measurement")
 
-    monkeypatch.setattr(_duration, "_seconds_of_fit", measured)
-    _duration.warn_of_duration(PLAIN, table(199), "Go.")
-    _duration.warn_of_duration(PLAIN, table(599), "Go.", columns=150)
+    monkeypatch.setattr(duration, "_seconds_of_fit", measured)
+    duration.warn_of_duration(PLAIN, table(199), "Go.")
+    duration.warn_of_duration(PLAIN, table(599), "Go.", columns=150)
 
 
 def test_the_time_is_multiplied_by_a_factor(monkeypatch):
-    monkeypatch.setattr(_duration, "_seconds_of_fit", lambda one, cells: 30.0)
+    monkeypatch.setattr(duration, "_seconds_of_fit", lambda one, cells: 30.0)
     for factor, words in [(1.0, "about 18 minutes"), (2.0, "about 36 minutes")]:
         with pytest.warns(DurationWarning, match=words):
-            _duration.warn_of_duration(PLAIN, table(301)[:, 1:], "Go.", factor)
+            duration.warn_of_duration(PLAIN, table(301)[:, 1:], "Go.", factor)
 
 
 def test_columns_that_vary_are_measured(monkeypatch):
@@ -121,30 +121,30 @@ def test_columns_that_vary_are_measured(monkeypatch):
     X[:, ::2] = 1.0
     X[0, ::4] = np.nan
     monkeypatch.setattr(
-        _duration, "_seconds_of_fit", lambda one, cells: measured.append(cells) or 0.0
+        duration, "_seconds_of_fit", lambda one, cells: measured.append(cells) or 0.0
     )
-    _duration.warn_of_duration(PLAIN, X, "Go.")
+    duration.warn_of_duration(PLAIN, X, "Go.")
     assert [cells.shape for cells in measured] == [(12, 5), (12, 50)]
     assert (np.nanmax(measured[1], 0) > np.nanmin(measured[1], 0)).all()
 
 
 def test_a_copy_that_cannot_be_fitted_says_nothing():
     begin = time.perf_counter()
-    _duration.warn_of_duration(PLAIN, np.ones((5, 300)), "Go.")
+    duration.warn_of_duration(PLAIN, np.ones((5, 300)), "Go.")
     assert time.perf_counter() - begin < 5
 
 
 def test_growth_and_words():
-    assert _duration.growth((2000, 1000), (1000, 50)) == pytest.approx(800)
-    assert _duration.in_words(90.0) == "2 minutes"
-    assert _duration.in_words(7200.0) == "2 hours"
-    assert _duration.in_words(10 * 86400.0) == "10 days"
+    assert duration.growth((2000, 1000), (1000, 50)) == pytest.approx(800)
+    assert duration.in_words(90.0) == "2 minutes"
+    assert duration.in_words(7200.0) == "2 hours"
+    assert duration.in_words(10 * 86400.0) == "10 days"
 
 
 @pytest.mark.parametrize("cls", [LAIRImputer, VGIImputer])
 def test_the_time_of_the_first_member_announces_that_of_all(cls, monkeypatch):
     clock = itertools.count(0.0, 5.0)
-    monkeypatch.setattr(_duration, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(duration, "perf_counter", lambda: next(clock))
     X = table(4, n=60)[:, 1:]
     message = "Imputer.fit will take about .* more, by .* first of 1,000,000 members"
     with warnings.catch_warnings():
@@ -152,5 +152,5 @@ def test_the_time_of_the_first_member_announces_that_of_all(cls, monkeypatch):
         warnings.simplefilter("error", DurationWarning)  # ends the fit
         with pytest.raises(DurationWarning, match=message):
             cls(n_estimators=10**6, random_state=0).fit(X)
-    assert [*_duration.announced("Imputer", "a", 1)] == ["a"]
-    assert [*_duration.announced("Imputer", "abc", 3)] == ["a", "b", "c"]
+    assert [*duration.announced("Imputer", "a", 1)] == ["a"]
+    assert [*duration.announced("Imputer", "abc", 3)] == ["a", "b", "c"]

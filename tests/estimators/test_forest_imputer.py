@@ -7,7 +7,7 @@ from scipy import stats
 from sklearn.base import clone
 
 from skvnce import ForestImputer, GaussianImputer, LAIRImputer
-from skvnce.estimators import _forest_weights as weights
+from skvnce.fits import forest_weights as weights
 from skvnce.fitted import column_forests as columns
 from skvnce.fitted.fill import Predicted
 

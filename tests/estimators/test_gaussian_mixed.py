@@ -15,8 +15,8 @@ from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms.mixed.columns import Latents, Marginal
 from skvnce.distributions.normal import Normal
-from skvnce.estimators import _gaussian_mixed
 from skvnce.exceptions import MisfitWarning
+from skvnce.fits import mixed
 from skvnce.fitted.normal import LatentNormal
 from skvnce.options import Chunks
 
@@ -288,12 +288,12 @@ def test_a_category_that_is_predicted_badly_has_the_shares_of_its_levels(monkeyp
 
 def test_chosen_rows_keep_the_weighted_shares(monkeypatch, seed):
     """The share of a group of rows has a standard error below .5 / root of 200."""
-    monkeypatch.setattr(_gaussian_mixed, "ROWS", 200)
+    monkeypatch.setattr(mixed, "ROWS", 200)
     weights = torch.ones(2000).double()
     weights[:1000], weights[0] = 3.0, 500.0  # this row is certain to be chosen
     rows = Incomplete.from_array(np.arange(2000.0)[:, None])
     with seeded(seed):
-        chosen, kept = _gaussian_mixed.some_rows(weights)
+        chosen, kept = mixed.some_rows(weights)
     some = rows.take(chosen)
     assert len(kept) == len(some.x.unique()) == 200 and some.x[0] == 0
     first = some.x[:, 0] < 1000
@@ -303,11 +303,11 @@ def test_chosen_rows_keep_the_weighted_shares(monkeypatch, seed):
     assert float(first.double()[1:].mean()) == pytest.approx(0.75, abs=0.18)
     equal = torch.ones(2000).double()
     with seeded(seed):
-        assert (_gaussian_mixed.some_rows(equal)[1] == 1).all()
+        assert (mixed.some_rows(equal)[1] == 1).all()
 
 
 def test_a_fit_to_chosen_rows_predicts_the_others(monkeypatch):
-    monkeypatch.setattr(_gaussian_mixed, "ROWS", 150)
+    monkeypatch.setattr(mixed, "ROWS", 150)
     X, truth, hidden = frame(7, n=600)
     model = imputer().fit(X)
     filled, rows = model.transform(X), hidden[:, 1]

@@ -17,7 +17,7 @@ from skvnce import (
     TruncatedGaussianGraphLearner,
     VNCEEstimator,
 )
-from skvnce.estimators import _intervals
+from skvnce.fitted import quantiles as _intervals
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 DRAWING = [

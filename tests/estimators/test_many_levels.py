@@ -11,8 +11,10 @@ import torch
 from skvnce import CopulaGraphLearner, CopulaGraphLearnerCV, GaussianImputer
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.mixed.columns import NOMINAL, NUMERIC, Latents
-from skvnce.estimators import _copula_graph, _duration, _gaussian_mixed
+from skvnce.estimators import _copula_graph
 from skvnce.exceptions import DurationWarning
+from skvnce.fits import duration as durations
+from skvnce.fits import mixed
 
 SHORT = {"max_iter": 4, "n_parameter_draws": 2, "random_state": 0}
 
@@ -26,7 +28,7 @@ def table(n_levels, n=600):
 
 
 def test_a_long_fit_is_announced_before_it_starts(monkeypatch):
-    monkeypatch.setattr(_gaussian_mixed, "seconds_of_sweep", lambda *values: 3.0)
+    monkeypatch.setattr(mixed, "seconds_of_sweep", lambda *values: 3.0)
     imputer = GaussianImputer(random_state=0)
     before = dict(vars(imputer))
     # 100 sweeps of the fit and 60 of the fit without held-out cells
@@ -59,7 +61,7 @@ def test_the_time_of_a_graph_is_about_that_of_its_fit(monkeypatch):
 
     found = []
     monkeypatch.setattr(_copula_graph, "warn_of_many_levels", warned)
-    monkeypatch.setattr(_duration, "perf_counter", process_time)
+    monkeypatch.setattr(durations, "perf_counter", process_time)
     begin = process_time()
     CopulaGraphLearner(random_state=0).fit(table(110))
     assert 1 / 3 < found[0] / (process_time() - begin) < 3
@@ -69,11 +71,11 @@ def test_what_ends_soon_is_not_announced(monkeypatch):
     def measured(*values):
         raise AssertionError("few levels take no measurement")
 
-    monkeypatch.setattr(_gaussian_mixed, "seconds_of_sweep", lambda *values: 0.3)
+    monkeypatch.setattr(mixed, "seconds_of_sweep", lambda *values: 0.3)
     X = table(110)
     GaussianImputer(**SHORT, on_misfit="ignore").fit(X)  # a warning is an error
     passed = {"town": "passthrough"}
-    monkeypatch.setattr(_gaussian_mixed, "seconds_of_sweep", measured)
+    monkeypatch.setattr(mixed, "seconds_of_sweep", measured)
     GaussianImputer(**SHORT, categorical_features=passed).fit(X)
     GaussianImputer(**SHORT, on_misfit="ignore").fit(table(90))
 
@@ -81,13 +83,13 @@ def test_what_ends_soon_is_not_announced(monkeypatch):
 def test_the_time_of_a_sweep_is_that_of_parameters_and_of_rows(monkeypatch):
     """Sweeps of one row and of 1000 rows take 2 and 5 seconds by this clock."""
     clock = iter([0.0, 2.0, 10.0, 15.0])
-    monkeypatch.setattr(_duration, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(durations, "perf_counter", lambda: next(clock))
     rng = np.random.default_rng(0)
     cells = np.column_stack([rng.normal(size=2000), np.arange(2000) % 5.0])
     data, weights = Incomplete.from_array(cells), torch.ones(2000).double()
     latents = Latents.of(data, weights, [NUMERIC, NOMINAL], [0, 5])
     state = torch.get_rng_state()
-    found = _duration.seconds_of_sweep(latents, data, weights, 4000)
+    found = durations.seconds_of_sweep(latents, data, weights, 4000)
     assert found == pytest.approx(2.0 + 4 * 3.0)
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -95,6 +97,6 @@ def test_the_time_of_a_sweep_is_that_of_parameters_and_of_rows(monkeypatch):
 def test_the_measurement_leaves_the_fit_as_it_was(monkeypatch):
     X = table(110)
     found = GaussianImputer(**SHORT, on_misfit="ignore").fit(X)
-    monkeypatch.setattr(_duration, "MANY", 1000)
+    monkeypatch.setattr(durations, "MANY", 1000)
     plain = GaussianImputer(**SHORT, on_misfit="ignore").fit(X)
     np.testing.assert_array_equal(found.covariance_, plain.covariance_)

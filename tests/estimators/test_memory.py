@@ -7,8 +7,7 @@ import pytest
 from cases import ESTIMATORS, PREDICTORS
 from sklearn.base import clone
 
-from skvnce import ConstrainedImputer, ForestImputer, GaussianImputer
-from skvnce.estimators import _memory
+from skvnce import ConstrainedImputer, ForestImputer, GaussianImputer, _memory
 from skvnce.options import Chunks
 
 

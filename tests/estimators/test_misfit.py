@@ -9,10 +9,10 @@ from graph_simulation import simulate
 
 from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
 from skvnce._incomplete import Incomplete
-from skvnce.estimators import _misfit
-from skvnce.estimators._graph_checks import wide_columns
-from skvnce.estimators._misfit import _some_rows, judge
 from skvnce.exceptions import MisfitWarning
+from skvnce.fitted import misfit
+from skvnce.fitted.graph_checks import wide_columns
+from skvnce.fitted.misfit import _some_rows, judge
 
 
 def fits_well(seed, n=300):
@@ -170,7 +170,7 @@ def test_heavy_tails_are_looked_for(seed):
     def worse(kept, rows):
         return nodes[rows] + 1.001 * (np.nanmean(kept, 0) - nodes[rows]), {}
 
-    _, marginal = _misfit._compared(nodes, worse, np.ones(400), hidden)
+    _, marginal = misfit._compared(nodes, worse, np.ones(400), hidden)
     assert marginal.tolist() == [False, True]
 
 
@@ -179,7 +179,7 @@ def test_losses_of_levels_by_hand():
     codes, kept = np.array([0.0, 2.0, 1.0]), np.array([0.0, 1.0, np.nan, 0.0])
     probabilities = np.array([[0.5, 0.2, 0.3], [0.1, 0.1, 0.8], [0.0, 1.0, 0.0]])
     weights = np.array([3.0, 2.0, 9.0, 1.0])
-    own, shares = _misfit._level_losses(codes, probabilities, kept, weights)
+    own, shares = misfit._level_losses(codes, probabilities, kept, weights)
     np.testing.assert_allclose(own, -np.log([0.5, 0.8, 1.0]))
     np.testing.assert_allclose(shares, -np.log(np.array([4.5, 0.5, 2.5]) / 7.5))
 
@@ -195,7 +195,7 @@ def test_a_level_that_only_held_out_cells_have_hides_no_misfit(seed):
         codes = nodes[rows, 0].astype(int)
         return kept[rows], {0: np.eye(3)[(codes + 1) % 3]}
 
-    _, marginal = _misfit._compared(nodes, wrong, np.ones(200), hidden)
+    _, marginal = misfit._compared(nodes, wrong, np.ones(200), hidden)
     assert marginal.tolist() == [True]
 
 
@@ -208,11 +208,11 @@ def test_errors_are_clipped_by_weights_as_by_rows(seed):
     rows = np.repeat(np.arange(40), weights)
     parts = own, means, hidden
     repeated = [part[rows] for part in parts]
-    found = _misfit._clipped(*parts, weights)
-    expected = _misfit._clipped(*repeated, np.ones(len(rows)))
+    found = misfit._clipped(*parts, weights)
+    expected = misfit._clipped(*repeated, np.ones(len(rows)))
     np.testing.assert_array_equal(found[0][rows], expected[0])
     np.testing.assert_array_equal(found[1][rows], expected[1])
-    plain = _misfit._clipped(*parts, np.ones(40))  # control: weights do count
+    plain = misfit._clipped(*parts, np.ones(40))  # control: weights do count
     assert (plain[0] != found[0]).any()
 
 
@@ -227,7 +227,7 @@ def test_columns_count_alike(monkeypatch):
         return filled, {}
 
     hidden = rng.uniform(size=nodes.shape) < 0.2
-    gain, _ = _misfit._compared(nodes, predict, np.ones(400), hidden)
+    gain, _ = misfit._compared(nodes, predict, np.ones(400), hidden)
     # of two sums of about 80 squares of normals: a standard error of 0.056
     assert abs(gain - 0.5) < 5 * 0.056
 

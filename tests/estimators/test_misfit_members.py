@@ -11,9 +11,9 @@ from statistical import FAILURE, p_mean
 from torch import nn
 
 from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder, VGIImputer
-from skvnce.estimators._blind import moved, turned_like
 from skvnce.exceptions import MisfitWarning
 from skvnce.fitted.held_out import hold_out
+from skvnce.fitted.without_cells import moved, turned_like
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.options import Adam, IncompleteDensity
 

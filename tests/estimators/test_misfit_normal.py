@@ -8,8 +8,8 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce import GaussianImputer, VNCEEstimator
-from skvnce.estimators._misfit import _marginal
 from skvnce.exceptions import MisfitWarning
+from skvnce.fitted.valid import Marginal
 
 
 def announced(estimator, X, **parameters):
@@ -118,7 +118,7 @@ def test_a_weight_of_two_is_a_row_given_twice_here_too(seed):
 
 def test_marginals_count_weights():
     column, weights = np.array([3.0, np.nan, 1.0, 2.0]), np.array([1.0, 5.0, 1.0, 2.0])
-    mean, values, below = _marginal(column, weights, False)
+    mean, values, below = Marginal.of(column, weights, is_category=False)
     assert mean == pytest.approx(2.0)
     assert values.tolist() == [1.0, 2.0, 3.0]
     np.testing.assert_allclose(below, [0.25, 0.75])

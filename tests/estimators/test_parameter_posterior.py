@@ -8,7 +8,7 @@ from statistical import FAILURE, p_mean
 from skvnce import GaussianImputer
 from skvnce._incomplete import Incomplete
 from skvnce.distributions.normal import Normal
-from skvnce.estimators._blind import normal_without
+from skvnce.fitted.without_cells import normal_without
 
 
 def weighted_table(seed, n=60):

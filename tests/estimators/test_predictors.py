@@ -34,7 +34,7 @@ from skvnce import (
     MultipleImputationRegressor,
 )
 from skvnce.estimators import _prediction
-from skvnce.estimators._residuals import Residuals
+from skvnce.prediction.residuals import Residuals
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 PLAIN = GaussianImputer(marginals="normal", n_parameter_draws=0)

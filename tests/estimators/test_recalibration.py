@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skvnce import GaussianImputer, MultipleImputationClassifier
-from skvnce.estimators._recalibration import Recalibration, class_weights
+from skvnce.prediction.recalibration import Recalibration, class_weights
 
 PLAIN = GaussianImputer(
     marginals="normal", shrinkage=0.1, n_parameter_draws=0, on_misfit="ignore"

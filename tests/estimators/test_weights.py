@@ -13,7 +13,7 @@ from skvnce import (
     MultipleImputationRegressor,
     VariationalAutoencoder,
 )
-from skvnce.estimators._weights import warn_of_scale
+from skvnce._weights import warn_of_scale
 from skvnce.options import Chunks
 from skvnce.sources import summary
 

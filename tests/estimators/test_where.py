@@ -13,7 +13,7 @@ from sklearn.base import clone
 from statistical import FAILURE, p_share
 
 from skvnce import ConstrainedImputer, GaussianImputer
-from skvnce.estimators._where import mask_of
+from skvnce.fitted.rules import mask_of
 from skvnce.pooling import fit_each, pool_models, sensitivity_curve
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")

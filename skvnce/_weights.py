@@ -12,7 +12,7 @@ _MOST_COPIES = 100  # mean of counts, of tables of equal rows, that is not remar
 _SHAPE = 8.0  # Gamma shape of row weights: an eighth of the variance of the bootstrap
 
 
-def checked_weights(sample_weight, X):
+def checked_weights(sample_weight: object, X: np.ndarray) -> np.ndarray:
     """Check the weights of the rows of a table.
 
     Parameters
@@ -31,7 +31,7 @@ def checked_weights(sample_weight, X):
     return _check_sample_weight(sample_weight, X, **of_rows)
 
 
-def warn_of_scale(weights, n_rows):
+def warn_of_scale(weights: np.ndarray, n_rows: int) -> None:
     """Warn of weights that seem to be sampling weights that are not normalised.
 
     Counts are whole numbers.  Other weights have a mean near 1 if they are normalised;
@@ -62,12 +62,14 @@ def warn_of_scale(weights, n_rows):
         )
 
 
-def random_weights(rng, n):
+def random_weights(rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw the weights of n rows for one of several members."""
     return rng.gamma(_SHAPE, size=n)
 
 
-def rows_with_data(X, sample_weight, known=None):
+def rows_with_data(
+    X: np.ndarray, sample_weight: object, known: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Check the weights, and select rows of positive weight with a known cell.
 
     Parameters

@@ -12,14 +12,14 @@ from skvnce._warnings import warn_user
 from skvnce.algorithms.mixed import censored, gibbs
 from skvnce.algorithms.mixed.columns import NUMERIC, Latents
 from skvnce.algorithms.mixed.population import Population
-from skvnce.estimators._duration import (
+from skvnce.exceptions import MisfitWarning
+from skvnce.fits.duration import (
     columns_of_many_levels,
     seconds_of_sweep,
     warn_of_many_levels,
 )
-from skvnce.estimators._misfit import HELD_OUT
-from skvnce.exceptions import MisfitWarning
 from skvnce.fitted.held_out import hold_out
+from skvnce.fitted.misfit import HELD_OUT
 from skvnce.fitted.normal import LatentNormal, tensors
 from skvnce.metrics import split_r_hat
 
@@ -255,6 +255,7 @@ def some_rows(weights):
 
 
 def r_hat_of(trace):
+    """Compute the split R-hat of traces; NaN if they are too short."""
     if len(trace) < 4:
         return np.full(trace.shape[1:], np.nan)
     return split_r_hat(trace[None])

@@ -8,6 +8,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce._incomplete import Incomplete
+from skvnce._progress import rounds_of_tuning
 from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._units import Units
@@ -18,9 +19,8 @@ from skvnce.algorithms.gaussian.enlarged import posterior_draws
 from skvnce.algorithms.gaussian.fit import Limits, Split, fit_copula
 from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.algorithms.gaussian.steps import Steps
-from skvnce.estimators._callbacks import rounds_of_tuning
-from skvnce.estimators._misfit import HELD_OUT
 from skvnce.fitted.held_out import hold_out, row_folds
+from skvnce.fitted.misfit import HELD_OUT
 from skvnce.fitted.normal import CopulaModel, normal_of
 
 SHARES = [1.0, 0.1, 0.01]  # shrinkage, in rows per column, that "auto" chooses from

@@ -40,7 +40,7 @@ _IN_PARTS = (
 _SAMPLE = "Fit to a sample of the rows; transform takes all of them in parts."
 
 
-def memory_limit():
+def memory_limit() -> float:
     """Return the memory of the machine, or of its container, in bytes; inf if unknown.
 
     It is not the free memory: what is larger never fits.
@@ -59,7 +59,7 @@ def memory_limit():
     return limit
 
 
-def check_fit(cls, shape):
+def check_fit(cls: type, shape: tuple) -> None:
     """Raise an error if a fit to a table does not fit in memory.
 
     Parameters
@@ -86,7 +86,7 @@ def check_fit(cls, shape):
     check_memory(n_bytes, what, _IN_PARTS if name in _PARTS else _SAMPLE)
 
 
-def check_given(cls, X):
+def check_given(cls: type, X: object) -> None:
     """Raise an error if a fit to a table does not fit in memory, before it is read.
 
     Parameters
@@ -111,7 +111,7 @@ def check_given(cls, X):
         check_fit(cls, shape)
 
 
-def check_trees(n_estimators, shape):
+def check_trees(n_estimators: int, shape: tuple) -> None:
     """Raise an error if the trees of `ForestImputer` do not fit in memory.
 
     A tree keeps a byte for each row besides itself.
@@ -133,13 +133,13 @@ def check_trees(n_estimators, shape):
     check_memory(n_bytes, what, "Lower n_estimators, or fit to a sample of the rows.")
 
 
-def _counted_name(cls):
+def _counted_name(cls: type) -> str:
     """Find the class whose copies are known; None if there is none."""
     names = [one.__name__ for one in cls.__mro__]
     return next((name for name in names if name in _COPIES), None)
 
 
-def check_memory(n_bytes, what, remedy):
+def check_memory(n_bytes: float, what: str, remedy: str) -> None:
     """Raise an error if some arrays are larger than the memory.
 
     Parameters
@@ -165,7 +165,7 @@ def check_memory(n_bytes, what, remedy):
 _READERS_OF_PARTS = "GaussianImputer, CopulaGraphLearner and IncompleteFactorAnalysis"
 
 
-def needs_memory(cls, X, *, reset, name="X"):
+def needs_memory(cls: type, X: object, *, reset: bool, name: str = "X") -> None:
     """Raise an error if a method that reads all rows at once gets a table in parts.
 
     Parameters

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvnce.estimators._folds import fold_predictions, splits
+from skvnce.prediction.folds import fold_predictions, splits
 
 _LEAST = 0.01  # share of the noise in the squared residuals
 _ROUNDING = 1e-9  # of sums of weights

@@ -23,8 +23,7 @@ from skvnce.algorithms.mixed import counted
 from skvnce.algorithms.mixed.columns import NOMINAL, Latents, Marginal
 from skvnce.algorithms.mixed.gibbs import Rows
 from skvnce.algorithms.mixed.population import Population
-from skvnce.estimators._gaussian_mixed import kinds_of
-from skvnce.estimators._large import TableReader
+from skvnce.fits.mixed import kinds_of
 from skvnce.sources.summary import FirstReading
 
 
@@ -33,13 +32,13 @@ class PartRows(NamedTuple):
 
     Attributes
     ----------
-    reader : TableReader
+    reader : object
     columns : ndarray of int, of shape (n_nodes,)
         Those of the model.
     known : FirstReading
     """
 
-    reader: TableReader
+    reader: object
     columns: np.ndarray
     known: FirstReading
 

@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 from sklearn.base import clone
 
-from skvnce.estimators._validation import Encoded
+from skvnce.tables.schema import Encoded
 
 _FLOOR = 0.003  # least probability in a geometric mean
 _PRIOR = 100

@@ -32,7 +32,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC, NuSVC
 from sklearn.utils import compute_sample_weight
 
-from skvnce.estimators._folds import fold_predictions, splits
+from skvnce.prediction.folds import fold_predictions, splits
 from skvnce.tables.cells import is_frame
 
 _LEAST = 1e-6  # smallest probability: trees predict 0

@@ -19,14 +19,14 @@ from typing import NamedTuple, Self
 import numpy as np
 import torch
 
+from skvnce._weights import random_weights, rows_with_data
 from skvnce.algorithms.gaussian import online
 from skvnce.algorithms.gaussian.em import Moments
 from skvnce.algorithms.gaussian.marginals import scores_of
 from skvnce.algorithms.gaussian.rows import Rows
-from skvnce.estimators._validation import Encoded
-from skvnce.estimators._weights import random_weights, rows_with_data
 from skvnce.fitted.held_out import hold_out
 from skvnce.sources.summary import rows_in_memory
+from skvnce.tables.schema import Encoded
 from skvnce.tables.statistics import ends_of
 
 MOST_KEPT = 20_000  # rows of a stream by which its choices are made

@@ -10,26 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import validate_data
 
 from skvnce._progress import step
 from skvnce._units import Units
 from skvnce.algorithms.gaussian.condensed import n_condensed
 from skvnce.algorithms.gaussian.rows import Parts, Rows
-from skvnce.estimators._validation import (
-    attributes_of,
-    check_deviations,
-    incomplete_array,
-    schema_of,
-)
-from skvnce.estimators._weights import checked_weights
 from skvnce.sources.chunks import Chunks
-from skvnce.sources.columns_of_parts import (
-    TEXT_IN_PARTS,
-    columns_of_parts,
-    part_named,
-)
 from skvnce.sources.summary import (
     Count,
     FirstReading,
@@ -39,69 +25,12 @@ from skvnce.sources.summary import (
     rows_in_memory,
     summarised,
 )
-from skvnce.tables.columns import reject_categories
-from skvnce.tables.containers import readable
+from skvnce.tables.checks import check_deviations
 from skvnce.tables.model_columns import ModelCells
-from skvnce.tables.schema import Schema
 
 _FEW = 0.2  # condensed share of the rows in memory up to which the table is condensed
 _CELLS_AT_ONCE = 2**22  # maximum number of cells of a part that are used at once
 _SUMMARISED = 2**17  # of the first reading, whose many large arrays scatter the heap
-
-
-class TableReader(BaseEstimator):
-    """Reads the parts of a table; errors name the part.
-
-    Parameters
-    ----------
-    head : array-like of shape (n_samples, n_features)
-        Some rows, to learn the columns from.
-    columns : list of n_features Column, default=None
-        None if each cell is a number.
-    handle_unknown : {"error", "missing"}, default="error"
-    text_remedy : str, default=None
-        What errors say of text in a table of numbers; None for the usual advice.
-    """
-
-    _schema = property(schema_of)
-
-    def __init__(self, head, columns=None, handle_unknown="error", text_remedy=None):
-        shape = head.shape if hasattr(head, "shape") else np.shape(head)
-        if len(shape) != 2:
-            raise ValueError(
-                "Parts of X must be tables with rows and columns, got "
-                f"{type(head).__name__} of shape {shape}."
-            )
-        if columns is None:
-            reject_categories(head)
-            head = readable(head)
-        else:  # `incomplete_array` reads categories
-            self.categorical_features, self.handle_unknown = None, handle_unknown
-        self.text_remedy = text_remedy
-        validate_data(self, head, skip_check_array=True)
-        names = getattr(self, "feature_names_in_", None)
-        ends = np.full((2, self.n_features_in_), np.nan)
-        schema = Schema(self.n_features_in_, names, columns, ends)
-        vars(self).update(attributes_of(schema))
-
-    def read(self, number, X, weights=None):
-        """Validate a part; return its cells (n, n_features) and weights (n,)."""
-        with part_named(number):
-            if not len(X):
-                return np.zeros((0, self.n_features_in_)), np.zeros(0)
-            table = incomplete_array(self, X)
-            weights = _weights_of_part(table, weights)
-        return table, weights
-
-
-def _weights_of_part(table, weights):
-    """Validate the weights of a part, which may all be zero."""
-    if weights is None:
-        return np.ones(len(table))
-    given = np.asarray(readable(weights, "sample_weight"))
-    if given.shape == (len(table),) and (given == 0).all():
-        return np.zeros(len(table))
-    return checked_weights(given, table)
 
 
 class LargeTable(NamedTuple):
@@ -116,7 +45,8 @@ class LargeTable(NamedTuple):
         See `Gathered`.
     tables : list of Table
         The rows in memory, if they are not all, and the table; scaled.
-    reader : TableReader
+    reader : object
+        Its ``read(number, X, weights)`` validates a part.
     known : FirstReading
     """
 
@@ -124,7 +54,7 @@ class LargeTable(NamedTuple):
     summary: Summary
     powers: np.ndarray
     tables: list
-    reader: TableReader
+    reader: object
     known: FirstReading
 
     @property
@@ -164,16 +94,6 @@ def reject_limits(lower, upper):
             "Limits of single cells, lower and upper of fit, are not available "
             "for a table in parts. Fit to a sample of its rows in memory."
         )
-
-
-def reader_of(settings, source):
-    """Make the reader of a table in parts, by the parameters of an estimator."""
-    head = source._head()
-    if not hasattr(settings, "categorical_features"):
-        return TableReader(head)
-    with step("reading levels"):
-        columns = columns_of_parts(source, head, settings.categorical_features)
-    return TableReader(head, columns, settings.handle_unknown, TEXT_IN_PARTS)
 
 
 def summary_of(source, reader, weights):

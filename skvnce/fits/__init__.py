@@ -1,0 +1,1 @@
+"""Fits: functions of cells, a schema and settings that return models."""

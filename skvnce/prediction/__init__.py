@@ -1,0 +1,1 @@
+"""Predictions of a target from several completed tables."""
