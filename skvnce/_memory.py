@@ -4,6 +4,7 @@ import math
 import os
 from pathlib import Path
 
+import numpy as np
 from scipy import sparse
 
 from skvnce.tables.containers import reject_parts
@@ -207,3 +208,14 @@ def needs_memory(cls: type, X: object, *, reset: bool, name: str = "X") -> None:
         )
     if reset and name == "X":
         check_given(cls, X)
+
+
+def check_draws(n_draws: int, X: np.ndarray) -> None:
+    """Raise an error if completed tables do not fit in memory: twice, at the end."""
+    n, d = X.shape
+    check_memory(
+        2.0 * n_draws * X.nbytes,
+        f"{n_draws:,} completed tables of {n:,} rows and {d:,} columns",
+        "Call sample for parts of the rows or with a smaller n_draws, and use each "
+        "before the next call.",
+    )

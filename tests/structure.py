@@ -18,7 +18,7 @@ WRITES = {}
 TAKES = {  # and why
     "_binary": 1,  # scikit-learn's validate_data
     "_callbacks": 1,  # scikit-learn's callbacks
-    "_duration": 1,  # a clone is fitted to a part, and timed
+    "duration": 1,  # a clone is fitted to some cells, and timed
     "_options": 1,  # its parameters are checked
     "_prediction": 1,  # the seeds of its parts are set
     "_reference": 1,  # a clone is fitted to other rows

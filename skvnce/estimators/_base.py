@@ -10,7 +10,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._random import seed_from
-from skvnce._weights import warn_of_scale
+from skvnce._weights import checked_weights, warn_of_scale
 from skvnce.estimators._by_parts import (
     KEEP_PARTS,
     called,
@@ -22,7 +22,6 @@ from skvnce.estimators._options import check_parameters
 from skvnce.estimators._validation import (
     OF_COLUMNS,
     attributes_of,
-    check_non_negative,
     incomplete_array,
     read_cells,
     read_table,
@@ -31,12 +30,19 @@ from skvnce.estimators._validation import (
     with_model_columns,
     without_fit,
 )
-from skvnce.fits.large import check_rows, gather, summary_of
+from skvnce.fits.large import (
+    AsRead,
+    check_rows,
+    gather,
+    in_chunks,
+    summary_of,
+    with_all_rows,
+)
 from skvnce.fits.stream import Stream, first_rows, trained, widened
 from skvnce.fitted.shift import spreads
 from skvnce.sources.chunks import mean_of_rows
 from skvnce.tables.cells import is_frame
-from skvnce.tables.checks import warn_of_table
+from skvnce.tables.checks import check_non_negative, warn_of_table
 from skvnce.tables.model_columns import FILLED_BY_CONSTANT, Handling
 from skvnce.tables.table import Table
 from skvnce.tables.valid_values import valid_values
@@ -190,6 +196,14 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         table = Table.of_schema(large.cells.table, self._schema)
         warn_of_table(table, large.summary.n_observed)
         return large
+
+    def _read_large_array(self, X, sample_weight=None):
+        """Choose the columns of the model by a large array, and gather rows."""
+        weights = checked_weights(sample_weight, X)
+        warn_of_scale(weights, len(X))
+        parts, chunks = in_chunks(X, weights)
+        large = self._gathered(parts, AsRead(), chunks)
+        return with_all_rows(large, X, weights, self.feature_indices_)
 
     def _gathered(self, source, reader, weights, impossible=None):
         """Choose columns by a table in parts, and gather rows in memory."""

@@ -43,6 +43,7 @@ from skvnce.estimators._validation import (
 )
 from skvnce.fits.density_training import (
     maximised,
+    some_rows,
     trained_further,
     warm_up_conditionals,
     warm_up_model,
@@ -64,14 +65,6 @@ _SOLVER = {  # the values of the fields that are "auto"
 _FASTER = {"learning_rate_init": 3e-3}  # of an autoencoder of few columns
 _FEW = 20  # which are at most so many; more columns need more steps
 STRAY = 0.25  # share of draws out of range above which a column is reported
-_JUDGED = 250  # maximum number of rows in which held-out cells are predicted
-
-
-def _some(hidden):
-    """Keep the held-out cells (n, n_nodes) of a few evenly spaced rows."""
-    rows = hidden.any(1).nonzero().squeeze(1)
-    few = rows[:: -(-len(rows) // _JUDGED)]
-    return torch.zeros_like(hidden).index_copy(0, few, hidden[few])
 
 
 class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
@@ -267,7 +260,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             def show(chains):
                 if on_chosen is not None and hidden.any():
                     found = self._without(hidden, pair, start, chains.hypercube)
-                    on_chosen(Blind(found, nodes, _some(hidden).numpy()))
+                    on_chosen(Blind(found, nodes, some_rows(hidden).numpy()))
 
             chains = self._train(pair, start, hidden, on_round, show)
             share = chains.n_outside / chains.n_drawn.clamp(min=1)

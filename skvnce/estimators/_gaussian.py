@@ -4,7 +4,6 @@ from numbers import Real
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -12,9 +11,7 @@ from skvnce._memory import check_fit
 from skvnce._modules import filled_once
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
-from skvnce._warnings import warn_user
-from skvnce._weights import checked_weights, warn_of_scale
-from skvnce.algorithms.gaussian.marginals import nonlinear_columns
+from skvnce._weights import warn_of_scale
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -36,19 +33,13 @@ from skvnce.estimators._validation import (
 )
 from skvnce.fits import mixed
 from skvnce.fits.large import (
-    AsRead,
-    in_chunks,
     is_large,
     reject_limits,
-    with_all_rows,
 )
 from skvnce.fits.mixed import (
     fit_mixed,
     held_out_cells,
-    is_numeric,
-    latent_names,
     predict_without,
-    r_hat_of,
     warn_if_many_levels,
     warn_of_tails,
     without_effect,
@@ -60,6 +51,8 @@ from skvnce.fits.numbers import (
     drawn_parameters,
     fit_numbers,
     no_columns,
+    of_copula,
+    of_model,
     warn_unless_converged,
 )
 from skvnce.fits.stream import (
@@ -72,7 +65,7 @@ from skvnce.fits.stream import (
     widened,
 )
 from skvnce.fitted.normal import model_of, normal_of
-from skvnce.metrics._chains import slow_chain
+from skvnce.metrics._chains import warn_of_slow_chain
 from skvnce.sources.chunks import in_parts
 from skvnce.sources.columns_of_parts import without_counts
 from skvnce.sources.summary import rows_in_memory
@@ -399,12 +392,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         check_fit(type(self), X.shape)
         limits = limits_of(self._schema, lower, upper, given, X)
         if limits is None and self._schema.columns is None and is_large(X):
-            weights = checked_weights(sample_weight, X)
-            warn_of_scale(weights, len(X))
-            parts, chunks = in_chunks(X, weights)
-            large = self._gathered(parts, AsRead(), chunks)
-            columns = self.feature_indices_
-            return self._fit_large(with_all_rows(large, X, weights, columns))
+            return self._fit_large(self._read_large_array(X, sample_weight))
         cells = self._read_cells(X, sample_weight, limits=limits)
         warn_of_scale(cells.weights, len(X))
         self._learn_values(cells.table, self.min_value, self.max_value)
@@ -493,9 +481,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         check_is_fitted(self)
         if hasattr(self, "trace_"):
             chain = self.r_hat_, self.latent_names_, len(self.trace_), self.n_burn_in_
-            message = slow_chain(*chain)
-            if message is not None:
-                warn_user(message, ConvergenceWarning)
+            warn_of_slow_chain(*chain)
         draws = self._parameter_draws()
         model = model_of(self._model)
         found = [model.moments(normal_of(one)) for one in draws]
@@ -537,12 +523,9 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         """Fit to numbers by EM."""
         settings = Settings(self.shrinkage, self.marginals, self.max_iter, self.tol)
         found = fit_numbers(cells, tables, self._schema, settings, on_round)
-        self.shrinkage_, self.n_tuning_iter_ = found.shrinkage, found.n_tuning_iter
-        self._set_copula(found.model)
+        vars(self).update(found.attributes())
         self._set_training_rows(*found.training)
         self._online = stored(found.online)
-        self.loss_curve_ = [-value / found.total for value in found.em.objectives]
-        self.n_iter_ = found.em.n_rounds
         warn_unless_converged(found.em, self.max_iter, self.tol)
         held_out = {"weights": cells.weights, "hidden": found.hidden}
         self._check_held_out(cells.nodes, found.predict, **held_out)
@@ -551,7 +534,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         """Set what a fit has found if all columns are constant."""
         auto = isinstance(self.shrinkage, str)
         self.shrinkage_ = np.nan if auto else float(self.shrinkage)
-        self._set_copula(no_columns())
+        vars(self).update(of_copula(no_columns()))
         self._training, self._draws = None, []
         self.loss_curve_, self.n_iter_, self.n_tuning_iter_ = [], 0, 0
         self._check_held_out(cells.nodes, None)
@@ -573,40 +556,11 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         with seeded(seed_from(self.random_state)):
             found = fit_mixed(cells, schema, settings, on_round)
             warn_of_tails(schema, found.doubts)
-            self._set_mixed(found, cells)
+            known = self.marginals, self.n_parameter_draws
+            vars(self).update(found.attributes(schema, cells, *known))
+            self._training = None
             held_out = {"weights": cells.weights, "hidden": held_out_cells(cells)}
             self._check_held_out(cells.nodes, predict, **held_out)
-
-    def _set_copula(self, model):
-        """Set a model of numbers."""
-        self._set_model(model)
-        lines, calibration = model.model.marginals, model.model.calibration
-        self.location_, self.scale_ = model.units
-        self.nonlinear_columns_ = np.zeros(len(self.scale_), dtype=bool)
-        if lines is not None:
-            self.nonlinear_columns_ = nonlinear_columns(lines).numpy()
-        self.calibrated_columns_ = np.zeros(len(self.scale_), dtype=bool)
-        if calibration is not None:
-            self.calibrated_columns_[calibration.columns.numpy()] = True
-
-    def _set_mixed(self, found, cells):
-        """Set what a fit by Gibbs sampling has found."""
-        self._set_model(found.model)
-        fit, numeric = found.fit, is_numeric(self._schema)
-        draws = fit.draws if self.n_parameter_draws else []
-        self._draws = [tuple(part.numpy() for part in one) for one in draws]
-        self._training = None
-        is_normal = self.marginals == "normal" and numeric.all()
-        self.nonlinear_columns_ = np.zeros_like(numeric) if is_normal else numeric
-        self.calibrated_columns_ = np.zeros(len(numeric), dtype=bool)
-        self.location_ = np.where(numeric, cells.location, np.nan)
-        self.scale_ = np.where(numeric, cells.scale, np.nan)
-        self.loss_curve_, self.n_iter_ = fit.losses, len(fit.losses)
-        self.n_burn_in_ = len(fit.losses) - len(fit.estimates)
-        self.trace_ = np.stack(fit.trace)
-        self.r_hat_ = r_hat_of(self.trace_[self.n_burn_in_ :])
-        names = latent_names(self._schema, found.model.latents)
-        self.latent_names_ = np.array(names, dtype=object)
 
     def _fit_large(self, large):
         """Fit to a table that is not, or not all, in memory."""
@@ -649,7 +603,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self.loss_curve_ = [*self.loss_curve_, loss]
         self.n_iter_ += 1
         self._online = stored(state)
-        self._set_model(model)
+        vars(self).update(of_model(model))
         most = rows_in_memory(self.n_features_in_)
         self._set_training_rows(*for_draws(state, rows, strength, most))
 
@@ -688,8 +642,3 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             table = (data.to_array(), weights.numpy())
             count, seed = self.n_parameter_draws, seed_from(self.random_state)
             self._training = (*table, strength, count, seed, total)
-
-    def _set_model(self, model):
-        """Set the model, and what it says in the units of X."""
-        self._model = model.plain()
-        self.mean_, self.covariance_ = model.moments(model.normal)

@@ -32,14 +32,13 @@ from skvnce.estimators._validation import (
     ON_MISFIT,
     RANDOM_STATE,
     Number,
-    check_non_negative,
     integer_from,
 )
+from skvnce.fits import graph_checks
 from skvnce.fits.rounds import failures_named
-from skvnce.fitted import graph_checks
 from skvnce.fitted.graph import GraphModel
 from skvnce.models.truncated_gaussian import TruncatedGaussian
-from skvnce.tables.checks import check_squares
+from skvnce.tables.checks import check_non_negative, check_squares
 from skvnce.training.adam import Diverged
 
 

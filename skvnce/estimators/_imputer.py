@@ -9,10 +9,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._arguments import check_count
-from skvnce._memory import check_memory
+from skvnce._memory import check_draws
+from skvnce._quantiles import (
+    columns_with_order,
+    ordered_draws,
+    ranks_of_interval,
+    ranks_of_quantiles,
+)
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
-from skvnce._warnings import warn_user
 from skvnce.estimators._base import IncompleteTransformer
 from skvnce.estimators._by_parts import by_parts, samples_by_parts
 from skvnce.estimators._callbacks import shows_progress
@@ -22,47 +27,31 @@ from skvnce.exceptions import TableWarning
 from skvnce.fitted.base import n_chains
 from skvnce.fitted.fill import chunks, draw, fill, returned
 from skvnce.fitted.misfit import (
-    held_out_result,
+    held_out_attributes,
     misfit_messages,
     tail_messages,
     warn_or_raise,
 )
-from skvnce.fitted.quantiles import (
-    columns_with_order,
-    ordered_draws,
-    ranks_of_interval,
-    ranks_of_quantiles,
-)
 from skvnce.fitted.rules import OF_PREDICTION, Rules, mask_of
-from skvnce.fitted.shift import Shifted, shift_of, warn_of_cuts
+from skvnce.fitted.shift import Shifted, check_combination, shift_of, warn_of_cuts
 from skvnce.fitted.valid import Marginal, ValidCells
-from skvnce.tables.cell_limits import check_bounds, limits_of
+from skvnce.tables.cell_limits import (
+    check_bounds,
+    limits_of,
+    warn_of_absent_limits,
+)
 from skvnce.tables.cells import is_frame
 from skvnce.tables.completed import decoded
 from skvnce.tables.output import (
     as_given,
+    emptied,
     probabilities_as_given,
-    tables_as_given,
-    values_of,
+    samples_as_given,
+    samples_of,
 )
 from skvnce.tables.row_checks import NEVER_OBSERVED
 
 _LIMITS = {"lower", "upper"}  # limits of cells, of `fit` and `transform`
-
-
-def _reads_categories(imputer):
-    """Return whether an imputer takes categories."""
-    return hasattr(imputer._settings(), "categorical_features")
-
-
-def _scores_rows(imputer):
-    """Return whether the models of an imputer have a density."""
-    return imputer._has_density
-
-
-def _draws_rows(imputer):
-    """Return whether the models of an imputer draw new rows exactly."""
-    return imputer._has_new_rows
 
 
 class Imputer(IncompleteTransformer):
@@ -199,12 +188,7 @@ class Imputer(IncompleteTransformer):
             of its row are, or if a shift moves cells by less than stated.
         """
         check_sample(n_draws, as_array)
-        changed = shift is not None or reference is not None
-        if changed and (lower is not None or upper is not None):
-            raise ValueError(
-                "lower and upper cannot be combined with shift or reference, which "
-                "change the distribution of the missing cells. Leave one out."
-            )
+        check_combination(shift, reference, lower, upper)
         checked, model = self._checked(X), self
         wanted, seed = mask_of(self._schema, where, X, checked), seed_from(random_state)
         limits = self._limits_of(lower, upper, X, checked)
@@ -322,7 +306,7 @@ class Imputer(IncompleteTransformer):
         found = self._quantiles(X, ranks, n_draws, random_state, where, lower, upper)
         return found if np.ndim(q) else found[0]
 
-    @available_if(_reads_categories)
+    @available_if(lambda self: hasattr(self._settings(), "categorical_features"))
     @shows_progress
     def category_probabilities(self, X, *, lower=None, upper=None):
         """Compute the probabilities of categories given the observed cells of each row.
@@ -351,7 +335,7 @@ class Imputer(IncompleteTransformer):
         found = self._predicted(checked, limits).probabilities
         return probabilities_as_given(self._schema, found, X)
 
-    @available_if(_scores_rows)
+    @available_if(lambda self: self._has_density)
     @by_parts
     @shows_progress
     def score_samples(self, X, return_std=False):
@@ -380,7 +364,7 @@ class Imputer(IncompleteTransformer):
         found = self._scored(self._checked(X), with_errors=return_std)
         return found if return_std else found[0]
 
-    @available_if(_draws_rows)
+    @available_if(lambda self: self._has_new_rows)
     @shows_progress
     def sample_rows(self, n_rows=1, random_state=None):
         """Draw new rows from the fitted distribution.
@@ -440,8 +424,8 @@ class Imputer(IncompleteTransformer):
         checked = self._checked(X)
         wanted = mask_of(self._schema, where, X, checked)
         limits = self._limits_of(lower, upper, X, checked)
-        found = self._predicted(checked, limits)
-        return self._completed(found, checked, X, wanted, limits)
+        given = checked, X, wanted, limits
+        return self._completed(self._predicted(checked, limits), *given)
 
     def _cell_model(self):
         """Make the fitted model, a `CellModel`."""
@@ -490,7 +474,7 @@ class Imputer(IncompleteTransformer):
 
     def _drawn_by(self, models, X, n_draws, random_state, limits=None):
         """Draw cells of validated rows by models; see `_drawn_tables`."""
-        _check_draws(n_draws, X)
+        check_draws(n_draws, X)
         with self._threads(), seeded(random_state):
             return draw(self._schema, models, X, n_draws, limits)
 
@@ -515,8 +499,8 @@ class Imputer(IncompleteTransformer):
         """Make a function that draws some rows of a validated table."""
 
         def drawn(rows=slice(None)):
-            given = () if limits is None else (limits.of_rows(rows),)
-            return self._drawn_tables(X[rows], n_draws, seed, *given)
+            own = limits and limits.of_rows(rows)
+            return self._drawn_tables(X[rows], n_draws, seed, own)
 
         return drawn
 
@@ -524,8 +508,8 @@ class Imputer(IncompleteTransformer):
         """Make a function that predicts categories of some validated rows."""
 
         def predicted(rows):
-            given = () if limits is None else (limits.of_rows(rows),)
-            return self._predicted(X[rows], *given).probabilities
+            own = limits and limits.of_rows(rows)
+            return self._predicted(X[rows], own).probabilities
 
         return predicted
 
@@ -537,7 +521,10 @@ class Imputer(IncompleteTransformer):
             rng = np.random.default_rng(seed)
             given = np.isnan(checked), drawer, self._leveller(checked, limits), rng
             drawn, where = where.of_draws(drawn, *given)
-        return self._as_asked(drawn, checked, X, as_array, where)
+        kept = np.isnan(checked), where, X
+        if as_array:
+            return samples_of(self._schema, drawn, *kept)
+        return samples_as_given(self._schema, self._container(), drawn, *kept)
 
     def _whole_draws(self, drawer, checked, X):
         """Make a function that draws some rows, with whole numbers; see `_drawer`."""
@@ -562,12 +549,14 @@ class Imputer(IncompleteTransformer):
         ordered = np.broadcast_to(columns_with_order(self._schema), checked.shape)
         wanted = ordered if wanted is None else ordered & wanted
         tables = self._rounded(tables, checked, X)
-        return self._as_asked(tables, checked, X, as_array=False, where=wanted)
+        kept = np.isnan(checked), wanted, X
+        return samples_as_given(self._schema, self._container(), tables, *kept)
 
     def _limits_of(self, lower, upper, X, checked):
         """Check limits of single cells; None if no missing cell has one."""
         if lower is None and upper is None:
-            self._warn_of_absent_limits(checked)
+            places = getattr(self, "_limited_columns", ())
+            warn_of_absent_limits(self._schema, places, checked)
             return None
         if not self._takes_limits:
             raise ValueError(
@@ -577,18 +566,6 @@ class Imputer(IncompleteTransformer):
         found = limits_of(self._schema, lower, upper, X, checked)
         check_bounds(self._schema, found, is_whole=is_frame(X))
         return found and found.rounded(self._schema.values.integers)
-
-    def _warn_of_absent_limits(self, checked):
-        """Warn if missing cells had limits at `fit`, and have none now."""
-        places = getattr(self, "_limited_columns", ())
-        missing = np.isnan(checked).any(0) if places else ()
-        names = [self._schema.label(place) for place in places if missing[place]]
-        if names:
-            warn_user(
-                f"fit was given limits of missing cells of {', '.join(names)}, and now "
-                "they are filled without limits. Pass lower and upper, with NaN for "
-                "cells without a limit."
-            )
 
     def _limit_of_shift(self, place):
         """Say why cells of a column move by less than stated, and what to do."""
@@ -632,43 +609,8 @@ class Imputer(IncompleteTransformer):
             drawer = self._whole_draws(drawer, checked, X)
             given = table, np.isnan(checked), predicted.probabilities, drawer
             table, where = where.of_prediction(*given)
-        given = *self._emptied(table, checked, where), X, *indicators
-        return as_given(self._schema, self._container(), *given)
-
-    def _as_asked(self, drawn, checked, X, as_array, where=None):
-        """Convert completed tables of validated rows to what `sample` returns."""
-        drawn, filled = self._emptied(drawn, checked, where)
-        convert = partial(values_of, self._schema)
-        if not as_array:
-            convert = partial(tables_as_given, self._schema, self._container())
-        if filled.ndim == 2:
-            return convert(drawn, filled, X)
-        pairs = zip(drawn[:, None], filled, strict=True)  # one has its own cells each
-        found = [convert(one, cells, X)[0] for one, cells in pairs]
-        return np.array(found) if as_array else found
-
-    def _emptied(self, tables, checked, where):
-        """Empty the missing cells of tables that are not to be filled.
-
-        Parameters
-        ----------
-        tables : ndarray of shape (..., n_samples, n_features_out)
-            Completed.
-        checked : ndarray of shape (n_samples, n_features_in_)
-        where : ndarray of bool, of shape (n_samples, n_features_in_), or None
-            None fills all missing cells.  It may have the dimensions of `tables`.
-
-        Returns
-        -------
-        tables : ndarray of shape (..., n_samples, n_features_out)
-        filled : ndarray of bool, of the shape of `where`
-            The cells that `tables` fill.
-        """
-        missing = np.isnan(checked)
-        if where is None:
-            return tables, missing
-        empty = (missing & ~where)[..., self._schema.returned]
-        return np.where(empty, np.nan, tables), missing & where
+        given = *emptied(self._schema, table, np.isnan(checked), where), X
+        return as_given(self._schema, self._container(), *given, *indicators)
 
     def _report_tails(self, X, columns, sums=None):
         """Warn or raise if a few cells dominate the squared errors of a column.
@@ -679,20 +621,14 @@ class Imputer(IncompleteTransformer):
             warn_or_raise(tail_messages(self._schema, X, columns, sums), self.on_misfit)
 
     def _check_held_out(self, nodes, predict, *, weights=None, hidden=None):
-        """Predict held-out cells, and set what follows; see `held_out_result`.
+        """Predict held-out cells, and set what follows; see `held_out_attributes`.
 
         Sets `held_out_gain_` and `marginal_columns_`.  With ``on_misfit="ignore"`` no
         cell is predicted.
         """
-        weights = np.ones(len(nodes)) if weights is None else weights
         predict = None if self.on_misfit == "ignore" else predict
-        found = held_out_result(nodes, predict, weights, hidden)
-        self.held_out_gain_, self.marginal_columns_ = found
-        are_levels = self._schema.is_categorical
-        self._marginals_of_columns = {
-            int(j): tuple(Marginal.of(nodes[:, j], weights, is_category=are_levels[j]))
-            for j in np.flatnonzero(self.marginal_columns_)
-        }
+        given = self._schema, nodes, predict, weights, hidden
+        vars(self).update(held_out_attributes(*given))
 
     def _report_misfit(self, remedy, others=()):
         """Warn or raise if columns are not predicted, or if there are other messages.
@@ -707,14 +643,3 @@ class Imputer(IncompleteTransformer):
         held_out = self.marginal_columns_, self.held_out_gain_, remedy
         found = misfit_messages(self._schema, *held_out)
         warn_or_raise([*others, *found], self.on_misfit)
-
-
-def _check_draws(n_draws, X):
-    """Raise an error if completed tables do not fit in memory: twice, at the end."""
-    n, d = X.shape
-    check_memory(
-        2.0 * n_draws * X.nbytes,
-        f"{n_draws:,} completed tables of {n:,} rows and {d:,} columns",
-        "Call sample for parts of the rows or with a smaller n_draws, and use each "
-        "before the next call.",
-    )

@@ -10,9 +10,9 @@ from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y
 
+from skvnce._quantiles import check_share
 from skvnce.estimators._prediction import MultipleImputation, asking
 from skvnce.estimators._validation import N_JOBS, RANDOM_STATE, integer_from
-from skvnce.fitted.quantiles import check_share
 from skvnce.prediction.recalibration import Recalibration, recalibrated
 from skvnce.prediction.residuals import Residuals, fold_residuals
 

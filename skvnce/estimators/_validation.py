@@ -367,19 +367,6 @@ def latent_array(Z, n_components):
     return Z
 
 
-def check_non_negative(schema, X, name):
-    """Reject negative cells; scikit-learn's helper does not accept NaN."""
-    negative = X < 0
-    if negative.any():
-        row, column = np.argwhere(negative)[0]
-        raise ValueError(
-            f"Negative values in data passed to {name}: "
-            f"{X[row, column]} in {schema.label(column)}, row {row}. The "
-            "model is for non-negative columns; drop or shift columns that are not. "
-            "CopulaGraphLearner learns a graph of columns of any distribution."
-        )
-
-
 def is_constant(values):
     """Return whether observed cells of a column are all equal, up to rounding."""
     if len(values) == 0:

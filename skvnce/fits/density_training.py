@@ -1,6 +1,7 @@
 """Stages of the training of densities, and the check of a model that goes on."""
 
 import numpy as np
+import torch
 
 from skvnce._progress import step
 from skvnce.algorithms.vgi import density, initial, mcem, training
@@ -8,6 +9,8 @@ from skvnce.training.rounds import COOLING, rows_of
 
 _WARM_UP = 500  # steps of a model that does not start at the normal distribution
 _LONGER = 10  # round from which chains of Monte Carlo EM have their full length
+
+_PREDICTED = 250  # maximum number of rows in which held-out cells are predicted
 
 
 def warm_up_model(model, chains, n_rows, settings):
@@ -101,3 +104,10 @@ def check_unchanged(parameters, fitted):
                 f"{name} of model has changed since fit, from {old!r} to {value!r}: "
                 "partial_fit trains the fitted model. Set it back, or call fit."
             )
+
+
+def some_rows(hidden):
+    """Keep the held-out cells (n, n_nodes) of a few evenly spaced rows."""
+    rows = hidden.any(1).nonzero().squeeze(1)
+    few = rows[:: -(-len(rows) // _PREDICTED)]
+    return torch.zeros_like(hidden).index_copy(0, few, hidden[few])

@@ -18,6 +18,7 @@ from skvnce.fits.duration import (
     seconds_of_sweep,
     warn_of_many_levels,
 )
+from skvnce.fits.numbers import of_model
 from skvnce.fitted.held_out import hold_out
 from skvnce.fitted.misfit import HELD_OUT
 from skvnce.fitted.normal import LatentNormal, tensors
@@ -81,6 +82,27 @@ class MixedFit(NamedTuple):
     model: LatentNormal
     fit: gibbs.Fit
     doubts: dict
+
+    def attributes(self, schema, cells, marginals, n_draws):
+        """List what `GaussianImputer` says of the fit; see `Settings`."""
+        fit, numeric = self.fit, is_numeric(schema)
+        draws = fit.draws if n_draws else []
+        n_burn_in, trace = len(fit.losses) - len(fit.estimates), np.stack(fit.trace)
+        is_normal = marginals == "normal" and numeric.all()
+        names = latent_names(schema, self.model.latents)
+        return of_model(self.model) | {
+            "_draws": [tuple(part.numpy() for part in one) for one in draws],
+            "nonlinear_columns_": np.zeros_like(numeric) if is_normal else numeric,
+            "calibrated_columns_": np.zeros(len(numeric), dtype=bool),
+            "location_": np.where(numeric, cells.location, np.nan),
+            "scale_": np.where(numeric, cells.scale, np.nan),
+            "loss_curve_": fit.losses,
+            "n_iter_": len(fit.losses),
+            "n_burn_in_": n_burn_in,
+            "trace_": trace,
+            "r_hat_": r_hat_of(trace[n_burn_in:]),
+            "latent_names_": np.array(names, dtype=object),
+        }
 
 
 def kinds_of(schema):

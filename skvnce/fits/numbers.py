@@ -17,6 +17,7 @@ from skvnce.algorithms.gaussian import copula, em, online
 from skvnce.algorithms.gaussian.copula import Copula
 from skvnce.algorithms.gaussian.enlarged import posterior_draws
 from skvnce.algorithms.gaussian.fit import Limits, Split, fit_copula
+from skvnce.algorithms.gaussian.marginals import nonlinear_columns
 from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.algorithms.gaussian.steps import Steps
 from skvnce.fitted.held_out import hold_out, row_folds
@@ -71,6 +72,39 @@ class NumbersFit(NamedTuple):
     training: tuple
     predict: Callable
     hidden: np.ndarray
+
+    def attributes(self):
+        """List what `GaussianImputer` says of the fit."""
+        return {
+            "shrinkage_": self.shrinkage,
+            "n_tuning_iter_": self.n_tuning_iter,
+            "loss_curve_": [-value / self.total for value in self.em.objectives],
+            "n_iter_": self.em.n_rounds,
+            **of_copula(self.model),
+        }
+
+
+def of_model(model):
+    """List the model as plain data, and what it says in the units of X."""
+    mean, covariance = model.moments(model.normal)
+    return {"_model": model.plain(), "mean_": mean, "covariance_": covariance}
+
+
+def of_copula(model):
+    """List what `GaussianImputer` says of a `CopulaModel`."""
+    lines, calibration = model.model.marginals, model.model.calibration
+    location, scale = model.units
+    nonlinear, calibrated = np.zeros((2, len(scale)), dtype=bool)
+    if lines is not None:
+        nonlinear = nonlinear_columns(lines).numpy()
+    if calibration is not None:
+        calibrated[calibration.columns.numpy()] = True
+    return of_model(model) | {
+        "location_": location,
+        "scale_": scale,
+        "nonlinear_columns_": nonlinear,
+        "calibrated_columns_": calibrated,
+    }
 
 
 def fit_numbers(cells, tables, schema, settings, on_round):

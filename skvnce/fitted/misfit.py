@@ -23,6 +23,7 @@ from skvnce._progress import step
 from skvnce._warnings import warn_user
 from skvnce.exceptions import MisfitWarning
 from skvnce.fitted.held_out import hold_out
+from skvnce.fitted.valid import Marginal
 from skvnce.tables.heavy_tails import heavy_in_sums, heavy_tailed
 from skvnce.tables.statistics import column_moments, distinct_rows
 
@@ -68,6 +69,25 @@ def held_out_result(nodes, predict, weights, hidden=None):
         return HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     with step("predicting held-out cells"):
         return _compared(nodes, predict, weights, hidden)
+
+
+def held_out_attributes(schema, nodes, predict, weights=None, hidden=None):
+    """Predict held-out cells, and list what an imputer says of it.
+
+    Parameters are those of `held_out_result`; without weights each row has weight 1.
+    """
+    weights = np.ones(len(nodes)) if weights is None else weights
+    found = held_out_result(nodes, predict, weights, hidden)
+    levels = schema.is_categorical
+    marginals = {
+        int(j): tuple(Marginal.of(nodes[:, j], weights, is_category=levels[j]))
+        for j in np.flatnonzero(found.marginal)
+    }
+    return {
+        "held_out_gain_": found.gain,
+        "marginal_columns_": found.marginal,
+        "_marginals_of_columns": marginals,
+    }
 
 
 def _some_rows(nodes, rows):

@@ -128,6 +128,16 @@ def spreads(schema, X):
     return found
 
 
+def check_combination(shift, reference, lower, upper):
+    """Raise an error if draws are changed, and cells have limits."""
+    changed = shift is not None or reference is not None
+    if changed and (lower is not None or upper is not None):
+        raise ValueError(
+            "lower and upper cannot be combined with shift or reference, which change "
+            "the distribution of the missing cells. Leave one out."
+        )
+
+
 def shift_of(schema, shift):
     """Check the parameter `shift` of `sample`, and convert it.
 

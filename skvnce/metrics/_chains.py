@@ -3,7 +3,9 @@
 from math import ceil
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
+from skvnce._warnings import warn_user
 from skvnce.metrics._checks import finite
 from skvnce.tables.containers import reject_parts
 
@@ -114,3 +116,10 @@ def slow_chain(r_hat, names, n_iter, n_burn_in):
         f"{r_hat[place]:.2f} for {names[place[-1]]!r}, above {_CONVERGED}. About "
         f"{sweeps:,} sweeps would do: fit with max_iter={2 * sweeps}."
     )
+
+
+def warn_of_slow_chain(r_hat, names, n_sweeps, n_burn_in):
+    """Warn if a Markov chain is short; parameters are those of `slow_chain`."""
+    message = slow_chain(r_hat, names, n_sweeps, n_burn_in)
+    if message is not None:
+        warn_user(message, ConvergenceWarning)

@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from skvnce._warnings import warn_user
 from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.containers import reject_parts
 from skvnce.tables.schema import Schema
@@ -159,6 +160,21 @@ def limited_columns(
     """List the columns in which cells have limits; see `check_bounds`."""
     check_bounds(schema, limits, is_whole=is_whole)
     return [] if limits is None else np.flatnonzero(limits.known.any(0)).tolist()
+
+
+def warn_of_absent_limits(schema: Schema, columns: list, checked: np.ndarray) -> None:
+    """Warn if cells of columns that had limits at `fit` are missing, without any now.
+
+    `checked` is the table (n_samples, n_features).
+    """
+    missing = np.isnan(checked).any(0) if columns else ()
+    names = [schema.label(place) for place in columns if missing[place]]
+    if names:
+        warn_user(
+            f"fit was given limits of missing cells of {', '.join(names)}, and now "
+            "they are filled without limits. Pass lower and upper, with NaN for cells "
+            "without a limit."
+        )
 
 
 def check_distance(schema: Schema, limits: CellLimits | None, X: object) -> None:

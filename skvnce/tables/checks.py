@@ -101,3 +101,16 @@ def check_squares(schema: Schema, columns: np.ndarray, fit: np.ndarray) -> None:
         raise ValueError(
             f"{name} has values whose squares leave the range of float64. Rescale it."
         )
+
+
+def check_non_negative(schema: Schema, X: np.ndarray, name: str) -> None:
+    """Reject negative cells; scikit-learn's helper does not accept NaN."""
+    negative = X < 0
+    if negative.any():
+        row, column = np.argwhere(negative)[0]
+        raise ValueError(
+            f"Negative values in data passed to {name}: "
+            f"{X[row, column]} in {schema.label(column)}, row {row}. The "
+            "model is for non-negative columns; drop or shift columns that are not. "
+            "CopulaGraphLearner learns a graph of columns of any distribution."
+        )

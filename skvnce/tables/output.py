@@ -78,6 +78,54 @@ def values_of(schema, tables, missing, X):
     return found.astype(np.float32) if is_single else found
 
 
+def emptied(schema, tables, missing, where):
+    """Empty the missing cells of tables that are not to be filled.
+
+    Parameters
+    ----------
+    schema : Schema
+    tables : ndarray of shape (..., n_samples, n_features_out)
+        Completed.
+    missing : ndarray of bool, of shape (n_samples, n_features_in_)
+    where : ndarray of bool, of shape (n_samples, n_features_in_), or None
+        None fills all missing cells.  It may have the dimensions of `tables`.
+
+    Returns
+    -------
+    tables : ndarray of shape (..., n_samples, n_features_out)
+    filled : ndarray of bool, of the shape of `where`
+        The cells that `tables` fill.
+    """
+    if where is None:
+        return tables, missing
+    empty = (missing & ~where)[..., schema.returned]
+    return np.where(empty, np.nan, tables), missing & where
+
+
+def samples_of(schema, tables, missing, where, X):
+    """Return completed tables (n_tables, n_samples, n_features_out) as an array.
+
+    Other parameters are those of `emptied` and of `tables_as_given`.
+    """
+    tables, filled = emptied(schema, tables, missing, where)
+    if filled.ndim == 2:
+        return values_of(schema, tables, filled, X)
+    pairs = zip(tables[:, None], filled, strict=True)  # one has its own cells each
+    return np.array([values_of(schema, one, own, X)[0] for one, own in pairs])
+
+
+def samples_as_given(schema, adapter, tables, missing, where, X):
+    """Return completed tables (n_tables, n_samples, n_features_out) as a list.
+
+    Other parameters are those of `emptied` and of `tables_as_given`.
+    """
+    tables, filled = emptied(schema, tables, missing, where)
+    if filled.ndim == 2:
+        return tables_as_given(schema, adapter, tables, filled, X)
+    pairs = zip(tables[:, None], filled, strict=True)
+    return [tables_as_given(schema, adapter, one, own, X)[0] for one, own in pairs]
+
+
 def probabilities_as_given(schema, found, X):
     """Name probabilities of levels, in data frames if X is one.
 

@@ -17,7 +17,7 @@ from skvnce import (
     TruncatedGaussianGraphLearner,
     VNCEEstimator,
 )
-from skvnce.fitted import quantiles as _intervals
+from skvnce import _quantiles as _intervals
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 DRAWING = [

@@ -10,8 +10,8 @@ from graph_simulation import simulate
 from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
 from skvnce._incomplete import Incomplete
 from skvnce.exceptions import MisfitWarning
+from skvnce.fits.graph_checks import wide_columns
 from skvnce.fitted import misfit
-from skvnce.fitted.graph_checks import wide_columns
 from skvnce.fitted.misfit import _some_rows, judge
 
 

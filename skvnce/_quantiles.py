@@ -13,6 +13,7 @@ References
 David and Nagaraja (2003), Order statistics.
 """
 
+from collections.abc import Callable, Sequence
 from math import ceil, floor
 from numbers import Real
 
@@ -20,12 +21,14 @@ import numpy as np
 
 from skvnce._arguments import check_count
 from skvnce._random import seed_from
+from skvnce.tables.cell_limits import CellLimits
+from skvnce.tables.schema import Schema
 
 _CHUNK = 2**22  # maximum number of cells, over all draws, in a chunk of rows
 _ROUNDING = 1e-9  # of levels, in ranks: 0.05 * 200 is below 10
 
 
-def check_share(value, name):
+def check_share(value: object, name: str) -> None:
     """Check that a value is a number between 0 and 1."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}.")
@@ -33,7 +36,7 @@ def check_share(value, name):
         raise ValueError(f"{name} must be between 0 and 1, exclusive, got {value!r}.")
 
 
-def ranks_of_interval(level, n_draws):
+def ranks_of_interval(level: float, n_draws: int) -> tuple[int, int]:
     """Find the ranks, from 0, of the draws that are the ends of an interval."""
     check_share(level, "level")
     check_count(n_draws, "n_draws")
@@ -44,7 +47,7 @@ def ranks_of_interval(level, n_draws):
     return first - 1, n_draws - first
 
 
-def ranks_of_quantiles(q, n_draws):
+def ranks_of_quantiles(q: object, n_draws: int) -> list[int]:
     """Find the ranks, from 0, of the draws that are quantiles (n_quantiles,)."""
     check_count(n_draws, "n_draws")
     if not np.size(q):
@@ -59,14 +62,22 @@ def ranks_of_quantiles(q, n_draws):
     return ranks
 
 
-def _reject(asked, share, n_draws):
+def _reject(asked: str, share: float, n_draws: int) -> None:
     least = ceil(1 / share - _ROUNDING) - 1
     raise ValueError(
         f"{asked} needs n_draws of at least {least}, got n_draws={n_draws}."
     )
 
 
-def ordered_draws(draw, kept, X, ranks, n_draws, random_state, limits=None):
+def ordered_draws(
+    draw: Callable,
+    kept: np.ndarray,
+    X: np.ndarray,
+    ranks: Sequence[int],
+    n_draws: int,
+    random_state: object,
+    limits: CellLimits | None = None,
+) -> np.ndarray:
     """Sort the draws of each missing cell of validated rows, and choose some.
 
     Parameters
@@ -101,7 +112,7 @@ def ordered_draws(draw, kept, X, ranks, n_draws, random_state, limits=None):
     return found
 
 
-def columns_with_order(schema):
+def columns_with_order(schema: Schema) -> np.ndarray:
     """Return which columns have quantiles: all but nominal and empty ones."""
     known = np.zeros(schema.n_columns, dtype=bool)
     known[schema.with_data] = True
