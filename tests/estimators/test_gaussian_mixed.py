@@ -177,7 +177,8 @@ def test_errors_of_scores_are_as_large_as_stated(seed):
     exact = stats.norm.logpdf(z[:, 0]) + np.log(
         box(rest[0, 1] / scale.prod(), low, high)
     )
-    errors, stated = model.log_prob(rows) - exact, model.log_prob_errors(rows)
+    values, stated = model.log_density(rows, with_errors=True)
+    errors = values - exact
 
     def excess(factor):
         """Standardise the mean of squared errors minus squared stated errors."""
@@ -264,7 +265,7 @@ def test_held_out_cells_are_judged():
 
 def test_a_category_that_is_predicted_badly_has_the_shares_of_its_levels(monkeypatch):
     X, _, _ = frame(8, n=600)
-    found = LatentNormal.predictions
+    found = LatentNormal.fill
 
     def wrong(rows, nodes, limits):
         filled, probabilities = found(rows, nodes, limits)
@@ -272,7 +273,7 @@ def test_a_category_that_is_predicted_badly_has_the_shares_of_its_levels(monkeyp
         return filled, {**probabilities, 1: p / p.sum(1, keepdims=True)}
 
     with monkeypatch.context() as patch, pytest.warns(MisfitWarning) as warned:
-        patch.setattr(LatentNormal, "predictions", wrong)
+        patch.setattr(LatentNormal, "fill", wrong)
         model = imputer(on_misfit="warn", max_iter=80).fit(X)
     assert "'colour'" in str(warned[0].message) and "shares" in str(warned[0].message)
     assert model.marginal_columns_.tolist() == [False, True, False, False]
