@@ -67,6 +67,7 @@ def short_training(request, monkeypatch):
 FIRST = {type(estimator).__name__: estimator for estimator in reversed(ESTIMATORS)}
 
 
+@pytest.mark.quick(share=4)
 @UNSETTLED
 @UNUSED
 @parametrize_with_checks([*FIRST.values(), *SHORT])
@@ -89,6 +90,7 @@ LAST = {type(estimator).__name__: estimator for estimator in ESTIMATORS}
 
 
 @pytest.mark.sampled
+@pytest.mark.quick(share=3)
 @pytest.mark.parametrize("name", LAST)
 @pytest.mark.parametrize("check", EXTRA, ids=lambda check: check.__name__)
 @UNSETTLED
@@ -113,6 +115,8 @@ def test_predictors_pass_further_checks(predictor):
 
 CASES = [
     pytest.param(
+        i,
+        name,
         check,
         id=f"{i}-{name}",
         marks=[pytest.mark.slow] if i >= len(CONTRACT) else [],
@@ -124,8 +128,9 @@ CASES = [
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("check", CASES)
-def test_nan_contract(check):
+@pytest.mark.quick(share=4)
+@pytest.mark.parametrize(("place", "name", "check"), CASES)
+def test_nan_contract(place, name, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         check()

@@ -167,6 +167,7 @@ def test_files_are_deleted(few_rows, tmp_path, monkeypatch):
     assert not hasattr(learner, "n_features_in_")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["frame", "array"])
 def test_tables_of_dask_are_fitted_as_chunks(kind, few_rows, precise):
     X, ends = table(), [0, 375, 750, 1125, 1500]

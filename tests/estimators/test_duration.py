@@ -19,6 +19,7 @@ from skvnce import (
 )
 from skvnce.estimators import _duration
 from skvnce.exceptions import DurationWarning
+from skvnce.training import rounds
 
 PLAIN = GaussianImputer(marginals="normal", shrinkage=0.1, n_parameter_draws=1)
 FOREST = ForestImputer(PLAIN, n_estimators=20, random_state=0)
@@ -143,6 +144,7 @@ def test_growth_and_words():
 
 @pytest.mark.parametrize("cls", [LAIRImputer, VGIImputer])
 def test_the_time_of_the_first_member_announces_that_of_all(cls, monkeypatch):
+    monkeypatch.setattr(rounds, "STEPS", 2)
     clock = itertools.count(0.0, 5.0)
     monkeypatch.setattr(_duration, "perf_counter", lambda: next(clock))
     X = table(4, n=60)[:, 1:]

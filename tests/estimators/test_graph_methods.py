@@ -89,6 +89,7 @@ def check_fitted(fitted, X):
 # What they have in common
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("fit_linear", [True, False])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_table_with_holes(method, fit_linear, seed):
@@ -266,6 +267,7 @@ def fit_or_refuse(method, X, **params):
     return fitted
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("awkward", AWKWARD)
 @pytest.mark.parametrize("method", METHODS)
 def test_awkward_tables_are_fitted(method, awkward, seed):

@@ -58,6 +58,7 @@ def means_of_normal(fitted, X, rows):
     return normal_means(normal.mean_, normal.covariance_, rows)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("sampler", ["lair", "ac-mwg", "mwg", "pseudo-gibbs"])
 def test_draws_have_the_conditional_normal(X, fitted, sampler):
     """The means of a normal distribution have a closed form."""
@@ -76,6 +77,7 @@ def test_intervals_of_draws_cover(full, hidden, X):
     assert abs(found - 0.9) < 0.02 + GATE * np.sqrt(0.09 / n)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("d", [3, 8])
 def test_small_tables_are_no_worse_than_means(seed, d):
     full, hidden = normal_table(seed, n=60, d=d)

@@ -52,6 +52,7 @@ def most_rows(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("marginals", ["normal", "auto"])
 def test_fit_is_that_in_memory(marginals, most_rows):
     X = table()
@@ -73,6 +74,7 @@ def test_division_into_parts_does_not_matter(most_rows):
     close(one, other, X)
 
 
+@pytest.mark.quick(1)
 def test_weights_in_parts(most_rows):
     X, rng = table(), np.random.default_rng(1)
     weights = rng.integers(0, 3, len(X)).astype(float)
@@ -97,6 +99,7 @@ def test_all_weights_of_a_part_may_be_zero(most_rows):
         other.fit(parts(X), sample_weight=parts(0 * weights[:, None]))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["frame", "array"])
 def test_dask_fits_and_fills_as_in_memory(kind, most_rows):
     dd, da = pytest.importorskip("dask.dataframe"), pytest.importorskip("dask.array")

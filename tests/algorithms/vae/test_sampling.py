@@ -132,12 +132,13 @@ def test_but_by_pseudo_gibbs_it_is_believed(seed):
 
 OPTIONS = {
     "proposals of the prior": ("lair", (6, 30, "prior"), 40),
+    "mwg after lair": ("mwg", (10,), 10),
     "prior alone": ("ac-mwg", (1.0, 0), 60),
     "ac-mwg after lair": ("ac-mwg", (0.3, 10), 25),
-    "mwg after lair": ("mwg", (10,), 10),
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("rule", "options", "n_steps"), OPTIONS.values(), ids=OPTIONS)
 def test_options_of_samplers_are_exact_too(rule, options, n_steps, seed):
     off = autoencoder(shift=0.3, std=0.3)

@@ -127,6 +127,8 @@ def test_scores_are_finite_where_the_conditionals_are_wrong(fitted, data, seed):
     assert (by_sweeps.max(0).values < exact - 20).all()  # the control
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_scores_find_a_density_where_no_proposal_of_the_fit_is(
     fitted, normal, data, seed
 ):
