@@ -153,6 +153,7 @@ def test_where_nothing_is_stable_it_is_told(seed):
     assert any("No graph of the path is stable" in str(w.message) for w in caught)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.filterwarnings("ignore:.* has no effect. selection")
 @pytest.mark.parametrize("rule", ["cv", "stability"])
 def test_the_order_of_the_columns_does_not_matter(rule, seed):

@@ -60,6 +60,7 @@ def test_scores_count_levels(fitted):
         np.testing.assert_allclose(np.exp(log_prob), shares, atol=0.1)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("sampler", ["mwg", "ac-mwg", "pseudo-gibbs"])
 def test_other_samplers_agree(fitted, sampler):
     model, X, _, _ = fitted

@@ -374,6 +374,7 @@ def test_a_rare_column_is_named(monkeypatch):
         GaussianImputer().fit(parts(X))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rank", [2, "auto"])
 def test_factor_analysis_is_that_in_memory(rank):
     X = table()
@@ -389,6 +390,8 @@ def test_factor_analysis_is_that_in_memory(rank):
     assert abs(half.mean_ - one.mean_).max() > 1e-4  # negative control
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_factor_analysis_of_a_sampled_table(monkeypatch):
     monkeypatch.setattr(summary, "MOST_ROWS", 400)
     X = table()

@@ -26,6 +26,7 @@ def table(rng, to_cells):
     return full, X, hidden
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_cells_and_intervals_are_right(case, seed):
     """Draws are within .1 conditional standard deviations, and intervals cover .9.

@@ -45,6 +45,7 @@ def parts(table, ends):
     return Chunks([table[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)])
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("estimator", [GAUSSIAN, GRAPH], ids=["normal", "graph"])
 @pytest.mark.parametrize("kind", ["Chunks", "dask"])
 def test_the_fit_is_that_in_memory(estimator, kind):

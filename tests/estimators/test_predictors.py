@@ -247,6 +247,7 @@ def test_perfect_predictions_have_intervals_of_length_zero():
     assert_allclose(upper, 3, atol=1e-9)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 @pytest.mark.parametrize("how", ["trees", "pipeline"])
 def test_mixed_frames_reach_the_models_with_their_data_types(library, how):
@@ -304,6 +305,7 @@ def test_labels_may_be_strings_and_containers_do_not_matter():
     )
 
 
+@pytest.mark.quick(1)
 @both
 def test_predictors_are_parts_of_searches_and_pipelines(predictor):
     X, y = rows()

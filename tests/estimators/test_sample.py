@@ -103,6 +103,7 @@ def test_draws_are_a_list_of_arrays_or_one_array(fitted, frame, name):
         assert (tables[0] != tables[1])[:, :3].any()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", OF_CELLS)
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_draws_come_in_the_container_of_transform(fitted, frame, name, library):

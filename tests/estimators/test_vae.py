@@ -89,6 +89,7 @@ def test_curves_are_learnt_and_lines_left_alone(seed):
     assert gain.mean() > GATE * gain.std() / np.sqrt(len(gain))
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("objective", list(ALGORITHMS))
 def test_every_objective_trains(X, objective):
     vae = VariationalAutoencoder(algorithm=objective, n_training_draws=2, **FIXED).fit(
@@ -102,6 +103,7 @@ def test_every_objective_trains(X, objective):
     assert np.allclose(other.model_state_[name], 0)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("algorithm", ["vbgi-vae", "vbgi-vae-m"])
 def test_vbgi_vae_trains_the_network_of_missing_cells(X, algorithm, monkeypatch):
     """q(x_mis | z, x_obs), all of it; VBGI-VAE-M has none."""
@@ -147,6 +149,7 @@ def test_every_algorithm_gains_on_new_rows(algorithm, seed):
     assert gain.mean() > GATE * gain.std() / np.sqrt(len(gain))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("algorithm", ["miwae", "miss-siwae", "demiss-vae"])
 def test_the_encoder_can_be_trained_on_other_rows(algorithm, X, seed):
     """A wrong one recovers, so that the bound rises; the model stays as it was."""
@@ -245,6 +248,7 @@ def test_a_continuous_bernoulli_density_integrates_to_one():
     assert density @ weights / 2 == pytest.approx(1.0, abs=0.01)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("likelihood", ["student", ["rounded", "normal"] * 2])
 def test_vbgi_vae_takes_other_families(X, likelihood):
     X = X.copy()

@@ -49,6 +49,12 @@ def X(table):
     return hide(*table)
 
 
+@pytest.fixture(scope="module")
+def fitted():
+    X = hide(*normal_table(0))
+    return X, VGIImputer(NORMAL).fit(X)
+
+
 def same_normal(imputer, X):
     """Fit the normal distribution that an untrained density is."""
     first = imputer.estimators_[0]
@@ -109,6 +115,7 @@ TRAINED += [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("algorithm", TRAINED, ids=str)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -206,7 +213,8 @@ def test_members_have_weights_of_their_own(X):
     assert len(imputer.sample(X, n_draws=4, random_state=0)) == 4
 
 
-@pytest.mark.parametrize("model", ["vae", "flow", "factor-analysis", Blob])
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("model", ["vae", Blob, "flow", "factor-analysis"])
 def test_a_row_has_one_answer(X, model, seed):
     model = IncompleteDensity(model, max_iter=0)
     imputer = VGIImputer(model, n_steps=2, n_draws=24, random_state=0)
@@ -328,8 +336,8 @@ def test_a_module_that_changes_is_refused(X):
 
 
 def test_a_module_that_is_handed_out_twice_is_copied(X):
-    shared = Blob(4)
-    options = {"n_draws": 8, "n_steps": 1, "random_state": 0}
+    shared, X = Blob(4), X[:60]
+    options = {"n_estimators": 1, "n_draws": 8, "n_steps": 1, "random_state": 0}
     imputer = VGIImputer(IncompleteDensity(lambda d: shared, **ONE_ROUND), **options)
     for _ in range(2):
         imputer.fit(X).transform(X)
@@ -428,8 +436,8 @@ class Mixing(NoDensity):
         (VariationalAutoencoder(), TypeError, "'model' parameter of VGIImputer"),
     ],
 )
-def test_models_are_checked(X, model, error, message):
-    imputer = VGIImputer(NORMAL).fit(X)
+def test_models_are_checked(fitted, model, error, message):
+    X, imputer = fitted
     before = imputer.estimators_
     with pytest.raises(error, match=message):
         imputer.set_params(model=model).fit(X)

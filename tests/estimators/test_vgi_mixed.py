@@ -36,6 +36,8 @@ def brief(monkeypatch):
     monkeypatch.setattr(rounds, "STEPS", 3)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_scores_count_levels(fitted):
     """A row of a column alone: shares of its levels, which sum to one."""
     model, X, _, _ = fitted
@@ -61,6 +63,7 @@ def test_the_seed_decides(brief):
     assert (tables[0] != tables[3]).any()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "algorithm",
     [

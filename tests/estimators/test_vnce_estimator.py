@@ -281,6 +281,7 @@ KINDS = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_boltzmann_machine(kind, seed):
     X, truth = machine_table(seed)
@@ -419,6 +420,8 @@ class Bump(Bell):
         self.link.requires_grad_(False)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_grid_search_chooses_a_model():
     X = gaussian_table(3, n=120)
     options = {"solver": LBFGS(tol=1e-2), "on_misfit": "ignore"}  # without second fits
@@ -440,6 +443,7 @@ def test_the_score_does_not_depend_on_how_it_was_fitted():
     assert np.ptp(scores) < 0.02
 
 
+@pytest.mark.quick(1)
 @pytest.mark.filterwarnings("ignore:The 16 draws")  # right after such a rough fit
 @pytest.mark.parametrize("model", [Bell, Factor])
 def test_rows_alone_decide(model):
@@ -472,6 +476,8 @@ def test_parts_of_the_rows_give_the_same_fit(model, monkeypatch):
     assert parts.log_scale_ == pytest.approx(whole.log_scale_, abs=1e-3)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_starts_are_kept_by_the_objective(monkeypatch):
     class Lost(Bell):
         starts = [60.0, 0.0, 50.0]
@@ -678,6 +684,8 @@ def test_bad_parameters_are_named(params, kind, message, fitted_to_few):
     assert after == before
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_symmetric_start_is_left():
     """Hidden units that start alike: the first rounds look as if nothing moved."""
     X, _ = machine_table(1, n=300)
@@ -689,6 +697,8 @@ def test_a_symmetric_start_is_left():
     assert found.objective_ > integrated.objective_ - 0.01
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_mass_where_nothing_was_is_noticed():
     X, _ = machine_table(0, n=40, d=12)
     model = partial(RestrictedBoltzmann, n_components=8)
@@ -925,8 +935,7 @@ def test_a_fitted_flow_is_noise():
 def test_a_second_fit_forgets_the_first():
     X = gaussian_table(0, n=100) - MEAN
     found = VNCEEstimator(random_state=0).fit(X)
-    options = {"noise": "gaussian", "max_iter": 20, "solver": LBFGS(tol=1e-2)}
-    options["model"] = Bell
+    options = {"noise": "gaussian", "max_iter": 6, "solver": ROUGH, "model": Bell}
     found.set_params(**options).fit(X)
     assert not hasattr(found, "mean_")
     alone = VNCEEstimator(random_state=0, **options).fit(X)
@@ -966,6 +975,8 @@ class OneFactor(nn.Module):
         return -(residual.square().sum(-1) + z.square().sum(-1)) / 2
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_most_log_densities_are_exact_up_to_their_standard_errors(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(150, 3)) + rng.normal(size=(150, 1))

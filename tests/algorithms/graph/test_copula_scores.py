@@ -82,6 +82,8 @@ def test_scores_do_not_depend_on_the_order_of_columns(seed):
     assert np.sqrt(np.mean((again[::-1] - found) ** 2)) > 1.6
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_probabilities_of_edges_are_right_as_often_as_they_say():
     """Of 300 rows and 28 columns, 40 % missing; it was .32 of .91."""
     said, true = [], []

@@ -338,6 +338,7 @@ def test_it_comes_near_em_and_beats_marginal_imputation(kind):
     assert np.mean(losses[-10:]) < losses[0]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_conditionals_learn_those_of_a_model_that_rests(kind):
     """And their chains then draw of the exact distribution, nearly."""
