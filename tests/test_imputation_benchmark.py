@@ -149,36 +149,6 @@ def test_goals_are_open_where_tables_lack(tmp_path, capsys):
     assert f"{goal} (2 tables; most 0.50, diabetes) | met |" in capsys.readouterr().out
 
 
-def test_results_of_further_files_are_read_and_not_computed(first, tmp_path):
-    files, _, results = first
-    own = tmp_path / "own.jsonl"
-    again = [
-        *SHORT,
-        *BOTH,
-        "--results",
-        str(own),
-        "--also",
-        str(files["results.jsonl"]),
-    ]
-    found = imputation.main([*again, "--n-jobs", "0"])
-    assert not own.exists()
-    assert sorted(map(imputation.key_of, found)) == sorted(
-        map(imputation.key_of, results)
-    )
-
-
-def test_mice_is_left_out_where_r_is_not_installed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    installed.cache_clear()
-    methods = ["--methods", "mean", "mice pmm"]
-    try:
-        found = imputation.main([*SHORT, *methods, "--n-jobs", "0"])
-    finally:
-        installed.cache_clear()
-    assert [result["method"] for result in found] == ["mean"]
-    assert "with the package mice: mice pmm." in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("mechanism", imputation_tables.MECHANISMS)
 def test_masks(mechanism):
     data = imputation_tables.split("diabetes", mechanism, 0)
