@@ -55,6 +55,7 @@ def survey():
     return load_nhanes(as_frame=True, categories=True).data[names][::16]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("change", [np.exp, lambda x: x**3, np.sqrt])
 def test_increasing_functions_of_a_column_change_no_bit(table, base, change):
     X = table.X.copy()

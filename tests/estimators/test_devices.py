@@ -376,6 +376,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("estimator", OTHERS, ids=lambda one: type(one).__name__)
 def test_all_other_estimators_need_no_gradients(estimator, seed, device, gradients):
     n_made = FakeTensor.n_made

@@ -516,6 +516,7 @@ def parabola(seed, n=600):
     return full, hide(full, mcar(full, 0.25, random_state=rng))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("bound", [None, "observed"])
 def test_calibration_improves_draws_and_means_of_new_rows(bound, seed):
     """Beside the same fit without it, within bounds too, by the mean of four tables.

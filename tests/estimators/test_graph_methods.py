@@ -138,6 +138,7 @@ def test_columns_have_no_units(method, X):
     assert second.ridge_linear_ == pytest.approx(first.ridge_linear_, rel=1e-4)
 
 
+@pytest.mark.quick
 @pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")  # of zeros
 @pytest.mark.parametrize("imputation", FILLERS)
 @pytest.mark.parametrize("method", METHODS[-2:])

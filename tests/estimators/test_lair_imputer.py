@@ -117,6 +117,7 @@ def test_a_row_has_one_answer(X, fitted, seed):
     np.testing.assert_allclose(fitted.transform(X[3:7]), filled[3:7], atol=1e-9)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("library", [pd, pl])
 def test_draws_come_in_the_container_of_transform(X, library):
     frame = pd.DataFrame(X, columns=list("abcd")).assign(e=np.nan, f=2.0)

@@ -40,6 +40,7 @@ def test_a_long_fit_is_announced_before_it_starts(monkeypatch):
     assert vars(imputer) == before
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("cls", [CopulaGraphLearner, CopulaGraphLearnerCV])
 def test_a_long_fit_of_a_graph_is_announced_before_it_starts(monkeypatch, cls):
     monkeypatch.setattr(_copula_graph, "seconds_of_sweep", lambda *values: 3.0)

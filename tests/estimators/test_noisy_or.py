@@ -93,6 +93,8 @@ def test_scores_lie_below_the_log_probability(fitted):
     assert fitted.score(held_out) == pytest.approx(scores.mean())
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_scores_of_words_never_seen_lie_below_too():
     """Where only the floor of the leak explains a cell that is on."""
     x = make_binary_patterns(300, random_state=0).data
@@ -452,6 +454,8 @@ def test_the_prior_counts_once_for_all_rows_so_far(X, monkeypatch):
     np.testing.assert_allclose(penalties[6:], [12 / 80, 12 / 120])
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_repeated_passes_do_not_weaken_the_prior(X):
     """In 60 passes it shrinks the weights as it does in one of many steps."""
     model, weaker = (NoisyOr(3, alpha=30.0, random_state=0) for _ in "ab")

@@ -39,7 +39,7 @@ OF_CELLS = {
     ),
     "gaussian": GaussianImputer(n_parameter_draws=2, add_indicator=True, **QUICK),
     "lair": LAIRImputer(LINEAR, n_estimators=1, **SHORT),
-    "vgi": VGIImputer(IncompleteDensity("flow", max_iter=0), **SHORT),
+    "vgi": VGIImputer(IncompleteDensity("flow", max_iter=0), n_estimators=1, **SHORT),
     "vnce": VNCEEstimator(max_iter=1, **QUICK),
     "latents": VNCEEstimator(Factor, max_iter=1, **QUICK),
 }

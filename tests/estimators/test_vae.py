@@ -149,6 +149,7 @@ def test_every_algorithm_gains_on_new_rows(algorithm, seed):
     assert gain.mean() > GATE * gain.std() / np.sqrt(len(gain))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("algorithm", ["miwae", "miss-siwae", "demiss-vae"])
 def test_the_encoder_can_be_trained_on_other_rows(algorithm, X, seed):

@@ -49,6 +49,12 @@ def X(table):
     return hide(*table)
 
 
+@pytest.fixture
+def brief(monkeypatch):
+    """Shorten the rounds of the training."""
+    monkeypatch.setattr(rounds, "STEPS", 3)
+
+
 @pytest.fixture(scope="module")
 def fitted():
     X = hide(*normal_table(0))
@@ -250,7 +256,7 @@ def test_pickles_frames_and_names(X):
     assert isinstance(imputer.to_torch(), nn.Module)
 
 
-def test_a_module_of_ones_own_comes_back(X):
+def test_a_module_of_ones_own_comes_back(X, brief):
     imputer = VGIImputer(
         IncompleteDensity(Blob, **ONE_ROUND), n_draws=8, n_steps=1, random_state=0
     ).fit(X)
@@ -318,7 +324,7 @@ def test_an_empty_column_is_left_out(X):
     assert (imputer.transform(wide)[:, 4] == 0).all()
 
 
-def test_what_a_module_draws_at_random_is_drawn_again(X):
+def test_what_a_module_draws_at_random_is_drawn_again(X, brief):
     imputer = VGIImputer(
         IncompleteDensity(Turned, **ONE_ROUND), n_draws=8, n_steps=1, random_state=5
     )
@@ -327,7 +333,7 @@ def test_what_a_module_draws_at_random_is_drawn_again(X):
     assert torch.equal(module.order, again.order)
 
 
-def test_a_module_that_changes_is_refused(X):
+def test_a_module_that_changes_is_refused(X, brief):
     imputer = VGIImputer(
         IncompleteDensity(Changing(), **ONE_ROUND), n_draws=8, n_steps=1, random_state=0
     )
@@ -335,7 +341,7 @@ def test_a_module_that_changes_is_refused(X):
         imputer.fit(X).transform(X)
 
 
-def test_a_module_that_is_handed_out_twice_is_copied(X):
+def test_a_module_that_is_handed_out_twice_is_copied(X, brief):
     shared, X = Blob(4), X[:60]
     options = {"n_estimators": 1, "n_draws": 8, "n_steps": 1, "random_state": 0}
     imputer = VGIImputer(IncompleteDensity(lambda d: shared, **ONE_ROUND), **options)
@@ -546,7 +552,7 @@ def test_the_first_partial_fit_is_a_fit(X):
     assert len(other.estimators_) == len(state)
 
 
-def test_partial_fit_refuses_another_model(X):
+def test_partial_fit_refuses_another_model(X, brief):
     density = IncompleteDensity("factor-analysis", algorithm=VGI(), **ONE_ROUND)
     imputer = VGIImputer(density, n_estimators=1, on_misfit="ignore").fit(X)
     density.max_iter = 2  # the number of rounds is that of the fit

@@ -362,6 +362,7 @@ def given_noises():
     yield distributions.MultivariateNormal(mean, torch.tensor(1.5 * COVARIANCE))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("noise", list(given_noises()), ids=lambda q: type(q).__name__)
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_noise_that_is_passed_in(noise, missing):
