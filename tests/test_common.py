@@ -90,7 +90,7 @@ LAST = {type(estimator).__name__: estimator for estimator in ESTIMATORS}
 
 
 @pytest.mark.sampled
-@pytest.mark.quick(share=3)
+@pytest.mark.quick
 @pytest.mark.parametrize("name", LAST)
 @pytest.mark.parametrize("check", EXTRA, ids=lambda check: check.__name__)
 @UNSETTLED
