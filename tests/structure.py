@@ -36,9 +36,7 @@ ANCESTORS = {
     "VariationalAutoencoder": 6,
 }
 CODE_LINES = {"testing/_checks.py": 302}
-WRITES = {
-    "_validation": 2,
-}
+WRITES = {"_validation": 2}
 TAKES = {  # and why
     "_binary": 1,  # scikit-learn's validate_data
     "_callbacks": 1,  # scikit-learn's callbacks

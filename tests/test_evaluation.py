@@ -147,10 +147,7 @@ def test_cells_are_hidden_by_functions():
         return hidden
 
     report = imputation_report(
-        {"one": Constant(0.0)},
-        X,
-        mechanism=[first_column, "mcar"],
-        n_repeats=1,
+        {"one": Constant(0.0)}, X, mechanism=[first_column, "mcar"], n_repeats=1
     )
     assert list(report["mechanism"]) == ["first_column", "mcar"]
     expected = np.sqrt(np.mean(X[:10, 0] ** 2)) / X[:, 0].std()

@@ -48,13 +48,7 @@ def fit(data, rank=2, weights=None, tol=1e-9, max_iter=3000):
 
 @pytest.mark.parametrize(
     ("rank", "options"),
-    [
-        (1, {}),
-        (2, {"rate": 0.7}),
-        (2, {"noise": 0.01}),
-        (8, {"n": 20}),
-        (3, {"n": 6}),
-    ],
+    [(1, {}), (2, {"rate": 0.7}), (2, {"noise": 0.01}), (8, {"n": 20}), (3, {"n": 6})],
 )
 def test_em_never_lowers_the_likelihood(rank, options, seed):
     data = table(np.random.default_rng(seed), **options)

@@ -8,12 +8,7 @@ import pytest
 from sklearn.base import clone
 
 from estimators.test_large import most_rows, table  # noqa: F401
-from skvnce import (
-    Chunks,
-    CopulaGraphLearner,
-    GaussianImputer,
-    IncompleteFactorAnalysis,
-)
+from skvnce import Chunks, CopulaGraphLearner, GaussianImputer, IncompleteFactorAnalysis
 from skvnce.estimators import _large
 from skvnce.sources import summary
 

@@ -118,12 +118,7 @@ def noisy_or(algorithm):
 
 def lair(sampler, name):
     return LAIRImputer(
-        vae(name),
-        sampler=sampler,
-        n_steps=2,
-        n_draws=8,
-        min_value=-9.0,
-        random_state=0,
+        vae(name), sampler=sampler, n_steps=2, n_draws=8, min_value=-9.0, random_state=0
     )
 
 

@@ -440,10 +440,7 @@ def test_integers_and_booleans_of_numeric_frames_come_back(make):
 
 @pytest.mark.parametrize(
     "estimator",
-    [
-        IncompleteFactorAnalysis(1),
-        TruncatedGaussianGraphLearner(random_state=0),
-    ],
+    [IncompleteFactorAnalysis(1), TruncatedGaussianGraphLearner(random_state=0)],
     ids=lambda one: type(one).__name__,
 )
 def test_other_estimators_name_the_column_and_the_imputer(estimator):

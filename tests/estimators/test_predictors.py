@@ -132,11 +132,7 @@ def test_probabilities_are_those_without_the_missing_cell(seed):
     y = rng.random(1500) < expit(4 * X[:, 1])
     n_draws = 500
     model = MultipleImputationClassifier(
-        PLAIN,
-        LogisticRegression(),
-        n_estimators=1,
-        n_draws=n_draws,
-        random_state=seed,
+        PLAIN, LogisticRegression(), n_estimators=1, n_draws=n_draws, random_state=seed
     ).fit(X, y)
     new = np.column_stack([X[:200, 0], np.full(200, np.nan)])
     mean, cov = model.imputer_.mean_, model.imputer_.covariance_

@@ -10,9 +10,7 @@ import pandas as pd
 import pytest
 from cases import SMALL_IMPUTERS
 
-from skvnce import (
-    GaussianImputer,
-)
+from skvnce import GaussianImputer
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 

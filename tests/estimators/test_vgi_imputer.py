@@ -433,11 +433,7 @@ class Mixing(NoDensity):
         (Fixed, ValueError, "Fixed has no parameter"),
         (lambda d: 3.0, TypeError, "must return a torch.nn.Module, got float"),
         (3, TypeError, "'model' parameter of VGIImputer must be a str among"),
-        (
-            "gan",
-            ValueError,
-            "'model' parameter of VGIImputer must be a str among",
-        ),
+        ("gan", ValueError, "'model' parameter of VGIImputer must be a str among"),
         (None, ValueError, "'model' parameter of VGIImputer must be a str among"),
         (VariationalAutoencoder(), TypeError, "'model' parameter of VGIImputer"),
     ],

@@ -650,11 +650,7 @@ BAD = [
         ValueError,
         "posterior: for 3 rows the distribution must have batch_shape",
     ),
-    (
-        {"model": Factor, "posterior": lambda d, k: Gamma()},
-        TypeError,
-        "no quantiles",
-    ),
+    ({"model": Factor, "posterior": lambda d, k: Gamma()}, TypeError, "no quantiles"),
     (
         {"model": Factor, "posterior": "bernoulli", "solver": "lbfgs"},
         ValueError,

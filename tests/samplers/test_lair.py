@@ -81,10 +81,7 @@ def test_weights_estimate_the_evidence_without_bias(n_steps, r, seed):
     ratio = (log_evidence(pool)[:, None] - exact[:, None]).exp().numpy()
     assert pool.n_proposals == n_steps * (4 + r)
     for row, weight, mean in zip(
-        ROWS,
-        np.split(ratio, len(ROWS)),
-        of_rows(pool.mean.numpy()),
-        strict=True,
+        ROWS, np.split(ratio, len(ROWS)), of_rows(pool.mean.numpy()), strict=True
     ):
         assert np.abs(z_mean(weight, 1.0)).max() < GATE
         expected = exact_moments(row)[: mean.shape[-1]]

@@ -7,16 +7,7 @@ import pytest
 import torch
 from oracles import GATE
 from scipy.special import ndtri
-from scipy.stats import (
-    beta,
-    expon,
-    gamma,
-    lognorm,
-    norm,
-    pareto,
-    uniform,
-    weibull_min,
-)
+from scipy.stats import beta, expon, gamma, lognorm, norm, pareto, uniform, weibull_min
 from statistical import FAILURE, p_share
 
 from skvnce.algorithms.mixed.censored import censored, estimate_shares, linear

@@ -11,13 +11,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._keyed import row_keyed
 from skvnce._random import seeded
 from skvnce.algorithms.vae.autoencoder import Architecture, Autoencoder, build
-from skvnce.algorithms.vae.sampling import (
-    SAMPLERS,
-    by_chains,
-    by_lair,
-    chunks,
-    start,
-)
+from skvnce.algorithms.vae.sampling import SAMPLERS, by_chains, by_lair, chunks, start
 from skvnce.distributions.cells import Families
 from skvnce.models.bounded import BoundedModel
 from skvnce.samplers.pseudo_gibbs import pseudo_gibbs

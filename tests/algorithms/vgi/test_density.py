@@ -11,12 +11,7 @@ from skvnce._random import seeded
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.vgi import density, initial
 from skvnce.algorithms.vgi.local import Local
-from skvnce.algorithms.vgi.score import (
-    error_of,
-    normal_log_prob,
-    score,
-    sweep_from,
-)
+from skvnce.algorithms.vgi.score import error_of, normal_log_prob, score, sweep_from
 from skvnce.algorithms.vgi.training import Pair
 from skvnce.distributions.cells import Families
 from skvnce.distributions.normal import Normal

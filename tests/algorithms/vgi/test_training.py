@@ -318,8 +318,7 @@ def fitted(data):
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.slow)],
+    "kind", [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.slow)]
 )
 def test_it_comes_near_em_and_beats_marginal_imputation(kind):
     _, data = simulate(1000)
