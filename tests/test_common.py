@@ -119,11 +119,12 @@ CASES = [
         name,
         check,
         id=f"{i}-{name}",
-        marks=[pytest.mark.slow] if i >= len(CONTRACT) else [],
+        # clusters start slowly
+        marks=[pytest.mark.slow] * (i >= len(CONTRACT) or name == "parallel_dask"),
     )
     for i, estimator in enumerate([*CONTRACT, *CONTRACT_SLOWLY])
     for name, check in nan_checks(estimator)
-    if i in CLUSTERED or name != "parallel_dask"  # clusters start slowly
+    if i in CLUSTERED or name != "parallel_dask"
 ]
 
 
