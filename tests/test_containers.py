@@ -182,7 +182,7 @@ def pattern(text):
     return ".*".join(map(re.escape, text.split(".*")))
 
 
-@pytest.mark.quick
+@pytest.mark.quick(share=4)
 @pytest.mark.parametrize("name", FIRST)
 @pytest.mark.parametrize("kind", NO_TABLES)
 def test_what_is_no_table_is_refused_by_name(kind, name):

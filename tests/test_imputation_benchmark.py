@@ -30,6 +30,8 @@ def first(tmp_path_factory):
     return files, arguments, imputation.main(arguments)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_results_have_every_score(first):
     files, _, results = first
     lines = files["results.jsonl"].read_text().splitlines()
@@ -45,6 +47,8 @@ def test_results_have_every_score(first):
     assert 0.8 < ours["coverage"] < 0.99
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_report_is_made_from_the_results(first):
     files, _, results = first
     report = files["report.md"].read_text()
@@ -53,6 +57,8 @@ def test_report_is_made_from_the_results(first):
     assert files["picture.png"].read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_run_that_goes_on_computes_nothing_again(first, monkeypatch, capsys):
     files, arguments, results = first
     monkeypatch.setattr(imputation, "measure", None)  # a call would raise

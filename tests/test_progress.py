@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import GridSearchCV
 
 from skvnce import (
+    MCEM,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
     GaussianImputer,
@@ -256,7 +257,9 @@ TRAINED = [
     LAIRImputer(VAE, n_estimators=2, n_steps=2, n_draws=4, random_state=0),
     VGIImputer(IncompleteDensity("vae", **DENSITY), n_estimators=2, **VGI),
     VGIImputer(IncompleteDensity("factor-analysis", **DENSITY), **VGI),
-    VGIImputer(IncompleteDensity("coupling-flow", algorithm="mcem", **DENSITY), **VGI),
+    VGIImputer(
+        IncompleteDensity("coupling-flow", algorithm=MCEM(n_steps=3), **DENSITY), **VGI
+    ),
 ]
 
 
@@ -359,13 +362,13 @@ FITTED = [  # and steps of fit, transform and score_samples
         ["filling rows"],
     ),
     (
-        VNCEEstimator(Bell, max_iter=2, random_state=0),
+        VNCEEstimator(Bell, noise_ratio=2, max_iter=2, random_state=0),
         ["round", "fitting: evaluating the objective"]
         + ["checking the scale by fresh noise"],
         ["filling rows"],
     ),
     (
-        VNCEEstimator(Factor, max_iter=2, n_init=2, random_state=0),
+        VNCEEstimator(Factor, noise_ratio=2, max_iter=2, n_init=2, random_state=0),
         ["start: round", "start: evaluating the objective"],
         [],
     ),
