@@ -209,6 +209,8 @@ def test_it_goes_on_after_storing_and_after_chunks():
     np.testing.assert_allclose(chunked.transform(X), plain.transform(X), rtol=1e-8)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_draws_of_the_parameters_know_all_rows():
     X = stream(4000, 0, skewed=False)
     options = {"marginals": "normal", "n_parameter_draws": 60}

@@ -152,6 +152,8 @@ def test_vnce_judges_by_a_fit_without_the_cells(seed):
     np.testing.assert_array_equal(again.covariance_, before)  # the check only looks
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_vnce_imputes_from_marginals_where_a_module_is_far_off(seed):
     X = normal_table(seed, 100, 3, 0.5, missing=0.2)
     options = {"noise_ratio": 2, "max_iter": 2, "random_state": seed}

@@ -139,6 +139,8 @@ def test_missing_cells_are_not_zeros(pictures):
     assert strength[0] > 0.65 > 0.5 > strength[1]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_prior_keeps_noise_out_of_the_components(seed):
     """Columns without causes, and few rows: new rows pay for what was learned."""
     noise = (np.random.default_rng(seed).random((400, 30)) < 0.2) * 1.0

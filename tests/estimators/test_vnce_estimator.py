@@ -242,6 +242,8 @@ def test_a_latent_variable(missing, seed):
     assert drawn.std() == pytest.approx(np.sqrt(S[-1, -1] - gain @ S[:-1, -1]), rel=0.2)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_adam_learns_a_latent_variable(seed):
     X, z = factor_table(seed)
     options = {"solver": Adam(learning_rate_init=0.05), "max_iter": 100}
@@ -435,6 +437,8 @@ def test_grid_search_chooses_a_model():
     assert scores[1] > scores[0] + 0.01
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_the_score_does_not_depend_on_how_it_was_fitted():
     X = gaussian_table(3, n=2000)
     scores = [

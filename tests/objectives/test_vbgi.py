@@ -114,6 +114,8 @@ def slopes(wider, seed):
     return torch.stack(found)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_exact_conditionals_have_no_slope(seed):
     """On average; that of the latents is zero at each draw, as its log q is frozen."""
     found, n_latent = slopes(1.0, seed), 4

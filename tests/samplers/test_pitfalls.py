@@ -101,6 +101,8 @@ def test_lair(problem, seed):
 # Ablations, figure 9
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_ac_mwg_without_the_prior(seed):
     sampler = ac_mwg(*PARTS, eps=0.0, history_size=20)
     assert distance(sampler, "far modes", seed) > FAILS
@@ -127,6 +129,8 @@ def test_ac_mwg_with_the_target_of_mwg(seed, monkeypatch):
         assert distance(broken, problem, seed) > FAILS
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_lair_without_the_prior(seed):
     sampler = lair(*PARTS, n_replenish=0)
     options = {"n": 10, "n_chains": 20, "n_steps": 200}

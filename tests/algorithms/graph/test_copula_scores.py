@@ -23,6 +23,8 @@ def levels_of(X, categories):
     return [int(np.nanmax(X[:, j])) + 1 if j in categories else 1 for j in range(10)]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_scores_without_an_edge_are_standard_normal(seed):
     """Of 120 pairs: standard errors are .09 of means and .065 of deviations.
 
