@@ -157,6 +157,8 @@ def test_all_selections_accept_categories_and_processes(survey, selection):
     np.testing.assert_allclose(one.path_[best], one.associations_, atol=1e-10)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_grid_search_finds_edges_of_a_frame_with_categories(survey):
     search = GridSearchCV(CopulaGraphLearner(**QUICK), {"alpha": [0.1, 10.0]}, cv=2)
     search.fit(survey)

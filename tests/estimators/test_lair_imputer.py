@@ -140,6 +140,8 @@ def test_draws_come_in_the_container_of_transform(X, library):
         assert (tables[0].index == frame.index).all()
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_standard_errors_fall_with_the_number_of_draws(X):
     errors = []
     for number in (16, 256):

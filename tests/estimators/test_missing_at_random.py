@@ -51,6 +51,8 @@ def test_cells_and_intervals_are_right(case, seed):
     assert np.mean(covers) > 0.87
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_filled_cells_of_the_graph_have_their_conditional_mean(seed):
     """Those from the marginal of observed cells are too small by .4."""
     rng, shifts = np.random.default_rng(seed), []

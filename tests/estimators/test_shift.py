@@ -105,6 +105,8 @@ def test_other_missing_cells_follow_by_their_regression():
     assert abs((plain - zero)[:, both, 2].mean()) < 0.06  # a shift of 0 is none
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_log_odds_of_levels():
     frame = mixed_rows(600, 2)
     imputer = GaussianImputer(random_state=0).fit(frame)

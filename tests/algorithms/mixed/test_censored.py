@@ -108,6 +108,8 @@ def test_means_below_a_limit_are_those_of_skewed_distributions(shape, seed):
     assert abs(errors.mean()) < 0.1 + GATE * errors.std(ddof=1) / len(errors) ** 0.5
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_means_above_a_limit_are_those_of_skewed_distributions(seed):
     """Times that end after a study: 40 % are not seen."""
     rng, grid, errors = np.random.default_rng(seed), (np.arange(400) + 600.5) / 1000, []
@@ -174,6 +176,8 @@ def test_shapes_of_families_fit(seed):
     assert p_share(np.isinf(found).sum(), len(found), 0.005, "greater") > FAILURE
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_shapes_begin_at_the_smallest_possible_value(seed):
     """10 + an exponential variable: the mean below the limit, with min_value=10."""
     rng, grid, errors = np.random.default_rng(seed), (np.arange(400) + 0.5) / 1000, []

@@ -103,6 +103,8 @@ class Doubled(torch.nn.Module):
         return self.model.log_prob(x) + 0.7
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_scores_are_finite_where_the_conditionals_are_wrong(fitted, data, seed):
     """One draw in nine is of the normal."""
     away = initial.anchored_conditionals(fitted.normal, NormalHead())

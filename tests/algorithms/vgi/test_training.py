@@ -317,6 +317,7 @@ def fitted(data):
     return fit_factors(data, weights, 1, floor=1e-6, max_iter=2000, tol=1e-8)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "kind", [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.slow)]
 )
