@@ -132,12 +132,13 @@ def covering(cases, chosen=()):
         used.update(cases[best])
 
 
-def shorten_matrices(items):
-    """Leave few cases of long tests in the default run."""
+def shorten_matrices(items, seeds):
+    """Leave few cases of long tests in the default run, and the same at each seed."""
     tests = defaultdict(list)
     for item in items:
         if item.get_closest_marker("quick") and not item.get_closest_marker("slow"):
-            tests[name_of(item)].append(item)
+            seed = item.callspec.params.get("seed") if seeds else None
+            tests[name_of(item), seed].append(item)
     for cases in tests.values():
         mark, values = cases[0].get_closest_marker("quick"), [*map(values_of, cases)]
         quick = [*in_turn(values, **mark.kwargs)] if mark.kwargs else []
@@ -151,7 +152,7 @@ def shorten_matrices(items):
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Let one process run all that starts others: clusters would meet at a port."""
-    shorten_matrices(items)
+    shorten_matrices(items, config.getoption("--seeds"))
     if config.getoption("--seeded-only"):
         keep(config, items, lambda item: "seed" in item.fixturenames)
     if config.getoption("--sampled"):
