@@ -67,7 +67,7 @@ def short_training(request, monkeypatch):
 FIRST = {type(estimator).__name__: estimator for estimator in reversed(ESTIMATORS)}
 
 
-@pytest.mark.quick(share=4)
+@pytest.mark.quick(share=6)
 @UNSETTLED
 @UNUSED
 @parametrize_with_checks([*FIRST.values(), *SHORT])
@@ -129,7 +129,7 @@ CASES = [
 
 
 @pytest.mark.sampled
-@pytest.mark.quick(share=4)
+@pytest.mark.quick(share=6)
 @pytest.mark.parametrize(("place", "name", "check"), CASES)
 def test_nan_contract(place, name, check):
     with warnings.catch_warnings():

@@ -279,6 +279,7 @@ def name_of(estimator):
     return type(estimator).__name__
 
 
+@pytest.mark.quick(3)
 @SHORT
 @pytest.mark.parametrize("estimator", TRAINED, ids=name_of)
 def test_training_names_its_steps(estimator, X, capsys, slow, short_training):
@@ -296,6 +297,7 @@ def test_training_names_its_steps(estimator, X, capsys, slow, short_training):
         assert "filling rows: sweep" in steps_of(lines(capsys))
 
 
+@pytest.mark.quick(3)
 @SHORT
 @pytest.mark.parametrize("estimator", TRAINED, ids=name_of)
 def test_training_counts_its_rounds(estimator, X, short_training):
@@ -307,6 +309,7 @@ def test_training_counts_its_rounds(estimator, X, short_training):
         assert fitted.n_iter_ == len(fitted.loss_curve_) >= 2
 
 
+@pytest.mark.quick(3)
 @SHORT
 @pytest.mark.parametrize("estimator", TRAINED, ids=name_of)
 def test_callbacks_stop_training(estimator, X, short_training):
@@ -380,6 +383,7 @@ FITTED = [  # and steps of fit, transform and score_samples
 ]
 
 
+@pytest.mark.quick(6)
 @pytest.mark.filterwarnings("ignore:selection='cv' chose")  # of three alphas
 @SHORT
 @pytest.mark.parametrize(
@@ -397,6 +401,7 @@ def test_fits_name_their_steps(estimator, of_fit, of_rows, X, capsys, slow):
     assert set(of_rows) <= set(steps_of(lines(capsys)))
 
 
+@pytest.mark.quick(6)
 @SHORT
 @pytest.mark.filterwarnings("ignore:selection='cv' chose the smallest")
 @pytest.mark.parametrize(

@@ -172,6 +172,8 @@ def test_slopes():
     assert cost.steep([2, 4, 8], [3, 12, 48]) == pytest.approx(2)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_quick_run(monkeypatch, capsys, tmp_path):
     """Of fewer rows and steps yet: all that is fitted, and the report."""
     quick = [0.5], [20], 150, 4, [60, 120], [20], 2

@@ -67,6 +67,8 @@ def test_the_estimate_is_exact_for_a_linear_model(seed):
     assert off.median() < 0.1 * 4000  # control: bad modes show
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_weights_are_unbiased_off_the_line(seed):
     """Of a curve, against quadrature."""
     model, (x, observed) = Linear(0.1), rows(seed)

@@ -208,7 +208,7 @@ def test_an_untrained_autoencoder_is_the_normal(seed):
 
 
 def test_members_have_weights_of_their_own(X):
-    model = IncompleteDensity("factor-analysis", max_iter=0)
+    model = IncompleteDensity("factor-analysis", max_iter=0, n_importance_samples=16)
     options = {"n_draws": 6, "n_steps": 1, "random_state": 0}
     imputer = VGIImputer(model, n_estimators=3, **options).fit(X)
     states = [one.model_state_["mean"] for one in imputer.estimators_]
