@@ -305,30 +305,6 @@ def test_a_dask_cluster_finds_the_same(data, by_rule):
     np.testing.assert_array_equal(here.precision_, there.precision_)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"alphas": []}, "alphas"),
-        ({"alphas": [0.1, -1.0]}, "alphas"),
-        ({"alphas": [np.nan]}, "alphas"),
-        ({"alphas": 0}, "alphas"),
-        ({"alphas": "many"}, "alphas.* must be"),
-        ({"selection": "bic"}, "selection"),
-        ({"gamma": -1}, "gamma"),
-        ({"n_subsamples": 1}, "n_subsamples"),
-        ({"n_jobs": "all"}, "n_jobs"),
-        ({"model": 0.02}, "model"),
-        ({"model": TruncatedGaussianGraphLearner(ridge=-1)}, "'ridge' parameter"),
-        ({"selection": "cv", "cv": 1000}, "n_splits=1000"),
-    ],
-)
-def test_wrong_parameters_are_named(options, message, data):
-    learner = TruncatedGaussianGraphLearnerCV(**options)
-    with pytest.raises(ValueError, match=message):
-        learner.fit(data[0])
-    assert not hasattr(learner, "precision_")
-
-
 def test_a_failed_fit_leaves_the_learner_as_it_was(data):
     learner = fitted(data[0], cv=5, n_subsamples=20)
     before = learner.precision_

@@ -280,33 +280,6 @@ def test_a_failed_fit_changes_nothing(X, fitted):
     np.testing.assert_array_equal(fitted.transform(X), before)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"sampler": "gibbs"}, "The 'sampler' parameter of LAIRImputer must be"),
-        (
-            {"model": VariationalAutoencoder},
-            "The 'model' parameter of LAIRImputer must",
-        ),
-        ({"model": SimpleImputer()}, "The 'model' parameter of LAIRImputer must"),
-        (
-            {"model": FrozenEstimator(SimpleImputer())},
-            "model must be a FrozenEstimator of a VariationalAutoencoder",
-        ),
-        ({"strategy": "max"}, "'strategy' parameter of LAIRImputer must be a str"),
-        ({"n_estimators": 0}, "'n_estimators' parameter"),
-        ({"n_steps": 0}, "'n_steps' parameter"),
-        ({"n_steps": True}, "'n_steps' parameter"),
-        ({"sampler": LAIR(n_particles=0)}, r"'sampler\.n_particles' parameter of LAIR"),
-        ({"sampler": LAIR(n_replenish=-1)}, r"'sampler\.n_replenish' parameter"),
-        ({"n_draws": 0}, "'n_draws' parameter"),
-    ],
-)
-def test_parameters_are_checked(X, parameters, message):
-    with pytest.raises(ValueError, match=message):
-        LAIRImputer(**parameters).fit(X)
-
-
 def test_what_is_asked_of_sample_is_checked(X, fitted):
     with pytest.raises(ValueError, match="n_draws must be finite and at least 1"):
         fitted.sample(X, n_draws=0)

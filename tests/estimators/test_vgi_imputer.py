@@ -14,7 +14,6 @@ from statistical import FAILURE, p_mean
 from torch import nn
 
 from skvnce import (
-    MCEM,
     VGI,
     Adam,
     GaussianImputer,
@@ -444,41 +443,6 @@ def test_models_are_checked(fitted, model, error, message):
     with pytest.raises(error, match=message):
         imputer.set_params(model=model).fit(X)
     assert imputer.estimators_ is before
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"model": "factor-analysis", "algorithm": "mcem"}, "model='coupling-flow'"),
-        ({"model": Blob, "algorithm": MCEM()}, "model='coupling-flow'"),
-        (
-            {"model": "gan"},
-            r"'model\.model' parameter of VGIImputer must be a str among",
-        ),
-        ({"algorithm": "mcem"}, "model='coupling-flow'"),
-        ({"algorithm": "em"}, r"'model\.algorithm' parameter of VGIImputer must be"),
-        ({"n_training_draws": 0}, r"'model\.n_training_draws' parameter"),
-        ({"solver": "adam"}, r"'model\.solver' parameter"),
-        ({"solver": Adam(validation_fraction=1.0)}, r"'model\.solver\.validation_frac"),
-        (
-            {"solver": Adam(learning_rate_init=0)},
-            r"'model\.solver\.learning_rate_init'",
-        ),
-        (
-            {"solver": Adam(weight_decay=0.1)},
-            r"model\.solver\.weight_decay=0\.1 is not",
-        ),
-        ({"n_importance_samples": 1}, r"'model\.n_importance_samples' parameter"),
-    ],
-)
-def test_fields_of_the_density_are_checked(X, parameters, message):
-    with pytest.raises(ValueError, match=message):
-        VGIImputer(IncompleteDensity(**parameters)).fit(X)
-
-
-def test_parameters_are_checked(X):
-    with pytest.raises(ValueError, match="'strategy' parameter of VGIImputer"):
-        VGIImputer(strategy="max").fit(X)
 
 
 def test_the_density_that_was_passed_in_is_copied(X):
